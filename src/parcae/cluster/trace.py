@@ -1,0 +1,69 @@
+"""What happened in one run: the append-only record that metrics, reports and plots are computed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+
+#: Completion time of a job that had not completed when the run ended.
+NOT_COMPLETED = -1
+
+#: One row a task that ran: rows of jobs, stages (index within the job), tasks (index within the stage), executors.
+TASK_RECORD = np.dtype(
+    [("job", "i8"), ("stage", "i8"), ("task", "i8"), ("executor", "i8"), ("start_ms", "i8"), ("finish_ms", "i8")]
+)
+
+#: One row a decision; `source_job` is -1 for the global pool, `job` and `stage` are -1 where nothing was chosen.
+DECISION_RECORD = np.dtype(
+    [
+        ("clock_ms", "i8"),
+        ("source_job", "i8"),
+        ("num_source", "i8"),
+        ("num_schedulable", "i8"),
+        ("job", "i8"),
+        ("stage", "i8"),
+        ("num_executors", "i8"),
+    ]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The record of one run of `num_jobs` jobs on `num_executors` executors; times in simulated ms.
+
+    Args:
+        policy: the policy's name.
+        num_executors: executors of the cluster.
+        job_names: the recurring job's name of every job, in order of arrival.
+        arrival_ms: int64[num_jobs].
+        completion_ms: int64[num_jobs]; NOT_COMPLETED where the run ended first.
+        executed_ms: int64[num_jobs], executor time that the job's tasks took (work inflation included).
+        num_moves: int64[num_jobs], executors that moved to the job from elsewhere.
+        clock_ms: when the run ended (the last event, which may come after the last completion).
+        num_decisions, num_events, num_tasks: how often the policy was asked, events fired, tasks run.
+        tasks: TASK_RECORD[num_tasks] in order of start, or None unless recorded.
+        decisions: DECISION_RECORD[num_decisions], or None unless recorded.
+    """
+
+    policy: str
+    num_executors: int
+    job_names: tuple[str, ...]
+    arrival_ms: Int64Array
+    completion_ms: Int64Array
+    executed_ms: Int64Array
+    num_moves: Int64Array
+    clock_ms: int
+    num_decisions: int
+    num_events: int
+    num_tasks: int
+    tasks: npt.NDArray[np.void] | None = None
+    decisions: npt.NDArray[np.void] | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every job completed."""
+        return bool((self.completion_ms != NOT_COMPLETED).all())

@@ -1,0 +1,1 @@
+"""Comparisons, statistics, plots and reports."""

@@ -1,0 +1,1 @@
+"""What it cost: measures computed from a run's trace."""

@@ -1,0 +1,1 @@
+"""When it happens: the event loop that fires a workload's events at a cluster state."""

@@ -1,0 +1,22 @@
+"""Conversions between units; the only module with a bare 1_000 in it."""
+
+MS_PER_S = 1_000
+MS_PER_MINUTE = 60 * MS_PER_S
+MS_PER_HOUR = 60 * MS_PER_MINUTE
+BYTES_PER_MIB = 1 << 20
+
+
+def ms_from_s(seconds: float) -> int:
+    """Whole milliseconds nearest to `seconds`.
+
+    Example: `ms_from_s(2.5)` is 2500.
+    """
+    return round(seconds * MS_PER_S)
+
+
+def s_from_ms(milliseconds: float) -> float:
+    """Seconds in `milliseconds`.
+
+    Example: `s_from_ms(2500)` is 2.5.
+    """
+    return milliseconds / MS_PER_S

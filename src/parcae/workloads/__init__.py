@@ -1,0 +1,1 @@
+"""What is asked: jobs as frozen data, their readers, and when they arrive."""

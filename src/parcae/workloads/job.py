@@ -1,0 +1,272 @@
+"""What is asked of a cluster: stages, jobs (DAGs of stages) and workloads, frozen and checked at the door."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.errors import WorkloadError
+
+Samples = npt.NDArray[np.int64]
+
+
+class Wave(IntEnum):
+    """Which tasks of a stage a duration sample belongs to (Decima, section 6.2, item 1)."""
+
+    FRESH = 0  # the first task that an executor runs for a job: a cold executor
+    FIRST = 1  # the first task of this stage on an executor that already worked for the job
+    REST = 2  # every later task of the same stage on the same executor
+
+
+NUM_WAVES = len(Wave)
+
+
+def _as_samples(values: npt.ArrayLike, what: str) -> Samples:
+    array = np.asarray(values, dtype=np.float64) if not isinstance(values, np.ndarray) else values
+    if array.ndim != 1:
+        raise WorkloadError(f"{what}: durations must be a flat list of numbers, not shape {array.shape}")
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            raise WorkloadError(f"{what}: a duration is NaN or infinite; durations are milliseconds >= 0")
+        array = np.rint(array)
+    samples = array.astype(np.int64)
+    if samples.size and samples.min() < 0:
+        raise WorkloadError(f"{what}: a duration is negative ({samples.min()} ms); durations are milliseconds >= 0")
+    samples.flags.writeable = False
+    return samples
+
+
+@dataclass(frozen=True, eq=False)
+class TaskDurations:
+    """Task durations in ms, by wave and by degree of parallelism, as measured samples.
+
+    Args:
+        levels: degrees of parallelism (executors of the job) at which samples were taken, ascending.
+        fresh, first, rest: one list of samples (int64 ms) for each level. A list may be empty where another wave
+            of the same level can stand in for it; every level needs at least one sample in `fresh` or `first`.
+
+    Raises:
+        WorkloadError: levels not ascending and positive, NaN or negative durations, or a level without samples.
+
+    Example: `TaskDurations.constant(2_000)` is a stage whose every task takes two seconds.
+    Source: Decima, section 6.2 and Appendix D.
+    """
+
+    levels: tuple[int, ...]
+    fresh: tuple[Samples, ...]
+    first: tuple[Samples, ...]
+    rest: tuple[Samples, ...]
+
+    def __post_init__(self) -> None:
+        levels = tuple(int(level) for level in self.levels)
+        if not levels or any(low >= high for low, high in zip(levels, levels[1:], strict=False)) or levels[0] < 1:
+            raise WorkloadError(f"parallelism levels must be positive and ascending, not {list(self.levels)}")
+        object.__setattr__(self, "levels", levels)
+        for name in ("fresh", "first", "rest"):
+            lists = getattr(self, name)
+            if len(lists) != len(levels):
+                raise WorkloadError(f"{name}: {len(lists)} sample lists for {len(levels)} parallelism levels")
+            object.__setattr__(
+                self, name, tuple(_as_samples(v, f"{name} wave at level {p}") for p, v in zip(levels, lists, strict=True))
+            )
+        for level, fresh, first in zip(levels, self.fresh, self.first, strict=True):
+            if fresh.size == 0 and first.size == 0:
+                raise WorkloadError(f"level {level} has no samples in the fresh and the first wave; give at least one")
+
+    @classmethod
+    def constant(cls, duration_ms: int) -> TaskDurations:
+        """Every task takes `duration_ms`, whatever its wave and parallelism (a fresh executor costs no extra)."""
+        sample = np.array([duration_ms], dtype=np.float64)
+        return cls((1,), (sample,), (sample,), (sample,))
+
+    def by_wave(self, wave: Wave) -> tuple[Samples, ...]:
+        """The sample lists of one wave, one for each level."""
+        return (self.fresh, self.first, self.rest)[wave]
+
+    @cached_property
+    def mean_ms(self) -> float:
+        """Mean of all samples of all waves and levels (the released simulator's "rough" duration)."""
+        return float(np.concatenate([*self.first, *self.rest, *self.fresh]).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class StageSpec:
+    """One stage: `num_tasks` alike tasks that may run in parallel once every parent stage is complete.
+
+    Args:
+        num_tasks: number of tasks, >= 1.
+        durations: task durations in ms.
+        parents: indices of the parent stages within the job.
+        cpu: cores that one task needs.
+        memory: memory that one task needs, in the workload's unit (normalised: 1 is the largest executor).
+        name: what the stage is called where it came from.
+        mean_task_ms: what a scheduler may know of a task's duration; the mean of all samples unless given.
+    """
+
+    num_tasks: int
+    durations: TaskDurations
+    parents: tuple[int, ...] = ()
+    cpu: float = 1.0
+    memory: float = 0.0
+    name: str = ""
+    mean_task_ms: float = -1.0
+
+    def __post_init__(self) -> None:
+        if int(self.num_tasks) != self.num_tasks or self.num_tasks < 1:
+            raise WorkloadError(f"stage {self.name!r}: an empty stage ({self.num_tasks} tasks); a stage needs >= 1 task")
+        object.__setattr__(self, "num_tasks", int(self.num_tasks))
+        object.__setattr__(self, "parents", tuple(sorted({int(p) for p in self.parents})))
+        for what, value in (("cpu", self.cpu), ("memory", self.memory)):
+            if not math.isfinite(value) or value < 0:
+                raise WorkloadError(f"stage {self.name!r}: {what} demand is {value}; it must be a number >= 0")
+        if self.mean_task_ms == -1.0:
+            object.__setattr__(self, "mean_task_ms", self.durations.mean_ms)
+        elif not math.isfinite(self.mean_task_ms) or self.mean_task_ms < 0:
+            raise WorkloadError(f"stage {self.name!r}: mean task duration is {self.mean_task_ms} ms; it must be >= 0")
+
+    @property
+    def work_ms(self) -> float:
+        """Work of the stage: number of tasks x mean task duration, in ms of one executor."""
+        return self.num_tasks * self.mean_task_ms
+
+
+@dataclass(frozen=True, eq=False)
+class JobSpec:
+    """A job: a DAG of stages.
+
+    Args:
+        name: the recurring job's name, e.g. "q9-100g".
+        stages: the stages; their order is the stage index.
+        arrival_ms: when it was recorded to arrive, or None.
+
+    Raises:
+        WorkloadError: no stages, a parent that does not exist, or a cycle (the message names its stages).
+
+    Example: a two-stage job with 3 + 1 tasks of one second has work 4000 ms and critical path 2000 ms.
+    """
+
+    name: str
+    stages: tuple[StageSpec, ...]
+    arrival_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stages", tuple(self.stages))
+        if not self.stages:
+            raise WorkloadError(f"job {self.name!r} has no stages; a job needs at least one")
+        if self.arrival_ms is not None and self.arrival_ms < 0:
+            raise WorkloadError(f"job {self.name!r} arrives at {self.arrival_ms} ms; arrivals are >= 0")
+        for index, stage in enumerate(self.stages):
+            for parent in stage.parents:
+                if not 0 <= parent < len(self.stages):
+                    raise WorkloadError(
+                        f"job {self.name!r}, stage {index}: parent {parent} does not exist (0..{len(self.stages) - 1})"
+                    )
+        object.__setattr__(self, "topological_order", self._topological_order())
+
+    topological_order: tuple[int, ...] = field(init=False, repr=False, default=())
+
+    def _topological_order(self) -> tuple[int, ...]:
+        missing = [len(stage.parents) for stage in self.stages]
+        order = [index for index, count in enumerate(missing) if count == 0]
+        for stage in order:
+            for child in self.children[stage]:
+                missing[child] -= 1
+                if missing[child] == 0:
+                    order.append(child)
+        if len(order) < len(self.stages):
+            stuck = [index for index, count in enumerate(missing) if count > 0]
+            raise WorkloadError(f"job {self.name!r} has a cycle through some of its stages {stuck}; a job must be a DAG")
+        return tuple(order)
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of the child stages of every stage."""
+        children: list[list[int]] = [[] for _ in self.stages]
+        for index, stage in enumerate(self.stages):
+            for parent in stage.parents:
+                children[parent].append(index)
+        return tuple(tuple(c) for c in children)
+
+    @property
+    def num_tasks(self) -> int:
+        """Tasks of all stages."""
+        return sum(stage.num_tasks for stage in self.stages)
+
+    @cached_property
+    def work_ms(self) -> float:
+        """Total work: the sum over stages of tasks x mean task duration, in ms of one executor."""
+        return float(sum(stage.work_ms for stage in self.stages))
+
+    def downstream_ms(self, stage_ms: Sequence[float]) -> tuple[float, ...]:
+        """For every stage: its own `stage_ms` plus the largest downstream sum over its children."""
+        down = [0.0] * len(self.stages)
+        for index in reversed(self.topological_order):
+            down[index] = stage_ms[index] + max((down[child] for child in self.children[index]), default=0.0)
+        return tuple(down)
+
+    @cached_property
+    def critical_path_ms(self) -> float:
+        """Longest path through the DAG with one mean task per stage: a job's duration on unlimited executors."""
+        return max(self.downstream_ms([stage.mean_task_ms for stage in self.stages]))
+
+    @cached_property
+    def average_width(self) -> float:
+        """Total work / critical path: how many executors the job can keep busy on average (Duan & Wu, section III)."""
+        return self.work_ms / self.critical_path_ms if self.critical_path_ms > 0 else float(self.num_tasks)
+
+    def at(self, arrival_ms: int | None) -> JobSpec:
+        """The same job with another arrival time."""
+        return replace(self, arrival_ms=arrival_ms)
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A named set of recurring (or recorded) jobs that sequences of arrivals are drawn from.
+
+    Args:
+        name: what the workload is called.
+        jobs: the job profiles.
+        weights: relative frequency of each job, or None for equal.
+        provenance: where it came from and how it was made (text to text), saved with it.
+    """
+
+    name: str
+    jobs: tuple[JobSpec, ...]
+    weights: tuple[float, ...] | None = None
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "jobs", tuple(self.jobs))
+        if not self.jobs:
+            raise WorkloadError(f"workload {self.name!r} has no jobs; import or generate at least one")
+        if self.weights is not None:
+            weights = tuple(float(w) for w in self.weights)
+            if len(weights) != len(self.jobs) or any(not math.isfinite(w) or w < 0 for w in weights) or sum(weights) <= 0:
+                raise WorkloadError(f"workload {self.name!r}: weights must be {len(self.jobs)} numbers >= 0, not all zero")
+            object.__setattr__(self, "weights", weights)
+
+    @property
+    def num_stages(self) -> int:
+        """Stages of all jobs."""
+        return sum(len(job.stages) for job in self.jobs)
+
+    @property
+    def num_tasks(self) -> int:
+        """Tasks of all jobs."""
+        return sum(job.num_tasks for job in self.jobs)
+
+    @cached_property
+    def mean_work_ms(self) -> float:
+        """Expected work of one drawn job, in ms of one executor."""
+        return float(np.average([job.work_ms for job in self.jobs], weights=self.weights))
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether every job has a recorded arrival time."""
+        return all(job.arrival_ms is not None for job in self.jobs)
