@@ -1,0 +1,36 @@
+"""The collector of bad rows."""
+
+import pytest
+
+from parcae.errors import ConfigError, FormatError
+from parcae.workloads.import_report import BadRows
+
+
+def test_as_many_bad_rows_as_tolerated_pass() -> None:
+    bad = BadRows(max_share=0.01)
+    bad.add("log", 7, "not JSON")
+    bad.finish(100)
+    assert bad.count == 1
+    assert bad.samples == ("log:7: not JSON",)
+
+
+def test_too_many_bad_rows_are_refused_with_samples() -> None:
+    bad = BadRows(max_share=0.01)
+    for line in range(1, 9):
+        bad.add("log", line, "not JSON")
+    with pytest.raises(FormatError, match=r"8 of 100 rows .* log:1: not JSON; .*log:5: not JSON\. Repair"):
+        bad.finish(100)
+    assert len(bad.samples) == 5
+
+
+def test_a_bad_row_is_refused_when_none_is_tolerated() -> None:
+    bad = BadRows(max_share=0.0)
+    bad.finish(0)
+    bad.add("log", 1, "not JSON")
+    with pytest.raises(FormatError):
+        bad.finish(1_000_000)
+
+
+def test_a_share_outside_zero_to_one_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        BadRows(max_share=1.5)
