@@ -1,0 +1,490 @@
+"""How the cluster's state changes: one kernel an event, and the application of decisions.
+
+The simulator fires these transitions from its event heap and the service from Spark's messages. A transition may open a
+round (`now.num_source > 0`: executors wait for decisions) and leaves commands (start a task, move an executor) in
+`state.commands` for whoever fired it to carry out.
+
+Source: Decima, sections 5.2 and 6.2; the public simulator for executor commitments, pools and backup moves.
+"""
+
+from __future__ import annotations
+
+from parcae.cluster.kernels.tables import (
+    account_time,
+    commit,
+    demand,
+    drop_commitments_to,
+    first_for_class,
+    has_unstarted,
+    is_runnable,
+    pool_row,
+    pop_idle,
+    push_idle,
+    refresh_saturation,
+    remove_active,
+    stage_row,
+    take_commitment,
+)
+from parcae.cluster.state import ANY_CLASS, NO_EXECUTOR, NO_JOB, NO_RECORD, NO_STAGE, NOT_YET, CommandKind
+from parcae.kernels import inlined, kernel
+
+_START = int(CommandKind.START_TASK)
+_MOVE = int(CommandKind.MOVE_EXECUTOR)
+_FRESH, _FIRST, _REST = 0, 1, 2
+
+
+@kernel
+def reset(state):  # type: ignore[no-untyped-def]
+    """Empty the cluster: no jobs, every executor idle in the global pool, clock 0."""
+    now = state.now
+    now.num_executors[0] = state.executors.shape[0]
+    for field_row in range(state.sources.shape[0]):
+        state.sources.num_idle[field_row] = 0
+        state.sources.num_committed[field_row] = 0
+    now.clock_ms[0] = now.num_jobs[0] = now.num_stages[0] = now.num_edges[0] = 0
+    now.num_active[0] = now.num_open[0] = now.num_schedulable[0] = now.num_source[0] = 0
+    now.num_decisions[0] = now.num_commands[0] = now.num_commitment_rows[0] = now.num_holds[0] = 0
+    now.job_ms[0] = now.accounted_ms[0] = 0
+    now.round[0], now.free_commitment[0] = 1, NO_RECORD
+    now.source_job[0], now.acting_executor[0] = NO_JOB, NO_EXECUTOR
+    state.source_count[:] = 0
+    _fill_global_pool(state)
+
+
+@kernel
+def _fill_global_pool(state):  # type: ignore[no-untyped-def]
+    executor, executors = 0, state.executors
+    for executor_class in range(state.classes.shape[0]):
+        for _ in range(state.classes.num_executors[executor_class]):
+            executors.job[executor], executors.stage[executor] = NO_JOB, NO_STAGE
+            executors.destination[executor] = NO_STAGE
+            executors.executor_class[executor] = executor_class
+            push_idle(state, executor_class, executor)
+            executor += 1
+
+
+@kernel
+def job_arrived(state, spec, spec_children, first_spec, num_stages, arrival_ms, knowledge):  # type: ignore[no-untyped-def]
+    """Put a job into the system; its stages are `spec[first_spec : first_spec + num_stages]` (STAGE_SPEC rows).
+
+    `knowledge` scales the durations that the scheduler is told: 1 is the profile, 0 is unknown. The caller then opens a round for the global pool with `offer_pool`. Returns the job's row.
+    """
+    now, jobs = state.now, state.jobs
+    account_time(state, now.clock_ms[0])
+    job, start = now.num_jobs[0], now.num_stages[0]
+    jobs.stage_start[job], jobs.num_stages[job] = start, num_stages
+    jobs.arrival_ms[job], jobs.completion_ms[job] = arrival_ms, NOT_YET
+    jobs.num_attached[job] = jobs.num_supplied[job] = jobs.num_granted[job] = jobs.num_commitments[job] = 0
+    jobs.num_done[job] = jobs.num_moves[job] = jobs.num_joined[job] = jobs.num_schedulable[job] = 0
+    jobs.num_unsaturated[job] = jobs.num_unstarted[job] = num_stages
+    jobs.work_ms[job] = 0.0
+    for index in range(num_stages):
+        _add_stage(state, spec, spec_children, first_spec + index, job, start + index, knowledge)
+    now.num_stages[0] = start + num_stages
+    now.num_schedulable[0] += jobs.num_schedulable[job]
+    now.num_open[0] += 1
+    state.active[now.num_active[0]] = job
+    now.num_active[0] += 1
+    now.num_jobs[0] = job + 1
+    return job
+
+
+@kernel
+def _add_stage(state, spec, spec_children, row, job, stage, knowledge):  # type: ignore[no-untyped-def]
+    jobs, stages, now = state.jobs, state.stages, state.now
+    start = state.jobs.stage_start[job]
+    stages.num_tasks[stage], stages.task_ms[stage] = spec.num_tasks[row], spec.task_ms[row] * knowledge
+    stages.downstream_ms[stage] = spec.downstream_ms[row] * knowledge
+    stages.cpu[stage], stages.memory[stage] = spec.cpu[row], spec.memory[row]
+    stages.job[stage], stages.num_bound[stage], stages.is_saturated[stage] = job, 0, 0
+    stages.num_started[stage] = stages.num_finished[stage] = stages.num_committed[stage] = stages.num_moving[stage] = 0
+    stages.executed_ms[stage] = 0
+    stages.selected_round[stage], stages.hold_until_ms[stage] = 0, NOT_YET
+    stages.num_parents_unsaturated[stage] = stages.num_parents_unfinished[stage] = spec.num_parents[row]
+    stages.child_start[stage], stages.num_children[stage] = now.num_edges[0], spec.num_children[row]
+    for edge in range(spec.num_children[row]):
+        state.children[now.num_edges[0]] = start + spec_children[spec.child_start[row] + edge]
+        now.num_edges[0] += 1
+    stages.frontier_rank[stage] = -1
+    if spec.num_parents[row] == 0:
+        jobs.num_schedulable[job] += 1
+        _join_frontier(state, stage)
+    jobs.work_ms[job] += spec.num_tasks[row] * stages.task_ms[stage]
+    stages.fits[stage] = _fitting_classes(state, stage)
+
+
+@inlined
+def _fitting_classes(state, stage):  # type: ignore[no-untyped-def]
+    fits, classes = 0, state.classes
+    for executor_class in range(classes.shape[0]):
+        if (
+            classes.cpu[executor_class] >= state.stages.cpu[stage]
+            and classes.memory[executor_class] >= state.stages.memory[stage]
+        ):
+            fits |= 1 << executor_class
+    return fits
+
+
+@inlined
+def _join_frontier(state, stage):  # type: ignore[no-untyped-def]
+    job = state.stages.job[stage]
+    state.stages.frontier_rank[stage] = state.jobs.num_joined[job]
+    state.jobs.num_joined[job] += 1
+
+
+@kernel
+def offer_pool(state, job):  # type: ignore[no-untyped-def]
+    """Open a round for all idle executors in a job's pool (NO_JOB: the global pool); no round if it is empty."""
+    now, first = state.now, pool_row(state, job)
+    now.source_job[0], now.source[0], now.acting_executor[0] = job, first, NO_EXECUTOR
+    now.num_source[0] = 0
+    for executor_class in range(state.classes.shape[0]):
+        state.source_count[executor_class] = state.sources.num_idle[first + executor_class]
+        now.num_source[0] += state.source_count[executor_class]
+
+
+@inlined
+def _offer_stage(state, executor, stage):  # type: ignore[no-untyped-def]
+    now, job, executor_class = state.now, state.stages.job[stage], state.executors.executor_class[executor]
+    now.source_job[0], now.source[0], now.acting_executor[0] = job, stage_row(state, stage), executor
+    now.num_source[0] = state.stages.num_bound[stage]
+    state.source_count[:] = 0
+    if state.classes.shape[0] == 1:
+        state.source_count[0] = now.num_source[0]
+    else:  # of a mixed lot, only the executor that is free now is asked about
+        now.num_source[0] = state.source_count[executor_class] = 1
+
+
+@inlined
+def continue_stage(state, executor, stage):  # type: ignore[no-untyped-def]
+    """A task finished and its stage has another: the executor starts it at once. Returns False where there is none."""
+    stages, executors, clock_ms = state.stages, state.executors, state.now.clock_ms[0]
+    started = stages.num_started[stage]
+    stages.num_finished[stage] += 1
+    stages.executed_ms[stage] += clock_ms - executors.started_ms[executor]
+    executors.started_ms[executor] = clock_ms
+    if started == stages.num_tasks[stage]:
+        return False
+    _count_start(state, stage)
+    return True
+
+
+@inlined
+def _count_start(state, stage):  # type: ignore[no-untyped-def]
+    stages = state.stages
+    stages.num_started[stage] += 1
+    if stages.num_started[stage] == stages.num_tasks[stage]:
+        stages.frontier_rank[stage] = -1
+        state.jobs.num_unstarted[stages.job[stage]] -= 1
+    if stages.is_saturated[stage] == 0:
+        refresh_saturation(state, stage)
+
+
+@kernel
+def stage_exhausted(state, executor):  # type: ignore[no-untyped-def]
+    """A task finished (already counted) and its stage has none to start: reassign the executor, or ask.
+
+    Source: the public simulator's task-finish event; Decima, section 5.2, scheduling events (i) and (ii).
+    """
+    stage = state.executors.stage[executor]
+    job = state.stages.job[stage]
+    is_done = state.stages.num_finished[stage] == state.stages.num_tasks[stage]
+    if is_done:
+        state.jobs.num_done[job] += 1
+    has_commitments = state.sources.num_committed[stage_row(state, stage) + _class_of(state, executor)] > 0
+    if is_done and _complete_children(state, stage):
+        if has_commitments:
+            _fulfil_one(state, executor, stage_row(state, stage))
+        else:
+            _park(state, executor, job)
+        offer_pool(state, job)
+    elif has_commitments:
+        _fulfil_one(state, executor, stage_row(state, stage))
+    else:
+        _offer_stage(state, executor, stage)
+    if state.jobs.num_done[job] == state.jobs.num_stages[job]:
+        _complete_job(state, job, executor)
+
+
+@inlined
+def _class_of(state, executor):  # type: ignore[no-untyped-def]
+    return state.executors.executor_class[executor]
+
+
+@kernel
+def _complete_children(state, stage):  # type: ignore[no-untyped-def]
+    changed = False
+    for edge in range(state.stages.child_start[stage], state.stages.child_start[stage] + state.stages.num_children[stage]):
+        child = state.children[edge]
+        state.stages.num_parents_unfinished[child] -= 1
+        if state.stages.num_parents_unfinished[child] == 0 and has_unstarted(state, child):
+            _join_frontier(state, child)
+            changed = True
+    return changed
+
+
+@kernel
+def _complete_job(state, job, executor):  # type: ignore[no-untyped-def]
+    now = state.now
+    account_time(state, now.clock_ms[0])
+    state.jobs.completion_ms[job] = now.clock_ms[0]
+    remove_active(state, job)
+    drop_commitments_to(state, job)
+    if state.executors.job[executor] == job and state.executors.stage[executor] != NO_STAGE:
+        _detach(state, executor)
+        _unbind(state, executor)
+        if now.num_source[0] > 0 and now.acting_executor[0] == executor:
+            now.source[0] = pool_row(state, NO_JOB)
+    for executor_class in range(state.classes.shape[0]):
+        row = pool_row(state, job) + executor_class
+        while state.sources.num_idle[row] > 0:
+            idle = pop_idle(state, row)
+            _detach(state, idle)
+            push_idle(state, executor_class, idle)
+
+
+@inlined
+def _detach(state, executor):  # type: ignore[no-untyped-def]
+    job = state.executors.job[executor]
+    if job != NO_JOB:
+        state.jobs.num_attached[job] -= 1
+        state.jobs.num_supplied[job] -= 1
+        state.executors.job[executor] = NO_JOB
+
+
+@inlined
+def _unbind(state, executor):  # type: ignore[no-untyped-def]
+    stage = state.executors.stage[executor]
+    if stage != NO_STAGE:
+        state.stages.num_bound[stage] -= 1
+        state.executors.stage[executor] = NO_STAGE
+
+
+@kernel
+def _park(state, executor, job):  # type: ignore[no-untyped-def]
+    """Make the executor idle in the pool of `job`, to which it is attached, or in the global pool for NO_JOB."""
+    _unbind(state, executor)
+    if job == NO_JOB:
+        _detach(state, executor)
+    push_idle(state, pool_row(state, job) + _class_of(state, executor), executor)
+
+
+@kernel
+def _start(state, executor, stage):  # type: ignore[no-untyped-def]
+    """Start the stage's next task on an executor that is attached to its job."""
+    previous = state.executors.stage[executor]
+    wave = _FRESH if previous == NO_STAGE else (_REST if previous == stage else _FIRST)
+    if previous != stage:
+        _unbind(state, executor)
+        state.executors.stage[executor] = stage
+        state.stages.num_bound[stage] += 1
+    task = state.stages.num_started[stage]
+    state.executors.started_ms[executor] = state.now.clock_ms[0]
+    _count_start(state, stage)
+    _command(state, _START, executor, stage, task, wave)
+
+
+@kernel
+def _move(state, executor, stage):  # type: ignore[no-untyped-def]
+    """Send the executor to a stage of another job; it arrives after the moving delay."""
+    _unbind(state, executor)
+    _detach(state, executor)
+    state.executors.destination[executor] = stage
+    state.stages.num_moving[stage] += 1
+    state.jobs.num_supplied[state.stages.job[stage]] += 1
+    refresh_saturation(state, stage)
+    _command(state, _MOVE, executor, stage, 0, _FRESH)
+
+
+@inlined
+def _command(state, kind, executor, stage, task, wave):  # type: ignore[no-untyped-def]
+    commands, row = state.commands, state.now.num_commands[0]
+    commands.kind[row], commands.executor[row], commands.stage[row] = kind, executor, stage
+    commands.task[row], commands.wave[row] = task, wave
+    commands.parallelism[row] = state.jobs.num_attached[state.stages.job[stage]]
+    state.now.num_commands[0] = row + 1
+
+
+@kernel
+def executor_arrived(state, executor):  # type: ignore[no-untyped-def]
+    """A moving executor reached its destination: it starts a task, waits in the job's pool, or finds other work."""
+    stage = state.executors.destination[executor]
+    state.executors.destination[executor] = NO_STAGE
+    job = state.stages.job[stage]
+    state.stages.num_moving[stage] -= 1
+    if state.jobs.completion_ms[job] != NOT_YET:
+        _backup(state, executor)
+        return
+    state.executors.job[executor] = job
+    state.jobs.num_attached[job] += 1
+    state.jobs.num_moves[job] += 1
+    refresh_saturation(state, stage)
+    _work_on(state, executor, stage)
+
+
+@kernel
+def _work_on(state, executor, stage):  # type: ignore[no-untyped-def]
+    """Put an executor that is attached to the stage's job to work on the stage."""
+    if not has_unstarted(state, stage):
+        _backup(state, executor)
+    elif is_runnable(state, stage):
+        _start(state, executor, stage)
+    else:
+        _park(state, executor, state.stages.job[stage])
+
+
+@kernel
+def _backup(state, executor):  # type: ignore[no-untyped-def]
+    """Find work for an executor whose stage needs it no more, without asking (the public simulator's backup schedule)."""
+    job, executor_class = state.executors.job[executor], _class_of(state, executor)
+    if job != NO_JOB:
+        stage = first_for_class(state, job, executor_class, True)
+        if stage != NO_STAGE:
+            _start(state, executor, stage)
+            return
+    if state.now.num_schedulable[0] > 0:
+        for position in range(state.now.num_active[0]):
+            other = state.active[position]
+            if state.jobs.num_schedulable[other] > 0:
+                stage = first_for_class(state, other, executor_class, False)
+                if stage != NO_STAGE:
+                    _move(state, executor, stage)
+                    return
+    _park(state, executor, job)
+
+
+@kernel
+def _carry_out(state, executor, stage):  # type: ignore[no-untyped-def]
+    """Carry out one commitment: `executor` (in no pool) goes to `stage`, or to idle for NO_STAGE."""
+    job = state.executors.job[executor]
+    if stage == NO_STAGE:
+        _park(state, executor, job if job != NO_JOB and state.jobs.num_unstarted[job] > 0 else NO_JOB)
+    elif job == state.stages.job[stage]:
+        _work_on(state, executor, stage)
+    elif has_unstarted(state, stage):
+        _move(state, executor, stage)
+    else:
+        _backup(state, executor)
+
+
+@kernel
+def _fulfil_one(state, executor, source):  # type: ignore[no-untyped-def]
+    """Carry out the source's oldest commitment on an executor that is in no pool."""
+    _carry_out(state, executor, take_commitment(state, source + _class_of(state, executor)))
+
+
+@kernel
+def _fulfil_pool(state, source):  # type: ignore[no-untyped-def]
+    """Carry out the commitments of a pool on its executors, longest idle first."""
+    for row in range(source, source + state.classes.shape[0]):
+        available = state.sources.num_idle[row]
+        while available > 0 and state.sources.num_committed[row] > 0:
+            stage = take_commitment(state, row)
+            _carry_out(state, pop_idle(state, row), stage)
+            available -= 1
+
+
+@kernel
+def _fulfil(state):  # type: ignore[no-untyped-def]
+    now, executor, source = state.now, state.now.acting_executor[0], state.now.source[0]
+    now.round[0] += 1
+    if executor == NO_EXECUTOR:
+        _fulfil_pool(state, source)
+    elif state.sources.num_committed[source + _class_of(state, executor)] > 0:
+        _fulfil_one(state, executor, source)
+
+
+@kernel
+def _commit_class(state, stage, executor_class, count):  # type: ignore[no-untyped-def]
+    now = state.now
+    source_job = now.source_job[0]
+    if now.source[0] == pool_row(state, NO_JOB):
+        source_job = NO_JOB
+    commit(state, now.source[0] + executor_class, source_job, stage, count)
+    state.source_count[executor_class] -= count
+    now.num_source[0] -= count
+
+
+@kernel
+def _commit_fitting(state, stage, limit):  # type: ignore[no-untyped-def]
+    """Commit up to `limit` executors of the classes that fit, the smallest memory first."""
+    given, tried = 0, 0
+    while given < limit:
+        best = ANY_CLASS
+        for executor_class in range(state.classes.shape[0]):
+            free = state.source_count[executor_class] > 0 and not (tried >> executor_class) & 1
+            fits = (state.stages.fits[stage] >> executor_class) & 1
+            smaller = best == ANY_CLASS or state.classes.memory[executor_class] < state.classes.memory[best]
+            if free and fits and smaller:
+                best = executor_class
+        if best == ANY_CLASS:
+            return given
+        count = min(limit - given, state.source_count[best])
+        _commit_class(state, stage, best, count)
+        given += count
+        tried |= 1 << best
+    return given
+
+
+@kernel
+def _hold(state, stage, hold_ms):  # type: ignore[no-untyped-def]
+    """Book an idle slot before a stage: the source's executors are asked about again when it ends."""
+    now, job, row = state.now, state.now.source_job[0], state.now.num_holds[0]
+    if job != NO_JOB and (state.jobs.completion_ms[job] != NOT_YET or state.jobs.num_unstarted[job] == 0):
+        job = NO_JOB
+    for hold in range(row):
+        if state.holds.stage[hold] == stage:
+            row = hold
+    now.num_holds[0] = max(now.num_holds[0], row + 1)
+    state.holds.job[row], state.holds.stage[row] = job, stage
+    state.holds.end_ms[row] = state.stages.hold_until_ms[stage] = now.clock_ms[0] + hold_ms
+
+
+@kernel
+def hold_ended(state, row):  # type: ignore[no-untyped-def]
+    """An idle slot is over: ask again about the pool that its executors wait in."""
+    job, last = state.holds.job[row], state.now.num_holds[0] - 1
+    state.stages.hold_until_ms[state.holds.stage[row]] = NOT_YET
+    state.holds[row] = state.holds[last]
+    state.now.num_holds[0] = last
+    if job != NO_JOB and state.jobs.completion_ms[job] != NOT_YET:
+        job = NO_JOB
+    offer_pool(state, job)
+
+
+@kernel
+def apply_decision(state, stage, limit, executor_class, hold_ms):  # type: ignore[no-untyped-def]
+    """Carry out a decision: commit up to `limit` of the source's executors to `stage`; the rest stay in the round.
+
+    NO_STAGE lets all of them idle; so does `hold_ms > 0`, which asks again after that time. When all are committed, the
+    executors that are free now set off. Returns how many were committed, or -1 if the decision cannot be carried out (a
+    stage that is not schedulable, a limit below 1, a class that does not fit or has no executor left).
+    """
+    now = state.now
+    now.num_decisions[0] += 1
+    count = now.num_source[0]
+    if stage == NO_STAGE or hold_ms > 0:
+        if stage != NO_STAGE:
+            _hold(state, stage, hold_ms)
+        for c in range(state.classes.shape[0]):
+            if state.source_count[c] > 0:
+                _commit_class(state, NO_STAGE, c, state.source_count[c])
+    else:
+        state.stages.selected_round[stage] = now.round[0]
+        job, is_outside = state.stages.job[stage], now.source_job[0] != state.stages.job[stage]
+        count = min(demand(state, stage), limit, now.num_source[0])
+        if executor_class == ANY_CLASS:
+            count = _commit_fitting(state, stage, count)
+        elif (state.stages.fits[stage] >> executor_class) & 1:
+            count = min(count, state.source_count[executor_class])
+            if count > 0:
+                _commit_class(state, stage, executor_class, count)
+        else:
+            count = 0
+        if count < 1:
+            return -1
+        if is_outside:
+            state.jobs.num_granted[job] += count
+    if now.num_source[0] == 0:
+        _fulfil(state)
+    return count

@@ -1,0 +1,70 @@
+"""What a policy sees: the cluster's tables, read-only."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.cluster.state import ClusterState
+
+
+class Observation(NamedTuple):
+    """Read-only views of the tables of `parcae.cluster.state`, valid until the next transition.
+
+    Jobs in the system are `active[: now.num_active[0]]`, in order of arrival. `now.num_source[0]` executors of
+    `now.source_job[0]` (NO_JOB: the global pool) wait for a decision.
+    """
+
+    now: Any  # NOW[1]
+    jobs: Any  # JOB[num_jobs]
+    stages: Any  # STAGE[num_stages]
+    executors: Any  # EXECUTOR[num_executors]
+    sources: Any  # SOURCE[...]
+    classes: Any  # EXECUTOR_CLASS[num_classes]
+    source_count: Any  # int64[num_classes]
+    active: Any  # int64[num_jobs]
+    children: Any  # int64[num_edges]
+
+    @property
+    def active_jobs(self) -> npt.NDArray[np.int64]:
+        """Rows of the jobs in the system, in order of arrival."""
+        rows: npt.NDArray[np.int64] = self.active[: self.now.num_active[0]]
+        return rows
+
+    def stages_of(self, job: int) -> range:
+        """Rows of the job's stages."""
+        start = int(self.jobs.stage_start[job])
+        return range(start, start + int(self.jobs.num_stages[job]))
+
+    def is_schedulable(self, stage: int) -> bool:
+        """Whether a decision may choose the stage: unsaturated, parents saturated, not yet chosen in this round."""
+        stages = self.stages
+        offered = (self.source_count > 0) & ((int(stages.fits[stage]) >> np.arange(len(self.classes))) & 1 == 1)
+        return bool(
+            stages.is_saturated[stage] == 0
+            and stages.num_parents_unsaturated[stage] == 0
+            and stages.selected_round[stage] != self.now.round[0]
+            and offered.any()
+        )
+
+    def schedulable_stages(self) -> list[int]:
+        """Rows of the schedulable stages, by order of the jobs' arrival, then stage index."""
+        return [s for job in self.active_jobs for s in self.stages_of(int(job)) if self.is_schedulable(s)]
+
+    def demand(self, stage: int) -> int:
+        """Executors that the stage can still take."""
+        s = self.stages
+        return int(s.num_tasks[stage] - s.num_started[stage] - s.num_committed[stage] - s.num_moving[stage])
+
+
+def _read_only(table: Any) -> Any:
+    view = table.view()
+    view.flags.writeable = False
+    return view
+
+
+def observe(state: ClusterState) -> Observation:
+    """What a policy may see of the state."""
+    return Observation(*(_read_only(getattr(state, name)) for name in Observation._fields))

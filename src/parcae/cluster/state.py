@@ -1,0 +1,222 @@
+"""What a scheduler may know: the tables of the cluster's present, as arrays of records.
+
+Every table is a structured array whose fields read like columns (`state.stages.num_started[stage]`), so that one stage's
+facts lie side by side in memory. `job`, `stage` and `executor` are rows. The future (durations not yet drawn, arrivals to
+come) is not here: it belongs to `parcae.simulation`.
+
+Source: Decima, sections 3 and 6.2; the public simulator's semantics where the paper leaves things open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parcae.errors import ConfigError
+
+NO_JOB = -1
+NO_STAGE = -1
+NO_EXECUTOR = -1
+NO_RECORD = -1
+ANY_CLASS = -1
+NOT_YET = -1  # a time that has not come
+
+
+class CommandKind(IntEnum):
+    """What the cluster is told to do after a decision."""
+
+    START_TASK = 0
+    MOVE_EXECUTOR = 1
+
+
+JOB = np.dtype(
+    [
+        ("stage_start", "i8"),  # first row of its stages
+        ("num_stages", "i8"),
+        ("arrival_ms", "i8"),
+        ("completion_ms", "i8"),  # NOT_YET until completed
+        ("num_attached", "i8"),  # executors that arrived: running its tasks or idle in its pool
+        ("num_supplied", "i8"),  # attached + moving to it + committed to it by sources outside it
+        ("num_granted", "i8"),  # ever committed by decisions whose source was not this job
+        ("num_unsaturated", "i8"),  # its stages with demand > 0
+        ("num_schedulable", "i8"),  # its unsaturated stages whose parents are all saturated
+        ("num_unstarted", "i8"),  # its stages that still have tasks to start
+        ("num_done", "i8"),  # its stages whose tasks have all finished
+        ("num_commitments", "i8"),  # executors that other sources have committed to its stages
+        ("num_joined", "i8"),  # stages that ever became runnable
+        ("num_moves", "i8"),  # executors that ever arrived from elsewhere
+        ("work_ms", "f8"),  # tasks x known mean duration, over its stages
+    ],
+    align=True,
+)
+
+STAGE = np.dtype(
+    [
+        ("num_tasks", "i8"),
+        ("num_started", "i8"),
+        ("num_finished", "i8"),
+        ("num_committed", "i8"),
+        ("num_moving", "i8"),
+        ("job", "i8"),
+        ("is_saturated", "i8"),
+        ("num_bound", "i8"),  # executors whose current or last task is of this stage
+        ("frontier_rank", "i8"),  # order in which it became runnable within its job, -1 while it is not
+        ("num_parents_unsaturated", "i8"),
+        ("num_parents_unfinished", "i8"),
+        ("child_start", "i8"),
+        ("num_children", "i8"),
+        ("selected_round", "i8"),  # the round in which it was last chosen
+        ("executed_ms", "i8"),  # executor time of its finished tasks
+        ("hold_until_ms", "i8"),  # end of its idle slot
+        ("fits", "i8"),  # bit c is set where executor class c is large enough
+        ("task_ms", "f8"),  # known mean duration of a task; 0 where unknown
+        ("downstream_ms", "f8"),  # work on the heaviest path from here to a leaf, own work included
+        ("cpu", "f8"),
+        ("memory", "f8"),
+    ],
+    align=True,
+)
+
+EXECUTOR = np.dtype(
+    [
+        ("job", "i8"),  # the job that it is attached to
+        ("stage", "i8"),  # the stage of its current or last task; NO_STAGE while idle or moving
+        ("destination", "i8"),  # the stage that it moves to
+        ("started_ms", "i8"),  # when its current task started
+        ("next_idle", "i8"),  # the executor behind it in its pool
+        ("executor_class", "i8"),
+    ],
+    align=True,
+)
+
+# Executors are offered by sources: the pool of idle executors of a job (or of none: the global pool), or the executors
+# bound to a stage. Rows: (job + 1) * num_classes + class for pools, then (num_jobs + 1 + stage) * num_classes + class.
+SOURCE = np.dtype(
+    [
+        ("idle_head", "i8"),
+        ("idle_tail", "i8"),
+        ("num_idle", "i8"),
+        ("commitment_head", "i8"),
+        ("commitment_tail", "i8"),
+        ("num_committed", "i8"),
+    ],
+    align=True,
+)
+
+COMMITMENT = np.dtype([("source", "i8"), ("source_job", "i8"), ("stage", "i8"), ("count", "i8"), ("next", "i8")], align=True)
+# `parallelism`: executors attached to the job at the moment of the command.
+COMMAND = np.dtype(
+    [("kind", "i8"), ("executor", "i8"), ("stage", "i8"), ("task", "i8"), ("wave", "i8"), ("parallelism", "i8")], align=True
+)
+HOLD = np.dtype([("job", "i8"), ("stage", "i8"), ("end_ms", "i8")], align=True)
+EXECUTOR_CLASS = np.dtype([("cpu", "f8"), ("memory", "f8"), ("num_executors", "i8")], align=True)
+
+NOW = np.dtype(
+    [
+        ("clock_ms", "i8"),
+        ("num_executors", "i8"),
+        ("num_jobs", "i8"),  # arrived so far: rows 0..num_jobs-1 are filled
+        ("num_stages", "i8"),
+        ("num_edges", "i8"),
+        ("num_active", "i8"),  # jobs in the system
+        ("num_open", "i8"),  # of them, those with an unsaturated stage
+        ("num_schedulable", "i8"),
+        ("source_job", "i8"),  # the job whose executors are asked about; NO_JOB for the global pool
+        ("source", "i8"),  # row of the source (class 0)
+        ("acting_executor", "i8"),  # the one executor free now; NO_EXECUTOR where the source's whole pool is
+        ("num_source", "i8"),  # executors that still have to be committed in this round
+        ("round", "i8"),
+        ("num_decisions", "i8"),
+        ("num_commands", "i8"),
+        ("free_commitment", "i8"),
+        ("num_commitment_rows", "i8"),
+        ("num_holds", "i8"),
+        ("job_ms", "i8"),  # integral over time of the number of jobs in the system, up to `accounted_ms`
+        ("accounted_ms", "i8"),
+    ],
+    align=True,
+)
+
+STAGE_SPEC = np.dtype(
+    [
+        ("num_tasks", "i8"),
+        ("num_parents", "i8"),
+        ("child_start", "i8"),
+        ("num_children", "i8"),
+        ("task_ms", "f8"),
+        ("downstream_ms", "f8"),
+        ("cpu", "f8"),
+        ("memory", "f8"),
+    ],
+    align=True,
+)
+
+
+class ClusterState(NamedTuple):
+    """The tables of one cluster (or, with one more leading axis, of many)."""
+
+    now: Any  # NOW[1]
+    jobs: Any  # JOB[num_jobs]
+    stages: Any  # STAGE[num_stages]
+    executors: Any  # EXECUTOR[num_executors]
+    sources: Any  # SOURCE[(num_jobs + 1 + num_stages) * num_classes]
+    commitments: Any  # COMMITMENT[2 * num_executors + 2]
+    commands: Any  # COMMAND[2 * num_executors + 2]
+    holds: Any  # HOLD[num_stages]
+    classes: Any  # EXECUTOR_CLASS[num_classes]
+    source_count: Any  # int64[num_classes], executors of each class still to be committed in this round
+    active: Any  # int64[num_jobs], rows of the jobs in the system, in order of arrival
+    children: Any  # int64[num_edges], rows of child stages
+
+
+@dataclass(frozen=True)
+class ExecutorClass:
+    """`num_executors` alike executors; a task fits where its demands are at most `cpu` and `memory`."""
+
+    num_executors: int
+    cpu: float = 1.0
+    memory: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.num_executors < 1 or not self.cpu > 0 or not self.memory >= 0:
+            raise ConfigError(f"an executor class needs at least one executor, cpu > 0 and memory >= 0, not {self}")
+
+
+def _table(dtype: np.dtype[Any], *shape: int) -> Any:
+    return np.zeros(shape, dtype).view(np.recarray)
+
+
+def allocate(
+    num_clusters: int, classes: tuple[ExecutorClass, ...], num_jobs: int, num_stages: int, num_edges: int
+) -> ClusterState:
+    """Empty tables for `num_clusters` clusters (the leading axis), each with room for so many jobs, stages and edges."""
+    if not classes or len(classes) > 62:
+        raise ConfigError(f"a cluster needs 1 to 62 executor classes, not {len(classes)}")
+    num_classes, num_executors = len(classes), sum(c.num_executors for c in classes)
+    state = ClusterState(
+        now=_table(NOW, num_clusters, 1),
+        jobs=_table(JOB, num_clusters, num_jobs),
+        stages=_table(STAGE, num_clusters, num_stages),
+        executors=_table(EXECUTOR, num_clusters, num_executors),
+        sources=_table(SOURCE, num_clusters, (num_jobs + 1 + num_stages) * num_classes),
+        commitments=_table(COMMITMENT, num_clusters, 2 * num_executors + 2),
+        commands=_table(COMMAND, num_clusters, 2 * num_executors + 2),
+        holds=_table(HOLD, num_clusters, num_stages),
+        classes=_table(EXECUTOR_CLASS, num_clusters, num_classes),
+        source_count=np.zeros((num_clusters, num_classes), np.int64),
+        active=np.zeros((num_clusters, num_jobs), np.int64),
+        children=np.zeros((num_clusters, num_edges), np.int64),
+    )
+    for row, executor_class in enumerate(classes):
+        state.classes.cpu[:, row] = executor_class.cpu
+        state.classes.memory[:, row] = executor_class.memory
+        state.classes.num_executors[:, row] = executor_class.num_executors
+    return state
+
+
+def select(state: ClusterState, cluster: int) -> ClusterState:
+    """The tables of one cluster out of many (views, no copies)."""
+    return ClusterState(*(table[cluster] for table in state))

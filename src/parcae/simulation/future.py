@@ -1,0 +1,89 @@
+"""What a scheduler may not know: pending events, durations not yet drawn, arrivals to come."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parcae.cluster.trace import DECISION_RECORD, TASK_RECORD
+
+#: A time that never comes.
+NEVER_MS = np.iinfo(np.int64).max
+#: Relative times in an event key have this many bits (24.8 days of ms); the keys are rebased before they run out.
+TIME_BITS = 31
+
+
+class Status(IntEnum):
+    """Why the event loop returned."""
+
+    NEEDS_DECISION = 0  # executors wait for the policy
+    COMPLETE = 1  # no events are left
+    ENDED = 2  # the episode's end time came first
+    BAD_DECISION = 3  # the policy gave a decision that cannot be carried out
+    TIME_OVERFLOW = 4  # two pending events lie more than 24 days apart
+
+
+EVENTS = np.dtype(
+    [
+        ("base_ms", "i8"),  # keys count time from here
+        ("next_push", "i8"),  # push counter: ties at one time are fired in the order of their pushes
+        ("slot_bits", "i8"),
+        ("num_leaves", "i8"),
+        ("next_other_ms", "i8"),  # the earliest of next arrival, end of an idle slot, end of the episode
+        ("next_arrival", "i8"),
+        ("num_fired_arrivals", "i8"),  # arrivals after the start, which are events
+        ("num_moves", "i8"),
+        ("num_tasks", "i8"),
+        ("end_ms", "i8"),
+        ("moving_delay_ms", "i8"),
+        ("warmup_delay_ms", "i8"),
+        ("seed", "u8"),
+    ],
+    align=True,
+)
+
+
+class Future(NamedTuple):
+    """What one simulator (or, with one more leading axis, many) has yet to fire."""
+
+    events: Any  # EVENTS[1]
+    keys: Any  # int64[2 * num_leaves], a winner tree: keys[1] is the next event, keys[num_leaves + executor] an executor's
+    job_profile: Any  # int64[num_jobs], which job of the workload arrives
+    arrival_ms: Any  # int64[num_jobs]
+    knowledge: Any  # float64[num_jobs], told duration / profiled duration: 1 is known, 0 is unknown
+    stage_profile: Any  # int64[num_stages], row in the workload's tables
+    stage_luck: Any  # uint64[num_stages], where the luck of a stage's tasks starts
+    tasks: Any  # TASK_RECORD[num_tasks], or empty where nothing is recorded
+    decisions: Any  # DECISION_RECORD[capacity], or empty
+
+
+def num_leaves(num_executors: int) -> int:
+    """Leaves of the winner tree: the power of two that holds all executors (at least 2).
+
+    Example: `num_leaves(50)` is 64.
+    """
+    return max(2, 1 << (num_executors - 1).bit_length())
+
+
+def allocate_future(
+    num_simulators: int, num_executors: int, num_jobs: int, num_stages: int, num_recorded_tasks: int, num_recorded_decisions: int
+) -> Future:
+    """Tables of the future for `num_simulators` simulators (the leading axis)."""
+    leaves = num_leaves(num_executors)
+    future = Future(
+        np.zeros((num_simulators, 1), EVENTS).view(np.recarray),
+        np.zeros((num_simulators, 2 * leaves), np.int64),
+        np.zeros((num_simulators, num_jobs), np.int64),
+        np.zeros((num_simulators, num_jobs), np.int64),
+        np.ones((num_simulators, num_jobs), np.float64),
+        np.zeros((num_simulators, num_stages), np.int64),
+        np.zeros((num_simulators, num_stages), np.uint64),
+        np.zeros((num_simulators, num_recorded_tasks), TASK_RECORD).view(np.recarray),
+        np.zeros((num_simulators, num_recorded_decisions), DECISION_RECORD).view(np.recarray),
+    )
+    future.events.num_leaves[:] = leaves
+    future.events.slot_bits[:] = leaves.bit_length() - 1
+    future.events.end_ms[:] = NEVER_MS
+    return future

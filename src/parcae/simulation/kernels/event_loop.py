@@ -1,0 +1,223 @@
+"""The event loop: fires arrivals, executor events and ends of idle slots at the cluster until a decision is due."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parcae.cluster.kernels.tables import account_time
+from parcae.cluster.kernels.transitions import (
+    apply_decision,
+    continue_stage,
+    executor_arrived,
+    hold_ended,
+    job_arrived,
+    offer_pool,
+    reset,
+    stage_exhausted,
+)
+from parcae.cluster.state import NO_JOB, NO_STAGE, CommandKind
+from parcae.kernels import inlined, kernel
+from parcae.simulation.future import NEVER_MS, Future, Status
+from parcae.simulation.kernels.event_queue import clear, next_executor, next_ms, pop, push
+from parcae.simulation.kernels.task_durations import job_luck, task_duration_ms, task_luck
+
+_START = int(CommandKind.START_TASK)
+_NEVER = np.int64(NEVER_MS)
+_REST = 2
+_NEEDS_DECISION = int(Status.NEEDS_DECISION)
+_COMPLETE = int(Status.COMPLETE)
+_ENDED = int(Status.ENDED)
+_BAD_DECISION = int(Status.BAD_DECISION)
+_TIME_OVERFLOW = int(Status.TIME_OVERFLOW)
+
+
+@inlined
+def select_future(many, simulator):  # type: ignore[no-untyped-def]
+    """The future of one simulator out of many."""
+    return Future(
+        many.events[simulator],
+        many.keys[simulator],
+        many.job_profile[simulator],
+        many.arrival_ms[simulator],
+        many.knowledge[simulator],
+        many.stage_profile[simulator],
+        many.stage_luck[simulator],
+        many.tasks[simulator],
+        many.decisions[simulator],
+    )
+
+
+@kernel
+def start(state, future, tables):  # type: ignore[no-untyped-def]
+    """Reset the cluster, put the jobs that arrive at 0 into it, and run until the first decision. Returns a Status."""
+    events = future.events
+    reset(state)
+    clear(future, 0)
+    events.next_arrival[0] = events.num_fired_arrivals[0] = events.num_moves[0] = events.num_tasks[0] = 0
+    while events.next_arrival[0] < future.arrival_ms.shape[0] and future.arrival_ms[events.next_arrival[0]] == 0:
+        _submit(state, future, tables)
+    offer_pool(state, NO_JOB)
+    _find_next_other(state, future)
+    return advance(state, future, tables)
+
+
+@kernel
+def _submit(state, future, tables):  # type: ignore[no-untyped-def]
+    """The next job of the sequence arrives."""
+    events = future.events
+    row = events.next_arrival[0]
+    profile = future.job_profile[row]
+    first, last = tables.job_first_stage[profile], tables.job_first_stage[profile + 1]
+    arrival_ms, knowledge = future.arrival_ms[row], future.knowledge[row]
+    job = job_arrived(state, tables.specs, tables.spec_children, first, last - first, arrival_ms, knowledge)
+    luck, stage_start = job_luck(events.seed[0], row), state.jobs.stage_start[job]
+    for index in range(last - first):
+        future.stage_profile[stage_start + index] = first + index
+        future.stage_luck[stage_start + index] = luck + (np.uint64(index) << np.uint64(32))
+    events.next_arrival[0] = row + 1
+
+
+@kernel
+def _find_next_other(state, future):  # type: ignore[no-untyped-def]
+    events = future.events
+    earliest = events.end_ms[0]
+    if events.next_arrival[0] < future.arrival_ms.shape[0]:
+        earliest = min(earliest, future.arrival_ms[events.next_arrival[0]])
+    for hold in range(state.now.num_holds[0]):
+        earliest = min(earliest, state.holds.end_ms[hold])
+    events.next_other_ms[0] = earliest
+
+
+@inlined
+def _schedule_task(state, future, tables, executor, stage, task, wave, attached):  # type: ignore[no-untyped-def]
+    """Draw the task's duration and push its finish."""
+    profile, clock_ms = future.stage_profile[stage], state.now.clock_ms[0]
+    luck = task_luck(future.stage_luck[stage], task)
+    duration_ms = task_duration_ms(tables, profile, attached, wave, luck, future.events.warmup_delay_ms[0])
+    if future.tasks.shape[0] > 0:
+        _record_task(state, future, executor, stage, task, duration_ms)
+    future.events.num_tasks[0] += 1
+    return push(future, executor, clock_ms + duration_ms)
+
+
+@kernel
+def _record_task(state, future, executor, stage, task, duration_ms):  # type: ignore[no-untyped-def]
+    tasks, row, job = future.tasks, future.events.num_tasks[0], state.stages.job[stage]
+    tasks.job[row], tasks.stage[row], tasks.task[row] = job, stage - state.jobs.stage_start[job], task
+    tasks.executor[row] = executor
+    tasks.start_ms[row], tasks.finish_ms[row] = state.now.clock_ms[0], state.now.clock_ms[0] + duration_ms
+
+
+@kernel
+def _carry_out_commands(state, future, tables):  # type: ignore[no-untyped-def]
+    """Push the events that the last transition's commands lead to."""
+    in_range, commands = True, state.commands
+    for row in range(state.now.num_commands[0]):
+        executor, stage = commands.executor[row], commands.stage[row]
+        if commands.kind[row] == _START:
+            task, wave, attached = commands.task[row], commands.wave[row], commands.parallelism[row]
+            in_range &= _schedule_task(state, future, tables, executor, stage, task, wave, attached)
+        else:
+            future.events.num_moves[0] += 1
+            in_range &= push(future, executor, state.now.clock_ms[0] + future.events.moving_delay_ms[0])
+    state.now.num_commands[0] = 0
+    return in_range
+
+
+@kernel
+def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
+    """Fire the earliest arrival or end of an idle slot. Returns False where the episode's end comes first."""
+    events, time_ms = future.events, future.events.next_other_ms[0]
+    if time_ms >= events.end_ms[0]:
+        return False
+    state.now.clock_ms[0] = time_ms
+    if events.next_arrival[0] < future.arrival_ms.shape[0] and future.arrival_ms[events.next_arrival[0]] == time_ms:
+        events.num_fired_arrivals[0] += 1
+        _submit(state, future, tables)
+        offer_pool(state, NO_JOB)
+    else:
+        for hold in range(state.now.num_holds[0]):
+            if state.holds.end_ms[hold] == time_ms:
+                hold_ended(state, hold)
+                break
+    _find_next_other(state, future)
+    return True
+
+
+@inlined
+def _fire_executor(state, future, tables, executor):  # type: ignore[no-untyped-def]
+    """Fire an executor's event: its task finished, or it arrived where it moved to."""
+    stage = state.executors.stage[executor]
+    if stage != NO_STAGE:
+        if continue_stage(state, executor, stage):
+            task, attached = state.stages.num_started[stage] - 1, state.jobs.num_attached[state.stages.job[stage]]
+            return _schedule_task(state, future, tables, executor, stage, task, _REST, attached)
+        pop(future, executor)
+        stage_exhausted(state, executor)
+    else:
+        pop(future, executor)
+        executor_arrived(state, executor)
+    return _carry_out_commands(state, future, tables)
+
+
+@kernel
+def advance(state, future, tables):  # type: ignore[no-untyped-def]
+    """Fire events until a decision is due or the run is over. Returns a Status.
+
+    At one time, arrivals and ends of idle slots come before executor events, and these in the order of their pushes.
+    """
+    now, events = state.now, future.events
+    while now.num_source[0] == 0:
+        time_ms = next_ms(future)
+        if time_ms < events.next_other_ms[0]:
+            now.clock_ms[0] = time_ms
+            if not _fire_executor(state, future, tables, next_executor(future)):
+                return _TIME_OVERFLOW
+        elif events.next_other_ms[0] == _NEVER:
+            return _COMPLETE
+        elif not _fire_other(state, future, tables):
+            if time_ms == _NEVER and events.next_arrival[0] == future.arrival_ms.shape[0]:
+                return _COMPLETE
+            now.clock_ms[0] = events.end_ms[0]
+            account_time(state, now.clock_ms[0])
+            return _ENDED
+    return _NEEDS_DECISION
+
+
+@kernel
+def step(state, future, tables, stage, limit, executor_class, hold_ms):  # type: ignore[no-untyped-def]
+    """Apply a decision and run until the next is due. Returns a Status."""
+    row, records = state.now.num_decisions[0], future.decisions
+    if records.shape[0] > row:
+        records.clock_ms[row], records.source_job[row] = state.now.clock_ms[0], state.now.source_job[0]
+        records.num_source[row], records.num_schedulable[row] = state.now.num_source[0], count_schedulable(state)
+        records.stage[row] = records.job[row] = -1
+        if stage != NO_STAGE:
+            records.job[row] = state.stages.job[stage]
+            records.stage[row] = stage - state.jobs.stage_start[records.job[row]]
+    count = apply_decision(state, stage, limit, executor_class, hold_ms)
+    if records.shape[0] > row:
+        records.num_executors[row] = count
+    if count < 0:
+        return _BAD_DECISION
+    if hold_ms > 0:
+        _find_next_other(state, future)
+    if not _carry_out_commands(state, future, tables):
+        return _TIME_OVERFLOW
+    return advance(state, future, tables)
+
+
+@kernel
+def count_schedulable(state):  # type: ignore[no-untyped-def]
+    """Size of the schedulable set that the policy is offered."""
+    count, stages = 0, state.stages
+    for position in range(state.now.num_active[0]):
+        job = state.active[position]
+        for stage in range(state.jobs.stage_start[job], state.jobs.stage_start[job] + state.jobs.num_stages[job]):
+            if (
+                stages.is_saturated[stage] == 0
+                and stages.num_parents_unsaturated[stage] == 0
+                and stages.selected_round[stage] != state.now.round[0]
+            ):
+                count += 1
+    return count

@@ -1,0 +1,49 @@
+"""Whole runs: a sequence, a policy, a trace."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from parcae.cluster.decision import Policy
+from parcae.cluster.state import ClusterState
+from parcae.cluster.trace import Trace
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.future import Future, Status
+from parcae.simulation.simulator import Simulator, check_status
+from parcae.simulation.tables import WorkloadTables
+from parcae.workloads.arrivals import JobSequence
+
+
+@runtime_checkable
+class CompiledPolicy(Protocol):
+    """A policy that plays a whole run in one compiled call."""
+
+    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
+        """Run from the start to the end. Returns a Status."""
+
+
+def simulate(
+    sequence: JobSequence, policy: Policy, config: SimulationConfig, seed: int, *, record: bool = False
+) -> Trace:
+    """Run a sequence of jobs under a policy.
+
+    Args:
+        sequence: the jobs and when they arrive.
+        policy: who decides; a compiled policy plays the run in one call.
+        config: the cluster.
+        seed: seed of the tasks' luck: the same for every policy that is compared.
+        record: keep every task and decision in the trace.
+
+    Raises:
+        PolicyError: a decision that cannot be carried out, or a policy that idles for ever.
+        WorkloadError: jobs that this cluster cannot run.
+    """
+    simulator = Simulator(sequence, config, seed, record=record)
+    if isinstance(policy, CompiledPolicy):
+        status = policy.play(simulator.state, simulator.future, simulator.tables)
+        check_status(status, simulator.state, sequence)
+    else:
+        simulator.start()
+        while simulator.status is Status.NEEDS_DECISION:
+            simulator.step(policy.decide(simulator.observe()))
+    return simulator.trace(policy.name)
