@@ -31,7 +31,9 @@ def _cache_dir() -> Path:
 if "NUMBA_CACHE_DIR" not in os.environ:
     numba.config.CACHE_DIR = str(_cache_dir())
 
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+# Kernels allocate nothing: without Numba's runtime, views of tables are not reference-counted (which would cost more than
+# the simulation itself).
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 
 #: A function that Python calls, or that is too long to inline.
 kernel = numba.njit(**_OPTIONS)

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from parcae.cluster.kernels.tables import demand, first_runnable, first_schedulable, is_runnable, is_schedulable, select_cluster
+from parcae.cluster.kernels.tables import demand, first_runnable, first_schedulable, is_runnable, is_schedulable, pool_row, select_cluster
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
 from parcae.kernels import inlined, kernel
 from parcae.simulation.future import Status
@@ -176,44 +176,64 @@ def _remaining_work_ms(seen, job):  # type: ignore[no-untyped-def]
     return work
 
 
+@inlined
+def _num_held(seen, job):  # type: ignore[no-untyped-def]
+    """Executors that work for the job or are on their way to it: not those idle in its pool or asked about now."""
+    held, first = seen.jobs.num_supplied[job], pool_row(seen, job)
+    for executor_class in range(seen.classes.shape[0]):
+        held -= seen.sources.num_idle[first + executor_class]
+    if job == seen.now.source_job[0] and seen.now.source[0] != first:
+        held -= seen.now.num_source[0]
+    return held
+
+
 @kernel
 def _shortest_below(seen, cap):  # type: ignore[no-untyped-def]
     """The schedulable stage of the job with the least remaining work among those that hold fewer than `cap`."""
-    best, best_job, best_work = NO_STAGE, NO_JOB, 0.0
+    best, best_work, best_held = NO_STAGE, 0.0, 0
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
-        if seen.jobs.num_schedulable[job] == 0 or seen.jobs.num_supplied[job] >= cap:
+        if seen.jobs.num_schedulable[job] == 0 or _num_held(seen, job) >= cap:
             continue
         work = _remaining_work_ms(seen, job)
         if best == NO_STAGE or work < best_work:
             stage = _stage_by_critical_path(seen, job)
             if stage != NO_STAGE:
-                best, best_job, best_work = stage, job, work
-    return best, best_job
+                best, best_work, best_held = stage, work, _num_held(seen, job)
+    return best, best_held
+
+
+@kernel
+def _is_anyone_working(seen):  # type: ignore[no-untyped-def]
+    for position in range(seen.now.num_active[0]):
+        if _num_held(seen, seen.active[position]) > 0:
+            return True
+    return False
 
 
 @kernel
 def _srpt_cap(seen, cap):  # type: ignore[no-untyped-def]
     """Shortest remaining work first, at most `cap` executors a job; what is left over spills up to twice the cap.
 
-    Executors that the asked job already holds stay with it up to the cap.
+    Executors that the asked job already holds stay with it up to the cap. Where nobody would work at all, the caps do
+    not bind.
     """
-    now, jobs = seen.now, seen.jobs
-    source = now.source_job[0]
-    num_source = now.num_source[0]
-    if source != NO_JOB and jobs.num_schedulable[source] > 0:
-        stay = cap - (jobs.num_supplied[source] - num_source)
-        stage = _stage_by_critical_path(seen, source)
-        if stage != NO_STAGE and stay > 0:
-            return stage, min(stay, num_source, demand(seen, stage))
-    for widened in (cap, 2 * cap, now.num_executors[0]):
-        stage, job = _shortest_below(seen, widened)
+    now, source = seen.now, seen.now.source_job[0]
+    if now.num_schedulable[0] == 0:
+        return NO_STAGE, now.num_source[0]
+    if source != NO_JOB and seen.jobs.num_schedulable[source] > 0:
+        room = cap - _num_held(seen, source)
+        stage = _stage_by_critical_path(seen, source) if room > 0 else NO_STAGE
         if stage != NO_STAGE:
-            room = widened - jobs.num_supplied[job] + (num_source if job == source else 0)
-            return stage, max(1, min(room, num_source, demand(seen, stage)))
-        if widened > cap and seen.now.num_open[0] > 1:
-            break
-    return NO_STAGE, num_source
+            return stage, min(room, now.num_source[0])
+    for widened in (cap, 2 * cap):
+        stage, held = _shortest_below(seen, widened)
+        if stage != NO_STAGE:
+            return stage, min(widened - held, now.num_source[0])
+    if _is_anyone_working(seen):
+        return NO_STAGE, now.num_source[0]
+    stage, held = _shortest_below(seen, now.num_executors[0] + 1)
+    return stage, now.num_source[0]
 
 
 @kernel

@@ -73,21 +73,42 @@ def push(future, executor, time_ms):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _sift_down(values, root, end):  # type: ignore[no-untyped-def]
+    while 2 * root + 1 < end:
+        child = 2 * root + 1
+        if child + 1 < end and values[child] < values[child + 1]:
+            child += 1
+        if values[root] >= values[child]:
+            return
+        values[root], values[child] = values[child], values[root]
+        root = child
+
+
+@kernel
+def sort_in_place(values):  # type: ignore[no-untyped-def]
+    """Heapsort: kernels allocate nothing."""
+    for root in range(len(values) // 2 - 1, -1, -1):
+        _sift_down(values, root, len(values))
+    for end in range(len(values) - 1, 0, -1):
+        values[0], values[end] = values[end], values[0]
+        _sift_down(values, 0, end)
+
+
+@kernel
 def _rebase(future, time_ms):  # type: ignore[no-untyped-def]
     """Count time from the earliest pending event, and pushes from 0 in their old order."""
     events, leaves = future.events, future.events.num_leaves[0]
-    slot_bits, time_shift = events.slot_bits[0], _KEY_BITS - TIME_BITS
-    pending = np.sort(future.keys[leaves:])
-    old_base = events.base_ms[0]
-    base = time_ms
-    if pending[0] != _IDLE:
-        base = min(base, old_base + (pending[0] >> time_shift))
-    future.keys[:] = _IDLE
+    slot_bits, time_shift, old_base = events.slot_bits[0], _KEY_BITS - TIME_BITS, events.base_ms[0]
+    pending = future.keys[:leaves]  # the inner nodes serve as scratch: they are rebuilt below
+    for leaf in range(leaves):
+        pending[leaf] = future.keys[leaves + leaf]
+        future.keys[leaves + leaf] = _IDLE
+    sort_in_place(pending)
+    base = time_ms if pending[0] == _IDLE else min(time_ms, old_base + (pending[0] >> time_shift))
     count = 0
     while count < leaves and pending[count] != _IDLE:
-        key = pending[count]
-        executor = key & (leaves - 1)
-        relative = old_base + (key >> time_shift) - base
+        executor = pending[count] & (leaves - 1)
+        relative = old_base + (pending[count] >> time_shift) - base
         future.keys[leaves + executor] = (relative << time_shift) | (count << slot_bits) | executor
         count += 1
     events.base_ms[0], events.next_push[0] = base, count
