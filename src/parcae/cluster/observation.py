@@ -45,7 +45,7 @@ class Observation(NamedTuple):
         return bool(
             stages.is_saturated[stage] == 0
             and stages.num_parents_unsaturated[stage] == 0
-            and stages.selected_round[stage] != self.now.round[0]
+            and stages.selected_round[stage] != self.now.round_id[0]
             and offered.any()
         )
 

@@ -128,7 +128,7 @@ NOW = np.dtype(
         ("source", "i8"),  # row of the source (class 0)
         ("acting_executor", "i8"),  # the one executor free now; NO_EXECUTOR where the source's whole pool is
         ("num_source", "i8"),  # executors that still have to be committed in this round
-        ("round", "i8"),
+        ("round_id", "i8"),
         ("num_decisions", "i8"),
         ("num_commands", "i8"),
         ("free_commitment", "i8"),

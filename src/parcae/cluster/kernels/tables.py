@@ -74,7 +74,7 @@ def is_schedulable(state, stage):  # type: ignore[no-untyped-def]
     return (
         stages.is_saturated[stage] == 0
         and stages.num_parents_unsaturated[stage] == 0
-        and stages.selected_round[stage] != state.now.round[0]
+        and stages.selected_round[stage] != state.now.round_id[0]
         and is_offered(state, stage)
     )
 
@@ -113,7 +113,7 @@ def first_for_class(state, job, executor_class, runnable_only):  # type: ignore[
         if runnable_only:
             if rank >= 0 and (best == NO_STAGE or rank < best_rank):
                 best, best_rank = stage, rank
-        elif stages.num_parents_unsaturated[stage] == 0 and stages.selected_round[stage] != state.now.round[0]:
+        elif stages.num_parents_unsaturated[stage] == 0 and stages.selected_round[stage] != state.now.round_id[0]:
             return stage
     return best
 

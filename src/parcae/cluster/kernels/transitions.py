@@ -45,7 +45,7 @@ def reset(state):  # type: ignore[no-untyped-def]
     now.num_active[0] = now.num_open[0] = now.num_schedulable[0] = now.num_source[0] = 0
     now.num_decisions[0] = now.num_commands[0] = now.num_commitment_rows[0] = now.num_holds[0] = 0
     now.job_ms[0] = now.accounted_ms[0] = 0
-    now.round[0], now.free_commitment[0] = 1, NO_RECORD
+    now.round_id[0], now.free_commitment[0] = 1, NO_RECORD
     now.source_job[0], now.acting_executor[0] = NO_JOB, NO_EXECUTOR
     state.source_count[:] = 0
     _fill_global_pool(state)
@@ -387,7 +387,7 @@ def _fulfil_pool(state, source):  # type: ignore[no-untyped-def]
 @kernel
 def _fulfil(state):  # type: ignore[no-untyped-def]
     now, executor, source = state.now, state.now.acting_executor[0], state.now.source[0]
-    now.round[0] += 1
+    now.round_id[0] += 1
     if executor == NO_EXECUTOR:
         _fulfil_pool(state, source)
     elif state.sources.num_committed[source + _class_of(state, executor)] > 0:
@@ -470,7 +470,7 @@ def apply_decision(state, stage, limit, executor_class, hold_ms):  # type: ignor
             if state.source_count[c] > 0:
                 _commit_class(state, NO_STAGE, c, state.source_count[c])
     else:
-        state.stages.selected_round[stage] = now.round[0]
+        state.stages.selected_round[stage] = now.round_id[0]
         job, is_outside = state.stages.job[stage], now.source_job[0] != state.stages.job[stage]
         count = min(demand(state, stage), limit, now.num_source[0])
         if executor_class == ANY_CLASS:

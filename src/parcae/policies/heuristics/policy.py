@@ -10,7 +10,7 @@ import numpy.typing as npt
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState
-from parcae.policies.heuristics.kernels import HeuristicKind, decide, play
+from parcae.policies.heuristics.kernels import HeuristicKind, decide, play, play_many
 from parcae.simulation.future import Future
 from parcae.simulation.tables import WorkloadTables
 
@@ -35,3 +35,16 @@ class HeuristicPolicy:
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
         """Run a whole simulation in one compiled call. Returns a Status."""
         return int(play(state, future, tables, int(self.kind), self._array))
+
+    def play_many(
+        self,
+        states: ClusterState,
+        futures: Future,
+        tables: WorkloadTables,
+        first: int,
+        last: int,
+        status: npt.NDArray[np.int64],
+    ) -> None:
+        """Run simulators first..last-1 of many to their end; fills `status`."""
+        params = np.tile(self._array, (len(status), 1))
+        play_many(states, futures, tables, int(self.kind), params, first, last, status)

@@ -217,7 +217,7 @@ def count_schedulable(state):  # type: ignore[no-untyped-def]
             if (
                 stages.is_saturated[stage] == 0
                 and stages.num_parents_unsaturated[stage] == 0
-                and stages.selected_round[stage] != state.now.round[0]
+                and stages.selected_round[stage] != state.now.round_id[0]
             ):
                 count += 1
     return count

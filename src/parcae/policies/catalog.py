@@ -1,0 +1,159 @@
+"""Every policy by name: an explicit list, no registration."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from parcae.errors import PolicyError
+from parcae.policies.heuristics.kernels import HeuristicKind
+from parcae.policies.heuristics.policy import HeuristicPolicy
+
+
+@dataclass(frozen=True)
+class PolicyEntry:
+    """One line of the catalogue: how the policy is written, what it does, where it comes from."""
+
+    usage: str
+    summary: str
+    source: str
+    make: Callable[[str, str, int], HeuristicPolicy]
+
+    @property
+    def name(self) -> str:
+        """The name without its argument."""
+        return self.usage.partition("[")[0].partition(":")[0]
+
+
+def _number(text: str, argument: str, default: float | None = None) -> float:
+    if not argument and default is not None:
+        return default
+    try:
+        return float(argument)
+    except ValueError:
+        raise PolicyError(f"policy {text!r}: the argument must be a number, not {argument!r}") from None
+
+
+def _count(text: str, argument: str, default: int | None = None) -> int:
+    value = _number(text, argument, default)
+    if value != int(value) or value < 1:
+        raise PolicyError(f"policy {text!r}: the argument must be a whole number of executors >= 1, not {argument!r}")
+    return int(value)
+
+
+def _fixed(kind: HeuristicKind, *params: float) -> Callable[[str, str, int], HeuristicPolicy]:
+    def make(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
+        if argument:
+            raise PolicyError(f"policy {text!r} takes no argument; write {text.partition(':')[0]!r}")
+        return HeuristicPolicy(text, kind, params or (float(num_executors),))
+
+    return make
+
+
+def _fair(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
+    if argument not in ("", "active"):
+        raise PolicyError(f"policy {text!r}: the argument is 'active' or nothing, not {argument!r}")
+    return HeuristicPolicy(text, HeuristicKind.FAIR, (float(argument == "active"),))
+
+
+def _weighted_fair(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
+    if argument in ("tuned", "oracle"):
+        raise PolicyError(f"policy {text!r} is tuned on a workload first: use it in `parcae compare` or `parcae simulate`")
+    return HeuristicPolicy(text, HeuristicKind.WEIGHTED_FAIR, (_number(text, argument),))
+
+
+def _capped(kind: HeuristicKind) -> Callable[[str, str, int], HeuristicPolicy]:
+    def make(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
+        return HeuristicPolicy(text, kind, (float(_count(text, argument)),))
+
+    return make
+
+
+def _srpt_cap(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
+    default = max(1, round(num_executors / 5))
+    return HeuristicPolicy(text, HeuristicKind.SRPT_CAP, (float(_count(text, argument, default)),))
+
+
+def _random(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
+    return HeuristicPolicy(text, HeuristicKind.RANDOM, (float(int(_number(text, argument, 0))),))
+
+
+def _order(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
+    try:
+        order = [int(part) for part in argument.split("-")]
+    except ValueError:
+        order = []
+    if sorted(order) != list(range(len(order))) or not order:
+        raise PolicyError(f"policy {text!r}: the argument must name every job once, e.g. order:2-0-1")
+    return order_policy(order)
+
+
+def order_policy(order: Sequence[int]) -> HeuristicPolicy:
+    """All executors to the first job of a given order (Decima, Appendix H).
+
+    Example: `order_policy([2, 0, 1])` runs the third job first.
+    """
+    rank = [0.0] * len(order)
+    for position, job in enumerate(order):
+        rank[job] = float(position)
+    return HeuristicPolicy("order:" + "-".join(map(str, order)), HeuristicKind.ORDER, tuple(rank))
+
+
+_PAPER, _CODE = "Decima, section 7.1", "Decima's released simulator"
+
+CATALOG: tuple[PolicyEntry, ...] = (
+    PolicyEntry("fifo", "first job first, as many executors as it can use", f"{_PAPER}, 1", _fixed(HeuristicKind.STATIC)),
+    PolicyEntry("sjf-cp", "least total work first, stages by critical path", f"{_PAPER}, 2", _fixed(HeuristicKind.SJF_CP, 0.0)),
+    PolicyEntry("fair[:active]", "equal shares over jobs that want executors (or over all active jobs)", f"{_PAPER}, 3", _fair),
+    PolicyEntry(
+        "naive-weighted-fair", "shares in proportion to total work", f"{_PAPER}, 4", _fixed(HeuristicKind.WEIGHTED_FAIR, 1.0)
+    ),
+    PolicyEntry(
+        "weighted-fair:ALPHA|tuned|oracle",
+        "shares in proportion to total work ^ ALPHA; tuned: ALPHA swept on tuning seeds; oracle: best ALPHA per sequence",
+        f"{_PAPER}, 5",
+        _weighted_fair,
+    ),
+    PolicyEntry("static:N", "first job first, at most N executors a job", "control", _capped(HeuristicKind.STATIC)),
+    PolicyEntry("random[:SEED]", "a random stage with a random limit", "control", _random),
+    PolicyEntry(
+        "srpt-cap[:N]",
+        "shortest remaining work first, at most N executors a job (a fifth of the cluster), leftovers spilled to 2 N",
+        "Parcae",
+        _srpt_cap,
+    ),
+    PolicyEntry("order:I-J-...", "jobs in a given order, all executors to the first", "Decima, Appendix H", _order),
+    PolicyEntry(
+        "spark_fifo", "as fifo, by executors ever granted, never decreased", _CODE, _fixed(HeuristicKind.GRANTED)
+    ),
+    PolicyEntry("spark_static_N", "as static:N, by executors ever granted", _CODE, _capped(HeuristicKind.GRANTED)),
+    PolicyEntry("dynamic_partition", "the same as fair", _CODE, _fixed(HeuristicKind.FAIR, 0.0)),
+    PolicyEntry("wfair_ALPHA", "the same as weighted-fair:ALPHA", _CODE, _weighted_fair),
+    PolicyEntry("sjf_cp", "the same as sjf-cp", _CODE, _fixed(HeuristicKind.SJF_CP, 0.0)),
+)
+
+#: The conformance file's policies that carry their argument in the name: prefix -> entry.
+_UNDERSCORED = {"spark_static_": "spark_static_N", "wfair_": "wfair_ALPHA"}
+
+_BY_NAME = {entry.name: entry for entry in CATALOG}
+_BY_USAGE = {entry.usage: entry for entry in CATALOG}
+
+
+def make_policy(text: str, num_executors: int) -> HeuristicPolicy:
+    """The policy that `text` names: NAME or NAME:ARGUMENT.
+
+    Raises:
+        PolicyError: no such policy (the message suggests one), or a wrong argument.
+
+    Example: `make_policy("weighted-fair:-1", num_executors=50)`.
+    """
+    for prefix, usage in _UNDERSCORED.items():
+        if text.startswith(prefix):
+            return _BY_USAGE[usage].make(text, text[len(prefix) :], num_executors)
+    name, _, argument = text.partition(":")
+    if name not in _BY_NAME or name in _UNDERSCORED.values():
+        close = difflib.get_close_matches(name, _BY_NAME, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_BY_NAME)}"
+        raise PolicyError(f"unknown policy {text!r}; {hint} (`parcae policies` lists all)")
+    return _BY_NAME[name].make(text, argument, num_executors)

@@ -1,0 +1,80 @@
+"""Many simulators side by side, each run whole in compiled calls spread over threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.cluster.state import ClusterState, allocate, select
+from parcae.cluster.trace import Trace
+from parcae.errors import ConfigError
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.future import Future, allocate_future
+from parcae.simulation.simulator import build_trace, check_fits, check_status, prepare
+from parcae.simulation.tables import workload_tables
+from parcae.workloads.arrivals import JobSequence
+
+#: play_many(states, futures, tables, first, last, status): runs simulators first..last-1.
+PlayMany = Callable[[ClusterState, Future, Any, int, int, npt.NDArray[np.int64]], None]
+
+
+class SimulatorBatch:
+    """Simulators of one workload and one cluster, one for each sequence, in tables with a leading axis.
+
+    Args:
+        sequences: the jobs of every simulator; the same workload and number of jobs for all.
+        config: the cluster, the same for all.
+        seeds: the luck of each.
+    """
+
+    def __init__(self, sequences: Sequence[JobSequence], config: SimulationConfig, seeds: Sequence[int]) -> None:
+        workload, num_jobs = sequences[0].workload, len(sequences[0].job_index)
+        if any(s.workload is not workload or len(s.job_index) != num_jobs for s in sequences) or len(seeds) != len(sequences):
+            raise ConfigError("simulators of a batch share one workload and number of jobs, and have a seed each")
+        self.sequences, self.config = tuple(sequences), config
+        self.tables = workload_tables(workload, config.durations, config.interpolation)
+        sizes = [self._sizes(sequence) for sequence in sequences]
+        num_stages, num_edges = max(s for s, _ in sizes), max(1, max(e for _, e in sizes))
+        self.states = allocate(len(sequences), config.classes, num_jobs, num_stages, num_edges)
+        self.futures = allocate_future(len(sequences), config.total_executors, num_jobs, num_stages, 0, 0)
+        for row, (sequence, seed) in enumerate(zip(sequences, seeds, strict=True)):
+            check_fits(sequence, config)
+            future = self.future(row)
+            future.job_profile[:], future.arrival_ms[:] = sequence.job_index, sequence.arrival_ms
+            prepare(future, config, seed)
+
+    def _sizes(self, sequence: JobSequence) -> tuple[int, int]:
+        first = self.tables.job_first_stage
+        rows = np.concatenate([np.arange(first[p], first[p + 1]) for p in sequence.job_index])
+        return len(rows), int(self.tables.specs.num_children[rows].sum())
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def future(self, row: int) -> Future:
+        """The future of one simulator (views)."""
+        return Future(*(table[row] for table in self.futures))
+
+    def run(self, play_many: PlayMany, num_threads: int | None = None) -> None:
+        """Run every simulator from start to end, spread over threads (kernels release the interpreter's lock)."""
+        status = np.zeros(len(self), np.int64)
+        threads = max(1, min(num_threads or os.cpu_count() or 1, len(self)))
+        bounds = np.linspace(0, len(self), threads + 1).astype(int)
+        with ThreadPoolExecutor(threads) as pool:
+            jobs = [
+                pool.submit(play_many, self.states, self.futures, self.tables, int(a), int(b), status)
+                for a, b in zip(bounds, bounds[1:], strict=False)
+            ]
+            for job in jobs:
+                job.result()
+        for row, sequence in enumerate(self.sequences):
+            check_status(int(status[row]), select(self.states, row), sequence)
+
+    def trace(self, row: int, policy: str) -> Trace:
+        """What happened in one simulator."""
+        return build_trace(select(self.states, row), self.future(row), self.sequences[row], policy)
