@@ -1,0 +1,186 @@
+"""What one application's event log says, collected event by event: jobs, stages, tasks, executors, SQL executions."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.workloads.spark.events import (
+    ApplicationStart,
+    Environment,
+    Event,
+    ExecutorAdded,
+    JobEnd,
+    JobStart,
+    LogStart,
+    Outcome,
+    ResourceProfile,
+    SqlEnd,
+    SqlPlanUpdate,
+    SqlStart,
+    StageCompleted,
+    StageInfo,
+    TaskEnd,
+)
+from parcae.workloads.spark.plan import PlanLink
+
+Int64Array = npt.NDArray[np.int64]
+
+#: An executor whose cores the log does not tell.
+UNKNOWN_SLOTS = 0
+
+
+class TaskColumns(NamedTuple):
+    """Every attempt of every task, int64[num_attempts] each; `task_index` is within its stage, `executor` counts executors in order of appearance."""
+
+    stage_id: Int64Array
+    task_index: Int64Array
+    launch_ms: Int64Array
+    finish_ms: Int64Array
+    executor: Int64Array
+    outcome: Int64Array
+    is_speculative: Int64Array
+
+
+@dataclass(eq=False)
+class StageRecord:
+    """A stage that ran, its attempts taken together; `info` is that of the first attempt."""
+
+    info: StageInfo
+    last_attempt: int
+    submission_ms: int
+    completion_ms: int
+    is_success: bool
+    accumulators: frozenset[int]
+
+    def merge(self, event: StageCompleted) -> None:
+        """Take in another attempt of the stage: the last attempt decides, times span all of them."""
+        if event.info.attempt < self.info.attempt:
+            self.info = event.info
+        if event.info.attempt >= self.last_attempt:
+            self.last_attempt, self.is_success = event.info.attempt, event.is_success
+        self.submission_ms = min(self.submission_ms, event.submission_ms)
+        self.completion_ms = max(self.completion_ms, event.completion_ms)
+        self.accumulators |= event.accumulators
+
+
+@dataclass(eq=False)
+class SqlRecord:
+    """A SQL execution: `is_ended` once its end was seen, `is_success` None where the log does not say."""
+
+    execution_id: int
+    root_id: int
+    description: str
+    time_ms: int
+    links: tuple[PlanLink, ...]
+    is_ended: bool = False
+    is_success: bool | None = None
+
+
+def _int64_columns() -> tuple[array[int], ...]:
+    return tuple(array("q") for _ in TaskColumns._fields)
+
+
+@dataclass(eq=False)
+class ApplicationLog:
+    """One application's events, reduced to what profiles need; `label` names the log in messages."""
+
+    label: str
+    version: str = ""
+    name: str = ""
+    app_id: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    jobs: dict[int, JobStart] = field(default_factory=dict)
+    job_results: dict[int, bool] = field(default_factory=dict)
+    stages: dict[int, StageRecord] = field(default_factory=dict)
+    sql: dict[int, SqlRecord] = field(default_factory=dict)
+    executors: dict[str, ExecutorAdded] = field(default_factory=dict)
+    task_cpus: dict[int, float] = field(default_factory=dict)
+    executor_codes: dict[str, int] = field(default_factory=dict)
+    _columns: tuple[array[int], ...] = field(default_factory=_int64_columns)
+
+    def add(self, event: Event) -> None:
+        """Take in one event."""
+        match event:
+            case TaskEnd():
+                self._add_task(event)
+            case StageCompleted(info=info):
+                if info.stage_id in self.stages:
+                    self.stages[info.stage_id].merge(event)
+                else:
+                    self.stages[info.stage_id] = StageRecord(info, info.attempt, *event[1:])
+            case JobStart():
+                self.jobs[event.job_id] = event
+            case JobEnd():
+                self.job_results[event.job_id] = event.is_success
+            case SqlStart() | SqlPlanUpdate() | SqlEnd():
+                self._add_sql(event)
+            case ExecutorAdded():
+                self.executors[event.executor] = event
+            case _:
+                self._add_setting(event)
+
+    def _add_task(self, task: TaskEnd) -> None:
+        code = self.executor_codes.setdefault(task.executor, len(self.executor_codes))
+        row = (task.stage_id, task.task_index, task.launch_ms, task.finish_ms, code, task.outcome, task.is_speculative)
+        for column, value in zip(self._columns, row, strict=True):
+            column.append(value)
+
+    def _add_sql(self, event: SqlStart | SqlPlanUpdate | SqlEnd) -> None:
+        if isinstance(event, SqlStart):
+            self.sql[event.execution_id] = SqlRecord(*event)
+        elif record := self.sql.get(event.execution_id):
+            if isinstance(event, SqlPlanUpdate):
+                record.links = event.links
+            else:
+                record.is_ended, record.is_success = True, event.is_success
+
+    def _add_setting(self, event: Event) -> None:
+        match event:
+            case LogStart(version=version):
+                self.version = version
+            case ApplicationStart(name=name, app_id=app_id):
+                self.name, self.app_id = name, app_id
+            case Environment(settings=settings):
+                self.settings = settings
+            case ResourceProfile(profile_id=profile_id, task_cpus=task_cpus):
+                self.task_cpus[profile_id] = task_cpus
+
+    def tasks(self) -> TaskColumns:
+        """All attempts of tasks in order of launch."""
+        columns = [
+            np.frombuffer(column, dtype=np.int64) if column else np.zeros(0, np.int64) for column in self._columns
+        ]
+        table = TaskColumns(*columns)
+        order = np.lexsort((table.task_index, table.stage_id, table.launch_ms))
+        return TaskColumns(*(column[order] for column in columns))
+
+    def slots_of_executor(self) -> list[int]:
+        """Tasks that each executor can run at once (cores / `spark.task.cpus`); UNKNOWN_SLOTS where not told."""
+        slots = []
+        for executor in self.executor_codes:
+            added = self.executors.get(executor)
+            cpus = self._task_cpus(added.profile_id if added else 0)
+            slots.append(max(1, int(added.cores / cpus)) if added and added.cores > 0 else UNKNOWN_SLOTS)
+        return slots
+
+    def _task_cpus(self, profile_id: int) -> float:
+        cpus = self.task_cpus.get(profile_id, 0.0)
+        if cpus > 0:
+            return cpus
+        setting = self.settings.get("spark.task.cpus", "1")
+        return float(setting) if setting.isdigit() and int(setting) > 0 else 1.0
+
+    def count_attempts(self) -> dict[str, int]:
+        """How many attempts failed, were killed, or were speculative."""
+        outcome = np.frombuffer(self._columns[5], dtype=np.int64) if self._columns[5] else np.zeros(0, np.int64)
+        return {
+            "failed": int((outcome == Outcome.FAILED).sum()),
+            "killed": int((outcome == Outcome.KILLED).sum()),
+            "speculative": sum(self._columns[6]),
+        }

@@ -1,0 +1,144 @@
+"""Decompresses Spark event logs as streams: plain, zstd, Spark's lz4 blocks, gzip; told apart by their first bytes."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO, Protocol, cast
+
+import lz4.block
+import zstandard
+
+from parcae.errors import FormatError
+from parcae.units import BYTES_PER_MIB
+
+CHUNK_BYTES = 2 * BYTES_PER_MIB
+#: LZ4BlockOutputStream writes blocks of at most 32 MiB.
+MAX_LZ4_BLOCK_BYTES = 32 * BYTES_PER_MIB
+#: zstd needs at most this much memory for its window (Spark writes 8 MiB at most; 22 --long writes 128 MiB).
+MAX_ZSTD_WINDOW_BYTES = 128 * BYTES_PER_MIB
+
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+LZ4_BLOCK_MAGIC = b"LZ4Block"
+GZIP_MAGIC = b"\x1f\x8b"
+#: Formats that are recognised and refused: first bytes to name.
+REFUSED_MAGIC = {b"\x82SNAPPY\x00": "snappy", b"ZV": "lzf", b"\x04\x22\x4d\x18": "lz4 frame", b"PAR1": "parquet"}
+
+# Magic, token, compressed length, original length, checksum (little endian).
+_LZ4_HEADER = struct.Struct("<8sBiiI")
+_LZ4_RAW = 0x10
+_LZ4_COMPRESSED = 0x20
+
+
+class ByteStream(Protocol):
+    """What can be read from: a file, a member of an archive, or a wrapper around one."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Up to `size` bytes, all if negative."""
+
+
+def decompressed_chunks(stream: ByteStream, label: str) -> Iterator[bytes]:
+    """The decompressed bytes of a log, in pieces; a stream that ends early gives what it holds.
+
+    Args:
+        stream: the file, opened for reading bytes.
+        label: how errors name the file.
+
+    Raises:
+        FormatError: damaged compressed data, or a compression that cannot be read (snappy, lzf).
+    """
+    head = stream.read(16)
+    for magic, name in REFUSED_MAGIC.items():
+        if head.startswith(magic):
+            raise FormatError(
+                f"{label}: {name} data cannot be read; expected a plain, zstd, lz4 or gzip Spark event log."
+                " Decompress it first, or write logs with spark.eventLog.compression.codec=zstd"
+            )
+    if head.startswith(ZSTD_MAGIC):
+        yield from _zstd_chunks(stream, head, label)
+    elif head.startswith(LZ4_BLOCK_MAGIC):
+        yield from _lz4_chunks(stream, head, label)
+    elif head.startswith(GZIP_MAGIC):
+        yield from _gzip_chunks(stream, head, label)
+    else:
+        yield from _raw_chunks(stream, head)
+
+
+def _raw_chunks(stream: ByteStream, head: bytes) -> Iterator[bytes]:
+    chunk = head
+    while chunk:
+        yield chunk
+        chunk = stream.read(CHUNK_BYTES)
+
+
+def _zstd_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]:
+    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW_BYTES)
+    try:
+        with decompressor.stream_reader(cast(BinaryIO, _Rejoined(head, stream)), read_across_frames=True) as reader:
+            while chunk := reader.read(CHUNK_BYTES):
+                yield chunk
+    except zstandard.ZstdError as error:
+        raise FormatError(f"{label}: damaged zstd data ({error}); fetch the log again") from error
+
+
+def _gzip_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]:
+    decompressor = zlib.decompressobj(wbits=31)
+    try:
+        for compressed in _raw_chunks(stream, head):
+            data = compressed
+            while data:
+                if chunk := decompressor.decompress(data, CHUNK_BYTES):
+                    yield chunk
+                data = decompressor.unconsumed_tail
+                if decompressor.eof:
+                    data = decompressor.unused_data
+                    decompressor = zlib.decompressobj(wbits=31)
+    except zlib.error as error:
+        raise FormatError(f"{label}: damaged gzip data ({error}); fetch the log again") from error
+
+
+def _lz4_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]:
+    """Blocks of net.jpountz.lz4.LZ4BlockOutputStream, as Spark's `LZ4CompressionCodec` writes them."""
+    source = _Rejoined(head, stream)
+    while len(header := source.read(_LZ4_HEADER.size)) == _LZ4_HEADER.size:
+        magic, token, num_compressed, num_original, _checksum = _LZ4_HEADER.unpack(header)
+        sane = 0 <= num_compressed <= 2 * MAX_LZ4_BLOCK_BYTES and 0 <= num_original <= MAX_LZ4_BLOCK_BYTES
+        if magic != LZ4_BLOCK_MAGIC or not sane:
+            raise FormatError(
+                f"{label}: damaged lz4 data (no block header where one was expected); fetch the log again"
+            )
+        block = source.read(num_compressed)
+        if len(block) < num_compressed:
+            return
+        if num_original:
+            yield _lz4_block(block, token & 0xF0, num_original, label)
+
+
+def _lz4_block(block: bytes, method: int, num_original: int, label: str) -> bytes:
+    if method == _LZ4_RAW and len(block) == num_original:
+        return block
+    try:
+        if method == _LZ4_COMPRESSED:
+            return bytes(lz4.block.decompress(block, uncompressed_size=num_original))
+    except lz4.block.LZ4BlockError as error:
+        raise FormatError(f"{label}: damaged lz4 data ({error}); fetch the log again") from error
+    raise FormatError(f"{label}: damaged lz4 data (unknown block method {method:#x}); fetch the log again")
+
+
+class _Rejoined:
+    """A stream with the bytes that were read to recognise it put back in front."""
+
+    def __init__(self, head: bytes, stream: ByteStream) -> None:
+        self._head = head
+        self._stream = stream
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to `size` bytes, all if negative; fewer only at the end of the stream."""
+        if not self._head:
+            return self._stream.read(size)
+        if 0 <= size <= len(self._head):
+            taken, self._head = self._head[:size], self._head[size:]
+            return taken
+        taken, self._head = self._head, b""
+        return taken + self._stream.read(size - len(taken) if size >= 0 else -1)

@@ -1,0 +1,246 @@
+"""Turns one application's log into runs of jobs: which Spark jobs belong together, and the DAG of their stages."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from parcae.workloads.spark.application import ApplicationLog, Int64Array, SqlRecord, StageRecord
+from parcae.workloads.spark.durations import PlacedTasks, StageSamples, place_tasks, stage_samples
+from parcae.workloads.spark.events import JobStart, StageInfo
+from parcae.workloads.spark.naming import job_name, stage_name
+
+#: Stages submitted within this time of each other are taken to wait for the same thing.
+TOGETHER_MS = 50
+
+
+@dataclass(eq=False)
+class StageRun:
+    """One run of one stage; parents are indices within the job's run, `control_parents` inferred from timing."""
+
+    name: str
+    num_tasks: int
+    parents: frozenset[int]
+    control_parents: frozenset[int]
+    samples: StageSamples
+
+
+@dataclass(eq=False)
+class JobRun:
+    """One run of a recurring job, its stages in order of submission; `submission_ms` is wall-clock time."""
+
+    name: str
+    submission_ms: int
+    stages: list[StageRun]
+
+
+@dataclass(eq=False)
+class _Group:
+    """Spark jobs that make up one job: a SQL execution with all that it started, or one Spark job."""
+
+    jobs: list[JobStart]
+    executions: list[SqlRecord] = field(default_factory=list)
+
+    def is_ended(self, log: ApplicationLog) -> bool:
+        return all(job.job_id in log.job_results for job in self.jobs) and all(e.is_ended for e in self.executions)
+
+    def is_successful(self, log: ApplicationLog) -> bool:
+        """By the execution where it says so (it may cancel Spark jobs and succeed), else by its Spark jobs."""
+        told = [execution.is_success for execution in self.executions]
+        if told and all(is_success is not None for is_success in told):
+            return all(told)
+        return all(log.job_results[job.job_id] for job in self.jobs)
+
+
+def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> list[JobRun]:
+    """Every completed run of a job in the log, in order of submission.
+
+    Args:
+        log: one application's events.
+        key: the Spark property that names recurring jobs (others are dropped), or None for job group or description.
+        dropped: counts, by reason, jobs that were left out.
+    """
+    placed = place_tasks(log.tasks(), log.slots_of_executor())
+    rows_of_stage = _rows_of_stage(placed.tasks.stage_id)
+    owner = _first_listing_job(log)
+    runs = []
+    for group in _groups(log):
+        name = job_name(group.jobs, group.executions, key)
+        if name is None:
+            dropped[f"did not carry the property {key!r}"] += 1
+        elif not group.is_ended(log):
+            dropped["had not ended when the log did"] += 1
+        elif not group.is_successful(log):
+            dropped["failed"] += 1
+        elif isinstance(run := _job_run(name, group, log, owner, rows_of_stage, placed), str):
+            dropped[run] += 1
+        else:
+            runs.append(run)
+    return sorted(runs, key=lambda run: run.submission_ms)
+
+
+def _rows_of_stage(stage_id: Int64Array) -> dict[int, Int64Array]:
+    order = np.argsort(stage_id, kind="stable")
+    ids, starts = np.unique(stage_id[order], return_index=True)
+    return dict(zip(ids.tolist(), np.split(order, starts[1:]), strict=True)) if ids.size else {}
+
+
+def _first_listing_job(log: ApplicationLog) -> dict[int, int]:
+    """For every stage the first Spark job that lists it (later ones that share it find it skipped)."""
+    owner: dict[int, int] = {}
+    for job_id in sorted(log.jobs):
+        for info in log.jobs[job_id].stages:
+            owner.setdefault(info.stage_id, job_id)
+    return owner
+
+
+def _groups(log: ApplicationLog) -> Iterator[_Group]:
+    """Spark jobs by root SQL execution; a Spark job without one is on its own."""
+    by_root: dict[int, _Group] = {}
+    for job_id in sorted(log.jobs):
+        job = log.jobs[job_id]
+        root = _root_execution(job, log)
+        if root is None:
+            yield _Group([job])
+        else:
+            by_root.setdefault(root, _Group([])).jobs.append(job)
+    for execution in log.sql.values():
+        root = execution.root_id if execution.root_id in log.sql else execution.execution_id
+        if root in by_root:
+            by_root[root].executions.append(execution)
+    yield from by_root.values()
+
+
+def _root_execution(job: JobStart, log: ApplicationLog) -> int | None:
+    for name in ("spark.sql.execution.root.id", "spark.sql.execution.id"):
+        value = job.properties.get(name, "")
+        if value.isdecimal() and len(value) < 19:
+            execution = log.sql.get(int(value))
+            return execution.root_id if execution and execution.root_id in log.sql else int(value)
+    return None
+
+
+def _job_run(
+    name: str,
+    group: _Group,
+    log: ApplicationLog,
+    owner: dict[int, int],
+    rows_of_stage: dict[int, Int64Array],
+    placed: PlacedTasks,
+) -> JobRun | str:
+    """The run of one group, or the reason why there is none."""
+    listed = {info.stage_id for job in group.jobs for info in job.stages if owner[info.stage_id] == job.job_id}
+    ran = {stage_id: log.stages[stage_id] for stage_id in listed if stage_id in log.stages}
+    kept = {s: record for s, record in ran.items() if record.is_success and record.info.num_tasks > 0}
+    order = sorted(kept, key=lambda stage_id: (kept[stage_id].submission_ms, stage_id))
+    if not order:
+        return "ran no stage (everything was skipped or empty)"
+    rows = {stage_id: rows_of_stage.get(stage_id, np.zeros(0, np.int64)) for stage_id in order}
+    samples = {stage_id: stage_samples(placed, rows, stage_id) for stage_id in order if rows[stage_id].size}
+    if any(samples.get(stage_id) is None for stage_id in order):
+        return "had a stage without a successful task in the log"
+    position = {stage_id: index for index, stage_id in enumerate(order)}
+    parents = _data_parents(group, kept, position)
+    control = _control_parents(group, kept, position, parents)
+    stages = [
+        StageRun(
+            name=stage_name(kept[stage_id].info),
+            num_tasks=kept[stage_id].info.num_tasks,
+            parents=frozenset(position[p] for p in parents[stage_id]),
+            control_parents=frozenset(position[p] for p in control[stage_id]),
+            samples=sample,
+        )
+        for stage_id in order
+        if (sample := samples[stage_id]) is not None
+    ]
+    return JobRun(name, _submission_ms(group, [kept[s] for s in order]), stages)
+
+
+def _submission_ms(group: _Group, stages: Iterable[StageRecord]) -> int:
+    times = [job.submission_ms for job in group.jobs] + [execution.time_ms for execution in group.executions]
+    known = [time for time in times if time >= 0] or [stage.submission_ms for stage in stages]
+    return max(0, min(known))
+
+
+def _data_parents(group: _Group, kept: dict[int, StageRecord], position: dict[int, int]) -> dict[int, set[int]]:
+    """Parents by Parent IDs (skipped stages resolved to what ran instead), by broadcasts and by subqueries."""
+    infos = {info.stage_id: info for job in group.jobs for info in job.stages}
+    infos.update({stage_id: record.info for stage_id, record in kept.items()})
+    by_rdd: dict[int, list[int]] = defaultdict(list)
+    for stage_id in position:
+        by_rdd[kept[stage_id].info.top_rdd].append(stage_id)
+    parents = {stage_id: _executed_parents(stage_id, infos, by_rdd, position) for stage_id in position}
+    for producer, consumer in _linked_stages(group.executions, kept):
+        if position[producer] < position[consumer]:
+            parents[consumer].add(producer)
+    return parents
+
+
+def _executed_parents(
+    stage_id: int, infos: dict[int, StageInfo], by_rdd: dict[int, list[int]], position: dict[int, int]
+) -> set[int]:
+    """The stages that ran and whose output this one reads.
+
+    A parent that was skipped is the stage of the same highest RDD id that ran before; one that never ran in this job
+    (its output was there from an earlier job, or it had no tasks) is stood in for by its own parents.
+    """
+    found: set[int] = set()
+    seen: set[int] = set()
+    waiting = list(infos[stage_id].parents or ())
+    while waiting:
+        parent = waiting.pop()
+        if parent in seen:
+            continue
+        seen.add(parent)
+        info = infos.get(parent)
+        twins = by_rdd.get(info.top_rdd, []) if info and info.top_rdd >= 0 else []
+        ran = [parent] if parent in position else twins
+        before = [candidate for candidate in ran if position[candidate] < position[stage_id]]
+        if before:
+            found.add(before[-1])
+        elif info:
+            waiting += info.parents or ()
+    return found
+
+
+def _linked_stages(executions: list[SqlRecord], kept: dict[int, StageRecord]) -> Iterator[tuple[int, int]]:
+    """Pairs (producer, consumer) of stages that a broadcast or a subquery joins, by the metrics that they updated."""
+    stages_of: dict[int, set[int]] = defaultdict(set)
+    for stage_id, record in kept.items():
+        for accumulator in record.accumulators:
+            stages_of[accumulator].add(stage_id)
+    for link in (link for execution in executions for link in execution.links):
+        producers = {stage for accumulator in link.producer for stage in stages_of.get(accumulator, ())}
+        for accumulators in link.consumers if producers else ():
+            consumers = {stage for a in accumulators for stage in stages_of.get(a, ())} - producers
+            if consumers:
+                yield from ((producer, consumer) for producer in producers for consumer in consumers)
+                break
+
+
+def _control_parents(
+    group: _Group, kept: dict[int, StageRecord], position: dict[int, int], parents: dict[int, set[int]]
+) -> dict[int, set[int]]:
+    """Edges from stages that nobody reads, save the last, to the stages submitted next (an inference from timing).
+
+    The sampling job of an ORDER BY is of this kind: its result, the ranges, reaches the sort through the driver.
+    """
+    control: dict[int, set[int]] = {stage_id: set() for stage_id in position}
+    read = set().union(*parents.values())
+    job_of = {info.stage_id: job.job_id for job in group.jobs for info in job.stages}
+    order = sorted(position, key=position.__getitem__)
+    for sink in order:
+        done_ms = kept[sink].completion_ms
+        after = [s for s in order if position[s] > position[sink] and kept[s].submission_ms >= done_ms]
+        if sink in read or not after:
+            continue
+        first = after[0]
+        limit_ms = kept[first].submission_ms + TOGETHER_MS
+        next_up = {s for s in after if job_of[s] == job_of[first] or kept[s].submission_ms <= limit_ms}
+        for stage_id in next_up:
+            if not parents[stage_id] & next_up:
+                control[stage_id].add(sink)
+    return control

@@ -1,0 +1,140 @@
+"""Reconstructs the slots that tasks ran on, and from them waves, parallelism and durations of every stage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.workloads.job import NUM_WAVES, Wave
+from parcae.workloads.spark.application import UNKNOWN_SLOTS, TaskColumns
+from parcae.workloads.spark.events import Outcome
+
+Int64Array = npt.NDArray[np.int64]
+
+#: Where an executor's cores are unknown, a task that ends this much after the next starts still frees its slot for it:
+#: Spark's driver launches the next task before it has booked the end of the last (median 1 ms, rarely above 50 ms).
+OVERLAP_MS = 50
+
+
+class PlacedTasks(NamedTuple):
+    """Tasks with the slot (int64[num_attempts], numbered over all executors) and the wave that each one ran in."""
+
+    tasks: TaskColumns
+    slot: Int64Array
+    wave: Int64Array
+
+
+@dataclass(frozen=True, eq=False)
+class StageSamples:
+    """Measured durations (int64 ms) of one run of a stage by wave, at the parallelism that its job held."""
+
+    level: int
+    by_wave: tuple[Int64Array, ...]
+    num_successful: int
+
+
+@dataclass(eq=False)
+class _Slot:
+    """One core's worth of an executor while it is followed through the log."""
+
+    number: int
+    launch_ms: int
+    free_ms: int
+    stage_id: int
+
+    def is_free_at(self, launch_ms: int, overlap_ms: int) -> bool:
+        return self.free_ms <= launch_ms + min(overlap_ms, (self.free_ms - self.launch_ms) // 4)
+
+
+def place_tasks(tasks: TaskColumns, slots_of_executor: Sequence[int]) -> PlacedTasks:
+    """Put every attempt on a slot of its executor, and tell its wave.
+
+    A slot's first task is FRESH (a cold JVM), its first of a stage FIRST, every later one of that stage REST. A task
+    goes to a free slot, by preference the one that last ran its stage; if none is free, and the executor has no more
+    cores, to the one that is free soonest.
+
+    Args:
+        tasks: attempts in order of launch.
+        slots_of_executor: tasks that each executor can run at once, UNKNOWN_SLOTS where the log does not say.
+    """
+    slot = np.zeros(len(tasks.stage_id), np.int64)
+    wave = np.full(len(tasks.stage_id), int(Wave.REST), np.int64)
+    open_slots: list[list[_Slot]] = [[] for _ in slots_of_executor]
+    num_slots, seen = 0, set()
+    columns = (tasks.executor.tolist(), tasks.stage_id.tolist(), tasks.launch_ms.tolist(), tasks.finish_ms.tolist())
+    for row, (executor, stage_id, launch_ms, finish_ms) in enumerate(zip(*columns, strict=True)):
+        chosen = _choose_slot(open_slots[executor], slots_of_executor[executor], stage_id, launch_ms)
+        if chosen is None:
+            chosen = _Slot(num_slots, launch_ms, finish_ms, stage_id)
+            open_slots[executor].append(chosen)
+            num_slots += 1
+            wave[row] = Wave.FRESH
+        elif (chosen.number, stage_id) not in seen:
+            wave[row] = Wave.FIRST
+        seen.add((chosen.number, stage_id))
+        chosen.launch_ms, chosen.free_ms, chosen.stage_id = launch_ms, max(finish_ms, chosen.free_ms), stage_id
+        slot[row] = chosen.number
+    return PlacedTasks(tasks, slot, wave)
+
+
+def _choose_slot(slots: list[_Slot], capacity: int, stage_id: int, launch_ms: int) -> _Slot | None:
+    """The slot for a task, or None to open another."""
+    overlap_ms = OVERLAP_MS if capacity == UNKNOWN_SLOTS else 0
+    best: _Slot | None = None
+    for slot in slots:
+        if slot.is_free_at(launch_ms, overlap_ms) and (best is None or _rank(slot, stage_id) > _rank(best, stage_id)):
+            best = slot
+    if best is not None or capacity == UNKNOWN_SLOTS or len(slots) < capacity:
+        return best
+    return min(slots, key=lambda slot: slot.free_ms)
+
+
+def _rank(slot: _Slot, stage_id: int) -> tuple[bool, int]:
+    return slot.stage_id == stage_id, slot.free_ms
+
+
+def level_bucket(num_slots: int) -> int:
+    """The degree of parallelism that `num_slots` counts as: 1, 2, 3, 4, 6, 8, 12, 16, 24, ... (nearest ratio).
+
+    Example: `level_bucket(7)` is 8 and `level_bucket(50)` is 48.
+    """
+    exponent = int(math.log2(max(num_slots, 1)))
+    candidates = (1 << exponent, 3 << exponent - 1 if exponent else 2, 2 << exponent)
+    return min(candidates, key=lambda level: abs(math.log(level / max(num_slots, 1))))
+
+
+def stage_samples(placed: PlacedTasks, stages: dict[int, Int64Array], stage_id: int) -> StageSamples | None:
+    """Durations of the successful task attempts of one stage, one an index; None if no task succeeded.
+
+    The parallelism is the number of slots that the whole job used between the stage's first launch and last finish.
+
+    Args:
+        placed: the application's tasks.
+        stages: rows of `placed` of every stage of the job.
+        stage_id: the stage.
+    """
+    rows = stages[stage_id]
+    won = rows[placed.tasks.outcome[rows] == Outcome.SUCCESS]
+    if won.size == 0:
+        return None
+    by_finish = won[np.lexsort((placed.tasks.finish_ms[won], placed.tasks.task_index[won]))]
+    _, first_of_index = np.unique(placed.tasks.task_index[by_finish], return_index=True)
+    won = np.sort(by_finish[first_of_index])
+    duration_ms = placed.tasks.finish_ms[won] - placed.tasks.launch_ms[won]
+    by_wave = [duration_ms[placed.wave[won] == wave] for wave in range(NUM_WAVES)]
+    if by_wave[Wave.FRESH].size == 0 and by_wave[Wave.FIRST].size == 0:  # all first attempts of the slots failed
+        by_wave[Wave.FIRST], by_wave[Wave.REST] = by_wave[Wave.REST], by_wave[Wave.FIRST]
+    level = level_bucket(_slots_held(placed, np.concatenate(list(stages.values())), rows))
+    return StageSamples(level, tuple(by_wave), int(won.size))
+
+
+def _slots_held(placed: PlacedTasks, job_rows: Int64Array, stage_rows: Int64Array) -> int:
+    start_ms = placed.tasks.launch_ms[stage_rows].min()
+    end_ms = placed.tasks.finish_ms[stage_rows].max()
+    during = (placed.tasks.launch_ms[job_rows] <= end_ms) & (placed.tasks.finish_ms[job_rows] >= start_ms)
+    return int(np.unique(placed.slot[job_rows[during]]).size)

@@ -1,0 +1,331 @@
+"""Turns lines of a Spark event log into small typed records; events that the reader has no use for are not parsed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import orjson
+
+from parcae.errors import FormatError
+from parcae.workloads.spark.plan import PlanLink, plan_links
+
+#: Times and counts beyond this are damage (the year 292 million).
+MAX_INTEGER = 1 << 62
+
+
+class Outcome(IntEnum):
+    """How an attempt of a task ended."""
+
+    SUCCESS = 0
+    FAILED = 1
+    KILLED = 2
+
+
+class LogStart(NamedTuple):
+    """Spark's version."""
+
+    version: str
+
+
+class ApplicationStart(NamedTuple):
+    """The application's name, its id and when it started (ms)."""
+
+    name: str
+    app_id: str
+    time_ms: int
+
+
+class Environment(NamedTuple):
+    """Spark's settings."""
+
+    settings: Mapping[str, str]
+
+
+class ResourceProfile(NamedTuple):
+    """Cores that a task of a resource profile takes (Spark 3.1 on)."""
+
+    profile_id: int
+    task_cpus: float
+
+
+class ExecutorAdded(NamedTuple):
+    """An executor and its cores."""
+
+    executor: str
+    cores: int
+    profile_id: int
+
+
+class StageInfo(NamedTuple):
+    """A stage as a job start lists it: `parents` is None where the log does not say (Spark 1.x)."""
+
+    stage_id: int
+    attempt: int
+    name: str
+    num_tasks: int
+    parents: tuple[int, ...] | None
+    top_rdd: int
+    scopes: tuple[str, ...]
+
+
+class JobStart(NamedTuple):
+    """A Spark job; `submission_ms` is -1 where the log does not say (Spark 1.x)."""
+
+    job_id: int
+    submission_ms: int
+    properties: Mapping[str, str]
+    stages: tuple[StageInfo, ...]
+
+
+class JobEnd(NamedTuple):
+    """How a Spark job ended."""
+
+    job_id: int
+    is_success: bool
+
+
+class StageCompleted(NamedTuple):
+    """One attempt of a stage; `accumulators` are the ids of the SQL metrics that its tasks updated."""
+
+    info: StageInfo
+    submission_ms: int
+    completion_ms: int
+    is_success: bool
+    accumulators: frozenset[int]
+
+
+class TaskEnd(NamedTuple):
+    """One attempt of a task; times in ms."""
+
+    stage_id: int
+    stage_attempt: int
+    task_index: int
+    launch_ms: int
+    finish_ms: int
+    executor: str
+    outcome: Outcome
+    is_speculative: bool
+
+
+class SqlStart(NamedTuple):
+    """A SQL execution; `root_id` is the execution that it is a part of (itself, as a rule)."""
+
+    execution_id: int
+    root_id: int
+    description: str
+    time_ms: int
+    links: tuple[PlanLink, ...]
+
+
+class SqlPlanUpdate(NamedTuple):
+    """The plan of a SQL execution as adaptive execution changed it."""
+
+    execution_id: int
+    links: tuple[PlanLink, ...]
+
+
+class SqlEnd(NamedTuple):
+    """The end of a SQL execution; `is_success` is None where the log does not say (before Spark 3.4)."""
+
+    execution_id: int
+    is_success: bool | None
+
+
+Event = (
+    LogStart
+    | ApplicationStart
+    | Environment
+    | ResourceProfile
+    | ExecutorAdded
+    | JobStart
+    | JobEnd
+    | StageCompleted
+    | TaskEnd
+    | SqlStart
+    | SqlPlanUpdate
+    | SqlEnd
+)
+
+_CODEGEN_NUMBER = re.compile(r" \(\d+\)$")
+_EVENT_PREFIX = b'{"Event":"'
+_ACCUMULABLES = b'"Accumulables":['
+_IGNORED_METRICS = "internal.metrics."
+
+
+def _integer(value: Any) -> int:
+    number = int(value)
+    if not -1 <= number < MAX_INTEGER:
+        raise ValueError(f"the number {number} is out of range")
+    return number
+
+
+def _stage_info(data: Any) -> StageInfo:
+    rdds = sorted(data.get("RDD Info") or (), key=lambda rdd: _integer(rdd["RDD ID"]))
+    parents = data.get("Parent IDs")
+    return StageInfo(
+        stage_id=_integer(data["Stage ID"]),
+        attempt=_integer(data.get("Stage Attempt ID", 0)),
+        name=str(data.get("Stage Name", "")),
+        num_tasks=_integer(data["Number of Tasks"]),
+        parents=None if parents is None else tuple(_integer(parent) for parent in parents),
+        top_rdd=_integer(rdds[-1]["RDD ID"]) if rdds else -1,
+        scopes=tuple(dict.fromkeys(name for rdd in rdds if (name := _scope_name(rdd)))),
+    )
+
+
+def _scope_name(rdd: Any) -> str:
+    """The operator that made an RDD, without the number that Spark gives to generated code."""
+    scope = rdd.get("Scope")
+    return _CODEGEN_NUMBER.sub("", str(orjson.loads(scope)["name"]).strip()) if scope else ""
+
+
+def _task_end(data: Any) -> TaskEnd:
+    info = data["Task Info"]
+    reason = data["Task End Reason"]["Reason"]
+    outcome = Outcome.FAILED
+    if reason == "Success" and not info.get("Failed", False):
+        outcome = Outcome.SUCCESS
+    elif reason == "TaskKilled" or info.get("Killed", False):
+        outcome = Outcome.KILLED
+    launch_ms, finish_ms = _integer(info["Launch Time"]), _integer(info["Finish Time"])
+    if launch_ms > finish_ms or launch_ms < 0:
+        raise ValueError(f"a task is launched at {launch_ms} and finished at {finish_ms} ms")
+    return TaskEnd(
+        stage_id=_integer(data["Stage ID"]),
+        stage_attempt=_integer(data.get("Stage Attempt ID", 0)),
+        task_index=_integer(info["Index"]),
+        launch_ms=launch_ms,
+        finish_ms=finish_ms,
+        executor=str(info["Executor ID"]),
+        outcome=outcome,
+        is_speculative=bool(info.get("Speculative", False)),
+    )
+
+
+def _task_end_from_line(line: bytes) -> TaskEnd:
+    """Parse only the head of the line: accumulables and metrics (nine tenths of it) tell nothing about durations."""
+    cut = line.find(_ACCUMULABLES)
+    if cut > 0 and line.endswith(b"}"):
+        try:
+            return _task_end(orjson.loads(line[:cut] + b'"Accumulables":[]}}'))
+        except (ValueError, KeyError):
+            pass  # Unusual order of fields: the whole line decides.
+    return _task_end(orjson.loads(line))
+
+
+def _job_start(data: Any) -> JobStart:
+    infos = data.get("Stage Infos")
+    if infos is None:
+        infos = [{"Stage ID": stage, "Number of Tasks": -1} for stage in data["Stage IDs"]]
+    return JobStart(
+        job_id=_integer(data["Job ID"]),
+        submission_ms=_integer(data.get("Submission Time", -1)),
+        properties={str(key): str(value) for key, value in (data.get("Properties") or {}).items()},
+        stages=tuple(_stage_info(info) for info in infos),
+    )
+
+
+def _job_end(data: Any) -> JobEnd:
+    return JobEnd(_integer(data["Job ID"]), data["Job Result"]["Result"] == "JobSucceeded")
+
+
+def _stage_completed(data: Any) -> StageCompleted:
+    info = data["Stage Info"]
+    accumulables = info.get("Accumulables") or ()
+    ids = (_integer(a["ID"]) for a in accumulables if not str(a.get("Name", "")).startswith(_IGNORED_METRICS))
+    completion_ms = _integer(info.get("Completion Time", -1))
+    return StageCompleted(
+        info=_stage_info(info),
+        submission_ms=_integer(info.get("Submission Time", -1)),
+        completion_ms=completion_ms,
+        is_success=not info.get("Failure Reason"),
+        accumulators=frozenset(ids),
+    )
+
+
+def _executor_added(data: Any) -> ExecutorAdded:
+    info = data["Executor Info"]
+    return ExecutorAdded(
+        str(data["Executor ID"]), _integer(info["Total Cores"]), _integer(info.get("Resource Profile Id", 0))
+    )
+
+
+def _resource_profile(data: Any) -> ResourceProfile:
+    cpus = (data.get("Task Resource Requests") or {}).get("cpus", {}).get("Amount", 1.0)
+    return ResourceProfile(_integer(data["Resource Profile Id"]), float(cpus))
+
+
+def _application_start(data: Any) -> ApplicationStart:
+    return ApplicationStart(
+        str(data.get("App Name", "")), str(data.get("App ID", "")), _integer(data.get("Timestamp", -1))
+    )
+
+
+def _environment(data: Any) -> Environment:
+    return Environment({str(key): str(value) for key, value in dict(data.get("Spark Properties") or {}).items()})
+
+
+def _sql_start(data: Any) -> SqlStart:
+    execution_id = _integer(data["executionId"])
+    root_id = data.get("rootExecutionId")
+    return SqlStart(
+        execution_id=execution_id,
+        root_id=execution_id if root_id is None else _integer(root_id),
+        description=str(data.get("description", "")),
+        time_ms=_integer(data.get("time", -1)),
+        links=plan_links(data.get("sparkPlanInfo")),
+    )
+
+
+def _sql_plan_update(data: Any) -> SqlPlanUpdate:
+    return SqlPlanUpdate(_integer(data["executionId"]), plan_links(data.get("sparkPlanInfo")))
+
+
+def _sql_end(data: Any) -> SqlEnd:
+    message = data.get("errorMessage")
+    return SqlEnd(_integer(data["executionId"]), None if message is None else message == "")
+
+
+_SQL = b"org.apache.spark.sql.execution.ui."
+_PARSERS: dict[bytes, Callable[[Any], Event]] = {
+    b"SparkListenerLogStart": lambda data: LogStart(str(data.get("Spark Version", ""))),
+    b"SparkListenerApplicationStart": _application_start,
+    b"SparkListenerEnvironmentUpdate": _environment,
+    b"SparkListenerResourceProfileAdded": _resource_profile,
+    b"SparkListenerExecutorAdded": _executor_added,
+    b"SparkListenerJobStart": _job_start,
+    b"SparkListenerJobEnd": _job_end,
+    b"SparkListenerStageCompleted": _stage_completed,
+    _SQL + b"SparkListenerSQLExecutionStart": _sql_start,
+    _SQL + b"SparkListenerSQLAdaptiveExecutionUpdate": _sql_plan_update,
+    _SQL + b"SparkListenerSQLExecutionEnd": _sql_end,
+}
+
+
+def _event_name(line: bytes) -> bytes:
+    """The value of "Event", which Spark writes first; from the parsed line where another program wrote it."""
+    if line.startswith(_EVENT_PREFIX):
+        return line[len(_EVENT_PREFIX) : line.find(b'"', len(_EVENT_PREFIX))]
+    data = orjson.loads(line)
+    return str(data["Event"]).encode()
+
+
+def parse_event(line: bytes) -> Event | None:
+    """The record of one line, or None for an event that the reader has no use for.
+
+    Raises:
+        FormatError: the line is not JSON, or lacks a field; the message says what.
+    """
+    try:
+        name = _event_name(line)
+        if name == b"SparkListenerTaskEnd":
+            return _task_end_from_line(line)
+        parser = _PARSERS.get(name)
+        return parser(orjson.loads(line)) if parser else None
+    except KeyError as error:
+        raise FormatError(f"the field {error} is missing") from error
+    except (ValueError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        raise FormatError(f"not a Spark event ({str(error)[:120]})") from error

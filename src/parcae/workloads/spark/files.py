@@ -1,0 +1,227 @@
+"""Finds Spark event logs: single files, rolling v2 directories, folders of many, the history server's zip downloads."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from parcae.errors import FormatError
+from parcae.units import BYTES_PER_MIB
+from parcae.workloads.spark.codecs import ByteStream, decompressed_chunks
+
+ROLLING_PREFIX = "eventlog_v2_"
+ROLLING_FILE = re.compile(r"^events_(\d+)_")
+EVENT_START = re.compile(rb'^\s*\{\s*"Event"\s*:')
+MAX_LINE_BYTES = 1024 * BYTES_PER_MIB
+ZIP_MAGIC = b"PK\x03\x04"
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """One file of a log: a path, or a member of a zip archive; `size` in bytes as stored."""
+
+    path: Path
+    size: int
+    member: str | None = None
+
+    @property
+    def label(self) -> str:
+        """How messages name it."""
+        return f"{self.path}!{self.member}" if self.member else str(self.path)
+
+    @property
+    def name(self) -> str:
+        """The file name alone."""
+        return PurePosixPath(self.member).name if self.member else self.path.name
+
+
+@dataclass(frozen=True)
+class LogSource:
+    """The event log of one application: its parts in order."""
+
+    name: str
+    parts: tuple[LogPart, ...]
+
+
+@dataclass(frozen=True)
+class FoundLogs:
+    """The logs found, and sentences about what was left out."""
+
+    sources: tuple[LogSource, ...]
+    notes: tuple[str, ...]
+
+
+def find_logs(paths: Sequence[Path]) -> FoundLogs:
+    """All event logs at `paths`, each a file, a rolling directory, a zip archive, or a folder that holds any of them.
+
+    Raises:
+        FormatError: a path that does not exist or is no event log, a rolling log that was compacted or lacks parts,
+            or no log at all.
+    """
+    sources: list[LogSource] = []
+    notes: list[str] = []
+    for path in paths:
+        if not path.exists():
+            raise FormatError(f"{path}: no such file or directory; expected a Spark event log or a folder of them")
+        sources += _found_in_folder(path, notes) if _is_plain_folder(path) else _found_at(path)
+    if not sources:
+        where = ", ".join(str(path) for path in paths)
+        left_out = f" ({' '.join(notes)})" if notes else ""
+        raise FormatError(f"{where}: no Spark event log found{left_out}; logs begin with a line {{'Event': ...}}")
+    return FoundLogs(tuple(dict.fromkeys(sources)), tuple(notes))
+
+
+def _is_plain_folder(path: Path) -> bool:
+    return path.is_dir() and not _is_rolling(path)
+
+
+def _is_rolling(path: Path) -> bool:
+    return path.is_dir() and any(ROLLING_FILE.match(child.name) for child in path.iterdir())
+
+
+def _found_in_folder(folder: Path, notes: list[str]) -> list[LogSource]:
+    sources: list[LogSource] = []
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith((".", "_", "appstatus_")) or path.suffix == ".crc":
+            continue
+        if _is_plain_folder(path):
+            sources += _found_in_folder(path, notes)
+            continue
+        try:
+            sources += _found_at(path)
+        except FormatError as error:
+            notes.append(f"Left out {error}.")
+    return sources
+
+
+def _found_at(path: Path) -> list[LogSource]:
+    """The logs of one file or rolling directory."""
+    if path.is_dir():
+        parts = [LogPart(child, child.stat().st_size) for child in path.iterdir() if ROLLING_FILE.match(child.name)]
+        return [_rolling_log(path.name, str(path), parts)]
+    with path.open("rb") as stream:
+        if stream.read(4) == ZIP_MAGIC:
+            return _found_in_zip(path)
+    part = LogPart(path, path.stat().st_size)
+    _check_is_log(part)
+    return [LogSource(path.name, (part,))]
+
+
+def _found_in_zip(path: Path) -> list[LogSource]:
+    """The logs of the archive that the history server's `/api/v1/applications/<id>/logs` gives."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [info for info in archive.infolist() if not info.is_dir()]
+    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+        raise FormatError(f"{path}: damaged zip archive ({error}); download it again") from error
+    rolling: dict[str, list[LogPart]] = {}
+    sources: list[LogSource] = []
+    for info in members:
+        part = LogPart(path, info.compress_size, info.filename)
+        if ROLLING_FILE.match(part.name):
+            rolling.setdefault(str(PurePosixPath(info.filename).parent), []).append(part)
+        elif not part.name.startswith((".", "appstatus_")):
+            _check_is_log(part)
+            sources.append(LogSource(part.name, (part,)))
+    sources += [_rolling_log(folder, f"{path}!{folder}", parts) for folder, parts in rolling.items()]
+    if not sources:
+        raise FormatError(f"{path}: the zip archive holds no Spark event log")
+    return sources
+
+
+def _rolling_log(name: str, label: str, parts: Iterable[LogPart]) -> LogSource:
+    """A rolling log's parts in order of their numbers, checked to be whole."""
+    by_number = sorted(parts, key=_number)
+    compacted = [part.name for part in by_number if part.name.endswith(".compact")]
+    if compacted:
+        raise FormatError(
+            f"{label}: the log was compacted ({compacted[0]}), which drops the events of finished jobs;"
+            " import logs written with spark.history.fs.eventLog.rolling.maxFilesToRetain high enough that nothing is compacted"
+        )
+    numbers = [_number(part) for part in by_number]
+    if numbers != list(range(1, len(numbers) + 1)):
+        missing = sorted(set(range(1, numbers[-1] + 1)) - set(numbers))
+        what = f"parts {missing[:5]} are missing" if missing else f"part numbers {numbers[:9]} occur twice"
+        raise FormatError(
+            f"{label}: {what}; expected events_1_..., events_2_..., ... without gaps; copy the whole directory"
+        )
+    return LogSource(name, tuple(by_number))
+
+
+def _number(part: LogPart) -> int:
+    match = ROLLING_FILE.match(part.name)
+    return int(match.group(1)) if match else 0
+
+
+def _check_is_log(part: LogPart) -> None:
+    with open_part(part) as stream:
+        head = next(decompressed_chunks(stream, part.label), b"")
+    if not EVENT_START.match(head[:200]):
+        what = "is empty" if not head else "does not begin like a Spark event log"
+        raise FormatError(
+            f"{part.label} {what}; expected lines of JSON such as {{'Event':'SparkListenerLogStart',...}}"
+        )
+
+
+def open_part(part: LogPart) -> BinaryIO:
+    """The stored bytes of a part.
+
+    Raises:
+        FormatError: it cannot be opened.
+    """
+    try:
+        if part.member is None:
+            return part.path.open("rb")
+        return zipfile.ZipFile(part.path).open(part.member)  # type: ignore[return-value]
+    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError, KeyError, ValueError) as error:
+        raise FormatError(f"{part.label}: cannot be opened ({error})") from error
+
+
+def read_lines(part: LogPart, progress: Callable[[int], None] | None = None) -> Iterator[tuple[bytes, bool]]:
+    """The lines of a part without their ends, each with whether its end was there (False: the last line, perhaps torn).
+
+    Args:
+        part: what to read.
+        progress: called with the stored bytes read since the last call.
+
+    Raises:
+        FormatError: damaged compressed data or a line longer than 1 GiB.
+    """
+    rest: list[bytes] = []
+    try:
+        with open_part(part) as stream:
+            counted = _Counted(stream, progress)
+            for chunk in decompressed_chunks(counted, part.label):
+                first, *others = chunk.split(b"\n")
+                rest.append(first)
+                if others:
+                    yield b"".join(rest), True
+                    for line in others[:-1]:
+                        yield line, True
+                    rest = [others[-1]]
+                elif sum(map(len, rest)) > MAX_LINE_BYTES:
+                    raise FormatError(f"{part.label}: a line is longer than 1 GiB; this is no Spark event log")
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise FormatError(f"{part.label}: cannot be read ({error})") from error
+    if tail := b"".join(rest):
+        yield tail, False
+
+
+class _Counted:
+    """A stream that reports how many bytes were read from it."""
+
+    def __init__(self, stream: ByteStream, progress: Callable[[int], None] | None) -> None:
+        self._stream = stream
+        self._progress = progress
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to `size` bytes of the stream."""
+        data = self._stream.read(size)
+        if self._progress and data:
+            self._progress(len(data))
+        return data

@@ -1,0 +1,60 @@
+"""Names of recurring jobs and of their stages: readable, and the same for every run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from parcae.workloads.spark.application import SqlRecord
+from parcae.workloads.spark.events import JobStart, StageInfo
+
+MAX_NAME = 80
+#: Job groups that a thrift server or a notebook makes up for every statement: hexadecimal, 16 digits or more.
+_MADE_UP = re.compile(r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}")
+#: What differs from one micro-batch of a streaming query to the next.
+_BATCH = re.compile(r"\b(?:batch|runId|id) = [0-9a-fA-F-]+|\bbatch = init", re.IGNORECASE)
+#: Descriptions that Spark itself gives to a part of a query.
+_INNER = re.compile(r"broadcast exchange \(runId", re.IGNORECASE)
+_SPACES = re.compile(r"\s+")
+_NUMBERED_TABLE = re.compile(r"#\d+L?")
+#: Operators that only hand data on; a stage made of more than these is named without them.
+_PLUMBING = frozenset({"Exchange", "AQEShuffleRead", "mapPartitionsInternal", "collect", "DeserializeToObject"})
+
+
+def job_name(jobs: Sequence[JobStart], executions: Sequence[SqlRecord], key: str | None) -> str | None:
+    """What a recurring job is called, the same in every run; None if it lacks the property `key`.
+
+    Without a key: the job group (unless made up by a server), else the SQL execution's description (the
+    user's where given), else the Spark job's description, else the call site.
+
+    Example: a job run after `sc.setJobGroup("nightly", "...")` is called "nightly".
+    """
+    if key is not None:
+        return _first(job.properties.get(key, "") for job in jobs) or None
+    groups = (job.properties.get("spark.jobGroup.id", "") for job in jobs)
+    described = (job.properties.get("spark.job.description", "") for job in jobs)
+    roots = sorted(executions, key=lambda execution: execution.execution_id)
+    return (
+        _first(group for group in groups if not _MADE_UP.search(group))
+        or _first(execution.description for execution in roots)
+        or _first(text for text in described if not _INNER.match(text))
+        or _first(job.properties.get("callSite.short", "") for job in jobs)
+        or _first(info.name for job in reversed(jobs) for info in job.stages[-1:])
+        or "unnamed"
+    )
+
+
+def _first(texts: Iterable[str]) -> str:
+    """The first text that says something, tidied and cut to MAX_NAME characters."""
+    for text in texts:
+        tidy = _SPACES.sub(" ", _BATCH.sub("", _NUMBERED_TABLE.sub("", text))).strip(" ,")
+        if tidy:
+            return tidy if len(tidy) <= MAX_NAME else tidy[: MAX_NAME - 1] + "…"
+    return ""
+
+
+def stage_name(info: StageInfo) -> str:
+    """What a stage is called: its operators from input to output, or its call site where there are none."""
+    telling = [scope for scope in info.scopes if scope not in _PLUMBING]
+    text = " > ".join(telling or info.scopes) or info.name or "stage"
+    return text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…"

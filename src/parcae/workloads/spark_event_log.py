@@ -1,0 +1,192 @@
+"""Reads Spark event logs (Spark 1.3 to 4.x) into a workload of recurring jobs with measured task durations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from parcae.errors import FormatError, WorkloadError
+from parcae.workloads.import_report import BadRows, ImportReport
+from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.spark.application import UNKNOWN_SLOTS, ApplicationLog
+from parcae.workloads.spark.dag import JobRun, job_runs
+from parcae.workloads.spark.events import parse_event
+from parcae.workloads.spark.files import LogPart, LogSource, find_logs, read_lines
+from parcae.workloads.spark.profile import job_of_run, merge_runs
+
+Progress = Callable[[int, int], None]
+SOURCE = "Spark event logs"
+
+
+@dataclass(eq=False)
+class _Tally:
+    """What is counted over all logs, for the report."""
+
+    bad: BadRows
+    num_rows: int = 0
+    num_torn: int = 0
+    num_unknown_slots: int = 0
+    versions: set[str] = field(default_factory=set)
+    attempts: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+
+def read_spark_event_logs(
+    paths: Sequence[Path],
+    *,
+    name: str = "spark",
+    key: str | None = None,
+    recorded: bool = False,
+    max_bad_share: float = 0.01,
+    progress: Progress | None = None,
+) -> tuple[Workload, ImportReport]:
+    """Read event logs into a workload: one job for each recurring job, weighted by how often it ran.
+
+    A SQL query with all the Spark jobs that it starts is one job; outside SQL every Spark job is one. Runs of one name
+    with the same DAG and alike task counts are merged, their task durations pooled by wave and by parallelism (slots
+    that the job held while the stage ran). Logs are streamed; memory grows with the number of tasks (about 60 bytes
+    each, for one application at a time), not with the size of the log.
+
+    Args:
+        paths: event logs: files (plain, zstd, lz4 or gzip; finished or torn `.inprogress`), rolling `eventlog_v2_`
+            directories, zip downloads of the history server, or folders that hold any of them.
+        name: what the workload is called.
+        key: the Spark property that names recurring jobs (set with `sc.setLocalProperty`); jobs without it are left
+            out. By default the job group names them, else the description, else the call site.
+        recorded: keep every run as a job of its own with its arrival (ms after the first submission) instead.
+        max_bad_share: largest share of unreadable lines that is tolerated.
+        progress: called with (bytes read, bytes in all).
+
+    Raises:
+        FormatError: no event log, a damaged one, a compacted or incomplete rolling one, too many unreadable lines, or
+            no completed job in any of them.
+
+    Example: `workload, report = read_spark_event_logs([Path("/tmp/spark-events")])`.
+    """
+    found = find_logs([Path(path) for path in paths])
+    tally = _Tally(BadRows(max_bad_share))
+    runs: list[JobRun] = []
+    advance = _progress_of(found.sources, progress)
+    for source in found.sources:
+        log = _read_application(source, tally, advance)
+        runs += job_runs(log, key, tally.dropped)
+        tally.num_unknown_slots += UNKNOWN_SLOTS in log.slots_of_executor()
+        tally.versions.add(log.version or "unknown")
+        tally.attempts.update(log.count_attempts())
+    tally.bad.finish(tally.num_rows)
+    if not runs:
+        raise FormatError(_no_jobs_message(found.sources, tally))
+    jobs, weights, notes = _jobs(runs, recorded)
+    workload = Workload(name, jobs, weights, _provenance(found.sources, tally, key))
+    notes = [*found.notes, *_notes(tally, jobs), *notes]
+    num_files = sum(len(source.parts) for source in found.sources)
+    report = ImportReport(
+        SOURCE, num_files, tally.num_rows, tally.bad.count, tally.bad.samples, tuple(notes), len(jobs)
+    )
+    return workload, report
+
+
+def _progress_of(sources: Sequence[LogSource], progress: Progress | None) -> Callable[[int], None] | None:
+    """A function to call with bytes just read, which tells `progress` the sum."""
+    if progress is None:
+        return None
+    total = sum(part.size for source in sources for part in source.parts)
+    done = 0
+
+    def advance(num_bytes: int) -> None:
+        nonlocal done
+        done = min(total, done + num_bytes)
+        progress(done, total)
+
+    return advance
+
+
+def _read_application(source: LogSource, tally: _Tally, advance: Callable[[int], None] | None) -> ApplicationLog:
+    log = ApplicationLog(source.name)
+    for part in source.parts:
+        _read_part(part, log, tally, advance)
+    return log
+
+
+def _read_part(part: LogPart, log: ApplicationLog, tally: _Tally, advance: Callable[[int], None] | None) -> None:
+    for number, (line, is_whole) in enumerate(read_lines(part, advance), start=1):
+        if not line or line.isspace():
+            continue
+        tally.num_rows += 1
+        try:
+            event = parse_event(line)
+        except FormatError as error:
+            if is_whole:
+                tally.bad.add(part.label, number, str(error))
+            else:
+                tally.num_torn += 1
+            continue
+        if event is not None:
+            log.add(event)
+
+
+def _jobs(runs: Sequence[JobRun], recorded: bool) -> tuple[tuple[JobSpec, ...], tuple[float, ...] | None, list[str]]:
+    """Jobs and weights of the workload (recorded runs: in order of arrival, no weights), and notes on how they came."""
+    num_runs = _counted(len(runs), "run")
+    try:
+        if recorded:
+            in_order = sorted(runs, key=lambda run: run.submission_ms)
+            start_ms = in_order[0].submission_ms
+            jobs = tuple(job_of_run(run, run.submission_ms - start_ms) for run in in_order)
+            return jobs, None, [f"Kept {num_runs} with their arrivals over {in_order[-1].submission_ms - start_ms} ms."]
+        profiles = merge_runs(runs)
+    except WorkloadError as error:
+        raise FormatError(f"the log contradicts itself: {error}; fetch it again") from error
+    notes = [f"Merged {num_runs} into {_counted(len(profiles), 'job')}, matched by name, operators and DAG."]
+    if any(profile.variant > 1 for profile in profiles):
+        notes.append("A job called 'name (2)' has the name of another, but another DAG or other task counts.")
+    return tuple(p.job for p in profiles), tuple(float(p.num_runs) for p in profiles), notes
+
+
+def _counted(count: int, noun: str) -> str:
+    """The count with its noun: "1 job", "2 jobs"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _no_jobs_message(sources: Sequence[LogSource], tally: _Tally) -> str:
+    names = ", ".join(source.name for source in sources[:3]) + (", ..." if len(sources) > 3 else "")
+    reasons = (
+        "; ".join(f"{_counted(count, 'job')} {reason}" for reason, count in tally.dropped.items())
+        or "the log holds no job at all"
+    )
+    return (
+        f"no completed job in {names} ({reasons}); import logs of batch jobs or queries that finished"
+        " (and check the property given as the key)"
+    )
+
+
+def _provenance(sources: Sequence[LogSource], tally: _Tally, key: str | None) -> dict[str, str]:
+    names = [source.name for source in sources]
+    return {
+        "source": SOURCE,
+        "logs": ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else ""),
+        "spark_versions": ", ".join(sorted(tally.versions)),
+        "recurring_job_key": key or "job group, description or call site",
+    }
+
+
+def _notes(tally: _Tally, jobs: Sequence[JobSpec]) -> list[str]:
+    """What the user should know, a sentence each."""
+    dropped = sorted(tally.dropped.items())
+    notes = [f"Left out {_counted(count, 'job')} that {reason}." for reason, count in dropped]
+    lost = [f"{count:,} {what}" for what, count in tally.attempts.items() if count]
+    if lost:
+        notes.append(f"Durations are of successful task attempts; among the attempts were: {', '.join(lost)}.")
+    if tally.num_torn:
+        notes.append(f"{_counted(tally.num_torn, 'torn last line')} ignored; complete lines were kept.")
+    if tally.num_unknown_slots:
+        notes.append(
+            f"Executors' cores are not told in {_counted(tally.num_unknown_slots, 'log')}; inferred from overlaps."
+        )
+    levels = sorted({level for job in jobs for stage in job.stages for level in stage.durations.levels})
+    notes.append(
+        f"Task durations were measured at parallelism {', '.join(map(str, levels))}; elsewhere they are modelled."
+    )
+    return notes
