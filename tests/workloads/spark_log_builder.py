@@ -1,0 +1,139 @@
+"""Writes small Spark event logs for tests, in the layout of Spark's JsonProtocol."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+SQL = "org.apache.spark.sql.execution.ui."
+
+
+def executor(name: str = "1", cores: int = 2) -> dict[str, Any]:
+    """An executor with its cores."""
+    return {
+        "Event": "SparkListenerExecutorAdded",
+        "Timestamp": 0,
+        "Executor ID": name,
+        "Executor Info": {"Host": "host", "Total Cores": cores, "Resource Profile Id": 0},
+    }
+
+
+def stage_info(
+    stage: int, tasks: int, parents: tuple[int, ...] = (), rdd: int = -1, scope: str = "map"
+) -> dict[str, Any]:
+    """A stage; its highest RDD is its id unless given."""
+    rdd_info = {"RDD ID": stage if rdd < 0 else rdd, "Name": "x", "Scope": json.dumps({"id": "0", "name": scope})}
+    return {
+        "Stage ID": stage,
+        "Stage Attempt ID": 0,
+        "Stage Name": f"{scope} at App.scala:1",
+        "Number of Tasks": tasks,
+        "RDD Info": [rdd_info],
+        "Parent IDs": list(parents),
+    }
+
+
+def job_start(job: int, time: int, stages: list[dict[str, Any]], **properties: str) -> dict[str, Any]:
+    """A Spark job; properties are given with underscores for dots."""
+    named = {key.replace("_", "."): value for key, value in properties.items()}
+    return {
+        "Event": "SparkListenerJobStart",
+        "Job ID": job,
+        "Submission Time": time,
+        "Stage Infos": stages,
+        "Properties": named,
+    }
+
+
+def job_end(job: int, result: str = "JobSucceeded") -> dict[str, Any]:
+    """The end of a Spark job."""
+    return {"Event": "SparkListenerJobEnd", "Job ID": job, "Completion Time": 0, "Job Result": {"Result": result}}
+
+
+def stage_completed(
+    info: dict[str, Any], start: int, end: int, accumulators: tuple[int, ...] = (), **changes: Any
+) -> dict[str, Any]:
+    """A stage that ran from `start` to `end`."""
+    accumulables = [{"ID": i, "Name": "number of output rows", "Value": "1"} for i in accumulators]
+    times = {"Submission Time": start, "Completion Time": end, "Accumulables": accumulables}
+    return {"Event": "SparkListenerStageCompleted", "Stage Info": {**info, **times, **changes}}
+
+
+def task_end(stage: int, index: int, launch: int, finish: int, name: str = "1", **changes: Any) -> dict[str, Any]:
+    """An attempt of a task, successful unless `reason` says otherwise."""
+    reason = changes.pop("reason", "Success")
+    info = {
+        "Task ID": 0,
+        "Index": index,
+        "Attempt": 0,
+        "Launch Time": launch,
+        "Executor ID": name,
+        "Speculative": False,
+        "Finish Time": finish,
+        "Failed": reason == "ExceptionFailure",
+        "Killed": reason == "TaskKilled",
+        "Accumulables": [],
+    }
+    return {
+        "Event": "SparkListenerTaskEnd",
+        "Stage ID": stage,
+        "Stage Attempt ID": 0,
+        "Task Type": "ResultTask",
+        "Task End Reason": {"Reason": reason},
+        "Task Info": {**info, **changes},
+        "Task Metrics": {"Executor Run Time": finish - launch},
+    }
+
+
+def ran(info: dict[str, Any], start: int, end: int, accumulators: tuple[int, ...] = ()) -> list[dict[str, Any]]:
+    """The tasks of a stage, one after the other on executor 1, and its completion."""
+    tasks = info["Number of Tasks"]
+    step = (end - start) // tasks
+    ends = [task_end(info["Stage ID"], i, start + i * step, start + (i + 1) * step) for i in range(tasks)]
+    return [*ends, stage_completed(info, start, end, accumulators)]
+
+
+def sql_start(execution: int, time: int, plan: dict[str, Any] | None = None, text: str = "query") -> dict[str, Any]:
+    """The start of a SQL execution."""
+    return {
+        "Event": SQL + "SparkListenerSQLExecutionStart",
+        "executionId": execution,
+        "rootExecutionId": execution,
+        "description": text,
+        "time": time,
+        "sparkPlanInfo": plan or plan_node("Scan"),
+    }
+
+
+def sql_end(execution: int, error: str = "") -> dict[str, Any]:
+    """The end of a SQL execution."""
+    return {"Event": SQL + "SparkListenerSQLExecutionEnd", "executionId": execution, "time": 0, "errorMessage": error}
+
+
+def plan_node(name: str, *children: dict[str, Any], metric: int | None = None, text: str = "") -> dict[str, Any]:
+    """An operator of a plan with one metric."""
+    metrics = [] if metric is None else [{"name": "rows", "accumulatorId": metric, "metricType": "sum"}]
+    return {
+        "nodeName": name,
+        "simpleString": text or name,
+        "children": list(children),
+        "metadata": {},
+        "metrics": metrics,
+    }
+
+
+def to_bytes(events: list[dict[str, Any]]) -> bytes:
+    """The log: one event a line."""
+    first = {"Event": "SparkListenerLogStart", "Spark Version": "4.0.0"}
+    return b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in [first, *events])
+
+
+def small_log(runs: int = 3, gap: int = 1_000) -> bytes:
+    """A job "report" of two stages (2 + 1 tasks of 50 ms on one core), run every `gap` ms."""
+    events = [executor(cores=1)]
+    for run in range(runs):
+        start, first, last = run * gap, stage_info(2 * run, 2), stage_info(2 * run + 1, 1, (2 * run,), scope="reduce")
+        events.append(job_start(run, start, [first, last], spark_jobGroup_id="report"))
+        events += ran(first, start, start + 100) + ran(last, start + 100, start + 150)
+        events.append(job_end(run))
+    return to_bytes(events)

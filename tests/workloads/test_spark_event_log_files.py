@@ -1,0 +1,142 @@
+"""Finding and decompressing logs: codecs, rolling directories, torn, compacted and zipped logs."""
+
+import gzip
+import struct
+import zipfile
+from pathlib import Path
+
+import lz4.block
+import pytest
+import zstandard
+
+from parcae.errors import FormatError
+from parcae.workloads.spark.files import find_logs
+from parcae.workloads.spark_event_log import read_spark_event_logs
+from tests.workloads.spark_log_builder import small_log
+
+HEADER = struct.Struct("<8sBiiI")
+
+
+def _lz4_blocks(data: bytes, block_bytes: int = 700) -> bytes:
+    """Spark's lz4: blocks as LZ4BlockOutputStream frames them, an incompressible one raw, an empty one at the end."""
+    out = b""
+    for start in range(0, len(data), block_bytes):
+        block = data[start : start + block_bytes]
+        packed = lz4.block.compress(block, store_size=False)
+        method, body = (0x20, packed) if start else (0x10, block)
+        out += HEADER.pack(b"LZ4Block", method | 4, len(body), len(block), 0) + body
+    return out + HEADER.pack(b"LZ4Block", 0x10 | 4, 0, 0, 0)
+
+
+def _weights(path: Path) -> tuple[float, ...] | None:
+    return read_spark_event_logs([path])[0].weights
+
+
+def _rolling(folder: Path, data: bytes, parts: int = 3) -> Path:
+    log = folder / "eventlog_v2_app-1"
+    log.mkdir()
+    (log / "appstatus_app-1").touch()
+    lines = data.splitlines(keepends=True)
+    step = len(lines) // parts
+    for part in range(parts):
+        chunk = lines[part * step :] if part == parts - 1 else lines[part * step : (part + 1) * step]
+        (log / f"events_{part + 1}_app-1.zstd").write_bytes(zstandard.compress(b"".join(chunk)))
+    return log
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("app-1", lambda data: data),
+        ("app-1.zstd", zstandard.compress),
+        ("app-1.zst", lambda data: zstandard.compress(data[:900]) + zstandard.compress(data[900:])),
+        ("app-1.lz4", _lz4_blocks),
+        ("app-1.gz", lambda data: gzip.compress(data[:900]) + gzip.compress(data[900:])),
+    ],
+)
+def test_every_compression_reads_the_same(tmp_path: Path, name: str, pack) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / name).write_bytes(pack(small_log(runs=4)))
+    assert _weights(tmp_path / name) == (4.0,)
+
+
+def test_a_rolling_log_is_read_in_the_order_of_its_parts(tmp_path: Path) -> None:
+    log = _rolling(tmp_path, small_log(runs=12), parts=11)
+    workload, report = read_spark_event_logs([log])
+    assert workload.weights == (12.0,)
+    assert report.num_files == 11
+
+
+def test_a_folder_of_logs_is_searched_and_other_files_are_noted(tmp_path: Path) -> None:
+    _rolling(tmp_path, small_log(runs=2))
+    (tmp_path / "nested").mkdir()
+    (tmp_path / "nested" / "app-2").write_bytes(small_log(runs=3))
+    (tmp_path / "README").write_text("not a log")
+    (tmp_path / ".app-2.crc").write_bytes(b"crc")
+    workload, report = read_spark_event_logs([tmp_path])
+    assert workload.weights == (5.0,)
+    assert report.num_files == 4
+    assert any("README does not begin like a Spark event log" in note for note in report.notes)
+
+
+def test_a_torn_log_keeps_its_complete_lines(tmp_path: Path) -> None:
+    data = small_log(runs=3)
+    (tmp_path / "app-1.inprogress").write_bytes(data[:-20])
+    workload, report = read_spark_event_logs([tmp_path / "app-1.inprogress"])
+    assert workload.weights == (2.0,)
+    assert report.num_bad_rows == 0
+    assert "1 torn last line ignored; complete lines were kept." in report.notes
+
+
+@pytest.mark.parametrize("pack", [zstandard.compress, _lz4_blocks, gzip.compress])
+def test_a_compressed_log_that_is_cut_off_gives_what_it_holds(tmp_path: Path, pack) -> None:  # type: ignore[no-untyped-def]
+    packed = pack(small_log(runs=400))
+    (tmp_path / "log").write_bytes(packed[: len(packed) * 9 // 10])
+    try:
+        weights = _weights(tmp_path / "log")
+    except FormatError as error:
+        assert "is empty" in str(error)  # one block of zstd, and that is torn
+    else:
+        assert weights is not None
+        assert 200 < weights[0] < 400
+
+
+def test_a_compacted_log_is_refused(tmp_path: Path) -> None:
+    log = _rolling(tmp_path, small_log())
+    (log / "events_2_app-1.zstd").rename(log / "events_2_app-1.zstd.compact")
+    with pytest.raises(FormatError, match="was compacted \\(events_2_app-1.zstd.compact\\), which drops the events"):
+        find_logs([log])
+
+
+def test_a_rolling_log_with_a_gap_is_refused(tmp_path: Path) -> None:
+    log = _rolling(tmp_path, small_log())
+    (log / "events_2_app-1.zstd").unlink()
+    with pytest.raises(FormatError, match="parts \\[2\\] are missing"):
+        find_logs([log])
+
+
+def test_a_zip_download_is_read(tmp_path: Path) -> None:
+    log = _rolling(tmp_path, small_log(runs=2))
+    with zipfile.ZipFile(tmp_path / "download.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in log.iterdir():
+            archive.write(path, f"{log.name}/{path.name}")
+        archive.writestr("app-2", small_log(runs=5))
+    assert _weights(tmp_path / "download.zip") == (7.0,)
+
+
+def test_snappy_and_foreign_files_are_refused_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "log.snappy").write_bytes(b"\x82SNAPPY\x00rest")
+    with pytest.raises(FormatError, match="snappy data cannot be read; .*codec=zstd"):
+        find_logs([tmp_path / "log.snappy"])
+    (tmp_path / "log.csv").write_text("a,b\n")
+    with pytest.raises(FormatError, match="does not begin like a Spark event log"):
+        find_logs([tmp_path / "log.csv"])
+    with pytest.raises(FormatError, match="no such file"):
+        find_logs([tmp_path / "absent"])
+
+
+def test_damaged_compressed_data_is_refused(tmp_path: Path) -> None:
+    packed = bytearray(_lz4_blocks(small_log(runs=4)))
+    packed[760] ^= 0xFF
+    (tmp_path / "log").write_bytes(bytes(packed))
+    with pytest.raises(FormatError):
+        read_spark_event_logs([tmp_path / "log"])
