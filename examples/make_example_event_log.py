@@ -51,7 +51,7 @@ QUERIES = {
 def write_tables(folder: Path) -> None:
     """Generate orders, items and customers as parquet, in a session of their own that writes no log."""
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-    orders = f"""SELECT id AS order_id, pmod(hash(id), 20000) AS customer_id, 
+    orders = f"""SELECT id AS order_id, pmod(hash(id), 20000) AS customer_id,
         CAST(id * 365 / {NUM_ORDERS} AS INT) AS day FROM range(0, {NUM_ORDERS}, 1, 6)"""
     items = f"""SELECT id DIV 3 AS order_id, pmod(hash(id, 7), 300) AS product_id, pmod(hash(id, 9), 9) + 1 AS quantity,
         pmod(hash(id, 11), 10000) / 100 AS price FROM range(0, {3 * NUM_ORDERS}, 1, 8)"""

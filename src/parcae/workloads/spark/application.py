@@ -36,7 +36,10 @@ UNKNOWN_SLOTS = 0
 
 
 class TaskColumns(NamedTuple):
-    """Every attempt of every task, int64[num_attempts] each; `task_index` is within its stage, `executor` counts executors in order of appearance."""
+    """Every attempt of every task, int64[num_attempts] each.
+
+    `task_index` is within the stage; `executor` counts executors in order of appearance.
+    """
 
     stage_id: Int64Array
     task_index: Int64Array
@@ -88,7 +91,10 @@ def _int64_columns() -> tuple[array[int], ...]:
 
 @dataclass(eq=False)
 class ApplicationLog:
-    """One application's events, reduced to what profiles need; `label` names the log in messages."""
+    """One application's events, reduced to what profiles need; `label` names the log in messages.
+
+    Of a Spark job's properties only those are kept that differ from the application's settings.
+    """
 
     label: str
     version: str = ""
@@ -115,7 +121,8 @@ class ApplicationLog:
                 else:
                     self.stages[info.stage_id] = StageRecord(info, info.attempt, *event[1:])
             case JobStart():
-                self.jobs[event.job_id] = event
+                own = {name: value for name, value in event.properties.items() if self.settings.get(name) != value}
+                self.jobs[event.job_id] = event._replace(properties=own)
             case JobEnd():
                 self.job_results[event.job_id] = event.is_success
             case SqlStart() | SqlPlanUpdate() | SqlEnd():

@@ -68,7 +68,7 @@ def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> lis
     owner = _first_listing_job(log)
     runs = []
     for group in _groups(log):
-        name = job_name(group.jobs, group.executions, key)
+        name = job_name(group.jobs, group.executions, log.settings, key)
         if name is None:
             dropped[f"did not carry the property {key!r}"] += 1
         elif not group.is_ended(log):

@@ -141,7 +141,8 @@ def _rolling_log(name: str, label: str, parts: Iterable[LogPart]) -> LogSource:
     if compacted:
         raise FormatError(
             f"{label}: the log was compacted ({compacted[0]}), which drops the events of finished jobs;"
-            " import logs written with spark.history.fs.eventLog.rolling.maxFilesToRetain high enough that nothing is compacted"
+            " import logs that were never compacted"
+            " (spark.history.fs.eventLog.rolling.maxFilesToRetain high enough)"
         )
     numbers = [_number(part) for part in by_number]
     if numbers != list(range(1, len(numbers) + 1)):

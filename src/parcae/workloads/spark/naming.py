@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from parcae.workloads.spark.application import SqlRecord
 from parcae.workloads.spark.events import JobStart, StageInfo
@@ -21,16 +21,19 @@ _NUMBERED_TABLE = re.compile(r"#\d+L?")
 _PLUMBING = frozenset({"Exchange", "AQEShuffleRead", "mapPartitionsInternal", "collect", "DeserializeToObject"})
 
 
-def job_name(jobs: Sequence[JobStart], executions: Sequence[SqlRecord], key: str | None) -> str | None:
+def job_name(
+    jobs: Sequence[JobStart], executions: Sequence[SqlRecord], settings: Mapping[str, str], key: str | None
+) -> str | None:
     """What a recurring job is called, the same in every run; None if it lacks the property `key`.
 
-    Without a key: the job group (unless made up by a server), else the SQL execution's description (the
-    user's where given), else the Spark job's description, else the call site.
+    The key is a property of the Spark jobs or a setting of the application (such as "spark.app.name"). Without a key:
+    the job group (unless made up by a server), else the SQL execution's description (the user's where given), else the
+    Spark job's description, else the call site.
 
     Example: a job run after `sc.setJobGroup("nightly", "...")` is called "nightly".
     """
     if key is not None:
-        return _first(job.properties.get(key, "") for job in jobs) or None
+        return _first(job.properties.get(key) or settings.get(key, "") for job in jobs) or None
     groups = (job.properties.get("spark.jobGroup.id", "") for job in jobs)
     described = (job.properties.get("spark.job.description", "") for job in jobs)
     roots = sorted(executions, key=lambda execution: execution.execution_id)
