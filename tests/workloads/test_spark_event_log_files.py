@@ -91,19 +91,15 @@ def test_a_torn_log_keeps_its_complete_lines(tmp_path: Path) -> None:
 def test_a_compressed_log_that_is_cut_off_gives_what_it_holds(tmp_path: Path, pack) -> None:  # type: ignore[no-untyped-def]
     packed = pack(small_log(runs=400))
     (tmp_path / "log").write_bytes(packed[: len(packed) * 9 // 10])
-    try:
-        weights = _weights(tmp_path / "log")
-    except FormatError as error:
-        assert "is empty" in str(error)  # one block of zstd, and that is torn
-    else:
-        assert weights is not None
-        assert 200 < weights[0] < 400
+    weights = _weights(tmp_path / "log")
+    assert weights is not None
+    assert 200 < weights[0] < 400
 
 
 def test_a_compacted_log_is_refused(tmp_path: Path) -> None:
     log = _rolling(tmp_path, small_log())
     (log / "events_2_app-1.zstd").rename(log / "events_2_app-1.zstd.compact")
-    with pytest.raises(FormatError, match="was compacted \\(events_2_app-1.zstd.compact\\), which drops the events"):
+    with pytest.raises(FormatError, match=r"was compacted \(events_2_app-1.zstd.compact\), which drops the events"):
         find_logs([log])
 
 
@@ -125,7 +121,7 @@ def test_a_zip_download_is_read(tmp_path: Path) -> None:
 
 def test_snappy_and_foreign_files_are_refused_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "log.snappy").write_bytes(b"\x82SNAPPY\x00rest")
-    with pytest.raises(FormatError, match="snappy data cannot be read; .*codec=zstd"):
+    with pytest.raises(FormatError, match=r"snappy data cannot be read; .*codec=zstd"):
         find_logs([tmp_path / "log.snappy"])
     (tmp_path / "log.csv").write_text("a,b\n")
     with pytest.raises(FormatError, match="does not begin like a Spark event log"):
