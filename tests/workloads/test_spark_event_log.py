@@ -52,7 +52,7 @@ def test_the_bundled_log_shows_broadcast_subquery_and_sampling_edges() -> None:
 def test_the_bundled_log_pools_the_first_waves_of_three_runs_on_two_executors() -> None:
     workload, _ = read_spark_event_logs([EXAMPLE])
     scan = next(job for job in workload.jobs if job.name == "daily-revenue").stages[0]
-    assert scan.name.startswith("Scan parquet")
+    assert scan.name == "Scan parquet > Filter"
     assert scan.durations.levels == (2,)
     assert scan.num_tasks == 8
     assert (scan.durations.first[0].size, scan.durations.rest[0].size) == (6, 18)
@@ -117,6 +117,13 @@ def test_a_key_names_jobs_and_leaves_out_the_others(tmp_path: Path) -> None:
     workload, report = read_spark_event_logs([tmp_path / "log"], key="my.job")
     assert [job.name for job in workload.jobs] == ["nightly"]
     assert "Left out 1 job that did not carry the property 'my.job'." in report.notes
+
+
+def test_a_setting_of_the_application_can_be_the_key(tmp_path: Path) -> None:
+    info = stage_info(0, 2)
+    environment = {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": {"spark.app.name": "nightly"}}
+    data = to_bytes([environment, executor(), job_start(0, 0, [info]), *ran(info, 0, 80), job_end(0)])
+    assert _read(tmp_path, data, key="spark.app.name").jobs[0].name == "nightly"
 
 
 def test_a_made_up_job_group_gives_way_to_the_description(tmp_path: Path) -> None:

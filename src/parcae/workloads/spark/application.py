@@ -27,7 +27,7 @@ from parcae.workloads.spark.events import (
     StageInfo,
     TaskEnd,
 )
-from parcae.workloads.spark.plan import PlanLink
+from parcae.workloads.spark.plan import Plan
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -80,7 +80,7 @@ class SqlRecord:
     root_id: int
     description: str
     time_ms: int
-    links: tuple[PlanLink, ...]
+    plan: Plan
     is_ended: bool = False
     is_success: bool | None = None
 
@@ -143,7 +143,7 @@ class ApplicationLog:
             self.sql[event.execution_id] = SqlRecord(*event)
         elif record := self.sql.get(event.execution_id):
             if isinstance(event, SqlPlanUpdate):
-                record.links = event.links
+                record.plan = event.plan
             else:
                 record.is_ended, record.is_success = True, event.is_success
 

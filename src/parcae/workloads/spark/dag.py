@@ -11,7 +11,7 @@ import numpy as np
 from parcae.workloads.spark.application import ApplicationLog, Int64Array, SqlRecord, StageRecord
 from parcae.workloads.spark.durations import PlacedTasks, StageSamples, place_tasks, stage_samples
 from parcae.workloads.spark.events import JobStart, StageInfo
-from parcae.workloads.spark.naming import job_name, stage_name
+from parcae.workloads.spark.naming import job_name, stage_kind, stage_name
 
 #: Stages submitted within this time of each other are taken to wait for the same thing.
 TOGETHER_MS = 50
@@ -19,9 +19,14 @@ TOGETHER_MS = 50
 
 @dataclass(eq=False)
 class StageRun:
-    """One run of one stage; parents are indices within the job's run, `control_parents` inferred from timing."""
+    """One run of one stage.
+
+    `name` is for people; `kind` is the same in every run. Parents are indices within the job's run, `control_parents`
+    inferred from timing.
+    """
 
     name: str
+    kind: str
     num_tasks: int
     parents: frozenset[int]
     control_parents: frozenset[int]
@@ -147,7 +152,8 @@ def _job_run(
     control = _control_parents(group, kept, position, parents)
     stages = [
         StageRun(
-            name=stage_name(kept[stage_id].info),
+            name=stage_name(kept[stage_id], group.executions),
+            kind=stage_kind(kept[stage_id].info),
             num_tasks=kept[stage_id].info.num_tasks,
             parents=frozenset(position[p] for p in parents[stage_id]),
             control_parents=frozenset(position[p] for p in control[stage_id]),
@@ -212,7 +218,7 @@ def _linked_stages(executions: list[SqlRecord], kept: dict[int, StageRecord]) ->
     for stage_id, record in kept.items():
         for accumulator in record.accumulators:
             stages_of[accumulator].add(stage_id)
-    for link in (link for execution in executions for link in execution.links):
+    for link in (link for execution in executions for link in execution.plan.links):
         producers = {stage for accumulator in link.producer for stage in stages_of.get(accumulator, ())}
         for accumulators in link.consumers if producers else ():
             consumers = {stage for a in accumulators for stage in stages_of.get(a, ())} - producers

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from parcae.errors import FormatError
-from parcae.workloads.spark.plan import PlanLink, plan_links
+from parcae.workloads.spark.plan import Plan, read_plan
 
 #: Times and counts beyond this are damage (the year 292 million).
 MAX_INTEGER = 1 << 62
@@ -117,14 +117,14 @@ class SqlStart(NamedTuple):
     root_id: int
     description: str
     time_ms: int
-    links: tuple[PlanLink, ...]
+    plan: Plan
 
 
 class SqlPlanUpdate(NamedTuple):
     """The plan of a SQL execution as adaptive execution changed it."""
 
     execution_id: int
-    links: tuple[PlanLink, ...]
+    plan: Plan
 
 
 class SqlEnd(NamedTuple):
@@ -276,12 +276,12 @@ def _sql_start(data: Any) -> SqlStart:
         root_id=execution_id if root_id is None else _integer(root_id),
         description=str(data.get("description", "")),
         time_ms=_integer(data.get("time", -1)),
-        links=plan_links(data.get("sparkPlanInfo")),
+        plan=read_plan(data.get("sparkPlanInfo")),
     )
 
 
 def _sql_plan_update(data: Any) -> SqlPlanUpdate:
-    return SqlPlanUpdate(_integer(data["executionId"]), plan_links(data.get("sparkPlanInfo")))
+    return SqlPlanUpdate(_integer(data["executionId"]), read_plan(data.get("sparkPlanInfo")))
 
 
 def _sql_end(data: Any) -> SqlEnd:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from parcae.workloads.spark.application import SqlRecord
+from parcae.workloads.spark.application import SqlRecord, StageRecord
 from parcae.workloads.spark.events import JobStart, StageInfo
 
 MAX_NAME = 80
@@ -17,7 +17,9 @@ _BATCH = re.compile(r"\b(?:batch|runId|id) = [0-9a-fA-F-]+|\bbatch = init", re.I
 _INNER = re.compile(r"broadcast exchange \(runId", re.IGNORECASE)
 _SPACES = re.compile(r"\s+")
 _NUMBERED_TABLE = re.compile(r"#\d+L?")
-#: Operators that only hand data on; a stage made of more than these is named without them.
+#: Nodes of a plan that say nothing about what is done.
+_WRAPPERS = ("WholeStageCodegen", "AQEShuffleRead", "ColumnarToRow", "InputAdapter")
+#: Operators that only hand data on; a stage made of more than these is told without them.
 _PLUMBING = frozenset({"Exchange", "AQEShuffleRead", "mapPartitionsInternal", "collect", "DeserializeToObject"})
 
 
@@ -56,8 +58,18 @@ def _first(texts: Iterable[str]) -> str:
     return ""
 
 
-def stage_name(info: StageInfo) -> str:
-    """What a stage is called: its operators from input to output, or its call site where there are none."""
+def stage_kind(info: StageInfo) -> str:
+    """What a stage does, the same in every run: its RDDs' operators, or its call site where there are none."""
     telling = [scope for scope in info.scopes if scope not in _PLUMBING]
-    text = " > ".join(telling or info.scopes) or info.name or "stage"
+    return " > ".join(telling or info.scopes) or info.name or "stage"
+
+
+def stage_name(record: StageRecord, executions: Sequence[SqlRecord]) -> str:
+    """What a stage is called: the operators of its SQL plan from input to output, or its kind where there are none.
+
+    Example: "Scan parquet > Filter > HashAggregate".
+    """
+    plans = (execution.plan.operators for execution in executions)
+    ran = dict.fromkeys(name for plan in plans for accumulator, name in plan if accumulator in record.accumulators)
+    text = " > ".join(name for name in ran if not name.startswith(_WRAPPERS)) or stage_kind(record.info)
     return text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…"

@@ -1,4 +1,6 @@
-"""Reads from a SQL plan which operators wait for a broadcast or a subquery: edges that stages' parents do not show."""
+"""Reads from a SQL plan its operators, and which of them wait for a broadcast or a subquery: edges that stages' parents
+do not show.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,13 @@ class PlanLink(NamedTuple):
 
     producer: frozenset[int]
     consumers: tuple[frozenset[int], ...]
+
+
+class Plan(NamedTuple):
+    """What is kept of a SQL plan: its links, and the operator of each accumulator, inputs first."""
+
+    links: tuple[PlanLink, ...] = ()
+    operators: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(eq=False)
@@ -46,15 +55,16 @@ class _Cut:
     segments: list[_Segment] = field(default_factory=list)
     by_plan_id: dict[str, _Segment] = field(default_factory=dict)
     reused: list[tuple[str, _Segment]] = field(default_factory=list)
+    operators: list[tuple[int, str]] = field(default_factory=list)
 
 
-def plan_links(plan: Any) -> tuple[PlanLink, ...]:
-    """The broadcasts and subqueries of a `sparkPlanInfo`, innermost last.
+def read_plan(plan: Any) -> Plan:
+    """The operators, broadcasts and subqueries of a `sparkPlanInfo`.
 
     Example: a join with a broadcast side gives one link: the metrics below the BroadcastExchange, the join's metrics.
     """
     if not plan:
-        return ()
+        return Plan()
     cut, root = _Cut(), _Segment(None)
     cut.segments.append(root)
     _walk(plan, root, cut, 0)
@@ -64,7 +74,8 @@ def plan_links(plan: Any) -> tuple[PlanLink, ...]:
         if producer is not None and producer.is_link:
             above = _Segment(consumer).consumers()
             links.append(PlanLink(frozenset(producer.accumulators), above))
-    return tuple(link for link in links if link.producer and link.consumers)
+    telling = tuple(link for link in links if link.producer and link.consumers)
+    return Plan(telling, tuple(reversed(cut.operators)))
 
 
 def _walk(node: Any, segment: _Segment, cut: _Cut, depth: int) -> None:
@@ -79,7 +90,9 @@ def _walk(node: Any, segment: _Segment, cut: _Cut, depth: int) -> None:
         if plan_ids and name != "ReusedExchange":
             cut.by_plan_id[plan_ids[-1]] = below
     else:
-        segment.accumulators.update(int(metric["accumulatorId"]) for metric in node.get("metrics") or ())
+        ids = [int(metric["accumulatorId"]) for metric in node.get("metrics") or ()]
+        segment.accumulators.update(ids)
+        cut.operators += [(accumulator, name.strip()) for accumulator in ids]
     if depth < _MAX_DEPTH:
         for child in node.get("children") or ():
             _walk(child, below, cut, depth + 1)

@@ -85,7 +85,7 @@ def _in_canonical_order(run: JobRun) -> _OrderedRun:
     order = sorted(range(len(run.stages)), key=lambda i: (signature[i], run.stages[i].num_tasks, i))
     rank = {index: position for position, index in enumerate(order)}
     edges = frozenset((rank[p], rank[i]) for i, stage in enumerate(run.stages) for p in stage.parents)
-    shape = (tuple(signature[i] for i in order), tuple(run.stages[i].name for i in order), edges)
+    shape = (tuple(signature[i] for i in order), tuple(run.stages[i].kind for i in order), edges)
     return _OrderedRun(run, order, shape)
 
 
@@ -98,7 +98,7 @@ def _refined_signatures(run: JobRun) -> list[int]:
     for index, stage in enumerate(run.stages):
         for parent in stage.parents:
             children[parent].append(index)
-    numbers = _ranks([stage.name for stage in run.stages])
+    numbers = _ranks([stage.kind for stage in run.stages])
     for _ in run.stages:
         refined = _ranks(
             [
