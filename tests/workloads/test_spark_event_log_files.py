@@ -72,6 +72,7 @@ def test_a_folder_of_logs_is_searched_and_other_files_are_noted(tmp_path: Path) 
     (tmp_path / "nested" / "app-2").write_bytes(small_log(runs=3))
     (tmp_path / "README").write_text("not a log")
     (tmp_path / ".app-2.crc").write_bytes(b"crc")
+    (tmp_path / "nested" / "up").symlink_to(tmp_path)
     workload, report = read_spark_event_logs([tmp_path])
     assert workload.weights == (5.0,)
     assert report.num_files == 4

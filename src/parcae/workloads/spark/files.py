@@ -68,7 +68,10 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
     for path in paths:
         if not path.exists():
             raise FormatError(f"{path}: no such file or directory; expected a Spark event log or a folder of them")
-        sources += _found_in_folder(path, notes) if _is_plain_folder(path) else _found_at(path)
+        try:
+            sources += _found_in_folder(path, notes) if _is_plain_folder(path) else _found_at(path)
+        except OSError as error:
+            raise FormatError(f"{path}: cannot be read ({error}); check its permissions") from error
     if not sources:
         where = ", ".join(str(path) for path in paths)
         left_out = f" ({' '.join(notes)})" if notes else ""
@@ -87,14 +90,15 @@ def _is_rolling(path: Path) -> bool:
 def _found_in_folder(folder: Path, notes: list[str]) -> list[LogSource]:
     sources: list[LogSource] = []
     for path in sorted(folder.iterdir()):
-        if path.name.startswith((".", "_", "appstatus_")) or path.suffix == ".crc":
+        is_link_to_folder = path.is_symlink() and path.is_dir()  # it may lead back here
+        if path.name.startswith((".", "_", "appstatus_")) or path.suffix == ".crc" or is_link_to_folder:
             continue
         if _is_plain_folder(path):
             sources += _found_in_folder(path, notes)
             continue
         try:
             sources += _found_at(path)
-        except FormatError as error:
+        except (FormatError, OSError) as error:
             notes.append(f"Left out {error}.")
     return sources
 
