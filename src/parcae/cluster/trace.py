@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,3 +68,15 @@ class Trace:
     def is_complete(self) -> bool:
         """Whether every job completed."""
         return bool((self.completion_ms != NOT_COMPLETED).all())
+
+    def decision_trace_sha256(self) -> str:
+        """Digest of all decisions, as the released simulator's conformance runs take it.
+
+        The SHA-256 over the concatenated `repr` of [clock as a float, source job, num_source, size of the schedulable
+        set, job, stage, executors committed]. The decisions must have been recorded.
+        """
+        digest = hashlib.sha256()
+        if self.decisions is not None:
+            for clock_ms, *rest in self.decisions.tolist():
+                digest.update(repr([float(clock_ms), *rest]).encode())
+        return digest.hexdigest()

@@ -1,13 +1,21 @@
-"""When jobs arrive: batch, Poisson, load-targeted and recorded arrival processes, drawn from a named random stream."""
+"""When jobs arrive: batch, Poisson, load-targeted and recorded arrival processes, drawn from named random streams."""
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from parcae.workloads.job import Workload
+from parcae.errors import ConfigError, WorkloadError
+from parcae.units import MS_PER_HOUR, MS_PER_MINUTE, MS_PER_S
+from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.random_streams import RandomStreams
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -20,8 +28,153 @@ class JobSequence:
         workload: the job profiles.
         job_index: int64[num_jobs], which job of the workload each arrival is.
         arrival_ms: int64[num_jobs], when it arrives, ascending. Jobs with arrival 0 are in the system at the start.
+
+    Raises:
+        WorkloadError: no jobs, an index out of range, or arrivals that are negative or not ascending.
     """
 
     workload: Workload
     job_index: Int64Array
     arrival_ms: Int64Array
+
+    def __post_init__(self) -> None:
+        for name in ("job_index", "arrival_ms"):
+            array = np.array(getattr(self, name), np.int64)
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        if self.job_index.ndim != 1 or self.job_index.shape != self.arrival_ms.shape or self.job_index.size == 0:
+            raise WorkloadError("a sequence needs at least one job, and one arrival time for each")
+        if self.job_index.min() < 0 or self.job_index.max() >= len(self.workload.jobs):
+            raise WorkloadError(f"a job index is outside 0..{len(self.workload.jobs) - 1}")
+        if self.arrival_ms[0] < 0 or (np.diff(self.arrival_ms) < 0).any():
+            raise WorkloadError("arrival times must be >= 0 and ascending")
+
+    @property
+    def num_jobs(self) -> int:
+        """How many jobs arrive."""
+        return len(self.job_index)
+
+    @cached_property
+    def jobs(self) -> tuple[JobSpec, ...]:
+        """The profile of every arrival."""
+        return tuple(self.workload.jobs[i] for i in self.job_index)
+
+    @cached_property
+    def num_tasks(self) -> int:
+        """Tasks of all arrivals."""
+        return sum(job.num_tasks for job in self.jobs)
+
+
+_UNITS_MS = {"ms": 1, "s": MS_PER_S, "m": MS_PER_MINUTE, "h": MS_PER_HOUR}
+_ARRIVALS_HELP = "write batch, poisson:25s (also ms, m, h), load:0.85 or recorded"
+
+
+@dataclass(frozen=True)
+class ArrivalProcess:
+    """How arrivals come about.
+
+    Args:
+        kind: "batch" (all at 0), "poisson", "load" or "recorded".
+        value: mean gap in ms for "poisson"; share of the executors' time that the work should fill for "load".
+
+    Example: `ArrivalProcess.parse("poisson:25s")` has kind "poisson" and value 25000.
+    """
+
+    kind: str
+    value: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> ArrivalProcess:
+        """Read batch | poisson:25s | load:0.85 | recorded.
+
+        Raises:
+            ConfigError: anything else; the message shows what is understood.
+        """
+        if text in ("batch", "recorded"):
+            return cls(text)
+        poisson = re.fullmatch(r"poisson:(\d+(?:\.\d+)?)(ms|s|m|h)", text)
+        if poisson and float(poisson[1]) > 0:
+            return cls("poisson", float(poisson[1]) * _UNITS_MS[poisson[2]])
+        load = re.fullmatch(r"load:(\d*\.?\d+)", text)
+        if load and 0 < float(load[1]) <= 10:
+            return cls("load", float(load[1]))
+        raise ConfigError(f"arrivals {text!r} are not understood: {_ARRIVALS_HELP}")
+
+    def mean_gap_ms(self, workload: Workload, num_executors: int) -> float:
+        """Mean time between arrivals.
+
+        For "load": mean work of a drawn job / (load x executors), with mean task durations: work inflation and moving
+        delays come on top, so that executors are busier than the target where parallelism inflates work.
+        """
+        if self.kind == "poisson":
+            return self.value
+        if self.kind == "load":
+            return workload.mean_work_ms / (self.value * num_executors)
+        return 0.0
+
+
+def draw_sequence(
+    workload: Workload, arrivals: str | ArrivalProcess, num_jobs: int, num_executors: int, streams: RandomStreams
+) -> JobSequence:
+    """Draw `num_jobs` jobs by the workload's weights, and when they arrive.
+
+    The first job of a Poisson or load-targeted process arrives at 0; gaps are whole ms, rounded down.
+
+    Raises:
+        ConfigError: arrivals not understood, or "recorded" with more jobs than were recorded.
+    """
+    process = ArrivalProcess.parse(arrivals) if isinstance(arrivals, str) else arrivals
+    if num_jobs < 1:
+        raise ConfigError(f"a run needs at least one job, not {num_jobs}")
+    if process.kind == "recorded":
+        return recorded_sequence(workload, num_jobs)
+    index = _draw_jobs(workload, num_jobs, streams)
+    arrival_ms = np.zeros(num_jobs, np.int64)
+    if process.kind != "batch":
+        gap_ms = process.mean_gap_ms(workload, num_executors)
+        arrival_ms[1:] = np.cumsum(np.floor(streams.arrivals.exponential(gap_ms, num_jobs - 1)))
+    return JobSequence(workload, index, arrival_ms)
+
+
+def _draw_jobs(workload: Workload, num_jobs: int, streams: RandomStreams) -> Int64Array:
+    if workload.weights is None:
+        return streams.jobs.integers(0, len(workload.jobs), num_jobs)
+    odds = np.asarray(workload.weights) / math.fsum(workload.weights)
+    return streams.jobs.choice(len(workload.jobs), size=num_jobs, p=odds)
+
+
+def recorded_sequence(workload: Workload, num_jobs: int | None = None) -> JobSequence:
+    """The workload's own arrivals, in order, the first at 0.
+
+    Raises:
+        ConfigError: a job without a recorded arrival, or fewer recorded jobs than asked for.
+    """
+    if not workload.is_recorded:
+        raise ConfigError(f"workload {workload.name!r} has no recorded arrivals; import it with its arrivals, or draw them")
+    recorded = np.array([job.arrival_ms for job in workload.jobs], np.int64)
+    count = len(recorded) if num_jobs is None else num_jobs
+    if count > len(recorded):
+        raise ConfigError(f"workload {workload.name!r} recorded {len(recorded)} jobs, not {count}; ask for fewer")
+    order = np.argsort(recorded, kind="stable")[:count]
+    return JobSequence(workload, order, recorded[order] - recorded[order[0]])
+
+
+def endless_sequences(
+    workload: Workload, arrivals: str | ArrivalProcess, num_jobs: int, num_executors: int, streams: RandomStreams
+) -> Iterator[JobSequence]:
+    """Chunks of `num_jobs` arrivals for ever; the clock goes on from chunk to chunk.
+
+    Raises:
+        ConfigError: a process that is not endless (batch, recorded).
+    """
+    process = ArrivalProcess.parse(arrivals) if isinstance(arrivals, str) else arrivals
+    if process.kind not in ("poisson", "load"):
+        raise ConfigError(f"{process.kind!r} arrivals end; an endless run needs poisson:... or load:...")
+    gap_ms, last_ms = process.mean_gap_ms(workload, num_executors), 0
+    for chunk in itertools.count():
+        gaps = np.floor(streams.arrivals.exponential(gap_ms, num_jobs)).astype(np.int64)
+        if chunk == 0:
+            gaps[0] = 0
+        arrival_ms = last_ms + np.cumsum(gaps)
+        last_ms = int(arrival_ms[-1])
+        yield JobSequence(workload, _draw_jobs(workload, num_jobs, streams), arrival_ms)

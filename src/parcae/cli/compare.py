@@ -1,0 +1,104 @@
+"""`parcae compare`: several policies on the same seeds, paired, with confidence intervals and a report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parcae.cli.options import (
+    ArrivalsOption,
+    DurationsOption,
+    ExecutorsOption,
+    JobsOption,
+    ModelOption,
+    MovingOption,
+    ReferenceOption,
+    WarmupOption,
+    WorkloadArgument,
+    load,
+    simulation_config,
+)
+
+if TYPE_CHECKING:
+    from parcae.evaluation.compare import Comparison
+    from parcae.simulation.config import SimulationConfig
+    from parcae.workloads.job import Workload
+
+DEFAULT_POLICIES = "fair,fifo,sjf-cp,naive-weighted-fair,weighted-fair:tuned,srpt-cap"
+
+
+def compare_command(
+    workload: WorkloadArgument,
+    policies: Annotated[str, typer.Option("--policies", help="Policies, separated by commas; ratios are to the first.")] = DEFAULT_POLICIES,
+    executors: ExecutorsOption = None,
+    jobs: JobsOption = 20,
+    arrivals: ArrivalsOption = "batch",
+    seeds: Annotated[int, typer.Option("--seeds", min=2, help="How many seeds (paired over the policies).")] = 20,
+    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 0,
+    durations: DurationsOption = "sampled",
+    reference_semantics: ReferenceOption = False,
+    moving_delay_ms: MovingOption = None,
+    warmup_delay_ms: WarmupOption = None,
+    parallelism_model: ModelOption = "none",
+    processes: Annotated[int | None, typer.Option("--processes", min=1, help="Worker processes. [default: all cores]")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="Write an HTML report (one self-contained file).")] = None,
+) -> None:
+    """Compare policies on the same seeds, with 95% confidence intervals.
+
+    Example: parcae compare tpch --policies fair,fifo,srpt-cap --executors 50 --jobs 20 --seeds 20 --report report.html
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from parcae.evaluation.compare import compare, comparison_table, write_comparison
+
+    config = simulation_config(executors, durations, reference_semantics, moving_delay_ms, warmup_delay_ms)
+    loaded = load(workload, parallelism_model)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("simulating", total=None)
+        comparison = compare(
+            loaded,
+            policies.split(","),
+            config=config,
+            num_jobs=jobs,
+            arrivals=arrivals,
+            num_seeds=seeds,
+            seed_start=seed_start,
+            processes=processes,
+            progress=lambda done, total: progress.update(bar, completed=done, total=total),
+        )
+    Console().print(comparison_table(comparison))
+    if json_path is not None:
+        write_comparison(comparison, json_path)
+        typer.echo(f"JSON: {json_path}")
+    if report is not None:
+        _write_report(comparison, loaded, config, arrivals, jobs, seed_start, report)
+        typer.echo(f"report: {report}")
+
+
+def _write_report(
+    comparison: Comparison,
+    workload: Workload,
+    config: SimulationConfig,
+    arrivals: str,
+    jobs: int,
+    seed: int,
+    path: Path,
+) -> None:
+    """The report shows the first seed's runs beside the statistics of all."""
+    from parcae.evaluation.report import write_report
+    from parcae.simulation.run import simulate
+    from parcae.workloads.arrivals import draw_sequence
+    from parcae.workloads.random_streams import RandomStreams
+
+    sequence = draw_sequence(workload, arrivals, jobs, config.total_executors, RandomStreams(seed))
+    policies = comparison.resolved.for_sequence(sequence, seed)
+    traces = {name: simulate(sequence, policy, config, seed, record=True) for name, policy in policies.items()}
+    command = shlex.join(["parcae", *sys.argv[1:]])
+    write_report(comparison, traces, path, command=command)

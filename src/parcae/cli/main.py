@@ -1,0 +1,76 @@
+"""The `parcae` command: parse, build a config, call one library function, print."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from parcae import __version__
+from parcae.cli import bench, compare, policies, simulate, workload
+
+app = typer.Typer(
+    name="parcae",
+    help="Parcae learns how to schedule the jobs of a data-processing cluster.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(workload.app, name="workload")
+app.add_typer(bench.app, name="bench")
+app.command("simulate")(simulate.simulate_command)
+app.command("compare")(compare.compare_command)
+app.command("policies")(policies.policies_command)
+
+#: Exit codes: bad input, and a run that the user interrupted.
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"parcae {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def _one_line(error: Exception) -> str:
+    if type(error).__name__ == "ValidationError" and hasattr(error, "errors"):
+        return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}" for e in error.errors())
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split())
+
+
+def main() -> None:
+    """Run the command line; bad input ends with exit code 2 and one clear line."""
+    from pydantic import ValidationError
+
+    from parcae.errors import InputError
+
+    try:
+        app()
+    except (InputError, ValidationError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        typer.echo(f"parcae: {_one_line(error)}", err=True)
+        sys.exit(BAD_INPUT)
+    except KeyboardInterrupt:
+        typer.echo("parcae: interrupted", err=True)
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

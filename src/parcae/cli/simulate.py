@@ -1,0 +1,162 @@
+"""`parcae simulate`: one run, or the job sets of a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from parcae.cli.options import (
+    ArrivalsOption,
+    DurationsOption,
+    ExecutorsOption,
+    JobsOption,
+    ModelOption,
+    MovingOption,
+    ReferenceOption,
+    WarmupOption,
+    WorkloadArgument,
+    load,
+    simulation_config,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from parcae.cluster.trace import Trace
+    from parcae.simulation.config import SimulationConfig
+    from parcae.workloads.job import Workload
+
+#: What `--policy all` means with a job-set file: the policies of the released simulator's conformance runs.
+CONFORMANCE_POLICIES = ("spark_fifo", "spark_static_10", "dynamic_partition", "wfair_-1", "wfair_1", "sjf_cp")
+
+
+def simulate_command(
+    workload: WorkloadArgument,
+    policy: Annotated[str, typer.Option("--policy", help="Policies, separated by commas (see `parcae policies`), or all.")] = "fair",
+    executors: ExecutorsOption = None,
+    jobs: JobsOption = 20,
+    arrivals: ArrivalsOption = "batch",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the tasks' luck.")] = 0,
+    job_set: Annotated[Path | None, typer.Option("--job-set", help="Run the job sets of this JSON file instead.")] = None,
+    set_id: Annotated[str, typer.Option("--set", help="Which job set: its id, or all.")] = "all",
+    durations: DurationsOption = "sampled",
+    reference_semantics: ReferenceOption = False,
+    moving_delay_ms: MovingOption = None,
+    warmup_delay_ms: WarmupOption = None,
+    parallelism_model: ModelOption = "none",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    gantt: Annotated[Path | None, typer.Option("--gantt", help="Write a Gantt chart (HTML) of the (first) run.")] = None,
+) -> None:
+    """Simulate a workload under one or more policies.
+
+    Example: parcae simulate tpch --policy fair --executors 50 --jobs 20 --arrivals batch --seed 1
+
+    Example: parcae simulate tpch.parcae --job-set sets.json --set all --policy all --durations first --reference-semantics --json
+    """
+    config = simulation_config(executors, durations, reference_semantics, moving_delay_ms, warmup_delay_ms)
+    loaded = load(workload, parallelism_model)
+    record = gantt is not None
+    if job_set is not None:
+        names = CONFORMANCE_POLICIES if policy == "all" else tuple(policy.split(","))
+        given = {"num_executors": executors, "moving_delay_ms": moving_delay_ms, "warmup_delay_ms": warmup_delay_ms}
+        results = _run_job_sets(loaded, job_set, set_id, names, config, given, seed)
+    else:
+        results = _run_drawn(loaded, _named(policy), config, arrivals, jobs, seed, record)
+    for row, (result, trace) in enumerate(results):
+        if gantt is not None and row == 0:
+            _write_gantt(trace, gantt)
+        if as_json:
+            typer.echo(json.dumps(result))
+        else:
+            _print(result)
+    if gantt is not None:
+        typer.echo(f"Gantt chart: {gantt}", err=True)
+
+
+def _named(policy: str) -> tuple[str, ...]:
+    return ("fifo", "sjf-cp", "fair", "weighted-fair:-1", "srpt-cap") if policy == "all" else tuple(policy.split(","))
+
+
+def _run_drawn(
+    workload: Workload, policies: Sequence[str], config: SimulationConfig, arrivals: str, jobs: int, seed: int, record: bool
+) -> Iterator[tuple[dict[str, Any], Trace]]:
+    from parcae.evaluation.tuning import resolve_policies
+    from parcae.simulation.run import simulate
+    from parcae.workloads.arrivals import draw_sequence
+    from parcae.workloads.random_streams import RandomStreams
+
+    sequence = draw_sequence(workload, arrivals, jobs, config.total_executors, RandomStreams(seed))
+    resolved = resolve_policies(workload, policies, config, arrivals, jobs)
+    for name, policy in resolved.for_sequence(sequence, seed).items():
+        trace = simulate(sequence, policy, config, seed, record=record)
+        yield {"policy": name, "durations": config.durations.value, "seed": seed, **run_json(trace)}, trace
+
+
+def _run_job_sets(
+    workload: Workload,
+    path: Path,
+    set_id: str,
+    policies: Sequence[str],
+    config: SimulationConfig,
+    given: dict[str, int | None],
+    seed: int,
+) -> Iterator[tuple[dict[str, Any], Trace]]:
+    from parcae.errors import ConfigError
+    from parcae.policies.catalog import make_policy
+    from parcae.simulation.run import simulate
+    from parcae.workloads.job_set import read_job_sets
+
+    sets = read_job_sets(path)
+    if set_id != "all" and set_id not in sets:
+        raise ConfigError(f"{path}: no job set {set_id!r}; it has {', '.join(sets)}")
+    for job_set in sets.values() if set_id == "all" else [sets[set_id]]:
+        own = {
+            "num_executors": job_set.num_executors,
+            "moving_delay_ms": job_set.moving_delay_ms,
+            "warmup_delay_ms": job_set.warmup_delay_ms,
+        }
+        own.update({key: value for key, value in given.items() if value is not None})
+        set_config = config.model_copy(update=own)
+        sequence = job_set.sequence(workload)
+        for name in policies:
+            trace = simulate(sequence, make_policy(name, set_config.num_executors), set_config, seed, record=True)
+            result = {"set": job_set.id, "policy": name, "durations": config.durations.value, **run_json(trace)}
+            result["completion_ms"] = job_set.by_position(trace.completion_ms)
+            yield result, trace
+
+
+def run_json(trace: Trace) -> dict[str, Any]:
+    """What one run came to, as JSON; times in ms."""
+    jct = trace.completion_ms - trace.arrival_ms
+    result = {
+        "average_jct_ms": float(jct.mean()),
+        "makespan_ms": trace.clock_ms,
+        "last_completion_ms": int(trace.completion_ms.max()),
+        "completion_ms": trace.completion_ms.tolist(),
+        "decisions": trace.num_decisions,
+        "events": trace.num_events,
+        "tasks": trace.num_tasks,
+        "work_ms": int(trace.executed_ms.sum()),
+        "executors": trace.num_executors,
+    }
+    if trace.decisions is not None:
+        result["decision_trace_sha256"] = trace.decision_trace_sha256()
+    return result
+
+
+def _print(result: dict[str, Any]) -> None:
+    where = f"{result['set']}  " if "set" in result else ""
+    typer.echo(
+        f"{where}{result['policy']:<24} average JCT {result['average_jct_ms'] / 1000:10.2f} s   "
+        f"last completion {result['last_completion_ms'] / 1000:10.2f} s   "
+        f"{result['decisions']} decisions, {result['tasks']} tasks"
+    )
+
+
+def _write_gantt(trace: Trace, path: Path) -> None:
+    from parcae.evaluation.gantt import write_gantt
+
+    write_gantt(trace, path)

@@ -1,0 +1,44 @@
+"""Tables that commands print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+#: Jobs that the description lists by name.
+_LARGEST = 15
+
+
+def description_tables(described: dict[str, Any]) -> Iterator[Table]:
+    """The tables of `parcae workload describe`."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    facts = Table(title=f"Workload {escape(described['name'])}", show_header=False)
+    levels = described["parallelism_levels"]
+    shown = ", ".join(map(str, levels[:12])) + (", ..." if len(levels) > 12 else "")
+    for label, value in (
+        ("fingerprint", described["fingerprint"]),
+        ("jobs, stages, tasks", f"{described['num_jobs']:,}, {described['num_stages']:,}, {described['num_tasks']:,}"),
+        ("total work", f"{described['total_work_s']:,.1f} s of one executor"),
+        ("work in the top 23% of jobs", f"{described['share_of_work_in_top_23_percent']:.0%}"),
+        ("parallelism measured", shown),
+        ("duration samples", ", ".join(f"{n:,} {wave}" for wave, n in described["samples_by_wave"].items())),
+        ("DAG depth: jobs", ", ".join(f"{d}: {n}" for d, n in list(described["depth"].items())[:12])),
+        *((key, value) for key, value in described["provenance"].items()),
+    ):
+        facts.add_row(escape(label), escape(str(value)))
+    yield facts
+    spread = Table("per job", "mean", "median", "p95", "largest", title="Spread")
+    for key in ("work_s", "critical_path_s", "average_width", "stages_per_job", "tasks_per_job"):
+        s = described[key]
+        spread.add_row(key, *(f"{s[k]:,.1f}" for k in ("mean", "median", "p95", "max")))
+    yield spread
+    jobs = Table("job", "stages", "tasks", "depth", "work s", "critical path s", "width", title="Largest jobs")
+    for row in sorted(described["jobs"], key=lambda row: -row["work_s"])[:_LARGEST]:
+        sizes = (str(row["stages"]), str(row["tasks"]), str(row["depth"]))
+        jobs.add_row(escape(row["name"]), *sizes, *(f"{row[k]:,.1f}" for k in ("work_s", "critical_path_s", "average_width")))
+    yield jobs

@@ -1,0 +1,177 @@
+"""`parcae workload`: import, describe, sample and measure workloads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parcae.cli.options import ModelOption, WorkloadArgument, load
+
+if TYPE_CHECKING:
+    from parcae.workloads.import_report import ImportReport
+    from parcae.workloads.job import Workload
+
+app = typer.Typer(help="Import, describe, sample and measure workloads.", no_args_is_help=True)
+import_app = typer.Typer(help="Make a workload file from logs, profiles or a trace.", no_args_is_help=True)
+app.add_typer(import_app, name="import")
+
+OutputOption = Annotated[Path, typer.Option("-o", "--output", help="The workload file to write (*.parcae).")]
+NameOption = Annotated[str | None, typer.Option("--name", help="What to call the workload. [default: the source's name]")]
+BadShareOption = Annotated[float, typer.Option("--max-bad-share", min=0, max=1, help="Refuse more bad rows than this share.")]
+
+
+@import_app.command("spark-events")
+def import_spark_events(
+    paths: Annotated[list[Path], typer.Argument(help="Event logs, rolling log folders, or folders of them.", show_default=False)],
+    output: OutputOption,
+    name: NameOption = None,
+    key: Annotated[str | None, typer.Option("--key", help="Spark property that names the recurring job.")] = None,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Keep every run as a job of its own with its arrival time.")
+    ] = False,
+    max_bad_share: BadShareOption = 0.01,
+) -> None:
+    """Import Spark event logs (2.x to 4.x; plain, zstd, lz4, rolling, torn).
+
+    Example: parcae workload import spark-events /var/log/spark-events -o mine.parcae
+    """
+    from parcae.workloads.spark_event_log import read_spark_event_logs
+
+    def read(progress: Callable[[int, int], None]) -> tuple[Workload, ImportReport]:
+        return read_spark_event_logs(
+            paths, name=name or "spark", key=key, recorded=recorded, max_bad_share=max_bad_share, progress=progress
+        )
+
+    _import(read, output)
+
+
+@import_app.command("tpch-profiles")
+def import_tpch_profiles(
+    path: Annotated[Path, typer.Argument(help="The Decima authors' npy folder, or the JSON of it.", show_default=False)],
+    output: OutputOption,
+    name: NameOption = None,
+) -> None:
+    """Import TPC-H profiles in the Decima authors' layout (no pickle is executed).
+
+    Example: parcae workload import tpch-profiles tpch_profiles.json.gz -o tpch-decima.parcae
+    """
+    from parcae.workloads.tpch_profiles import read_tpch_profiles
+
+    _import(lambda progress: read_tpch_profiles(path, name=name or "tpch-decima"), output)
+
+
+@import_app.command("alibaba")
+def import_alibaba(
+    path: Annotated[Path, typer.Argument(help="batch_task.csv as published, or JSON lines (.gz too).", show_default=False)],
+    output: OutputOption,
+    name: NameOption = None,
+    max_bad_share: BadShareOption = 0.01,
+) -> None:
+    """Import Alibaba's cluster-trace-v2018 batch tasks.
+
+    Example: parcae workload import alibaba batch_task.csv -o alibaba.parcae
+    """
+    from parcae.workloads.alibaba import read_alibaba
+
+    _import(
+        lambda progress: read_alibaba(path, name=name or "alibaba-2018", max_bad_share=max_bad_share, progress=progress), output
+    )
+
+
+def _import(read: Callable[[Callable[[int, int], None]], tuple[Workload, ImportReport]], output: Path) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from parcae.workloads.archive import write_workload
+
+    console = Console(stderr=True)
+    columns = (TextColumn("reading"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("reading", total=None)
+        workload, report = read(lambda done, total: progress.update(bar, completed=done, total=total or None))
+    write_workload(workload, output)
+    for note in report.notes:
+        console.print(f"note: {note}", markup=False, highlight=False)
+    for sample in report.bad_samples:
+        console.print(f"bad row: {sample}", markup=False, highlight=False)
+    bad = f", {report.num_bad_rows} bad rows left out" if report.num_bad_rows else ""
+    typer.echo(
+        f"{output}: {len(workload.jobs)} jobs, {workload.num_stages} stages, {workload.num_tasks} tasks "
+        f"from {report.num_files} files ({report.num_rows} rows{bad})"
+    )
+
+
+@app.command("describe")
+def describe_command(
+    workload: WorkloadArgument,
+    parallelism_model: ModelOption = "none",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Describe a workload: jobs, stages, work, critical paths, parallelism measured, where it came from.
+
+    Example: parcae workload describe tpch
+    """
+    from parcae.workloads.describe import describe_workload
+
+    description = describe_workload(load(workload, parallelism_model))
+    if as_json:
+        typer.echo(json.dumps(description.to_json(), indent=2))
+        return
+    from rich.console import Console
+
+    from parcae.cli.tables import description_tables
+
+    console = Console()
+    for table in description_tables(description.to_json()):
+        console.print(table)
+
+
+@app.command("sample")
+def sample_command(
+    workload: WorkloadArgument,
+    output: OutputOption,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs to draw.")] = 20,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the draw.")] = 0,
+) -> None:
+    """Draw jobs from a workload into a smaller workload file.
+
+    Example: parcae workload sample tpch --jobs 20 --seed 1 -o small.parcae
+    """
+    import numpy as np
+
+    from parcae.workloads.archive import write_workload
+    from parcae.workloads.catalog import load_workload
+    from parcae.workloads.describe import sample_workload
+
+    sampled = sample_workload(load_workload(workload), jobs, np.random.default_rng(seed))
+    write_workload(sampled, output)
+    typer.echo(f"{output}: {len(sampled.jobs)} jobs, {sampled.num_tasks} tasks")
+
+
+@app.command("measure-tpch")
+def measure_tpch_command(
+    output: OutputOption,
+    work_dir: Annotated[Path, typer.Option("--work-dir", help="Data, event logs and progress are kept here.")] = Path("tpch-work"),
+    scale_factors: Annotated[str, typer.Option("--scale-factors", help="TPC-H scale factors.")] = "1,2,5",
+    repetitions: Annotated[int, typer.Option("--repetitions", min=1, help="Runs of each query after one warm-up.")] = 3,
+) -> None:
+    """Measure the 22 TPC-H queries on a local Spark and make a profile (needs Java and parcae[measure]; resumable).
+
+    Example: parcae workload measure-tpch --scale-factors 1,2,5 --repetitions 3 --work-dir work -o tpch.parcae
+    """
+    from parcae.errors import ConfigError
+    from parcae.workloads.archive import write_workload
+    from parcae.workloads.measure_tpch import MeasureConfig, measure_tpch
+
+    try:
+        factors = tuple(float(part) for part in scale_factors.split(","))
+    except ValueError:
+        raise ConfigError(f"--scale-factors {scale_factors}: write numbers separated by commas, e.g. 1,2,5") from None
+    config = MeasureConfig(scale_factors=factors, repetitions=repetitions, work_dir=work_dir)
+    measured = measure_tpch(config, progress=lambda line: typer.echo(line, err=True))
+    write_workload(measured, output)
+    typer.echo(f"{output}: {len(measured.jobs)} jobs, {measured.num_stages} stages, {measured.num_tasks} tasks")

@@ -1,0 +1,226 @@
+"""Alibaba's cluster-trace-v2018 batch tasks: DAG jobs with instance counts, durations and resource demands.
+
+A task's name holds its place in the DAG: J3_1_2 is task 3 of its job, after tasks 1 and 2; names without numbers
+("task_Nzg3", "MergeTask") stand alone. An instance of a task is a task here, and a task of the trace is a stage.
+
+Source: Alibaba cluster-trace-v2018, batch_task; Decima, section 7.3.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from parcae.errors import FormatError, WorkloadError
+from parcae.units import MS_PER_S
+from parcae.workloads.import_report import BadRows, ImportReport
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+
+#: plan_cpu 100 is one core, plan_mem is a percentage of a machine's memory.
+_CPU_UNIT = _MEMORY_UNIT = 100.0
+#: The trace's times are whole seconds: a task that ends in the second that it starts in took about half of one.
+SHORTEST_TASK_MS = 500
+_COLUMNS = ("task_name", "instance_num", "job_name", "task_type", "status", "start_time", "end_time", "plan_cpu", "plan_mem")
+_DAG_NAME = re.compile(r"[A-Za-z]+(\d+)((?:_\d+)*)(?:_Stg\d+)?$")
+
+
+@dataclass(frozen=True)
+class _Task:
+    name: str
+    instances: int
+    start_s: float
+    duration_s: float
+    cpu: float
+    memory: float
+
+
+class _Counted(io.RawIOBase):
+    """Counts the bytes that are read of a file, for progress."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("rb")
+        self.count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.file.read(len(buffer))
+        buffer[: len(data)] = data
+        self.count += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+
+def read_alibaba(
+    path: Path,
+    *,
+    name: str = "alibaba-2018",
+    max_bad_share: float = 0.01,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Workload, ImportReport]:
+    """Read batch tasks: CSV as published (batch_task.csv, with or without a header), or JSON lines, one job a line.
+
+    Jobs keep their arrival: the smallest start of their tasks, relative to the earliest job of the file. The file is
+    streamed; a job's rows need not lie together.
+
+    Raises:
+        FormatError: more bad rows than `max_bad_share`, or no job at all.
+    """
+    bad = BadRows(max_bad_share)
+    counted = _Counted(path)
+    stream: IO[Any] = gzip.open(counted) if path.suffix == ".gz" else io.BufferedReader(counted)
+    tasks: dict[str, list[_Task]] = {}
+    num_rows = 0
+    try:
+        with io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="") as lines:
+            is_json = _is_json(path)
+            for num_rows, job, task in _json_rows(lines, path, bad) if is_json else _csv_rows(lines, path, bad):
+                tasks.setdefault(job, []).append(task)
+                if progress is not None and num_rows % 10_000 == 0:
+                    progress(counted.count, path.stat().st_size)
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise FormatError(f"{path}: torn ({error}); fetch the file again") from None
+    finally:
+        counted.close()
+    bad.finish(max(num_rows, bad.count))
+    return _workload(path, name, tasks, bad, num_rows)
+
+
+def _is_json(path: Path) -> bool:
+    return ".json" in "".join(path.suffixes)
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value} is not a finite number")
+    return number
+
+
+def _task(name: str, instances: Any, start: Any, end: Any, duration: Any, cpu: Any, memory: Any) -> _Task:
+    count, start_s, end_s = _number(instances), _number(start), _number(end)
+    if count < 1 or count != int(count):
+        raise ValueError(f"instance_num is {instances}, not a whole number >= 1")
+    if start_s <= 0:
+        raise ValueError(f"start_time is {start}: the task never started")
+    duration_s = end_s - start_s if duration is None else _number(duration)
+    if duration_s < 0:
+        raise ValueError(f"it ends {-duration_s:g} s before it starts")
+    return _Task(name, int(count), start_s, duration_s, _optional(cpu) / _CPU_UNIT, _optional(memory) / _MEMORY_UNIT)
+
+
+def _optional(value: Any) -> float:
+    """A demand that the trace left empty is 0."""
+    if value in ("", None):
+        return 0.0
+    number = _number(value)
+    if number < 0:
+        raise ValueError(f"a demand of {value} is negative")
+    return number
+
+
+def _json_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[int, str, _Task]]:
+    num_rows = 0
+    for number, line in enumerate(lines, 1):
+        try:
+            entry = json.loads(line)
+            job, rows = str(entry["job_name"]), list(entry["tasks"])
+        except (ValueError, KeyError, TypeError) as error:
+            num_rows += 1
+            bad.add(path, number, f"not a job with tasks ({type(error).__name__})")
+            continue
+        for row in rows:
+            num_rows += 1
+            try:
+                yield num_rows, job, _task(
+                    str(row["task_name"]), row["instance_num"], row["start_time"], row["end_time"], row.get("duration_s"),
+                    row.get("plan_cpu"), row.get("plan_mem"),
+                )  # fmt: skip
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                bad.add(path, number, f"job {job}: {error}")
+
+
+def _csv_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[int, str, _Task]]:
+    for number, row in enumerate(csv.reader(lines), 1):
+        if number == 1 and row and row[0] == "task_name":
+            continue
+        if len(row) != len(_COLUMNS):
+            bad.add(path, number, f"{len(row)} columns, expected {len(_COLUMNS)}: {', '.join(_COLUMNS)}")
+            continue
+        name, instances, job, _, _, start, end, cpu, memory = row
+        try:
+            yield number, job, _task(name, instances, start, end, None, cpu, memory)
+        except ValueError as error:
+            bad.add(path, number, str(error))
+
+
+def _workload(
+    path: Path, name: str, tasks: dict[str, list[_Task]], bad: BadRows, num_rows: int
+) -> tuple[Workload, ImportReport]:
+    if not tasks:
+        raise FormatError(f"{path}: no usable task; expected rows of {', '.join(_COLUMNS)}, or JSON lines")
+    first_s = min(task.start_s for rows in tasks.values() for task in rows)
+    jobs, num_torn, dropped = [], 0, 0
+    laws: dict[int, TaskDurations] = {}
+    for job_name, rows in tasks.items():
+        try:
+            job, missing = _job(job_name, rows, first_s, laws)
+        except WorkloadError:
+            dropped += 1
+            continue
+        num_torn += missing > 0
+        jobs.append(job)
+    if not jobs:
+        raise FormatError(f"{path}: no job of it is a DAG")
+    notes = []
+    if num_torn:
+        notes.append(f"{num_torn} jobs name parents whose rows are not in the file; those edges were left out")
+    if dropped:
+        notes.append(f"{dropped} jobs have a cycle in their task names and were left out")
+    jobs.sort(key=lambda job: job.arrival_ms or 0)
+    workload = Workload(name, tuple(jobs), provenance={"source": "Alibaba cluster-trace-v2018 batch_task"})
+    return workload, ImportReport("Alibaba batch tasks", 1, num_rows, bad.count, bad.samples, tuple(notes), len(jobs))
+
+
+def _job(job_name: str, rows: list[_Task], first_s: float, laws: dict[int, TaskDurations]) -> tuple[JobSpec, int]:
+    """The job, and how many parents that its tasks name are missing."""
+    number_of: dict[int, int] = {}
+    parents_of: list[list[int]] = []
+    for index, task in enumerate(rows):
+        match = _DAG_NAME.match(task.name)
+        parents_of.append([int(p) for p in match[2].split("_")[1:]] if match else [])
+        if match:
+            number_of[int(match[1])] = index
+    missing = sum(parent not in number_of for parents in parents_of for parent in parents)
+    stages = tuple(
+        StageSpec(
+            num_tasks=task.instances,
+            durations=_law(task.duration_s, laws),
+            parents=tuple(number_of[p] for p in parents if p in number_of),
+            cpu=task.cpu,
+            memory=task.memory,
+            name=task.name,
+        )
+        for task, parents in zip(rows, parents_of, strict=True)
+    )
+    arrival_ms = round((min(task.start_s for task in rows) - first_s) * MS_PER_S)
+    return JobSpec(job_name, stages, arrival_ms), missing
+
+
+def _law(duration_s: float, laws: dict[int, TaskDurations]) -> TaskDurations:
+    duration_ms = max(SHORTEST_TASK_MS, round(duration_s * MS_PER_S))
+    if duration_ms not in laws:
+        laws[duration_ms] = TaskDurations.constant(duration_ms)
+    return laws[duration_ms]

@@ -1,0 +1,41 @@
+"""Workloads by name: those that ship with the package, or a workload file."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from parcae.errors import ConfigError
+from parcae.workloads.archive import read_workload
+from parcae.workloads.job import Workload
+from parcae.workloads.synthetic import RandomDags, random_dags, toy_workload
+
+BUNDLED = Path(__file__).parent / "bundled"
+
+BUILT_IN: dict[str, Callable[[], Workload]] = {
+    "tpch": lambda: read_workload(BUNDLED / "tpch.parcae"),
+    "synthetic": lambda: random_dags(RandomDags(), np.random.default_rng(0)),
+    "toy": toy_workload,
+}
+
+
+def load_workload(source: str) -> Workload:
+    """A built-in workload (tpch, synthetic, toy), or the workload file of that path.
+
+    Raises:
+        ConfigError: neither; the message suggests a name.
+        FormatError: a file that is torn or foreign.
+    """
+    if source in BUILT_IN:
+        return BUILT_IN[source]()
+    path = Path(source)
+    if path.is_file():
+        return read_workload(path)
+    close = difflib.get_close_matches(source, BUILT_IN, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"built in are {', '.join(BUILT_IN)}"
+    raise ConfigError(
+        f"no workload {source!r}: there is no such file, and {hint} (make a file with `parcae workload import`)"
+    )

@@ -1,0 +1,147 @@
+"""A workload in numbers: how much work, how it is spread, how the DAGs look, what was measured."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from parcae.errors import ConfigError
+from parcae.units import s_from_ms
+from parcae.workloads.job import JobSpec, Wave, Workload
+
+#: "23% of the jobs contain 82% of the total work" (Decima, section 7.2): the share that is reported.
+TOP_SHARE = 0.23
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean, median, 95th percentile and largest of one quantity over the jobs."""
+
+    mean: float
+    median: float
+    p95: float
+    max: float
+
+    @classmethod
+    def of(cls, values: list[float]) -> Spread:
+        """The spread of `values`."""
+        array = np.asarray(values, np.float64)
+        return cls(float(array.mean()), float(np.median(array)), float(np.percentile(array, 95)), float(array.max()))
+
+
+@dataclass(frozen=True)
+class WorkloadDescription:
+    """What `parcae workload describe` shows; times in seconds."""
+
+    name: str
+    fingerprint: str
+    num_jobs: int
+    num_stages: int
+    num_tasks: int
+    total_work_s: float
+    work_s: Spread
+    critical_path_s: Spread
+    average_width: Spread
+    stages_per_job: Spread
+    tasks_per_job: Spread
+    depth: dict[int, int]
+    share_of_work_in_top_23_percent: float
+    parallelism_levels: tuple[int, ...]
+    samples_by_wave: dict[str, int]
+    cpu: tuple[float, float]
+    memory: tuple[float, float]
+    is_recorded: bool
+    recorded_span_s: float | None
+    provenance: dict[str, str]
+    jobs: tuple[dict[str, Any], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts and numbers."""
+        return asdict(self)
+
+
+def fingerprint(workload: Workload) -> str:
+    """Digest of everything that a simulation sees: DAGs, tasks, durations, demands and weights."""
+    digest = hashlib.sha256(repr((len(workload.jobs), workload.weights)).encode())
+    seen: dict[int, int] = {}
+    for job in workload.jobs:
+        digest.update(repr((job.name, job.arrival_ms)).encode())
+        for stage in job.stages:
+            law = seen.get(id(stage.durations))
+            facts = (stage.num_tasks, stage.parents, stage.cpu, stage.memory, stage.mean_task_ms, law)
+            digest.update(repr(facts).encode())
+            if law is None:
+                seen[id(stage.durations)] = len(seen)
+                digest.update(repr(stage.durations.levels).encode())
+                for wave in Wave:
+                    for samples in stage.durations.by_wave(wave):
+                        digest.update(b"%d:" % len(samples) + samples.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def depth(job: JobSpec) -> int:
+    """Stages on the longest path of the DAG."""
+    return int(max(job.downstream_ms([1.0] * len(job.stages))))
+
+
+def describe_workload(workload: Workload) -> WorkloadDescription:
+    """Describe a workload."""
+    jobs = workload.jobs
+    work = [s_from_ms(job.work_ms) for job in jobs]
+    stages = [stage for job in jobs for stage in job.stages]
+    laws = {id(stage.durations): stage.durations for stage in stages}.values()
+    top = sorted(work, reverse=True)[: max(1, round(TOP_SHARE * len(work)))]
+    arrivals = [job.arrival_ms for job in jobs if job.arrival_ms is not None]
+    return WorkloadDescription(
+        name=workload.name,
+        fingerprint=fingerprint(workload),
+        num_jobs=len(jobs),
+        num_stages=len(stages),
+        num_tasks=workload.num_tasks,
+        total_work_s=sum(work),
+        work_s=Spread.of(work),
+        critical_path_s=Spread.of([s_from_ms(job.critical_path_ms) for job in jobs]),
+        average_width=Spread.of([job.average_width for job in jobs]),
+        stages_per_job=Spread.of([len(job.stages) for job in jobs]),
+        tasks_per_job=Spread.of([job.num_tasks for job in jobs]),
+        depth=dict(sorted(Counter(depth(job) for job in jobs).items())),
+        share_of_work_in_top_23_percent=sum(top) / sum(work) if sum(work) > 0 else 0.0,
+        parallelism_levels=tuple(sorted({level for law in laws for level in law.levels})),
+        samples_by_wave={w.name.lower(): sum(len(s) for law in laws for s in law.by_wave(w)) for w in Wave},
+        cpu=(min(s.cpu for s in stages), max(s.cpu for s in stages)),
+        memory=(min(s.memory for s in stages), max(s.memory for s in stages)),
+        is_recorded=workload.is_recorded,
+        recorded_span_s=s_from_ms(max(arrivals) - min(arrivals)) if workload.is_recorded else None,
+        provenance=dict(workload.provenance),
+        jobs=tuple(_row(job) for job in jobs),
+    )
+
+
+def _row(job: JobSpec) -> dict[str, Any]:
+    return {
+        "name": job.name,
+        "stages": len(job.stages),
+        "tasks": job.num_tasks,
+        "depth": depth(job),
+        "work_s": s_from_ms(job.work_ms),
+        "critical_path_s": s_from_ms(job.critical_path_ms),
+        "average_width": job.average_width,
+    }
+
+
+def sample_workload(workload: Workload, num_jobs: int, rng: np.random.Generator) -> Workload:
+    """Draw `num_jobs` jobs (by weight, with replacement) into a workload of equally likely jobs.
+
+    Raises:
+        ConfigError: fewer than one job.
+    """
+    if num_jobs < 1:
+        raise ConfigError(f"draw at least one job, not {num_jobs}")
+    odds = None if workload.weights is None else np.asarray(workload.weights) / sum(workload.weights)
+    rows = np.sort(rng.choice(len(workload.jobs), size=num_jobs, p=odds))
+    provenance = {**workload.provenance, "sampled": f"{num_jobs} of {len(workload.jobs)} jobs"}
+    return Workload(workload.name, tuple(workload.jobs[row] for row in rows), provenance=provenance)

@@ -1,0 +1,88 @@
+"""Job sets: fixed lists of TPC-H jobs with arrival times, as the conformance file of Decima's released simulator has them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parcae.errors import FormatError, WorkloadError
+from parcae.workloads.arrivals import Int64Array, JobSequence
+from parcae.workloads.job import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class JobSet:
+    """A fixed list of jobs.
+
+    Args:
+        id: its name in the file.
+        num_executors, moving_delay_ms, warmup_delay_ms: the cluster that it runs on.
+        job_names: name of each job's profile, by position in the file.
+        arrival_ms: int64[num_jobs], by position in the file.
+    """
+
+    id: str
+    num_executors: int
+    moving_delay_ms: int
+    warmup_delay_ms: int
+    job_names: tuple[str, ...]
+    arrival_ms: Int64Array
+
+    @property
+    def _order(self) -> Int64Array:
+        return np.argsort(self.arrival_ms, kind="stable")
+
+    def sequence(self, workload: Workload) -> JobSequence:
+        """The jobs in order of arrival (ties: by position).
+
+        Raises:
+            WorkloadError: the workload lacks one of the jobs.
+        """
+        index = {job.name: row for row, job in enumerate(workload.jobs)}
+        missing = sorted({name for name in self.job_names if name not in index})
+        if missing:
+            raise WorkloadError(f"job set {self.id!r}: workload {workload.name!r} has no job {', '.join(missing)}")
+        rows = np.array([index[name] for name in self.job_names], np.int64)
+        return JobSequence(workload, rows[self._order], self.arrival_ms[self._order])
+
+    def by_position(self, values: Int64Array) -> list[int]:
+        """Per-job results, given in order of arrival, by position in the file."""
+        placed = np.empty(len(values), np.int64)
+        placed[self._order] = values
+        return [int(v) for v in placed]
+
+
+def read_job_sets(path: Path) -> dict[str, JobSet]:
+    """Read the `sets` of a JSON file: {"sets": {id: {"exec": E, "jobs": [[query, size, arrival ms], ...]}}}.
+
+    `moving_delay` and `warmup_delay` (ms) are optional: 2000 and 1000.
+
+    Raises:
+        FormatError: not such a file; the message names the set and the entry.
+    """
+    try:
+        data = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path}: not JSON ({error}); expected a file with job sets") from None
+    sets = data.get("sets") if isinstance(data, dict) else None
+    if not isinstance(sets, dict) or not sets:
+        raise FormatError(f'{path}: no "sets"; expected {{"sets": {{id: {{"exec": 50, "jobs": [[9, "2g", 0]]}}}}}}')
+    return {set_id: _job_set(path, set_id, entry) for set_id, entry in sets.items()}
+
+
+def _job_set(path: Path, set_id: str, entry: Any) -> JobSet:
+    try:
+        jobs = [(f"q{int(query)}-{size}", int(arrival)) for query, size, arrival in entry["jobs"]]
+        executors, moving = int(entry["exec"]), int(entry.get("moving_delay", 2_000))
+        warmup = int(entry.get("warmup_delay", 1_000))
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            f'{path}: job set {set_id!r} is not {{"exec": E, "jobs": [[query, size, arrival ms], ...]}} ({error!r})'
+        ) from None
+    if executors < 1 or moving < 0 or warmup < 0 or not jobs or min(arrival for _, arrival in jobs) < 0:
+        raise FormatError(f"{path}: job set {set_id!r} needs jobs, executors >= 1, and delays and arrivals >= 0")
+    return JobSet(set_id, executors, moving, warmup, tuple(n for n, _ in jobs), np.array([a for _, a in jobs], np.int64))

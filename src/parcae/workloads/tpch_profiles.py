@@ -1,0 +1,138 @@
+"""TPC-H profiles in the Decima authors' layout: their npy folder, or the same data as JSON.
+
+Source: Decima, section 6.2; hongzimao/decima-sim, spark_env/tpch and its preprocessing of task durations.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parcae.errors import FormatError, WorkloadError
+from parcae.workloads.import_report import ImportReport
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.pickle_free import read_object_array
+
+QUERIES = range(1, 23)
+SIZES = ("2g", "5g", "10g", "20g", "50g", "80g", "100g")
+#: Degrees of parallelism between which the released simulator interpolates (2 only counts tasks).
+LEVELS = (5, 10, 20, 40, 50, 60, 80, 100)
+
+Lists = dict[int, list[int]]
+
+
+def read_tpch_profiles(path: Path, *, name: str = "tpch-decima") -> tuple[Workload, ImportReport]:
+    """Read the profiles of up to 22 queries x 7 input sizes; jobs are called "q9-100g".
+
+    Raises:
+        FormatError: not such a folder or file; the message names the query and the stage.
+    """
+    if path.is_dir():
+        jobs = [job for q in QUERIES for size in SIZES if (job := _job_from_npy(path, q, size)) is not None]
+        num_files = 2 * len(jobs)
+    else:
+        jobs, num_files = _jobs_from_json(path), 1
+    if not jobs:
+        raise FormatError(f"{path}: no profiles; expected folders 2g..100g with adj_mat_Q.npy and task_duration_Q.npy")
+    provenance = {"source": "TPC-H profiles in the Decima authors' layout", "measured": "Spark 2.2, by the Decima authors"}
+    workload = Workload(name, tuple(jobs), provenance=provenance)
+    return workload, ImportReport(str(path), num_files, workload.num_stages, 0, (), (), len(jobs))
+
+
+def _jobs_from_json(path: Path) -> list[JobSpec]:
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        data = json.loads(raw)
+    except (OSError, EOFError, ValueError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise FormatError(f"{path}: not (gzipped) JSON of TPC-H profiles ({error})") from None
+    if not isinstance(data, dict):
+        raise FormatError(f'{path}: expected an object with keys such as "10g/q1"')
+    jobs = []
+    for query in QUERIES:
+        for size in SIZES:
+            entry = data.get(f"{size}/q{query}")
+            if entry is not None:
+                jobs.append(_json_job(f"{path}: {size}/q{query}", f"q{query}-{size}", entry))
+    return jobs
+
+
+def _json_job(where: str, name: str, entry: Any) -> JobSpec:
+    try:
+        num_stages, edges, durations = int(entry["num_stages"]), entry["edges"], entry["task_durations_ms"]
+        stages = [durations[str(stage)] for stage in range(num_stages)]
+        parents = [tuple(int(a) for a, b in edges if int(b) == stage) for stage in range(num_stages)]
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{where}: expected num_stages, edges and task_durations_ms ({error!r})") from None
+    return _job(where, name, stages, parents)
+
+
+def _job_from_npy(folder: Path, query: int, size: str) -> JobSpec | None:
+    base = folder / size
+    matrix_path, duration_path = base / f"adj_mat_{query}.npy", base / f"task_duration_{query}.npy"
+    if not matrix_path.exists() and not duration_path.exists():
+        return None
+    matrix = np.asarray(read_object_array(matrix_path.read_bytes(), str(matrix_path)))
+    durations = read_object_array(duration_path.read_bytes(), str(duration_path))
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise FormatError(f"{matrix_path}: expected a square adjacency matrix, not shape {matrix.shape}")
+    if not isinstance(durations, dict) or set(durations) != set(range(len(matrix))):
+        raise FormatError(f"{duration_path}: expected durations of stages 0..{len(matrix) - 1}")
+    parents = [tuple(int(p) for p in np.flatnonzero(matrix[:, stage])) for stage in range(len(matrix))]
+    stages = [durations[stage] for stage in range(len(matrix))]
+    return _job(str(duration_path), f"q{query}-{size}", stages, parents)
+
+
+def _job(where: str, name: str, stages: Sequence[Any], parents: Sequence[tuple[int, ...]]) -> JobSpec:
+    try:
+        specs = [_stage(f"{where}, stage {i}", raw, p) for i, (raw, p) in enumerate(zip(stages, parents, strict=True))]
+        return JobSpec(name, tuple(specs))
+    except WorkloadError as error:
+        raise FormatError(f"{where}: {error}") from None
+
+
+def _lists(where: str, raw: Mapping[Any, Any], wave: str) -> Lists:
+    try:
+        return {int(level): [int(ms) for ms in samples] for level, samples in raw[wave].items()}
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise FormatError(f"{where}: expected {wave} as parallelism -> list of ms ({error!r})") from None
+
+
+def _stage(where: str, raw: Any, parents: tuple[int, ...]) -> StageSpec:
+    """One stage after the released simulator's preprocessing of its lists."""
+    fresh, first, rest = (_lists(where, raw, wave) for wave in ("fresh_durations", "first_wave", "rest_wave"))
+    if not first or first.keys() != fresh.keys() or first.keys() != rest.keys():
+        raise FormatError(f"{where}: the three waves must have the same parallelism levels, at least one")
+    counted = next(iter(first))
+    num_tasks = len(first[counted]) + len(rest[counted])
+    first = _without_fresh(first, fresh)
+    every = [ms for lists in (first, rest, fresh) for samples in lists.values() for ms in samples]
+    if not every:
+        raise FormatError(f"{where}: no task durations")
+    durations = TaskDurations(LEVELS, *(_at_levels(lists) for lists in (fresh, first, rest)))
+    return StageSpec(num_tasks, durations, parents, mean_task_ms=float(np.mean(every)))
+
+
+def _without_fresh(first: Lists, fresh: Lists) -> Lists:
+    """First-wave samples less those of fresh executors; an empty level takes the next lower level's list."""
+    result: Lists = {}
+    below: list[int] = []
+    for level in sorted(first):
+        left = list(first[level])
+        for ms in fresh[level]:
+            if ms in left:
+                left.remove(ms)
+        below = result[level] = left or below
+    return result
+
+
+def _at_levels(lists: Lists) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]:
+    """The lists at LEVELS; a level that was not measured takes the largest that was."""
+    largest = max(lists)
+    return tuple(np.array(lists.get(level, lists[largest]), np.int64) for level in LEVELS)

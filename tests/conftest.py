@@ -1,0 +1,38 @@
+"""What several tests need: where the public data lies, and small workloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+
+REPOSITORY = Path(__file__).parent.parent
+SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+
+def shared_data(relative: str) -> Path:
+    """A file of the public data beside the checkout; the test is skipped where it is absent."""
+    path = SHARED_DATA / relative
+    if not path.exists():
+        pytest.skip(f"the public data file shared/data/{relative} is not beside this checkout")
+    return path
+
+
+def job(name: str, *stages: tuple[int, int, tuple[int, ...]]) -> JobSpec:
+    """A job from (number of tasks, duration in ms, parents) for each stage."""
+    return JobSpec(name, tuple(StageSpec(n, TaskDurations.constant(ms), parents) for n, ms, parents in stages))
+
+
+def batch(*jobs: JobSpec) -> JobSequence:
+    """All jobs arrive at 0."""
+    return JobSequence(Workload("test", jobs), np.arange(len(jobs)), np.zeros(len(jobs), np.int64))
+
+
+def arriving(*jobs: tuple[JobSpec, int]) -> JobSequence:
+    """Jobs with their arrival times in ms."""
+    specs = tuple(spec for spec, _ in jobs)
+    return JobSequence(Workload("test", specs), np.arange(len(jobs)), np.array([at for _, at in jobs], np.int64))
