@@ -1,0 +1,81 @@
+"""The released simulator's heuristics on the plain-Python oracle, written apart from the compiled ones."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from parcae.simulation.oracle import Oracle, OracleJob, OraclePolicy, OracleStage
+
+
+def _in_order(oracle: Oracle, job: OracleJob) -> OracleStage | None:
+    runnable = [stage for stage in job.frontier if oracle.is_schedulable(stage)]
+    if runnable:
+        return runnable[0]
+    return next((stage for stage in job.stages if oracle.is_schedulable(stage)), None)
+
+
+def _local(oracle: Oracle) -> OracleStage | None:
+    job = oracle.source_job
+    return _in_order(oracle, job) if job is not None and job.completion_ms < 0 else None
+
+
+def _below_cap(oracle: Oracle, caps: dict[OracleJob, int], by_granted: bool) -> tuple[OracleStage | None, int]:
+    stage = _local(oracle)
+    if stage is not None:
+        return stage, oracle.num_source
+    for job in oracle.active:
+        held = job.granted if by_granted else oracle.num_supplied(job)
+        if held < caps.get(job, 0):
+            stage = _in_order(oracle, job)
+            if stage is not None:
+                return stage, min(oracle.demand(stage), caps[job] - held, oracle.num_source)
+    return None, oracle.num_source
+
+
+def _wanting(oracle: Oracle) -> list[OracleJob]:
+    return [job for job in oracle.active if any(oracle.demand(stage) > 0 for stage in job.stages)]
+
+
+def static(cap: int, *, by_granted: bool) -> OraclePolicy:
+    """First job in order of arrival below a fixed cap."""
+    return lambda oracle: _below_cap(oracle, dict.fromkeys(oracle.active, cap), by_granted)
+
+
+def fair(oracle: Oracle) -> tuple[OracleStage | None, int]:
+    """Equal shares over the jobs with an unsaturated stage."""
+    cap = math.ceil(len(oracle.executors) / max(1, len(_wanting(oracle))))
+    return _below_cap(oracle, dict.fromkeys(oracle.active, cap), False)
+
+
+def weighted_fair(alpha: float) -> OraclePolicy:
+    """Shares in proportion to total work ^ alpha over the jobs with an unsaturated stage."""
+
+    def decide(oracle: Oracle) -> tuple[OracleStage | None, int]:
+        weight = {job: job.spec.work_ms**alpha for job in _wanting(oracle)}
+        total, executors = sum(weight.values()), len(oracle.executors)
+        caps = {job: max(1, math.ceil(executors * w / total - 1e-9)) for job, w in weight.items()}
+        return _below_cap(oracle, caps, False)
+
+    return decide
+
+
+def sjf_cp(oracle: Oracle) -> tuple[OracleStage | None, int]:
+    """Least total work first, its stages by critical path."""
+    for job in sorted(oracle.active, key=lambda job: (job.spec.work_ms, job.row)):
+        down = job.spec.downstream_ms([stage.work_ms for stage in job.spec.stages])
+        stages = [stage for stage in job.stages if oracle.is_schedulable(stage)]
+        if stages:
+            best = min(stages, key=lambda stage: (stage not in job.frontier, -down[stage.index], stage.index))
+            return best, oracle.num_source
+    return None, oracle.num_source
+
+
+def randomly(rng: random.Random) -> OraclePolicy:
+    """Any schedulable stage with any limit: reaches states that no sensible policy does."""
+
+    def decide(oracle: Oracle) -> tuple[OracleStage | None, int]:
+        stages = oracle.schedulable()
+        return (rng.choice(stages), rng.randint(1, oracle.num_source)) if stages else (None, oracle.num_source)
+
+    return decide

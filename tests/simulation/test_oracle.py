@@ -1,0 +1,108 @@
+"""The compiled simulator against the plain-Python oracle, task by task and decision by decision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parcae.cluster.decision import Decision
+from parcae.policies.catalog import make_policy
+from parcae.simulation import oracle_policies
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.future import Status
+from parcae.simulation.oracle import Oracle, OracleExecutor, OracleStage
+from parcae.simulation.run import simulate
+from parcae.simulation.simulator import Simulator
+from parcae.simulation.tables import DurationMode, Interpolation
+from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.synthetic import RandomDags, random_dags
+from parcae.workloads.tpch_profiles import read_tpch_profiles
+from tests.conftest import shared_data
+
+_PAIRS = {
+    "fifo": oracle_policies.static(9, by_granted=False),
+    "spark_static_3": oracle_policies.static(3, by_granted=True),
+    "fair": oracle_policies.fair,
+    "weighted-fair:-0.5": oracle_policies.weighted_fair(-0.5),
+    "sjf-cp": oracle_policies.sjf_cp,
+}
+
+
+def _sequence(seed: int, arrivals: str = "poisson:9s") -> JobSequence:
+    shape = RandomDags(num_jobs=8, mean_tasks=6.0, max_depth=4, max_width=3)
+    workload = random_dags(shape, np.random.default_rng(seed))
+    return draw_sequence(workload, arrivals, 7, 9, RandomStreams(seed))
+
+
+def _oracle(sequence: JobSequence, config: SimulationConfig, seed: int) -> Oracle:
+    return Oracle(
+        sequence,
+        config.num_executors,
+        seed=seed,
+        moving_delay_ms=config.moving_delay_ms,
+        warmup_delay_ms=config.warmup_delay_ms,
+        durations=config.durations,
+        interpolation=config.interpolation,
+    )
+
+
+@pytest.mark.parametrize("arrivals", ["batch", "poisson:9s"])
+@pytest.mark.parametrize("policy", _PAIRS)
+@pytest.mark.parametrize("seed", range(4))
+def test_kernels_and_oracle_run_the_same_tasks_at_the_same_times(policy: str, seed: int, arrivals: str) -> None:
+    sequence, config = _sequence(seed, arrivals), SimulationConfig(num_executors=9)
+    trace = simulate(sequence, make_policy(policy, 9), config, seed, record=True)
+    oracle = _oracle(sequence, config, seed)
+    oracle.run(_PAIRS[policy])
+    assert trace.tasks is not None and trace.decisions is not None
+    assert [tuple(row) for row in trace.tasks.tolist()] == oracle.tasks
+    assert [[float(d[0]), *d[1:]] for d in trace.decisions.tolist()] == oracle.decisions
+    assert (trace.num_events, trace.clock_ms) == (oracle.num_events, oracle.clock_ms)
+    assert trace.completion_ms.tolist() == [job.completion_ms for job in oracle.jobs]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_decisions_lead_both_through_the_same_states(seed: int) -> None:
+    """The oracle mirrors a random policy's decisions; both must offer the same sets and run the same tasks."""
+    sequence, config = _sequence(seed), SimulationConfig(num_executors=5, moving_delay_ms=700)
+    simulator, rng = Simulator(sequence, config, seed, record=True), np.random.default_rng(seed)
+    simulator.start()
+    oracle = _oracle(sequence, config, seed)
+
+    def mirrored(seen: Oracle) -> tuple[OracleStage | None, int]:
+        observation = simulator.observe()
+        offered = observation.schedulable_stages()
+        flat = [int(observation.jobs.stage_start[s.job.row]) + s.index for s in seen.schedulable()]
+        assert (simulator.state.now.clock_ms[0], offered) == (seen.clock_ms, flat)
+        supplied = [int(observation.jobs.num_supplied[job.row]) for job in seen.active]
+        assert supplied == [seen.num_supplied(job) for job in seen.active]
+        num_source = int(observation.now.num_source[0])
+        assert num_source == seen.num_source
+        working = any(isinstance(event, OracleExecutor) and event not in seen.moving for *_, event in seen.heap)
+        if not offered or (working and rng.random() < 0.2):
+            simulator.step(Decision())
+            return None, num_source
+        pick, limit = int(rng.integers(len(offered))), int(rng.integers(1, num_source + 1))
+        chosen = seen.schedulable()[pick]
+        simulator.step(Decision(offered[pick], limit))
+        return chosen, limit
+
+    oracle.run(mirrored)
+    assert simulator.status is Status.COMPLETE
+    trace = simulator.trace("random")
+    assert trace.tasks is not None
+    assert [tuple(row) for row in trace.tasks.tolist()] == oracle.tasks
+
+
+@pytest.mark.parametrize("interpolation", list(Interpolation))
+@pytest.mark.parametrize("durations", list(DurationMode))
+def test_all_duration_rules_agree_on_measured_profiles(durations: DurationMode, interpolation: Interpolation) -> None:
+    workload = read_tpch_profiles(shared_data("tpch-decima/tpch_profiles.json.gz"))[0]
+    sequence = JobSequence(workload, np.array([1, 29, 100]), np.array([0, 0, 5_000]))
+    config = SimulationConfig(num_executors=23, durations=durations, interpolation=interpolation)
+    trace = simulate(sequence, make_policy("fair", 23), config, 5, record=True)
+    oracle = _oracle(sequence, config, 5)
+    oracle.run(oracle_policies.fair)
+    assert trace.tasks is not None
+    assert [tuple(row) for row in trace.tasks.tolist()] == oracle.tasks
