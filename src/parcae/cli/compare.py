@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig
     from parcae.workloads.job import Workload
 
+#: Columns that the table needs.
+_WIDTH = 100
 DEFAULT_POLICIES = "fair,fifo,sjf-cp,naive-weighted-fair,weighted-fair:tuned,srpt-cap"
 
 
@@ -73,7 +75,8 @@ def compare_command(
             processes=processes,
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
-    Console().print(comparison_table(comparison))
+    console = Console()
+    (console if console.width >= _WIDTH else Console(width=_WIDTH)).print(comparison_table(comparison))
     if json_path is not None:
         write_comparison(comparison, json_path)
         typer.echo(f"JSON: {json_path}")
@@ -92,6 +95,7 @@ def _write_report(
     path: Path,
 ) -> None:
     """The report shows the first seed's runs beside the statistics of all."""
+    from parcae.evaluation.bounds import lower_bounds
     from parcae.evaluation.report import write_report
     from parcae.simulation.run import simulate
     from parcae.workloads.arrivals import draw_sequence
@@ -101,4 +105,5 @@ def _write_report(
     policies = comparison.resolved.for_sequence(sequence, seed)
     traces = {name: simulate(sequence, policy, config, seed, record=True) for name, policy in policies.items()}
     command = shlex.join(["parcae", *sys.argv[1:]])
-    write_report(comparison, traces, path, command=command)
+    bounds = lower_bounds(sequence, config.total_executors)
+    write_report(comparison, traces, path, command=command, bounds=bounds)
