@@ -17,9 +17,8 @@ _PACKAGE = Path(__file__).parent
 
 
 def _kernel_files() -> list[Path]:
-    return sorted(p for p in _PACKAGE.rglob("*.py") if p.name == "kernels.py" or p.parent.name == "kernels") + [
-        _PACKAGE / "cluster" / "state.py"
-    ]
+    kernels = sorted(p for p in _PACKAGE.rglob("*.py") if p.name == "kernels.py" or p.parent.name == "kernels")
+    return [*kernels, _PACKAGE / "cluster" / "state.py", _PACKAGE / "simulation" / "future.py"]
 
 
 def _cache_dir() -> Path:
@@ -29,7 +28,7 @@ def _cache_dir() -> Path:
 
 
 if "NUMBA_CACHE_DIR" not in os.environ:
-    numba.config.CACHE_DIR = str(_cache_dir())
+    numba.config.CACHE_DIR = str(_cache_dir())  # type: ignore[attr-defined]
 
 # Kernels allocate nothing: without Numba's runtime, views of tables are not reference-counted (which would cost more than
 # the simulation itself).

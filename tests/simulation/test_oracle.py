@@ -56,7 +56,8 @@ def test_kernels_and_oracle_run_the_same_tasks_at_the_same_times(policy: str, se
     trace = simulate(sequence, make_policy(policy, 9), config, seed, record=True)
     oracle = _oracle(sequence, config, seed)
     oracle.run(_PAIRS[policy])
-    assert trace.tasks is not None and trace.decisions is not None
+    assert trace.tasks is not None
+    assert trace.decisions is not None
     assert [tuple(row) for row in trace.tasks.tolist()] == oracle.tasks
     assert [[float(d[0]), *d[1:]] for d in trace.decisions.tolist()] == oracle.decisions
     assert (trace.num_events, trace.clock_ms) == (oracle.num_events, oracle.clock_ms)

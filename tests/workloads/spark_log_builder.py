@@ -18,9 +18,7 @@ def executor(name: str = "1", cores: int = 2) -> dict[str, Any]:
     }
 
 
-def stage_info(
-    stage: int, tasks: int, parents: tuple[int, ...] = (), rdd: int = -1, scope: str = "map"
-) -> dict[str, Any]:
+def stage_info(stage: int, tasks: int, parents: tuple[int, ...] = (), rdd: int = -1, scope: str = "map") -> dict[str, Any]:
     """A stage; its highest RDD is its id unless given."""
     rdd_info = {"RDD ID": stage if rdd < 0 else rdd, "Name": "x", "Scope": json.dumps({"id": "0", "name": scope})}
     return {

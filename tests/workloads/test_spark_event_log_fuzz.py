@@ -90,9 +90,7 @@ def test_damaged_compression_reads_or_is_refused(position: int, value: int) -> N
     _read(bytes(packed))
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"\n", b"{", b"\x28\xb5\x2f\xfd", b"LZ4Block", b"\x1f\x8b", b"PK\x03\x04", b"\xff" * 99]
-)
+@pytest.mark.parametrize("data", [b"", b"\n", b"{", b"\x28\xb5\x2f\xfd", b"LZ4Block", b"\x1f\x8b", b"PK\x03\x04", b"\xff" * 99])
 def test_stubs_of_files_are_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(data)
     with pytest.raises(FormatError):

@@ -35,7 +35,9 @@ DEFAULT_POLICIES = "fair,fifo,sjf-cp,naive-weighted-fair,weighted-fair:tuned,srp
 
 def compare_command(
     workload: WorkloadArgument,
-    policies: Annotated[str, typer.Option("--policies", help="Policies, separated by commas; ratios are to the first.")] = DEFAULT_POLICIES,
+    policies: Annotated[
+        str, typer.Option("--policies", help="Policies, separated by commas; ratios are to the first.")
+    ] = DEFAULT_POLICIES,
     executors: ExecutorsOption = None,
     jobs: JobsOption = 20,
     arrivals: ArrivalsOption = "batch",

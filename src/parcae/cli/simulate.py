@@ -35,7 +35,9 @@ CONFORMANCE_POLICIES = ("spark_fifo", "spark_static_10", "dynamic_partition", "w
 
 def simulate_command(
     workload: WorkloadArgument,
-    policy: Annotated[str, typer.Option("--policy", help="Policies, separated by commas (see `parcae policies`), or all.")] = "fair",
+    policy: Annotated[
+        str, typer.Option("--policy", help="Policies, separated by commas (see `parcae policies`), or all.")
+    ] = "fair",
     executors: ExecutorsOption = None,
     jobs: JobsOption = 20,
     arrivals: ArrivalsOption = "batch",
@@ -81,7 +83,13 @@ def _named(policy: str) -> tuple[str, ...]:
 
 
 def _run_drawn(
-    workload: Workload, policies: Sequence[str], config: SimulationConfig, arrivals: str, jobs: int, seed: int, record: bool
+    workload: Workload,
+    policies: Sequence[str],
+    config: SimulationConfig,
+    arrivals: str,
+    jobs: int,
+    seed: int,
+    record: bool,
 ) -> Iterator[tuple[dict[str, Any], Trace]]:
     from parcae.evaluation.tuning import resolve_policies
     from parcae.simulation.run import simulate

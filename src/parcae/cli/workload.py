@@ -78,7 +78,8 @@ def import_alibaba(
     from parcae.workloads.alibaba import read_alibaba
 
     _import(
-        lambda progress: read_alibaba(path, name=name or "alibaba-2018", max_bad_share=max_bad_share, progress=progress), output
+        lambda progress: read_alibaba(path, name=name or "alibaba-2018", max_bad_share=max_bad_share, progress=progress),
+        output,
     )
 
 
@@ -155,7 +156,9 @@ def sample_command(
 @app.command("measure-tpch")
 def measure_tpch_command(
     output: OutputOption,
-    work_dir: Annotated[Path, typer.Option("--work-dir", help="Data, event logs and progress are kept here.")] = Path("tpch-work"),
+    work_dir: Annotated[Path, typer.Option("--work-dir", help="Data, event logs and progress are kept here.")] = Path(
+        "tpch-work"
+    ),
     scale_factors: Annotated[str, typer.Option("--scale-factors", help="TPC-H scale factors.")] = "1,2,5",
     repetitions: Annotated[int, typer.Option("--repetitions", min=1, help="Runs of each query after one warm-up.")] = 3,
 ) -> None:

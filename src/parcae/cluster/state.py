@@ -49,6 +49,7 @@ JOB = np.dtype(
         ("num_joined", "i8"),  # stages that ever became runnable
         ("num_moves", "i8"),  # executors that ever arrived from elsewhere
         ("work_ms", "f8"),  # tasks x known mean duration, over its stages
+        ("remaining_ms", "f8"),  # the same over the tasks that have not started
     ],
     align=True,
 )
@@ -109,7 +110,8 @@ SOURCE = np.dtype(
 COMMITMENT = np.dtype([("source", "i8"), ("source_job", "i8"), ("stage", "i8"), ("count", "i8"), ("next", "i8")], align=True)
 # `parallelism`: executors attached to the job at the moment of the command.
 COMMAND = np.dtype(
-    [("kind", "i8"), ("executor", "i8"), ("stage", "i8"), ("task", "i8"), ("wave", "i8"), ("parallelism", "i8")], align=True
+    [("kind", "i8"), ("executor", "i8"), ("stage", "i8"), ("task", "i8"), ("wave", "i8"), ("parallelism", "i8")],
+    align=True,
 )
 HOLD = np.dtype([("job", "i8"), ("stage", "i8"), ("end_ms", "i8")], align=True)
 EXECUTOR_CLASS = np.dtype([("cpu", "f8"), ("memory", "f8"), ("num_executors", "i8")], align=True)

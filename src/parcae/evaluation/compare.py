@@ -143,9 +143,7 @@ def compare(
     return Comparison(tuple(_results(resolved.names, [rows[seed] for seed in seeds])), settings, resolved)
 
 
-def _run_all(
-    workload: Workload, task: _Task, seeds: range, processes: int | None
-) -> Iterator[tuple[int, list[RunSummary]]]:
+def _run_all(workload: Workload, task: _Task, seeds: range, processes: int | None) -> Iterator[tuple[int, list[RunSummary]]]:
     workers = min(processes or os.cpu_count() or 1, len(seeds))
     if workers == 1:
         for seed in seeds:
@@ -205,8 +203,12 @@ def comparison_table(comparison: Comparison) -> Table:
     for result in comparison.policies:
         row, jct, ratio = result.to_json(), result.average_jct_s, result.ratio_to_first
         table.add_row(
-            escape(result.name), f"{jct.mean:,.1f} ± {jct.high - jct.mean:,.1f}", escape(f"{ratio.mean:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"),
-            f"{row['p95_jct_s']:,.0f}", f"{row['makespan_s']:,.0f}", f"{row['utilization']:.0%}",
-        )  # fmt: skip
+            escape(result.name),
+            f"{jct.mean:,.1f} ± {jct.high - jct.mean:,.1f}",
+            escape(f"{ratio.mean:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"),
+            f"{row['p95_jct_s']:,.0f}",
+            f"{row['makespan_s']:,.0f}",
+            f"{row['utilization']:.0%}",
+        )
     table.caption = "seconds; ± and [ ] are 95% confidence intervals over the seeds"
     return table

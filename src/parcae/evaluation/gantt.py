@@ -82,13 +82,18 @@ def gantt_figure(trace: Trace, end_s: float | None = None) -> Figure:
             width=1.0,
             marker={"color": job_color(job), "line": {"width": 0}},
             name=f"{job}: {trace.job_names[job]}",
-            hovertemplate=f"job {job} ({trace.job_names[job]})<br>executor %{{y}}<br>from %{{base:.1f}} s, %{{x:.1f}} s<extra></extra>",
+            hovertemplate=f"job {job} ({trace.job_names[job]})<br>executor %{{y}}<br>%{{base:.1f}} s + %{{x:.1f}} s<extra></extra>",
         )
     done = trace.completion_ms[trace.completion_ms != NOT_COMPLETED] / MS_PER_S
     lines = [x for at in done for x in (at, at, None)]
     top = min(trace.num_executors, MAX_EXECUTORS) - 0.5
     figure.add_scatter(
-        x=lines, y=[-0.5, top, None] * len(done), mode="lines", line={"color": "#c0392b", "width": 1}, name="completions", hoverinfo="skip"
+        x=lines,
+        y=[-0.5, top, None] * len(done),
+        mode="lines",
+        line={"color": "#c0392b", "width": 1},
+        name="completions",
+        hoverinfo="skip",
     )
     average = float((trace.completion_ms - trace.arrival_ms)[trace.completion_ms != NOT_COMPLETED].mean()) / MS_PER_S
     figure.update_layout(

@@ -17,8 +17,10 @@ from parcae.metrics.cluster import last_completion_ms
 from parcae.units import MS_PER_S
 
 _STYLE = """
-body{font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;color:#1d232a;background:#fff;max-width:1120px;margin:0 auto;padding:28px 24px 64px}
-h1{font-size:1.7rem;margin:0 0 .2rem}h2{font-size:1.2rem;margin:2.4rem 0 .6rem;border-bottom:1px solid #e3e6ea;padding-bottom:.3rem}
+body{font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;color:#1d232a;background:#fff;
+  max-width:1120px;margin:0 auto;padding:28px 24px 64px}
+h1{font-size:1.7rem;margin:0 0 .2rem}
+h2{font-size:1.2rem;margin:2.4rem 0 .6rem;border-bottom:1px solid #e3e6ea;padding-bottom:.3rem}
 .lead{font-size:1.08rem;background:#f5f8fb;border-left:4px solid #0072b2;padding:.8rem 1rem;margin:1rem 0}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.93rem}
 th,td{padding:.38rem .6rem;text-align:right;border-bottom:1px solid #eceff2}th:first-child,td:first-child{text-align:left}

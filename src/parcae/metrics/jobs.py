@@ -53,4 +53,4 @@ def queueing_delay_ms(trace: Trace) -> npt.NDArray[np.int64]:
         raise ValueError("queueing delays need recorded tasks: simulate with record=True")
     first = np.full(len(trace.arrival_ms), trace.clock_ms, np.int64)
     np.minimum.at(first, trace.tasks["job"], trace.tasks["start_ms"])
-    return np.maximum(0, first - trace.arrival_ms)
+    return np.asarray(np.maximum(0, first - trace.arrival_ms), np.int64)

@@ -107,7 +107,10 @@ CATALOG: tuple[PolicyEntry, ...] = (
     PolicyEntry("sjf-cp", "least total work first, stages by critical path", f"{_PAPER}, 2", _fixed(HeuristicKind.SJF_CP, 0.0)),
     PolicyEntry("fair[:active]", "equal shares over jobs that want executors (or over all active jobs)", f"{_PAPER}, 3", _fair),
     PolicyEntry(
-        "naive-weighted-fair", "shares in proportion to total work", f"{_PAPER}, 4", _fixed(HeuristicKind.WEIGHTED_FAIR, 1.0)
+        "naive-weighted-fair",
+        "shares in proportion to total work",
+        f"{_PAPER}, 4",
+        _fixed(HeuristicKind.WEIGHTED_FAIR, 1.0),
     ),
     PolicyEntry(
         "weighted-fair:ALPHA|tuned|oracle",
@@ -124,9 +127,7 @@ CATALOG: tuple[PolicyEntry, ...] = (
         _srpt_cap,
     ),
     PolicyEntry("order:I-J-...", "jobs in a given order, all executors to the first", "Decima, Appendix H", _order),
-    PolicyEntry(
-        "spark_fifo", "as fifo, by executors ever granted, never decreased", _CODE, _fixed(HeuristicKind.GRANTED)
-    ),
+    PolicyEntry("spark_fifo", "as fifo, by executors ever granted, never decreased", _CODE, _fixed(HeuristicKind.GRANTED)),
     PolicyEntry("spark_static_N", "as static:N, by executors ever granted", _CODE, _capped(HeuristicKind.GRANTED)),
     PolicyEntry("dynamic_partition", "the same as fair", _CODE, _fixed(HeuristicKind.FAIR, 0.0)),
     PolicyEntry("wfair_ALPHA", "the same as weighted-fair:ALPHA", _CODE, _weighted_fair),

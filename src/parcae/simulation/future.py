@@ -68,7 +68,12 @@ def num_leaves(num_executors: int) -> int:
 
 
 def allocate_future(
-    num_simulators: int, num_executors: int, num_jobs: int, num_stages: int, num_recorded_tasks: int, num_recorded_decisions: int
+    num_simulators: int,
+    num_executors: int,
+    num_jobs: int,
+    num_stages: int,
+    num_recorded_tasks: int,
+    num_recorded_decisions: int,
 ) -> Future:
     """Tables of the future for `num_simulators` simulators (the leading axis)."""
     leaves = num_leaves(num_executors)

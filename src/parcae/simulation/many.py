@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -68,7 +69,7 @@ class SimulatorBatch:
         with ThreadPoolExecutor(threads) as pool:
             jobs = [
                 pool.submit(play_many, self.states, self.futures, self.tables, int(a), int(b), status)
-                for a, b in zip(bounds, bounds[1:], strict=False)
+                for a, b in itertools.pairwise(bounds)
             ]
             for job in jobs:
                 job.result()

@@ -136,9 +136,7 @@ class Oracle:
 
     def is_schedulable(self, stage: OracleStage) -> bool:
         """Unsaturated, not chosen in this round, and every parent saturated."""
-        return (
-            stage not in self.selected and self.demand(stage) > 0 and all(self.demand(parent) <= 0 for parent in stage.parents)
-        )
+        return stage not in self.selected and self.demand(stage) > 0 and all(self.demand(parent) <= 0 for parent in stage.parents)
 
     def schedulable(self) -> list[OracleStage]:
         """The schedulable set, by arrival of the job, then index."""

@@ -22,9 +22,7 @@ class CompiledPolicy(Protocol):
         """Run from the start to the end. Returns a Status."""
 
 
-def simulate(
-    sequence: JobSequence, policy: Policy, config: SimulationConfig, seed: int, *, record: bool = False
-) -> Trace:
+def simulate(sequence: JobSequence, policy: Policy, config: SimulationConfig, seed: int, *, record: bool = False) -> Trace:
     """Run a sequence of jobs under a policy.
 
     Args:

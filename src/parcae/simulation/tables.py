@@ -112,9 +112,7 @@ class _Builder:
             self.lists.append((*fresh, 0) if fresh[1] else (*first, 1))
         later = [first if first[1] else fresh for first, fresh in zip(at[Wave.FIRST], at[Wave.FRESH], strict=True)]
         self.lists.extend((*stand_in, 0) for stand_in in later)
-        self.lists.extend(
-            (*(rest if rest[1] else stand_in), 0) for rest, stand_in in zip(at[Wave.REST], later, strict=True)
-        )
+        self.lists.extend((*(rest if rest[1] else stand_in), 0) for rest, stand_in in zip(at[Wave.REST], later, strict=True))
         law = (row, len(durations.levels), self._grid_row(durations.levels), durations.levels[-1])
         self.laws[id(durations)] = law
         return law
@@ -122,12 +120,22 @@ class _Builder:
 
 def _spec_rows(job: JobSpec, first_edge: int) -> tuple[list[tuple[Any, ...]], list[int]]:
     downstream = job.downstream_ms([stage.work_ms for stage in job.stages])
-    rows, children = [], []
+    rows: list[tuple[Any, ...]] = []
+    children: list[int] = []
     for stage, own_children, down in zip(job.stages, job.children, downstream, strict=True):
         start = first_edge + len(children)
         children.extend(own_children)
         rows.append(
-            (stage.num_tasks, len(stage.parents), start, len(own_children), stage.mean_task_ms, down, stage.cpu, stage.memory)
+            (
+                stage.num_tasks,
+                len(stage.parents),
+                start,
+                len(own_children),
+                stage.mean_task_ms,
+                down,
+                stage.cpu,
+                stage.memory,
+            )
         )
     return rows, children
 
@@ -152,7 +160,7 @@ def _build(workload: Workload, mode: DurationMode, interpolation: Interpolation)
     specs: list[tuple[Any, ...]] = []
     children: list[int] = []
     first_stage = [0]
-    laws = []
+    laws: list[tuple[int, int, int, int]] = []
     for job in workload.jobs:
         rows, job_children = _spec_rows(job, len(children))
         specs.extend(rows)

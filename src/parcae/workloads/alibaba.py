@@ -28,7 +28,17 @@ from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 _CPU_UNIT = _MEMORY_UNIT = 100.0
 #: The trace's times are whole seconds: a task that ends in the second that it starts in took about half of one.
 SHORTEST_TASK_MS = 500
-_COLUMNS = ("task_name", "instance_num", "job_name", "task_type", "status", "start_time", "end_time", "plan_cpu", "plan_mem")
+_COLUMNS = (
+    "task_name",
+    "instance_num",
+    "job_name",
+    "task_type",
+    "status",
+    "start_time",
+    "end_time",
+    "plan_cpu",
+    "plan_mem",
+)
 _DAG_NAME = re.compile(r"[A-Za-z]+(\d+)((?:_\d+)*)(?:_Stg\d+)?$")
 
 
@@ -80,7 +90,9 @@ def read_alibaba(
     """
     bad = BadRows(max_bad_share)
     counted = _Counted(path)
-    stream: IO[Any] = gzip.open(counted) if path.suffix == ".gz" else io.BufferedReader(counted)
+    stream: Any = io.BufferedReader(counted)
+    if path.suffix == ".gz":
+        stream = gzip.GzipFile(fileobj=stream)
     tasks: dict[str, list[_Task]] = {}
     num_rows = 0
     try:
@@ -166,9 +178,7 @@ def _csv_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[int, s
             bad.add(path, number, str(error))
 
 
-def _workload(
-    path: Path, name: str, tasks: dict[str, list[_Task]], bad: BadRows, num_rows: int
-) -> tuple[Workload, ImportReport]:
+def _workload(path: Path, name: str, tasks: dict[str, list[_Task]], bad: BadRows, num_rows: int) -> tuple[Workload, ImportReport]:
     if not tasks:
         raise FormatError(f"{path}: no usable task; expected rows of {', '.join(_COLUMNS)}, or JSON lines")
     first_s = min(task.start_s for rows in tasks.values() for task in rows)

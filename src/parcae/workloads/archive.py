@@ -20,8 +20,8 @@ from parcae.errors import FormatError, WorkloadError
 from parcae.workloads.job import NUM_WAVES, JobSpec, StageSpec, TaskDurations, Wave, Workload
 
 FORMAT, VERSION = "parcae-workload", 1
-_ARRAYS = ("job_stages", "job_arrival_ms", "num_tasks", "num_parents", "parents", "demands", "task_ms", "law", "law_levels", "levels",
-           "sample_counts", "samples")  # fmt: skip
+_ARRAYS = ("job_stages", "job_arrival_ms", "num_tasks", "num_parents", "parents", "demands", "task_ms", "law", "law_levels",
+           "levels", "sample_counts", "samples")  # fmt: skip
 #: What numpy, zip and JSON raise on a torn or foreign file.
 _TORN = (OSError, EOFError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, MemoryError,
          zipfile.BadZipFile, zlib.error)  # fmt: skip

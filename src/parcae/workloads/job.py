@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,9 +64,9 @@ class TaskDurations:
     first: tuple[Samples, ...]
     rest: tuple[Samples, ...]
 
-    def __post_init__(self) -> None:
+    def __post_init__(self) -> None:  # accepts any list of numbers a wave and keeps checked int64 arrays
         levels = tuple(int(level) for level in self.levels)
-        if not levels or any(low >= high for low, high in zip(levels, levels[1:], strict=False)) or levels[0] < 1:
+        if not levels or any(low >= high for low, high in itertools.pairwise(levels)) or levels[0] < 1:
             raise WorkloadError(f"parallelism levels must be positive and ascending, not {list(self.levels)}")
         object.__setattr__(self, "levels", levels)
         for name in ("fresh", "first", "rest"):
@@ -73,7 +74,9 @@ class TaskDurations:
             if len(lists) != len(levels):
                 raise WorkloadError(f"{name}: {len(lists)} sample lists for {len(levels)} parallelism levels")
             object.__setattr__(
-                self, name, tuple(_as_samples(v, f"{name} wave at level {p}") for p, v in zip(levels, lists, strict=True))
+                self,
+                name,
+                tuple(_as_samples(v, f"{name} wave at level {p}") for p, v in zip(levels, lists, strict=True)),
             )
         for level, fresh, first in zip(levels, self.fresh, self.first, strict=True):
             if fresh.size == 0 and first.size == 0:
@@ -82,7 +85,7 @@ class TaskDurations:
     @classmethod
     def constant(cls, duration_ms: int) -> TaskDurations:
         """Every task takes `duration_ms`, whatever its wave and parallelism (a fresh executor costs no extra)."""
-        sample = np.array([duration_ms], dtype=np.float64)
+        sample = _as_samples([duration_ms], "a constant duration")
         return cls((1,), (sample,), (sample,), (sample,))
 
     def by_wave(self, wave: Wave) -> tuple[Samples, ...]:

@@ -1,7 +1,7 @@
 """Measures the 22 TPC-H queries on a local Spark and makes a workload profile of the event logs.
 
-Every Spark application runs in a process of its own and leaves a marker when it is finished, so that a measurement that was
-stopped goes on where it was. Durations are those of two cores; what more parallelism does to them is a model that is chosen
+Every Spark application runs in a process of its own and notes every query that it finished, so that a measurement that was
+stopped goes on where it was. Durations are those of a few cores; what more parallelism does to them is a model that is chosen
 when the workload is used (`parcae.workloads.parallelism`).
 """
 
@@ -12,26 +12,29 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
+import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from parcae.errors import ConfigError
-from parcae.workloads.job import Workload
+from parcae.units import MS_PER_MINUTE, ms_from_s
+from parcae.workloads.cold_starts import with_fresh_durations
+from parcae.workloads.job import JobSpec, Workload
 from parcae.workloads.spark_event_log import read_spark_event_logs
+from parcae.workloads.tpch_application import JOB_KEY, WARM_UP, ApplicationRequest, QueryRun
 
-#: The Spark property that names the recurring job in the event log.
-JOB_KEY = "parcae.job"
-WARM_UP = "warm-up"
-TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
 QUERIES = tuple(range(1, 23))
+POLL_S = 1.0
 
-#: One stage a shuffle, many small tasks, one plan: what a profile needs (adaptive execution would merge the tasks).
+#: Every stage of the plan is kept apart, tasks are many and small, and no two runs are planned differently.
 SPARK_CONF: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
@@ -39,11 +42,22 @@ SPARK_CONF: Mapping[str, str] = {
     "spark.sql.files.maxPartitionBytes": "8m",
     "spark.driver.memory": "4g",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.eventLog.enabled": "true",
     "spark.eventLog.compress": "true",
     "spark.eventLog.compression.codec": "zstd",
     "spark.eventLog.rolling.enabled": "false",
 }
+EXECUTOR_MEMORY_MIB = 1500
+#: With executors in processes of their own the driver has little to hold.
+COLD_CONF: Mapping[str, str] = {
+    "spark.driver.memory": "1g",
+    "spark.executor.memory": f"{EXECUTOR_MEMORY_MIB}m",
+}
+#: What starting new executors costs, in queries at scale factor 1; only for the estimate of the time left.
+COLD_START_COST = 8.0
+
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -52,11 +66,15 @@ class MeasureConfig:
 
     Args:
         scale_factors: TPC-H scale factors (1 is about 1 GB of text).
-        repetitions: runs of every query after one discarded warm-up.
-        work_dir: holds the data, the event logs and the markers of what is finished.
+        repetitions: runs of every query after one warm-up, which is left out.
+        work_dir: holds the data, the event logs, and the notes of what is finished.
         queries: which of the 22 queries.
-        cores: threads of the local Spark; the parallelism that the durations are measured at.
-        fresh_scale_factors: scale factors at which each query also runs in new executors, for fresh durations.
+        cores: threads of the local Spark: the parallelism that durations are measured at.
+        cold_scale_factors: scale factors at which every query also runs once in new executors, for fresh durations; by
+            default the smallest.
+
+    Raises:
+        ConfigError: a value out of its range.
     """
 
     scale_factors: tuple[float, ...] = (1.0, 2.0, 5.0)
@@ -64,181 +82,117 @@ class MeasureConfig:
     work_dir: Path = Path("tpch-work")
     queries: tuple[int, ...] = QUERIES
     cores: int = 2
-    fresh_scale_factors: tuple[float, ...] = (1.0,)
+    cold_scale_factors: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.scale_factors or any(not 0 < sf <= 1_000 for sf in self.scale_factors):
-            raise ConfigError(f"scale factors must be between 0 and 1000, not {self.scale_factors}")
-        if self.repetitions < 1 or self.cores < 1 or not set(self.queries) <= set(QUERIES):
-            raise ConfigError("repetitions and cores must be >= 1, and queries between 1 and 22")
+            raise ConfigError(f"scale factors are {list(self.scale_factors)}; write numbers above 0, at most 1000")
+        if len({*self.scale_factors}) < len(self.scale_factors):
+            raise ConfigError(f"scale factors are {list(self.scale_factors)}; write each of them once")
+        if not {*(self.cold_scale_factors or ())} <= {*self.scale_factors}:
+            raise ConfigError(f"new executors at {self.cold_scale_factors}: only at scale factors that are measured")
+        if self.repetitions < 1 or self.cores < 1:
+            raise ConfigError(f"{self.repetitions} repetitions on {self.cores} cores; both must be at least 1")
+        if not self.queries or not {*self.queries} <= {*QUERIES}:
+            raise ConfigError(f"queries are {list(self.queries)}; TPC-H has the queries 1 to 22")
+
+    @property
+    def cold_factors(self) -> tuple[float, ...]:
+        """Scale factors at which queries run in new executors."""
+        return (min(self.scale_factors),) if self.cold_scale_factors is None else self.cold_scale_factors
 
 
 @dataclass(frozen=True)
-class SparkApplication:
-    """One run of Spark: which queries, on which data, in which executors."""
+class Application:
+    """One Spark application: all rounds at one scale factor (warm), or one query in new executors (cold)."""
 
     name: str
     master: str
-    data_dir: Path
-    log_dir: Path
-    rounds: tuple[str, ...]
-    queries: tuple[int, ...]
-    suffix: str
-    conf: Mapping[str, str] = field(default_factory=dict)
+    scale_factor: float
+    runs: tuple[QueryRun, ...]
+    conf: Mapping[str, str]
+    is_cold: bool
+
+    @property
+    def cost_of_run(self) -> float:
+        """What one query costs, in queries at scale factor 1."""
+        return self.scale_factor + COLD_START_COST * self.is_cold
+
+
+def plan(config: MeasureConfig) -> Iterator[Application]:
+    """The Spark applications to run, small scale factors first; the cold ones of each follow its warm one.
+
+    Example: one scale factor, two queries and three repetitions make three applications: "sf1" of eight runs (two of
+    them to warm up), "cold-sf1-q1" and "cold-sf1-q2".
+    """
+    for scale_factor in sorted(config.scale_factors):
+        suffix = f"sf{scale_factor:g}"
+        runs = tuple(
+            QueryRun(number, query, "warm-up" if number == WARM_UP else f"q{query}-{suffix}")
+            for number in range(WARM_UP, config.repetitions + 1)
+            for query in config.queries
+        )
+        yield Application(suffix, f"local[{config.cores}]", scale_factor, runs, SPARK_CONF, is_cold=False)
+        for query in config.queries if scale_factor in config.cold_factors else ():
+            run = QueryRun(1, query, f"q{query}-{suffix}")
+            master, conf = f"local-cluster[{config.cores},1,{EXECUTOR_MEMORY_MIB}]", {**SPARK_CONF, **COLD_CONF}
+            yield Application(f"cold-{suffix}-q{query}", master, scale_factor, (run,), conf, is_cold=True)
+
+
+def measure_tpch(config: MeasureConfig, progress: Progress = lambda line: None) -> Workload:
+    """Generate the data, run the queries, and make the profile of their event logs.
+
+    What was finished before in the same `work_dir` is not run again: a stopped or crashed measurement loses the query
+    that was running.
+
+    Args:
+        config: what to measure.
+        progress: called with a line of text now and then.
+
+    Raises:
+        ConfigError: a tool is missing, or Spark or the data generator failed (the message tells where it said why).
+
+    Example: `measure_tpch(MeasureConfig(scale_factors=(1.0,), work_dir=Path("work")), print)` has jobs q1-sf1 to q22-sf1.
+    """
+    check_tools()
+    config.work_dir.mkdir(parents=True, exist_ok=True)
+    _note_machine(config)
+    for scale_factor in sorted(config.scale_factors):
+        _generate(config, scale_factor, progress)
+    estimate = _Estimate(config, progress)
+    for application in plan(config):
+        if pending(config, application):
+            _run(config, application, estimate)
+    return profile(config)
 
 
 def check_tools() -> None:
-    """Raise ConfigError where something that measuring needs is not installed."""
+    """Check that everything that measuring needs is installed.
+
+    Raises:
+        ConfigError: something is not; the message says how to install it.
+    """
     missing = [name for name in ("pyspark", "duckdb") if importlib.util.find_spec(name) is None]
-    if _tpchgen() is None:
+    if _generator() is None:
         missing.append("tpchgen-cli")
     if missing:
         raise ConfigError(f"measuring needs {', '.join(missing)}: pip install 'parcae[measure]'")
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        raise ConfigError("measuring runs Spark, which needs Java 17 or newer: install a JDK, or set JAVA_HOME")
+    try:
+        _java_version()
+    except (OSError, subprocess.SubprocessError):
+        raise ConfigError("measuring runs Spark, which needs Java 17 or newer: install it, or set JAVA_HOME") from None
 
 
-def _tpchgen() -> str | None:
+def _generator() -> str | None:
     beside = Path(sys.executable).parent / "tpchgen-cli"
     return str(beside) if beside.exists() else shutil.which("tpchgen-cli")
 
 
-def measure_tpch(config: MeasureConfig, progress: Callable[[str], None] = lambda line: None) -> Workload:
-    """Generate the data, run the queries, and read the profile from the event logs. Resumable.
-
-    Raises:
-        ConfigError: a tool is missing, or Spark failed (the message names its log).
-    """
-    check_tools()
-    config.work_dir.mkdir(parents=True, exist_ok=True)
-    for scale_factor in sorted({*config.scale_factors, *config.fresh_scale_factors}):
-        _generate(config, scale_factor, progress)
-    applications = list(plan(config))
-    started, done = time.monotonic(), 0
-    for index, application in enumerate(applications):
-        if not _marker(config, application).exists():
-            left = (time.monotonic() - started) / done * (len(applications) - index) if done else None
-            estimate = "" if left is None else f", about {left / 60:.0f} min left"
-            progress(f"{application.name} ({index + 1} of {len(applications)}{estimate})")
-            _run(config, application)
-            done += 1
-    return profile(config)
-
-
-def plan(config: MeasureConfig) -> Iterator[SparkApplication]:
-    """The Spark applications to run: one a scale factor, then one a query in new executors."""
-    rounds = (WARM_UP, *(f"run {r + 1}" for r in range(config.repetitions)))
-    logs = config.work_dir / "event-logs"
-    for sf in config.scale_factors:
-        data = _data_dir(config, sf)
-        yield SparkApplication(f"sf{sf:g}", f"local[{config.cores}]", data, logs / f"sf{sf:g}", rounds, config.queries, f"sf{sf:g}")
-    for sf in config.fresh_scale_factors:
-        for query in config.queries:
-            name = f"fresh-sf{sf:g}-q{query}"
-            master = f"local-cluster[{config.cores},1,1500]"
-            yield SparkApplication(name, master, _data_dir(config, sf), logs / name, ("run 1",), (query,), f"sf{sf:g}",
-                                   {"spark.driver.memory": "1g", "spark.executor.memory": "1500m"})  # fmt: skip
-
-
-def _data_dir(config: MeasureConfig, scale_factor: float) -> Path:
-    return config.work_dir / f"data-sf{scale_factor:g}"
-
-
-def _marker(config: MeasureConfig, application: SparkApplication) -> Path:
-    return config.work_dir / "done" / application.name
-
-
-def _generate(config: MeasureConfig, scale_factor: float, progress: Callable[[str], None]) -> None:
-    target = _data_dir(config, scale_factor)
-    if target.exists():
-        return
-    progress(f"generating TPC-H data at scale factor {scale_factor:g}")
-    partial = target.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    command = [str(_tpchgen()), "parquet", "-s", f"{scale_factor:g}", "--output-dir", str(partial)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise ConfigError(f"tpchgen-cli failed: {result.stderr.strip()[-300:]}")
-    partial.rename(target)
-
-
-def _run(config: MeasureConfig, application: SparkApplication) -> None:
-    shutil.rmtree(application.log_dir, ignore_errors=True)
-    application.log_dir.mkdir(parents=True)
-    request = {
-        "name": application.name,
-        "master": application.master,
-        "data": str(application.data_dir.resolve()),
-        "rounds": list(application.rounds),
-        "queries": list(application.queries),
-        "suffix": application.suffix,
-        "conf": {**SPARK_CONF, **application.conf, "spark.eventLog.dir": application.log_dir.resolve().as_uri()},
-    }
-    output = config.work_dir / f"{application.name}.log"
-    with output.open("w") as stream:
-        command = [sys.executable, "-m", "parcae.workloads.measure_tpch", json.dumps(request)]
-        status = subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, check=False).returncode
-    if status != 0:
-        raise ConfigError(f"Spark failed while measuring {application.name}; see {output}; run again to go on from here")
-    _marker(config, application).parent.mkdir(exist_ok=True)
-    _marker(config, application).touch()
-
-
-def query_texts() -> dict[int, str]:
-    """The 22 query texts, from duckdb's built-in TPC-H extension."""
-    import duckdb
-
-    rows = duckdb.connect().execute("SELECT query_nr, query FROM tpch_queries()").fetchall()
-    return {int(number): str(text).strip().rstrip(";") for number, text in rows}
-
-
-def run_application(request: Mapping[str, object]) -> None:
-    """Run one Spark application (in a process of its own)."""
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master(str(request["master"])).appName(f"tpch-{request['name']}")
-    for key, value in dict(request["conf"]).items():  # type: ignore[call-overload]
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    try:
-        for table in TABLES:
-            spark.read.parquet(f"{request['data']}/{table}.parquet").createOrReplaceTempView(table)
-        texts = query_texts()
-        for current in list(request["rounds"]):  # type: ignore[call-overload]
-            for query in list(request["queries"]):  # type: ignore[call-overload]
-                job = WARM_UP if current == WARM_UP else f"q{query}-{request['suffix']}"
-                spark.sparkContext.setLocalProperty(JOB_KEY, job)
-                started = time.monotonic()
-                spark.sql(texts[query]).collect()
-                print(f"{current}: q{query} {time.monotonic() - started:.2f} s", flush=True)
-    finally:
-        spark.stop()
-
-
-def profile(config: MeasureConfig) -> Workload:
-    """The profile of all finished applications' event logs: jobs "q1-sf1" and so on, warm-ups left out."""
-    logs = [a.log_dir for a in plan(config) if _marker(config, a).exists()]
-    if not logs:
-        raise ConfigError(f"{config.work_dir}: nothing measured yet")
-    workload, _ = read_spark_event_logs(logs, name="tpch", key=JOB_KEY)
-    wanted = {f"q{q}-sf{sf:g}": (q, sf) for q in config.queries for sf in config.scale_factors}
-    jobs = sorted((job for job in workload.jobs if job.name in wanted), key=lambda job: wanted[job.name])
-    return replace(workload, jobs=tuple(jobs), weights=None, provenance=_provenance(config))
-
-
-def _provenance(config: MeasureConfig) -> dict[str, str]:
-    measured = [a.name for a in plan(config) if _marker(config, a).exists()]
-    return {
-        "source": "TPC-H queries on a local Spark, from its event logs (parcae workload measure-tpch)",
-        "scale factors": ", ".join(name[2:] for name in measured if name.startswith("sf")),
-        "repetitions": f"{config.repetitions} after one discarded warm-up",
-        "measured parallelism": f"{config.cores} cores",
-        "fresh executors": f"{sum(name.startswith('fresh') for name in measured)} queries in new executors (local-cluster)",
-        "spark": importlib.metadata.version("pyspark"),
-        "spark configuration": ", ".join(f"{k}={v}" for k, v in SPARK_CONF.items() if ".sql." in k),
-        "cpu": _cpu_model(),
-        "date": datetime.now(UTC).date().isoformat(),
-    }
+def _java_version() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else "java"
+    result = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
+    return result.stderr.partition("\n")[0].partition('"')[2].partition('"')[0]
 
 
 def _cpu_model() -> str:
@@ -246,8 +200,221 @@ def _cpu_model() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
-        return platform.machine()
+        return platform.processor() or platform.machine()
+
+
+def _note_machine(config: MeasureConfig) -> None:
+    """Note once what the measurements are made with: a profile may be made elsewhere and later."""
+    path = config.work_dir / "machine.json"
+    if not path.exists():
+        versions = {name: importlib.metadata.version(name) for name in ("pyspark", "duckdb", "tpchgen-cli")}
+        machine = {"cpu": _cpu_model(), "cpus": str(os.cpu_count()), "java": _java_version(), **versions}
+        _write_whole(path, json.dumps(machine, indent=2) + "\n")
+
+
+def _write_whole(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text)
+    partial.replace(path)
+
+
+def _data_dir(config: MeasureConfig, scale_factor: float) -> Path:
+    return config.work_dir / f"data-sf{scale_factor:g}"
+
+
+def _log_dir(config: MeasureConfig, application: Application) -> Path:
+    return config.work_dir / "event-logs" / application.name
+
+
+def _finished_path(config: MeasureConfig, application: Application) -> Path:
+    return config.work_dir / "finished" / f"{application.name}.jsonl"
+
+
+def _generate(config: MeasureConfig, scale_factor: float, progress: Progress) -> None:
+    target = _data_dir(config, scale_factor)
+    if target.exists():
+        return
+    progress(f"generating TPC-H data at scale factor {scale_factor:g}")
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    command = [str(_generator()), "parquet", "-s", f"{scale_factor:g}", "--output-dir", str(partial)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise ConfigError(f"tpchgen-cli failed at scale factor {scale_factor:g}: {result.stderr.strip()[-300:]}")
+    partial.rename(target)
+
+
+def finished(config: MeasureConfig, application: Application) -> list[dict[str, Any]]:
+    """The notes of the application's finished queries: round, query, seconds, at (UTC), load (of the machine).
+
+    A torn last line is left out.
+    """
+    path = _finished_path(config, application)
+    notes = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            notes.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return notes
+
+
+def pending(config: MeasureConfig, application: Application) -> tuple[QueryRun, ...]:
+    """The runs that are still to do; queries that have any are warmed up once more."""
+    done = {(note["round"], note["query"]) for note in finished(config, application)}
+    left = [run for run in application.runs if run.round != WARM_UP and (run.round, run.query) not in done]
+    queries = {run.query for run in left}
+    warm_ups = [run for run in application.runs if run.round == WARM_UP and run.query in queries]
+    return (*warm_ups, *left)
+
+
+class _Estimate:
+    """Tells how far the measurement is and about how long the rest takes."""
+
+    def __init__(self, config: MeasureConfig, progress: Progress) -> None:
+        self.config, self.progress = config, progress
+        self.started, self.done = time.monotonic(), 0.0
+
+    def add(self, application: Application, num_runs: int) -> None:
+        """Take in so many more finished runs of the application, and tell."""
+        self.done += num_runs * application.cost_of_run
+        applications = list(plan(self.config))
+        left = sum(len(pending(self.config, a)) * a.cost_of_run for a in applications)
+        seconds = (time.monotonic() - self.started) / self.done * left
+        num_done = sum(len(a.runs) - len(pending(self.config, a)) for a in applications)
+        num_runs = sum(len(a.runs) for a in applications)
+        self.progress(f"{application.name}: {num_done} of {num_runs} runs finished, about {_minutes(seconds)} left")
+
+
+def _minutes(seconds: float) -> str:
+    return f"{max(1, round(ms_from_s(seconds) / MS_PER_MINUTE))} min"
+
+
+def _run(config: MeasureConfig, application: Application, estimate: _Estimate) -> None:
+    """Run what is left of an application in a process of its own."""
+    logs, noted = _log_dir(config, application), _finished_path(config, application)
+    logs.mkdir(parents=True, exist_ok=True)
+    noted.parent.mkdir(exist_ok=True)
+    request = ApplicationRequest(
+        name=application.name,
+        master=application.master,
+        data_dir=str(_data_dir(config, application.scale_factor).resolve()),
+        runs=pending(config, application),
+        conf={**application.conf, "spark.eventLog.dir": logs.resolve().as_uri()},
+        finished=str(noted.resolve()),
+    )
+    output = config.work_dir / f"{application.name}.log"
+    command = [sys.executable, "-m", "parcae.workloads.tpch_application", request.to_json()]
+    with output.open("w") as stream:
+        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT)
+        try:
+            status = _watch(process, lambda: len(finished(config, application)), lambda n: estimate.add(application, n))
+        finally:
+            process.terminate()
+            process.wait()
+    if status != 0:
+        raise ConfigError(f"Spark failed while measuring {application.name}; see {output}; run again to go on from there")
+
+
+def _watch(process: subprocess.Popen[bytes], count: Callable[[], int], tell: Callable[[int], None]) -> int:
+    """Wait for the process, telling every increase of the count; its exit status."""
+    told = count()
+    while True:
+        try:
+            status = process.wait(timeout=POLL_S)
+        except subprocess.TimeoutExpired:
+            status = None
+        if (now := count()) > told:
+            tell(now - told)
+            told = now
+        if status is not None:
+            return status
+
+
+def profile(config: MeasureConfig) -> Workload:
+    """The profile of what was measured so far: jobs "q1-sf1" and so on, without warm-ups.
+
+    First and later waves are those of the warm applications; fresh durations are those of the new executors' first tasks.
+
+    Raises:
+        ConfigError: nothing was measured yet.
+        FormatError: an event log is damaged.
+    """
+    applications = [a for a in plan(config) if any(note["round"] != WARM_UP for note in finished(config, a))]
+    warm = [a for a in applications if not a.is_cold]
+    if not warm:
+        raise ConfigError(f"{config.work_dir}: no query was measured yet; run parcae workload measure-tpch")
+    warm_jobs = _jobs(config, warm)
+    cold_jobs = _jobs(config, [a for a in applications if a.is_cold])
+    names = [run.job for a in warm for run in a.runs if run.round == 1 and run.job in warm_jobs]
+    jobs = [with_fresh_durations(warm_jobs[n], cold_jobs[n]) if n in cold_jobs else warm_jobs[n] for n in names]
+    return Workload("tpch", tuple(jobs), provenance=_provenance(config, applications, jobs))
+
+
+def _jobs(config: MeasureConfig, applications: list[Application]) -> dict[str, JobSpec]:
+    """The jobs of the applications' event logs by name."""
+    if not applications:
+        return {}
+    workload, _ = read_spark_event_logs([_log_dir(config, a) for a in applications], name="tpch", key=JOB_KEY)
+    jobs: dict[str, JobSpec] = {}
+    for job, _ in sorted(zip(workload.jobs, workload.weights or (), strict=True), key=lambda pair: pair[1]):
+        name = re.sub(r" \(\d+\)$", "", job.name)  # of several DAGs of one name the most frequent stays
+        jobs[name] = replace(job, name=name)
+    return jobs
+
+
+def _provenance(config: MeasureConfig, applications: list[Application], jobs: list[JobSpec]) -> dict[str, str]:
+    notes = [note for application in applications for note in finished(config, application)]
+    machine = json.loads((config.work_dir / "machine.json").read_text())
+    stages = [stage for job in jobs for stage in job.stages]
+    num_fresh = sum(any(samples.size for samples in stage.durations.fresh) for stage in stages)
+    days = sorted({note["at"][:10] for note in notes if "at" in note})
+    loads = [note["load"] for note in notes if "load" in note]
+    return {
+        "source": "TPC-H queries run on a local Spark, from its event logs (parcae workload measure-tpch)",
+        "measured": "; ".join(_measured(config, a) for a in applications if not a.is_cold),
+        "fresh executors": _measured_cold(config, applications, f"{num_fresh} of {len(stages)} stages"),
+        "durations": f"of {config.cores} cores; first and later waves in a warm JVM; a task's known mean leaves out fresh ones",
+        "dates": " to ".join(days[:1] + days[1:][-1:]),
+        "machine": f"{machine['cpu']}, {machine['cpus']} CPUs",
+        "load average": f"median {statistics.median(loads):.1f} while measuring" if loads else "not recorded",
+        "versions": f"Spark {machine['pyspark']}, Java {machine['java']}, tpchgen-cli {machine['tpchgen-cli']},"
+        f" query texts of duckdb {machine['duckdb']}",
+        "spark configuration": ", ".join(f"{key}={value}" for key, value in SPARK_CONF.items() if ".sql." in key),
+    }
+
+
+def _measured(config: MeasureConfig, application: Application) -> str:
+    """How often an application's queries ran, e.g. "sf1: 3 runs of 22 queries after a warm-up"."""
+    runs = [(note["round"], note["query"]) for note in finished(config, application)]
+    times = Counter(query for number, query in set(runs) if number != WARM_UP)
+    by_times = Counter(times.values())
+    parts = [
+        f"{count} {'run' if count == 1 else 'runs'} of {by_times[count]} queries" for count in sorted(by_times, reverse=True)
+    ]
+    return f"{application.name}: {' and '.join(parts)} after a warm-up"
+
+
+def _measured_cold(config: MeasureConfig, applications: list[Application], where: str) -> str:
+    cold = [a for a in applications if a.is_cold]
+    if not cold:
+        return "not measured"
+    factors = ", ".join(f"sf{factor:g}" for factor in sorted({a.scale_factor for a in cold}))
+    return f"{factors}: {len(cold)} queries once each in new executors ({cold[0].master}); samples for {where}"
 
 
 if __name__ == "__main__":
-    run_application(json.loads(sys.argv[1]))
+    from parcae.workloads.tpch_application import ApplicationRequest, QueryRun, run_application
+
+    _old = json.loads(sys.argv[1])
+    _finished = Path(_old["data"]).parent / "finished"
+    _finished.mkdir(exist_ok=True)
+    _runs = tuple(
+        QueryRun(number, query, WARM_UP if number == 0 and len(_old["rounds"]) > 1 else f"q{query}-{_old['suffix']}")
+        for number in range(len(_old["rounds"]))
+        for query in _old["queries"]
+    )
+    _conf = {**_old["conf"], "spark.ui.showConsoleProgress": "false"}
+    run_application(
+        ApplicationRequest(_old["name"], _old["master"], _old["data"], _runs, _conf, str(_finished / f"{_old['name']}.jsonl"))
+    )

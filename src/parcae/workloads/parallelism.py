@@ -35,7 +35,10 @@ def with_parallelism_model(workload: Workload, name: str) -> Workload:
         return workload
     scaled: dict[int, TaskDurations] = {}
     jobs = tuple(_scaled_job(job, scaled) for job in workload.jobs)
-    provenance = {**workload.provenance, "parallelism model": "decima-cluster: median ratios of the Decima authors' cluster"}
+    provenance = {
+        **workload.provenance,
+        "parallelism model": "decima-cluster: median ratios of the Decima authors' cluster",
+    }
     return replace(workload, jobs=jobs, provenance=provenance)
 
 
@@ -63,4 +66,4 @@ def _inflated(durations: TaskDurations) -> TaskDurations:
 
 
 def _scale(samples: Samples, ratio: float) -> Samples:
-    return np.rint(samples * ratio).astype(np.int64)
+    return np.asarray(np.rint(samples * ratio), np.int64)

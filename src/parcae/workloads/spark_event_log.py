@@ -82,9 +82,7 @@ def read_spark_event_logs(
     workload = Workload(name, jobs, weights, _provenance(found.sources, tally, key))
     notes = [*found.notes, *_notes(tally, jobs), *notes]
     num_files = sum(len(source.parts) for source in found.sources)
-    report = ImportReport(
-        SOURCE, num_files, tally.num_rows, tally.bad.count, tally.bad.samples, tuple(notes), len(jobs)
-    )
+    report = ImportReport(SOURCE, num_files, tally.num_rows, tally.bad.count, tally.bad.samples, tuple(notes), len(jobs))
     return workload, report
 
 
@@ -182,11 +180,7 @@ def _notes(tally: _Tally, jobs: Sequence[JobSpec]) -> list[str]:
     if tally.num_torn:
         notes.append(f"{_counted(tally.num_torn, 'torn last line')} ignored; complete lines were kept.")
     if tally.num_unknown_slots:
-        notes.append(
-            f"Executors' cores are not told in {_counted(tally.num_unknown_slots, 'log')}; inferred from overlaps."
-        )
+        notes.append(f"Executors' cores are not told in {_counted(tally.num_unknown_slots, 'log')}; inferred from overlaps.")
     levels = sorted({level for job in jobs for stage in job.stages for level in stage.durations.levels})
-    notes.append(
-        f"Task durations were measured at parallelism {', '.join(map(str, levels))}; elsewhere they are modelled."
-    )
+    notes.append(f"Task durations were measured at parallelism {', '.join(map(str, levels))}; elsewhere they are modelled.")
     return notes

@@ -64,7 +64,7 @@ def _random_stage(shape: RandomDags, above: list[int], rng: np.random.Generator)
     parents = [p for p in above if rng.random() < shape.edge_share] or ([int(rng.choice(above))] if above else [])
     center = shape.median_task_ms * float(rng.lognormal(0.0, shape.sigma))
     rest = np.maximum(1, np.rint(center * rng.lognormal(0.0, shape.sigma / 5, _NUM_SAMPLES)))
-    durations = TaskDurations((1,), (rest * _FRESH_RATIO,), (rest * _FIRST_RATIO,), (rest,))
+    durations = TaskDurations((1,), *((np.rint(rest * ratio).astype(np.int64),) for ratio in (_FRESH_RATIO, _FIRST_RATIO, 1.0)))
     return StageSpec(int(rng.geometric(1.0 / shape.mean_tasks)), durations, tuple(parents))
 
 

@@ -39,7 +39,10 @@ def read_tpch_profiles(path: Path, *, name: str = "tpch-decima") -> tuple[Worklo
         jobs, num_files = _jobs_from_json(path), 1
     if not jobs:
         raise FormatError(f"{path}: no profiles; expected folders 2g..100g with adj_mat_Q.npy and task_duration_Q.npy")
-    provenance = {"source": "TPC-H profiles in the Decima authors' layout", "measured": "Spark 2.2, by the Decima authors"}
+    provenance = {
+        "source": "TPC-H profiles in the Decima authors' layout",
+        "measured": "Spark 2.2, by the Decima authors",
+    }
     workload = Workload(name, tuple(jobs), provenance=provenance)
     return workload, ImportReport(str(path), num_files, workload.num_stages, 0, (), (), len(jobs))
 

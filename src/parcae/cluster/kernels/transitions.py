@@ -67,7 +67,8 @@ def _fill_global_pool(state):  # type: ignore[no-untyped-def]
 def job_arrived(state, spec, spec_children, first_spec, num_stages, arrival_ms, knowledge):  # type: ignore[no-untyped-def]
     """Put a job into the system; its stages are `spec[first_spec : first_spec + num_stages]` (STAGE_SPEC rows).
 
-    `knowledge` scales the durations that the scheduler is told: 1 is the profile, 0 is unknown. The caller then opens a round for the global pool with `offer_pool`. Returns the job's row.
+    `knowledge` scales the durations that the scheduler is told: 1 is the profile, 0 is unknown. The caller then opens a
+    round for the global pool with `offer_pool`. Returns the job's row.
     """
     now, jobs = state.now, state.jobs
     account_time(state, now.clock_ms[0])
@@ -77,7 +78,7 @@ def job_arrived(state, spec, spec_children, first_spec, num_stages, arrival_ms, 
     jobs.num_attached[job] = jobs.num_supplied[job] = jobs.num_granted[job] = jobs.num_commitments[job] = 0
     jobs.num_done[job] = jobs.num_moves[job] = jobs.num_joined[job] = jobs.num_schedulable[job] = 0
     jobs.num_unsaturated[job] = jobs.num_unstarted[job] = num_stages
-    jobs.work_ms[job] = 0.0
+    jobs.work_ms[job] = jobs.remaining_ms[job] = 0.0
     for index in range(num_stages):
         _add_stage(state, spec, spec_children, first_spec + index, job, start + index, knowledge)
     now.num_stages[0] = start + num_stages
@@ -110,6 +111,7 @@ def _add_stage(state, spec, spec_children, row, job, stage, knowledge):  # type:
         jobs.num_schedulable[job] += 1
         _join_frontier(state, stage)
     jobs.work_ms[job] += spec.num_tasks[row] * stages.task_ms[stage]
+    jobs.remaining_ms[job] = jobs.work_ms[job]
     stages.fits[stage] = _fitting_classes(state, stage)
 
 
@@ -173,6 +175,7 @@ def continue_stage(state, executor, stage):  # type: ignore[no-untyped-def]
 def _count_start(state, stage):  # type: ignore[no-untyped-def]
     stages = state.stages
     stages.num_started[stage] += 1
+    state.jobs.remaining_ms[stages.job[stage]] -= stages.task_ms[stage]
     if stages.num_started[stage] == stages.num_tasks[stage]:
         stages.frontier_rank[stage] = -1
         state.jobs.num_unstarted[stages.job[stage]] -= 1

@@ -11,7 +11,15 @@ from enum import IntEnum
 
 import numpy as np
 
-from parcae.cluster.kernels.tables import demand, first_runnable, first_schedulable, is_runnable, is_schedulable, pool_row, select_cluster
+from parcae.cluster.kernels.tables import (
+    demand,
+    first_runnable,
+    first_schedulable,
+    is_runnable,
+    is_schedulable,
+    pool_row,
+    select_cluster,
+)
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
 from parcae.kernels import inlined, kernel
 from parcae.simulation.future import Status
@@ -27,7 +35,7 @@ class HeuristicKind(IntEnum):
     STATIC = 0  # [cap]: first job in order of arrival that holds fewer than cap
     GRANTED = 1  # [cap]: first job that was ever granted fewer than cap (the released "spark_fifo")
     FAIR = 2  # [divides by: 0 jobs with an unsaturated stage, 1 all jobs in the system]
-    WEIGHTED_FAIR = 3  # [alpha]
+    WEIGHTED_FAIR = 3  # [alpha], then room for every job's weight (0 until it is known)
     SJF_CP = 4  # []
     RANDOM = 5  # [seed]
     SRPT_CAP = 6  # [cap]
@@ -102,8 +110,18 @@ def _fair(seen, counts_all):  # type: ignore[no-untyped-def]
     return _first_below_cap(seen, cap, False)
 
 
+@inlined
+def _weight(seen, job, params):  # type: ignore[no-untyped-def]
+    """T^alpha; kept in params[1 + job] where there is room for it: a job's work never changes."""
+    if job + 1 >= params.shape[0]:
+        return max(1.0, seen.jobs.work_ms[job]) ** params[0]
+    if params[job + 1] == 0.0:
+        params[job + 1] = max(1.0, seen.jobs.work_ms[job]) ** params[0]
+    return params[job + 1]
+
+
 @kernel
-def _weighted_fair(seen, alpha):  # type: ignore[no-untyped-def]
+def _weighted_fair(seen, params):  # type: ignore[no-untyped-def]
     """Shares in proportion to T^alpha, T the job's total work, over the jobs with an unsaturated stage.
 
     Source: Decima, section 7.1, baselines 4 and 5.
@@ -117,13 +135,13 @@ def _weighted_fair(seen, alpha):  # type: ignore[no-untyped-def]
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         if seen.jobs.num_unsaturated[job] > 0:
-            total += max(1.0, seen.jobs.work_ms[job]) ** alpha
+            total += _weight(seen, job, params)
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         if seen.jobs.num_schedulable[job] == 0:
             continue
-        share = seen.now.num_executors[0] * max(1.0, seen.jobs.work_ms[job]) ** alpha / total
-        cap = max(1, int(math.ceil(share - 1e-9)))
+        share = seen.now.num_executors[0] * _weight(seen, job, params) / total
+        cap = max(1, math.ceil(share - 1e-9))
         if seen.jobs.num_supplied[job] < cap:
             stage = _stage_in_order(seen, job)
             if stage != NO_STAGE:
@@ -167,15 +185,6 @@ def _random(seen, seed):  # type: ignore[no-untyped-def]
     return NO_STAGE, seen.now.num_source[0]
 
 
-@kernel
-def _remaining_work_ms(seen, job):  # type: ignore[no-untyped-def]
-    """Unstarted tasks x known mean duration, over the job's stages."""
-    work = 0.0
-    for stage in range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]):
-        work += (seen.stages.num_tasks[stage] - seen.stages.num_started[stage]) * seen.stages.task_ms[stage]
-    return work
-
-
 @inlined
 def _num_held(seen, job):  # type: ignore[no-untyped-def]
     """Executors that work for the job or are on their way to it: not those idle in its pool or asked about now."""
@@ -193,10 +202,10 @@ def _shortest_below(seen, cap):  # type: ignore[no-untyped-def]
     best, best_work, best_held = NO_STAGE, 0.0, 0
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
-        if seen.jobs.num_schedulable[job] == 0 or _num_held(seen, job) >= cap:
+        work = seen.jobs.remaining_ms[job]
+        if seen.jobs.num_schedulable[job] == 0 or (best != NO_STAGE and work >= best_work):
             continue
-        work = _remaining_work_ms(seen, job)
-        if best == NO_STAGE or work < best_work:
+        if _num_held(seen, job) < cap:
             stage = _stage_by_critical_path(seen, job)
             if stage != NO_STAGE:
                 best, best_work, best_held = stage, work, _num_held(seen, job)
@@ -259,7 +268,7 @@ def decide(seen, kind, params):  # type: ignore[no-untyped-def]
     if kind == _GRANTED:
         return _first_below_cap(seen, np.int64(params[0]), True)
     if kind == _WEIGHTED_FAIR:
-        return _weighted_fair(seen, params[0])
+        return _weighted_fair(seen, params)
     if kind == _SJF_CP:
         return _sjf_cp(seen)
     if kind == _SRPT_CAP:

@@ -34,7 +34,13 @@ class HeuristicPolicy:
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
         """Run a whole simulation in one compiled call. Returns a Status."""
-        return int(play(state, future, tables, int(self.kind), self._array))
+        return int(play(state, future, tables, int(self.kind), self._with_room(len(state.jobs))))
+
+    def _with_room(self, num_jobs: int) -> npt.NDArray[np.float64]:
+        """The parameters, with room for what the rule remembers of each job in one run."""
+        if self.kind is not HeuristicKind.WEIGHTED_FAIR:
+            return self._array
+        return np.concatenate([self._array, np.zeros(num_jobs)])
 
     def play_many(
         self,
@@ -46,5 +52,5 @@ class HeuristicPolicy:
         status: npt.NDArray[np.int64],
     ) -> None:
         """Run simulators first..last-1 of many to their end; fills `status`."""
-        params = np.tile(self._array, (len(status), 1))
+        params = np.tile(self._with_room(states.jobs.shape[1]), (len(status), 1))
         play_many(states, futures, tables, int(self.kind), params, first, last, status)

@@ -160,9 +160,7 @@ class ApplicationLog:
 
     def tasks(self) -> TaskColumns:
         """All attempts of tasks in order of launch."""
-        columns = [
-            np.frombuffer(column, dtype=np.int64) if column else np.zeros(0, np.int64) for column in self._columns
-        ]
+        columns = [np.frombuffer(column, dtype=np.int64) if column else np.zeros(0, np.int64) for column in self._columns]
         table = TaskColumns(*columns)
         order = np.lexsort((table.task_index, table.stage_id, table.launch_ms))
         return TaskColumns(*(column[order] for column in columns))

@@ -105,9 +105,7 @@ def _lz4_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]:
         magic, token, num_compressed, num_original, _checksum = _LZ4_HEADER.unpack(header)
         sane = 0 <= num_compressed <= 2 * MAX_LZ4_BLOCK_BYTES and 0 <= num_original <= MAX_LZ4_BLOCK_BYTES
         if magic != LZ4_BLOCK_MAGIC or not sane:
-            raise FormatError(
-                f"{label}: damaged lz4 data (no block header where one was expected); fetch the log again"
-            )
+            raise FormatError(f"{label}: damaged lz4 data (no block header where one was expected); fetch the log again")
         block = source.read(num_compressed)
         if len(block) < num_compressed:
             return

@@ -248,9 +248,7 @@ def _stage_completed(data: Any) -> StageCompleted:
 
 def _executor_added(data: Any) -> ExecutorAdded:
     info = data["Executor Info"]
-    return ExecutorAdded(
-        str(data["Executor ID"]), _integer(info["Total Cores"]), _integer(info.get("Resource Profile Id", 0))
-    )
+    return ExecutorAdded(str(data["Executor ID"]), _integer(info["Total Cores"]), _integer(info.get("Resource Profile Id", 0)))
 
 
 def _resource_profile(data: Any) -> ResourceProfile:
@@ -259,9 +257,7 @@ def _resource_profile(data: Any) -> ResourceProfile:
 
 
 def _application_start(data: Any) -> ApplicationStart:
-    return ApplicationStart(
-        str(data.get("App Name", "")), str(data.get("App ID", "")), _integer(data.get("Timestamp", -1))
-    )
+    return ApplicationStart(str(data.get("App Name", "")), str(data.get("App ID", "")), _integer(data.get("Timestamp", -1)))
 
 
 def _environment(data: Any) -> Environment:

@@ -152,9 +152,7 @@ def _rolling_log(name: str, label: str, parts: Iterable[LogPart]) -> LogSource:
     if numbers != list(range(1, len(numbers) + 1)):
         missing = sorted(set(range(1, numbers[-1] + 1)) - set(numbers))
         what = f"parts {missing[:5]} are missing" if missing else f"part numbers {numbers[:9]} occur twice"
-        raise FormatError(
-            f"{label}: {what}; expected events_1_..., events_2_..., ... without gaps; copy the whole directory"
-        )
+        raise FormatError(f"{label}: {what}; expected events_1_..., events_2_..., ... without gaps; copy the whole directory")
     return LogSource(name, tuple(by_number))
 
 
@@ -168,9 +166,7 @@ def _check_is_log(part: LogPart) -> None:
         head = next(decompressed_chunks(stream, part.label), b"")
     if not EVENT_START.match(head[:200]):
         what = "is empty" if not head else "does not begin like a Spark event log"
-        raise FormatError(
-            f"{part.label} {what}; expected lines of JSON such as {{'Event':'SparkListenerLogStart',...}}"
-        )
+        raise FormatError(f"{part.label} {what}; expected lines of JSON such as {{'Event':'SparkListenerLogStart',...}}")
 
 
 def open_part(part: LogPart) -> BinaryIO:

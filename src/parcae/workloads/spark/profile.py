@@ -79,18 +79,20 @@ def _in_canonical_order(run: JobRun) -> _OrderedRun:
     """Order stages by signature, so that runs can be compared stage by stage.
 
     Signatures are refined by those of parents and children until the classes no longer split (Weisfeiler and Leman);
-    stages that remain alike are ordered by task count and submission.
+    stages that remain alike are ordered by their task count and those of the stages around them, then by submission.
     """
-    signature = _refined_signatures(run)
-    order = sorted(range(len(run.stages)), key=lambda i: (signature[i], run.stages[i].num_tasks, i))
+    signature = _refined_signatures(run, [stage.kind for stage in run.stages])
+    counted = [f"{signature[i]:09d} {stage.num_tasks:09d}" for i, stage in enumerate(run.stages)]
+    around = _refined_signatures(run, counted)
+    order = sorted(range(len(run.stages)), key=lambda i: (signature[i], around[i], i))
     rank = {index: position for position, index in enumerate(order)}
     edges = frozenset((rank[p], rank[i]) for i, stage in enumerate(run.stages) for p in stage.parents)
     shape = (tuple(signature[i] for i in order), tuple(run.stages[i].kind for i in order), edges)
     return _OrderedRun(run, order, shape)
 
 
-def _refined_signatures(run: JobRun) -> list[int]:
-    """For every stage a number that is equal for stages alike in operators, ancestors and descendants.
+def _refined_signatures(run: JobRun, labels: Sequence[str]) -> list[int]:
+    """For every stage a number that is equal for stages alike in label, ancestors and descendants.
 
     Numbers are ranks of signatures within the run, so they compare between runs of the same shape.
     """
@@ -98,7 +100,7 @@ def _refined_signatures(run: JobRun) -> list[int]:
     for index, stage in enumerate(run.stages):
         for parent in stage.parents:
             children[parent].append(index)
-    numbers = _ranks([stage.kind for stage in run.stages])
+    numbers = _ranks(labels)
     for _ in run.stages:
         refined = _ranks(
             [
@@ -134,8 +136,7 @@ def _alike_in_tasks(runs: list[_OrderedRun]) -> list[list[_OrderedRun]]:
 
 def _are_close(counts: tuple[int, ...], others: tuple[int, ...]) -> bool:
     return all(
-        max(a, b) <= SAME_TASKS_FACTOR * min(a, b) or abs(a - b) <= SAME_TASKS_SLACK
-        for a, b in zip(counts, others, strict=True)
+        max(a, b) <= SAME_TASKS_FACTOR * min(a, b) or abs(a - b) <= SAME_TASKS_SLACK for a, b in zip(counts, others, strict=True)
     )
 
 

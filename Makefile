@@ -1,0 +1,43 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO ?= parcae-report
+
+.PHONY: demo test test-slow check bench format clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+demo: $(READY)  ## Import a real event log, compare policies on the bundled workload, write a report.
+	mkdir -p $(DEMO)
+	$(BIN)/parcae workload import spark-events src/parcae/workloads/bundled/example-event-log.zstd --key spark.jobGroup.id -o $(DEMO)/example.parcae
+	$(BIN)/parcae workload describe $(DEMO)/example.parcae
+	$(BIN)/parcae compare tpch --parallelism-model decima-cluster --executors 50 --jobs 20 --seeds 10 --json $(DEMO)/comparison.json --report $(DEMO)/report.html
+	@echo "Open $(DEMO)/report.html"
+
+test: $(READY)  ## The default suite (minutes).
+	$(BIN)/python -m pytest
+
+test-slow: $(READY)  ## What takes longer: real Spark (install parcae[measure] first), scale, NUMBA_BOUNDSCHECK.
+	$(BIN)/python -m pytest -m slow
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -n 0 tests/golden tests/simulation tests/policies -m ''
+
+check: $(READY)  ## Style, types, floors.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)  ## Speed on this machine.
+	$(BIN)/parcae bench simulator --json
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) $(DEMO) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,130 @@
+"""One Spark application of a TPC-H measurement, run in a process of its own: `python -m parcae.workloads.tpch_application`.
+
+It reads its request (JSON) from the command line, and appends a line to a file for every query that it finished.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+#: The Spark property that names the recurring job in the event log.
+JOB_KEY = "parcae.job"
+TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
+#: The round that is run first and left out.
+WARM_UP = 0
+
+
+@dataclass(frozen=True)
+class QueryRun:
+    """One query run once: its round (WARM_UP, then 1, 2, ...), its number, and the recurring job that it is a run of."""
+
+    round: int
+    query: int
+    job: str
+
+
+@dataclass(frozen=True)
+class ApplicationRequest:
+    """What one Spark application does.
+
+    Args:
+        name: the application's name.
+        master: Spark's master URL, e.g. "local[2]".
+        data_dir: the folder of the tables' parquet files.
+        runs: the queries in order.
+        conf: Spark's configuration.
+        finished: the file that gets a line for every finished query.
+    """
+
+    name: str
+    master: str
+    data_dir: str
+    runs: tuple[QueryRun, ...]
+    conf: Mapping[str, str]
+    finished: str
+
+    def to_json(self) -> str:
+        """The request as JSON text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ApplicationRequest:
+        """The request of `to_json`."""
+        fields = json.loads(text)
+        return cls(**{**fields, "runs": tuple(QueryRun(**run) for run in fields["runs"])})
+
+
+def query_texts() -> dict[int, str]:
+    """The 22 query texts by number, from the TPC-H extension that is built into duckdb."""
+    import duckdb
+
+    rows = duckdb.connect().execute("SELECT query_nr, query FROM tpch_queries()").fetchall()
+    return {int(number): str(text).strip().rstrip(";") for number, text in rows}
+
+
+def table_schema(path: Path) -> str:
+    """The columns of a parquet file as Spark DDL, e.g. "r_regionkey BIGINT, r_name STRING".
+
+    Given to Spark, it spares the job that would read the schema in the very executors whose first task is to be measured.
+    """
+    import duckdb
+
+    connection = duckdb.connect()
+    rows = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
+    return ", ".join(f"{row[0]} {spark_type(row[1])}" for row in rows)
+
+
+def spark_type(duckdb_type: str) -> str:
+    """Spark's name of a duckdb type: VARCHAR is STRING; INTEGER, BIGINT, DATE and DECIMAL are called the same.
+
+    Example: `spark_type("VARCHAR")` is "STRING" and `spark_type("DECIMAL(15,2)")` is "DECIMAL(15,2)".
+    """
+    return "STRING" if duckdb_type == "VARCHAR" else duckdb_type
+
+
+def run_application(request: ApplicationRequest) -> None:
+    """Start Spark, run the queries one after another, and stop it."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(request.master).appName(request.name)
+    for key, value in request.conf.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    try:
+        for table in TABLES:
+            path = Path(request.data_dir) / f"{table}.parquet"
+            spark.read.schema(table_schema(path)).parquet(str(path)).createOrReplaceTempView(table)
+        _run_queries(spark, request.runs, Path(request.finished))
+    finally:
+        spark.stop()
+
+
+def _run_queries(spark: Any, runs: Sequence[QueryRun], finished: Path) -> None:
+    texts = query_texts()
+    for run in runs:
+        spark.sparkContext.setLocalProperty(JOB_KEY, run.job)
+        spark.sparkContext.setJobDescription(run.job)
+        started = time.monotonic()
+        spark.sql(texts[run.query]).collect()
+        line = {
+            "round": run.round,
+            "query": run.query,
+            "seconds": round(time.monotonic() - started, 3),
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "load": round(os.getloadavg()[0], 1),
+        }
+        with finished.open("a") as stream:
+            stream.write(json.dumps(line) + "\n")
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    run_application(ApplicationRequest.from_json(sys.argv[1]))
