@@ -82,7 +82,7 @@ def gantt_figure(trace: Trace, end_s: float | None = None) -> Figure:
             width=1.0,
             marker={"color": job_color(job), "line": {"width": 0}},
             name=f"{job}: {trace.job_names[job]}",
-            hovertemplate=f"job {job} ({trace.job_names[job]})<br>executor %{{y}}<br>%{{base:.1f}} s + %{{x:.1f}} s<extra></extra>",
+            hovertemplate=f"{job}: {trace.job_names[job]}<br>executor %{{y}}<br>%{{base:.1f}} s, for %{{x:.1f}} s<extra></extra>",
         )
     done = trace.completion_ms[trace.completion_ms != NOT_COMPLETED] / MS_PER_S
     lines = [x for at in done for x in (at, at, None)]
