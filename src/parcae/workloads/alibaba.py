@@ -98,15 +98,17 @@ def read_alibaba(
     try:
         with io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="") as lines:
             is_json = _is_json(path)
-            for num_rows, job, task in _json_rows(lines, path, bad) if is_json else _csv_rows(lines, path, bad):
+            for job, task in _json_rows(lines, path, bad) if is_json else _csv_rows(lines, path, bad):
                 tasks.setdefault(job, []).append(task)
+                num_rows += 1
                 if progress is not None and num_rows % 10_000 == 0:
                     progress(counted.count, path.stat().st_size)
     except (EOFError, gzip.BadGzipFile) as error:
         raise FormatError(f"{path}: torn ({error}); fetch the file again") from None
     finally:
         counted.close()
-    bad.finish(max(num_rows, bad.count))
+    num_rows += bad.count
+    bad.finish(num_rows)
     return _workload(path, name, tasks, bad, num_rows)
 
 
@@ -143,20 +145,17 @@ def _optional(value: Any) -> float:
     return number
 
 
-def _json_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[int, str, _Task]]:
-    num_rows = 0
+def _json_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[str, _Task]]:
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
             job, rows = str(entry["job_name"]), list(entry["tasks"])
         except (ValueError, KeyError, TypeError) as error:
-            num_rows += 1
             bad.add(path, number, f"not a job with tasks ({type(error).__name__})")
             continue
         for row in rows:
-            num_rows += 1
             try:
-                yield num_rows, job, _task(
+                yield job, _task(
                     str(row["task_name"]), row["instance_num"], row["start_time"], row["end_time"], row.get("duration_s"),
                     row.get("plan_cpu"), row.get("plan_mem"),
                 )  # fmt: skip
@@ -164,16 +163,16 @@ def _json_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[int, 
                 bad.add(path, number, f"job {job}: {error}")
 
 
-def _csv_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[int, str, _Task]]:
+def _csv_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[str, _Task]]:
     for number, row in enumerate(csv.reader(lines), 1):
-        if number == 1 and row and row[0] == "task_name":
+        if not row or (number == 1 and row[0] == "task_name"):
             continue
         if len(row) != len(_COLUMNS):
             bad.add(path, number, f"{len(row)} columns, expected {len(_COLUMNS)}: {', '.join(_COLUMNS)}")
             continue
         name, instances, job, _, _, start, end, cpu, memory = row
         try:
-            yield number, job, _task(name, instances, start, end, None, cpu, memory)
+            yield job, _task(name, instances, start, end, None, cpu, memory)
         except ValueError as error:
             bad.add(path, number, str(error))
 

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError, WorkloadError
+from parcae.workloads.arrivals import ArrivalProcess, JobSequence, draw_sequence, endless_sequences, recorded_sequence
+from parcae.workloads.job import Workload
+from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.synthetic import chain
+
+_WORKLOAD = Workload("two", (chain(1, 10, 1_000, "a"), chain(2, 5, 3_000, "b")), weights=(1.0, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [("batch", "batch", 0.0), ("poisson:25s", "poisson", 25_000.0), ("poisson:1.5m", "poisson", 90_000.0),
+     ("poisson:40ms", "poisson", 40.0), ("load:0.85", "load", 0.85), ("recorded", "recorded", 0.0)],
+)  # fmt: skip
+def test_arrival_processes_are_read_from_text(text: str, kind: str, value: float) -> None:
+    assert ArrivalProcess.parse(text) == ArrivalProcess(kind, value)
+
+
+@pytest.mark.parametrize("text", ["", "poisson", "poisson:25", "poisson:0s", "load:0", "load:-1", "sometimes"])
+def test_other_text_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(ConfigError, match="poisson:25s"):
+        ArrivalProcess.parse(text)
+
+
+def test_a_batch_arrives_at_once() -> None:
+    sequence = draw_sequence(_WORKLOAD, "batch", 5, 10, RandomStreams(1))
+    assert sequence.arrival_ms.tolist() == [0] * 5
+
+
+def test_poisson_gaps_have_the_mean_asked_for() -> None:
+    sequence = draw_sequence(_WORKLOAD, "poisson:25s", 20_001, 10, RandomStreams(1))
+    assert sequence.arrival_ms[0] == 0
+    assert sequence.arrival_ms[-1] / 20_000 == pytest.approx(25_000, rel=0.03)
+
+
+def test_a_load_of_half_leaves_half_of_the_executors_time() -> None:
+    # Mean work: (1 x 10 s + 3 x 30 s) / 4 = 25 s of one executor; 10 executors at 50% do 5 s of work a second.
+    assert ArrivalProcess.parse("load:0.5").mean_gap_ms(_WORKLOAD, 10) == pytest.approx(5_000)
+
+
+def test_jobs_are_drawn_by_weight() -> None:
+    sequence = draw_sequence(_WORKLOAD, "batch", 20_000, 10, RandomStreams(3))
+    assert np.mean(sequence.job_index) == pytest.approx(0.75, abs=0.02)
+
+
+def test_the_same_seed_draws_the_same_jobs_whatever_the_arrivals() -> None:
+    batch = draw_sequence(_WORKLOAD, "batch", 50, 10, RandomStreams(7))
+    poisson = draw_sequence(_WORKLOAD, "poisson:1s", 50, 10, RandomStreams(7))
+    assert batch.job_index.tolist() == poisson.job_index.tolist()
+
+
+def test_recorded_arrivals_start_at_zero_and_in_order() -> None:
+    jobs = tuple(job.at(ms) for job, ms in zip(_WORKLOAD.jobs, (9_000, 4_000), strict=True))
+    sequence = recorded_sequence(Workload("recorded", jobs))
+    assert (sequence.job_index.tolist(), sequence.arrival_ms.tolist()) == ([1, 0], [0, 5_000])
+    with pytest.raises(ConfigError, match="recorded 2 jobs, not 3"):
+        recorded_sequence(Workload("recorded", jobs), 3)
+    with pytest.raises(ConfigError, match="no recorded arrivals"):
+        recorded_sequence(_WORKLOAD)
+
+
+def test_endless_arrivals_go_on_from_chunk_to_chunk() -> None:
+    chunks = list(itertools.islice(endless_sequences(_WORKLOAD, "poisson:1s", 10, 10, RandomStreams(1)), 3))
+    times = np.concatenate([chunk.arrival_ms for chunk in chunks])
+    assert times[0] == 0
+    assert (np.diff(times) >= 0).all()
+    assert len(times) == 30
+
+
+def test_a_sequence_is_checked_at_the_door() -> None:
+    with pytest.raises(WorkloadError, match="ascending"):
+        JobSequence(_WORKLOAD, np.array([0, 1]), np.array([5, 4]))
+    with pytest.raises(WorkloadError, match="outside"):
+        JobSequence(_WORKLOAD, np.array([2]), np.array([0]))
+    with pytest.raises(WorkloadError, match="at least one job"):
+        JobSequence(_WORKLOAD, np.array([], np.int64), np.array([], np.int64))

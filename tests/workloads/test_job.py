@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parcae.errors import WorkloadError
+from parcae.workloads.describe import describe_workload, sample_workload
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.parallelism import with_parallelism_model
+from parcae.workloads.synthetic import RandomDags, chain, fork_join, random_dags, toy_workload
+from tests.conftest import job
+
+
+def test_work_critical_path_and_width_by_hand() -> None:
+    made = job("a", (3, 1_000, ()), (1, 4_000, ()), (2, 2_000, (0, 1)))
+    assert made.work_ms == 3_000 + 4_000 + 4_000
+    assert made.critical_path_ms == 4_000 + 2_000
+    assert made.average_width == pytest.approx(11 / 6)
+    assert made.topological_order == (0, 1, 2)
+    assert made.children == ((2,), (2,), ())
+
+
+@pytest.mark.parametrize(
+    ("parents", "message"),
+    [(((1,), (0,)), r"cycle through some of its stages \[0, 1\]"), (((5,), ()), "parent 5 does not exist")],
+)
+def test_dags_that_cannot_be_are_refused(parents: tuple[tuple[int, ...], ...], message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        JobSpec("bad", tuple(StageSpec(1, TaskDurations.constant(1), p) for p in parents))
+
+
+@pytest.mark.parametrize("samples", [[float("nan")], [-1.0], [float("inf")]])
+def test_durations_that_cannot_be_are_refused(samples: list[float]) -> None:
+    with pytest.raises(WorkloadError, match="duration"):
+        TaskDurations((1,), (samples,), (samples,), (samples,))  # type: ignore[arg-type]
+
+
+def test_empty_stages_jobs_and_workloads_are_refused() -> None:
+    with pytest.raises(WorkloadError, match="empty stage"):
+        StageSpec(0, TaskDurations.constant(1))
+    with pytest.raises(WorkloadError, match="no stages"):
+        JobSpec("none", ())
+    with pytest.raises(WorkloadError, match="no jobs"):
+        Workload("none", ())
+    with pytest.raises(WorkloadError, match="no samples"):
+        TaskDurations((1,), ([],), ([],), ([1],))  # type: ignore[arg-type]
+
+
+def test_samples_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        TaskDurations.constant(5).first[0][0] = 7
+
+
+def test_the_decima_cluster_model_inflates_later_waves() -> None:
+    workload = Workload("one", (job("a", (1, 1_000, ())),))
+    durations = with_parallelism_model(workload, "decima-cluster").jobs[0].stages[0].durations
+    assert durations.levels == (5, 10, 20, 40, 60, 100)
+    assert [int(s[0]) for s in durations.rest] == [1_000, 1_090, 1_310, 1_750, 2_170, 2_960]
+    assert [int(s[0]) for s in durations.first] == [1_000, 1_020, 1_080, 1_330, 1_580, 2_100]
+    assert with_parallelism_model(workload, "none") is workload
+
+
+def test_a_description_counts_what_is_there() -> None:
+    described = describe_workload(Workload("w", (chain(3, 2, 1_000), fork_join(4, 2_000))))
+    assert (described.num_jobs, described.num_stages, described.num_tasks) == (2, 9, 12)
+    assert described.total_work_s == 6 + 12
+    assert described.depth == {3: 2}
+
+
+def test_random_dags_and_samples_depend_on_their_seed_only() -> None:
+    one, two = (random_dags(RandomDags(num_jobs=5), np.random.default_rng(3)) for _ in range(2))
+    assert [j.work_ms for j in one.jobs] == [j.work_ms for j in two.jobs]
+    assert len(sample_workload(toy_workload(), 7, np.random.default_rng(1)).jobs) == 7
