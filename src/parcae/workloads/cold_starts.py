@@ -21,7 +21,7 @@ def with_fresh_durations(warm: JobSpec, cold: JobSpec) -> JobSpec:
     Example: a stage with the first samples [100] in the warm job, and in the cold one with the fresh samples [3000] and the
     first samples [500], gets fresh [3000] and first [100].
     """
-    fresh_of = {key: stage for key, stage in zip(_signatures(cold), cold.stages, strict=True)}
+    fresh_of = dict(zip(_signatures(cold), cold.stages, strict=True))
     stages = [
         _with_fresh(stage, fresh_of[key].durations) if key in fresh_of else stage
         for key, stage in zip(_signatures(warm), warm.stages, strict=True)

@@ -7,13 +7,8 @@ when the workload is used (`parcae.workloads.parallelism`).
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import json
-import os
-import platform
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -30,6 +25,7 @@ from parcae.workloads.cold_starts import with_fresh_durations
 from parcae.workloads.job import JobSpec, Workload
 from parcae.workloads.spark_event_log import read_spark_event_logs
 from parcae.workloads.tpch_application import JOB_KEY, WARM_UP, ApplicationRequest, QueryRun
+from parcae.workloads.tpch_tools import check_tools, describe_machine, generate_tables
 
 QUERIES = tuple(range(1, 23))
 POLL_S = 1.0
@@ -166,50 +162,11 @@ def measure_tpch(config: MeasureConfig, progress: Progress = lambda line: None) 
     return profile(config)
 
 
-def check_tools() -> None:
-    """Check that everything that measuring needs is installed.
-
-    Raises:
-        ConfigError: something is not; the message says how to install it.
-    """
-    missing = [name for name in ("pyspark", "duckdb") if importlib.util.find_spec(name) is None]
-    if _generator() is None:
-        missing.append("tpchgen-cli")
-    if missing:
-        raise ConfigError(f"measuring needs {', '.join(missing)}: pip install 'parcae[measure]'")
-    try:
-        _java_version()
-    except (OSError, subprocess.SubprocessError):
-        raise ConfigError("measuring runs Spark, which needs Java 17 or newer: install it, or set JAVA_HOME") from None
-
-
-def _generator() -> str | None:
-    beside = Path(sys.executable).parent / "tpchgen-cli"
-    return str(beside) if beside.exists() else shutil.which("tpchgen-cli")
-
-
-def _java_version() -> str:
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else "java"
-    result = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
-    return result.stderr.partition("\n")[0].partition('"')[2].partition('"')[0]
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
 def _note_machine(config: MeasureConfig) -> None:
     """Note once what the measurements are made with: a profile may be made elsewhere and later."""
     path = config.work_dir / "machine.json"
     if not path.exists():
-        versions = {name: importlib.metadata.version(name) for name in ("pyspark", "duckdb", "tpchgen-cli")}
-        machine = {"cpu": _cpu_model(), "cpus": str(os.cpu_count()), "java": _java_version(), **versions}
-        _write_whole(path, json.dumps(machine, indent=2) + "\n")
+        _write_whole(path, json.dumps(describe_machine(), indent=2) + "\n")
 
 
 def _write_whole(path: Path, text: str) -> None:
@@ -232,16 +189,9 @@ def _finished_path(config: MeasureConfig, application: Application) -> Path:
 
 def _generate(config: MeasureConfig, scale_factor: float, progress: Progress) -> None:
     target = _data_dir(config, scale_factor)
-    if target.exists():
-        return
-    progress(f"generating TPC-H data at scale factor {scale_factor:g}")
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    command = [str(_generator()), "parquet", "-s", f"{scale_factor:g}", "--output-dir", str(partial)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise ConfigError(f"tpchgen-cli failed at scale factor {scale_factor:g}: {result.stderr.strip()[-300:]}")
-    partial.rename(target)
+    if not target.exists():
+        progress(f"generating TPC-H data at scale factor {scale_factor:g}")
+        generate_tables(target, scale_factor)
 
 
 def finished(config: MeasureConfig, application: Application) -> list[dict[str, Any]]:
@@ -385,7 +335,7 @@ def _provenance(config: MeasureConfig, applications: list[Application], jobs: li
 
 
 def _measured(config: MeasureConfig, application: Application) -> str:
-    """How often an application's queries ran, e.g. "sf1: 3 runs of 22 queries after a warm-up"."""
+    """How often an application's queries ran, e.g. "sf1: 3 x 22 queries after a warm-up"."""
     runs = [(note["round"], note["query"]) for note in finished(config, application)]
     times = Counter(query for number, query in set(runs) if number != WARM_UP)
     by_times = Counter(times.values())
@@ -401,20 +351,3 @@ def _measured_cold(config: MeasureConfig, applications: list[Application], where
         return "not measured"
     factors = ", ".join(f"sf{factor:g}" for factor in sorted({a.scale_factor for a in cold}))
     return f"{factors}: {len(cold)} queries once each in new executors ({cold[0].master}); samples for {where}"
-
-
-if __name__ == "__main__":
-    from parcae.workloads.tpch_application import ApplicationRequest, QueryRun, run_application
-
-    _old = json.loads(sys.argv[1])
-    _finished = Path(_old["data"]).parent / "finished"
-    _finished.mkdir(exist_ok=True)
-    _runs = tuple(
-        QueryRun(number, query, WARM_UP if number == 0 and len(_old["rounds"]) > 1 else f"q{query}-{_old['suffix']}")
-        for number in range(len(_old["rounds"]))
-        for query in _old["queries"]
-    )
-    _conf = {**_old["conf"], "spark.ui.showConsoleProgress": "false"}
-    run_application(
-        ApplicationRequest(_old["name"], _old["master"], _old["data"], _runs, _conf, str(_finished / f"{_old['name']}.jsonl"))
-    )

@@ -1,0 +1,75 @@
+"""What a TPC-H measurement runs on: the data generator, Java, and a description of the machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from parcae.errors import ConfigError
+
+#: The packages of `parcae[measure]`.
+PACKAGES = ("pyspark", "duckdb", "tpchgen-cli")
+
+
+def check_tools() -> None:
+    """Check that everything that measuring needs is installed.
+
+    Raises:
+        ConfigError: something is not; the message says how to install it.
+    """
+    missing = [name for name in ("pyspark", "duckdb") if importlib.util.find_spec(name) is None]
+    if _generator() is None:
+        missing.append("tpchgen-cli")
+    if missing:
+        raise ConfigError(f"measuring needs {', '.join(missing)}: pip install 'parcae[measure]'")
+    try:
+        _java_version()
+    except (OSError, subprocess.SubprocessError):
+        raise ConfigError("measuring runs Spark, which needs Java 17 or newer: install it, or set JAVA_HOME") from None
+
+
+def _generator() -> str | None:
+    beside = Path(sys.executable).parent / "tpchgen-cli"
+    return str(beside) if beside.exists() else shutil.which("tpchgen-cli")
+
+
+def _java_version() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else "java"
+    result = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
+    return result.stderr.partition("\n")[0].partition('"')[2].partition('"')[0]
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def describe_machine() -> dict[str, str]:
+    """The processor's model, the number of CPUs, and the versions of Java and the packages that measure."""
+    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"cpu": _cpu_model(), "cpus": str(os.cpu_count()), "java": _java_version(), **versions}
+
+
+def generate_tables(target: Path, scale_factor: float) -> None:
+    """Write the eight TPC-H tables as parquet files into the new folder `target`, wholly or not at all.
+
+    Raises:
+        ConfigError: the generator failed; the message ends with what it said.
+    """
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    command = [str(_generator()), "parquet", "-s", f"{scale_factor:g}", "--output-dir", str(partial)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise ConfigError(f"tpchgen-cli failed at scale factor {scale_factor:g}: {result.stderr.strip()[-300:]}")
+    partial.rename(target)

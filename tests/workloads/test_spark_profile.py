@@ -1,0 +1,24 @@
+"""Runs of one recurring job are matched stage by stage, whatever the order that their stages were submitted in."""
+
+import numpy as np
+
+from parcae.workloads.spark.dag import JobRun, StageRun
+from parcae.workloads.spark.durations import StageSamples
+from parcae.workloads.spark.profile import merge_runs
+
+
+def _stage(kind: str, num_tasks: int, *parents: int) -> StageRun:
+    samples = tuple(np.array(values, np.int64) for values in ([], [num_tasks], [num_tasks] * (num_tasks - 1)))
+    return StageRun(kind, kind, num_tasks, frozenset(parents), frozenset(), StageSamples(2, samples, num_tasks))
+
+
+def test_alike_stages_are_told_apart_by_the_task_counts_around_them() -> None:
+    """A scan of 2 tasks is joined with one of 6 and with one of 28; which join was submitted first differs by run."""
+    scans = [_stage("scan", tasks) for tasks in (2, 28, 6)]
+    small, large = _stage("join", 64, 0, 2), _stage("join", 64, 0, 1)
+    one = JobRun("q20", 0, [*scans, small, large, _stage("join", 64, 3, 4)])
+    other = JobRun("q20", 100, [*scans, large, small, _stage("join", 64, 3, 4)])
+    (profile,) = merge_runs([one, other])
+    assert profile.num_runs == 2
+    assert [stage.parents for stage in profile.job.stages[3:]] == [(0, 2), (0, 1), (3, 4)]
+    assert profile.job.stages[1].durations.first[0].tolist() == [28, 28]
