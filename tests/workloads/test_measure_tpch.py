@@ -146,7 +146,7 @@ def test_the_profile_has_warm_durations_fresh_ones_of_new_executors_and_no_warm_
     assert workload.provenance["measured"] == "sf1: 2 runs of 2 queries after a warm-up"
     assert workload.provenance["fresh executors"].startswith("sf1: 1 queries once each in new executors")
     assert workload.provenance["dates"] == "2026-01-02"
-    assert workload.provenance["load average"] == "median 2.0 while measuring"
+    assert workload.provenance["load average"] == "sf1: median 2.0; new executors: median 2.0"
 
 
 def test_the_bundled_workload_holds_all_22_queries_as_measured() -> None:

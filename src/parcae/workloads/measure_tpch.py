@@ -318,16 +318,16 @@ def _provenance(config: MeasureConfig, applications: list[Application], jobs: li
     machine = json.loads((config.work_dir / "machine.json").read_text())
     stages = [stage for job in jobs for stage in job.stages]
     num_fresh = sum(any(samples.size for samples in stage.durations.fresh) for stage in stages)
+    warm, cold = [[a] for a in applications if not a.is_cold], [a for a in applications if a.is_cold]
     days = sorted({note["at"][:10] for note in notes if "at" in note})
-    loads = [note["load"] for note in notes if "load" in note]
     return {
         "source": "TPC-H queries run on a local Spark, from its event logs (parcae workload measure-tpch)",
-        "measured": "; ".join(_measured(config, a) for a in applications if not a.is_cold),
-        "fresh executors": _measured_cold(config, applications, f"{num_fresh} of {len(stages)} stages"),
+        "measured": "; ".join(_measured(config, a) for (a,) in warm),
+        "fresh executors": _measured_cold(cold, f"{num_fresh} of {len(stages)} stages"),
         "durations": f"of {config.cores} cores; first and later waves in a warm JVM; a task's known mean leaves out fresh ones",
         "dates": " to ".join(days[:1] + days[1:][-1:]),
         "machine": f"{machine['cpu']}, {machine['cpus']} CPUs",
-        "load average": f"median {statistics.median(loads):.1f} while measuring" if loads else "not recorded",
+        "load average": "; ".join(_load(config, kind) for kind in (*warm, cold) if kind),
         "versions": f"Spark {machine['pyspark']}, Java {machine['java']}, tpchgen-cli {machine['tpchgen-cli']},"
         f" query texts of duckdb {machine['duckdb']}",
         "spark configuration": ", ".join(f"{key}={value}" for key, value in SPARK_CONF.items() if ".sql." in key),
@@ -345,9 +345,15 @@ def _measured(config: MeasureConfig, application: Application) -> str:
     return f"{application.name}: {' and '.join(parts)} after a warm-up"
 
 
-def _measured_cold(config: MeasureConfig, applications: list[Application], where: str) -> str:
-    cold = [a for a in applications if a.is_cold]
+def _measured_cold(cold: list[Application], where: str) -> str:
     if not cold:
         return "not measured"
     factors = ", ".join(f"sf{factor:g}" for factor in sorted({a.scale_factor for a in cold}))
     return f"{factors}: {len(cold)} queries once each in new executors ({cold[0].master}); samples for {where}"
+
+
+def _load(config: MeasureConfig, applications: list[Application]) -> str:
+    """The machine's load average while the applications ran, e.g. "sf1: median 2.1"."""
+    loads = [note["load"] for a in applications for note in finished(config, a) if note["round"] != WARM_UP and "load" in note]
+    name = "new executors" if applications[0].is_cold else applications[0].name
+    return f"{name}: median {statistics.median(loads):.1f}" if loads else f"{name}: not recorded"

@@ -207,6 +207,18 @@ def stage_exhausted(state, executor):  # type: ignore[no-untyped-def]
         _offer_stage(state, executor, stage)
     if state.jobs.num_done[job] == state.jobs.num_stages[job]:
         _complete_job(state, job, executor)
+    _offer_larger(state)
+
+
+@inlined
+def _offer_larger(state):  # type: ignore[no-untyped-def]
+    """Where executors differ, offer the idle ones again: the executor that acts may be too small for what is left.
+
+    # Deviation: Decima, section 7.3 does not say when idle executors of other classes are asked about; without this rule
+    # a stage that only they fit could wait for ever.
+    """
+    if state.classes.shape[0] > 1 and state.now.num_source[0] == 0 and state.now.num_schedulable[0] > 0:
+        offer_pool(state, NO_JOB)
 
 
 @inlined
@@ -489,5 +501,8 @@ def apply_decision(state, stage, limit, executor_class, hold_ms):  # type: ignor
         if is_outside:
             state.jobs.num_granted[job] += count
     if now.num_source[0] == 0:
+        was_global = now.source[0] == pool_row(state, NO_JOB) and now.acting_executor[0] == NO_EXECUTOR
         _fulfil(state)
+        if not was_global:
+            _offer_larger(state)
     return count

@@ -81,6 +81,36 @@ def _local_stage(seen):  # type: ignore[no-untyped-def]
     return _stage_in_order(seen, job)
 
 
+@inlined
+def _num_held(seen, job):  # type: ignore[no-untyped-def]
+    """Executors that work for the job or are on their way to it: not those idle in its pool or asked about now."""
+    held, first = seen.jobs.num_supplied[job], pool_row(seen, job)
+    for executor_class in range(seen.classes.shape[0]):
+        held -= seen.sources.num_idle[first + executor_class]
+    if job == seen.now.source_job[0] and seen.now.source[0] != first:
+        held -= seen.now.num_source[0]
+    return held
+
+
+@kernel
+def _is_anyone_working(seen):  # type: ignore[no-untyped-def]
+    for position in range(seen.now.num_active[0]):
+        if _num_held(seen, seen.active[position]) > 0:
+            return True
+    return False
+
+
+@kernel
+def _when_all_are_capped(seen):  # type: ignore[no-untyped-def]
+    """Let executors idle; but of several classes, those that jobs hold may not fit: if nobody works, caps do not bind."""
+    if seen.classes.shape[0] > 1 and not _is_anyone_working(seen):
+        for position in range(seen.now.num_active[0]):
+            stage = _stage_in_order(seen, seen.active[position])
+            if stage != NO_STAGE:
+                return stage, seen.now.num_source[0]
+    return NO_STAGE, seen.now.num_source[0]
+
+
 @kernel
 def _first_below_cap(seen, cap, by_granted):  # type: ignore[no-untyped-def]
     """Local stages first; then the first job (in order of arrival) below a cap that is the same for all."""
@@ -96,7 +126,7 @@ def _first_below_cap(seen, cap, by_granted):  # type: ignore[no-untyped-def]
             stage = _stage_in_order(seen, job)
             if stage != NO_STAGE:
                 return stage, min(demand(seen, stage), cap - held, seen.now.num_source[0])
-    return NO_STAGE, seen.now.num_source[0]
+    return _when_all_are_capped(seen)
 
 
 @kernel
@@ -146,7 +176,7 @@ def _weighted_fair(seen, params):  # type: ignore[no-untyped-def]
             stage = _stage_in_order(seen, job)
             if stage != NO_STAGE:
                 return stage, min(demand(seen, stage), cap - seen.jobs.num_supplied[job], seen.now.num_source[0])
-    return NO_STAGE, seen.now.num_source[0]
+    return _when_all_are_capped(seen)
 
 
 @kernel
@@ -185,17 +215,6 @@ def _random(seen, seed):  # type: ignore[no-untyped-def]
     return NO_STAGE, seen.now.num_source[0]
 
 
-@inlined
-def _num_held(seen, job):  # type: ignore[no-untyped-def]
-    """Executors that work for the job or are on their way to it: not those idle in its pool or asked about now."""
-    held, first = seen.jobs.num_supplied[job], pool_row(seen, job)
-    for executor_class in range(seen.classes.shape[0]):
-        held -= seen.sources.num_idle[first + executor_class]
-    if job == seen.now.source_job[0] and seen.now.source[0] != first:
-        held -= seen.now.num_source[0]
-    return held
-
-
 @kernel
 def _shortest_below(seen, cap):  # type: ignore[no-untyped-def]
     """The schedulable stage of the job with the least remaining work among those that hold fewer than `cap`."""
@@ -210,14 +229,6 @@ def _shortest_below(seen, cap):  # type: ignore[no-untyped-def]
             if stage != NO_STAGE:
                 best, best_work, best_held = stage, work, _num_held(seen, job)
     return best, best_held
-
-
-@kernel
-def _is_anyone_working(seen):  # type: ignore[no-untyped-def]
-    for position in range(seen.now.num_active[0]):
-        if _num_held(seen, seen.active[position]) > 0:
-            return True
-    return False
 
 
 @kernel

@@ -1,0 +1,83 @@
+"""What must hold of a cluster's state between transitions; tests check it after every one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, ClusterState
+from parcae.errors import InvariantError
+
+
+def check_invariants(state: ClusterState) -> None:
+    """Derive the books afresh and compare.
+
+    Raises:
+        InvariantError: a book is wrong; the message tells the story of the job.
+    """
+    now, num_jobs = state.now[0], int(state.now.num_jobs[0])
+    active = state.active[: now.num_active].tolist()
+    alive = [job for job in range(num_jobs) if state.jobs.completion_ms[job] == NOT_YET]
+    _expect(state, NO_JOB, "jobs in the system", active, alive)
+    _check_executors(state)
+    for job in alive:
+        _check_job(state, job)
+    open_jobs = sum(state.jobs.num_unsaturated[job] > 0 for job in alive)
+    _expect(state, NO_JOB, "jobs that want executors", int(now.num_open), int(open_jobs))
+    _expect(state, NO_JOB, "schedulable stages", int(now.num_schedulable), int(sum(state.jobs.num_schedulable[j] for j in alive)))
+
+
+def _check_executors(state: ClusterState) -> None:
+    executors, num_classes = state.executors, len(state.classes)
+    num_pools = (int(state.now.num_jobs[0]) + 1) * num_classes
+    idle = [executor for row in range(num_pools) for executor in _pool(state, row)]
+    _expect(state, NO_JOB, "executors idle in one pool only", len(idle), len(set(idle)))
+    working = int((executors.stage != NO_STAGE).sum())
+    moving = int((executors.destination != NO_STAGE).sum())
+    loose = 0
+    acting = int(state.now.acting_executor[0])
+    if state.now.num_source[0] > 0 and acting >= 0 and executors.stage[acting] == NO_STAGE:
+        loose = 1  # the executor that is asked about lost its job when that completed
+    _expect(state, NO_JOB, "executors idle + working + moving", len(idle) + working + moving + loose, len(executors))
+
+
+def _pool(state: ClusterState, row: int) -> list[int]:
+    members, executor = [], int(state.sources.idle_head[row])
+    for _ in range(int(state.sources.num_idle[row])):
+        members.append(executor)
+        executor = int(state.executors.next_idle[executor])
+    return members
+
+
+def _check_job(state: ClusterState, job: int) -> None:
+    jobs, stages, executors = state.jobs, state.stages, state.executors
+    rows = range(int(jobs.stage_start[job]), int(jobs.stage_start[job] + jobs.num_stages[job]))
+    _expect(state, job, "executors attached", int(jobs.num_attached[job]), int((executors.job == job).sum()))
+    unsaturated = schedulable = 0
+    for stage in rows:
+        demand = stages.num_tasks[stage] - stages.num_started[stage] - stages.num_committed[stage] - stages.num_moving[stage]
+        _expect(state, job, f"saturation of stage {stage - rows.start}", int(stages.is_saturated[stage]), int(demand <= 0))
+        _expect(state, job, "executors bound", int(stages.num_bound[stage]), int((executors.stage == stage).sum()))
+        _expect(state, job, "executors moving", int(stages.num_moving[stage]), int((executors.destination == stage).sum()))
+        unsaturated += demand > 0
+        schedulable += demand > 0 and stages.num_parents_unsaturated[stage] == 0
+    _expect(state, job, "unsaturated stages", int(jobs.num_unsaturated[job]), int(unsaturated))
+    _expect(state, job, "schedulable stages", int(jobs.num_schedulable[job]), int(schedulable))
+    committed = int(stages.num_committed[rows.start : rows.stop].sum())
+    _expect(state, job, "executors committed", int(jobs.num_commitments[job]), committed)
+    remaining = float(
+        np.sum((stages.num_tasks - stages.num_started)[rows.start : rows.stop] * stages.task_ms[rows.start : rows.stop])
+    )
+    if abs(remaining - jobs.remaining_ms[job]) > 1e-6 * max(1.0, jobs.work_ms[job]):
+        _expect(state, job, "remaining work", float(jobs.remaining_ms[job]), remaining)
+
+
+def _expect(state: ClusterState, job: int, what: str, kept: Any, derived: Any) -> None:
+    if kept == derived:
+        return
+    story = ""
+    if job != NO_JOB:
+        rows = slice(int(state.jobs.stage_start[job]), int(state.jobs.stage_start[job] + state.jobs.num_stages[job]))
+        story = f"\njob {job}: {state.jobs[job]}\nstages:\n" + "\n".join(str(row) for row in state.stages[rows])
+    raise InvariantError(f"at {state.now.clock_ms[0]} ms: {what}: the book says {kept}, the tables say {derived}{story}")

@@ -1,0 +1,126 @@
+"""What holds for every table, policy and config."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from parcae import errors
+from parcae.cluster import state
+from parcae.errors import PolicyError
+from parcae.policies.catalog import CATALOG, make_policy
+from parcae.policies.heuristics.policy import HeuristicPolicy
+from parcae.simulation import future, tables
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.future import Status
+from parcae.simulation.run import simulate
+from parcae.simulation.simulator import Simulator
+from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.conftest import batch, job
+
+_TABLES = [
+    (module.__name__, name, dtype)
+    for module in (state, future, tables)
+    for name, dtype in vars(module).items()
+    if isinstance(dtype, np.dtype) and dtype.names
+]
+_ARGUMENT = {"weighted-fair": ":-1", "static": ":5", "order": ":" + "-".join(map(str, range(9)))}
+_NAMES = [entry.name + _ARGUMENT.get(entry.name, "") for entry in CATALOG if not entry.usage.endswith(("_N", "_ALPHA"))]
+_NAMES += ["fair:active", "spark_static_4", "wfair_-0.5", "random:7", "srpt-cap:3"]
+
+
+def _sequence(seed: int) -> JobSequence:
+    workload = random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(seed))
+    return draw_sequence(workload, "poisson:6s", 9, 7, RandomStreams(seed))
+
+
+@pytest.mark.parametrize(("module", "name", "dtype"), _TABLES, ids=[f"{m}.{n}" for m, n, _ in _TABLES])
+def test_no_table_field_is_named_as_an_array_attribute(module: str, name: str, dtype: np.dtype) -> None:  # type: ignore[type-arg]
+    taken = set(dir(np.recarray)) & set(dtype.names or ())
+    assert not taken, f"{module}.{name}: {taken} would be the array's own attribute, not the column"
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_a_policy_decides_the_same_live_as_in_a_compiled_run(name: str) -> None:
+    sequence, config = _sequence(1), SimulationConfig(num_executors=7)
+    policy = make_policy(name, 7)
+    compiled = simulate(sequence, policy, config, 1, record=True)
+    simulator = Simulator(sequence, config, 1, record=True)
+    simulator.start()
+    while simulator.status is Status.NEEDS_DECISION:
+        simulator.step(policy.decide(simulator.observe()))
+    stepped = simulator.trace(name)
+    assert compiled.is_complete
+    assert compiled.tasks is not None
+    assert stepped.tasks is not None
+    assert compiled.tasks.tolist() == stepped.tasks.tolist()
+    assert compiled.decision_trace_sha256() == stepped.decision_trace_sha256()
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_a_run_depends_on_its_seed_only(name: str) -> None:
+    sequence, config, policy = _sequence(2), SimulationConfig(num_executors=7), make_policy(name, 7)
+    first, second, other = (simulate(sequence, policy, config, seed) for seed in (5, 5, 6))
+    assert first.completion_ms.tolist() == second.completion_ms.tolist()
+    assert first.completion_ms.tolist() != other.completion_ms.tolist()
+
+
+@pytest.mark.parametrize("text", ["fiar", "static", "static:0", "static:x", "weighted-fair:", "weighted-fair:tuned", "order:0-0",
+                                  "fifo:3", "fair:most", "spark_static_N", "wfair_ALPHA", ""])  # fmt: skip
+def test_wrong_policies_are_refused_in_words(text: str) -> None:
+    with pytest.raises(PolicyError, match="policy"):
+        make_policy(text, 50)
+
+
+def test_a_misspelt_policy_gets_a_suggestion() -> None:
+    with pytest.raises(PolicyError, match="did you mean 'fair'"):
+        make_policy("fiar", 50)
+
+
+def test_observations_are_read_only() -> None:
+    simulator = Simulator(batch(job("a", (2, 1_000, ()))), SimulationConfig(num_executors=2), 1)
+    simulator.start()
+    with pytest.raises(ValueError, match="read-only"):
+        simulator.observe().stages.num_started[0] = 5
+
+
+def test_an_observation_holds_no_table_of_the_future() -> None:
+    simulator = Simulator(batch(job("a", (2, 1_000, ()))), SimulationConfig(num_executors=2), 1)
+    simulator.start()
+    fields = {field for table in simulator.observe() for field in (table.dtype.names or ())}
+    assert not fields & {"base_ms", "next_arrival", "seed", "stage_luck", "start"}
+
+
+def test_unknown_config_keys_are_refused() -> None:
+    with pytest.raises(ValidationError, match="executers"):
+        SimulationConfig.model_validate({"executers": 5})
+    with pytest.raises(ValidationError, match="not both"):
+        SimulationConfig(end_ms=5, mean_episode_ms=5.0)
+
+
+def test_every_error_is_a_parcae_error() -> None:
+    raised = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, Exception)]
+    assert all(issubclass(e, errors.ParcaeError) for e in raised)
+
+
+def test_a_python_policy_needs_only_a_name_and_decide() -> None:
+    class Mine:
+        name = "mine"
+
+        def __init__(self, inner: HeuristicPolicy) -> None:
+            self.decide = inner.decide
+
+    trace = simulate(_sequence(1), Mine(make_policy("fair", 7)), SimulationConfig(num_executors=7), 1)
+    assert trace.is_complete
+
+
+@pytest.mark.parametrize("module", ["torch", "matplotlib", "plotly", "numba"])
+def test_help_needs_no_heavy_library(module: str) -> None:
+    code = f"import sys, parcae.cli.main; sys.exit({module!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

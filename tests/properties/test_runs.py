@@ -1,0 +1,95 @@
+"""What holds for every run, whatever the jobs, the cluster and the policy."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parcae.cluster.invariants import check_invariants
+from parcae.cluster.state import ExecutorClass
+from parcae.evaluation.bounds import lower_bounds
+from parcae.metrics.cluster import makespan_ms
+from parcae.policies.catalog import make_policy
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.future import Status
+from parcae.simulation.run import simulate
+from parcae.simulation.simulator import Simulator
+from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.synthetic import RandomDags, random_dags
+
+_POLICIES = st.sampled_from(["fifo", "sjf-cp", "fair", "weighted-fair:-1", "static:2", "random:3", "srpt-cap:2"])
+_SEEDS = st.integers(0, 10_000)
+
+
+def _sequence(seed: int, arrivals: str, num_jobs: int, num_executors: int) -> JobSequence:
+    shape = RandomDags(num_jobs=6, mean_tasks=5.0, max_depth=4, max_width=3)
+    workload = random_dags(shape, np.random.default_rng(seed))
+    return draw_sequence(workload, arrivals, num_jobs, num_executors, RandomStreams(seed))
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=_SEEDS, policy=_POLICIES, executors=st.integers(1, 12), arrivals=st.sampled_from(["batch", "poisson:5s"]))
+def test_every_task_runs_once_on_one_executor_at_a_time_after_its_parents(
+    seed: int, policy: str, executors: int, arrivals: str
+) -> None:
+    sequence = _sequence(seed, arrivals, 6, executors)
+    trace = simulate(sequence, make_policy(policy, executors), SimulationConfig(num_executors=executors), seed, record=True)
+    tasks = trace.tasks
+    assert tasks is not None
+    ran = sorted((int(r["job"]), int(r["stage"]), int(r["task"])) for r in tasks)
+    wanted = [
+        (j, s, t) for j, job in enumerate(sequence.jobs) for s, stage in enumerate(job.stages) for t in range(stage.num_tasks)
+    ]
+    assert ran == wanted
+    for executor in range(executors):
+        own = tasks[tasks["executor"] == executor]
+        assert (own["start_ms"][1:] >= own["finish_ms"][:-1]).all()
+    for j, job in enumerate(sequence.jobs):
+        own = tasks[tasks["job"] == j]
+        assert own["start_ms"].min() >= sequence.arrival_ms[j]
+        for s, stage in enumerate(job.stages):
+            for parent in stage.parents:
+                assert own["start_ms"][own["stage"] == s].min() >= own["finish_ms"][own["stage"] == parent].max()
+        assert trace.completion_ms[j] == own["finish_ms"].max()
+    assert (np.diff(tasks["start_ms"]) >= 0).all()
+    assert trace.executed_ms.sum() == (tasks["finish_ms"] - tasks["start_ms"]).sum()
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=_SEEDS, policy=_POLICIES, executors=st.integers(1, 12), arrivals=st.sampled_from(["batch", "poisson:5s"]))
+def test_no_run_beats_the_lower_bounds(seed: int, policy: str, executors: int, arrivals: str) -> None:
+    sequence = _sequence(seed, arrivals, 6, executors)
+    trace = simulate(sequence, make_policy(policy, executors), SimulationConfig(num_executors=executors), seed)
+    bounds = lower_bounds(sequence, executors)
+    assert (trace.completion_ms - trace.arrival_ms).mean() >= bounds.average_jct_ms - 1e-6
+    assert makespan_ms(trace) >= bounds.makespan_ms - 1e-6
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=_SEEDS, policy=_POLICIES, num_small=st.integers(1, 4), num_large=st.integers(1, 4))
+def test_the_books_are_true_at_every_decision_also_with_executor_classes(
+    seed: int, policy: str, num_small: int, num_large: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    made = random_dags(RandomDags(num_jobs=5, mean_tasks=4.0, max_depth=3, max_width=3), rng)
+    jobs = tuple(
+        JobSpec(job.name, tuple(StageSpec(s.num_tasks, s.durations, s.parents, memory=float(rng.random())) for s in job.stages))
+        for job in made.jobs
+    )
+    sequence = draw_sequence(Workload("classes", jobs), "poisson:4s", 5, num_small + num_large, RandomStreams(seed))
+    classes = (ExecutorClass(num_small, memory=0.5), ExecutorClass(num_large, memory=1.0))
+    simulator = Simulator(sequence, SimulationConfig(executor_classes=classes, moving_delay_ms=500), seed, record=True)
+    chosen = make_policy(policy, num_small + num_large)
+    simulator.start()
+    while simulator.status is Status.NEEDS_DECISION:
+        check_invariants(simulator.state)
+        simulator.step(chosen.decide(simulator.observe()))
+    trace = simulator.trace(policy)
+    assert trace.is_complete
+    assert trace.tasks is not None
+    for row in trace.tasks:
+        stage = sequence.jobs[row["job"]].stages[row["stage"]]
+        assert row["executor"] >= num_small or stage.memory <= 0.5
