@@ -1,0 +1,135 @@
+"""The command line as a user meets it: a real process, exit codes, one clear line on bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from parcae.workloads.archive import write_workload
+from parcae.workloads.catalog import BUNDLED
+from parcae.workloads.job import Workload
+from parcae.workloads.synthetic import chain
+from tests.conftest import REPOSITORY, shared_data
+
+_PARCAE = [sys.executable, "-m", "parcae.cli.main"]
+
+
+def run(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    words = shlex.split(command)
+    return subprocess.run([*_PARCAE, *words[1:]], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_simulate_prints_the_contracted_json(tmp_path: Path) -> None:
+    done = run("parcae simulate toy --policy fifo,sjf-cp --executors 1 --jobs 4 --seed 2 --json", tmp_path)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["policy"] for row in rows] == ["fifo", "sjf-cp"]
+    wanted = {"average_jct_ms", "makespan_ms", "last_completion_ms", "completion_ms", "decisions", "tasks", "work_ms"}
+    assert all(wanted <= set(row) for row in rows)
+    assert len(rows[0]["completion_ms"]) == 4
+
+
+def test_a_job_set_file_runs_every_set_under_every_policy(tmp_path: Path) -> None:
+    write_workload(Workload("w", (chain(2, 3, 1_000, "q1-2g"), chain(1, 4, 2_000, "q2-5g"))), tmp_path / "w.parcae")
+    sets = {"sets": {"a": {"exec": 2, "jobs": [[1, "2g", 0], [2, "5g", 0]]}, "b": {"exec": 3, "jobs": [[2, "5g", 0]]}}}
+    (tmp_path / "sets.json").write_text(json.dumps(sets))
+    command = "parcae simulate w.parcae --job-set sets.json --set all --policy all --durations first --reference-semantics --json"
+    rows = [json.loads(line) for line in run(command, tmp_path).stdout.splitlines()]
+    assert len(rows) == 2 * 6
+    assert {(row["set"], row["durations"]) for row in rows} == {("a", "first"), ("b", "first")}
+    only = run(command.replace("--set all", "--set b").replace("--policy all", "--policy sjf_cp"), tmp_path)
+    assert json.loads(only.stdout)["executors"] == 3
+
+
+def test_compare_writes_json_and_a_report(tmp_path: Path) -> None:
+    done = run("parcae compare toy --policies fair,fifo --executors 2 --jobs 4 --seeds 3 --json c.json --report r.html", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "fair" in done.stdout
+    assert json.loads((tmp_path / "c.json").read_text())["settings"]["jobs"] == 4
+    assert (tmp_path / "r.html").stat().st_size > 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("parcae simulate nothing", "no workload 'nothing'"),
+        ("parcae simulate toy --policy fiar", "did you mean 'fair'"),
+        ("parcae simulate toy --arrivals sometimes", "poisson:25s"),
+        ("parcae simulate toy --durations often", "sampled, first, mean"),
+        ("parcae simulate toy --arrivals recorded", "no recorded arrivals"),
+        ("parcae simulate toy --job-set nowhere.json", "nowhere.json: No such file"),
+        ("parcae compare toy --parallelism-model magic", "decima-cluster"),
+        ("parcae compare toy --policies fair --seeds 2 --report missing/r.html", "missing"),
+        ("parcae workload import spark-events nowhere -o x.parcae", "nowhere"),
+        ("parcae workload import tpch-profiles nowhere.json -o x.parcae", "nowhere.json"),
+        ("parcae workload import alibaba nowhere.csv -o x.parcae", "nowhere.csv"),
+        ("parcae workload describe broken.parcae", "broken.parcae: not a Parcae workload file"),
+        ("parcae workload measure-tpch --scale-factors big -o x.parcae", "big"),
+    ],
+)
+def test_bad_input_ends_with_exit_code_2_and_one_clear_line(tmp_path: Path, command: str, message: str) -> None:
+    (tmp_path / "broken.parcae").write_text("not a zip")
+    done = run(command, tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "x.parcae").exists()
+
+
+@pytest.mark.parametrize(
+    "command", ["", "workload", "workload import spark-events", "simulate", "compare", "bench simulator", "policies"]
+)
+def test_every_command_has_help_and_most_an_example(tmp_path: Path, command: str) -> None:
+    done = run(f"parcae {command} --help", tmp_path)
+    assert done.returncode == 0
+    assert "Usage" in done.stdout
+
+
+def test_the_benchmark_prints_the_contracted_numbers(tmp_path: Path) -> None:
+    done = run("parcae bench simulator --workload synthetic --runs 1 --jobs 10 --executors 10 --json", tmp_path)
+    result = json.loads(done.stdout)
+    assert {"tasks_per_second", "events_per_second", "decisions_per_second", "ratio_to_oracle"} <= set(result)
+
+
+def _documented() -> list[str]:
+    pages = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+    lines = [line.strip() for page in pages for line in page.read_text().splitlines()]
+    return sorted({line.split("   #")[0].strip() for line in lines if line.startswith("parcae ")})
+
+
+@pytest.fixture(scope="module")
+def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the documents' commands name."""
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "event-logs").mkdir()
+    log = BUNDLED / "example-event-log.zstd"
+    (folder / "event-logs" / log.name).write_bytes(log.read_bytes())
+    (folder / "batch_task.csv").write_text("M1,2,j_1,1,Terminated,100,110,100,0.5\nR2_1,3,j_1,1,Terminated,110,130,50,1\n")
+    sets = {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", 0], [9, "2g", 400]]}}}
+    (folder / "sets.json").write_text(json.dumps(sets))
+    return folder
+
+
+def test_every_command_in_the_documents_runs(user_folder: Path) -> None:
+    """In the order that makes the files the later ones read; measuring TPC-H needs Spark and is a test of its own."""
+    commands = [c for c in _documented() if "measure-tpch" not in c]
+    assert len(commands) >= 12
+    profiles = shared_data("tpch-decima/tpch_profiles.json.gz")
+    (user_folder / profiles.name).write_bytes(profiles.read_bytes())
+    for command in sorted(commands, key=lambda c: ("import" not in c, c)):
+        runnable = re.sub(r"/path/to/event-logs", "event-logs", command)
+        done = run(runnable, user_folder)
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+
+
+def test_the_readmes_python_runs(tmp_path: Path) -> None:
+    code = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S)
+    assert len(code) == 1
+    done = subprocess.run([sys.executable, "-c", code[0]], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert re.fullmatch(r"[\d.]+ s\n", done.stdout), done.stderr

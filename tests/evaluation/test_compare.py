@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError, PolicyError
+from parcae.evaluation.compare import compare, comparison_table, write_comparison
+from parcae.evaluation.report import summary_sentence, write_report
+from parcae.evaluation.tuning import ALPHAS, NUM_TUNING_SEEDS, TUNING_SEED_START, average_jct_ms, tune_alpha
+from parcae.policies.catalog import make_policy
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.run import simulate
+from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.synthetic import RandomDags, random_dags
+
+_WORKLOAD = random_dags(RandomDags(num_jobs=20, mean_tasks=6.0), np.random.default_rng(0), "made up")
+_CONFIG = SimulationConfig(num_executors=8)
+
+
+def test_policies_are_compared_on_the_same_seeds_and_the_result_says_how(tmp_path: Path) -> None:
+    done: list[tuple[int, int]] = []
+    comparison = compare(
+        _WORKLOAD, ["fair", "fifo", "fair:active"], config=_CONFIG, num_jobs=6, arrivals="batch", num_seeds=4, seed_start=3,
+        processes=2, progress=lambda k, n: done.append((k, n)),
+    )  # fmt: skip
+    assert done == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    write_comparison(comparison, tmp_path / "c.json")
+    result = json.loads((tmp_path / "c.json").read_text())
+    assert result["policies"]["fair"]["ratio_to_first"] == {"mean": 1.0, "ci95": [1.0, 1.0]}
+    assert result["settings"]["seeds"] == [3, 6]
+    assert result["settings"]["config"]["num_executors"] == 8
+    by_hand = []
+    for seed in range(3, 7):
+        sequence = draw_sequence(_WORKLOAD, "batch", 6, 8, RandomStreams(seed))
+        trace = simulate(sequence, make_policy("fifo", 8), _CONFIG, seed)
+        by_hand.append(float((trace.completion_ms - trace.arrival_ms).mean()) / 1_000)
+    assert result["policies"]["fifo"]["average_jct_s_by_seed"] == pytest.approx(by_hand)
+    assert result["policies"]["fifo"]["average_jct_s"]["mean"] == pytest.approx(np.mean(by_hand))
+    assert comparison_table(comparison).row_count == 3
+
+
+def test_one_process_and_two_give_the_same_numbers() -> None:
+    one, two = (
+        compare(_WORKLOAD, ["fair", "random"], config=_CONFIG, num_jobs=5, arrivals="poisson:5s", num_seeds=3, processes=n)
+        for n in (1, 2)
+    )
+    assert one.to_json() == two.to_json()
+
+
+def test_tuning_finds_the_alpha_that_is_best_on_the_tuning_seeds() -> None:
+    alpha = tune_alpha(_WORKLOAD, _CONFIG, "batch", 6)
+    seeds = [TUNING_SEED_START + row for row in range(NUM_TUNING_SEEDS)]
+    sequences = [draw_sequence(_WORKLOAD, "batch", 6, 8, RandomStreams(seed)) for seed in seeds]
+    costs = {a: average_jct_ms(make_policy(f"weighted-fair:{a}", 8), sequences, _CONFIG, seeds) for a in ALPHAS}
+    assert costs[alpha] == min(costs.values())
+
+
+def test_the_oracle_is_at_least_as_good_as_the_tuned_policy_on_every_seed() -> None:
+    names = ["weighted-fair:tuned", "weighted-fair:oracle"]
+    comparison = compare(_WORKLOAD, names, config=_CONFIG, num_jobs=6, arrivals="batch", num_seeds=3, processes=1)
+    tuned, oracle = ([s.average_jct_s for s in p.summaries] for p in comparison.policies)
+    assert all(o <= t for o, t in zip(oracle, tuned, strict=True))
+    assert "oracle" in comparison.settings["tuned"]["weighted-fair:oracle"]
+
+
+def test_nothing_to_compare_and_unknown_policies_are_refused() -> None:
+    with pytest.raises(ConfigError, match="at least one policy"):
+        compare(_WORKLOAD, [], config=_CONFIG, num_jobs=1, arrivals="batch", num_seeds=2)
+    with pytest.raises(PolicyError, match="unknown policy"):
+        compare(_WORKLOAD, ["nobody"], config=_CONFIG, num_jobs=1, arrivals="batch", num_seeds=2)
+
+
+class _Outside(HTMLParser):
+    """Collects what a page would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.fetched += [f"{tag} {value}" for name, value in attrs if name in ("src", "href")]
+
+
+def test_the_report_is_one_file_that_fetches_nothing(tmp_path: Path) -> None:
+    comparison = compare(
+        _WORKLOAD, ["fifo", "srpt-cap:2"], config=_CONFIG, num_jobs=6, arrivals="batch", num_seeds=3, processes=1
+    )
+    sequence = draw_sequence(_WORKLOAD, "batch", 6, 8, RandomStreams(0))
+    traces = {
+        name: simulate(sequence, policy, _CONFIG, 0, record=True)
+        for name, policy in comparison.resolved.for_sequence(sequence, 0).items()
+    }
+    write_report(comparison, traces, tmp_path / "r.html", command="parcae compare <it>")
+    page = (tmp_path / "r.html").read_text()
+    parser = _Outside()
+    parser.feed(page)
+    assert parser.fetched == []
+    assert summary_sentence(comparison) in page
+    assert "parcae compare &lt;it&gt;" in page
+    assert page.count('class="plotly-graph-div"') == 1 + len(traces) + 4
