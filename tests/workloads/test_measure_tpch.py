@@ -13,7 +13,7 @@ from parcae.workloads import measure_tpch as measuring
 from parcae.workloads import tpch_tools
 from parcae.workloads.catalog import load_workload
 from parcae.workloads.measure_tpch import MeasureConfig, finished, measure_tpch, pending, plan, profile
-from parcae.workloads.tpch_application import ApplicationRequest, QueryRun, spark_type
+from parcae.workloads.tpch_application import ApplicationRequest, QueryRun
 from tests.workloads.spark_log_builder import executor, job_end, job_start, ran, stage_info, to_bytes
 
 MACHINE = {"cpu": "A CPU", "cpus": "2", "java": "17", "pyspark": "4.3.0", "duckdb": "1.1.3", "tpchgen-cli": "4.0.0"}
@@ -121,10 +121,6 @@ def test_a_spark_that_fails_is_told_with_its_log_and_leaves_nothing_finished(
 def test_a_request_survives_the_command_line() -> None:
     request = ApplicationRequest("sf1", "local[2]", "/data", (QueryRun(1, 6, "q6-sf1"),), {"a": "b"}, "/notes")
     assert ApplicationRequest.from_json(request.to_json()) == request
-
-
-def test_types_of_columns_are_called_as_in_spark() -> None:
-    assert [spark_type(name) for name in ("VARCHAR", "BIGINT", "DECIMAL(15,2)")] == ["STRING", "BIGINT", "DECIMAL(15,2)"]
 
 
 def test_a_profile_of_nothing_is_refused(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
-"""Runs of one recurring job are matched stage by stage, whatever the order that their stages were submitted in."""
+"""Runs of one recurring job are matched stage by stage; jobs of no interest leave executors fresh."""
 
 import numpy as np
 
+from parcae.workloads.job import Wave
+from parcae.workloads.spark.application import TaskColumns
 from parcae.workloads.spark.dag import JobRun, StageRun
-from parcae.workloads.spark.durations import StageSamples
+from parcae.workloads.spark.durations import StageSamples, place_tasks
 from parcae.workloads.spark.profile import merge_runs
 
 
@@ -22,3 +24,11 @@ def test_alike_stages_are_told_apart_by_the_task_counts_around_them() -> None:
     assert profile.num_runs == 2
     assert [stage.parents for stage in profile.job.stages[3:]] == [(0, 2), (0, 1), (3, 4)]
     assert profile.job.stages[1].durations.first[0].tolist() == [28, 28]
+
+
+def test_a_schema_reading_stage_leaves_the_executor_fresh_for_the_job_that_is_looked_for() -> None:
+    column = np.array([0, 0, 0, 0], np.int64)
+    stage_id, launch = np.array([0, 1, 1, 2], np.int64), np.array([0, 10, 20, 30], np.int64)
+    tasks = TaskColumns(stage_id, np.arange(4), launch, launch + 9, column, column, column)
+    assert place_tasks(tasks, [1], passing={0}).wave.tolist()[1:] == [Wave.FRESH, Wave.REST, Wave.FIRST]
+    assert place_tasks(tasks, [1]).wave.tolist() == [Wave.FRESH, Wave.FIRST, Wave.REST, Wave.FIRST]

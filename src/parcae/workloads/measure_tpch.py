@@ -349,7 +349,8 @@ def _measured_cold(cold: list[Application], where: str) -> str:
     if not cold:
         return "not measured"
     factors = ", ".join(f"sf{factor:g}" for factor in sorted({a.scale_factor for a in cold}))
-    return f"{factors}: {len(cold)} queries once each in new executors ({cold[0].master}); samples for {where}"
+    executors = f"in new executors ({cold[0].master}) that had only read the schemas"
+    return f"{factors}: {len(cold)} queries once each {executors}; samples for {where}"
 
 
 def _load(config: MeasureConfig, applications: list[Application]) -> str:

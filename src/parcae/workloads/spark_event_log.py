@@ -54,7 +54,8 @@ def read_spark_event_logs(
             directories, zip downloads of the history server, or folders that hold any of them.
         name: what the workload is called.
         key: the Spark property that names recurring jobs (set with `sc.setLocalProperty`); jobs without it are left
-            out. By default the job group names them, else the description, else the call site.
+            out, and do not count as having warmed an executor up (most read schemas). By default the job group names
+            them, else the description, else the call site.
         recorded: keep every run as a job of its own with its arrival (ms after the first submission) instead.
         max_bad_share: largest share of unreadable lines that is tolerated.
         progress: called with (bytes read, bytes in all).

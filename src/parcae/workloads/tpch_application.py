@@ -70,26 +70,6 @@ def query_texts() -> dict[int, str]:
     return {int(number): str(text).strip().rstrip(";") for number, text in rows}
 
 
-def table_schema(path: Path) -> str:
-    """The columns of a parquet file as Spark DDL, e.g. "r_regionkey BIGINT, r_name STRING".
-
-    Given to Spark, it spares the job that would read the schema in the very executors whose first task is to be measured.
-    """
-    import duckdb
-
-    connection = duckdb.connect()
-    rows = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
-    return ", ".join(f"{row[0]} {spark_type(row[1])}" for row in rows)
-
-
-def spark_type(duckdb_type: str) -> str:
-    """Spark's name of a duckdb type: VARCHAR is STRING; INTEGER, BIGINT, DATE and DECIMAL are called the same.
-
-    Example: `spark_type("VARCHAR")` is "STRING" and `spark_type("DECIMAL(15,2)")` is "DECIMAL(15,2)".
-    """
-    return "STRING" if duckdb_type == "VARCHAR" else duckdb_type
-
-
 def run_application(request: ApplicationRequest) -> None:
     """Start Spark, run the queries one after another, and stop it."""
     from pyspark.sql import SparkSession
@@ -100,8 +80,7 @@ def run_application(request: ApplicationRequest) -> None:
     spark = builder.getOrCreate()
     try:
         for table in TABLES:
-            path = Path(request.data_dir) / f"{table}.parquet"
-            spark.read.schema(table_schema(path)).parquet(str(path)).createOrReplaceTempView(table)
+            spark.read.parquet(f"{request.data_dir}/{table}.parquet").createOrReplaceTempView(table)
         _run_queries(spark, request.runs, Path(request.finished))
     finally:
         spark.stop()

@@ -65,15 +65,17 @@ def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> lis
 
     Args:
         log: one application's events.
-        key: the Spark property that names recurring jobs (others are dropped), or None for job group or description.
+        key: the Spark property that names recurring jobs (others are dropped, and do not count as having warmed an
+            executor up: most read schemas), or None for job group or description.
         dropped: counts, by reason, jobs that were left out.
     """
-    placed = place_tasks(log.tasks(), log.slots_of_executor())
+    named = [(group, job_name(group.jobs, group.executions, log.settings, key)) for group in _groups(log)]
+    passing = {info.stage_id for group, name in named if name is None for job in group.jobs for info in job.stages}
+    placed = place_tasks(log.tasks(), log.slots_of_executor(), passing)
     rows_of_stage = _rows_of_stage(placed.tasks.stage_id)
     owner = _first_listing_job(log)
     runs = []
-    for group in _groups(log):
-        name = job_name(group.jobs, group.executions, log.settings, key)
+    for group, name in named:
         if name is None:
             dropped[f"did not carry the property {key!r}"] += 1
         elif not group.is_ended(log):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -51,7 +51,7 @@ class _Slot:
         return self.free_ms <= launch_ms + min(overlap_ms, (self.free_ms - self.launch_ms) // 4)
 
 
-def place_tasks(tasks: TaskColumns, slots_of_executor: Sequence[int]) -> PlacedTasks:
+def place_tasks(tasks: TaskColumns, slots_of_executor: Sequence[int], passing: Container[int] = frozenset()) -> PlacedTasks:
     """Put every attempt on a slot of its executor, and tell its wave.
 
     A slot's first task is FRESH (a cold JVM), its first of a stage FIRST, every later one of that stage REST. A task
@@ -61,11 +61,12 @@ def place_tasks(tasks: TaskColumns, slots_of_executor: Sequence[int]) -> PlacedT
     Args:
         tasks: attempts in order of launch.
         slots_of_executor: tasks that each executor can run at once, UNKNOWN_SLOTS where the log does not say.
+        passing: stages whose tasks do not count as a slot's first (they belong to no job of interest).
     """
     slot = np.zeros(len(tasks.stage_id), np.int64)
     wave = np.full(len(tasks.stage_id), int(Wave.REST), np.int64)
     open_slots: list[list[_Slot]] = [[] for _ in slots_of_executor]
-    num_slots, seen = 0, set()
+    num_slots, seen, is_warm = 0, set(), set()
     columns = (tasks.executor.tolist(), tasks.stage_id.tolist(), tasks.launch_ms.tolist(), tasks.finish_ms.tolist())
     for row, (executor, stage_id, launch_ms, finish_ms) in enumerate(zip(*columns, strict=True)):
         chosen = _choose_slot(open_slots[executor], slots_of_executor[executor], stage_id, launch_ms)
@@ -73,6 +74,8 @@ def place_tasks(tasks: TaskColumns, slots_of_executor: Sequence[int]) -> PlacedT
             chosen = _Slot(num_slots, launch_ms, finish_ms, stage_id)
             open_slots[executor].append(chosen)
             num_slots += 1
+        if stage_id not in passing and chosen.number not in is_warm:
+            is_warm.add(chosen.number)
             wave[row] = Wave.FRESH
         elif (chosen.number, stage_id) not in seen:
             wave[row] = Wave.FIRST
