@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,13 @@ import numpy as np
 
 from parcae import __version__
 from parcae.errors import ConfigError
-from parcae.evaluation.statistics import METHOD, Estimate, mean_estimate, ratio_estimate
-from parcae.evaluation.tuning import ResolvedPolicies, resolve_policies
+from parcae.evaluation.files import write_text
+from parcae.evaluation.statistics import METHODS, Estimate, Method, mean_estimate, mean_of_ratios, ratio_estimate
+from parcae.evaluation.tuning import ResolvedPolicies, check_seeds, resolve_policies
 from parcae.metrics.summary import RunSummary, summarize
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
+from parcae.units import s_from_ms
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.describe import fingerprint
@@ -31,29 +34,47 @@ from parcae.workloads.random_streams import RandomStreams
 if TYPE_CHECKING:
     from rich.table import Table
 
-#: Seeds of the bootstrap's resamples.
+#: Seed of the bootstrap's resamples.
 _BOOTSTRAP_SEED = 20_190_819
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class PolicyResult:
-    """One policy over all seeds."""
+    """One policy over all seeds.
+
+    Args:
+        name: as it was asked for.
+        summaries: one a seed.
+        average_jct_s: the average JCT in seconds.
+        ratio_to_first: mean of the average JCT / the first policy's, paired by seed.
+        mean_of_ratios: the same with every seed weighted alike.
+    """
 
     name: str
     summaries: tuple[RunSummary, ...]
     average_jct_s: Estimate
     ratio_to_first: Estimate
+    mean_of_ratios: Estimate
+
+    def means(self) -> dict[str, float]:
+        """Mean over seeds of every number of the summaries; times in seconds."""
+        means = {key: float(np.mean([getattr(s, key) for s in self.summaries])) for key in self.summaries[0].to_json()}
+        return {_in_seconds(key): s_from_ms(value) if key.endswith("_ms") else value for key, value in means.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """The issue's layout: means over seeds, with intervals for the average JCT and its ratio to the first policy."""
-        means = {key: float(np.mean([s.to_json()[key] for s in self.summaries])) for key in self.summaries[0].to_json()}
+        """Means over seeds, with intervals for the average JCT and its ratio to the first policy."""
         return {
-            **means,
+            **self.means(),
             "average_jct_s": self.average_jct_s.to_json(),
             "ratio_to_first": self.ratio_to_first.to_json(),
-            "average_jct_s_by_seed": [s.average_jct_s for s in self.summaries],
+            "mean_of_ratios_to_first": self.mean_of_ratios.to_json(),
+            "average_jct_s_by_seed": [s_from_ms(s.average_jct_ms) for s in self.summaries],
         }
+
+
+def _in_seconds(key: str) -> str:
+    return key.removesuffix("_ms") + "_s" if key.endswith("_ms") else key
 
 
 @dataclass(frozen=True)
@@ -82,8 +103,10 @@ class _Task:
 _workload: Workload | None = None
 
 
-def _load(path: Path) -> None:
+def _start_worker(path: Path) -> None:
+    """Load the workload once a process; Ctrl-C, which reaches the workers too, ends them at once and silently."""
     global _workload
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     _workload = read_workload(path)
 
 
@@ -110,17 +133,30 @@ def compare(
     seed_start: int = 0,
     processes: int | None = None,
     progress: Progress | None = None,
+    intervals: Method = "t",
 ) -> Comparison:
     """Run every policy on the seeds seed_start .. seed_start + num_seeds - 1.
 
     All policies see the same arrivals and the same luck of every task on one seed. Tuned policies are tuned first, on
-    seeds of their own.
+    seeds of their own. A script that calls this with several processes needs the usual `if __name__ == "__main__":`.
+
+    Args:
+        workload: the jobs to draw from.
+        policies: names as in `parcae policies`; ratios are to the first.
+        config: the cluster.
+        num_jobs, arrivals: the jobs of each run, and when they arrive ("batch", "poisson:25s", ...).
+        processes: worker processes; all cores unless given. 1 runs here, without any.
+        progress: called with (seeds done, seeds) after every seed.
+        intervals: how the confidence intervals are made; see `parcae.evaluation.statistics.METHODS`.
 
     Raises:
-        PolicyError, ConfigError, WorkloadError: something that cannot be run; nothing is written.
+        PolicyError, ConfigError, WorkloadError: something that cannot be run, or a worker process that died.
+
+    Example: `compare(workload, ["fair", "fifo"], config=SimulationConfig(), num_jobs=20, arrivals="batch", num_seeds=20)`.
     """
     if not policies or num_seeds < 1:
         raise ConfigError("compare at least one policy on at least one seed")
+    check_seeds(seed_start, num_seeds)
     resolved = resolve_policies(workload, policies, config, arrivals, num_jobs)
     task = _Task(resolved, config, arrivals, num_jobs)
     seeds = range(seed_start, seed_start + num_seeds)
@@ -129,6 +165,7 @@ def compare(
         rows[seed] = summaries
         if progress is not None:
             progress(len(rows), num_seeds)
+    results = _results(resolved.names, [rows[seed] for seed in seeds], intervals)
     settings = {
         "workload": workload.name,
         "fingerprint": fingerprint(workload),
@@ -137,10 +174,10 @@ def compare(
         "seeds": [seeds.start, seeds.stop - 1],
         "config": config.model_dump(mode="json"),
         "tuned": dict(resolved.tuned),
-        "intervals": METHOD,
+        "intervals": METHODS[intervals],
         "version": __version__,
     }
-    return Comparison(tuple(_results(resolved.names, [rows[seed] for seed in seeds])), settings, resolved)
+    return Comparison(tuple(results), settings, resolved)
 
 
 def _run_all(workload: Workload, task: _Task, seeds: range, processes: int | None) -> Iterator[tuple[int, list[RunSummary]]]:
@@ -152,40 +189,41 @@ def _run_all(workload: Workload, task: _Task, seeds: range, processes: int | Non
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "workload.parcae"
         write_workload(workload, path)
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_load, initargs=(path,))
+        others = set(active_children())
+        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(path,))
         try:
             for done in as_completed([pool.submit(_run_seed, task, seed) for seed in seeds]):
                 yield done.result()
+        except BrokenProcessPool:
+            raise ConfigError(
+                "a worker process died, most likely for want of memory; use fewer processes or a smaller run"
+            ) from None
+        except BaseException:
+            for child in set(active_children()) - others:
+                child.terminate()
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _results(names: Sequence[str], rows: Sequence[Sequence[RunSummary]]) -> Iterator[PolicyResult]:
-    first = [row[0].average_jct_s for row in rows]
+def _results(names: Sequence[str], rows: Sequence[Sequence[RunSummary]], method: Method) -> Iterator[PolicyResult]:
+    first = [s_from_ms(row[0].average_jct_ms) for row in rows]
     for column, name in enumerate(names):
         summaries = tuple(row[column] for row in rows)
-        jct = [s.average_jct_s for s in summaries]
-        ratio = ratio_estimate(jct, first, np.random.default_rng(_BOOTSTRAP_SEED))
-        yield PolicyResult(name, summaries, mean_estimate(jct), ratio)
+        jct = [s_from_ms(s.average_jct_ms) for s in summaries]
+        rng = np.random.default_rng(_BOOTSTRAP_SEED)
+        yield PolicyResult(
+            name,
+            summaries,
+            average_jct_s=mean_estimate(jct, method, rng),
+            ratio_to_first=ratio_estimate(jct, first, method, rng),
+            mean_of_ratios=mean_of_ratios(jct, first, method, rng),
+        )
 
 
 def write_comparison(comparison: Comparison, path: Path) -> None:
     """Write the JSON, wholly or not at all."""
     write_text(path, json.dumps(comparison.to_json(), indent=2) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file to a temporary file beside it, then rename."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
-        raise
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -201,7 +239,7 @@ def comparison_table(comparison: Comparison) -> Table:
     for heading in ("average JCT", "ratio to first", "p95 JCT", "makespan", "busy"):
         table.add_column(heading, justify="right", no_wrap=True)
     for result in comparison.policies:
-        row, jct, ratio = result.to_json(), result.average_jct_s, result.ratio_to_first
+        row, jct, ratio = result.means(), result.average_jct_s, result.ratio_to_first
         table.add_row(
             escape(result.name),
             f"{jct.mean:,.1f} ± {jct.high - jct.mean:,.1f}",
@@ -210,5 +248,7 @@ def comparison_table(comparison: Comparison) -> Table:
             f"{row['makespan_s']:,.0f}",
             f"{row['utilization']:.0%}",
         )
-    table.caption = "seconds; ± and [ ] are 95% confidence intervals over the seeds"
+    unfinished = sum(s.unfinished for result in comparison.policies for s in result.summaries)
+    cut = f"; {unfinished} jobs were cut off by the runs' end: their times are lower bounds" if unfinished else ""
+    table.caption = f"seconds; ± and [ ] are 95% confidence intervals over the seeds{cut}"
     return table

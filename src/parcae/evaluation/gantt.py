@@ -8,20 +8,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from parcae.cluster.trace import NOT_COMPLETED, Trace
+from parcae.cluster.trace import NOT_COMPLETED, TASK_RECORD, Trace
 from parcae.errors import ConfigError
+from parcae.evaluation.files import replacing, write_text
 from parcae.metrics.cluster import last_completion_ms
+from parcae.metrics.jobs import arrived, jct_ms
 from parcae.units import MS_PER_S
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-#: Executors that a chart shows; of larger clusters, the first ones.
-MAX_EXECUTORS = 200
-#: Gaps shorter than this share of the time axis are not drawn.
+#: Executors that a chart shows; of larger clusters, that many evenly chosen ones.
+MAX_EXECUTORS = 100
+#: A chart with more segments than this is drawn as a picture, so that a page of charts stays light.
+MAX_SEGMENTS = 2_000
+#: Columns of such a picture.
+NUM_COLUMNS = 1_200
+COMPLETION_COLOR = "#d62728"
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+#: Gaps shorter than this share of the time axis (about a pixel) are not drawn.
 _RESOLUTION = 1 / 1_500
 _GOLDEN_ANGLE = 0.61803398875
+_NUM_COLORS = 240
+_PNG_COLUMNS = 2_400
+IDLE = -1
 
 
 class Segment(NamedTuple):
@@ -33,14 +45,36 @@ class Segment(NamedTuple):
     finish_ms: int
 
 
-def job_color(job: int) -> str:
-    """A colour that neighbouring jobs do not share, the same in every chart.
+def job_rgb(job: int) -> tuple[int, int, int]:
+    """Red, green and blue (0 to 255) of a job: unlike its neighbours', never the red of completions."""
+    job %= _NUM_COLORS
+    hue = 0.09 + 0.82 * ((job * _GOLDEN_ANGLE) % 1.0)
+    lightness, saturation = ((0.66, 0.58), (0.52, 0.48), (0.76, 0.50))[job % 3]
+    red, green, blue = (round(255 * part) for part in colorsys.hls_to_rgb(hue, lightness, saturation))
+    return red, green, blue
 
-    Example: `job_color(0)` is "#d97b7b".
+
+def job_color(job: int) -> str:
+    """The colour of a job, the same in every chart.
+
+    Example: `job_color(0)` is "#dab476".
     """
-    hue = (job * _GOLDEN_ANGLE) % 1.0
-    lightness, saturation = (0.67, 0.55) if job % 2 == 0 else (0.55, 0.45)
-    return "#" + "".join(f"{round(255 * part):02x}" for part in colorsys.hls_to_rgb(hue, lightness, saturation))
+    return "#{:02x}{:02x}{:02x}".format(*job_rgb(job))
+
+
+def shown_executors(trace: Trace) -> npt.NDArray[np.int64]:
+    """The executors that a chart shows: all, or MAX_EXECUTORS of them, evenly chosen."""
+    count = min(trace.num_executors, MAX_EXECUTORS)
+    return np.unique(np.linspace(0, trace.num_executors - 1, count).round().astype(np.int64))
+
+
+def _tasks(trace: Trace) -> npt.NDArray[np.void]:
+    """The recorded tasks of the shown executors, by executor and start."""
+    if trace.tasks is None:
+        raise ConfigError("a Gantt chart needs recorded tasks: simulate with record=True")
+    tasks = np.asarray(trace.tasks, TASK_RECORD)
+    tasks = tasks[np.isin(tasks["executor"], shown_executors(trace))]
+    return tasks[np.lexsort((tasks["start_ms"], tasks["executor"]))]
 
 
 def segments(trace: Trace) -> list[Segment]:
@@ -49,13 +83,10 @@ def segments(trace: Trace) -> list[Segment]:
     Raises:
         ConfigError: the tasks were not recorded.
     """
-    if trace.tasks is None:
-        raise ConfigError("a Gantt chart needs recorded tasks: simulate with record=True")
-    tasks = trace.tasks[trace.tasks["executor"] < MAX_EXECUTORS]
-    tasks = tasks[np.lexsort((tasks["start_ms"], tasks["executor"]))]
+    tasks = _tasks(trace)
     if len(tasks) == 0:
         return []
-    gap_ms = _RESOLUTION * max(1, int(trace.tasks["finish_ms"].max()))
+    gap_ms = _RESOLUTION * max(1, int(tasks["finish_ms"].max()))
     new = np.ones(len(tasks), bool)
     same = (tasks["executor"][1:] == tasks["executor"][:-1]) & (tasks["job"][1:] == tasks["job"][:-1])
     new[1:] = ~(same & (tasks["start_ms"][1:] - tasks["finish_ms"][:-1] <= gap_ms))
@@ -65,97 +96,166 @@ def segments(trace: Trace) -> list[Segment]:
     return [Segment(*(int(v) for v in row)) for row in zip(*columns, strict=True)]
 
 
+def raster(trace: Trace, num_columns: int, end_ms: float) -> npt.NDArray[np.int64]:
+    """Which job each shown executor works for in the middle of each of `num_columns` spans of 0 .. `end_ms`.
+
+    Returns:
+        int64[shown executors, num_columns], IDLE where none.
+
+    Raises:
+        ConfigError: the tasks were not recorded.
+    """
+    tasks, executors = _tasks(trace), shown_executors(trace)
+    middle_ms = (np.arange(num_columns) + 0.5) * (end_ms / num_columns)
+    grid = np.full((len(executors), num_columns), IDLE, np.int64)
+    first = np.searchsorted(tasks["executor"], executors, side="left")
+    last = np.searchsorted(tasks["executor"], executors, side="right")
+    for row, (begin, end) in enumerate(zip(first, last, strict=True)):
+        own = tasks[begin:end]
+        latest = np.searchsorted(own["start_ms"], middle_ms, side="right") - 1
+        busy = np.flatnonzero(latest >= 0)
+        busy = busy[own["finish_ms"][latest[busy]] > middle_ms[busy]]
+        grid[row, busy] = own["job"][latest[busy]]
+    return grid
+
+
+def _end_ms(trace: Trace) -> int:
+    return max(1, last_completion_ms(trace))
+
+
+def _title(trace: Trace) -> str:
+    here = arrived(trace)
+    average = float(jct_ms(trace)[here].mean()) / MS_PER_S
+    cut = int((trace.completion_ms[here] == NOT_COMPLETED).sum())
+    unfinished = f", {cut} jobs unfinished" if cut else ""
+    return f"{trace.policy}: average JCT {average:,.1f} s, last completion {_end_ms(trace) / MS_PER_S:,.1f} s{unfinished}"
+
+
 def gantt_figure(trace: Trace, end_s: float | None = None) -> Figure:
-    """The chart of one run as a plotly figure; `end_s` sets a time axis that several charts share."""
+    """The chart of one run as a plotly figure; `end_s` sets a time axis that several charts share.
+
+    Raises:
+        ConfigError: the tasks were not recorded.
+    """
     import plotly.graph_objects as go
 
-    figure = go.Figure()
+    figure, runs = go.Figure(), segments(trace)
+    if len(runs) <= MAX_SEGMENTS:
+        _add_bars(figure, trace, runs)
+    else:
+        _add_picture(figure, trace)
+    _add_completions(figure, trace)
+    figure.update_layout(
+        title={"text": _title(trace), "font": {"size": 15}, "x": 0, "xref": "paper"},
+        barmode="overlay",
+        bargap=0,
+        showlegend=False,
+        template="plotly_white",
+        font={"family": FONT, "color": "#1d232a"},
+        height=290,
+        margin={"l": 58, "r": 12, "t": 38, "b": 42},
+        xaxis={"title": "time (s)", "range": [0, end_s or _end_ms(trace) / MS_PER_S], "showgrid": False, "zeroline": False},
+        yaxis={"title": "executor", "range": [-0.5, trace.num_executors - 0.5], "showgrid": False, "zeroline": False},
+    )
+    return figure
+
+
+def _add_bars(figure: Figure, trace: Trace, runs: list[Segment]) -> None:
     by_job: dict[int, list[Segment]] = {}
-    for segment in segments(trace):
+    for segment in runs:
         by_job.setdefault(segment.job, []).append(segment)
+    width = trace.num_executors / len(shown_executors(trace))
     for job, rows in sorted(by_job.items()):
+        name = f"{job}: {trace.job_names[job]}"
         figure.add_bar(
             orientation="h",
             y=[row.executor for row in rows],
             base=[row.start_ms / MS_PER_S for row in rows],
             x=[(row.finish_ms - row.start_ms) / MS_PER_S for row in rows],
-            width=1.0,
+            width=width,
             marker={"color": job_color(job), "line": {"width": 0}},
-            name=f"{job}: {trace.job_names[job]}",
-            hovertemplate=f"{job}: {trace.job_names[job]}<br>executor %{{y}}<br>%{{base:.1f}} s, for %{{x:.1f}} s<extra></extra>",
+            name=name,
+            hovertemplate=f"{name}<br>executor %{{y}}<br>%{{base:.1f}} s, for %{{x:.1f}} s<extra></extra>",
         )
+
+
+def _add_picture(figure: Figure, trace: Trace) -> None:
+    grid, step_s = raster(trace, NUM_COLUMNS, _end_ms(trace)), _end_ms(trace) / MS_PER_S / NUM_COLUMNS
+    color = np.where(grid == IDLE, np.nan, grid % _NUM_COLORS).astype(np.float32)
+    colors = min(len(trace.job_names), _NUM_COLORS)
+    edges = np.arange(colors + 1) / colors
+    scale = [[float(edge), job_color(job)] for job in range(colors) for edge in (edges[job], edges[job + 1])]
+    named = len(trace.job_names) <= _NUM_COLORS
+    figure.add_heatmap(
+        z=color,
+        x0=step_s / 2,
+        dx=step_s,
+        y=shown_executors(trace),
+        zmin=-0.5,
+        zmax=colors - 0.5,
+        colorscale=scale,
+        showscale=False,
+        hoverongaps=False,
+        hoverinfo=None if named else "skip",
+        hovertemplate="job %{z}<br>executor %{y}<br>%{x:.1f} s<extra></extra>" if named else None,
+    )
+
+
+def _add_completions(figure: Figure, trace: Trace) -> None:
     done = trace.completion_ms[trace.completion_ms != NOT_COMPLETED] / MS_PER_S
-    lines = [x for at in done for x in (at, at, None)]
-    top = min(trace.num_executors, MAX_EXECUTORS) - 0.5
     figure.add_scatter(
-        x=lines,
-        y=[-0.5, top, None] * len(done),
+        x=[x for at in done.tolist() for x in (at, at, None)],
+        y=[-0.5, trace.num_executors - 0.5, None] * len(done),
         mode="lines",
-        line={"color": "#c0392b", "width": 1},
+        line={"color": COMPLETION_COLOR, "width": 1},
+        opacity=min(1.0, max(0.25, 60 / max(1, len(done)))),
         name="completions",
         hoverinfo="skip",
     )
-    average = float((trace.completion_ms - trace.arrival_ms)[trace.completion_ms != NOT_COMPLETED].mean()) / MS_PER_S
-    figure.update_layout(
-        title=f"{trace.policy}: average JCT {average:,.1f} s, last completion {last_completion_ms(trace) / MS_PER_S:,.1f} s",
-        barmode="overlay",
-        bargap=0,
-        showlegend=False,
-        template="plotly_white",
-        height=300,
-        margin={"l": 60, "r": 20, "t": 45, "b": 40},
-        xaxis={"title": "time (s)", "range": [0, end_s or last_completion_ms(trace) / MS_PER_S]},
-        yaxis={"title": "executor", "range": [-0.5, top], "showgrid": False},
-    )
-    return figure
 
 
 def write_gantt(trace: Trace, path: Path) -> None:
-    """Write the chart of one run as one self-contained HTML file."""
-    import plotly.io
+    """Write the chart of one run as one self-contained HTML file.
 
-    from parcae.evaluation.compare import write_text
+    Raises:
+        ConfigError: the tasks were not recorded.
+    """
+    import plotly.io
 
     write_text(path, plotly.io.to_html(gantt_figure(trace), include_plotlyjs=True, full_html=True))
 
 
 def write_png(traces: Mapping[str, Trace], path: Path, title: str = "") -> None:
-    """Write the charts of several runs, one above the other on one time axis, as a PNG."""
-    import matplotlib
+    """Write the charts of several runs, one above the other on one time axis, as a PNG.
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    Raises:
+        ConfigError: the tasks were not recorded.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
 
-    end_s = max(last_completion_ms(trace) for trace in traces.values()) / MS_PER_S
-    figure, axes = plt.subplots(len(traces), 1, figsize=(10, 1.75 * len(traces) + 0.4), sharex=True, squeeze=False)
+    end_ms = max(_end_ms(trace) for trace in traces.values())
+    figure = Canvas(figsize=(10, 1.75 * len(traces) + 0.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(traces), 1, sharex=True, squeeze=False)
     for axis, (name, trace) in zip(axes[:, 0], traces.items(), strict=True):
-        _draw(axis, name, trace)
-        axis.set_xlim(0, end_s)
+        _draw(axis, name, trace, end_ms)
     axes[-1, 0].set_xlabel("time (s)")
     if title:
         figure.suptitle(title)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110, format="png")
-    plt.close(figure)
+    with replacing(path) as stream:
+        figure.savefig(stream, dpi=110, format="png")
 
 
-def _draw(axis: Any, name: str, trace: Trace) -> None:
-    by_job: dict[int, list[Segment]] = {}
-    for segment in segments(trace):
-        by_job.setdefault(segment.job, []).append(segment)
-    for job, rows in by_job.items():
-        axis.barh(
-            [row.executor for row in rows],
-            [(row.finish_ms - row.start_ms) / MS_PER_S for row in rows],
-            left=[row.start_ms / MS_PER_S for row in rows],
-            height=1.0,
-            color=job_color(job),
-            linewidth=0,
-        )
-    done = trace.completion_ms[trace.completion_ms != NOT_COMPLETED]
-    for at in done / MS_PER_S:
-        axis.axvline(at, color="#c0392b", linewidth=0.7)
-    average = float((trace.completion_ms - trace.arrival_ms)[trace.completion_ms != NOT_COMPLETED].mean()) / MS_PER_S
+def _draw(axis: Any, name: str, trace: Trace, end_ms: int) -> None:
+    grid = raster(trace, _PNG_COLUMNS, end_ms)
+    palette = np.array([job_rgb(job) for job in range(_NUM_COLORS)], np.uint8)
+    picture = np.where((grid == IDLE)[..., None], np.uint8(255), palette[grid % _NUM_COLORS])
+    extent = (0, end_ms / MS_PER_S, -0.5, trace.num_executors - 0.5)
+    axis.imshow(picture, aspect="auto", interpolation="nearest", origin="lower", extent=extent)
+    done = trace.completion_ms[trace.completion_ms != NOT_COMPLETED] / MS_PER_S
+    axis.vlines(done, -0.5, trace.num_executors - 0.5, color=COMPLETION_COLOR, linewidth=0.7)
+    average = float(jct_ms(trace)[arrived(trace)].mean()) / MS_PER_S
     axis.set_title(f"{name}: average JCT {average:,.1f} s", fontsize=9, loc="left")
-    axis.set_ylim(-0.5, min(trace.num_executors, MAX_EXECUTORS) - 0.5)
     axis.set_ylabel("executor", fontsize=8)
+    axis.spines[["top", "right"]].set_visible(False)

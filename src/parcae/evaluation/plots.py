@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from parcae.cluster.trace import Trace
-from parcae.metrics.cluster import concurrency, executor_share
-from parcae.metrics.jobs import jct_ms
+from parcae.cluster.trace import NOT_COMPLETED, Trace
+from parcae.evaluation.files import replacing
+from parcae.evaluation.gantt import FONT
+from parcae.metrics.cluster import busy_executors, concurrency, executor_share, last_completion_ms, mean_over_spans
+from parcae.metrics.jobs import arrived, jct_ms
 from parcae.units import MS_PER_S
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+FloatArray = npt.NDArray[np.float64]
 #: One colour a policy, told apart in print and by the colour-blind (Okabe and Ito).
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31", "#7f7f7f")
+#: Line styles tell the colours' second and third round apart.
+_DASHES = ("solid", "dash", "dot")
+_NUM_SPANS = 240
 
 
 def policy_color(row: int) -> str:
@@ -24,72 +32,153 @@ def policy_color(row: int) -> str:
     return PALETTE[row % len(PALETTE)]
 
 
+def _line(row: int) -> dict[str, Any]:
+    return {"color": policy_color(row), "dash": _DASHES[row // len(PALETTE) % len(_DASHES)], "width": 2}
+
+
 def _figure(title: str, x: str, y: str) -> Any:
     import plotly.graph_objects as go
 
     figure = go.Figure()
     figure.update_layout(
-        title=title,
+        title={"text": title, "font": {"size": 15}, "x": 0, "xref": "paper"},
         template="plotly_white",
+        font={"family": FONT, "color": "#1d232a"},
         height=360,
-        margin={"l": 60, "r": 20, "t": 45, "b": 45},
+        margin={"l": 58, "r": 12, "t": 42, "b": 45},
         xaxis_title=x,
         yaxis_title=y,
-        legend={"orientation": "h", "y": -0.25},
+        legend={"orientation": "h", "y": -0.22, "x": 0},
+        hovermode="closest",
     )
     return figure
 
 
 def jct_bars(names: Sequence[str], means: Sequence[float], low: Sequence[float], high: Sequence[float]) -> Figure:
-    """Average JCT of every policy with its interval."""
-    figure = _figure("Average job completion time over all seeds", "", "average JCT (s)")
-    error = {"type": "data", "array": np.subtract(high, means), "arrayminus": np.subtract(means, low)}
+    """Average JCT of every policy, in seconds, with its interval; the first on top."""
+    figure = _figure("Average job completion time, with 95% intervals", "average JCT (s)", "")
+    error = {
+        "type": "data",
+        "array": np.nan_to_num(np.subtract(high, means)),
+        "arrayminus": np.nan_to_num(np.subtract(means, low)),
+        "thickness": 1.5,
+        "color": "#1d232a",
+    }
     colors = [policy_color(row) for row in range(len(names))]
-    figure.add_bar(x=list(names), y=list(means), error_y=error, marker_color=colors, width=0.6)
-    figure.update_yaxes(rangemode="tozero")
+    figure.add_bar(y=list(names), x=list(means), error_x=error, marker_color=colors, width=0.6, orientation="h")
+    figure.update_layout(height=110 + 38 * len(names), yaxis={"autorange": "reversed", "ticksuffix": "  "})
+    figure.update_xaxes(rangemode="tozero")
     return figure
 
 
+def cdf(trace: Trace) -> tuple[FloatArray, FloatArray]:
+    """Completion times in s, ascending from 0, and the share of the jobs that arrived that was done within each.
+
+    Example: of two jobs, one of 3 s and one that the run's end cut off: ([0, 3], [0, 0.5]).
+    """
+    done = trace.completion_ms != NOT_COMPLETED
+    jct_s = np.sort(jct_ms(trace)[done]) / MS_PER_S
+    share = np.arange(len(jct_s) + 1) / max(1, int(arrived(trace).sum()))
+    return np.concatenate([[0.0], jct_s]), share
+
+
 def jct_cdf(traces: Mapping[str, Trace]) -> Figure:
-    """Share of the jobs that completed within a time."""
-    figure = _figure("Job completion times: share of jobs done within", "JCT (s)", "share of jobs")
+    """Share of the jobs that completed within a time (Decima, Figure 9a)."""
+    figure = _figure("Share of jobs done within a time", "JCT (s)", "share of jobs")
     for row, (name, trace) in enumerate(traces.items()):
-        jct = np.sort(jct_ms(trace)) / MS_PER_S
-        share = np.arange(1, len(jct) + 1) / len(jct)
-        figure.add_scatter(x=jct, y=share, name=name, line={"color": policy_color(row), "shape": "hv"})
+        jct_s, share = cdf(trace)
+        figure.add_scatter(x=jct_s, y=share, name=name, mode="lines", line={**_line(row), "shape": "hv"})
+    figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
     return figure
 
 
 def concurrency_over_time(traces: Mapping[str, Trace]) -> Figure:
     """Jobs in the system over time (Decima, Figure 10a)."""
-    figure = _figure("Jobs in the system over time", "time (s)", "jobs in the system")
+    figure = _figure("Jobs in the system", "time (s)", "jobs in the system")
     for row, (name, trace) in enumerate(traces.items()):
         times, count = concurrency(trace)
-        figure.add_scatter(x=times / MS_PER_S, y=count, name=name, line={"color": policy_color(row), "shape": "hv"})
+        figure.add_scatter(x=times / MS_PER_S, y=count, name=name, mode="lines", line={**_line(row), "shape": "hv"})
+    figure.update_yaxes(rangemode="tozero")
     return figure
 
 
 def jct_over_time(traces: Mapping[str, Trace]) -> Figure:
-    """Each job's JCT at its completion (Decima, Figure 10b)."""
-    figure = _figure("Completion times over time", "time of completion (s)", "JCT (s)")
+    """Each completed job's JCT at its completion (Decima, Figure 10b)."""
+    figure = _figure("Job completion times, by when the job completed", "time of completion (s)", "JCT (s)")
     for row, (name, trace) in enumerate(traces.items()):
-        order = np.argsort(trace.completion_ms)
-        x, y = trace.completion_ms[order] / MS_PER_S, jct_ms(trace)[order] / MS_PER_S
-        figure.add_scatter(x=x, y=y, name=name, mode="markers", marker={"color": policy_color(row), "size": 6})
+        done = np.flatnonzero(trace.completion_ms != NOT_COMPLETED)
+        figure.add_scatter(
+            x=trace.completion_ms[done] / MS_PER_S,
+            y=jct_ms(trace)[done] / MS_PER_S,
+            **_dots(row, name, [f"{job}: {trace.job_names[job]}" for job in done.tolist()]),
+        )
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def _dots(row: int, name: str, text: list[str]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "mode": "markers",
+        "marker": {"color": policy_color(row), "size": 7, "opacity": 0.75, "symbol": row // len(PALETTE)},
+        "text": text,
+        "hovertemplate": "%{text}<br>%{x:.1f}, %{y:.1f}",
+    }
+
+
+def busy_over_time(traces: Mapping[str, Trace]) -> Figure:
+    """Executors that run tasks over time, as means of 240 spans.
+
+    Raises:
+        ConfigError: the tasks were not recorded.
+    """
+    figure = _figure("Executors that run tasks", "time (s)", "busy executors")
+    end_ms = max(last_completion_ms(trace) for trace in traces.values())
+    edges = np.linspace(0, max(1, end_ms), _NUM_SPANS + 1)
+    for row, (name, trace) in enumerate(traces.items()):
+        shown = edges[:-1] < last_completion_ms(trace)
+        busy = mean_over_spans(*busy_executors(trace), edges)
+        figure.add_scatter(x=edges[:-1][shown] / MS_PER_S, y=busy[shown], name=name, mode="lines", line=_line(row))
+    figure.update_yaxes(rangemode="tozero")
     return figure
 
 
 def share_by_work(traces: Mapping[str, Trace]) -> Figure:
-    """Executors that each job held on average, by its size (Decima, Figure 10d)."""
-    figure = _figure("Executors that a job held on average, by its work", "executor time of the job (s)", "executors held")
+    """Executors that ran each job's tasks on average while it was in the system, by its size (Decima, Figure 10d)."""
+    figure = _figure("Executors a job had on average, by its size", "executor time of the job (s)", "executors")
     for row, (name, trace) in enumerate(traces.items()):
+        jobs = np.flatnonzero(arrived(trace) & (trace.executed_ms > 0))
         figure.add_scatter(
-            x=trace.executed_ms / MS_PER_S,
-            y=executor_share(trace),
-            name=name,
-            mode="markers",
-            marker={"color": policy_color(row), "size": 6},
-            text=list(trace.job_names),
+            x=trace.executed_ms[jobs] / MS_PER_S,
+            y=executor_share(trace)[jobs],
+            **_dots(row, name, [f"{job}: {trace.job_names[job]}" for job in jobs.tolist()]),
         )
-    figure.update_xaxes(type="log")
+    figure.update_xaxes(type="log", dtick=1)
     return figure
+
+
+def save_png(traces: Mapping[str, Trace], path: Path, title: str = "") -> None:
+    """Write the JCT distribution and the jobs in the system, side by side, as a PNG for documents."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    figure = Canvas(figsize=(10, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    for row, (name, trace) in enumerate(traces.items()):
+        style = {"color": policy_color(row), "label": name, "linestyle": _DASHES[row // len(PALETTE) % len(_DASHES)]}
+        style["linestyle"] = {"solid": "-", "dash": "--", "dot": ":"}[style["linestyle"]]
+        jct_s, share = cdf(trace)
+        left.step(jct_s, share, where="post", **style)
+        times, count = concurrency(trace)
+        right.step(times / MS_PER_S, count, where="post", **style)
+    left.set(xlabel="JCT (s)", ylabel="share of jobs", ylim=(0, 1.02), xlim=(0, None))
+    right.set(xlabel="time (s)", ylabel="jobs in the system", ylim=(0, None), xlim=(0, None))
+    for axis in (left, right):
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
+    left.legend(frameon=False, fontsize=8)
+    if title:
+        figure.suptitle(title)
+    with replacing(path) as stream:
+        figure.savefig(stream, dpi=110, format="png")

@@ -4,49 +4,111 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parcae.cluster.trace import Trace
 from parcae.evaluation.bounds import Bounds
-from parcae.evaluation.compare import Comparison, PolicyResult, write_text
+from parcae.evaluation.compare import Comparison, PolicyResult
+from parcae.evaluation.files import write_text
 from parcae.evaluation.gantt import MAX_EXECUTORS, gantt_figure
-from parcae.evaluation.plots import concurrency_over_time, jct_bars, jct_cdf, jct_over_time, share_by_work
-from parcae.metrics.cluster import last_completion_ms
+from parcae.evaluation.plots import (
+    busy_over_time,
+    concurrency_over_time,
+    jct_bars,
+    jct_cdf,
+    jct_over_time,
+    policy_color,
+    share_by_work,
+)
+from parcae.evaluation.statistics import Estimate
+from parcae.metrics.cluster import last_completion_ms, makespan_ms
+from parcae.metrics.jobs import arrived, jct_ms
 from parcae.units import MS_PER_S
 
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
 _STYLE = """
-body{font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;color:#1d232a;background:#fff;
-  max-width:1120px;margin:0 auto;padding:28px 24px 64px}
-h1{font-size:1.7rem;margin:0 0 .2rem}
-h2{font-size:1.2rem;margin:2.4rem 0 .6rem;border-bottom:1px solid #e3e6ea;padding-bottom:.3rem}
-.lead{font-size:1.08rem;background:#f5f8fb;border-left:4px solid #0072b2;padding:.8rem 1rem;margin:1rem 0}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.93rem}
-th,td{padding:.38rem .6rem;text-align:right;border-bottom:1px solid #eceff2}th:first-child,td:first-child{text-align:left}
-th{font-weight:600;color:#48525c}tr.best td{font-weight:600;background:#f1f8f4}small,.quiet{color:#5b6670}
-code,pre{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,monospace;background:#f5f6f8;border-radius:4px}code{padding:.1rem .3rem}
+body{font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;color:#1d232a;background:#fff;
+  max-width:1120px;margin:0 auto;padding:32px 24px 72px}
+h1{font-size:1.75rem;letter-spacing:-.01em;margin:0 0 .15rem}
+h2{font-size:1.22rem;margin:2.8rem 0 .5rem;border-bottom:1px solid #e3e6ea;padding-bottom:.3rem}
+.lead{font-size:1.1rem;background:#f4f8fb;border-left:4px solid #0072b2;padding:.85rem 1.1rem;margin:1.1rem 0 1.4rem}
+.wide{overflow-x:auto}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.9rem}
+th,td{padding:.42rem .55rem;text-align:right;border-bottom:1px solid #eceff2;white-space:nowrap}
+th:first-child,td:first-child{text-align:left}
+th{font-weight:600;color:#48525c;vertical-align:bottom}
+th small{display:block;font-weight:400}
+tr.best td{font-weight:600;background:#f1f8f4}
+td span{font-weight:400;color:#5b6670}
+i.dot{display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right:.5em}
+small,.quiet{color:#5b6670}
+.pair{display:grid;grid-template-columns:1fr 1fr;gap:0 20px}.pair>div{min-width:0}
+@media(max-width:820px){.pair{grid-template-columns:1fr}}
+code,pre{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,"DejaVu Sans Mono",monospace;background:#f5f6f8;border-radius:4px}
 pre{padding:.8rem 1rem;overflow-x:auto;white-space:pre-wrap;word-break:break-word}
 """
+_CONFIG = {"displayModeBar": False, "responsive": True}
+#: The charts' shared time axis ends at this many times the shortest run, so that one slow policy does not squash the others.
+_LONGEST_AXIS = 3.0
+#: Ratios closer to 1 than this are told as "the same".
+_SAME = 1e-9
+
+
+def best_policy(comparison: Comparison) -> PolicyResult:
+    """The policy of least average JCT; oracles, which nobody can deploy, only where there is nothing else."""
+    deployable = [p for p in comparison.policies if p.name not in comparison.resolved.oracles]
+    return min(deployable or comparison.policies, key=lambda p: p.average_jct_s.mean)
 
 
 def summary_sentence(comparison: Comparison) -> str:
     """Who wins, by how much and how sure that is, in plain words."""
-    first = comparison.policies[0]
-    best = min(comparison.policies, key=lambda p: p.average_jct_s.mean)
-    if len(comparison.policies) == 1 or best is first:
-        return f"No policy beats {first.name}: its average job completion time is {first.average_jct_s.mean:,.1f} s."
-    ratio = best.ratio_to_first
-    sure = (
-        "the interval lies wholly below 0%, so the difference is not chance"
-        if ratio.high < 1
-        else "the interval includes 0%, so the difference may be chance"
-    )
-    return (
-        f"{best.name} has the lowest average job completion time, {best.average_jct_s.mean:,.1f} s: "
-        f"{100 * (1 - ratio.mean):.1f}% less than {first.name} (95% interval {100 * (1 - ratio.high):.1f}% to "
-        f"{100 * (1 - ratio.low):.1f}%; {sure})."
-    )
+    first, best = comparison.policies[0], best_policy(comparison)
+    won = f"{best.name} has the lowest average job completion time: {best.average_jct_s.mean:,.1f} s"
+    if len(comparison.policies) == 1:
+        return (
+            f"With {first.name} a job completes in {best.average_jct_s.mean:,.1f} s on average{_interval(first.average_jct_s)}."
+        )
+    if best is not first:
+        ratio = best.ratio_to_first
+        saved = Estimate(1 - ratio.mean, 1 - ratio.high, 1 - ratio.low)
+        if saved.mean < _SAME:
+            return f"{won}, the same as {first.name}."
+        return f"{won}, {saved.mean:.1%} less than {first.name}{_interval(saved, percent=True)}. {_sure(ratio)}"
+    deployable = [p for p in comparison.policies[1:] if p.name not in comparison.resolved.oracles]
+    if not deployable:
+        return f"{won}{_interval(first.average_jct_s)}."
+    return f"{won}. {_next_best(min(deployable, key=lambda p: p.average_jct_s.mean))}"
+
+
+def _next_best(second: PolicyResult) -> str:
+    ratio = second.ratio_to_first
+    if abs(ratio.mean - 1) < _SAME:
+        return f"{second.name} does exactly as well."
+    if ratio.mean >= 2:
+        ends = "" if math.isnan(ratio.low) else f" (95% interval {ratio.low:,.2f} to {ratio.high:,.2f} times)"
+        return f"The next best, {second.name}, takes {ratio.mean:,.2f} times as long{ends}. {_sure(ratio)}"
+    more = Estimate(ratio.mean - 1, ratio.low - 1, ratio.high - 1)
+    return f"The next best, {second.name}, takes {more.mean:.1%} longer{_interval(more, percent=True)}. {_sure(ratio)}"
+
+
+def _interval(estimate: Estimate, percent: bool = False) -> str:
+    if math.isnan(estimate.low):
+        return " (one seed: no interval)"
+    low, high = (f"{end:.1%}" if percent else f"{end:,.1f} s" for end in (estimate.low, estimate.high))
+    return f" (95% interval {low} to {high})"
+
+
+def _sure(ratio: Estimate) -> str:
+    if math.isnan(ratio.low):
+        return "Run more seeds to see how sure that is."
+    if ratio.low <= 1 <= ratio.high:
+        return "The interval includes no difference: this many seeds do not tell the two apart."
+    return "The interval excludes no difference."
 
 
 def write_report(
@@ -60,11 +122,16 @@ def write_report(
         path: the HTML file.
         command: how to make the comparison again.
         bounds: lower bounds of the first seed's sequence.
+
+    Raises:
+        ConfigError: a trace without recorded tasks.
+        OSError: the folder does not exist or cannot be written.
     """
+    name = html.escape(comparison.settings["workload"])
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
-        f"<title>Parcae: {html.escape(comparison.settings['workload'])}</title><style>{_STYLE}</style>",
-        f"<h1>Scheduling {html.escape(comparison.settings['workload'])}</h1>",
+        f"<title>Parcae: {name}</title><style>{_STYLE}</style>",
+        f"<h1>Scheduling {name}</h1>",
         f"<p class=quiet>{html.escape(_setting(comparison.settings))}</p>",
         f"<p class=lead>{html.escape(summary_sentence(comparison))}</p>",
         _table(comparison),
@@ -78,66 +145,101 @@ def _setting(s: dict[str, Any]) -> str:
     classes = s["config"]["executor_classes"]
     executors = sum(c["num_executors"] for c in classes) if classes else s["config"]["num_executors"]
     count = s["seeds"][1] - s["seeds"][0] + 1
-    return f"{s['jobs']} jobs a run, arrivals {s['arrivals']}, {executors} executors, {count} seeds, the same for every policy"
+    seeds = f"{count} seeds, the same for every policy" if count > 1 else "1 seed"
+    return f"{s['jobs']} jobs a run, arrivals {s['arrivals']}, {executors} executors, {seeds}"
 
 
 def _table(comparison: Comparison) -> str:
-    best = min(comparison.policies, key=lambda p: p.average_jct_s.mean)
-    first = html.escape(comparison.policies[0].name)
-    head = ("policy", "average JCT (s)", "95% interval", f"ratio to {first}", "95% interval", "p95 JCT (s)", "makespan (s)",
-            "slowdown", "busy", "inflation", "moves")  # fmt: skip
-    rows = "".join(_row(result, result is best) for result in comparison.policies)
-    return f"<table><tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>{rows}</table>"
+    best, first = best_policy(comparison), html.escape(comparison.policies[0].name)
+    head = (
+        "policy", "average JCT<small>s, 95% interval</small>", f"ratio to {first}<small>95% interval</small>",
+        "p95 JCT<small>s</small>", "makespan<small>s</small>", "slowdown<small>mean</small>", "busy<small>share</small>",
+        "work<small>inflation</small>", "executor<small>moves</small>",
+    )  # fmt: skip
+    rows = "".join(_row(row, result, result is best) for row, result in enumerate(comparison.policies))
+    cut = sum(s.unfinished for result in comparison.policies for s in result.summaries)
+    note = f"<p class=quiet>{cut} jobs were cut off by the runs' end: their times are lower bounds.</p>" if cut else ""
+    return f"<div class=wide><table><tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>{rows}</table></div>{note}"
 
 
-def _row(result: PolicyResult, is_best: bool) -> str:
-    row, jct, ratio = result.to_json(), result.average_jct_s, result.ratio_to_first
+def _row(row: int, result: PolicyResult, is_best: bool) -> str:
+    means = result.means()
     cells = (
-        html.escape(result.name), f"{jct.mean:,.1f}", f"{jct.low:,.1f} – {jct.high:,.1f}", f"{ratio.mean:.3f}",
-        f"{ratio.low:.3f} – {ratio.high:.3f}", f"{row['p95_jct_s']:,.1f}", f"{row['makespan_s']:,.1f}",
-        f"{row['mean_slowdown']:.2f}", f"{row['utilization']:.0%}", f"{row['work_inflation']:.2f}", f"{row['moves']:,.0f}",
+        f"<i class=dot style='background:{policy_color(row)}'></i>{html.escape(result.name)}",
+        _cell(result.average_jct_s, ",.1f"), _cell(result.ratio_to_first, ".3f"),
+        f"{means['p95_jct_s']:,.1f}", f"{means['makespan_s']:,.1f}", f"{means['mean_slowdown']:,.1f}",
+        f"{means['utilization']:.0%}", f"{means['work_inflation']:.2f}", f"{means['moves']:,.0f}",
     )  # fmt: skip
     return f"<tr{' class=best' if is_best else ''}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
-def _figures(comparison: Comparison, traces: Mapping[str, Trace], bounds: Bounds | None) -> list[str]:
+def _cell(estimate: Estimate, digits: str) -> str:
+    if math.isnan(estimate.low):
+        return format(estimate.mean, digits)
+    return f"{estimate.mean:{digits}} <span>{estimate.low:{digits}} – {estimate.high:{digits}}</span>"
+
+
+def _html(figure: Figure, with_library: bool = False) -> str:
     import plotly.io
 
-    results = comparison.policies
+    return str(plotly.io.to_html(figure, include_plotlyjs=with_library, full_html=False, config=_CONFIG))
+
+
+def _figures(comparison: Comparison, traces: Mapping[str, Trace], bounds: Bounds | None) -> list[str]:
+    results, seed = comparison.policies, comparison.settings["seeds"][0]
     estimates = [p.average_jct_s for p in results]
     bars = jct_bars([p.name for p in results], *([getattr(e, k) for e in estimates] for k in ("mean", "low", "high")))
-    parts = ["<h2>Over all seeds</h2>", plotly.io.to_html(bars, include_plotlyjs=True, full_html=False)]
-    seed = comparison.settings["seeds"][0]
-    parts.append(f"<h2>One run, seed {seed}: who ran where</h2><p class=quiet>{_gantt_note(traces)}</p>")
-    end_s = max(last_completion_ms(trace) for trace in traces.values()) / MS_PER_S
-    parts += [plotly.io.to_html(gantt_figure(t, end_s), include_plotlyjs=False, full_html=False) for t in traces.values()]
-    parts.append(f"<h2>The same run over time</h2>{_bounds_note(traces, bounds)}")
-    for make in (jct_cdf, concurrency_over_time, jct_over_time, share_by_work):
-        parts.append(plotly.io.to_html(make(traces), include_plotlyjs=False, full_html=False))
-    return parts
+    end_s = _axis_end_ms(traces) / MS_PER_S
+    return [
+        "<h2>Over all seeds</h2>",
+        _html(bars, with_library=True),
+        f"<h2>One run (seed {seed}): who ran where</h2><p class=quiet>{_gantt_note(traces)}</p>",
+        *(_html(gantt_figure(trace, end_s)) for trace in traces.values()),
+        f"<h2>The same run in curves</h2>{_bounds_note(traces, bounds)}",
+        *_pair(jct_cdf(traces), concurrency_over_time(traces)),
+        *_pair(jct_over_time(traces), busy_over_time(traces)),
+        _html(share_by_work(traces)),
+    ]
+
+
+def _pair(left: Figure, right: Figure) -> list[str]:
+    return ["<div class=pair>", _html(left), _html(right), "</div>"]
+
+
+def _axis_end_ms(traces: Mapping[str, Trace]) -> float:
+    ends = [max(1, last_completion_ms(trace)) for trace in traces.values()]
+    return min(float(max(ends)), _LONGEST_AXIS * min(ends))
 
 
 def _gantt_note(traces: Mapping[str, Trace]) -> str:
     largest = max(trace.num_executors for trace in traces.values())
-    cut = f" The first {MAX_EXECUTORS} of {largest} executors are shown." if largest > MAX_EXECUTORS else ""
-    return f"Each colour is a job, the same in every chart; white is idle or moving; red lines are job completions.{cut}"
+    late = any(last_completion_ms(trace) > _axis_end_ms(traces) for trace in traces.values())
+    beyond = " Longer runs go on beyond it: drag along the axis to see them." if late else ""
+    cut = f" {MAX_EXECUTORS} evenly chosen ones of {largest:,} executors are shown." if largest > MAX_EXECUTORS else ""
+    return (
+        "Each colour is a job, the same in every chart; white is idle or moving; red lines are job completions. "
+        f"All charts share one time axis.{beyond}{cut}"
+    )
 
 
 def _bounds_note(traces: Mapping[str, Trace], bounds: Bounds | None) -> str:
     if bounds is None:
         return ""
-    best = min(float((t.completion_ms - t.arrival_ms).mean()) for t in traces.values()) / MS_PER_S
+    jct_s = min(float(jct_ms(t)[arrived(t)].mean()) for t in traces.values()) / MS_PER_S
+    span_s = min(makespan_ms(t) for t in traces.values()) / MS_PER_S
     return (
         f"<p>No schedule of this run can have an average JCT below <b>{bounds.average_jct_ms / MS_PER_S:,.1f} s</b> or a "
-        f"makespan below <b>{bounds.makespan_ms / MS_PER_S:,.1f} s</b> ({html.escape(bounds.explanation)}). "
-        f"The best policy here reached {best:,.1f} s.</p>"
+        f"makespan below <b>{bounds.makespan_ms / MS_PER_S:,.1f} s</b>; the best here are {jct_s:,.1f} s and {span_s:,.1f} s. "
+        f"<span class=quiet>The bounds: {html.escape(bounds.explanation)}. They are loose where tasks vary a lot.</span></p>"
     )
 
 
 def _reproduce(comparison: Comparison, command: str) -> str:
     run = f"<pre>{html.escape(command)}</pre>" if command else ""
     settings = html.escape(json.dumps(comparison.settings, indent=2))
+    tuned = "".join(f"<li><b>{html.escape(k)}</b>: {html.escape(v)}</li>" for k, v in comparison.settings["tuned"].items())
+    notes = f"<p>Tuned policies, on seeds that no comparison uses:</p><ul>{tuned}</ul>" if tuned else ""
     return (
-        f"<h2>How this was made</h2>{run}<p>{html.escape(comparison.settings['intervals'])}. Tuned policies were tuned on "
-        f"seeds that no comparison uses.</p><details><summary>Settings</summary><pre>{settings}</pre></details>"
+        f"<h2>How this was made</h2>{run}<p>{html.escape(comparison.settings['intervals'])}.</p>{notes}"
+        f"<details><summary>Settings</summary><pre>{settings}</pre></details>"
     )

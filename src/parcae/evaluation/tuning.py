@@ -1,26 +1,44 @@
-"""Tuned heuristics: the parameter is swept on seeds that no comparison ever uses."""
+"""Tuned heuristics: a parameter is swept on seeds that no comparison ever uses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from parcae.metrics.jobs import jct_ms
+from parcae.errors import ConfigError
+from parcae.metrics.jobs import arrived, jct_ms
 from parcae.policies.catalog import make_policy
 from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import SimulatorBatch
+from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 
 #: Decima, section 7.1: alpha from -2 to 2 in steps of 0.1.
 ALPHAS = tuple(round(-2.0 + 0.1 * step, 1) for step in range(41))
-#: Tuning seeds start here, far above any seed that comparisons use.
+#: Tuning seeds start here and comparisons are refused seeds from here on, so that the two never meet.
 TUNING_SEED_START = 1 << 40
 NUM_TUNING_SEEDS = 20
+#: A sweep over numbers of executors tries at most about this many.
+_MAX_COUNTS = 40
+
+
+def _counts(num_executors: int) -> tuple[float, ...]:
+    """Numbers of executors from 1 to all: each one in small clusters, evenly spaced on a logarithmic scale in large ones."""
+    spaced = np.geomspace(1, num_executors, min(num_executors, _MAX_COUNTS))
+    return tuple(float(n) for n in (range(1, num_executors + 1) if num_executors <= _MAX_COUNTS else np.unique(np.rint(spaced))))
+
+
+#: Policies whose parameter can be tuned: what it is called, and which values are tried on a cluster of a size.
+SWEEPS: Mapping[str, tuple[str, Callable[[int], tuple[float, ...]]]] = {
+    "weighted-fair": ("alpha", lambda num_executors: ALPHAS),
+    "static": ("cap", _counts),
+    "srpt-cap": ("cap", _counts),
+}
 
 
 @dataclass(frozen=True)
@@ -30,7 +48,9 @@ class ResolvedPolicies:
     Args:
         policies: every policy that is the same for all sequences.
         oracles: names whose parameter is the best in hindsight for each sequence.
-        tuned: what tuning found, for the report.
+        names: all names, in the order asked for, each once.
+        config: the cluster.
+        tuned: what tuning found, in words, for the report.
     """
 
     policies: Mapping[str, HeuristicPolicy]
@@ -41,40 +61,80 @@ class ResolvedPolicies:
 
     def for_sequence(self, sequence: JobSequence, seed: int) -> dict[str, HeuristicPolicy]:
         """The policies, in the order asked for, for one sequence."""
-        chosen = {}
-        for name in self.names:
-            if name in self.oracles:
-                chosen[name] = best_alpha_in_hindsight(sequence, self.config, seed, name)
-            else:
-                chosen[name] = self.policies[name]
-        return chosen
+        return {
+            name: best_in_hindsight(sequence, self.config, seed, name) if name in self.oracles else self.policies[name]
+            for name in self.names
+        }
+
+
+def check_seeds(seed_start: int, num_seeds: int) -> None:
+    """Refuse seeds that are negative or kept for tuning.
+
+    Raises:
+        ConfigError: such seeds.
+    """
+    if seed_start < 0 or seed_start + num_seeds > TUNING_SEED_START:
+        raise ConfigError(
+            f"seeds {seed_start} to {seed_start + num_seeds - 1} are not all in 0..{TUNING_SEED_START - 1}; seeds from "
+            f"{TUNING_SEED_START} on are kept for tuning: choose a smaller first seed"
+        )
+
+
+def _family(name: str) -> tuple[str, str]:
+    """The policy to sweep and how ("tuned" or "oracle"), or twice nothing."""
+    family, _, how = name.partition(":")
+    return (family, how) if family in SWEEPS and how in ("tuned", "oracle") else ("", "")
 
 
 def resolve_policies(
     workload: Workload, names: Sequence[str], config: SimulationConfig, arrivals: str, num_jobs: int
 ) -> ResolvedPolicies:
-    """The policies that `names` ask for; `weighted-fair:tuned` is tuned here, once, on the tuning seeds.
+    """The policies that `names` ask for; NAME:tuned is tuned here, once, on the tuning seeds.
+
+    Args:
+        names: as in the catalogue, and `weighted-fair`, `static` and `srpt-cap` with `:tuned` or `:oracle`.
 
     Raises:
         PolicyError: an unknown policy.
     """
-    policies, tuned, oracles = {}, {}, set()
-    for name in names:
-        if name == "weighted-fair:tuned":
-            alpha = tune_alpha(workload, config, arrivals, num_jobs)
-            policies[name] = _weighted_fair(alpha, config, name)
-            tuned[name] = f"alpha {alpha:g}, swept on {NUM_TUNING_SEEDS} tuning seeds"
-        elif name == "weighted-fair:oracle":
+    fixed = {name: make_policy(name, config.total_executors) for name in names if not _family(name)[0]}
+    tuned, oracles = {}, set()
+    for name in dict.fromkeys(names):
+        family, how = _family(name)
+        if how == "oracle":
             oracles.add(name)
-            tuned[name] = "alpha that is best in hindsight for each sequence: an oracle, not a policy that can be deployed"
-        else:
-            policies[name] = make_policy(name, config.total_executors)
-    return ResolvedPolicies(policies, frozenset(oracles), tuple(dict.fromkeys(names)), config, tuned)
+            tuned[name] = f"{SWEEPS[family][0]} best in hindsight for each sequence: an oracle, not a policy to deploy"
+        elif how == "tuned":
+            sweep = tune(workload, family, config, arrivals, num_jobs)
+            fixed[name] = _with_value(family, sweep.best, config, name)
+            tuned[name] = sweep.describe()
+    return ResolvedPolicies(fixed, frozenset(oracles), tuple(dict.fromkeys(names)), config, tuned)
 
 
-def _weighted_fair(alpha: float, config: SimulationConfig, name: str) -> HeuristicPolicy:
-    policy = make_policy(f"weighted-fair:{alpha:g}", config.total_executors)
+def _with_value(family: str, value: float, config: SimulationConfig, name: str) -> HeuristicPolicy:
+    policy = make_policy(f"{family}:{value:g}", config.total_executors)
     return HeuristicPolicy(name, policy.kind, policy.params)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Mean of the average JCT, in ms, over the tuning sequences for every value that was tried."""
+
+    family: str
+    cost_ms: Mapping[float, float]
+
+    @property
+    def best(self) -> float:
+        """The value of least cost; of equals, the one nearest to 0."""
+        return min(self.cost_ms, key=lambda value: (self.cost_ms[value], abs(value)))
+
+    def describe(self) -> str:
+        """What was found, in words."""
+        values = list(self.cost_ms)
+        return (
+            f"{SWEEPS[self.family][0]} {self.best:g} (average JCT {self.cost_ms[self.best] / MS_PER_S:,.1f} s) of "
+            f"{len(values)} values from {values[0]:g} to {values[-1]:g}, on {NUM_TUNING_SEEDS} tuning seeds"
+        )
 
 
 def average_jct_ms(
@@ -83,13 +143,21 @@ def average_jct_ms(
     """Mean of the sequences' average JCT under a policy, in ms."""
     batch = SimulatorBatch(sequences, config, seeds)
     batch.run(policy.play_many)
-    return float(np.mean([jct_ms(batch.trace(row, policy.name)).mean() for row in range(len(batch))]))
+    traces = [batch.trace(row, policy.name) for row in range(len(batch))]
+    return float(np.mean([jct_ms(trace)[arrived(trace)].mean() for trace in traces]))
 
 
-def tune_alpha(workload: Workload, config: SimulationConfig, arrivals: str, num_jobs: int) -> float:
-    """The alpha of weighted fair with the least mean JCT on the tuning seeds (Decima, section 7.1, baseline 5).
+def sweep_values(family: str, sequences: Sequence[JobSequence], config: SimulationConfig, seeds: Sequence[int]) -> Sweep:
+    """Try every value of a policy's parameter on the same sequences and luck."""
+    values = SWEEPS[family][1](config.total_executors)
+    policies = {value: _with_value(family, value, config, "tuning") for value in values}
+    return Sweep(family, {value: average_jct_ms(policy, sequences, config, seeds) for value, policy in policies.items()})
 
-    Recorded arrivals have one sequence only: there alpha is tuned on jobs drawn at the recorded mean rate.
+
+def tune(workload: Workload, family: str, config: SimulationConfig, arrivals: str, num_jobs: int) -> Sweep:
+    """Sweep a policy's parameter on the tuning seeds (Decima, section 7.1, baseline 5).
+
+    Recorded arrivals have one sequence only: there the parameter is tuned on jobs drawn at the recorded mean rate.
     """
     process = arrivals
     if arrivals == "recorded":
@@ -98,11 +166,10 @@ def tune_alpha(workload: Workload, config: SimulationConfig, arrivals: str, num_
         process = f"poisson:{max(1, round(gap_ms))}ms"
     seeds = [TUNING_SEED_START + row for row in range(NUM_TUNING_SEEDS)]
     sequences = [draw_sequence(workload, process, num_jobs, config.total_executors, RandomStreams(seed)) for seed in seeds]
-    cost = {alpha: average_jct_ms(_weighted_fair(alpha, config, "tuning"), sequences, config, seeds) for alpha in ALPHAS}
-    return min(ALPHAS, key=lambda alpha: (cost[alpha], abs(alpha)))
+    return sweep_values(family, sequences, config, seeds)
 
 
-def best_alpha_in_hindsight(sequence: JobSequence, config: SimulationConfig, seed: int, name: str) -> HeuristicPolicy:
-    """Weighted fair with the alpha that is best for this very sequence (the paper's per-batch optimum)."""
-    candidates = [_weighted_fair(alpha, config, name) for alpha in ALPHAS]
-    return min(candidates, key=lambda policy: average_jct_ms(policy, [sequence], config, [seed]))
+def best_in_hindsight(sequence: JobSequence, config: SimulationConfig, seed: int, name: str) -> HeuristicPolicy:
+    """The policy with the value that is best for this very sequence and luck (the paper's per-batch optimum)."""
+    family = _family(name)[0]
+    return _with_value(family, sweep_values(family, [sequence], config, [seed]).best, config, name)

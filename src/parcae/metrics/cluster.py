@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
+from parcae.errors import ConfigError
+from parcae.metrics.jobs import arrived
 from parcae.workloads.arrivals import JobSequence
 
 Int64Array = npt.NDArray[np.int64]
@@ -48,20 +50,36 @@ def steps(up_ms: Int64Array, down_ms: Int64Array) -> tuple[Int64Array, Int64Arra
     return at, np.cumsum(total)
 
 
+def mean_over_spans(times_ms: Int64Array, count: Int64Array, edges_ms: FloatArray) -> FloatArray:
+    """Time averages of a step function over the spans between edges, float64[num_edges - 1].
+
+    Args:
+        times_ms, count: as from `steps`; 0 before the first time.
+        edges_ms: ascending.
+
+    Example: a count of 2 from 0 to 5 and 0 afterwards averages 1 over the span 0 to 10.
+    """
+    if len(times_ms) == 0:
+        return np.zeros(len(edges_ms) - 1)
+    area = np.concatenate([[0.0], np.cumsum(count[:-1] * np.diff(times_ms))])
+    end, last = float(times_ms[-1]), float(count[-1])
+    at = np.interp(edges_ms, times_ms, area) + last * np.maximum(0.0, edges_ms - end)
+    return np.asarray(np.diff(at) / np.diff(edges_ms), np.float64)
+
+
 def concurrency(trace: Trace) -> tuple[Int64Array, Int64Array]:
     """Jobs in the system over time: (times in ms, jobs from that time on)."""
-    arrived = trace.arrival_ms <= trace.clock_ms
-    return steps(trace.arrival_ms[arrived], trace.completion_ms[trace.completion_ms != NOT_COMPLETED])
+    return steps(trace.arrival_ms[arrived(trace)], trace.completion_ms[trace.completion_ms != NOT_COMPLETED])
 
 
 def busy_executors(trace: Trace, job: int | None = None) -> tuple[Int64Array, Int64Array]:
     """Executors that run tasks (of one job, or of any) over time: (times in ms, executors from that time on).
 
     Raises:
-        ValueError: the tasks were not recorded.
+        ConfigError: the tasks were not recorded.
     """
     if trace.tasks is None:
-        raise ValueError("executors over time need recorded tasks: simulate with record=True")
+        raise ConfigError("executors over time need recorded tasks: simulate with record=True")
     tasks = trace.tasks if job is None else trace.tasks[trace.tasks["job"] == job]
     return steps(tasks["start_ms"], tasks["finish_ms"])
 

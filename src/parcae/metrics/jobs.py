@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
+from parcae.errors import ConfigError
 from parcae.workloads.arrivals import JobSequence
 
 FloatArray = npt.NDArray[np.float64]
@@ -18,6 +21,19 @@ def jct_ms(trace: Trace) -> npt.NDArray[np.int64]:
     """
     end = np.where(trace.completion_ms == NOT_COMPLETED, trace.clock_ms, trace.completion_ms)
     return np.maximum(0, end - trace.arrival_ms)
+
+
+def arrived(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Which jobs arrived before the run ended, bool[num_jobs]; the others are no part of what the run measured."""
+    return np.asarray((trace.arrival_ms <= trace.clock_ms) | (trace.completion_ms != NOT_COMPLETED), np.bool_)
+
+
+def jct_percentiles_ms(trace: Trace, percentiles: Sequence[float]) -> tuple[float, ...]:
+    """Percentiles (0 to 100) of the completion times of the jobs that arrived, linear between ranks.
+
+    Example: the 50th percentile of completion times of 1, 2 and 9 seconds is 2000.
+    """
+    return tuple(float(v) for v in np.percentile(jct_ms(trace)[arrived(trace)], percentiles))
 
 
 def ideal_ms(sequence: JobSequence, num_executors: int) -> FloatArray:
@@ -47,10 +63,10 @@ def queueing_delay_ms(trace: Trace) -> npt.NDArray[np.int64]:
     """Start of the first task - arrival, int64[num_jobs]; up to the run's end where no task started.
 
     Raises:
-        ValueError: the tasks were not recorded.
+        ConfigError: the tasks were not recorded.
     """
     if trace.tasks is None:
-        raise ValueError("queueing delays need recorded tasks: simulate with record=True")
+        raise ConfigError("queueing delays need recorded tasks: simulate with record=True")
     first = np.full(len(trace.arrival_ms), trace.clock_ms, np.int64)
     np.minimum.at(first, trace.tasks["job"], trace.tasks["start_ms"])
     return np.asarray(np.maximum(0, first - trace.arrival_ms), np.int64)

@@ -8,21 +8,32 @@ import numpy as np
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.metrics.cluster import last_completion_ms, makespan_ms, utilization, work_inflation
-from parcae.metrics.jobs import bounded_slowdown, jct_ms, slowdown
-from parcae.units import s_from_ms
+from parcae.metrics.jobs import arrived, bounded_slowdown, jct_ms, jct_percentiles_ms, slowdown
 from parcae.workloads.arrivals import JobSequence
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What one run came to; times in seconds."""
+    """What one run came to; see `summarize` for jobs that the run's end cut off.
 
-    average_jct_s: float
-    median_jct_s: float
-    p95_jct_s: float
-    p99_jct_s: float
-    makespan_s: float
-    last_completion_s: float
+    Args:
+        average_jct_ms, median_jct_ms, p95_jct_ms, p99_jct_ms: job completion times.
+        makespan_ms: last completion - first arrival.
+        last_completion_ms: when the last job completed.
+        mean_slowdown, bounded_slowdown: means over jobs; see `parcae.metrics.jobs`.
+        utilization: share of the executors' time in which they ran tasks.
+        work_inflation: executor time of completed jobs / their work with mean task durations.
+        moves: executors that moved between jobs.
+        decisions, events, tasks: how often the policy was asked, events fired, tasks run.
+        unfinished: jobs that had arrived but not completed when the run ended.
+    """
+
+    average_jct_ms: float
+    median_jct_ms: float
+    p95_jct_ms: float
+    p99_jct_ms: float
+    makespan_ms: int
+    last_completion_ms: int
     mean_slowdown: float
     bounded_slowdown: float
     utilization: float
@@ -34,28 +45,34 @@ class RunSummary:
     unfinished: int
 
     def to_json(self) -> dict[str, float]:
-        """Plain numbers."""
+        """Plain numbers, times in ms."""
         return asdict(self)
 
 
 def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
-    """Summarize a run. Jobs that the run's end cut off count up to the end (a lower bound) and in `unfinished`."""
-    jct = jct_ms(trace)
-    p50, p95, p99 = (s_from_ms(float(v)) for v in np.percentile(jct, [50, 95, 99]))
+    """Summarize a run.
+
+    A job that the run's end cut off counts its time in the system up to the end, so that averages over such runs are
+    lower bounds; `unfinished` says how many there are. Jobs that had not arrived yet are left out.
+
+    Example: jobs of 4 and 8 seconds that arrive together average 6000 ms with a makespan of 8000 ms.
+    """
+    here = arrived(trace)
+    p50, p95, p99 = jct_percentiles_ms(trace, (50, 95, 99))
     return RunSummary(
-        average_jct_s=s_from_ms(float(jct.mean())),
-        median_jct_s=p50,
-        p95_jct_s=p95,
-        p99_jct_s=p99,
-        makespan_s=s_from_ms(makespan_ms(trace)),
-        last_completion_s=s_from_ms(last_completion_ms(trace)),
-        mean_slowdown=float(slowdown(trace, sequence).mean()),
-        bounded_slowdown=float(bounded_slowdown(trace, sequence).mean()),
+        average_jct_ms=float(jct_ms(trace)[here].mean()),
+        median_jct_ms=p50,
+        p95_jct_ms=p95,
+        p99_jct_ms=p99,
+        makespan_ms=makespan_ms(trace),
+        last_completion_ms=last_completion_ms(trace),
+        mean_slowdown=float(slowdown(trace, sequence)[here].mean()),
+        bounded_slowdown=float(bounded_slowdown(trace, sequence)[here].mean()),
         utilization=utilization(trace),
         work_inflation=work_inflation(trace, sequence),
         moves=int(trace.num_moves.sum()),
         decisions=trace.num_decisions,
         events=trace.num_events,
         tasks=trace.num_tasks,
-        unfinished=int((trace.completion_ms == NOT_COMPLETED).sum()),
+        unfinished=int(np.count_nonzero(here & (trace.completion_ms == NOT_COMPLETED))),
     )
