@@ -11,6 +11,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 from parcae.simulation.tables import DurationMode, Interpolation
 from parcae.workloads.arrivals import JobSequence
@@ -18,6 +20,12 @@ from parcae.workloads.job import JobSpec, StageSpec
 
 _MASK = (1 << 64) - 1
 _LOW_BITS = (1 << 32) - 1
+
+#: Rows of a job, of a stage within the job and of a task within the stage.
+TaskKey = tuple[int, int, int]
+
+#: luck(job, stage, task) -> 64 bits
+Luck = Callable[[int, int, int], int]
 
 #: decide(oracle) -> (stage or None, limit)
 OraclePolicy = Callable[["Oracle"], "tuple[OracleStage | None, int]"]
@@ -35,6 +43,43 @@ def task_luck(seed: int, job: int, stage: int, task: int) -> int:
     """The 64 bits of luck of one task, the same as the kernels'."""
     start = _mix((_mix((seed ^ 0x9E3779B97F4A7C15) & _MASK) + job * 0xD1342543DE82EF95 + 1) & _MASK)
     return _mix((start + (stage << 32) + task) & _MASK)
+
+
+class Draws(Protocol):
+    """What chance decides when a task starts: first its level where n lies between two, then its sample."""
+
+    def takes_upper(self, task: TaskKey, n: int, low: int, high: int) -> bool:
+        """Whether level `high` stands for n executors, low < n < high."""
+
+    def sample(self, task: TaskKey, samples: list[int]) -> int:
+        """The duration in ms out of a list that is not empty."""
+
+
+@dataclass(frozen=True)
+class LuckDraws:
+    """Draws by each task's own luck: the upper 32 bits choose the level, the lower 32 the sample.
+
+    Args:
+        luck: luck(job, stage, task) -> 64 bits.
+        durations, interpolation: which sample, and which level, as in `SimulationConfig`.
+
+    Example: `LuckDraws(lambda job, stage, task: 0)` takes the first sample always, and the upper level where its odds are not 0.
+    """
+
+    luck: Luck
+    durations: DurationMode = DurationMode.SAMPLED
+    interpolation: Interpolation = Interpolation.LINEAR
+
+    def takes_upper(self, task: TaskKey, n: int, low: int, high: int) -> bool:
+        weight = {Interpolation.LINEAR: n - low, Interpolation.INVERTED: high - n, Interpolation.LOWER: 0}[self.interpolation]
+        return ((self.luck(*task) >> 32) * (high - low)) >> 32 < weight
+
+    def sample(self, task: TaskKey, samples: list[int]) -> int:
+        if self.durations is DurationMode.FIRST:
+            return samples[0]
+        if self.durations is DurationMode.MEAN:
+            return int(sum(samples) / len(samples) + 0.5)
+        return samples[((self.luck(*task) & _LOW_BITS) * len(samples)) >> 32]
 
 
 @dataclass(eq=False)
@@ -85,7 +130,16 @@ Source = OracleStage | OracleJob | None
 
 
 class Oracle:
-    """One run; see `run`."""
+    """One run; see `run`.
+
+    Args:
+        sequence: the jobs and their arrivals in ms.
+        num_executors: executors of the cluster.
+        seed: of the tasks' luck.
+        moving_delay_ms, warmup_delay_ms: what a move between jobs and a cold start without fresh samples cost.
+        durations, interpolation: as in `SimulationConfig`.
+        draws: what decides durations instead of the seed, `durations` and `interpolation`.
+    """
 
     def __init__(
         self,
@@ -97,10 +151,11 @@ class Oracle:
         warmup_delay_ms: int = 1_000,
         durations: DurationMode = DurationMode.SAMPLED,
         interpolation: Interpolation = Interpolation.LINEAR,
+        draws: Draws | None = None,
     ) -> None:
-        self.sequence, self.seed = sequence, seed
+        self.sequence = sequence
+        self.draws = draws or LuckDraws(partial(task_luck, seed), durations, interpolation)
         self.moving_delay_ms, self.warmup_delay_ms = moving_delay_ms, warmup_delay_ms
-        self.mode, self.interpolation = durations, interpolation
         self.executors = [OracleExecutor(row) for row in range(num_executors)]
         self.jobs: list[OracleJob] = []
         self.active: list[OracleJob] = []
@@ -340,31 +395,23 @@ class Oracle:
     # Durations
 
     def _duration_ms(self, executor: OracleExecutor, stage: OracleStage, task: int) -> int:
-        durations, luck = stage.spec.durations, task_luck(self.seed, stage.job.row, stage.index, task)
-        level = self._level(durations.levels, len(stage.job.executors), luck >> 32)
+        durations, key = stage.spec.durations, (stage.job.row, stage.index, task)
+        level = self._level(key, durations.levels, len(stage.job.executors))
         fresh, first, rest = (lists[level] for lists in (durations.fresh, durations.first, durations.rest))
         if executor.stage is None:
-            return self._pick(fresh, luck) if len(fresh) else self._pick(first, luck) + self.warmup_delay_ms
+            if len(fresh):
+                return self.draws.sample(key, fresh.tolist())
+            return self.draws.sample(key, first.tolist()) + self.warmup_delay_ms
         if executor.stage is stage and len(rest):
-            return self._pick(rest, luck)
-        return self._pick(first if len(first) else fresh, luck)
+            return self.draws.sample(key, rest.tolist())
+        return self.draws.sample(key, (first if len(first) else fresh).tolist())
 
-    def _level(self, levels: tuple[int, ...], n: int, luck: int) -> int:
+    def _level(self, task: TaskKey, levels: tuple[int, ...], n: int) -> int:
         if n <= levels[0]:
             return 0
         if n >= levels[-1]:
             return len(levels) - 1
         upper = next(i for i, level in enumerate(levels) if level >= n)
-        if levels[upper] == n:
+        if levels[upper] == n or self.draws.takes_upper(task, n, levels[upper - 1], levels[upper]):
             return upper
-        a, b = levels[upper - 1], levels[upper]
-        weight = {Interpolation.LINEAR: n - a, Interpolation.INVERTED: b - n, Interpolation.LOWER: 0}[self.interpolation]
-        return upper if (luck * (b - a)) >> 32 < weight else upper - 1
-
-    def _pick(self, samples: object, luck: int) -> int:
-        values = samples.tolist()  # type: ignore[attr-defined]
-        if self.mode is DurationMode.FIRST:
-            return int(values[0])
-        if self.mode is DurationMode.MEAN:
-            return int(sum(values) / len(values) + 0.5)
-        return int(values[((luck & _LOW_BITS) * len(values)) >> 32])
+        return upper - 1
