@@ -16,7 +16,7 @@ demo: $(READY)  ## Import a real event log, compare policies on the bundled work
 	mkdir -p $(DEMO)
 	$(BIN)/parcae workload import spark-events src/parcae/workloads/bundled/example-event-log.zstd --key spark.jobGroup.id -o $(DEMO)/example.parcae
 	$(BIN)/parcae workload describe $(DEMO)/example.parcae
-	$(BIN)/parcae compare tpch --parallelism-model decima-cluster --executors 50 --jobs 20 --seeds 10 --json $(DEMO)/comparison.json --report $(DEMO)/report.html
+	$(BIN)/parcae compare tpch --parallelism-model decima-cluster --moving-delay-ms 200 --warmup-delay-ms 100 --executors 20 --jobs 20 --seeds 20 --json $(DEMO)/comparison.json --report $(DEMO)/report.html
 	@echo "Open $(DEMO)/report.html"
 
 test: $(READY)  ## The default suite (minutes).
