@@ -10,7 +10,7 @@ import pytest
 from parcae.errors import ConfigError, PolicyError
 from parcae.evaluation.compare import compare, comparison_table, write_comparison
 from parcae.evaluation.report import summary_sentence, write_report
-from parcae.evaluation.tuning import ALPHAS, NUM_TUNING_SEEDS, TUNING_SEED_START, average_jct_ms, tune_alpha
+from parcae.evaluation.tuning import ALPHAS, NUM_TUNING_SEEDS, TUNING_SEED_START, average_jct_ms, tune
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
@@ -53,7 +53,7 @@ def test_one_process_and_two_give_the_same_numbers() -> None:
 
 
 def test_tuning_finds_the_alpha_that_is_best_on_the_tuning_seeds() -> None:
-    alpha = tune_alpha(_WORKLOAD, _CONFIG, "batch", 6)
+    alpha = tune(_WORKLOAD, "weighted-fair", _CONFIG, "batch", 6).best
     seeds = [TUNING_SEED_START + row for row in range(NUM_TUNING_SEEDS)]
     sequences = [draw_sequence(_WORKLOAD, "batch", 6, 8, RandomStreams(seed)) for seed in seeds]
     costs = {a: average_jct_ms(make_policy(f"weighted-fair:{a}", 8), sequences, _CONFIG, seeds) for a in ALPHAS}
@@ -63,7 +63,7 @@ def test_tuning_finds_the_alpha_that_is_best_on_the_tuning_seeds() -> None:
 def test_the_oracle_is_at_least_as_good_as_the_tuned_policy_on_every_seed() -> None:
     names = ["weighted-fair:tuned", "weighted-fair:oracle"]
     comparison = compare(_WORKLOAD, names, config=_CONFIG, num_jobs=6, arrivals="batch", num_seeds=3, processes=1)
-    tuned, oracle = ([s.average_jct_s for s in p.summaries] for p in comparison.policies)
+    tuned, oracle = ([s.average_jct_ms for s in p.summaries] for p in comparison.policies)
     assert all(o <= t for o, t in zip(oracle, tuned, strict=True))
     assert "oracle" in comparison.settings["tuned"]["weighted-fair:oracle"]
 
@@ -102,4 +102,4 @@ def test_the_report_is_one_file_that_fetches_nothing(tmp_path: Path) -> None:
     assert parser.fetched == []
     assert summary_sentence(comparison) in page
     assert "parcae compare &lt;it&gt;" in page
-    assert page.count('class="plotly-graph-div"') == 1 + len(traces) + 4
+    assert page.count('class="plotly-graph-div"') == 1 + len(traces) + 5

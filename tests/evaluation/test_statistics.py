@@ -1,0 +1,92 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.evaluation.statistics import Estimate, Method, mean_estimate, mean_of_ratios, ratio_estimate
+
+
+def test_the_interval_of_three_numbers_is_the_textbooks() -> None:
+    estimate = mean_estimate([1.0, 2.0, 3.0])
+    assert estimate.mean == 2.0
+    assert estimate.high - 2.0 == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
+    assert 2.0 - estimate.low == pytest.approx(estimate.high - 2.0)
+
+
+@pytest.mark.parametrize("method", ["t", "bootstrap"])
+def test_a_policy_against_itself_has_ratio_one_without_doubt(method: Method) -> None:
+    values = [3.0, 5.0, 4.0, 9.0]
+    estimate = ratio_estimate(values, values, method, np.random.default_rng(0))
+    assert (estimate.mean, estimate.low, estimate.high) == (1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("method", ["t", "bootstrap"])
+def test_pairing_takes_out_what_the_seeds_have_in_common(method: Method) -> None:
+    baseline = np.array([1.0, 10.0, 100.0, 1_000.0])
+    estimate = ratio_estimate(0.8 * baseline, baseline, method, np.random.default_rng(0))
+    assert estimate.low == pytest.approx(0.8)
+    assert estimate.high == pytest.approx(0.8)
+
+
+def test_the_delta_interval_of_a_ratio_by_hand() -> None:
+    # a / mean(a) - b / mean(b) is (2/3 - 1/2, 4/3 - 3/2) = (1/6, -1/6): sd = sqrt(2) / 6, se = 1/6, t(0.975, 1) = 12.7062.
+    estimate = ratio_estimate([2.0, 4.0], [1.0, 3.0])
+    assert estimate.mean == 1.5
+    assert estimate.high == pytest.approx(1.5 * math.exp(12.7062047 / 6))
+    assert estimate.low == pytest.approx(1.5 / math.exp(12.7062047 / 6))
+
+
+def test_the_mean_of_ratios_weighs_every_seed_alike() -> None:
+    assert mean_of_ratios([1.0, 4.0], [1.0, 2.0]).mean == 1.5
+    assert ratio_estimate([1.0, 4.0], [1.0, 2.0]).mean == pytest.approx(5 / 3)
+
+
+def test_bootstrap_intervals_are_the_same_from_the_same_generator() -> None:
+    values, baseline = [1.0, 2.0, 4.0], [2.0, 2.0, 3.0]
+    first = ratio_estimate(values, baseline, "bootstrap", np.random.default_rng(7))
+    assert first == ratio_estimate(values, baseline, "bootstrap", np.random.default_rng(7))
+    assert 0.5 <= first.low < first.mean == 1.0 < first.high <= 4 / 3
+
+
+def test_a_bootstrap_of_more_seeds_than_fit_one_chunk_is_still_sound() -> None:
+    values = np.random.default_rng(1).normal(10.0, 1.0, 3_000)
+    bootstrap, t = mean_estimate(values, "bootstrap", np.random.default_rng(2)), mean_estimate(values)
+    assert bootstrap.low == pytest.approx(t.low, abs=2e-3)
+    assert bootstrap.high == pytest.approx(t.high, abs=2e-3)
+
+
+@pytest.mark.parametrize("count", [4, 10])
+def test_the_intervals_hold_the_truth_about_as_often_as_they_say(count: int) -> None:
+    rng, held, trials = np.random.default_rng(3), 0, 600
+    truth = 0.8 * math.exp((0.12**2 - 0.05**2) / 2)
+    for _ in range(trials):
+        base = np.exp(rng.normal(0, 0.35, count))
+        estimate = ratio_estimate(0.8 * base * np.exp(rng.normal(0, 0.12, count)), base * np.exp(rng.normal(0, 0.05, count)))
+        held += estimate.low <= truth <= estimate.high
+    assert 0.92 <= held / trials <= 0.98
+
+
+@pytest.mark.parametrize("method", ["t", "bootstrap"])
+def test_one_seed_leaves_the_interval_unknown_and_the_json_valid(method: Method) -> None:
+    estimate = ratio_estimate([3.0], [2.0], method, np.random.default_rng(0))
+    assert json.dumps(estimate.to_json(), allow_nan=False) == '{"mean": 1.5, "ci95": [null, null]}'
+    assert mean_estimate([3.0]).to_json() == {"mean": 3.0, "ci95": [None, None]}
+
+
+def test_an_estimate_is_written_as_mean_and_ci95() -> None:
+    assert Estimate(2.0, 1.0, 3.0).to_json() == {"mean": 2.0, "ci95": [1.0, 3.0]}
+
+
+@pytest.mark.parametrize(
+    ("values", "baseline"), [([], []), ([1.0], [1.0, 2.0]), ([1.0, math.nan], [1.0, 1.0]), ([1.0, 1.0], [1.0, 0.0])]
+)
+def test_numbers_that_do_not_pair_are_refused(values: list[float], baseline: list[float]) -> None:
+    with pytest.raises(ConfigError, match="paired statistics"):
+        ratio_estimate(values, baseline)
+
+
+def test_a_bootstrap_without_a_generator_is_refused() -> None:
+    with pytest.raises(ConfigError, match="pass rng"):
+        mean_estimate([1.0, 2.0], "bootstrap")

@@ -1,0 +1,54 @@
+"""A run written down by hand, for tests of what is computed from runs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parcae.cluster.trace import NOT_COMPLETED, TASK_RECORD, Trace
+from parcae.workloads.arrivals import JobSequence
+from tests.conftest import arriving, job
+
+#: (job, stage, task, executor, start, finish)
+Task = tuple[int, int, int, int, int, int]
+
+#: Two executors. Job 0 (two tasks of 4 s) arrives at 0, job 1 (one task of 2 s) at 1 s. Job 0's second task waits for
+#: nothing; job 1 starts when executor 0 is free, after a move of 1 s.
+TASKS: tuple[Task, ...] = ((0, 0, 0, 0, 0, 4_000), (0, 0, 1, 1, 1_000, 5_000), (1, 0, 0, 0, 5_000, 7_000))
+
+
+def sequence() -> JobSequence:
+    return arriving((job("long", (2, 4_000, ())), 0), (job("short", (1, 2_000, ())), 1_000))
+
+
+def trace(
+    tasks: tuple[Task, ...] = TASKS,
+    *,
+    arrival_ms: tuple[int, ...] = (0, 1_000),
+    completion_ms: tuple[int, ...] = (5_000, 7_000),
+    clock_ms: int = 8_000,
+    num_executors: int = 2,
+    recorded: bool = True,
+) -> Trace:
+    table = np.array(list(tasks), TASK_RECORD)
+    executed = np.zeros(len(arrival_ms), np.int64)
+    np.add.at(executed, table["job"], table["finish_ms"] - table["start_ms"])
+    return Trace(
+        policy="by hand",
+        num_executors=num_executors,
+        job_names=tuple(f"job-{row}" for row in range(len(arrival_ms))),
+        arrival_ms=np.array(arrival_ms, np.int64),
+        completion_ms=np.array(completion_ms, np.int64),
+        executed_ms=executed,
+        num_moves=np.array([2, 1] + [0] * (len(arrival_ms) - 2), np.int64)[: len(arrival_ms)],
+        clock_ms=clock_ms,
+        num_decisions=3,
+        num_events=9,
+        num_tasks=len(tasks),
+        tasks=table if recorded else None,
+    )
+
+
+def cut_off() -> Trace:
+    """The same run ended at 6 s: job 1 had not completed; a third job would have arrived at 9 s."""
+    tasks = (*TASKS[:2], (1, 0, 0, 0, 5_000, 6_000))
+    return trace(tasks, arrival_ms=(0, 1_000, 9_000), completion_ms=(5_000, NOT_COMPLETED, NOT_COMPLETED), clock_ms=6_000)

@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.metrics.cluster import (
+    busy_executors,
+    concurrency,
+    executor_share,
+    last_completion_ms,
+    makespan_ms,
+    mean_over_spans,
+    steps,
+    utilization,
+    work_inflation,
+)
+from tests.conftest import arriving, job
+from tests.metrics.hand_made import cut_off, sequence, trace
+
+
+def test_the_makespan_runs_from_the_first_arrival_to_the_last_completion() -> None:
+    assert last_completion_ms(trace()) == 7_000
+    assert makespan_ms(trace(arrival_ms=(500, 1_000))) == 6_500
+
+
+def test_a_run_cut_off_lasts_until_its_end() -> None:
+    assert makespan_ms(cut_off()) == 6_000
+
+
+def test_utilization_is_executed_time_over_available_time() -> None:
+    assert utilization(trace()) == 10_000 / (2 * 7_000)
+
+
+def test_a_run_of_no_time_has_utilization_zero() -> None:
+    assert utilization(trace((), arrival_ms=(0, 0), completion_ms=(0, 0))) == 0.0
+
+
+def test_work_inflation_compares_executed_time_to_mean_work() -> None:
+    cheaper = arriving((job("long", (2, 2_000, ())), 0), (job("short", (1, 1_000, ())), 1_000))
+    assert work_inflation(trace(), sequence()) == 1.0
+    assert work_inflation(trace(), cheaper) == 2.0
+
+
+def test_work_inflation_is_of_completed_jobs_only() -> None:
+    three = arriving((job("a", (2, 4_000, ())), 0), (job("b", (1, 2_000, ())), 1_000), (job("c", (1, 1, ())), 9_000))
+    assert work_inflation(cut_off(), three) == 1.0
+
+
+def test_steps_at_the_same_time_are_one_step() -> None:
+    times, count = steps(np.array([0, 5, 5]), np.array([5, 9, 9]))
+    assert times.tolist() == [0, 5, 9]
+    assert count.tolist() == [1, 2, 0]
+
+
+def test_concurrency_counts_the_jobs_in_the_system() -> None:
+    times, count = concurrency(trace())
+    assert times.tolist() == [0, 1_000, 5_000, 7_000]
+    assert count.tolist() == [1, 2, 1, 0]
+
+
+def test_a_job_that_did_not_arrive_or_complete_neither_enters_nor_leaves() -> None:
+    times, count = concurrency(cut_off())
+    assert times.tolist() == [0, 1_000, 5_000]
+    assert count.tolist() == [1, 2, 1]
+
+
+def test_busy_executors_are_counted_over_all_jobs_or_of_one() -> None:
+    times, count = busy_executors(trace())
+    assert times.tolist() == [0, 1_000, 4_000, 5_000, 7_000]
+    assert count.tolist() == [1, 2, 1, 1, 0]
+    assert busy_executors(trace(), job=1)[0].tolist() == [5_000, 7_000]
+    with pytest.raises(ConfigError, match="record=True"):
+        busy_executors(trace(recorded=False))
+
+
+def test_the_executor_share_is_executed_time_over_time_in_the_system() -> None:
+    assert executor_share(trace()).tolist() == [8_000 / 5_000, 2_000 / 6_000]
+
+
+def test_means_over_spans_keep_the_area_under_the_steps() -> None:
+    times, count = np.array([0, 5, 8]), np.array([2, 4, 0])
+    means = mean_over_spans(times, count, np.array([0.0, 2.5, 7.5, 10.0]))
+    assert means.tolist() == [2.0, 3.0, 0.8]
+    assert mean_over_spans(times, np.array([2, 4, 1]), np.array([6.0, 10.0])).tolist() == [2.5]
+    assert mean_over_spans(times[:0], count[:0], np.array([0.0, 1.0])).tolist() == [0.0]
+    assert mean_over_spans(np.array([4]), np.array([1]), np.array([0.0, 4.0, 8.0])).tolist() == [0.0, 1.0]
