@@ -4,6 +4,7 @@ import importlib.util
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,6 +65,18 @@ def test_what_is_finished_is_not_run_again_and_what_is_left_is_warmed_up_again(t
     assert [(run.round, run.query) for run in pending(config, warm)] == [(0, 6), (2, 6)]
     _note(tmp_path, "sf1", (0, 1), (0, 6), (1, 1), (1, 6), (2, 1), (0, 6), (2, 6))
     assert pending(config, warm) == ()
+
+
+def test_progress_tells_how_far_it_is_and_how_long_the_rest_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six runs of one unit of data and one of overhead each: four took 4 minutes, so the last two take 2."""
+    lines: list[str] = []
+    clock = iter((0.0, 240.0, 360.0))
+    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    config = _config(tmp_path, cold_scale_factors=())
+    estimate = measuring._Estimate(config, lines.append)
+    estimate.add(next(plan(config)), 4)
+    estimate.add(next(plan(config)), 2)
+    assert lines == ["sf1: 4 of 6 runs finished, about 2 min left", "sf1: 6 of 6 runs finished"]
 
 
 def test_a_torn_note_does_not_count_as_finished(tmp_path: Path) -> None:
@@ -164,7 +177,7 @@ def test_a_real_spark_is_measured_and_a_second_call_runs_nothing(tmp_path: Path)
     assert [job.name for job in workload.jobs] == ["q1-sf0.01", "q6-sf0.01"]
     assert all(any(s.durations.fresh[0].size for s in job.stages) for job in workload.jobs)
     assert lines[0] == "generating TPC-H data at scale factor 0.01"
-    assert lines[-1].startswith("cold-sf0.01-q6: 6 of 6 runs finished")
+    assert lines[-1] == "cold-sf0.01-q6: 6 of 6 runs finished"
     again: list[str] = []
     measure_tpch(config, again.append)
     assert again == []

@@ -50,8 +50,9 @@ COLD_CONF: Mapping[str, str] = {
     "spark.driver.memory": "1g",
     "spark.executor.memory": f"{EXECUTOR_MEMORY_MIB}m",
 }
-#: What starting new executors costs, in queries at scale factor 1; only for the estimate of the time left.
-COLD_START_COST = 8.0
+#: What a query costs besides its data, warm and in new executors, in units of what the data of scale factor 1 cost; only
+#: for the estimate of the time left.
+WARM_COST, COLD_COST = 1.0, 8.0
 
 Progress = Callable[[str], None]
 
@@ -111,8 +112,8 @@ class Application:
 
     @property
     def cost_of_run(self) -> float:
-        """What one query costs, in queries at scale factor 1."""
-        return self.scale_factor + COLD_START_COST * self.is_cold
+        """What one query costs, in units of what the data of scale factor 1 cost."""
+        return self.scale_factor + (COLD_COST if self.is_cold else WARM_COST)
 
 
 def plan(config: MeasureConfig) -> Iterator[Application]:
@@ -222,18 +223,18 @@ class _Estimate:
     """Tells how far the measurement is and about how long the rest takes."""
 
     def __init__(self, config: MeasureConfig, progress: Progress) -> None:
-        self.config, self.progress = config, progress
-        self.started, self.done = time.monotonic(), 0.0
+        left = [(len(pending(config, application)), application.cost_of_run) for application in plan(config)]
+        self.progress, self.started = progress, time.monotonic()
+        self.num_runs, self.cost = sum(count for count, _ in left), sum(count * cost for count, cost in left)
+        self.num_done, self.cost_done = 0, 0.0
 
     def add(self, application: Application, num_runs: int) -> None:
         """Take in so many more finished runs of the application, and tell."""
-        self.done += num_runs * application.cost_of_run
-        applications = list(plan(self.config))
-        left = sum(len(pending(self.config, a)) * a.cost_of_run for a in applications)
-        seconds = (time.monotonic() - self.started) / self.done * left
-        num_done = sum(len(a.runs) - len(pending(self.config, a)) for a in applications)
-        num_runs = sum(len(a.runs) for a in applications)
-        self.progress(f"{application.name}: {num_done} of {num_runs} runs finished, about {_minutes(seconds)} left")
+        self.num_done += num_runs
+        self.cost_done += num_runs * application.cost_of_run
+        seconds = (time.monotonic() - self.started) * (self.cost / self.cost_done - 1.0)
+        rest = f", about {_minutes(seconds)} left" if self.num_done < self.num_runs else ""
+        self.progress(f"{application.name}: {self.num_done} of {self.num_runs} runs finished{rest}")
 
 
 def _minutes(seconds: float) -> str:
@@ -335,7 +336,7 @@ def _provenance(config: MeasureConfig, applications: list[Application], jobs: li
 
 
 def _measured(config: MeasureConfig, application: Application) -> str:
-    """How often an application's queries ran, e.g. "sf1: 3 x 22 queries after a warm-up"."""
+    """How often an application's queries ran, e.g. "sf1: 3 runs of 22 queries after a warm-up"."""
     runs = [(note["round"], note["query"]) for note in finished(config, application)]
     times = Counter(query for number, query in set(runs) if number != WARM_UP)
     by_times = Counter(times.values())
