@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from parcae.cluster.kernels.decisions import apply_decision, hold_ended
 from parcae.cluster.kernels.tables import account_time
 from parcae.cluster.kernels.transitions import (
-    apply_decision,
     continue_stage,
     executor_arrived,
-    hold_ended,
     job_arrived,
     offer_pool,
     reset,
