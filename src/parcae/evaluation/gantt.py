@@ -30,7 +30,7 @@ COMPLETION_COLOR = "#d62728"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 #: Gaps shorter than this share of the time axis (about a pixel) are not drawn.
 _RESOLUTION = 1 / 1_500
-_GOLDEN_ANGLE = 0.61803398875
+_GOLDEN_RATIO = 0.61803398875
 _NUM_COLORS = 240
 _PNG_COLUMNS = 2_400
 IDLE = -1
@@ -48,7 +48,7 @@ class Segment(NamedTuple):
 def job_rgb(job: int) -> tuple[int, int, int]:
     """Red, green and blue (0 to 255) of a job: unlike its neighbours', never the red of completions."""
     job %= _NUM_COLORS
-    hue = 0.09 + 0.82 * ((job * _GOLDEN_ANGLE) % 1.0)
+    hue = 0.09 + 0.82 * ((job * _GOLDEN_RATIO) % 1.0)
     lightness, saturation = ((0.66, 0.58), (0.52, 0.48), (0.76, 0.50))[job % 3]
     red, green, blue = (round(255 * part) for part in colorsys.hls_to_rgb(hue, lightness, saturation))
     return red, green, blue
@@ -57,7 +57,7 @@ def job_rgb(job: int) -> tuple[int, int, int]:
 def job_color(job: int) -> str:
     """The colour of a job, the same in every chart.
 
-    Example: `job_color(0)` is "#dab476".
+    Example: `job_color(0)` is "#dbac76".
     """
     return "#{:02x}{:02x}{:02x}".format(*job_rgb(job))
 
@@ -97,7 +97,10 @@ def segments(trace: Trace) -> list[Segment]:
 
 
 def raster(trace: Trace, num_columns: int, end_ms: float) -> npt.NDArray[np.int64]:
-    """Which job each shown executor works for in the middle of each of `num_columns` spans of 0 .. `end_ms`.
+    """Which job each shown executor works for at one moment of each of `num_columns` equal spans of 0 .. `end_ms`.
+
+    The moments are spread evenly over the spans (a golden-ratio sequence), so that idle time keeps its share of the
+    picture even where tasks and spans are in step.
 
     Returns:
         int64[shown executors, num_columns], IDLE where none.
@@ -106,15 +109,16 @@ def raster(trace: Trace, num_columns: int, end_ms: float) -> npt.NDArray[np.int6
         ConfigError: the tasks were not recorded.
     """
     tasks, executors = _tasks(trace), shown_executors(trace)
-    middle_ms = (np.arange(num_columns) + 0.5) * (end_ms / num_columns)
+    columns = np.arange(num_columns)
     grid = np.full((len(executors), num_columns), IDLE, np.int64)
     first = np.searchsorted(tasks["executor"], executors, side="left")
     last = np.searchsorted(tasks["executor"], executors, side="right")
     for row, (begin, end) in enumerate(zip(first, last, strict=True)):
         own = tasks[begin:end]
-        latest = np.searchsorted(own["start_ms"], middle_ms, side="right") - 1
+        moment_ms = (columns + (0.5 + (columns + row) * _GOLDEN_RATIO) % 1.0) * (end_ms / num_columns)
+        latest = np.searchsorted(own["start_ms"], moment_ms, side="right") - 1
         busy = np.flatnonzero(latest >= 0)
-        busy = busy[own["finish_ms"][latest[busy]] > middle_ms[busy]]
+        busy = busy[own["finish_ms"][latest[busy]] > moment_ms[busy]]
         grid[row, busy] = own["job"][latest[busy]]
     return grid
 

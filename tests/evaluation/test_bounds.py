@@ -1,0 +1,95 @@
+import math
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.evaluation.bounds import alone_ms, alone_runner, best_alone_ms, best_job_order, lower_bounds, search_orders
+from parcae.policies.catalog import make_policy, order_policy
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.run import simulate
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations
+from tests.conftest import arriving, batch, job
+
+
+def test_a_job_alone_takes_the_waves_of_its_longest_path_or_its_share_of_the_work() -> None:
+    chain = job("chain", (3, 1_000, ()), (1, 2_000, (0,)))
+    assert alone_ms(chain, 2) == 4_000  # two waves of 1 s, then 2 s
+    assert alone_ms(job("wide", (4, 1_000, ()), (4, 1_000, ())), 4) == 2_000  # no path, but 8 s of work on 4 executors
+
+
+def test_jobs_that_come_later_are_bounded_by_shortest_remaining_first_on_shared_executors() -> None:
+    # One executor: 10 s of work from 0; 2 s of work at 4 s interrupt it in the relaxation: done at 6 s and 12 s.
+    bounds = lower_bounds(arriving((job("long", (10, 1_000, ())), 0), (job("short", (2, 1_000, ())), 4_000)), 1)
+    assert bounds.average_jct_ms == (12_000 + 2_000) / 2
+    assert bounds.makespan_ms == 12_000
+
+
+def test_idle_time_before_a_late_job_is_part_of_the_makespan_bound() -> None:
+    bounds = lower_bounds(arriving((job("a", (1, 1_000, ())), 0), (job("b", (1, 1_000, ())), 50_000)), 4)
+    assert bounds.makespan_ms == 51_000
+    assert bounds.average_jct_ms == 1_000
+
+
+def test_bounds_use_the_shortest_duration_of_any_wave_and_parallelism() -> None:
+    samples = tuple(np.array(v) for v in ([9_000, 8_000], [5_000, 6_000]))
+    law = TaskDurations((1, 50), samples, samples, (np.array([7_000]), np.array([3_000])))
+    assert alone_ms(JobSpec("measured", (StageSpec(1, law),)), 10) == 3_000
+
+
+@pytest.mark.parametrize("policy", ["fair", "fifo", "srpt-cap:2"])
+def test_no_simulated_run_beats_the_bounds(policy: str) -> None:
+    jobs = arriving(*((job(f"j{n}", (2 * n, 700, ()), (n, 300, (0,))), 400 * n) for n in range(1, 7)))
+    config = SimulationConfig(num_executors=3, moving_delay_ms=0, warmup_delay_ms=0)
+    trace, bounds = simulate(jobs, make_policy(policy, 3), config, 0), lower_bounds(jobs, 3)
+    assert float((trace.completion_ms - trace.arrival_ms).mean()) >= bounds.average_jct_ms
+    assert int(trace.completion_ms.max() - trace.arrival_ms.min()) >= bounds.makespan_ms
+
+
+def test_the_best_parallelism_of_a_job_alone_is_the_fastest_tried() -> None:
+    table = {(0, 1): 9_000.0, (0, 2): 6_000.0, (0, 4): 7_000.0, (1, 1): 1_000.0, (1, 2): 1_000.0, (1, 4): 1_000.0}
+    assert best_alone_ms(2, (1, 2, 4), lambda j, p: table[j, p]) == [(2, 6_000.0), (1, 1_000.0)]
+
+
+def test_a_job_alone_is_simulated_without_the_others_and_from_the_start() -> None:
+    jobs = arriving((job("a", (4, 1_000, ())), 0), (job("b", (6, 1_000, ())), 5_000))
+    alone = alone_runner(jobs, SimulationConfig(num_executors=9, moving_delay_ms=0, warmup_delay_ms=0), seed=0)
+    assert [alone(1, count) for count in (1, 2, 3, 6)] == [6_000, 3_000, 2_000, 1_000]
+
+
+def test_all_orders_are_tried_and_the_first_of_equals_is_kept() -> None:
+    tried: list[tuple[int, ...]] = []
+
+    def cost(order: tuple[int, ...]) -> float:
+        tried.append(order)
+        return float(abs(order.index(2) - 1))
+
+    best = search_orders(3, cost, at_least=-1.0)
+    assert (best.order, best.average_jct_ms, best.num_orders) == ((0, 2, 1), 0.0, 6)
+    assert len(set(tried)) == 6
+
+
+def test_an_order_that_reaches_the_lower_bound_ends_the_search() -> None:
+    calls: list[tuple[int, int]] = []
+    best = search_orders(4, lambda order: float(order != (0, 2, 1, 3)), 0.0, lambda *done: calls.append(done))
+    assert (best.order, best.num_orders) == ((0, 2, 1, 3), 3)
+    assert calls == [(3, 24)]
+
+
+def test_the_best_order_is_no_worse_than_any_order_with_moving_delays() -> None:
+    jobs = batch(
+        job("a", (5, 900, ())), job("b", (2, 1_500, ()), (1, 400, (0,))), job("c", (3, 200, ())), job("d", (1, 2_500, ()))
+    )
+    config = SimulationConfig(num_executors=2, moving_delay_ms=300)
+    best = best_job_order(jobs, config, seed=1)
+    for order in ((0, 1, 2, 3), (2, 3, 1, 0), (3, 2, 1, 0)):
+        assert float(simulate(jobs, order_policy(order), config, 1).completion_ms.mean()) >= best.average_jct_ms
+    found = simulate(jobs, order_policy(best.order), config, 1)
+    assert float(found.completion_ms.mean()) == best.average_jct_ms
+
+
+def test_eleven_jobs_and_runs_that_end_early_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"11 jobs have 39,916,800 orders.*at most 10"):
+        search_orders(11, lambda order: math.nan)
+    with pytest.raises(ConfigError, match="completed runs"):
+        best_job_order(batch(job("a", (1, 1, ()))), SimulationConfig(end_ms=5), seed=0)

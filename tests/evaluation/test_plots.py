@@ -1,0 +1,55 @@
+from pathlib import Path
+
+import pytest
+
+from parcae.evaluation.plots import (
+    busy_over_time,
+    cdf,
+    concurrency_over_time,
+    jct_bars,
+    jct_cdf,
+    jct_over_time,
+    policy_color,
+    save_png,
+    share_by_work,
+)
+from tests.metrics.hand_made import cut_off, trace
+
+_RUNS = {"fair": trace(), "fifo": cut_off()}
+
+
+def test_the_distribution_starts_at_zero_and_ends_at_the_share_that_completed() -> None:
+    assert [part.tolist() for part in cdf(trace())] == [[0.0, 5.0, 6.0], [0.0, 0.5, 1.0]]
+    assert [part.tolist() for part in cdf(cut_off())] == [[0.0, 5.0], [0.0, 0.5]]
+
+
+def test_a_policy_has_one_colour_in_every_plot() -> None:
+    for figure in (jct_cdf(_RUNS), concurrency_over_time(_RUNS), busy_over_time(_RUNS)):
+        assert [(part.name, part.line.color) for part in figure.data] == [("fair", policy_color(0)), ("fifo", policy_color(1))]
+    for figure in (jct_over_time(_RUNS), share_by_work(_RUNS)):
+        assert [part.marker.color for part in figure.data] == [policy_color(0), policy_color(1)]
+
+
+def test_jobs_without_a_completion_are_not_drawn_as_completed() -> None:
+    figure = jct_over_time(_RUNS)
+    assert [list(part.x) for part in figure.data] == [[5.0, 7.0], [5.0]]
+    assert [list(part.y) for part in figure.data] == [[5.0, 6.0], [5.0]]
+
+
+def test_busy_executors_are_drawn_until_the_run_ends() -> None:
+    fair, cut = busy_over_time(_RUNS).data
+    assert max(fair.x) < 7.0
+    assert max(cut.x) < 6.0
+    assert max(fair.y) == pytest.approx(2.0)
+
+
+def test_intervals_are_drawn_from_low_to_high_and_left_out_where_unknown() -> None:
+    error = jct_bars(["a", "b"], [10.0, 5.0], [8.0, float("nan")], [13.0, float("nan")]).data[0].error_x
+    assert list(error.array) == [3.0, 0.0]
+    assert list(error.arrayminus) == [2.0, 0.0]
+
+
+def test_the_curves_are_written_as_png(tmp_path: Path) -> None:
+    save_png(_RUNS, tmp_path / "curves.png", title="two runs")
+    assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
+    assert [p.name for p in tmp_path.iterdir()] == ["curves.png"]

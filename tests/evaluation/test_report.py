@@ -1,0 +1,118 @@
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from parcae.evaluation.bounds import Bounds
+from parcae.evaluation.compare import Comparison, PolicyResult, comparison_table
+from parcae.evaluation.report import summary_sentence, write_report
+from parcae.evaluation.statistics import Estimate, mean_estimate, mean_of_ratios, ratio_estimate
+from parcae.evaluation.tuning import ResolvedPolicies
+from parcae.metrics.summary import summarize
+from parcae.simulation.config import SimulationConfig
+from parcae.units import s_from_ms
+from tests.conftest import arriving, job
+from tests.metrics.hand_made import cut_off, sequence, trace
+
+
+def _comparison(jct_s: Mapping[str, tuple[float, ...]], oracles: tuple[str, ...] = ()) -> Comparison:
+    """A comparison whose policies had these average completion times on each seed."""
+    summary, names = summarize(trace(), sequence()), tuple(jct_s)
+    first = jct_s[names[0]]
+    results = tuple(
+        PolicyResult(name, (summary,) * len(v), mean_estimate(v), ratio_estimate(v, first), mean_of_ratios(v, first))
+        for name, v in jct_s.items()
+    )
+    config = SimulationConfig(num_executors=2)
+    settings = {
+        "workload": "<tpch>", "fingerprint": "f", "arrivals": "batch", "jobs": 2, "seeds": [0, len(first) - 1],
+        "config": config.model_dump(mode="json"), "tuned": {}, "intervals": "how", "version": "0",
+    }  # fmt: skip
+    return Comparison(results, settings, ResolvedPolicies({}, frozenset(oracles), names, config))
+
+
+def test_the_sentence_says_who_wins_by_how_much_and_how_sure_that_is() -> None:
+    sentence = summary_sentence(_comparison({"fair": (10.0, 20.0), "srpt-cap": (8.0, 16.0)}))
+    assert sentence == (
+        "srpt-cap has the lowest average job completion time: 12.0 s, 20.0% less than fair (95% interval 20.0% to 20.0%). "
+        "The interval excludes no difference."
+    )
+
+
+def test_the_sentence_admits_what_the_seeds_cannot_tell() -> None:
+    sentence = summary_sentence(_comparison({"fair": (10.0, 20.0, 30.0), "fifo": (12.0, 15.0, 30.5)}))
+    assert "this many seeds do not tell the two apart" in sentence
+    one = summary_sentence(_comparison({"fair": (10.0,), "fifo": (8.0,)}))
+    assert one.endswith("20.0% less than fair (one seed: no interval). Run more seeds to see how sure that is.")
+
+
+def test_where_the_first_policy_wins_the_next_best_is_told() -> None:
+    sentence = summary_sentence(_comparison({"fair": (10.0, 20.0), "slow": (50.0, 99.0), "near": (11.0, 22.0)}))
+    assert "The next best, near, takes 10.0% longer (95% interval 10.0% to 10.0%)" in sentence
+    slow = summary_sentence(_comparison({"fair": (10.0, 20.0), "slow": (30.0, 60.0)}))
+    assert "takes 3.00 times as long (95% interval 3.00 to 3.00 times)" in slow
+    same = summary_sentence(_comparison({"fair": (10.0, 20.0), "tuned": (10.0, 20.0)}))
+    assert same.endswith("10.0 s. tuned does exactly as well.".replace("10.0", "15.0"))
+
+
+def test_an_oracle_never_wins_over_what_can_be_deployed() -> None:
+    names = {"fair": (10.0, 20.0), "weighted-fair:oracle": (5.0, 10.0), "fifo": (20.0, 40.0)}
+    sentence = summary_sentence(_comparison(names, oracles=("weighted-fair:oracle",)))
+    assert sentence.startswith("fair has the lowest")
+    assert "next best, fifo" in sentence
+
+
+def test_one_policy_alone_has_its_average_told() -> None:
+    assert summary_sentence(_comparison({"fair": (9.0, 9.0)})) == (
+        "With fair a job completes in 9.0 s on average (95% interval 9.0 s to 9.0 s)."
+    )
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> str:
+    comparison = _comparison({"fair": (10.0, 20.0), "fifo<b>": (12.0, 24.0)})
+    traces = {"fair": trace(), "fifo<b>": trace(completion_ms=(5_000, 70_000), clock_ms=70_000)}
+    write_report(comparison, traces, tmp_path / "r.html", command="parcae compare 'a b'", bounds=Bounds(2_500, 4_000))
+    assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
+    return (tmp_path / "r.html").read_text()
+
+
+def test_names_from_outside_cannot_break_the_page(page: str) -> None:
+    assert "Scheduling &lt;tpch&gt;" in page
+    assert "</i>fifo&lt;b&gt;</td>" in page
+    assert "parcae compare &#x27;a b&#x27;" in page
+
+
+def test_the_library_is_inlined_once_and_nothing_is_fetched(page: str) -> None:
+    assert page.count("plotly.js v") == 1
+    assert '<script src="' not in page
+    assert "cdn.plot.ly/plotly" not in page
+
+
+def test_the_bounds_stand_beside_the_best_that_was_reached(page: str) -> None:
+    assert "average JCT below <b>2.5 s</b>" in page
+    assert "makespan below <b>4.0 s</b>; the best here are 5.5 s and 7.0 s." in page
+
+
+def test_a_run_far_longer_than_the_shortest_does_not_squash_the_charts(page: str) -> None:
+    assert page.count('"range":[0,21.0]') == 2
+    assert "Longer runs go on beyond it" in page
+
+
+def test_jobs_cut_off_are_told_in_the_table_and_on_the_page(tmp_path: Path) -> None:
+    three = arriving((job("a", (2, 4_000, ())), 0), (job("b", (1, 2_000, ())), 1_000), (job("c", (1, 1, ())), 9_000))
+    estimate = Estimate(5.0, math.nan, math.nan)
+    result = PolicyResult("fair", (summarize(cut_off(), three),), estimate, estimate, estimate)
+    whole = _comparison({"fair": (5.0,)})
+    comparison = Comparison((result,), whole.settings, whole.resolved)
+    write_report(comparison, {"fair": cut_off()}, tmp_path / "r.html")
+    assert "1 jobs were cut off by the runs' end: their times are lower bounds." in (tmp_path / "r.html").read_text()
+    assert "1 jobs were cut off" in str(comparison_table(comparison).caption)
+
+
+def test_a_comparison_gives_seconds_for_the_summarys_milliseconds() -> None:
+    means = _comparison({"fair": (5.0, 6.0)}).policies[0].means()
+    assert means["makespan_s"] == 7.0
+    assert means["p95_jct_s"] == s_from_ms(5_950)
+    assert "makespan_ms" not in means
