@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError
-from parcae.evaluation.bounds import alone_ms, alone_runner, best_alone_ms, best_job_order, lower_bounds, search_orders
+from parcae.evaluation.bounds import (
+    alone_ms,
+    alone_runner,
+    best_alone_ms,
+    best_job_order,
+    lower_bounds,
+    search_orders,
+    simplified,
+)
 from parcae.policies.catalog import make_policy, order_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
@@ -93,3 +101,17 @@ def test_eleven_jobs_and_runs_that_end_early_are_refused() -> None:
         search_orders(11, lambda order: math.nan)
     with pytest.raises(ConfigError, match="completed runs"):
         best_job_order(batch(job("a", (1, 1, ()))), SimulationConfig(end_ms=5), seed=0)
+
+
+def test_the_simplified_setting_has_neither_waves_nor_delays_nor_slowdowns() -> None:
+    cold, warm = (np.array([9_000]), np.array([9_000])), (np.array([1_000]), np.array([2_000]))
+    law = TaskDurations((1, 4), cold, warm, warm)
+    jobs = batch(
+        JobSpec("a", (StageSpec(8, law, mean_task_ms=1_500.4),)), JobSpec("b", (StageSpec(4, law, mean_task_ms=1_000.0),))
+    )
+    plain, config = simplified(jobs, SimulationConfig(num_executors=4))
+    trace = simulate(plain, order_policy([0, 1]), config, 0)
+    assert trace.completion_ms.tolist() == [3_000, 4_000]
+    assert plain.jobs[0].work_ms == pytest.approx(8 * 1_500.4)
+    best = best_job_order(plain, config, seed=0)
+    assert (best.order, best.average_jct_ms) == ((1, 0), 2_500.0)

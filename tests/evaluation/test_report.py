@@ -96,7 +96,7 @@ def test_the_bounds_stand_beside_the_best_that_was_reached(page: str) -> None:
 
 
 def test_a_run_far_longer_than_the_shortest_does_not_squash_the_charts(page: str) -> None:
-    assert page.count('"range":[0,21.0]') == 2
+    assert page.count('"range":[0,21.10') == 2
     assert "Longer runs go on beyond it" in page
 
 
@@ -116,3 +116,9 @@ def test_a_comparison_gives_seconds_for_the_summarys_milliseconds() -> None:
     assert means["makespan_s"] == 7.0
     assert means["p95_jct_s"] == s_from_ms(5_950)
     assert "makespan_ms" not in means
+
+
+def test_one_seed_has_no_interval_in_the_table() -> None:
+    column = list(comparison_table(_comparison({"fair": (10.0,), "fifo": (8.0,)})).columns)
+    assert list(column[1].cells) == ["10.0", "8.0"]
+    assert list(column[2].cells) == ["1.000", "0.800"]

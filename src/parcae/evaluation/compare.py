@@ -242,8 +242,8 @@ def comparison_table(comparison: Comparison) -> Table:
         row, jct, ratio = result.means(), result.average_jct_s, result.ratio_to_first
         table.add_row(
             escape(result.name),
-            f"{jct.mean:,.1f} ± {jct.high - jct.mean:,.1f}",
-            escape(f"{ratio.mean:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"),
+            f"{jct.mean:,.1f}" + ("" if jct.is_unknown else f" ± {jct.high - jct.mean:,.1f}"),
+            f"{ratio.mean:.3f}" + ("" if ratio.is_unknown else escape(f" [{ratio.low:.3f}, {ratio.high:.3f}]")),
             f"{row['p95_jct_s']:,.0f}",
             f"{row['makespan_s']:,.0f}",
             f"{row['utilization']:.0%}",

@@ -32,6 +32,8 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 _RESOLUTION = 1 / 1_500
 _GOLDEN_RATIO = 0.61803398875
 _NUM_COLORS = 240
+#: Time axes go on a little after the last completion, so that its line is seen.
+_MARGIN = 1.005
 _PNG_COLUMNS = 2_400
 IDLE = -1
 
@@ -158,7 +160,12 @@ def gantt_figure(trace: Trace, end_s: float | None = None) -> Figure:
         font={"family": FONT, "color": "#1d232a"},
         height=290,
         margin={"l": 58, "r": 12, "t": 38, "b": 42},
-        xaxis={"title": "time (s)", "range": [0, end_s or _end_ms(trace) / MS_PER_S], "showgrid": False, "zeroline": False},
+        xaxis={
+            "title": "time (s)",
+            "range": [0, _MARGIN * (end_s or _end_ms(trace) / MS_PER_S)],
+            "showgrid": False,
+            "zeroline": False,
+        },
         yaxis={"title": "executor", "range": [-0.5, trace.num_executors - 0.5], "showgrid": False, "zeroline": False},
     )
     return figure
@@ -260,6 +267,7 @@ def _draw(axis: Any, name: str, trace: Trace, end_ms: int) -> None:
     done = trace.completion_ms[trace.completion_ms != NOT_COMPLETED] / MS_PER_S
     axis.vlines(done, -0.5, trace.num_executors - 0.5, color=COMPLETION_COLOR, linewidth=0.7)
     average = float(jct_ms(trace)[arrived(trace)].mean()) / MS_PER_S
+    axis.set_xlim(0, _MARGIN * end_ms / MS_PER_S)
     axis.set_title(f"{name}: average JCT {average:,.1f} s", fontsize=9, loc="left")
     axis.set_ylabel("executor", fontsize=8)
     axis.spines[["top", "right"]].set_visible(False)

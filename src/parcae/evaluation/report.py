@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,21 +89,21 @@ def _next_best(second: PolicyResult) -> str:
     if abs(ratio.mean - 1) < _SAME:
         return f"{second.name} does exactly as well."
     if ratio.mean >= 2:
-        ends = "" if math.isnan(ratio.low) else f" (95% interval {ratio.low:,.2f} to {ratio.high:,.2f} times)"
+        ends = "" if ratio.is_unknown else f" (95% interval {ratio.low:,.2f} to {ratio.high:,.2f} times)"
         return f"The next best, {second.name}, takes {ratio.mean:,.2f} times as long{ends}. {_sure(ratio)}"
     more = Estimate(ratio.mean - 1, ratio.low - 1, ratio.high - 1)
     return f"The next best, {second.name}, takes {more.mean:.1%} longer{_interval(more, percent=True)}. {_sure(ratio)}"
 
 
 def _interval(estimate: Estimate, percent: bool = False) -> str:
-    if math.isnan(estimate.low):
+    if estimate.is_unknown:
         return " (one seed: no interval)"
     low, high = (f"{end:.1%}" if percent else f"{end:,.1f} s" for end in (estimate.low, estimate.high))
     return f" (95% interval {low} to {high})"
 
 
 def _sure(ratio: Estimate) -> str:
-    if math.isnan(ratio.low):
+    if ratio.is_unknown:
         return "Run more seeds to see how sure that is."
     if ratio.low <= 1 <= ratio.high:
         return "The interval includes no difference: this many seeds do not tell the two apart."
@@ -174,7 +173,7 @@ def _row(row: int, result: PolicyResult, is_best: bool) -> str:
 
 
 def _cell(estimate: Estimate, digits: str) -> str:
-    if math.isnan(estimate.low):
+    if estimate.is_unknown:
         return format(estimate.mean, digits)
     return f"{estimate.mean:{digits}} <span>{estimate.low:{digits}} – {estimate.high:{digits}}</span>"
 

@@ -39,6 +39,11 @@ class Estimate:
     low: float
     high: float
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether one seed left the interval unknown."""
+        return math.isnan(self.low)
+
     def to_json(self) -> dict[str, Any]:
         """{"mean":, "ci95": [low, high]}; null for an end that is unknown (JSON has no NaN)."""
         return {"mean": self.mean, "ci95": [None if math.isnan(end) else end for end in (self.low, self.high)]}

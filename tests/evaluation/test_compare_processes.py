@@ -1,0 +1,99 @@
+"""Comparisons in worker processes that are interrupted or die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.evaluation import compare as module
+from parcae.evaluation.compare import compare, write_comparison
+from parcae.simulation.config import SimulationConfig
+from parcae.workloads.job import Workload
+from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.conftest import REPOSITORY
+
+_LONG = """
+from parcae.evaluation.compare import compare
+from parcae.simulation.config import SimulationConfig
+from parcae.workloads.synthetic import RandomDags, random_dags
+import numpy as np
+if __name__ == "__main__":
+    workload = random_dags(RandomDags(num_jobs=20, mean_tasks=40.0), np.random.default_rng(0), "long")
+    config = SimulationConfig(num_executors=50)
+    compare(workload, ["weighted-fair:oracle"], config=config, num_jobs=400, arrivals="poisson:1s", num_seeds=100_000,
+            processes=2, progress=lambda done, total: print(done, flush=True))
+"""
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
+def test_an_interrupted_comparison_ends_soon_and_leaves_no_process_behind(tmp_path: Path) -> None:
+    script = tmp_path / "long.py"
+    script.write_text(_LONG)
+    process = subprocess.Popen(
+        [sys.executable, str(script)], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "1"
+        children = _children(process.pid)
+        assert len(children) >= 2
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert errors.count("Traceback") == 1
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    deadline = time.monotonic() + 10
+    while any(_is_running(child) for child in children) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(_is_running(child) for child in children)
+
+
+class _Dies:
+    """Ends the worker process that unpickles it."""
+
+    def __reduce__(self) -> tuple[object, tuple[int]]:
+        return os._exit, (9,)
+
+
+def test_a_worker_that_dies_is_told_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_Task", lambda *fields: _Dies())
+    with pytest.raises(ConfigError, match="use fewer processes"):
+        compare(_workload(), ["fair"], config=SimulationConfig(), num_jobs=2, arrivals="batch", num_seeds=2, processes=2)
+
+
+def test_a_failed_write_leaves_the_old_result_and_no_temporary_file(tmp_path: Path) -> None:
+    comparison = compare(_workload(), ["fair"], config=SimulationConfig(), num_jobs=2, arrivals="batch", num_seeds=1, processes=1)
+    path = tmp_path / "c.json"
+    write_comparison(comparison, path)
+    before = path.read_text()
+    comparison.settings["workload"] = object()
+    with pytest.raises(TypeError):
+        write_comparison(comparison, path)
+    assert [p.name for p in tmp_path.iterdir()] == ["c.json"]
+    assert path.read_text() == before
+    assert json.loads(before)["policies"]["fair"]["average_jct_s"]["ci95"] == [None, None]
+
+
+def _workload() -> Workload:
+    return random_dags(RandomDags(num_jobs=5, mean_tasks=4.0), np.random.default_rng(0), "small")
