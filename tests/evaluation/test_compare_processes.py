@@ -97,3 +97,21 @@ def test_a_failed_write_leaves_the_old_result_and_no_temporary_file(tmp_path: Pa
 
 def _workload() -> Workload:
     return random_dags(RandomDags(num_jobs=5, mean_tasks=4.0), np.random.default_rng(0), "small")
+
+
+def test_small_comparisons_start_no_processes_and_long_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[range] = []
+
+    def workers(workload: Workload, task: object, seeds: range, count: int) -> list[object]:
+        started.append(seeds)
+        return [(seed, module._summaries(workload, task, seed)) for seed in seeds]  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "_run_in_workers", workers)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    results = []
+    for worth_s in (1e9, 0.0):
+        monkeypatch.setattr(module, "_WORTH_WORKERS_S", worth_s)
+        config = SimulationConfig(num_executors=4)
+        results.append(compare(_workload(), ["fair", "fifo"], config=config, num_jobs=3, arrivals="batch", num_seeds=5))
+    assert started == [range(1, 5)]
+    assert results[0].to_json() == results[1].to_json()

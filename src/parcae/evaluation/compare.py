@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 #: Seed of the bootstrap's resamples.
 _BOOTSTRAP_SEED = 20_190_819
+#: Worker processes take seconds to start: less work than this is done without them.
+_WORTH_WORKERS_S = 10.0
 Progress = Callable[[int, int], None]
 
 
@@ -145,7 +148,7 @@ def compare(
         policies: names as in `parcae policies`; ratios are to the first.
         config: the cluster.
         num_jobs, arrivals: the jobs of each run, and when they arrive ("batch", "poisson:25s", ...).
-        processes: worker processes; all cores unless given. 1 runs here, without any.
+        processes: worker processes; unless given, all cores, or none where few seconds of work are left.
         progress: called with (seeds done, seeds) after every seed.
         intervals: how the confidence intervals are made; see `parcae.evaluation.statistics.METHODS`.
 
@@ -181,11 +184,19 @@ def compare(
 
 
 def _run_all(workload: Workload, task: _Task, seeds: range, processes: int | None) -> Iterator[tuple[int, list[RunSummary]]]:
-    workers = min(processes or os.cpu_count() or 1, len(seeds))
-    if workers == 1:
-        for seed in seeds:
-            yield seed, _summaries(workload, task, seed)
-        return
+    """Seeds one after another here while few seconds are left to run, unless told how many processes; else in workers."""
+    workers, left = min(processes or os.cpu_count() or 1, len(seeds)), seeds
+    while left and (workers == 1 or processes is None):
+        start = time.perf_counter()
+        yield left[0], _summaries(workload, task, left[0])
+        left = left[1:]
+        if workers > 1 and (time.perf_counter() - start) * len(left) > _WORTH_WORKERS_S:
+            break
+    if left:
+        yield from _run_in_workers(workload, task, left, min(workers, len(left)))
+
+
+def _run_in_workers(workload: Workload, task: _Task, seeds: range, workers: int) -> Iterator[tuple[int, list[RunSummary]]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "workload.parcae"
         write_workload(workload, path)
