@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from parcae import __version__
-from parcae.cli import bench, compare, policies, simulate, workload
+from parcae.cli import bench, bounds, compare, policies, simulate, workload
 
 app = typer.Typer(
     name="parcae",
@@ -24,6 +24,7 @@ app.add_typer(workload.app, name="workload")
 app.add_typer(bench.app, name="bench")
 app.command("simulate")(simulate.simulate_command)
 app.command("compare")(compare.compare_command)
+app.command("bounds")(bounds.bounds_command)
 app.command("policies")(policies.policies_command)
 
 #: Exit codes: bad input, and a run that the user interrupted.

@@ -118,10 +118,10 @@ CATALOG: tuple[PolicyEntry, ...] = (
         f"{_PAPER}, 5",
         _weighted_fair,
     ),
-    PolicyEntry("static:N", "first job first, at most N executors a job", "control", _capped(HeuristicKind.STATIC)),
+    PolicyEntry("static:N|tuned|oracle", "first job first, at most N executors a job", "control", _capped(HeuristicKind.STATIC)),
     PolicyEntry("random[:SEED]", "a random stage with a random limit", "control", _random),
     PolicyEntry(
-        "srpt-cap[:N]",
+        "srpt-cap[:N|tuned|oracle]",
         "shortest remaining work first, at most N executors a job (a fifth of the cluster), leftovers spilled to 2 N",
         "Parcae",
         _srpt_cap,

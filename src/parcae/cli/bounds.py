@@ -1,0 +1,59 @@
+"""`parcae bounds`: how far from ideal a run is."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from parcae.cli.options import ArrivalsOption, ExecutorsOption, JobsOption, ModelOption, WorkloadArgument, load, simulation_config
+
+
+def bounds_command(
+    workload: WorkloadArgument,
+    executors: ExecutorsOption = None,
+    jobs: JobsOption = 6,
+    arrivals: ArrivalsOption = "batch",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the tasks' luck.")] = 0,
+    orders: Annotated[bool, typer.Option("--orders", help="Also try every order of the jobs (at most ten).")] = False,
+    parallelism_model: ModelOption = "none",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Lower bounds that no schedule can beat, and the best order of up to ten jobs (Decima, Appendix H).
+
+    The orders run in the appendix's setting: without delays and waves.
+
+    Example: parcae bounds tpch --jobs 6 --executors 20 --orders
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from parcae.evaluation.bounds import best_job_order, lower_bounds, simplified
+    from parcae.units import s_from_ms
+    from parcae.workloads.arrivals import draw_sequence
+    from parcae.workloads.random_streams import RandomStreams
+
+    config = simulation_config(executors, "sampled", False, None, None)
+    sequence = draw_sequence(load(workload, parallelism_model), arrivals, jobs, config.total_executors, RandomStreams(seed))
+    bounds = lower_bounds(sequence, config.total_executors)
+    result: dict[str, Any] = {
+        "average_jct_s": s_from_ms(bounds.average_jct_ms),
+        "makespan_s": s_from_ms(bounds.makespan_ms),
+        "explanation": bounds.explanation,
+    }
+    if orders:
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task("orders", total=None)
+            best = best_job_order(
+                *simplified(sequence, config), seed, lambda done, total: progress.update(bar, completed=done, total=total)
+            )
+        result["best_order"] = list(best.order)
+        result["best_order_average_jct_s"] = s_from_ms(best.average_jct_ms)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+        return
+    typer.echo(f"average JCT at least {result['average_jct_s']:,.2f} s, makespan at least {result['makespan_s']:,.2f} s")
+    if orders:
+        order = "-".join(map(str, result["best_order"]))
+        typer.echo(f"best order {order}: average JCT {result['best_order_average_jct_s']:,.2f} s (without delays and waves)")
