@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_RECORD, NO_STAGE, NOT_YET, ClusterState
+from parcae.cluster.state import NO_EXECUTOR, NO_RECORD, NO_STAGE, NOT_YET, ClusterState
 from parcae.kernels import inlined, kernel
 
 
@@ -292,9 +292,3 @@ def account_time(state, clock_ms):  # type: ignore[no-untyped-def]
     now = state.now
     now.job_ms[0] += now.num_active[0] * (clock_ms - now.accounted_ms[0])
     now.accounted_ms[0] = clock_ms
-
-
-@inlined
-def is_global(job):  # type: ignore[no-untyped-def]
-    """Whether a pool's job means the global pool."""
-    return job == NO_JOB
