@@ -6,6 +6,7 @@
     |   |-- FormatError       a file that is torn, of another format or of another version
     |   |-- ConfigError       a setting that does not exist or does not fit
     |   +-- PolicyError       an unknown policy, or one that gave a decision that cannot be carried out
+    |-- DivergedError         a training that went astray: the best policy so far is kept
     +-- InvariantError        a state that our own code must never reach (our bug, not the user's)
 
 A message says what is wrong, where (path:line for readers), what was expected, and what to do.
@@ -34,6 +35,10 @@ class ConfigError(InputError):
 
 class PolicyError(InputError):
     """An unknown policy, or a decision that cannot be carried out."""
+
+
+class DivergedError(ParcaeError):
+    """A training that went astray: weights or losses that are not finite, queues that grow without bound."""
 
 
 class InvariantError(ParcaeError):

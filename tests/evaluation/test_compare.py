@@ -10,12 +10,12 @@ import pytest
 from parcae.errors import ConfigError, PolicyError
 from parcae.evaluation.compare import compare, comparison_table, write_comparison
 from parcae.evaluation.report import summary_sentence, write_report
-from parcae.evaluation.tuning import ALPHAS, NUM_TUNING_SEEDS, TUNING_SEED_START, average_jct_ms, tune
+from parcae.evaluation.tuning import ALPHAS, NUM_TUNING_SEEDS, average_jct_ms, tune
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
-from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.random_streams import TUNING_SEED_START, RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 
 _WORKLOAD = random_dags(RandomDags(num_jobs=20, mean_tasks=6.0), np.random.default_rng(0), "made up")

@@ -6,7 +6,6 @@ from parcae.evaluation.compare import compare
 from parcae.evaluation.tuning import (
     ALPHAS,
     SWEEPS,
-    TUNING_SEED_START,
     Sweep,
     average_jct_ms,
     best_in_hindsight,
@@ -17,7 +16,7 @@ from parcae.evaluation.tuning import (
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.arrivals import draw_sequence
-from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.random_streams import TUNING_SEED_START, RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 
 _WORKLOAD = random_dags(RandomDags(num_jobs=12, mean_tasks=5.0), np.random.default_rng(0), "made up")

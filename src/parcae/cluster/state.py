@@ -21,6 +21,7 @@ NO_JOB = -1
 NO_STAGE = -1
 NO_EXECUTOR = -1
 NO_RECORD = -1
+NO_PROFILE = -1  # a job that the workload profile does not know
 ANY_CLASS = -1
 NOT_YET = -1  # a time that has not come
 
@@ -36,6 +37,7 @@ JOB = np.dtype(
     [
         ("stage_start", "i8"),  # first row of its stages
         ("num_stages", "i8"),
+        ("profile", "i8"),  # which recurring job of the workload profile it is; NO_PROFILE where that is not known
         ("arrival_ms", "i8"),
         ("completion_ms", "i8"),  # NOT_YET until completed
         ("num_attached", "i8"),  # executors that arrived: running its tasks or idle in its pool
@@ -130,6 +132,8 @@ NOW = np.dtype(
         ("source", "i8"),  # row of the source (class 0)
         ("acting_executor", "i8"),  # the one executor free now; NO_EXECUTOR where the source's whole pool is
         ("num_source", "i8"),  # executors that still have to be committed in this round
+        ("num_idle", "i8"),  # executors in pools
+        ("num_idle_to_be", "i8"),  # executors that work but are committed to idle: nobody is asked when they finish
         ("round_id", "i8"),
         ("num_decisions", "i8"),
         ("num_commands", "i8"),

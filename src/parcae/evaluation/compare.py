@@ -19,9 +19,9 @@ import numpy as np
 
 from parcae import __version__
 from parcae.errors import ConfigError
-from parcae.evaluation.files import write_text
 from parcae.evaluation.statistics import METHODS, Estimate, Method, mean_estimate, mean_of_ratios, ratio_estimate
 from parcae.evaluation.tuning import ResolvedPolicies, check_seeds, resolve_policies
+from parcae.files import write_text
 from parcae.metrics.summary import RunSummary, summarize
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from parcae.cluster.trace import NOT_COMPLETED, TASK_RECORD, Trace
 from parcae.errors import ConfigError
-from parcae.evaluation.files import replacing, write_text
+from parcae.files import replacing, write_text
 from parcae.metrics.cluster import last_completion_ms
 from parcae.metrics.jobs import arrived, jct_ms
 from parcae.units import MS_PER_S

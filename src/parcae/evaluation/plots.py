@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
-from parcae.evaluation.files import replacing
 from parcae.evaluation.gantt import FONT
+from parcae.files import replacing
 from parcae.metrics.cluster import busy_executors, concurrency, executor_share, last_completion_ms, mean_over_spans
 from parcae.metrics.jobs import arrived, jct_ms
 from parcae.units import MS_PER_S

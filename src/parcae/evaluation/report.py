@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from parcae.cluster.trace import Trace
 from parcae.evaluation.bounds import Bounds
 from parcae.evaluation.compare import Comparison, PolicyResult
-from parcae.evaluation.files import write_text
 from parcae.evaluation.gantt import MAX_EXECUTORS, gantt_figure
 from parcae.evaluation.plots import (
     busy_over_time,
@@ -23,6 +22,7 @@ from parcae.evaluation.plots import (
     share_by_work,
 )
 from parcae.evaluation.statistics import Estimate
+from parcae.files import write_text
 from parcae.metrics.cluster import last_completion_ms, makespan_ms
 from parcae.metrics.jobs import arrived, jct_ms
 from parcae.units import MS_PER_S

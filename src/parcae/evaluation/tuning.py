@@ -9,19 +9,19 @@ import numpy as np
 
 from parcae.errors import ConfigError
 from parcae.metrics.jobs import arrived, jct_ms
+from parcae.cluster.decision import Policy
 from parcae.policies.catalog import make_policy
 from parcae.policies.heuristics.policy import HeuristicPolicy
+from parcae.policies.learned import is_learned, learned_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import SimulatorBatch
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.random_streams import TUNING_SEED_START, RandomStreams
 
 #: Decima, section 7.1: alpha from -2 to 2 in steps of 0.1.
 ALPHAS = tuple(round(-2.0 + 0.1 * step, 1) for step in range(41))
-#: Tuning seeds start here and comparisons are refused seeds from here on, so that the two never meet.
-TUNING_SEED_START = 1 << 40
 NUM_TUNING_SEEDS = 20
 #: A sweep over numbers of executors tries at most about this many.
 _MAX_COUNTS = 40
@@ -53,13 +53,13 @@ class ResolvedPolicies:
         tuned: what tuning found, in words, for the report.
     """
 
-    policies: Mapping[str, HeuristicPolicy]
+    policies: Mapping[str, Policy]
     oracles: frozenset[str]
     names: tuple[str, ...]
     config: SimulationConfig
     tuned: Mapping[str, str] = field(default_factory=dict)
 
-    def for_sequence(self, sequence: JobSequence, seed: int) -> dict[str, HeuristicPolicy]:
+    def for_sequence(self, sequence: JobSequence, seed: int) -> dict[str, Policy]:
         """The policies, in the order asked for, for one sequence."""
         return {
             name: best_in_hindsight(sequence, self.config, seed, name) if name in self.oracles else self.policies[name]
@@ -92,12 +92,17 @@ def resolve_policies(
     """The policies that `names` ask for; NAME:tuned is tuned here, once, on the tuning seeds.
 
     Args:
-        names: as in the catalogue, and `weighted-fair`, `static` and `srpt-cap` with `:tuned` or `:oracle`.
+        names: as in the catalogue, or the path of a checkpoint, and `weighted-fair`, `static` and `srpt-cap` with `:tuned` or `:oracle`.
 
     Raises:
         PolicyError: an unknown policy.
     """
-    fixed = {name: make_policy(name, config.total_executors) for name in names if not _family(name)[0]}
+    fixed: dict[str, Policy] = {}
+    for name in names:
+        if is_learned(name):
+            fixed[name] = learned_policy(name, workload, config, arrivals)
+        elif not _family(name)[0]:
+            fixed[name] = make_policy(name, config.total_executors)
     tuned, oracles = {}, set()
     for name in dict.fromkeys(names):
         family, how = _family(name)

@@ -6,8 +6,6 @@ Arrays are flat: a workload of a million tasks is read in well under a second, a
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -17,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import FormatError, WorkloadError
+from parcae.files import replacing
 from parcae.workloads.job import NUM_WAVES, JobSpec, StageSpec, TaskDurations, Wave, Workload
 
 FORMAT, VERSION = "parcae-workload", 1
@@ -44,16 +43,8 @@ def write_workload(workload: Workload, path: Path) -> None:
         "stage_names": [stage.name for job in workload.jobs for stage in job.stages],
     }
     arrays["manifest"] = np.frombuffer(json.dumps(manifest).encode(), np.uint8)
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            np.savez_compressed(stream, allow_pickle=False, **arrays)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(path) as stream:
+        np.savez_compressed(stream, allow_pickle=False, **arrays)
 
 
 def _flatten(workload: Workload) -> dict[str, npt.NDArray[Any]]:

@@ -45,6 +45,29 @@ def demand(state, stage):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def num_held(state, job):  # type: ignore[no-untyped-def]
+    """Executors that work for the job or are on their way to it: not those idle in its pool or asked about now."""
+    held, first = state.jobs.num_supplied[job], pool_row(state, job)
+    for executor_class in range(state.classes.shape[0]):
+        held -= state.sources.num_idle[first + executor_class]
+    if job == state.now.source_job[0] and state.now.source[0] != first:
+        held -= state.now.num_source[0]
+    return held
+
+
+@inlined
+def may_idle(state):  # type: ignore[no-untyped-def]
+    """Whether all that are asked about may idle: some other executor works that will be asked about when it is done."""
+    now, first = state.now, state.now.source[0]
+    busy = now.num_executors[0] - now.num_idle[0] - now.num_idle_to_be[0]
+    if now.acting_executor[0] != NO_EXECUTOR:
+        return busy > now.num_source[0]
+    for executor_class in range(state.classes.shape[0]):
+        busy += state.sources.num_committed[first + executor_class]
+    return busy > 0
+
+
+@inlined
 def has_unstarted(state, stage):  # type: ignore[no-untyped-def]
     """Whether the stage has tasks to start."""
     return state.stages.num_started[stage] < state.stages.num_tasks[stage]
@@ -159,6 +182,7 @@ def push_idle(state, row, executor):  # type: ignore[no-untyped-def]
         state.executors.next_idle[sources.idle_tail[row]] = executor
     sources.idle_tail[row] = executor
     sources.num_idle[row] += 1
+    state.now.num_idle[0] += 1
 
 
 @inlined
@@ -168,6 +192,7 @@ def pop_idle(state, row):  # type: ignore[no-untyped-def]
     executor = sources.idle_head[row]
     sources.idle_head[row] = state.executors.next_idle[executor]
     sources.num_idle[row] -= 1
+    state.now.num_idle[0] -= 1
     return executor
 
 
@@ -195,6 +220,7 @@ def free_commitment(state, record):  # type: ignore[no-untyped-def]
 def count_commitment(state, source_job, stage, count):  # type: ignore[no-untyped-def]
     """Book `count` more (or fewer) executors committed to a stage by a source of `source_job`."""
     if stage == NO_STAGE:
+        state.now.num_idle_to_be[0] += count
         return
     job = state.stages.job[stage]
     state.stages.num_committed[stage] += count

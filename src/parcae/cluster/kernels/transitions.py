@@ -23,7 +23,7 @@ from parcae.cluster.kernels.tables import (
     stage_row,
     take_commitment,
 )
-from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_RECORD, NO_STAGE, NOT_YET, CommandKind
+from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_PROFILE, NO_RECORD, NO_STAGE, NOT_YET, CommandKind
 from parcae.kernels import inlined, kernel
 
 _START = int(CommandKind.START_TASK)
@@ -41,6 +41,7 @@ def reset(state):  # type: ignore[no-untyped-def]
         state.sources.num_committed[field_row] = 0
     now.clock_ms[0] = now.num_jobs[0] = now.num_stages[0] = now.num_edges[0] = 0
     now.num_active[0] = now.num_open[0] = now.num_schedulable[0] = now.num_source[0] = 0
+    now.num_idle[0] = now.num_idle_to_be[0] = 0
     now.num_decisions[0] = now.num_commands[0] = now.num_commitment_rows[0] = now.num_holds[0] = 0
     now.job_ms[0] = now.accounted_ms[0] = 0
     now.round_id[0], now.free_commitment[0] = 1, NO_RECORD
@@ -62,17 +63,18 @@ def _fill_global_pool(state):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def job_arrived(state, spec, spec_children, first_spec, num_stages, arrival_ms, knowledge):  # type: ignore[no-untyped-def]
+def job_arrived(state, spec, spec_children, first_spec, num_stages, profile, arrival_ms, knowledge):  # type: ignore[no-untyped-def]
     """Put a job into the system; its stages are `spec[first_spec : first_spec + num_stages]` (STAGE_SPEC rows).
 
-    `knowledge` scales the durations that the scheduler is told: 1 is the profile, 0 is unknown. The caller then opens a
-    round for the global pool with `offer_pool`. Returns the job's row.
+    `knowledge` scales the durations that the scheduler is told: 1 is the profile, 0 is unknown (`profile` too, then). The
+    caller then opens a round for the global pool with `offer_pool`. Returns the job's row.
     """
     now, jobs = state.now, state.jobs
     account_time(state, now.clock_ms[0])
     job, start = now.num_jobs[0], now.num_stages[0]
     jobs.stage_start[job], jobs.num_stages[job] = start, num_stages
     jobs.arrival_ms[job], jobs.completion_ms[job] = arrival_ms, NOT_YET
+    jobs.profile[job] = profile if knowledge > 0.0 else NO_PROFILE
     jobs.num_attached[job] = jobs.num_supplied[job] = jobs.num_granted[job] = jobs.num_commitments[job] = 0
     jobs.num_done[job] = jobs.num_moves[job] = jobs.num_joined[job] = jobs.num_schedulable[job] = 0
     jobs.num_unsaturated[job] = jobs.num_unstarted[job] = num_stages

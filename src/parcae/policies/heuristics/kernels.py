@@ -17,7 +17,8 @@ from parcae.cluster.kernels.tables import (
     first_schedulable,
     is_runnable,
     is_schedulable,
-    pool_row,
+    may_idle,
+    num_held,
     select_cluster,
 )
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
@@ -81,29 +82,10 @@ def _local_stage(seen):  # type: ignore[no-untyped-def]
     return _stage_in_order(seen, job)
 
 
-@inlined
-def _num_held(seen, job):  # type: ignore[no-untyped-def]
-    """Executors that work for the job or are on their way to it: not those idle in its pool or asked about now."""
-    held, first = seen.jobs.num_supplied[job], pool_row(seen, job)
-    for executor_class in range(seen.classes.shape[0]):
-        held -= seen.sources.num_idle[first + executor_class]
-    if job == seen.now.source_job[0] and seen.now.source[0] != first:
-        held -= seen.now.num_source[0]
-    return held
-
-
-@kernel
-def _is_anyone_working(seen):  # type: ignore[no-untyped-def]
-    for position in range(seen.now.num_active[0]):
-        if _num_held(seen, seen.active[position]) > 0:
-            return True
-    return False
-
-
 @kernel
 def _when_all_are_capped(seen):  # type: ignore[no-untyped-def]
     """Let executors idle; but of several classes, those that jobs hold may not fit: if nobody works, caps do not bind."""
-    if seen.classes.shape[0] > 1 and not _is_anyone_working(seen):
+    if seen.classes.shape[0] > 1 and not may_idle(seen):
         for position in range(seen.now.num_active[0]):
             stage = _stage_in_order(seen, seen.active[position])
             if stage != NO_STAGE:
@@ -224,10 +206,10 @@ def _shortest_below(seen, cap):  # type: ignore[no-untyped-def]
         work = seen.jobs.remaining_ms[job]
         if seen.jobs.num_schedulable[job] == 0 or (best != NO_STAGE and work >= best_work):
             continue
-        if _num_held(seen, job) < cap:
+        if num_held(seen, job) < cap:
             stage = _stage_by_critical_path(seen, job)
             if stage != NO_STAGE:
-                best, best_work, best_held = stage, work, _num_held(seen, job)
+                best, best_work, best_held = stage, work, num_held(seen, job)
     return best, best_held
 
 
@@ -242,7 +224,7 @@ def _srpt_cap(seen, cap):  # type: ignore[no-untyped-def]
     if now.num_schedulable[0] == 0:
         return NO_STAGE, now.num_source[0]
     if source != NO_JOB and seen.jobs.num_schedulable[source] > 0:
-        room = cap - _num_held(seen, source)
+        room = cap - num_held(seen, source)
         stage = _stage_by_critical_path(seen, source) if room > 0 else NO_STAGE
         if stage != NO_STAGE:
             return stage, min(room, now.num_source[0])
@@ -250,7 +232,7 @@ def _srpt_cap(seen, cap):  # type: ignore[no-untyped-def]
         stage, held = _shortest_below(seen, widened)
         if stage != NO_STAGE:
             return stage, min(widened - held, now.num_source[0])
-    if _is_anyone_working(seen):
+    if may_idle(seen):
         return NO_STAGE, now.num_source[0]
     stage, held = _shortest_below(seen, now.num_executors[0] + 1)
     return stage, now.num_source[0]

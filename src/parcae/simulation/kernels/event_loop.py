@@ -61,6 +61,13 @@ def start(state, future, tables):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def resume(state, future, tables):  # type: ignore[no-untyped-def]
+    """Go on where a run was stopped by the end of its episode, after `end_ms` was moved. Returns a Status."""
+    _find_next_other(state, future)
+    return advance(state, future, tables)
+
+
+@kernel
 def _submit(state, future, tables):  # type: ignore[no-untyped-def]
     """The next job of the sequence arrives."""
     events = future.events
@@ -68,7 +75,8 @@ def _submit(state, future, tables):  # type: ignore[no-untyped-def]
     profile = future.job_profile[row]
     first, last = tables.job_first_stage[profile], tables.job_first_stage[profile + 1]
     arrival_ms, knowledge = future.arrival_ms[row], future.knowledge[row]
-    job = job_arrived(state, tables.specs, tables.spec_children, first, last - first, arrival_ms, knowledge)
+    specs, children = tables.specs, tables.spec_children
+    job = job_arrived(state, specs, children, first, last - first, profile, arrival_ms, knowledge)
     luck, stage_start = job_luck(events.seed[0], row), state.jobs.stage_start[job]
     for index in range(last - first):
         future.stage_profile[stage_start + index] = first + index

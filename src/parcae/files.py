@@ -29,6 +29,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file, wholly or not at all."""
+    with replacing(path) as stream:
+        stream.write(content)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file in UTF-8, wholly or not at all."""
     with replacing(path) as stream:
