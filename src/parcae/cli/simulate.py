@@ -113,7 +113,7 @@ def _run_job_sets(
     seed: int,
 ) -> Iterator[tuple[dict[str, Any], Trace]]:
     from parcae.errors import ConfigError
-    from parcae.policies.catalog import make_policy
+    from parcae.evaluation.tuning import resolve_policies
     from parcae.simulation.run import simulate
     from parcae.workloads.job_set import read_job_sets
 
@@ -129,8 +129,9 @@ def _run_job_sets(
         own.update({key: value for key, value in given.items() if value is not None})
         set_config = config.model_copy(update=own)
         sequence = job_set.sequence(workload)
-        for name in policies:
-            trace = simulate(sequence, make_policy(name, set_config.num_executors), set_config, seed, record=True)
+        resolved = resolve_policies(workload, policies, set_config, "batch", sequence.num_jobs)
+        for name, policy in resolved.for_sequence(sequence, seed).items():
+            trace = simulate(sequence, policy, set_config, seed, record=True)
             result = {"set": job_set.id, "policy": name, "durations": config.durations.value, **run_json(trace)}
             result["completion_ms"] = job_set.by_position(trace.completion_ms)
             yield result, trace

@@ -18,7 +18,7 @@ class PolicyEntry:
     usage: str
     summary: str
     source: str
-    make: Callable[[str, str, int], HeuristicPolicy]
+    make: Callable[[str, str, int], HeuristicPolicy]  # (text, argument, number of executors)
 
     @property
     def name(self) -> str:
@@ -89,6 +89,10 @@ def _order(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
     return order_policy(order)
 
 
+def _learned(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
+    raise PolicyError(f"policy {text!r} is bound to a workload: use it in `parcae compare` or `parcae simulate`")
+
+
 def order_policy(order: Sequence[int]) -> HeuristicPolicy:
     """All executors to the first job of a given order (Decima, Appendix H).
 
@@ -126,6 +130,15 @@ CATALOG: tuple[PolicyEntry, ...] = (
         "Parcae",
         _srpt_cap,
     ),
+    PolicyEntry(
+        "tuned[:VARIANT]",
+        "shortest remaining work first, every job capped where another executor stops paying; tuned by CMA-ES",
+        "Parcae",
+        _learned,
+    ),
+    PolicyEntry("parcae[:VARIANT]", "a network over jobs that corrects the tuned rule", "Parcae", _learned),
+    PolicyEntry("decima[:VARIANT]", "Decima's graph neural network", "Decima, section 5", _learned),
+    PolicyEntry("FILE.safetensors", "a checkpoint of `parcae tune`, `train` or `learn`", "Parcae", _learned),
     PolicyEntry("order:I-J-...", "jobs in a given order, all executors to the first", "Decima, Appendix H", _order),
     PolicyEntry("spark_fifo", "as fifo, by executors ever granted, never decreased", _CODE, _fixed(HeuristicKind.GRANTED)),
     PolicyEntry("spark_static_N", "as static:N, by executors ever granted", _CODE, _capped(HeuristicKind.GRANTED)),

@@ -1,0 +1,1 @@
+"""Policies that are learned: tuned rules, trained networks, their loops and recipes."""

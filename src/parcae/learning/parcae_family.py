@@ -1,0 +1,147 @@
+"""The network "parcae" as the trainer sees it: its records as one flat data set, and minibatches of it as tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from parcae.learning.family import Rollout, Weights
+from parcae.learning.scenario import Scenario
+from parcae.policies.parcae.kernels import Record, explore_many
+from parcae.policies.parcae.layout import FEATURE_VERSION, initial_weights
+from parcae.policies.parcae.network import Decisions, ParcaeNetwork
+from parcae.policies.parcae.policy import ParcaePolicy, allocate_record, allocate_workspace
+from parcae.policies.rule.policy import Parameters
+from parcae.policies.solo_curves import solo_curves
+
+#: Rows of jobs that a record has room for, per decision, in scenarios with many jobs.
+_JOBS_PER_DECISION = 24
+
+
+@dataclass(frozen=True)
+class JobDecisions:
+    """N decisions over M jobs; see Decisions for the columns. `log_prob` is that of the policy that drew them."""
+
+    rows: npt.NDArray[np.float32]
+    can_choose: npt.NDArray[np.bool_]
+    first_row: npt.NDArray[np.int64]
+    num_jobs: npt.NDArray[np.int64]
+    shared: npt.NDArray[np.float32]
+    choice: npt.NDArray[np.int64]
+    level: npt.NDArray[np.int64]
+    limits: npt.NDArray[np.float32]
+    can_limit: npt.NDArray[np.bool_]
+    log_prob: npt.NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.choice)
+
+    def decisions(self, index: npt.NDArray[np.int64], device: torch.device) -> Decisions:
+        """The decisions `index` as tensors."""
+        counts = self.num_jobs[index]
+        starts = np.cumsum(counts) - counts
+        row = np.repeat(self.first_row[index] - starts, counts) + np.arange(int(counts.sum()))
+
+        def tensor(array: npt.NDArray[np.generic]) -> torch.Tensor:
+            return torch.from_numpy(array).to(device)
+
+        return Decisions(
+            rows=tensor(self.rows[row]),
+            owner=tensor(np.repeat(np.arange(len(index)), counts)),
+            can_choose=tensor(self.can_choose[row]),
+            first_row=tensor(starts),
+            num_jobs=tensor(counts),
+            shared=tensor(self.shared[index]),
+            choice=tensor(self.choice[index]),
+            level=tensor(self.level[index]),
+            limits=tensor(self.limits[index]),
+            can_limit=tensor(self.can_limit[index]),
+        )
+
+
+def _gather(rollouts: list[Rollout], ends: bool) -> JobDecisions:
+    """The decisions of the rollouts, one rollout after another; or, with `ends`, the states in which they ended."""
+    spans = [(r.count, r.count + 1) if ends else (0, r.count) for r in rollouts]
+    records = [r.record for r in rollouts]
+    pieces = list(zip(records, spans, strict=True))
+    rows = [(int(r.first_row[a]), int(r.first_row[b])) for r, (a, b) in pieces]
+    shift = np.cumsum([0, *(stop - start for start, stop in rows)])[:-1]
+    first_row = [r.first_row[a:b] - start + s for (r, (a, b)), (start, _), s in zip(pieces, rows, shift, strict=True)]
+    return JobDecisions(
+        rows=np.concatenate([r.rows[a:b] for r, (a, b) in zip(records, rows, strict=True)]),
+        can_choose=np.concatenate([r.can_choose[a:b] for r, (a, b) in zip(records, rows, strict=True)]).astype(np.bool_),
+        first_row=np.concatenate(first_row),
+        num_jobs=np.concatenate([r.first_row[a + 1 : b + 1] - r.first_row[a:b] for r, (a, b) in pieces]),
+        shared=np.concatenate([r.shared[a:b] for r, (a, b) in pieces]),
+        choice=np.concatenate([r.choice[a:b] for r, (a, b) in pieces]),
+        level=np.concatenate([r.level[a:b] for r, (a, b) in pieces]),
+        limits=np.concatenate([r.limits[a:b] for r, (a, b) in pieces]),
+        can_limit=np.concatenate([r.can_limit[a:b] for r, (a, b) in pieces]).astype(np.bool_),
+        log_prob=np.concatenate([r.log_prob[a:b] for r, (a, b) in pieces]),
+    )
+
+
+class ParcaeFamily:
+    """The network "parcae" for a scenario.
+
+    Args:
+        parameters: of the rule that the network corrects.
+        prior: what the rule's choices weigh in a fresh network (job, hold, limit), as logits.
+    """
+
+    name, feature_version = "parcae", FEATURE_VERSION
+
+    def __init__(self, scenario: Scenario, parameters: Parameters, prior: tuple[float, float, float]) -> None:
+        self.scenario, self.parameters, self.prior = scenario, np.asarray(parameters, np.float64), prior
+        self.curves = solo_curves(scenario.workload, scenario.config)
+        self.explore_many = explore_many
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Nothing to choose."""
+        return {}
+
+    @property
+    def fixed_weights(self) -> Weights:
+        """The rule."""
+        return {"rule": self.parameters}
+
+    def initial_weights(self, rng: np.random.Generator) -> Weights:
+        """Fresh weights: the rule, softened."""
+        return dict(initial_weights(rng, self.prior))
+
+    def network(self, weights: Weights) -> ParcaeNetwork:
+        """The batched network."""
+        return ParcaeNetwork(weights)
+
+    def policy(self, weights: Weights) -> ParcaePolicy:
+        """The policy of these weights."""
+        return ParcaePolicy("parcae", weights, tuple(self.parameters), self.curves)
+
+    def allocate(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
+        """Workspaces and records of so many simulators."""
+        num_jobs, num_levels = self.scenario.num_jobs, len(self.curves.levels)
+        rows = capacity * min(num_jobs, _JOBS_PER_DECISION) + 2 * num_jobs
+        works = allocate_workspace(num_simulators, num_jobs, num_levels)
+        return works, allocate_record(num_simulators, capacity, rows, num_levels)
+
+    def gather(self, rollouts: list[Rollout], ends: bool = False) -> JobDecisions:
+        """The decisions of the rollouts, one rollout after another; or, with `ends`, the states in which they ended."""
+        return _gather(rollouts, ends)
+
+    def num_jobs(self, rollout: Rollout) -> int:
+        """Jobs in the system, summed over the decisions."""
+        return int(rollout.record.first_row[rollout.count])
+
+    def trimmed(self, rollout: Rollout) -> Record:
+        """A copy of the rollout's record, cut to what was recorded."""
+        r, n = rollout.record, rollout.count
+        rows = int(r.num_rows[0])
+        per_row = {"rows", "can_choose"}
+        whole = {"count", "num_rows", "end_ms", "end_cost"}
+        cut = {name: getattr(r, name)[: rows if name in per_row else n + 2] for name in Record._fields if name not in whole}
+        return Record(**{name: np.array(array) for name, array in {**r._asdict(), **cut}.items()})

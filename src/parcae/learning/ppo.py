@@ -1,0 +1,99 @@
+"""Proximal policy optimisation: the loss, and one update on a data set.
+
+Source: Schulman et al., "Proximal Policy Optimization Algorithms", 2017, equation 7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from parcae.errors import DivergedError
+from parcae.learning.family import DataSet
+
+
+def clipped_loss(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """- mean min(r A, clip(r, 1 - clip, 1 + clip) A), r the ratio of probabilities.
+
+    Example: a choice whose probability doubled (r = 2) with advantage 1 and clip 0.2 counts -1.2.
+    """
+    ratio = torch.exp(log_prob - old_log_prob)
+    return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
+
+
+@dataclass(frozen=True)
+class Step:
+    """The settings of one update."""
+
+    epochs: int
+    minibatch: int
+    clip: float
+    entropy: float
+    value_weight: float
+    max_norm: float
+
+
+@dataclass(frozen=True)
+class UpdateReport:
+    """Means over the update's last epoch."""
+
+    loss: float
+    entropy: float
+    kl: float
+    clipped: float
+    value_loss: float
+
+
+def update(
+    network: Any,
+    optimizer: torch.optim.Optimizer,
+    data: DataSet,
+    advantage: npt.NDArray[np.float64],
+    target: npt.NDArray[np.float64] | None,
+    step: Step,
+    rng: np.random.Generator,
+    device: torch.device,
+) -> UpdateReport:
+    """Several passes over the data in shuffled minibatches.
+
+    Args:
+        advantage: float64[N]. target: float64[N] for the critic, or None.
+
+    Raises:
+        DivergedError: a loss or a gradient that is not finite; the weights are then as they were before that minibatch.
+    """
+    advantages, old = advantage.astype(np.float32), data.log_prob
+    sums, count = np.zeros(5), 0
+    for epoch in range(step.epochs):
+        order = rng.permutation(len(data))
+        for first in range(0, len(data), step.minibatch):
+            index = order[first : first + step.minibatch]
+            batch = data.decisions(index, device)
+            judged = network(batch)
+            old_log_prob = torch.from_numpy(old[index]).to(device)
+            policy_loss = clipped_loss(judged.log_prob, old_log_prob, torch.from_numpy(advantages[index]).to(device), step.clip)
+            entropy = judged.entropy.mean()
+            value_loss = torch.zeros((), device=device)
+            if target is not None:
+                wanted = torch.from_numpy(target[index].astype(np.float32)).to(device)
+                value_loss = torch.nn.functional.smooth_l1_loss(judged.value, wanted)
+            loss = policy_loss - step.entropy * entropy + step.value_weight * value_loss
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(network.parameters(), step.max_norm)
+            if not bool(torch.isfinite(norm)) or not bool(torch.isfinite(loss)):
+                raise DivergedError(f"the loss ({loss.item():.3g}) or its gradient ({norm.item():.3g}) is not finite")
+            optimizer.step()
+            if epoch == step.epochs - 1:
+                with torch.no_grad():
+                    change = judged.log_prob - old_log_prob
+                    clipped = ((change.exp() - 1).abs() > step.clip).float().mean()
+                    kl = (change.exp() - 1 - change).mean()
+                sums += [float(v.detach()) for v in (policy_loss, entropy, kl, clipped, value_loss)]
+                count += 1
+    return UpdateReport(*(sums / max(1, count)).tolist())

@@ -1,0 +1,75 @@
+"""Recipes by name: which network, which settings of the training, for a kind of arrivals."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from parcae.errors import ConfigError
+from parcae.learning.config import Algorithm, TrainConfig
+from parcae.learning.scenario import Scenario
+from parcae.units import MS_PER_S
+from parcae.workloads.arrivals import ArrivalProcess
+
+
+class Recipe(StrEnum):
+    """A recipe by name."""
+
+    FAST = "fast"  # proximal policy optimisation; what works best here
+    DECIMA_2019 = "decima-2019"  # Algorithm 1 of the paper to the letter
+
+
+def parse_recipe(text: str) -> Recipe:
+    """The recipe of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        return Recipe(text)
+    except ValueError:
+        raise ConfigError(f"recipe {text!r}: write one of {', '.join(Recipe)}") from None
+
+
+#: Lengths of windows and horizons of the fast recipe on streams, in mean gaps between arrivals.
+_WINDOW_GAPS, _HORIZON_GAPS = 24.0, 12.0
+#: Memoryless termination, in mean gaps: mean length of the first episodes, what it grows by, its largest. At gaps of 25 s these
+#: are the released code's 2,000 s to 20,000 s over some 1,100 iterations.
+_EPISODE_GAPS, _GROWTH_GAPS, _LONGEST_GAPS = 80.0, 0.64, 800.0
+
+
+def mean_gap_s(scenario: Scenario) -> float:
+    """Mean time between arrivals; 0 for a batch."""
+    process = ArrivalProcess.parse(scenario.arrivals)
+    return process.mean_gap_ms(scenario.workload, scenario.config.total_executors) / MS_PER_S
+
+
+def recipe_config(recipe: Recipe, scenario: Scenario) -> TrainConfig:
+    """The settings of a recipe for a scenario."""
+    gap_s = mean_gap_s(scenario)
+    if recipe is Recipe.DECIMA_2019:
+        # Source: Decima, section 5.3 and Appendix C: 16 workers, Adam with 1e-3; entropy as in the released code.
+        config = TrainConfig(
+            algorithm=Algorithm.REINFORCE,
+            num_groups=1,
+            group_size=16,
+            capacity=8192,
+            learning_rate=1e-3,
+            entropy=1.0,
+            max_jobs_factor=1e6,
+            select_every=25,
+        )
+        if gap_s == 0:
+            return config
+        episodes = {
+            "episode_s": _EPISODE_GAPS * gap_s,
+            "episode_growth_s": _GROWTH_GAPS * gap_s,
+            "episode_max_s": _LONGEST_GAPS * gap_s,
+            "is_differential": True,
+            "num_selection": 40,
+        }
+        return config.model_copy(update=episodes)
+    config = TrainConfig(learning_rate=4e-3, entropy=0.02, minibatch=1024, epochs=3, prior=(2.0, 2.0, 2.0))
+    if gap_s == 0:
+        return config
+    window = {"window_s": _WINDOW_GAPS * gap_s, "horizon_s": _HORIZON_GAPS * gap_s, "entropy": 0.015, "num_selection": 60}
+    return config.model_copy(update=window)

@@ -1,0 +1,506 @@
+"""Decima, compiled: features, message passing, a decision, whole runs.
+
+Everything is written into a Workspace; the embeddings of a job whose features did not change since the last decision are kept.
+Equal to `network.DecimaNetwork` to 1e-5.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parcae.cluster.kernels.tables import is_schedulable, select_cluster
+from parcae.cluster.state import ANY_CLASS, NO_PROFILE, NO_STAGE
+from parcae.kernels import inlined, kernel
+from parcae.policies.decima.layout import (
+    EMBEDDING,
+    EXECUTOR_SCALE,
+    GAP_SCALE_MS,
+    HIDDEN_1,
+    HIDDEN_2,
+    LOCAL,
+    SLOPE,
+    TASK_SCALE,
+    TASK_SCALE_MS,
+    WORK_SCALE_MS,
+    Transform,
+)
+from parcae.policies.networks.kernels import add_product, copy_bias, draw, largest, log_sum_exp, rectify, uniform
+from parcae.simulation.future import Status
+from parcae.simulation.kernels.costs import cost_so_far
+from parcae.simulation.kernels.event_loop import resume, select_future, start, step
+
+_NEEDS_DECISION = int(Status.NEEDS_DECISION)
+_D, _H1, _H2 = EMBEDDING, HIDDEN_1, HIDDEN_2
+_SLOPE, _IMPOSSIBLE = np.float32(SLOPE), np.float32(-np.inf)
+_PREP, _F, _G = int(Transform.PREP), int(Transform.F_STAGE), int(Transform.G_STAGE)
+_F2, _G2, _F3, _G3 = map(int, (Transform.F_JOB, Transform.G_JOB, Transform.F_GLOBAL, Transform.G_GLOBAL))
+_Q, _W = int(Transform.Q), int(Transform.W)
+_LIMIT_INPUT, _LIMIT_OUTPUTS, _LIMIT_STAGE, _LIMIT_NONE = 0, 1, 2, 3
+
+
+class Network(NamedTuple):
+    """Decima's weights and switches."""
+
+    weights: Any  # float32[number of weights], in the order of layout.shapes
+    starts: Any  # int64[number of transforms]
+    levels: Any  # int64[num_levels], the limits to choose from
+    has_code_features: Any  # bool
+    knows_gap: Any
+    has_graph: Any
+    has_two_transforms: Any
+    limits: Any  # int64: 0 input, 1 outputs, 2 stage, 3 none
+
+
+class Workspace(NamedTuple):
+    """Room for decisions of one simulator (or of many). Rows of stages and jobs are those of the state."""
+
+    x: Any  # float32[num_stages, num_features]
+    e: Any  # float32[num_stages, EMBEDDING]
+    done: Any  # int64[num_stages], the decision in which the embedding was computed
+    y: Any  # float32[num_jobs, EMBEDDING]
+    known: Any  # int64[num_jobs, 4], what tells one job from another: arrival, profile, stages, unfinished stages; -1: nothing
+    known_work_ms: Any  # float64[num_jobs]
+    z: Any  # float32[EMBEDDING]
+    logits: Any  # float32[num_stages], by position among the stages that may be chosen
+    stage: Any  # int64[num_stages], their rows
+    limit_logits: Any  # float32[num_levels]
+    layer_1: Any  # float32[HIDDEN_1]
+    layer_2: Any  # float32[HIDDEN_2]
+    row: Any  # float32[64], inputs
+    out: Any  # float32[EMBEDDING]
+    total: Any  # float32[EMBEDDING]
+    answer: Any  # int64[4]: number of choices, chosen position, chosen level, executors that do not count as held
+
+
+class Record(NamedTuple):
+    """Decisions as training data: every decision lists its jobs, every job its unfinished stages."""
+
+    count: Any  # int64[1]
+    num_jobs: Any  # int64[1], rows of jobs so far
+    num_rows: Any  # int64[1], rows of stages so far
+    end_ms: Any  # int64[1]
+    end_cost: Any  # float64[1]
+    clock_ms: Any  # int64[capacity]
+    cost: Any  # float64[capacity]
+    first_job: Any  # int64[capacity + 1]
+    choice: Any  # int64[capacity], row of the chosen stage, counted from the decision's first
+    level: Any  # int64[capacity]
+    held: Any  # int64[capacity], limits must be above this
+    log_prob: Any  # float32[capacity]
+    structure: Any  # int64[job_capacity], row of the job in the workload
+    first_row: Any  # int64[job_capacity + 1]
+    x: Any  # float32[row_capacity, num_features]
+    index: Any  # int64[row_capacity], stage index within the job
+    can_choose: Any  # uint8[row_capacity]
+
+
+@inlined
+def select_workspace(many, row):  # type: ignore[no-untyped-def]
+    """The workspace of one simulator out of many."""
+    return Workspace(
+        many.x[row], many.e[row], many.done[row], many.y[row], many.known[row], many.known_work_ms[row], many.z[row],
+        many.logits[row], many.stage[row], many.limit_logits[row], many.layer_1[row], many.layer_2[row], many.row[row],
+        many.out[row], many.total[row], many.answer[row],
+    )  # fmt: skip
+
+
+@inlined
+def select_record(many, row):  # type: ignore[no-untyped-def]
+    """The record of one simulator out of many."""
+    return Record(
+        many.count[row], many.num_jobs[row], many.num_rows[row], many.end_ms[row], many.end_cost[row], many.clock_ms[row],
+        many.cost[row], many.first_job[row], many.choice[row], many.level[row], many.held[row], many.log_prob[row],
+        many.structure[row], many.first_row[row], many.x[row], many.index[row], many.can_choose[row],
+    )  # fmt: skip
+
+
+@inlined
+def _hidden(net, work, at, x, num_in):  # type: ignore[no-untyped-def]
+    """The two hidden layers of the transform at weights[at:], into work.layer_2. Returns where its last layer starts."""
+    weights = net.weights
+    copy_bias(weights, at + num_in * _H1, _H1, work.layer_1)
+    add_product(x, num_in, weights, at, _H1, work.layer_1)
+    rectify(work.layer_1, _H1, _SLOPE)
+    at += (num_in + 1) * _H1
+    copy_bias(weights, at + _H1 * _H2, _H2, work.layer_2)
+    add_product(work.layer_1, _H1, weights, at, _H2, work.layer_2)
+    rectify(work.layer_2, _H2, _SLOPE)
+    return at + (_H1 + 1) * _H2
+
+
+@kernel
+def _transform(net, work, which, x, num_in, y):  # type: ignore[no-untyped-def]
+    """y = transform(x), rectified at the end too, EMBEDDING numbers."""
+    at = _hidden(net, work, net.starts[which], x, num_in)
+    copy_bias(net.weights, at + _H2 * _D, _D, y)
+    add_product(work.layer_2, _H2, net.weights, at, _D, y)
+    rectify(y, _D, _SLOPE)
+
+
+@kernel
+def _score(net, work, which, x, num_in):  # type: ignore[no-untyped-def]
+    """A transform with one linear output."""
+    at, total = _hidden(net, work, net.starts[which], x, num_in), np.float32(0.0)
+    for i in range(_H2):
+        total += work.layer_2[i] * net.weights[at + i]
+    return total + net.weights[at + _H2]
+
+
+@inlined
+def _is_unfinished(seen, stage):  # type: ignore[no-untyped-def]
+    return seen.stages.num_finished[stage] < seen.stages.num_tasks[stage]
+
+
+@kernel
+def _stage_features(seen, net, stage, job, x, gap):  # type: ignore[no-untyped-def]
+    stages, now = seen.stages, seen.now
+    left = stages.num_tasks[stage] - stages.num_started[stage]
+    local = LOCAL if job == now.source_job[0] else -LOCAL
+    offered = now.num_source[0] / EXECUTOR_SCALE
+    if net.has_code_features:
+        x[0], x[1], x[2] = seen.jobs.num_supplied[job] / EXECUTOR_SCALE, local, offered
+        x[3], x[4] = left * stages.task_ms[stage] / WORK_SCALE_MS, left / TASK_SCALE
+    else:
+        on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
+        x[0], x[1], x[2] = left / TASK_SCALE, stages.task_ms[stage] / TASK_SCALE_MS, on_stage / EXECUTOR_SCALE
+        x[3], x[4] = offered, local
+    if net.knows_gap:
+        x[5] = gap
+
+
+@inlined
+def _mean_gap(seen):  # type: ignore[no-untyped-def]
+    last = seen.now.num_jobs[0] - 1
+    if last < 1:
+        return 0.0
+    return (seen.jobs.arrival_ms[last] - seen.jobs.arrival_ms[0]) / last / GAP_SCALE_MS
+
+
+@kernel
+def _is_known(seen, work, job, num_unfinished):  # type: ignore[no-untyped-def]
+    """Whether the workspace holds this very job with as many unfinished stages; remembers it in any case."""
+    known, jobs, profile = work.known[job], seen.jobs, seen.jobs.profile[job]
+    is_same = (
+        profile != NO_PROFILE
+        and known[0] == jobs.arrival_ms[job]
+        and known[1] == profile
+        and known[2] == jobs.stage_start[job]
+        and known[3] == num_unfinished
+        and work.known_work_ms[job] == jobs.work_ms[job]
+    )
+    known[0], known[1], known[2], known[3] = jobs.arrival_ms[job], profile, jobs.stage_start[job], num_unfinished
+    work.known_work_ms[job] = jobs.work_ms[job]
+    return is_same
+
+
+@kernel
+def _refresh_features(seen, net, work, job, gap):  # type: ignore[no-untyped-def]
+    """Features of the job's unfinished stages. Returns whether any changed since they were last computed."""
+    first, has_changed, num_unfinished = seen.jobs.stage_start[job], False, 0
+    num_features = work.x.shape[1]
+    for stage in range(first, first + seen.jobs.num_stages[job]):
+        if not _is_unfinished(seen, stage):
+            continue
+        num_unfinished += 1
+        _stage_features(seen, net, stage, job, work.row, gap)
+        for feature in range(num_features):
+            if work.x[stage, feature] != work.row[feature]:
+                work.x[stage, feature] = work.row[feature]
+                has_changed = True
+    return not _is_known(seen, work, job, num_unfinished) or has_changed
+
+
+@kernel
+def _embed_stage(seen, net, work, stage):  # type: ignore[no-untyped-def]
+    """Eq. 1: e_v = g(sum f(e_u)) + prep(x_v)."""
+    e, at, num_features = work.e[stage], net.starts[_PREP], work.x.shape[1]
+    copy_bias(net.weights, at + num_features * _D, _D, e)
+    add_product(work.x[stage], num_features, net.weights, at, _D, e)
+    if not net.has_graph or seen.stages.num_children[stage] == 0:
+        return
+    work.total[:] = 0.0
+    for edge in range(seen.stages.child_start[stage], seen.stages.child_start[stage] + seen.stages.num_children[stage]):
+        _transform(net, work, _F, work.e[seen.children[edge]], _D, work.out)
+        for o in range(_D):
+            work.total[o] += work.out[o]
+    if net.has_two_transforms:
+        _transform(net, work, _G, work.total, _D, work.out)
+        for o in range(_D):
+            e[o] += work.out[o]
+    else:
+        for o in range(_D):
+            e[o] += work.total[o]
+
+
+@kernel
+def _children_done(seen, work, stage):  # type: ignore[no-untyped-def]
+    for edge in range(seen.stages.child_start[stage], seen.stages.child_start[stage] + seen.stages.num_children[stage]):
+        if work.done[seen.children[edge]] == 0:
+            return False
+    return True
+
+
+@kernel
+def _embed_job(seen, net, work, job):  # type: ignore[no-untyped-def]
+    """Embeddings of the job's unfinished stages, from leaves to roots, and its summary."""
+    first, num_stages, num_features = seen.jobs.stage_start[job], seen.jobs.num_stages[job], work.x.shape[1]
+    left = 0
+    for stage in range(first, first + num_stages):
+        work.done[stage] = 0
+        left += 1 if _is_unfinished(seen, stage) else 0
+    while left > 0:
+        for stage in range(first + num_stages - 1, first - 1, -1):
+            if work.done[stage] == 0 and _is_unfinished(seen, stage) and _children_done(seen, work, stage):
+                _embed_stage(seen, net, work, stage)
+                work.done[stage] = 1
+                left -= 1
+    y, total = work.y[job], work.total
+    y[:] = 0.0
+    if not net.has_graph:
+        return
+    total[:] = 0.0
+    for stage in range(first, first + num_stages):
+        if _is_unfinished(seen, stage):
+            for feature in range(num_features):
+                work.row[feature] = work.x[stage, feature]
+            for o in range(_D):
+                work.row[num_features + o] = work.e[stage, o]
+            _transform(net, work, _F2, work.row, num_features + _D, work.out)
+            for o in range(_D):
+                total[o] += work.out[o]
+    _finish(net, work, _G2, y)
+
+
+@inlined
+def _finish(net, work, which, y):  # type: ignore[no-untyped-def]
+    """y = g(total), or total where there is one transform only."""
+    if net.has_two_transforms:
+        _transform(net, work, which, work.total, _D, y)
+    else:
+        for o in range(_D):
+            y[o] = work.total[o]
+
+
+@kernel
+def _embed(seen, net, work):  # type: ignore[no-untyped-def]
+    """All embeddings of the present state."""
+    gap = _mean_gap(seen)
+    for position in range(seen.now.num_active[0]):
+        job = seen.active[position]
+        if _refresh_features(seen, net, work, job, gap):
+            _embed_job(seen, net, work, job)
+    work.total[:] = 0.0
+    work.z[:] = 0.0
+    if not net.has_graph:
+        return
+    for position in range(seen.now.num_active[0]):
+        _transform(net, work, _F3, work.y[seen.active[position]], _D, work.out)
+        for o in range(_D):
+            work.total[o] += work.out[o]
+    _finish(net, work, _G3, work.z)
+
+
+@inlined
+def _held(seen, net, stage):  # type: ignore[no-untyped-def]
+    """Executors that limits are counted from: of the job (or, for limits of stages, of the stage), those asked about left out."""
+    job, stages = seen.stages.job[stage], seen.stages
+    if net.limits == _LIMIT_STAGE:
+        held = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
+        return held
+    held = seen.jobs.num_supplied[job]
+    if job == seen.now.source_job[0]:
+        held -= seen.now.num_source[0]
+    return max(0, held)
+
+
+@kernel
+def _score_stages(seen, net, work):  # type: ignore[no-untyped-def]
+    """Logits of the schedulable stages. Returns how many there are."""
+    count, top = 0, net.levels[net.levels.shape[0] - 1]
+    if seen.now.num_schedulable[0] == 0:
+        return 0
+    for position in range(seen.now.num_active[0]):
+        job = seen.active[position]
+        if seen.jobs.num_schedulable[job] == 0:
+            continue
+        for stage in range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]):
+            if not is_schedulable(seen, stage) or _held(seen, net, stage) >= top:
+                continue
+            for o in range(_D):
+                work.row[o], work.row[_D + o], work.row[2 * _D + o] = work.e[stage, o], work.y[job, o], work.z[o]
+            work.logits[count], work.stage[count] = _score(net, work, _Q, work.row, 3 * _D), stage
+            count += 1
+    return count
+
+
+@kernel
+def _score_limits(seen, net, work, stage):  # type: ignore[no-untyped-def]
+    """Logits of the limits above what is held. Returns how many there are."""
+    job, held, num_levels, count = seen.stages.job[stage], _held(seen, net, stage), net.levels.shape[0], 0
+    for o in range(_D):
+        work.row[o] = work.y[job, o] if net.has_graph else work.e[stage, o]
+        work.row[_D + o] = work.z[o]
+        work.row[2 * _D + o] = work.e[stage, o]
+    num_in = 3 * _D if net.limits == _LIMIT_STAGE else 2 * _D
+    if net.limits == _LIMIT_OUTPUTS:
+        at = _hidden(net, work, net.starts[_W], work.row, num_in)
+        copy_bias(net.weights, at + _H2 * num_levels, num_levels, work.limit_logits)
+        add_product(work.layer_2, _H2, net.weights, at, num_levels, work.limit_logits)
+    for column in range(num_levels):
+        level = net.levels[column]
+        if level <= held or (net.limits == _LIMIT_NONE and column < num_levels - 1):
+            work.limit_logits[column] = _IMPOSSIBLE
+            continue
+        count += 1
+        if net.limits == _LIMIT_NONE:
+            work.limit_logits[column] = 0.0
+        elif net.limits != _LIMIT_OUTPUTS:
+            work.row[num_in] = level / net.levels[num_levels - 1]
+            work.limit_logits[column] = _score(net, work, _W, work.row, num_in + 1)
+    return count
+
+
+@kernel
+def decide(seen, net, work):  # type: ignore[no-untyped-def]
+    """The most probable decision: (stage, limit)."""
+    _embed(seen, net, work)
+    count = _score_stages(seen, net, work)
+    if count == 0:
+        return NO_STAGE, seen.now.num_source[0]
+    stage = work.stage[largest(work.logits, count)]
+    _score_limits(seen, net, work, stage)
+    level = net.levels[largest(work.limit_logits, net.levels.shape[0])]
+    return stage, min(level - _held(seen, net, stage), seen.now.num_source[0])
+
+
+@kernel
+def _draw_decision(seen, net, work, luck_seed):  # type: ignore[no-untyped-def]
+    """Draw a decision. Returns (stage, limit, log probability, whether there was a choice)."""
+    _embed(seen, net, work)
+    count, turn = _score_stages(seen, net, work), seen.now.num_decisions[0]
+    if count == 0:
+        return NO_STAGE, seen.now.num_source[0], 0.0, False
+    position = draw(work.logits, count, uniform(luck_seed, 2 * turn))
+    log_prob, stage = work.logits[position] - log_sum_exp(work.logits, count), work.stage[position]
+    num_limits, num_levels = _score_limits(seen, net, work, stage), net.levels.shape[0]
+    column = draw(work.limit_logits, num_levels, uniform(luck_seed, 2 * turn + 1))
+    log_prob += work.limit_logits[column] - log_sum_exp(work.limit_logits, num_levels)
+    work.answer[1], work.answer[2], work.answer[3] = position, column, _held(seen, net, stage)
+    limit = min(net.levels[column] - work.answer[3], seen.now.num_source[0])
+    return stage, limit, log_prob, count > 1 or num_limits > 1
+
+
+@kernel
+def _forget(work):  # type: ignore[no-untyped-def]
+    """The next decision is about another run."""
+    for job in range(work.known.shape[0]):
+        work.known[job, 0] = -1
+
+
+@kernel
+def play(state, future, tables, net, work):  # type: ignore[no-untyped-def]
+    """Run a whole simulation, most probable decisions only. Returns a Status."""
+    _forget(work)
+    status = start(state, future, tables)
+    while status == _NEEDS_DECISION:
+        stage, limit = decide(state, net, work)
+        status = step(state, future, tables, stage, limit, ANY_CLASS, 0)
+    return status
+
+
+@kernel
+def play_drawn(state, future, tables, net, work, luck_seed):  # type: ignore[no-untyped-def]
+    """Run a whole simulation with drawn decisions, as the released code does in tests. Returns a Status."""
+    _forget(work)
+    status = start(state, future, tables)
+    while status == _NEEDS_DECISION:
+        stage, limit, _, _ = _draw_decision(state, net, work, luck_seed)
+        status = step(state, future, tables, stage, limit, ANY_CLASS, 0)
+    return status
+
+
+@kernel
+def _write(seen, future, work, record, chosen):  # type: ignore[no-untyped-def]
+    """Copy the state's jobs and unfinished stages into the record. Returns the chosen stage's row, counted from the first."""
+    row, choice = record.count[0], 0
+    job_row, stage_row = record.num_jobs[0], record.num_rows[0]
+    first_row = stage_row
+    record.clock_ms[row], record.first_job[row] = seen.now.clock_ms[0], job_row
+    for position in range(seen.now.num_active[0]):
+        job = seen.active[position]
+        first = seen.jobs.stage_start[job]
+        record.structure[job_row], record.first_row[job_row] = future.job_profile[job], stage_row
+        job_row += 1
+        for stage in range(first, first + seen.jobs.num_stages[job]):
+            if _is_unfinished(seen, stage):
+                if stage == chosen:
+                    choice = stage_row - first_row
+                for feature in range(work.x.shape[1]):
+                    record.x[stage_row, feature] = work.x[stage, feature]
+                record.index[stage_row], record.can_choose[stage_row] = stage - first, 0
+                stage_row += 1
+        record.first_row[job_row] = stage_row
+    record.first_job[row + 1] = job_row
+    record.num_jobs[0], record.num_rows[0] = job_row, stage_row
+    return choice
+
+
+@kernel
+def _mark_choices(seen, net, record, row):  # type: ignore[no-untyped-def]
+    top, at = net.levels[net.levels.shape[0] - 1], record.first_row[record.first_job[row]]
+    for position in range(seen.now.num_active[0]):
+        job = seen.active[position]
+        for stage in range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]):
+            if _is_unfinished(seen, stage):
+                record.can_choose[at] = is_schedulable(seen, stage) and _held(seen, net, stage) < top
+                at += 1
+
+
+@inlined
+def _has_room(seen, record):  # type: ignore[no-untyped-def]
+    jobs, stages = seen.now.num_active[0], 0
+    for position in range(jobs):
+        stages += seen.jobs.num_stages[seen.active[position]]
+    return (
+        record.count[0] + 1 < record.clock_ms.shape[0]
+        and record.num_jobs[0] + 2 * jobs < record.structure.shape[0]
+        and record.num_rows[0] + 2 * stages < record.x.shape[0]
+    )
+
+
+@kernel
+def explore(state, future, tables, net, work, record, costing, luck_seed, is_new):  # type: ignore[no-untyped-def]
+    """Run with drawn decisions from the start, or on from where the run stopped, and record every choice.
+
+    Ends with the run, at the episode's end time, or where the record is full. Returns a Status.
+    """
+    record.count[0] = record.num_jobs[0] = record.num_rows[0] = 0
+    _forget(work)
+    status = start(state, future, tables) if is_new else resume(state, future, tables)
+    while status == _NEEDS_DECISION:
+        if not _has_room(state, record):
+            break
+        stage, limit, log_prob, is_choice = _draw_decision(state, net, work, luck_seed)
+        if is_choice:
+            row = record.count[0]
+            record.choice[row] = _write(state, future, work, record, stage)
+            _mark_choices(state, net, record, row)
+            record.cost[row], record.log_prob[row] = cost_so_far(state, costing), log_prob
+            record.level[row], record.held[row] = work.answer[2], work.answer[3]
+            record.count[0] = row + 1
+        status = step(state, future, tables, stage, limit, ANY_CLASS, 0)
+    record.end_ms[0], record.end_cost[0] = state.now.clock_ms[0], cost_so_far(state, costing)
+    _embed(state, net, work)
+    _write(state, future, work, record, NO_STAGE)
+    return status
+
+
+@kernel
+def explore_many(states, futures, tables, net, works, records, costing, luck, is_new, first, last, status):  # type: ignore[no-untyped-def]
+    """`explore` with simulators first..last-1 of many; fills `status`."""
+    for row in range(first, last):
+        state, future, work = select_cluster(states, row), select_future(futures, row), select_workspace(works, row)
+        record = select_record(records, row)
+        status[row] = explore(state, future, tables, net, work, record, costing, luck[row], is_new)

@@ -1,0 +1,149 @@
+"""Decima in PyTorch, over ragged batches of decisions: for training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from parcae.policies.decima.layout import EMBEDDING, SLOPE, DecimaSettings, Limits, Transform, Weights, shapes
+from parcae.policies.networks.ragged import Judged, entropy_terms, ragged_log_softmax
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """A batch of B decisions over J jobs and S unfinished stages, one after another.
+
+    Args:
+        x: float32[S, num_features]. job: int64[S], a stage's job. owner: int64[J], a job's decision.
+        edges: for every height from 1 on, (parents, children): int64 rows of stages; all heights below are complete.
+        can_choose: bool[S]. first_row: int64[B], the decision's first stage. size: B.
+        choice: int64[B], counted from first_row. level: int64[B]. can_limit: bool[B, num_levels].
+    """
+
+    x: Tensor
+    job: Tensor
+    owner: Tensor
+    edges: list[tuple[Tensor, Tensor]]
+    can_choose: Tensor
+    first_row: Tensor
+    choice: Tensor
+    level: Tensor
+    can_limit: Tensor
+
+    def __len__(self) -> int:
+        return len(self.choice)
+
+
+class DecimaNetwork(nn.Module):
+    """See `layout` for the architecture; parameters are named as there, matrices are [in, out]."""
+
+    def __init__(self, weights: Weights, settings: DecimaSettings, levels: np.ndarray) -> None:
+        super().__init__()
+        self.settings, self.names = settings, list(shapes(settings, len(levels)))
+        self.levels: Tensor
+        self.register_buffer("levels", torch.from_numpy((levels / levels[-1]).astype(np.float32)))
+        self.table = nn.ParameterDict(
+            {name.replace(".", "_"): nn.Parameter(torch.from_numpy(weights[name].copy())) for name in self.names}
+        )
+        self.critic = nn.Sequential(nn.Linear(EMBEDDING, 32), nn.LeakyReLU(SLOPE), nn.Linear(32, 1))
+
+    def _linear(self, transform: Transform, layer: int, x: Tensor) -> Tensor:
+        name = transform.name.lower()
+        return torch.addmm(self.table[f"{name}_{layer}_bias"], x, self.table[f"{name}_{layer}_weight"])
+
+    def _hidden(self, transform: Transform, x: Tensor) -> Tensor:
+        x = nn.functional.leaky_relu(self._linear(transform, 1, x), SLOPE)
+        return nn.functional.leaky_relu(self._linear(transform, 2, x), SLOPE)
+
+    def _transform(self, transform: Transform, x: Tensor) -> Tensor:
+        return nn.functional.leaky_relu(self._linear(transform, 3, self._hidden(transform, x)), SLOPE)
+
+    def _score(self, transform: Transform, x: Tensor) -> Tensor:
+        return self._linear(transform, 3, self._hidden(transform, x))
+
+    def embed_stages(self, x: Tensor, edges: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """e_v of every stage by Eq. 1, from leaves to roots, float32[S, EMBEDDING]."""
+        prepared = self._linear(Transform.PREP, 1, x)
+        if not self.settings.has_graph:
+            return prepared
+        e = prepared
+        for parents, children in edges:
+            rows, position = torch.unique(parents, return_inverse=True)
+            messages = self._transform(Transform.F_STAGE, e[children])
+            total = messages.new_zeros(len(rows), EMBEDDING).index_add(0, position, messages)
+            if self.settings.has_two_transforms:
+                total = self._transform(Transform.G_STAGE, total)
+            e = e.index_put((rows,), prepared[rows] + total)
+        return e
+
+    def _summarize(self, x: Tensor, owner: Tensor, count: int, f: Transform, g: Transform) -> Tensor:
+        messages = self._transform(f, x)
+        total = messages.new_zeros(count, EMBEDDING).index_add(0, owner, messages)
+        return self._transform(g, total) if self.settings.has_two_transforms else total
+
+    def embed(self, batch: Graphs) -> tuple[Tensor, Tensor, Tensor]:
+        """Embeddings of stages [S, d], jobs [J, d] and decisions [B, d]."""
+        e, num_jobs, size = self.embed_stages(batch.x, batch.edges), len(batch.owner), len(batch)
+        if not self.settings.has_graph:
+            return e, e.new_zeros(num_jobs, EMBEDDING), e.new_zeros(size, EMBEDDING)
+        y = self._summarize(torch.cat([batch.x, e], 1), batch.job, num_jobs, Transform.F_JOB, Transform.G_JOB)
+        return e, y, self._summarize(y, batch.owner, size, Transform.F_GLOBAL, Transform.G_GLOBAL)
+
+    def _limit_logits(self, e: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        """Logits of every level for the chosen stages, [B, num_levels]."""
+        settings, num_levels = self.settings, len(self.levels)
+        if settings.limits is Limits.NONE:
+            return z.new_zeros(len(z), num_levels)
+        parts = [y if settings.has_graph else e, z]
+        if settings.limits is Limits.OUTPUTS:
+            return self._score(Transform.W, torch.cat(parts, 1))
+        if settings.limits is Limits.STAGE:
+            parts.append(e)
+        # The first layer is linear: what all levels share is computed once.
+        name = f"{Transform.W.name.lower()}_1"
+        weight = self.table[f"{name}_weight"]
+        base = torch.addmm(self.table[f"{name}_bias"], torch.cat(parts, 1), weight[:-1])
+        x = nn.functional.leaky_relu(base.unsqueeze(1) + self.levels.view(1, -1, 1) * weight[-1], SLOPE)
+        x = nn.functional.leaky_relu(self._linear(Transform.W, 2, x.flatten(0, 1)), SLOPE)
+        return self._linear(Transform.W, 3, x).view(len(z), num_levels)
+
+    def forward(self, batch: Graphs) -> Judged:
+        """Log probability of every recorded choice, entropy of the distributions it was drawn from, value of the state."""
+        e, y, z = self.embed(batch)
+        job = batch.job
+        owner = batch.owner[job]
+        logits = self._score(Transform.Q, torch.cat([e, y[job], z[owner]], 1)).squeeze(1)
+        logits = logits.masked_fill(~batch.can_choose, -torch.inf)
+        log_stages = ragged_log_softmax(logits, owner, len(batch))
+        chosen = batch.first_row + batch.choice
+        limits = self._limit_logits(e[chosen], y[job[chosen]], z).masked_fill(~batch.can_limit, -torch.inf)
+        log_limits = torch.log_softmax(limits, 1)
+        log_prob = log_stages[chosen] + log_limits.gather(1, batch.level.unsqueeze(1)).squeeze(1)
+        entropy = z.new_zeros(len(batch)).index_add(0, owner, entropy_terms(log_stages)) + entropy_terms(log_limits).sum(1)
+        return Judged(log_prob, entropy, self.value_of(z))
+
+    def value_of(self, z: Tensor) -> Tensor:
+        """The critic's value of global summaries, float32[B]; its gradient stops there."""
+        value: Tensor = self.critic(z.detach()).squeeze(1)
+        return value
+
+    def value(self, batch: Graphs) -> Tensor:
+        """The critic's value of every state, float32[B]."""
+        return self.value_of(self.embed(batch)[2])
+
+    def export(self) -> Weights:
+        """The weights as arrays, by the names of the layout, and the critic's."""
+        weights = {n: self.table[n.replace(".", "_")].detach().cpu().numpy().astype(np.float32) for n in self.names}
+        return weights | {f"critic.{n}": p.detach().cpu().numpy().astype(np.float32) for n, p in self.critic.named_parameters()}
+
+    def load_arrays(self, weights: Weights) -> None:
+        """Take these weights."""
+        named = {n: self.table[n.replace(".", "_")] for n in self.names}
+        named |= {f"critic.{n}": p for n, p in self.critic.named_parameters()}
+        with torch.no_grad():
+            for name, parameter in named.items():
+                if name in weights:
+                    parameter.copy_(torch.from_numpy(np.array(weights[name], np.float32)).to(parameter.device))

@@ -1,0 +1,171 @@
+"""Decima as a policy object: needs no PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.cluster.decision import Decision
+from parcae.cluster.observation import Observation
+from parcae.cluster.state import ClusterState, select
+from parcae.policies.decima.kernels import Network, Record, Workspace, decide, play, play_drawn
+from parcae.policies.decima.layout import (
+    EMBEDDING,
+    HIDDEN_1,
+    HIDDEN_2,
+    DecimaSettings,
+    FeatureSet,
+    Limits,
+    Weights,
+    decima_levels,
+    flatten,
+    starts,
+)
+from parcae.simulation.future import Future
+from parcae.simulation.tables import WorkloadTables
+
+_LIMITS = {Limits.INPUT: 0, Limits.OUTPUTS: 1, Limits.STAGE: 2, Limits.NONE: 3}
+
+
+def make_network(weights: Weights, settings: DecimaSettings, num_executors: int, path: str = "weights") -> Network:
+    """What the kernels take.
+
+    Raises:
+        FormatError: weights of another shape.
+    """
+    levels = decima_levels(num_executors)
+    return Network(
+        weights=flatten(weights, settings, len(levels), path),
+        starts=starts(settings, len(levels)),
+        levels=levels,
+        has_code_features=settings.features is FeatureSet.CODE,
+        knows_gap=settings.knows_gap,
+        has_graph=settings.has_graph,
+        has_two_transforms=settings.has_two_transforms,
+        limits=_LIMITS[settings.limits],
+    )
+
+
+def allocate_workspace(num_simulators: int, num_jobs: int, num_stages: int, num_features: int, num_levels: int) -> Workspace:
+    """Room for a decision of each of many simulators (the leading axis)."""
+
+    def floats(*shape: int) -> npt.NDArray[np.float32]:
+        return np.zeros((num_simulators, *shape), np.float32)
+
+    return Workspace(
+        x=floats(num_stages, num_features),
+        e=floats(num_stages, EMBEDDING),
+        done=np.zeros((num_simulators, num_stages), np.int64),
+        y=floats(num_jobs, EMBEDDING),
+        known=np.full((num_simulators, num_jobs, 4), -1, np.int64),
+        known_work_ms=np.zeros((num_simulators, num_jobs)),
+        z=floats(EMBEDDING),
+        logits=floats(num_stages),
+        stage=np.zeros((num_simulators, num_stages), np.int64),
+        limit_logits=floats(num_levels),
+        layer_1=floats(HIDDEN_1),
+        layer_2=floats(HIDDEN_2),
+        row=floats(64),
+        out=floats(EMBEDDING),
+        total=floats(EMBEDDING),
+        answer=np.zeros((num_simulators, 4), np.int64),
+    )
+
+
+def allocate_record(num_simulators: int, capacity: int, job_capacity: int, row_capacity: int, num_features: int) -> Record:
+    """Room for `capacity` decisions with so many jobs and unfinished stages in them together, of each of many simulators."""
+
+    def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
+        return np.zeros((num_simulators, *shape), dtype)
+
+    return Record(
+        count=zeros(np.int64, 1),
+        num_jobs=zeros(np.int64, 1),
+        num_rows=zeros(np.int64, 1),
+        end_ms=zeros(np.int64, 1),
+        end_cost=zeros(np.float64, 1),
+        clock_ms=zeros(np.int64, capacity + 1),
+        cost=zeros(np.float64, capacity + 1),
+        first_job=zeros(np.int64, capacity + 2),
+        choice=zeros(np.int64, capacity + 1),
+        level=zeros(np.int64, capacity + 1),
+        held=zeros(np.int64, capacity + 1),
+        log_prob=zeros(np.float32, capacity + 1),
+        structure=zeros(np.int64, job_capacity),
+        first_row=zeros(np.int64, job_capacity + 1),
+        x=zeros(np.float32, row_capacity, num_features),
+        index=zeros(np.int64, row_capacity),
+        can_choose=zeros(np.uint8, row_capacity),
+    )
+
+
+@dataclass
+class DecimaPolicy:
+    """Decima with its weights, for a cluster of a size.
+
+    Args:
+        is_drawn: draw decisions from the policy's distribution, as the released code does in tests, instead of taking the
+            most probable ones; whole runs only.
+        seed: of the drawing.
+
+    Raises:
+        FormatError: weights of another shape.
+    """
+
+    name: str
+    weights: Weights
+    settings: DecimaSettings
+    num_executors: int
+    is_drawn: bool = False
+    seed: int = 0
+    _network: Network = field(init=False, repr=False)
+    _workspace: Workspace = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._network = make_network(self.weights, self.settings, self.num_executors, self.name)
+        self._make_room(64, 1024)
+
+    @property
+    def network(self) -> Network:
+        """What the kernels take."""
+        return self._network
+
+    def _make_room(self, num_jobs: int, num_stages: int) -> None:
+        many = allocate_workspace(1, num_jobs, num_stages, self.settings.num_features, len(self._network.levels))
+        self._workspace = Workspace(*(table[0] for table in many))
+
+    def _fit(self, num_jobs: int, num_stages: int) -> Workspace:
+        if num_jobs > len(self._workspace.known) or num_stages > len(self._workspace.done):
+            self._make_room(num_jobs, num_stages)
+        return self._workspace
+
+    def decide(self, observation: Observation) -> Decision:
+        """Answer one scheduling event."""
+        workspace = self._fit(len(observation.jobs), len(observation.stages))
+        stage, limit = decide(observation, self._network, workspace)
+        return Decision(int(stage), int(limit))
+
+    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
+        """Run a whole simulation in one compiled call. Returns a Status."""
+        workspace = self._fit(len(state.jobs), len(state.stages))
+        if self.is_drawn:
+            return int(play_drawn(state, future, tables, self._network, workspace, np.uint64(self.seed)))
+        return int(play(state, future, tables, self._network, workspace))
+
+    def play_many(
+        self,
+        states: ClusterState,
+        futures: Future,
+        tables: WorkloadTables,
+        first: int,
+        last: int,
+        status: npt.NDArray[np.int64],
+    ) -> None:
+        """Run simulators first..last-1 of many to their end; fills `status`."""
+        own = DecimaPolicy(self.name, self.weights, self.settings, self.num_executors, self.is_drawn, self.seed)
+        for row in range(first, last):
+            own.seed = self.seed + row
+            status[row] = own.play(select(states, row), Future(*(table[row] for table in futures)), tables)

@@ -1,0 +1,189 @@
+"""Learned policies by name or by file, bound to the workload and the cluster that they schedule.
+
+`decima`, `parcae` and `tuned` name the variants that ship with the package: the one that was made for the nearest setting, or,
+with `:VARIANT`, that very one. Any other checkpoint is named by its path.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parcae.errors import ConfigError, FormatError, PolicyError
+from parcae.policies.checkpoint import Checkpoint, read_checkpoint
+from parcae.policies.decima import layout as decima_layout
+from parcae.policies.decima.policy import DecimaPolicy
+from parcae.policies.parcae import layout as parcae_layout
+from parcae.policies.parcae.policy import ParcaePolicy
+from parcae.policies.rule.policy import RulePolicy
+from parcae.policies.solo_curves import solo_curves
+from parcae.simulation.config import SimulationConfig
+from parcae.workloads.arrivals import ArrivalProcess
+from parcae.workloads.describe import fingerprint
+from parcae.workloads.job import Workload
+
+SHIPPED = Path(__file__).parent / "shipped"
+#: Name in the catalogue: kind of checkpoint.
+NAMES = {"tuned": "rule", "parcae": "parcae", "decima": "decima"}
+SUFFIX = ".safetensors"
+#: Version of the rule's parameters; see `parcae.policies.rule.kernels.RuleParameter`.
+RULE_VERSION = 1
+
+LearnedPolicy = RulePolicy | ParcaePolicy | DecimaPolicy
+
+
+def is_learned(text: str) -> bool:
+    """Whether `text` names a learned policy (`parcae`, `tuned:batch`, a checkpoint's path) and not a heuristic."""
+    return text.partition(":")[0] in NAMES or text.endswith(SUFFIX)
+
+
+def learned_policy(text: str, workload: Workload, config: SimulationConfig, arrivals: str = "batch") -> LearnedPolicy:
+    """The learned policy that `text` names, bound to a workload and a cluster.
+
+    Args:
+        arrivals: how jobs arrive, by which the nearest of the shipped variants is chosen.
+
+    Raises:
+        PolicyError: no such name or variant.
+        FormatError: a checkpoint that is torn or does not fit.
+        FileNotFoundError: no such file.
+    """
+    if text.endswith(SUFFIX):
+        return bind(read_checkpoint(Path(text)), text, workload, config)
+    name, _, variant = text.partition(":")
+    checkpoint = _named(name, variant) if variant else _nearest(name, workload, config, arrivals)
+    return bind(checkpoint, text, workload, config)
+
+
+def bind(checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig) -> LearnedPolicy:
+    """The checkpoint's policy, for a workload and a cluster.
+
+    Raises:
+        FormatError: weights of another version or shape.
+    """
+    if checkpoint.kind == "rule":
+        checkpoint.require("rule", RULE_VERSION, name)
+        return RulePolicy(name, rule_parameters(checkpoint, name), solo_curves(workload, config))
+    if checkpoint.kind == "parcae":
+        checkpoint.require("parcae", parcae_layout.FEATURE_VERSION, name)
+        rule = rule_parameters(checkpoint, name)
+        return ParcaePolicy(name, checkpoint.weights, rule, solo_curves(workload, config))
+    checkpoint.require("decima", decima_layout.FEATURE_VERSION, name)
+    return _decima(checkpoint, name, config)
+
+
+def rule_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
+    """The parameters of the rule in a checkpoint.
+
+    Raises:
+        FormatError: there are none.
+    """
+    if "rule" not in checkpoint.weights:
+        raise FormatError(f"{path}: a checkpoint without a rule's parameters; make it again with `parcae tune` or `parcae train`")
+    return tuple(float(v) for v in checkpoint.weights["rule"])
+
+
+def _decima(checkpoint: Checkpoint, name: str, config: SimulationConfig) -> DecimaPolicy:
+    settings = {key: value for key, value in checkpoint.settings.items() if key != "num_levels"}
+    try:
+        decima = decima_layout.DecimaSettings.model_validate(settings)
+    except ValueError as error:
+        raise FormatError(f"{name}: settings of another Decima ({error}); train it again") from None
+    levels = len(decima_layout.decima_levels(config.total_executors))
+    if decima.limits is decima_layout.Limits.OUTPUTS and levels != checkpoint.settings.get("num_levels"):
+        raise FormatError(
+            f"{name}: one output for each of {checkpoint.settings.get('num_levels')} limits, but a cluster of "
+            f"{config.total_executors} executors has {levels}; limits as an input carry over, outputs do not"
+        )
+    return DecimaPolicy(name, checkpoint.weights, decima, config.total_executors)
+
+
+@lru_cache
+def shipped() -> dict[tuple[str, str], Path]:
+    """The files that ship with the package, by (name, variant); `parcae-stream.safetensors` is ("parcae", "stream")."""
+    return {(p.stem.partition("-")[0], p.stem.partition("-")[2]): p for p in sorted(SHIPPED.glob(f"*{SUFFIX}"))}
+
+
+def variants(name: str) -> list[str]:
+    """The shipped variants of a name."""
+    return [variant for own, variant in shipped() if own == name]
+
+
+def _named(name: str, variant: str) -> Checkpoint:
+    if (name, variant) not in shipped():
+        raise PolicyError(f"policy {name}:{variant}: there is no such variant; shipped are {', '.join(variants(name)) or 'none'}")
+    return read_checkpoint(shipped()[name, variant])
+
+
+def _nearest(name: str, workload: Workload, config: SimulationConfig, arrivals: str) -> Checkpoint:
+    """The shipped checkpoint whose setting is nearest: its workload, batch or stream, load, size of the cluster."""
+    found = list(_shipped_checkpoints(name))
+    if not found:
+        raise PolicyError(f"policy {name!r}: none ships with this Parcae; train one with `parcae train`")
+    return min(found, key=lambda checkpoint: _distance(checkpoint.card, workload, config, arrivals))
+
+
+def _shipped_checkpoints(name: str) -> Iterator[Checkpoint]:
+    for (own, _), path in shipped().items():
+        if own == name:
+            yield read_checkpoint(path)
+
+
+def offered_load(workload: Workload, num_executors: int, arrivals: str) -> float:
+    """Work that arrives / what the executors can do, with mean task durations; infinite for a batch."""
+    process = ArrivalProcess.parse(arrivals)
+    if process.kind == "recorded":
+        times = [job.arrival_ms or 0 for job in workload.jobs]
+        gap_ms = (max(times) - min(times)) / max(1, len(times) - 1)
+    else:
+        gap_ms = process.mean_gap_ms(workload, num_executors)
+    return workload.mean_work_ms / (gap_ms * num_executors) if gap_ms > 0 else math.inf
+
+
+def _distance(card: Any, workload: Workload, config: SimulationConfig, arrivals: str) -> float:
+    """Smaller is nearer; what kind of arrivals weighs most, then the workload, then load and size."""
+    load, own = float(card.get("load") or math.inf), offered_load(workload, config.total_executors, arrivals)
+    distance = 100.0 if math.isinf(load) != math.isinf(own) else 0.0
+    distance += 10.0 if card.get("fingerprint") != fingerprint(workload) else 0.0
+    if not math.isinf(load) and not math.isinf(own):
+        distance += abs(math.log(load / own))
+    executors = float(card.get("executors") or config.total_executors)
+    return distance + 0.1 * abs(math.log(executors / config.total_executors))
+
+
+def setting_card(workload: Workload, config: SimulationConfig, arrivals: str, num_jobs: int) -> dict[str, Any]:
+    """What a model card says of the setting that a policy was made for.
+
+    Raises:
+        ConfigError: a workload whose tasks have no durations: nothing can be learned from it.
+    """
+    load = offered_load(workload, config.total_executors, arrivals)
+    return {
+        "workload": workload.name,
+        "fingerprint": fingerprint(workload),
+        "arrivals": arrivals,
+        "jobs": num_jobs,
+        "load": None if math.isinf(load) else round(load, 4),
+        "executors": config.total_executors,
+        "cluster": config.model_dump(mode="json"),
+    }
+
+
+def require_durations(workload: Workload) -> None:
+    """Refuse a workload without durations.
+
+    Raises:
+        ConfigError: no task takes any time.
+    """
+    if not any(job.work_ms > 0 for job in workload.jobs):
+        raise ConfigError(f"workload {workload.name!r} has no durations: no task takes any time, so there is nothing to learn")
+
+
+def rule_checkpoint(parameters: Any, card: dict[str, Any]) -> Checkpoint:
+    """A tuned rule as a checkpoint."""
+    return Checkpoint("rule", RULE_VERSION, {"rule": np.asarray(parameters, np.float64)}, card=card)

@@ -1,0 +1,1 @@
+"""What the compiled networks have in common."""

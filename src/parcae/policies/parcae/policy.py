@@ -1,0 +1,140 @@
+"""The network as a policy object: needs no PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.cluster.decision import Decision
+from parcae.cluster.observation import Observation
+from parcae.cluster.state import ClusterState, select
+from parcae.policies.parcae.kernels import Network, Record, Workspace, decide, play
+from parcae.policies.parcae.layout import (
+    HIDDEN,
+    NUM_JOB_FEATURES,
+    NUM_LIMIT_FEATURES,
+    NUM_SHARED_FEATURES,
+    Weights,
+    flatten,
+)
+from parcae.policies.rule.kernels import Rule
+from parcae.policies.solo_curves import SoloCurves
+from parcae.simulation.future import Future
+from parcae.simulation.tables import WorkloadTables
+
+
+def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> Workspace:
+    """Room for a decision of each of many simulators (the leading axis), with so many jobs in the system at most."""
+
+    def floats(*shape: int) -> npt.NDArray[np.float32]:
+        return np.zeros((num_simulators, *shape), np.float32)
+
+    def rows() -> npt.NDArray[np.int64]:
+        return np.zeros((num_simulators, num_jobs), np.int64)
+
+    return Workspace(
+        features=floats(num_jobs, NUM_JOB_FEATURES),
+        hidden=floats(num_jobs, HIDDEN),
+        logits=floats(num_jobs + 1),
+        stage=rows(),
+        held=rows(),
+        column=rows(),
+        shared=floats(NUM_SHARED_FEATURES),
+        context=floats(HIDDEN),
+        base=floats(HIDDEN),
+        layer=floats(HIDDEN),
+        limits=floats(num_levels, NUM_LIMIT_FEATURES),
+        limit_logits=floats(num_levels),
+        answer=np.zeros((num_simulators, 4), np.int64),
+    )
+
+
+def allocate_record(num_simulators: int, capacity: int, row_capacity: int, num_levels: int) -> Record:
+    """Room for `capacity` decisions, with `row_capacity` jobs in them together, of each of many simulators."""
+
+    def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
+        return np.zeros((num_simulators, *shape), dtype)
+
+    return Record(
+        count=zeros(np.int64, 1),
+        num_rows=zeros(np.int64, 1),
+        end_ms=zeros(np.int64, 1),
+        end_cost=zeros(np.float64, 1),
+        clock_ms=zeros(np.int64, capacity + 1),
+        cost=zeros(np.float64, capacity + 1),
+        first_row=zeros(np.int64, capacity + 2),
+        choice=zeros(np.int64, capacity + 1),
+        level=zeros(np.int64, capacity + 1),
+        log_prob=zeros(np.float32, capacity + 1),
+        shared=zeros(np.float32, capacity + 1, NUM_SHARED_FEATURES),
+        rows=zeros(np.float32, row_capacity, NUM_JOB_FEATURES),
+        can_choose=zeros(np.uint8, row_capacity),
+        limits=zeros(np.float32, capacity + 1, num_levels, NUM_LIMIT_FEATURES),
+        can_limit=zeros(np.uint8, capacity + 1, num_levels),
+    )
+
+
+@dataclass
+class ParcaePolicy:
+    """The network with its weights, bound to the curves of one workload; decides by the most probable choice.
+
+    Args:
+        parameters: of the rule that the network corrects.
+
+    Raises:
+        FormatError: weights of another shape.
+    """
+
+    name: str
+    weights: Weights
+    parameters: tuple[float, ...]
+    curves: SoloCurves
+    _network: Network = field(init=False, repr=False)
+    _workspace: Workspace = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        rule = Rule(np.array(self.parameters, np.float64), *self.curves)
+        self._network = Network(flatten(self.weights, self.name), rule)
+        self._make_room(64)
+
+    @property
+    def network(self) -> Network:
+        """What the kernels take."""
+        return self._network
+
+    def _make_room(self, num_jobs: int) -> None:
+        many = allocate_workspace(1, num_jobs, len(self.curves.levels))
+        self._workspace = Workspace(*(table[0] for table in many))
+
+    def decide(self, observation: Observation) -> Decision:
+        """Answer one scheduling event."""
+        num_jobs = int(observation.now.num_active[0])
+        if num_jobs > len(self._workspace.stage):
+            self._make_room(2 * num_jobs)
+        stage, limit = decide(observation, self._network, self._workspace)
+        return Decision(int(stage), int(limit))
+
+    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
+        """Run a whole simulation in one compiled call. Returns a Status."""
+        if len(state.jobs) > len(self._workspace.stage):
+            self._make_room(len(state.jobs))
+        return int(play(state, future, tables, self._network, self._workspace))
+
+    def play_many(
+        self,
+        states: ClusterState,
+        futures: Future,
+        tables: WorkloadTables,
+        first: int,
+        last: int,
+        status: npt.NDArray[np.int64],
+    ) -> None:
+        """Run simulators first..last-1 of many to their end; fills `status`."""
+        own = allocate_workspace(1, states.jobs.shape[1], len(self.curves.levels))
+        work = Workspace(*(table[0] for table in own))
+        for row in range(first, last):
+            future = Future(*(table[row] for table in futures))
+            status[row] = play(select(states, row), future, tables, self._network, work)

@@ -1,0 +1,1 @@
+"""The parametric rule: shortest remaining work first, every job capped where another executor stops paying."""

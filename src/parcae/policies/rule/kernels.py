@@ -1,0 +1,258 @@
+"""The rule, compiled: a pure function of the observation, its parameters and the solo curves of the workload.
+
+Every job has a price of executors; its cap is the number of executors p that minimises T(p) (1 + price p), T being its solo
+duration. Jobs are served by score, smallest first, up to their caps; what is left over spills over them.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from parcae.cluster.kernels.tables import demand, is_runnable, is_schedulable, may_idle, num_held, select_cluster
+from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_PROFILE, NO_STAGE
+from parcae.kernels import inlined, kernel
+from parcae.simulation.future import Status
+from parcae.simulation.kernels.event_loop import select_future, start, step
+
+_NEEDS_DECISION = int(Status.NEEDS_DECISION)
+
+
+class RuleParameter(IntEnum):
+    """Columns of the rule's parameters; all are plain numbers, 0 where a term plays no part."""
+
+    PRICE = 0  # log of the price of an executor, of a share of the cluster
+    PRICE_JOBS = 1  # x log(jobs in the system)
+    PRICE_OPEN = 2  # x log(jobs that want executors)
+    PRICE_REMAINING = 3  # x log(the job's remaining work / mean work)
+    PRICE_WORK = 4  # x log(its total work / mean work)
+    PRICE_TOTAL = 5  # x log(remaining work of all jobs / mean work)
+    PRICE_STARTED = 6  # x share of its work that has started
+    SCORE_WORK = 7  # beside log(remaining work): x log(total work)
+    SCORE_STRETCH = 8  # x log(solo duration at the cap / mean work)
+    SCORE_CAP = 9  # x log(cap)
+    SCORE_HELD = 10  # x held / cap
+    LOCAL_CAP = 11  # log of (cap for executors that the job already has / cap)
+    JOIN_CAP = 12  # log of (cap for executors from elsewhere / cap)
+    SPILL = 13  # log of (cap for what is left over / cap)
+    SPILL_JOBS = 14  # x log(jobs in the system)
+    LOCAL_SCORE = 15  # how much smaller another job's score must be to take the local executors
+    WORTH = 16  # log of the least work that an executor must find elsewhere to move there / (mean work / 1000)
+    STAGE_RUNNABLE = 17  # beside log(work on the heaviest path from the stage to a leaf): + if it is runnable
+    STAGE_TASK = 18  # x log(its task duration)
+    STAGE_DEMAND = 19  # x log(executors that it can take)
+
+
+NUM_PARAMETERS = len(RuleParameter)
+_PRICE, _PRICE_JOBS, _PRICE_OPEN = int(RuleParameter.PRICE), int(RuleParameter.PRICE_JOBS), int(RuleParameter.PRICE_OPEN)
+_PRICE_REMAINING, _PRICE_WORK = int(RuleParameter.PRICE_REMAINING), int(RuleParameter.PRICE_WORK)
+_PRICE_TOTAL, _PRICE_STARTED = int(RuleParameter.PRICE_TOTAL), int(RuleParameter.PRICE_STARTED)
+_SCORE_WORK, _SCORE_STRETCH = int(RuleParameter.SCORE_WORK), int(RuleParameter.SCORE_STRETCH)
+_SCORE_CAP, _SCORE_HELD = int(RuleParameter.SCORE_CAP), int(RuleParameter.SCORE_HELD)
+_LOCAL_CAP, _JOIN_CAP = int(RuleParameter.LOCAL_CAP), int(RuleParameter.JOIN_CAP)
+_SPILL, _SPILL_JOBS = int(RuleParameter.SPILL), int(RuleParameter.SPILL_JOBS)
+_LOCAL_SCORE, _WORTH = int(RuleParameter.LOCAL_SCORE), int(RuleParameter.WORTH)
+_STAGE_RUNNABLE, _STAGE_TASK = int(RuleParameter.STAGE_RUNNABLE), int(RuleParameter.STAGE_TASK)
+_STAGE_DEMAND = int(RuleParameter.STAGE_DEMAND)
+
+
+class Rule(NamedTuple):
+    """What the rule knows: its parameters, and the solo curves of the workload (see SoloCurves)."""
+
+    theta: Any  # float64[NUM_PARAMETERS]
+    levels: Any  # int64[num_levels]
+    stretch: Any  # float64[num_profiles + 1, num_levels]
+    mean_work_ms: Any  # float64[1]
+
+
+class Crowd(NamedTuple):
+    """What the jobs in the system have in common at one decision."""
+
+    log_jobs: Any
+    log_open: Any
+    log_total: Any  # log of the remaining work of all jobs / mean work
+
+
+@inlined
+def crowd(seen, rule):  # type: ignore[no-untyped-def]
+    """The facts that all jobs share."""
+    total_ms = 0.0
+    for position in range(seen.now.num_active[0]):
+        total_ms += seen.jobs.remaining_ms[seen.active[position]]
+    return Crowd(
+        math.log(max(1, seen.now.num_active[0])),
+        math.log(max(1, seen.now.num_open[0])),
+        math.log(max(1.0, total_ms) / rule.mean_work_ms[0]),
+    )
+
+
+@inlined
+def curve_row(rule, seen, job):  # type: ignore[no-untyped-def]
+    """The job's row of the solo curves; the last one where the profile does not know the job."""
+    profile = seen.jobs.profile[job]
+    if profile == NO_PROFILE or profile >= rule.stretch.shape[0] - 1:
+        return rule.stretch.shape[0] - 1
+    return profile
+
+
+@inlined
+def best_level(rule, row, price):  # type: ignore[no-untyped-def]
+    """Column of the level p that minimises T(p) (1 + price p / cluster)."""
+    best, best_cost, levels = 0, math.inf, rule.levels
+    scale = price / levels[levels.shape[0] - 1]
+    for column in range(levels.shape[0]):
+        cost = rule.stretch[row, column] * (1.0 + scale * levels[column])
+        if cost < best_cost:
+            best, best_cost = column, cost
+    return best
+
+
+@inlined
+def log_price(seen, rule, facts, job):  # type: ignore[no-untyped-def]
+    """Log of the price of the whole cluster to a job."""
+    theta, mean_ms = rule.theta, rule.mean_work_ms[0]
+    work_ms = max(1.0, seen.jobs.work_ms[job])
+    remaining_ms = max(1.0, seen.jobs.remaining_ms[job])
+    return (
+        theta[_PRICE]
+        + theta[_PRICE_JOBS] * facts.log_jobs
+        + theta[_PRICE_OPEN] * facts.log_open
+        + theta[_PRICE_REMAINING] * math.log(remaining_ms / mean_ms)
+        + theta[_PRICE_WORK] * math.log(work_ms / mean_ms)
+        + theta[_PRICE_TOTAL] * facts.log_total
+        + theta[_PRICE_STARTED] * (1.0 - remaining_ms / work_ms)
+    )
+
+
+@inlined
+def cap_level(seen, rule, facts, job):  # type: ignore[no-untyped-def]
+    """Column of the level that caps the job."""
+    price = math.exp(min(30.0, max(-30.0, log_price(seen, rule, facts, job))))
+    return best_level(rule, curve_row(rule, seen, job), price)
+
+
+@inlined
+def score(seen, rule, job, column, held):  # type: ignore[no-untyped-def]
+    """Jobs are served by this, smallest first."""
+    theta, mean_ms, cap = rule.theta, rule.mean_work_ms[0], rule.levels[column]
+    work_ms = max(1.0, seen.jobs.work_ms[job])
+    solo_ms = work_ms * rule.stretch[curve_row(rule, seen, job), column]
+    return (
+        math.log(max(1.0, seen.jobs.remaining_ms[job]) / mean_ms)
+        + theta[_SCORE_WORK] * math.log(work_ms / mean_ms)
+        + theta[_SCORE_STRETCH] * math.log(solo_ms / mean_ms)
+        + theta[_SCORE_CAP] * math.log(cap)
+        + theta[_SCORE_HELD] * held / cap
+    )
+
+
+@kernel
+def best_stage(seen, rule, job):  # type: ignore[no-untyped-def]
+    """The job's schedulable stage that the rule prefers, or NO_STAGE."""
+    best, best_score, theta, stages = NO_STAGE, -math.inf, rule.theta, seen.stages
+    if seen.jobs.num_schedulable[job] == 0:
+        return best
+    first = seen.jobs.stage_start[job]
+    for stage in range(first, first + seen.jobs.num_stages[job]):
+        if not is_schedulable(seen, stage):
+            continue
+        value = (
+            math.log(1.0 + stages.downstream_ms[stage])
+            + theta[_STAGE_TASK] * math.log(1.0 + stages.task_ms[stage])
+            + theta[_STAGE_DEMAND] * math.log(max(1, demand(seen, stage)))
+        )
+        if is_runnable(seen, stage):
+            value += theta[_STAGE_RUNNABLE]
+        if value > best_score:
+            best, best_score = stage, value
+    return best
+
+
+@inlined
+def _widened(cap, log_factor):  # type: ignore[no-untyped-def]
+    return max(1, math.floor(cap * math.exp(log_factor) + 0.5))
+
+
+@inlined
+def _is_worth_moving(seen, rule, stage):  # type: ignore[no-untyped-def]
+    """Whether the stage has enough work for another executor that it should come from elsewhere."""
+    theta, job = rule.theta, seen.stages.job[stage]
+    work_ms = seen.jobs.remaining_ms[job] / (1 + num_held(seen, job))
+    return work_ms >= rule.mean_work_ms[0] * 1e-3 * math.exp(theta[_WORTH])
+
+
+@kernel
+def _first_below(seen, rule, facts, log_factor):  # type: ignore[no-untyped-def]
+    """Among jobs below their (widened) caps, the best score: stage, room and score, or NO_STAGE."""
+    best, best_room, best_score = NO_STAGE, 0, math.inf
+    for position in range(seen.now.num_active[0]):
+        job = seen.active[position]
+        if seen.jobs.num_schedulable[job] == 0:
+            continue
+        held, column = num_held(seen, job), cap_level(seen, rule, facts, job)
+        room = _widened(rule.levels[column], log_factor) - held
+        if room <= 0:
+            continue
+        value = score(seen, rule, job, column, held)
+        if value >= best_score:
+            continue
+        stage = best_stage(seen, rule, job)
+        if stage != NO_STAGE and (job == seen.now.source_job[0] or _is_worth_moving(seen, rule, stage)):
+            best, best_room, best_score = stage, room, value
+    return best, best_room, best_score
+
+
+@kernel
+def decide(seen, rule):  # type: ignore[no-untyped-def]
+    """The rule's decision: (stage, limit); NO_STAGE lets all executors idle."""
+    now, theta, source = seen.now, rule.theta, seen.now.source_job[0]
+    if now.num_schedulable[0] == 0:
+        return NO_STAGE, now.num_source[0]
+    facts = crowd(seen, rule)
+    stage, room, best = _first_below(seen, rule, facts, theta[_JOIN_CAP])
+    if source != NO_JOB and seen.jobs.num_schedulable[source] > 0:
+        column, held = cap_level(seen, rule, facts, source), num_held(seen, source)
+        local_room = _widened(rule.levels[column], theta[_LOCAL_CAP]) - held
+        if local_room > 0 and (stage == NO_STAGE or score(seen, rule, source, column, held) - theta[_LOCAL_SCORE] <= best):
+            local = best_stage(seen, rule, source)
+            if local != NO_STAGE:
+                return local, min(local_room, now.num_source[0])
+    if stage == NO_STAGE:
+        stage, room, best = _first_below(seen, rule, facts, theta[_SPILL] + theta[_SPILL_JOBS] * facts.log_jobs)
+    if stage != NO_STAGE:
+        return stage, min(room, now.num_source[0])
+    if may_idle(seen):
+        return NO_STAGE, now.num_source[0]
+    return _anything(seen, rule), now.num_source[0]
+
+
+@kernel
+def _anything(seen, rule):  # type: ignore[no-untyped-def]
+    """Where nobody would work at all, caps do not bind: the job with the least remaining work."""
+    best, best_ms = NO_STAGE, math.inf
+    for position in range(seen.now.num_active[0]):
+        job = seen.active[position]
+        if seen.jobs.remaining_ms[job] < best_ms:
+            stage = best_stage(seen, rule, job)
+            if stage != NO_STAGE:
+                best, best_ms = stage, seen.jobs.remaining_ms[job]
+    return best
+
+
+@kernel
+def play(state, future, tables, rule):  # type: ignore[no-untyped-def]
+    """Run a whole simulation under the rule. Returns a Status."""
+    status = start(state, future, tables)
+    while status == _NEEDS_DECISION:
+        stage, limit = decide(state, rule)
+        status = step(state, future, tables, stage, limit, ANY_CLASS, 0)
+    return status
+
+
+@kernel
+def play_many(states, futures, tables, thetas, rule, first, last, status):  # type: ignore[no-untyped-def]
+    """Run simulators first..last-1 of many, each with its own row of `thetas`; fills `status`."""
+    for row in range(first, last):
+        own = Rule(thetas[row], rule.levels, rule.stretch, rule.mean_work_ms)
+        status[row] = play(select_cluster(states, row), select_future(futures, row), tables, own)
