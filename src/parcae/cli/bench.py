@@ -43,3 +43,58 @@ def simulator_command(
         f"{result.best_tasks_per_second / 1e6:.1f}), {result.decisions_per_second / 1e3:.0f} thousand decisions/s, "
         f"{result.ratio_to_oracle:,.0f} times the plain-Python oracle"
     )
+
+
+@app.command("decision")
+def decision_command(
+    workload: Annotated[str, typer.Option("--workload", help="A built-in workload or a workload file.")] = "tpch",
+    policies: Annotated[str, typer.Option("--policies", help="Policies, separated by commas.")] = "tuned,parcae,decima",
+    decisions: Annotated[int, typer.Option("--decisions", min=10, help="Timed decisions.")] = 2000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Milliseconds from looking at the state to the decision: 20 jobs on 50 executors, and 1,000 jobs with 10,000 stages.
+
+    Example: parcae bench decision --json
+    """
+    from parcae.evaluation.decision_benchmark import benchmark_decisions
+    from parcae.workloads.catalog import load_workload
+
+    rows = benchmark_decisions(load_workload(workload), policies.split(","), num_decisions=decisions)
+    if as_json:
+        typer.echo(json.dumps([row.to_json() for row in rows], indent=2))
+        return
+    for row in rows:
+        typer.echo(
+            f"{row.case:<6} {row.policy:<12} p50 {row.p50_ms:7.3f} ms  p99 {row.p99_ms:7.3f} ms  "
+            f"({row.jobs} jobs, {row.stages} stages, {row.executors} executors)"
+        )
+
+
+@app.command("training")
+def training_command(
+    workload: Annotated[str, typer.Option("--workload", help="A built-in workload or a workload file.")] = "tpch",
+    networks: Annotated[str, typer.Option("--networks", help="Networks, separated by commas.")] = "parcae,decima",
+    recipe: Annotated[str, typer.Option("--recipe", help="fast | decima-2019")] = "fast",
+    iterations: Annotated[int, typer.Option("--iterations", min=1, help="Timed iterations.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Training decisions a CPU-second, rollout and update together, on batches of 20 jobs and 50 executors.
+
+    Example: parcae bench training --json
+    """
+    from parcae.learning.benchmark import benchmark_training
+    from parcae.learning.recipes import parse_recipe
+    from parcae.learning.scenario import Scenario
+    from parcae.simulation.config import SimulationConfig
+    from parcae.workloads.catalog import load_workload
+
+    scenario = Scenario(load_workload(workload), SimulationConfig(), "batch", 20)
+    rows = [benchmark_training(scenario, network, parse_recipe(recipe), iterations) for network in networks.split(",")]
+    if as_json:
+        typer.echo(json.dumps([row.to_json() for row in rows], indent=2))
+        return
+    for row in rows:
+        typer.echo(
+            f"{row.network:<8} {row.decisions_per_cpu_second:9,.0f} decisions/CPU-s  "
+            f"{row.decisions_per_second:9,.0f} decisions/s  (rollouts {row.rollout_share:.0%} of the time)"
+        )

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from parcae.cluster.decision import Policy
 from parcae.errors import ConfigError
 from parcae.metrics.jobs import arrived, jct_ms
-from parcae.cluster.decision import Policy
 from parcae.policies.catalog import make_policy
 from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.learned import is_learned, learned_policy
@@ -92,7 +92,8 @@ def resolve_policies(
     """The policies that `names` ask for; NAME:tuned is tuned here, once, on the tuning seeds.
 
     Args:
-        names: as in the catalogue, or the path of a checkpoint, and `weighted-fair`, `static` and `srpt-cap` with `:tuned` or `:oracle`.
+        names: as in the catalogue, or the path of a checkpoint; and `weighted-fair`, `static` and `srpt-cap` with `:tuned` or
+            `:oracle`.
 
     Raises:
         PolicyError: an unknown policy.

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from parcae.errors import ConfigError
 
 
 class Algorithm(StrEnum):
@@ -66,3 +71,26 @@ class TrainConfig(BaseModel):
     cost_scale: float = Field(default=1e5, gt=0)
     entropy_decay: float = Field(default=1e-3, ge=0)
     entropy_least: float = Field(default=1e-4, ge=0)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def override(config: Model, settings: Sequence[str]) -> Model:
+    """The config with other values, each given as "key=value".
+
+    Raises:
+        ConfigError: an unknown key (the message suggests one), or not key=value.
+        pydantic.ValidationError: a value out of range.
+    """
+    values: dict[str, Any] = config.model_dump()
+    for setting in settings:
+        key, separator, value = setting.partition("=")
+        if not separator:
+            raise ConfigError(f"setting {setting!r}: write key=value")
+        if key not in values:
+            close = difflib.get_close_matches(key, values, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(values)}"
+            raise ConfigError(f"setting {key!r} does not exist; {hint}")
+        values[key] = None if value == "none" else value.split(",") if isinstance(values[key], tuple) else value
+    return type(config).model_validate(values)

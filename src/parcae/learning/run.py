@@ -6,7 +6,7 @@ import math
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class TrainRequest:
     config: TrainConfig
     network: str = "parcae"
     parameters: Parameters | None = None
-    decima: DecimaSettings = DecimaSettings()
+    decima: DecimaSettings = field(default_factory=DecimaSettings)
     weights: Weights | None = None
     budget_s: float = 300.0
     max_iterations: int | None = None
@@ -136,6 +136,8 @@ def train_policy(request: TrainRequest, progress: Callable[[Iteration], None] | 
         trainer.resume(request.folder)
     elif request.folder is not None and (request.folder / STATE_FILE).exists():
         raise ConfigError(f"{request.folder} holds a training already: resume it with --resume, or choose another folder")
+    if not request.is_resumed:
+        trainer.warm_up()
     ending = "done"
     with _Log(request.folder) as log, _stopping() as stop:
 
@@ -156,9 +158,7 @@ def train_policy(request: TrainRequest, progress: Callable[[Iteration], None] | 
             ending = "interrupted" if stop.is_asked else "done"
         except DivergedError as error:
             ending = str(error)
-    return TrainResult(
-        _checkpoint(trainer, request), trainer.iteration, trainer.decisions, trainer.seconds, trainer.best, ending
-    )
+    return TrainResult(_checkpoint(trainer, request), trainer.iteration, trainer.decisions, trainer.seconds, trainer.best, ending)
 
 
 def _checkpoint(trainer: Trainer, request: TrainRequest) -> Checkpoint:
@@ -177,7 +177,7 @@ class _Log:
         if self._folder is not None:
             from torch.utils.tensorboard.writer import SummaryWriter
 
-            self._writer = SummaryWriter(str(self._folder / "tensorboard"))  # type: ignore[no-untyped-call]
+            self._writer = SummaryWriter(str(self._folder / "tensorboard"))
         return self
 
     def __exit__(self, *_: object) -> None:

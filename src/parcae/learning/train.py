@@ -22,9 +22,9 @@ from parcae.errors import ConfigError, DivergedError
 from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.family import DataSet, Family, Rollout, Weights
 from parcae.learning.ppo import Step, UpdateReport, update
+from parcae.learning.ray_workers import ray_workers
 from parcae.learning.reinforce import Rate, reinforce
 from parcae.learning.returns import aligned_baseline, costs_to_go, differential_costs, normalized
-from parcae.learning.ray_workers import ray_workers
 from parcae.learning.rollouts import RolloutWorker, require_decisions
 from parcae.learning.scenario import Scenario
 from parcae.policies.catalog import make_policy
@@ -149,8 +149,8 @@ class Trainer:
         while self.seconds < budget_s and (max_iterations is None or self.iteration < max_iterations):
             began = time.perf_counter()
             done = self.seconds / budget_s if max_iterations is None else self.iteration / max_iterations
-            report, count, mean_jobs = self._iterate(max(0.0, 1.0 - done))
-            self.iteration, self.decisions = self.iteration + 1, self.decisions + count
+            before = self.decisions
+            report, mean_jobs = self.learn(self.collect(), max(0.0, 1.0 - done))
             is_last = self.seconds + time.perf_counter() - began >= budget_s or self.iteration == max_iterations or is_stopped()
             selected = math.nan
             if self.iteration % self.config.select_every == 0 or is_last:
@@ -161,6 +161,7 @@ class Trainer:
                 self.save_state(self.folder)
             if progress is not None:
                 rate = self.optimizer.param_groups[0]["lr"]
+                count = self.decisions - before
                 progress(Iteration(self.iteration, self.seconds, count, report, rate, mean_jobs, selected, self.best))
             if is_stopped():
                 return
@@ -172,23 +173,35 @@ class Trainer:
             self.best, self.best_weights = ratio, weights
         return ratio
 
-    def _iterate(self, left: float) -> tuple[UpdateReport, int, float]:
-        """One collection and one update; `left` is the share of the budget that is left."""
+    def warm_up(self) -> None:
+        """Have everything compiled before the clock starts."""
+        before = self.worker.rng_state()
+        self.collect()
+        self.worker.restore_rng(before)
+
+    def collect(self) -> list[list[Rollout]]:
+        """One collection of rollouts under the present weights."""
+        return self.worker.collect(self.family.policy(self.network.export()).network, self._episode_s())
+
+    def learn(self, groups: list[list[Rollout]], left: float) -> tuple[UpdateReport, float]:
+        """One update; `left` is the share of the budget that is left. Returns it with the mean number of jobs in the system.
+
+        Raises:
+            DivergedError: the training went astray.
+        """
         config = self.config
-        groups = self.worker.collect(self.family.policy(self.network.export()).network, self._episode_s())
-        count = require_decisions(groups)
+        self.decisions += require_decisions(groups)
         mean_jobs = self._guard(groups)
-        rollouts = [rollout for group in groups for rollout in group]
-        data = self.family.gather(rollouts)
+        data = self.family.gather([rollout for group in groups for rollout in group])
+        self.iteration += 1
         if config.algorithm is Algorithm.REINFORCE:
-            return self._reinforce(data, groups), count, mean_jobs
+            return self._reinforce(data, groups), mean_jobs
         advantage, target = self._advantages(groups)
         fade = config.final_share + (1 - config.final_share) * left
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = config.learning_rate * fade
         step = Step(config.epochs, config.minibatch, config.clip, config.entropy * fade, config.value_weight, config.max_norm)
-        report = update(self.network, self.optimizer, data, advantage, target, step, self._rng, self.device)
-        return report, count, mean_jobs
+        return update(self.network, self.optimizer, data, advantage, target, step, self._rng, self.device), mean_jobs
 
     def _episode_s(self) -> float | None:
         """Memoryless termination: the end of this iteration's episodes, whose mean grows (Decima, section 5.3)."""

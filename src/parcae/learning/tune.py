@@ -84,7 +84,6 @@ def tune_rule(
     """
     import cma
 
-    began = time.perf_counter()
     curves = solo_curves(scenario.workload, scenario.config)
     judge = _Judge(scenario, num_selection)
     first = start_parameters() if start is None else np.asarray(start, np.float64)
@@ -92,6 +91,7 @@ def tune_rule(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         search = cma.CMAEvolutionStrategy(first, _START_SPREAD if start is None else _AGAIN_SPREAD, options)
+    began = time.perf_counter()
     best, best_ratio, generation, evaluations = first, judge.ratio(_policy(first, curves)), 0, 0
     while time.perf_counter() - began < budget_s and generation < max_generations and not search.stop():
         runs = scenario.batch(_seeds(seed, generation, runs_per_generation))

@@ -9,6 +9,7 @@ import numpy as np
 from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.metrics.cluster import last_completion_ms, makespan_ms, utilization, work_inflation
 from parcae.metrics.jobs import arrived, bounded_slowdown, jct_ms, jct_percentiles_ms, slowdown
+from parcae.metrics.objectives import DEADLINE_SLOWDOWN
 from parcae.workloads.arrivals import JobSequence
 
 
@@ -26,6 +27,7 @@ class RunSummary:
         moves: executors that moved between jobs.
         decisions, events, tasks: how often the policy was asked, events fired, tasks run.
         unfinished: jobs that had arrived but not completed when the run ended.
+        missed_deadlines: share of jobs that took longer than DEADLINE_SLOWDOWN times their ideal duration.
     """
 
     average_jct_ms: float
@@ -43,6 +45,7 @@ class RunSummary:
     events: int
     tasks: int
     unfinished: int
+    missed_deadlines: float
 
     def to_json(self) -> dict[str, float]:
         """Plain numbers, times in ms."""
@@ -75,4 +78,5 @@ def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
         events=trace.num_events,
         tasks=trace.num_tasks,
         unfinished=int(np.count_nonzero(here & (trace.completion_ms == NOT_COMPLETED))),
+        missed_deadlines=float((slowdown(trace, sequence)[here] > DEADLINE_SLOWDOWN).mean()),
     )

@@ -53,11 +53,21 @@ def learned_policy(text: str, workload: Workload, config: SimulationConfig, arri
         FormatError: a checkpoint that is torn or does not fit.
         FileNotFoundError: no such file.
     """
+    return bind(find_checkpoint(text, workload, config, arrivals), text, workload, config)
+
+
+def find_checkpoint(text: str, workload: Workload, config: SimulationConfig, arrivals: str) -> Checkpoint:
+    """The checkpoint that `text` names: a path, NAME:VARIANT, or NAME for the nearest variant.
+
+    Raises:
+        PolicyError, FormatError, FileNotFoundError: as `learned_policy`.
+    """
     if text.endswith(SUFFIX):
-        return bind(read_checkpoint(Path(text)), text, workload, config)
+        return read_checkpoint(Path(text))
     name, _, variant = text.partition(":")
-    checkpoint = _named(name, variant) if variant else _nearest(name, workload, config, arrivals)
-    return bind(checkpoint, text, workload, config)
+    if name not in NAMES:
+        raise PolicyError(f"{text!r} names no learned policy; write {', '.join(NAMES)} or the path of a checkpoint (*{SUFFIX})")
+    return _named(name, variant) if variant else _nearest(name, workload, config, arrivals)
 
 
 def bind(checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig) -> LearnedPolicy:

@@ -72,11 +72,11 @@ class DecimaNetwork(nn.Module):
         e = prepared
         for parents, children in edges:
             rows, position = torch.unique(parents, return_inverse=True)
-            messages = self._transform(Transform.F_STAGE, e[children])
+            messages = self._transform(Transform.F_STAGE, e.index_select(0, children))
             total = messages.new_zeros(len(rows), EMBEDDING).index_add(0, position, messages)
             if self.settings.has_two_transforms:
                 total = self._transform(Transform.G_STAGE, total)
-            e = e.index_put((rows,), prepared[rows] + total)
+            e = e.index_copy(0, rows, prepared.index_select(0, rows) + total)
         return e
 
     def _summarize(self, x: Tensor, owner: Tensor, count: int, f: Transform, g: Transform) -> Tensor:
@@ -114,14 +114,15 @@ class DecimaNetwork(nn.Module):
         """Log probability of every recorded choice, entropy of the distributions it was drawn from, value of the state."""
         e, y, z = self.embed(batch)
         job = batch.job
-        owner = batch.owner[job]
-        logits = self._score(Transform.Q, torch.cat([e, y[job], z[owner]], 1)).squeeze(1)
+        owner = batch.owner.index_select(0, job)
+        logits = self._score(Transform.Q, torch.cat([e, y.index_select(0, job), z.index_select(0, owner)], 1)).squeeze(1)
         logits = logits.masked_fill(~batch.can_choose, -torch.inf)
         log_stages = ragged_log_softmax(logits, owner, len(batch))
         chosen = batch.first_row + batch.choice
-        limits = self._limit_logits(e[chosen], y[job[chosen]], z).masked_fill(~batch.can_limit, -torch.inf)
+        limits = self._limit_logits(e.index_select(0, chosen), y.index_select(0, job[chosen]), z)
+        limits = limits.masked_fill(~batch.can_limit, -torch.inf)
         log_limits = torch.log_softmax(limits, 1)
-        log_prob = log_stages[chosen] + log_limits.gather(1, batch.level.unsqueeze(1)).squeeze(1)
+        log_prob = log_stages.index_select(0, chosen) + log_limits.gather(1, batch.level.unsqueeze(1)).squeeze(1)
         entropy = z.new_zeros(len(batch)).index_add(0, owner, entropy_terms(log_stages)) + entropy_terms(log_limits).sum(1)
         return Judged(log_prob, entropy, self.value_of(z))
 

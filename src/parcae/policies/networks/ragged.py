@@ -32,7 +32,7 @@ def ragged_log_softmax(logits: Tensor, owner: Tensor, size: int, extra: Tensor |
     if extra is not None:
         total = total + torch.exp(extra - top)
     log_total = top + torch.log(total.clamp(min=1e-30))
-    log_prob = logits - log_total[owner]
+    log_prob = logits - log_total.index_select(0, owner)
     return log_prob if extra is None else torch.cat([log_prob, extra - log_total])
 
 

@@ -81,7 +81,7 @@ class ParcaeNetwork(nn.Module):
         hidden, context = self._contexts(batch.rows, batch.owner, batch.num_jobs, batch.shared)
         weight = self.table["choice1_weight"]
         base = torch.addmm(self.table["choice1_bias"], context, weight[HIDDEN:])
-        layer = nn.functional.leaky_relu(hidden @ weight[:HIDDEN] + base[batch.owner], SLOPE)
+        layer = nn.functional.leaky_relu(hidden @ weight[:HIDDEN] + base.index_select(0, batch.owner), SLOPE)
         prior = self.table["prior"]
         jobs = (layer @ self.table["choice2_weight"]).squeeze(1) + prior[0] * batch.rows[:, JobFeature.IS_RULE]
         hold = (context @ self.table["hold_weight"]).squeeze(1) + self.table["hold_bias"]
@@ -94,7 +94,8 @@ class ParcaeNetwork(nn.Module):
         """Logits of the chosen jobs' levels, float32[len(at), K], of the decisions `at`; -inf where impossible."""
         weight = self.table["limit1_weight"]
         row = batch.first_row[at] + batch.choice[at]
-        base = torch.addmm(self.table["limit1_bias"], hidden[row], weight[:HIDDEN]) + context[at] @ weight[HIDDEN : 2 * HIDDEN]
+        base = torch.addmm(self.table["limit1_bias"], hidden.index_select(0, row), weight[:HIDDEN])
+        base = base + context.index_select(0, at) @ weight[HIDDEN : 2 * HIDDEN]
         limits = batch.limits[at]
         layer = nn.functional.leaky_relu(base.unsqueeze(1) + limits @ weight[2 * HIDDEN :], SLOPE)
         logits = (layer @ self.table["limit2_weight"]).squeeze(2)
@@ -108,7 +109,7 @@ class ParcaeNetwork(nn.Module):
         log_probs = ragged_log_softmax(jobs, batch.owner, len(batch), hold)
         log_jobs, log_hold = log_probs[: len(jobs)], log_probs[len(jobs) :]
         row = (batch.first_row + batch.choice).clamp(max=len(jobs) - 1)
-        log_prob = torch.where(batch.level >= 0, log_jobs[row], log_hold)
+        log_prob = torch.where(batch.level >= 0, log_jobs.index_select(0, row), log_hold)
         entropy = entropy_terms(log_hold).index_add(0, batch.owner, entropy_terms(log_jobs))
         at = torch.nonzero((batch.level >= 0) & (batch.can_limit.sum(1) > 1)).squeeze(1)
         log_limits = torch.log_softmax(self.limit_logits(batch, hidden, context, at), 1)

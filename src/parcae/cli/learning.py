@@ -1,0 +1,246 @@
+"""`parcae tune` and `parcae train`: policies learned for a workload."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from parcae.cli.options import (
+    ArrivalsOption,
+    ExecutorsOption,
+    JobsOption,
+    ModelOption,
+    MovingOption,
+    ReferenceOption,
+    WarmupOption,
+    WorkloadArgument,
+    load,
+    simulation_config,
+)
+
+if TYPE_CHECKING:
+    from parcae.learning.scenario import Scenario
+
+ObjectiveOption = Annotated[
+    str,
+    typer.Option("--objective", help="average-jct | makespan | p95-jct | mean-slowdown | missed-deadlines"),
+]
+BudgetOption = Annotated[float, typer.Option("--budget", min=0.01, help="Minutes of wall-clock time.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, max=255, help="Seed of the search or training.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def scenario_of(
+    workload: str,
+    executors: int | None,
+    jobs: int,
+    arrivals: str,
+    objective: str,
+    reference_semantics: bool,
+    moving_delay_ms: int | None,
+    warmup_delay_ms: int | None,
+    parallelism_model: str,
+) -> Scenario:
+    """The scenario that the options describe."""
+    from parcae.errors import ConfigError
+    from parcae.learning.scenario import Scenario
+    from parcae.metrics.objectives import parse_objective
+    from parcae.workloads.arrivals import ArrivalProcess
+
+    config = simulation_config(executors, "sampled", reference_semantics, moving_delay_ms, warmup_delay_ms)
+    if ArrivalProcess.parse(arrivals).kind == "recorded":
+        raise ConfigError("recorded arrivals are one sequence: learn on arrivals like them, e.g. poisson:25s or load:0.85")
+    return Scenario(load(workload, parallelism_model), config, arrivals, jobs, parse_objective(objective))
+
+
+class ProgressLine:
+    """One line that says how far a search or training is, with an estimate; quiet where nobody watches."""
+
+    def __init__(self, budget_s: float) -> None:
+        self.budget_s, self.is_shown = budget_s, sys.stderr.isatty()
+
+    def show(self, seconds: float, text: str) -> None:
+        """Replace the line."""
+        if self.is_shown:
+            left = max(0.0, self.budget_s - seconds)
+            sys.stderr.write(f"\r\033[K{seconds / self.budget_s:4.0%}  {left:5.0f} s left  {text}")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self.is_shown:
+            sys.stderr.write("\n")
+
+
+def tune_command(
+    workload: WorkloadArgument,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Checkpoint to write (*.safetensors).")],
+    executors: ExecutorsOption = None,
+    jobs: JobsOption = 20,
+    arrivals: ArrivalsOption = "batch",
+    objective: ObjectiveOption = "average-jct",
+    budget: BudgetOption = 3.0,
+    start: Annotated[
+        str | None, typer.Option("--start", help="A tuned rule to go on from: a checkpoint, or a name such as tuned:batch.")
+    ] = None,
+    seed: SeedOption = 0,
+    reference_semantics: ReferenceOption = False,
+    moving_delay_ms: MovingOption = None,
+    warmup_delay_ms: WarmupOption = None,
+    parallelism_model: ModelOption = "none",
+    as_json: JsonOption = False,
+) -> None:
+    """Tune the parametric rule for a workload by CMA-ES.
+
+    The checkpoint always holds the best so far: an interrupted search goes on with --start.
+
+    Example: parcae tune tpch --arrivals batch --jobs 20 --budget 3 -o tuned.safetensors
+    """
+    from parcae.learning.tune import Tuning, tune_rule
+    from parcae.policies.checkpoint import write_checkpoint
+    from parcae.policies.learned import require_durations, rule_checkpoint, setting_card
+
+    scenario = scenario_of(
+        workload, executors, jobs, arrivals, objective, reference_semantics, moving_delay_ms, warmup_delay_ms,
+        parallelism_model,
+    )  # fmt: skip
+    require_durations(scenario.workload)
+    card = setting_card(scenario.workload, scenario.config, arrivals, jobs)
+    line = ProgressLine(budget * 60)
+
+    def save(tuning: Tuning) -> dict[str, Any]:
+        found = {
+            "objective": objective,
+            "seed": seed,
+            "generations": tuning.generations,
+            "simulated_runs": tuning.evaluations,
+            "seconds": round(tuning.seconds, 1),
+            "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair,
+        }
+        write_checkpoint(rule_checkpoint(tuning.parameters, {**card, **found}), output)
+        line.show(tuning.seconds, f"{tuning.generations} generations, {objective} {tuning.ratio_to_fair:.3f} of fair")
+        return found
+
+    tuning = tune_rule(
+        scenario, budget_s=budget * 60, start=_start(start, scenario, arrivals), seed=seed, progress=lambda t: (save(t), None)[1]
+    )
+    found = save(tuning)
+    line.end()
+    if as_json:
+        typer.echo(json.dumps({**found, "output": str(output)}))
+        return
+    typer.echo(
+        f"{output}: {objective} {tuning.ratio_to_fair:.3f} of fair on the selection runs, after {tuning.generations} generations "
+        f"({tuning.evaluations:,} simulated runs, {tuning.seconds:.0f} s)\n"
+        f"compare it on other runs: parcae compare {workload} --policies fair,weighted-fair:tuned,{output} "
+        f"--arrivals {arrivals} --jobs {jobs}"
+    )
+
+
+def _start(text: str | None, scenario: Scenario, arrivals: str) -> Any:
+    if text is None:
+        return None
+    from parcae.learning.start import start_rule
+
+    return start_rule(text, scenario, arrivals)
+
+
+def train_command(
+    workload: WorkloadArgument,
+    folder: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder for the state, the best policy (best.safetensors) and TensorBoard.")
+    ],
+    network: Annotated[str, typer.Option("--network", help="parcae | decima")] = "parcae",
+    recipe: Annotated[str, typer.Option("--recipe", help="fast | decima-2019")] = "fast",
+    rule: Annotated[
+        str, typer.Option("--rule", help="The tuned rule that the network parcae corrects: a checkpoint, or a name.")
+    ] = "tuned",
+    start: Annotated[
+        str | None, typer.Option("--start", help="A trained network to start from: a checkpoint, or a name.")
+    ] = None,
+    executors: ExecutorsOption = None,
+    jobs: JobsOption = 20,
+    arrivals: ArrivalsOption = "batch",
+    objective: ObjectiveOption = "average-jct",
+    budget: BudgetOption = 5.0,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", min=1, help="End after so many; resuming is then exact to the last bit.")
+    ] = None,
+    seed: SeedOption = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's state.")] = False,
+    device: Annotated[str, typer.Option("--device", help="cpu | cuda")] = "cpu",
+    ray: Annotated[str | None, typer.Option("--ray", help="Spread rollouts over the Ray cluster at this address.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Another value of a setting of the recipe: learning_rate=0.001")
+    ] = None,
+    decima: Annotated[
+        list[str] | None, typer.Option("--decima", help="A part of Decima: features=code, has_graph=false, limits=outputs")
+    ] = None,
+    reference_semantics: ReferenceOption = False,
+    moving_delay_ms: MovingOption = None,
+    warmup_delay_ms: WarmupOption = None,
+    parallelism_model: ModelOption = "none",
+    as_json: JsonOption = False,
+) -> None:
+    """Train a network for a workload; Ctrl-C saves, and --resume goes on.
+
+    Example: parcae train tpch --arrivals batch --budget 5 -o training
+    """
+    from parcae.learning.config import override
+    from parcae.learning.recipes import parse_recipe, recipe_config
+    from parcae.learning.run import TrainRequest, train_policy
+    from parcae.learning.start import start_rule, start_weights
+    from parcae.policies.decima.layout import DecimaSettings
+
+    scenario = scenario_of(
+        workload, executors, jobs, arrivals, objective, reference_semantics, moving_delay_ms, warmup_delay_ms,
+        parallelism_model,
+    )  # fmt: skip
+    config = override(recipe_config(parse_recipe(recipe), scenario), settings or [])
+    line = ProgressLine(budget * 60)
+    request = TrainRequest(
+        scenario,
+        config,
+        network,
+        parameters=start_rule(rule, scenario, arrivals) if network == "parcae" else None,
+        decima=override(DecimaSettings(), decima or []),
+        weights=start_weights(start, network, scenario, arrivals) if start else None,
+        budget_s=budget * 60,
+        max_iterations=iterations,
+        seed=seed,
+        folder=folder,
+        is_resumed=resume,
+        device=device,
+        ray_address=ray,
+    )
+    result = train_policy(
+        request,
+        lambda i: line.show(i.seconds, f"iteration {i.iteration}, {objective} {i.best:.3f} of fair at best"),
+    )
+    line.end()
+    best = folder / "best.safetensors"
+    found = {
+        "output": str(best),
+        "iterations": result.iterations,
+        "decisions": result.decisions,
+        "seconds": round(result.seconds, 1),
+        "ratio_to_fair_on_selection_runs": result.ratio_to_fair,
+        "ending": result.ending,
+    }
+    if as_json:
+        typer.echo(json.dumps(found))
+    else:
+        typer.echo(
+            f"{best}: {objective} {result.ratio_to_fair:.3f} of fair on the selection runs, after {result.iterations} iterations "
+            f"({result.decisions:,} decisions, {result.seconds:.0f} s)"
+        )
+    if result.ending == "interrupted":
+        typer.echo("interrupted; the same command with --resume goes on", err=True)
+        raise typer.Exit(130)
+    if result.ending != "done":
+        typer.echo(f"parcae: {result.ending}", err=True)
+        raise typer.Exit(1)

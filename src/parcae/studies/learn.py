@@ -1,0 +1,227 @@
+"""The whole circle: profile, tune, train, evaluate on runs of their own, report, and say what would be saved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parcae.errors import ConfigError
+from parcae.evaluation.bounds import lower_bounds
+from parcae.evaluation.compare import Comparison, compare, write_comparison
+from parcae.evaluation.report import write_report
+from parcae.evaluation.statistics import Estimate, ratio_estimate
+from parcae.files import write_text
+from parcae.learning.recipes import Recipe, recipe_config
+from parcae.learning.run import TrainRequest, TrainResult, train_policy
+from parcae.learning.scenario import Scenario
+from parcae.learning.start import start_rule, start_weights
+from parcae.learning.tune import Tuning, tune_rule
+from parcae.metrics.objectives import Objective
+from parcae.policies.checkpoint import write_checkpoint
+from parcae.policies.learned import require_durations, rule_checkpoint, setting_card
+from parcae.simulation.run import simulate
+from parcae.units import MS_PER_S
+from parcae.workloads.job import Workload
+
+#: Part of the budget that goes into tuning the rule; the rest trains the network that corrects it.
+_TUNING_SHARE = 0.35
+#: What the learned policies are compared with.
+BASELINES = ("fifo", "fair", "sjf-cp", "weighted-fair:tuned", "srpt-cap:tuned")
+_COLUMN = {
+    Objective.AVERAGE_JCT: "average_jct_ms",
+    Objective.MAKESPAN: "makespan_ms",
+    Objective.P95_JCT: "p95_jct_ms",
+    Objective.MEAN_SLOWDOWN: "mean_slowdown",
+    Objective.MISSED_DEADLINES: "missed_deadlines",
+}
+#: (seconds done, seconds in all, what is being done)
+Progress = Callable[[float, float, str], None]
+
+
+@dataclass(frozen=True)
+class LearnRequest:
+    """What to learn.
+
+    Args:
+        folder: where the policies, the comparison and the report go.
+        budget_s: wall-clock seconds for tuning and training together.
+        num_seeds: held-out runs of the comparison.
+        start: where tuning and training start: "shipped" for the nearest that ship with the package, "scratch" for nothing.
+    """
+
+    scenario: Scenario
+    folder: Path
+    budget_s: float = 300.0
+    num_seeds: int = 40
+    seed: int = 0
+    start: str = "shipped"
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What came of it: the files, the comparison and the paragraph."""
+
+    comparison: Comparison
+    tuning: Tuning
+    training: TrainResult
+    paragraph: str
+    policy: Path
+    report: Path
+
+
+def default_arrivals(workload: Workload, recorded: Workload | None) -> str:
+    """Arrivals like those of the logs: Poisson at their mean rate, or a batch where at most one job was recorded."""
+    source = recorded or workload
+    times = sorted(job.arrival_ms for job in source.jobs if job.arrival_ms is not None)
+    if len(times) < 2 or times[-1] == times[0]:
+        return "batch"
+    return f"poisson:{max(1, round((times[-1] - times[0]) / (len(times) - 1)))}ms"
+
+
+def learn(request: LearnRequest, progress: Progress | None = None, command: str = "") -> Learned:
+    """Tune and train for a scenario, evaluate on held-out runs, write everything into the folder.
+
+    Files: tuned.safetensors, policy.safetensors (the better of rule and network), comparison.json, report.html, summary.txt.
+
+    Raises:
+        ConfigError: a workload without durations.
+    """
+    scenario, folder = request.scenario, request.folder
+    require_durations(scenario.workload)
+    folder.mkdir(parents=True, exist_ok=True)
+    say = progress or (lambda done, total, text: None)
+    card = setting_card(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs)
+    tuning = _tune(request, card, say)
+    training = _train(request, tuning, say)
+    say(request.budget_s, request.budget_s, "comparing on held-out runs")
+    best = folder / "policy.safetensors"
+    write_checkpoint(training.checkpoint, best)
+    names = [*BASELINES, str(folder / "tuned.safetensors"), str(best)]
+    comparison = compare(
+        scenario.workload,
+        names,
+        config=scenario.config,
+        num_jobs=scenario.num_jobs,
+        arrivals=scenario.arrivals,
+        num_seeds=request.num_seeds,
+    )
+    write_comparison(comparison, folder / "comparison.json")
+    paragraph = savings_paragraph(comparison, scenario.objective, str(best))
+    write_text(folder / "summary.txt", paragraph + "\n")
+    _report(request, comparison, folder / "report.html", command)
+    return Learned(comparison, tuning, training, paragraph, best, folder / "report.html")
+
+
+def _tune(request: LearnRequest, card: dict[str, Any], say: Progress) -> Tuning:
+    scenario, budget_s = request.scenario, request.budget_s * _TUNING_SHARE
+    start = start_rule("tuned", scenario, scenario.arrivals) if request.start == "shipped" else None
+
+    def report(tuning: Tuning) -> None:
+        say(tuning.seconds, request.budget_s, f"tuning the rule: {scenario.objective} {tuning.ratio_to_fair:.3f} of fair")
+
+    tuning = tune_rule(scenario, budget_s=budget_s, start=start, seed=request.seed, progress=report)
+    found = {"objective": str(scenario.objective), "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair}
+    write_checkpoint(rule_checkpoint(tuning.parameters, {**card, **found}), request.folder / "tuned.safetensors")
+    return tuning
+
+
+def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> TrainResult:
+    scenario = request.scenario
+    weights = start_weights("parcae", "parcae", scenario, scenario.arrivals) if request.start == "shipped" else None
+    train = TrainRequest(
+        scenario,
+        recipe_config(Recipe.FAST, scenario),
+        parameters=tuning.parameters,
+        weights=weights,
+        budget_s=request.budget_s * (1 - _TUNING_SHARE),
+        seed=request.seed,
+        device=request.device,
+    )
+    return train_policy(
+        train,
+        lambda i: say(
+            tuning.seconds + i.seconds,
+            request.budget_s,
+            f"training the network: {scenario.objective} {i.best:.3f} of fair at best",
+        ),
+    )
+
+
+def _report(request: LearnRequest, comparison: Comparison, path: Path, command: str) -> None:
+    scenario, seed = request.scenario, 0
+    sequence = scenario.sequence(seed)
+    policies = comparison.resolved.for_sequence(sequence, seed)
+    traces = {name: simulate(sequence, policy, scenario.config, seed, record=True) for name, policy in policies.items()}
+    bounds = lower_bounds(sequence, scenario.config.total_executors)
+    write_report(comparison, traces, path, command=command, bounds=bounds)
+
+
+def objective_ratio(comparison: Comparison, objective: Objective, name: str, baseline: str) -> Estimate:
+    """The objective of one policy / that of another, paired by seed, with its 95% interval.
+
+    Raises:
+        ConfigError: a policy that was not compared.
+    """
+    values = {}
+    for result in comparison.policies:
+        values[result.name] = np.array([getattr(s, _COLUMN[objective]) for s in result.summaries], np.float64)
+    for wanted in (name, baseline):
+        if wanted not in values:
+            raise ConfigError(f"policy {wanted!r} was not compared; there are {', '.join(values)}")
+    above, below = values[name], values[baseline]
+    if not (below > 0).all():
+        above, below = above + 1e-9, below + 1e-9
+    return ratio_estimate(above, below, "t", np.random.default_rng(0))
+
+
+def savings_paragraph(comparison: Comparison, objective: Objective, name: str) -> str:
+    """What the policy would save against FIFO, fair and the best heuristic, in one paragraph of plain words."""
+    s = comparison.settings
+    heuristics = [p for p in comparison.policies if p.name in BASELINES]
+    best = min(heuristics, key=lambda p: float(np.mean([getattr(r, _COLUMN[objective]) for r in p.summaries])))
+    parts = [f"{_change(objective_ratio(comparison, objective, name, other))} than {label}" for other, label in (
+        ("fifo", "FIFO, Spark's default order"),
+        ("fair", "fair sharing"),
+        (best.name, f"the best heuristic here, {best.name}"),
+    )]  # fmt: skip
+    learned = next(p for p in comparison.policies if p.name == name)
+    mean = float(np.mean([getattr(r, _COLUMN[objective]) for r in learned.summaries]))
+    value = f"{mean / MS_PER_S:,.1f} s" if _COLUMN[objective].endswith("_ms") else f"{mean:,.3f}"
+    ratio = objective_ratio(comparison, objective, name, best.name)
+    sure = "includes no difference: run more seeds, or train longer" if ratio.low <= 1 <= ratio.high else "excludes no difference"
+    what = str(objective).replace("-", " ").replace("jct", "job completion time")
+    return (
+        f"On {s['seeds'][1] - s['seeds'][0] + 1} runs that nothing was learned from ({s['jobs']} jobs of {s['workload']}, "
+        f"arrivals {s['arrivals']}, {comparison.resolved.config.total_executors} executors), the learned policy's {what} is "
+        f"{value}: {parts[0]}, {parts[1]}, and {parts[2]}. Against that heuristic the 95% interval {sure}. These are simulated "
+        f"runs of your profile: what durations do while jobs share your cluster is not in a profile that was measured alone."
+    )
+
+
+def _change(ratio: Estimate) -> str:
+    less = 1 - ratio.mean
+    low, high = sorted((abs(1 - ratio.low), abs(1 - ratio.high)))
+    if ratio.low <= 1 <= ratio.high:
+        return f"{abs(less):.1%} {'less' if less >= 0 else 'more'} (no sure difference)"
+    return f"{abs(less):.1%} {'less' if less >= 0 else 'more'} ({low:.1%} to {high:.1%})"
+
+
+def settings_json(request: LearnRequest) -> str:
+    """The settings of a request, for people and files."""
+    scenario = request.scenario
+    return json.dumps(
+        {
+            **setting_card(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs),
+            "objective": str(scenario.objective),
+            "budget_s": request.budget_s,
+            "seed": request.seed,
+            "start": request.start,
+        },
+        indent=2,
+    )

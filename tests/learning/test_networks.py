@@ -1,0 +1,137 @@
+"""The compiled networks against the batched ones, and against themselves without a memory."""
+
+import numpy as np
+import pytest
+import torch
+
+from parcae.learning.decima_family import DecimaFamily, Structures, stage_heights
+from parcae.learning.family import Family, Weights
+from parcae.learning.parcae_family import ParcaeFamily
+from parcae.learning.rollouts import RolloutWorker
+from parcae.learning.scenario import Scenario
+from parcae.policies.decima.kernels import decide
+from parcae.policies.decima.layout import DecimaSettings, shapes
+from parcae.policies.decima.policy import DecimaPolicy
+from parcae.policies.parcae.layout import NUM_WEIGHTS
+from parcae.policies.rule.policy import RulePolicy, start_parameters
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.future import Status
+from parcae.simulation.run import simulate
+from parcae.simulation.simulator import Simulator
+from parcae.workloads.synthetic import RandomDags, random_dags
+
+_WORKLOAD = random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up")
+_CONFIG = SimulationConfig(num_executors=12)
+_BATCH = Scenario(_WORKLOAD, _CONFIG, "batch", 6)
+_STREAM = Scenario(_WORKLOAD, _CONFIG, "load:0.7", 8)
+_DECIMAS = (
+    {},
+    {"features": "code", "knows_gap": True},
+    {"limits": "outputs"},
+    {"limits": "stage"},
+    {"limits": "none"},
+    {"has_graph": False},
+    {"has_two_transforms": False},
+)
+
+
+def _stirred(weights: Weights, seed: int = 1) -> Weights:
+    rng = np.random.default_rng(seed)
+    return {name: (array + rng.normal(0, 0.2, array.shape)).astype(np.float32) for name, array in weights.items()}
+
+
+def _largest_difference(family: Family, scenario: Scenario, weights: Weights) -> float:
+    worker = RolloutWorker(scenario, family, num_groups=2, group_size=3, seed=5, capacity=400)
+    groups = worker.collect(family.policy(weights).network)
+    data = family.gather([rollout for group in groups for rollout in group])
+    assert len(data) > 100
+    with torch.no_grad():
+        judged = family.network(weights)(data.decisions(np.arange(len(data)), torch.device("cpu")))
+    assert bool(torch.isfinite(judged.entropy).all())
+    return float(np.abs(judged.log_prob.numpy() - data.log_prob).max())
+
+
+@pytest.mark.parametrize("scenario", [_BATCH, _STREAM])
+def test_parcae_compiled_equals_batched(scenario: Scenario) -> None:
+    family = ParcaeFamily(scenario, start_parameters(), (2.0, 2.0, 2.0))
+    weights = _stirred(family.initial_weights(np.random.default_rng(0)))
+    assert _largest_difference(family, scenario, weights) < 1e-5
+
+
+@pytest.mark.parametrize("settings", _DECIMAS)
+def test_decima_compiled_equals_batched(settings: dict[str, object]) -> None:
+    family = DecimaFamily(_STREAM, DecimaSettings.model_validate(settings))
+    weights = _stirred(family.initial_weights(np.random.default_rng(0)))
+    assert _largest_difference(family, _STREAM, weights) < 1e-5
+
+
+def test_an_untrained_parcae_decides_as_its_rule_does() -> None:
+    family = ParcaeFamily(_BATCH, start_parameters(), (5.5, 5.5, 4.0))
+    network = family.policy(family.initial_weights(np.random.default_rng(0)))
+    rule = RulePolicy("rule", tuple(start_parameters()), family.curves)
+    simulator = Simulator(_BATCH.sequence(3), _CONFIG, 3)
+    simulator.start()
+    same = total = 0
+    while simulator.status is Status.NEEDS_DECISION:
+        wanted, found = rule.decide(simulator.observe()), network.decide(simulator.observe())
+        same, total = same + (wanted.stage == found.stage), total + 1
+        simulator.step(wanted)
+    assert same == total > 30
+
+
+def test_decima_with_kept_embeddings_decides_as_one_that_forgets() -> None:
+    family = DecimaFamily(_STREAM, DecimaSettings())
+    weights = _stirred(family.initial_weights(np.random.default_rng(0)))
+    keeps = DecimaPolicy("keeps", weights, DecimaSettings(), 12)
+    simulator = Simulator(_STREAM.sequence(3), _CONFIG, 3)
+    simulator.start()
+    while simulator.status is Status.NEEDS_DECISION:
+        forgets = DecimaPolicy("forgets", weights, DecimaSettings(), 12)
+        observation = simulator.observe()
+        decision = keeps.decide(observation)
+        assert decision == forgets.decide(observation)
+        simulator.step(decision)
+
+
+def test_a_policy_that_is_asked_step_by_step_plays_as_in_one_call() -> None:
+    class StepByStep:
+        name = "steps"
+
+        def __init__(self, inner: DecimaPolicy) -> None:
+            self.decide = inner.decide
+
+    family = DecimaFamily(_STREAM, DecimaSettings(knows_gap=True))
+    policy = family.policy(_stirred(family.initial_weights(np.random.default_rng(0))))
+    sequence = _STREAM.sequence(9)
+    whole = simulate(sequence, policy, _CONFIG, 9)
+    steps = simulate(sequence, StepByStep(policy), _CONFIG, 9)  # type: ignore[arg-type]
+    assert whole.completion_ms.tolist() == steps.completion_ms.tolist()
+
+
+def test_the_networks_have_the_stated_numbers_of_parameters() -> None:
+    sizes = {name: int(np.prod(shape)) for name, shape in shapes(DecimaSettings(), 50).items()}
+    assert sum(sizes.values()) == 8_386
+    assert sum(v.size for n, v in _parcae_weights().items() if not n.startswith("value")) == NUM_WEIGHTS
+
+
+def _parcae_weights() -> Weights:
+    return ParcaeFamily(_BATCH, start_parameters(), (2.0, 2.0, 2.0)).initial_weights(np.random.default_rng(0))
+
+
+def test_heights_are_longest_paths_to_a_leaf() -> None:
+    job = next(job for job in _WORKLOAD.jobs if len(job.stages) > 4)
+    heights = stage_heights(job)
+    for stage, children in enumerate(job.children):
+        assert heights[stage] == max((heights[child] + 1 for child in children), default=0)
+    structures = Structures.of(_WORKLOAD)
+    assert structures.first[-1] == sum(len(stage.parents) for job in _WORKLOAD.jobs for stage in job.stages)
+
+
+def test_decide_leaves_the_observation_as_it_was() -> None:
+    family = DecimaFamily(_BATCH, DecimaSettings())
+    policy = family.policy(family.initial_weights(np.random.default_rng(0)))
+    simulator = Simulator(_BATCH.sequence(1), _CONFIG, 1)
+    simulator.start()
+    before = [np.array(table) for table in simulator.state]
+    decide(simulator.observe(), policy.network, policy._workspace)
+    assert all((old == np.array(new)).all() for old, new in zip(before, simulator.state, strict=True))

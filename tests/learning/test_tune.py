@@ -1,0 +1,46 @@
+import numpy as np
+
+from parcae.learning import tune as tuning_module
+from parcae.learning.scenario import Scenario
+from parcae.learning.tune import tune_rule
+from parcae.metrics.objectives import Objective
+from parcae.policies.rule.policy import RulePolicy, start_parameters
+from parcae.policies.solo_curves import solo_curves
+from parcae.simulation.config import SimulationConfig
+from parcae.workloads.random_streams import TUNING_SEED_START
+from parcae.workloads.synthetic import RandomDags, random_dags
+
+_WORKLOAD = random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up")
+_CONFIG = SimulationConfig(num_executors=10)
+
+
+def test_tuning_beats_its_start_on_runs_that_it_never_saw() -> None:
+    scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 8)
+    found = tune_rule(scenario, budget_s=60, max_generations=20, runs_per_generation=16, num_selection=30)
+    curves, runs = solo_curves(_WORKLOAD, _CONFIG), scenario.batch(range(200))
+    costs = [
+        runs.cost(RulePolicy("r", tuple(theta), curves).play_many).mean() for theta in (start_parameters(), found.parameters)
+    ]
+    assert costs[1] < costs[0]
+    assert found.generations == 20
+    assert found.evaluations == 20 * 16 * 12  # CMA-ES asks 12 candidates in 20 dimensions
+
+
+def test_tuning_runs_on_seeds_that_comparisons_are_refused() -> None:
+    seeds = [seed for generation in range(3) for seed in tuning_module._seeds(2, generation, 10)]
+    assert len(set(seeds)) == 30
+    assert min(seeds) >= TUNING_SEED_START
+
+
+def test_tuning_for_another_objective_finds_other_parameters() -> None:
+    found = {}
+    for objective in (Objective.AVERAGE_JCT, Objective.MAKESPAN):
+        scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 8, objective)
+        found[objective] = tune_rule(scenario, budget_s=60, max_generations=12, runs_per_generation=16, num_selection=30)
+    curves = solo_curves(_WORKLOAD, _CONFIG)
+    for objective, other in ((Objective.AVERAGE_JCT, Objective.MAKESPAN), (Objective.MAKESPAN, Objective.AVERAGE_JCT)):
+        runs = Scenario(_WORKLOAD, _CONFIG, "batch", 8, objective).batch(range(200))
+        own, others = (
+            runs.cost(RulePolicy("r", tuple(found[o].parameters), curves).play_many).mean() for o in (objective, other)
+        )
+        assert own < others

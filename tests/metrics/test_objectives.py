@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.learning.rollouts import costing_for
+from parcae.learning.scenario import Scenario
+from parcae.metrics.objectives import DEADLINE_SLOWDOWN, Objective, objective_cost, parse_objective
+from parcae.policies.catalog import make_policy
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.kernels.costs import cost_so_far
+from parcae.simulation.simulator import Simulator
+from parcae.simulation.tables import workload_tables
+from tests.conftest import batch, job
+
+_ARRIVAL, _END = np.array([[0.0, 1_000.0]]), np.array([[4_000.0, 11_000.0]])
+_IDEAL = np.array([[2_000.0, 2_000.0]])
+
+
+def test_objectives_of_one_run_by_hand() -> None:
+    found = {o: float(objective_cost(o, _ARRIVAL, _END, _IDEAL)[0]) for o in Objective}
+    assert found[Objective.AVERAGE_JCT] == 7_000.0
+    assert found[Objective.MAKESPAN] == 11_000.0
+    assert found[Objective.P95_JCT] == pytest.approx(9_700.0)
+    assert found[Objective.MEAN_SLOWDOWN] == 3.5
+    assert found[Objective.MISSED_DEADLINES] == 0.5
+    assert DEADLINE_SLOWDOWN == 4.0
+
+
+def test_an_unknown_objective_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="average-jct, makespan"):
+        parse_objective("speed")
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+def test_the_cost_that_accrues_comes_to_the_objective(objective: Objective) -> None:
+    config = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0)
+    sequence = batch(job("a", (1, 2_000, ())), job("b", (3, 3_000, ())))  # FIFO: complete at 2 s and 11 s
+    simulator = Simulator(sequence, config, 0)
+    make_policy("fifo", 1).play(
+        simulator.state, simulator.future, workload_tables(sequence.workload, config.durations, config.interpolation)
+    )
+    scenario = Scenario(sequence.workload, config, "batch", 2, objective)
+    cost = cost_so_far(simulator.state, costing_for(scenario, tail_ms=5_000.0))
+    ideal = {"a": 2_000.0, "b": 9_000.0}
+    assert cost == pytest.approx(
+        {
+            Objective.AVERAGE_JCT: 13_000.0,
+            Objective.MAKESPAN: 11_000.0,
+            Objective.P95_JCT: 6_000.0,
+            Objective.MEAN_SLOWDOWN: 2_000 / ideal["a"] + 11_000 / ideal["b"],
+            Objective.MISSED_DEADLINES: 0.0,
+        }[objective]
+    )

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+
+from parcae.errors import PolicyError
+from parcae.policies.rule.kernels import NUM_PARAMETERS, RuleParameter
+from parcae.policies.rule.policy import RulePolicy, start_parameters
+from parcae.policies.solo_curves import SoloCurves, limit_levels, solo_curves
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.run import simulate
+from parcae.simulation.simulator import Simulator
+from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.job import Workload
+from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.conftest import batch, job
+
+_FREE = SimulationConfig(num_executors=4, moving_delay_ms=0, warmup_delay_ms=0)
+
+
+def _rule(curves: SoloCurves, **parameters: float) -> RulePolicy:
+    theta = np.zeros(NUM_PARAMETERS)
+    theta[RuleParameter.STAGE_RUNNABLE] = 3.0
+    for name, value in parameters.items():
+        theta[RuleParameter[name]] = value
+    return RulePolicy("rule", tuple(theta), curves)
+
+
+def test_a_job_of_ideal_parallelism_halves_its_duration_with_twice_the_executors() -> None:
+    curves = solo_curves(Workload("w", (job("a", (4, 1_000, ())),)), _FREE)
+    assert curves.levels.tolist() == [1, 2, 3, 4]
+    assert curves.stretch[0].tolist() == [1.0, 0.5, 0.5, 0.25]  # three executors need two waves for four tasks
+    assert curves.stretch[-1].tolist() == pytest.approx([1.0, 0.5, 0.5, 0.25])
+    assert curves.mean_work_ms[0] == 4_000
+
+
+def test_levels_are_ascending_and_end_with_the_cluster() -> None:
+    for executors in (1, 2, 6, 50, 199, 200, 1_000, 30_000):
+        levels = limit_levels(executors)
+        assert levels[-1] == executors
+        assert (np.diff(levels) > 0).all()
+    assert len(limit_levels(30_000)) < 60
+
+
+def test_the_cap_is_where_another_executor_stops_paying() -> None:
+    # T(p)(1 + price p / 4) with T = 1, 1/2, 1/2, 1/4: a price of 1 gives 1.25, .75, .875, .5; of 100, 26, 25.5, 38, 25.25;
+    # of 1000, 251, 250.5, 375.5, 250.25: four executors in any case. A chain, in contrast, gains nothing.
+    chain = job("chain", (1, 1_000, ()), (1, 1_000, (0,)))
+    wide = job("wide", (4, 1_000, ()))
+    curves = solo_curves(Workload("w", (wide, chain)), _FREE)
+    sequence = batch(chain)
+    simulator = Simulator(sequence, _FREE, 0)
+    simulator.start()
+    decision = _rule(SoloCurves(curves.levels, curves.stretch[[1, 2]], curves.mean_work_ms)).decide(simulator.observe())
+    assert decision.limit == 1
+
+
+def test_the_shortest_remaining_work_is_served_first() -> None:
+    short, long = job("short", (2, 1_000, ())), job("long", (8, 1_000, ()))
+    sequence = batch(long, short)
+    policy = _rule(solo_curves(sequence.workload, _FREE), PRICE=-10.0)
+    trace = simulate(sequence, policy, _FREE, 0)
+    assert trace.completion_ms.tolist()[1] == 1_000
+
+
+def test_jobs_that_the_profile_does_not_know_are_scheduled_by_the_typical_curve() -> None:
+    workload = random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up")
+    known = SimulationConfig(num_executors=10)
+    unknown = known.model_copy(update={"unknown_share": 1.0})
+    policy = RulePolicy("rule", tuple(start_parameters()), solo_curves(workload, known))
+    sequence = draw_sequence(workload, "batch", 10, 10, RandomStreams(1))
+    simulator = Simulator(sequence, unknown, 1)
+    simulator.start()
+    assert (simulator.state.jobs.profile[:10] == -1).all()
+    assert (simulate(sequence, policy, unknown, 1).completion_ms > 0).all()
+
+
+def test_no_parameters_however_wild_let_a_run_hang() -> None:
+    workload = random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up")
+    config = SimulationConfig(num_executors=10)
+    curves, rng = solo_curves(workload, config), np.random.default_rng(0)
+    for seed in range(60):
+        policy = RulePolicy("wild", tuple(rng.normal(0, 3.0, NUM_PARAMETERS)), curves)
+        sequence = draw_sequence(workload, "load:0.9", 12, 10, RandomStreams(seed))
+        assert (simulate(sequence, policy, config, seed).completion_ms > 0).all()
+
+
+def test_parameters_of_another_number_or_that_are_not_finite_are_refused() -> None:
+    curves = solo_curves(Workload("w", (job("a", (4, 1_000, ())),)), _FREE)
+    with pytest.raises(PolicyError, match="20 finite parameters"):
+        RulePolicy("rule", (0.0,), curves)
+    with pytest.raises(PolicyError, match="finite"):
+        RulePolicy("rule", (float("nan"),) * NUM_PARAMETERS, curves)
