@@ -36,6 +36,8 @@ EVENTS = np.dtype(
         ("num_fired_arrivals", "i8"),  # arrivals after the start, which are events
         ("num_moves", "i8"),
         ("num_tasks", "i8"),
+        ("stall_count", "i8"),  # tasks and moves when everything last stood still
+        ("stall_position", "i8"),  # whose pool was asked about then: a position among the jobs in the system, then all others
         ("end_ms", "i8"),
         ("moving_delay_ms", "i8"),
         ("warmup_delay_ms", "i8"),

@@ -168,6 +168,7 @@ class Oracle:
         self.num_source = num_executors
         self.clock_ms = self.num_events = self.num_tasks = self.work_ms = 0
         self.heap: list[tuple[int, int, object]] = []
+        self.stalled_at, self.stalled_pools = -1, 0
         self.decisions: list[list[float]] = []
         self.tasks: list[tuple[int, int, int, int, int, int]] = []
 
@@ -207,12 +208,26 @@ class Oracle:
                 self._arrive(spec, 0)
             else:
                 self._push(arrival_ms, (spec, arrival_ms))
-        while self.num_source > 0 or self.heap:
+        while self.num_source > 0 or self._open_stalled() or self.heap:
             if self.num_source > 0:
                 self._decide(policy)
             else:
                 self.clock_ms, _, event = heapq.heappop(self.heap)
                 self._fire(event)
+
+    def _open_stalled(self) -> bool:
+        """Where nothing runs or moves although work could: ask about every pool of idle executors, once."""
+        if any(isinstance(event, OracleExecutor) for _, _, event in self.heap) or not self.schedulable():
+            return False
+        if self.stalled_at != self.num_events:
+            self.stalled_at, self.stalled_pools = self.num_events, 0
+        while self.stalled_pools <= len(self.active):
+            job = self.active[self.stalled_pools] if self.stalled_pools < len(self.active) else None
+            self.stalled_pools += 1
+            if self.pools[job]:
+                self._open(job, list(self.pools[job]), len(self.pools[job]))
+                return True
+        return False
 
     def _push(self, time_ms: int, event: object) -> None:
         heapq.heappush(self.heap, (time_ms, self.num_events, event))

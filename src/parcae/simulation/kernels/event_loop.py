@@ -53,6 +53,7 @@ def start(state, future, tables):  # type: ignore[no-untyped-def]
     reset(state)
     clear(future, 0)
     events.next_arrival[0] = events.num_fired_arrivals[0] = events.num_moves[0] = events.num_tasks[0] = 0
+    events.stall_count[0] = -1
     while events.next_arrival[0] < future.arrival_ms.shape[0] and future.arrival_ms[events.next_arrival[0]] == 0:
         _submit(state, future, tables)
     offer_pool(state, NO_JOB)
@@ -168,6 +169,26 @@ def _fire_executor(state, future, tables, executor):  # type: ignore[no-untyped-
 
 
 @kernel
+def _offer_stalled(state, future):  # type: ignore[no-untyped-def]
+    """Nothing runs or moves although work could: ask about every pool of idle executors, once. Returns whether one is asked.
+
+    Executors may park unasked (their stage was not yet runnable when they came), so that a policy which let the others idle
+    meanwhile would wait for ever.
+    """
+    now, events = state.now, future.events
+    count = events.num_tasks[0] + events.num_moves[0]
+    if events.stall_count[0] != count:
+        events.stall_count[0], events.stall_position[0] = count, 0
+    while events.stall_position[0] <= now.num_active[0]:
+        position = events.stall_position[0]
+        events.stall_position[0] = position + 1
+        offer_pool(state, state.active[position] if position < now.num_active[0] else NO_JOB)
+        if now.num_source[0] > 0:
+            return True
+    return False
+
+
+@kernel
 def advance(state, future, tables):  # type: ignore[no-untyped-def]
     """Fire events until a decision is due or the run is over. Returns a Status.
 
@@ -176,6 +197,8 @@ def advance(state, future, tables):  # type: ignore[no-untyped-def]
     now, events = state.now, future.events
     while now.num_source[0] == 0:
         time_ms = next_ms(future)
+        if time_ms == _NEVER and now.num_schedulable[0] > 0 and now.num_holds[0] == 0 and _offer_stalled(state, future):
+            return _NEEDS_DECISION
         if time_ms < events.next_other_ms[0]:
             now.clock_ms[0] = time_ms
             if not _fire_executor(state, future, tables, next_executor(future)):

@@ -1,0 +1,64 @@
+"""When nothing runs or moves although work could, idle executors are asked about; a policy that then idles is refused."""
+
+import numpy as np
+import pytest
+
+from parcae.cluster.decision import Decision
+from parcae.cluster.observation import Observation
+from parcae.errors import PolicyError
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.oracle import Oracle
+from parcae.simulation.run import simulate
+from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.conftest import arriving, batch, job
+
+_FREE = SimulationConfig(num_executors=2, moving_delay_ms=0, warmup_delay_ms=0)
+
+
+class _Every:
+    """Idles at all but every n-th question."""
+
+    name = "every"
+
+    def __init__(self, n: int) -> None:
+        self.n, self.asked = n, 0
+
+    def decide(self, observation: Observation) -> Decision:
+        self.asked += 1
+        stages = observation.schedulable_stages()
+        return Decision(stages[0], 1) if stages and self.asked % self.n == 0 else Decision()
+
+
+def test_a_policy_that_idles_is_asked_again_before_the_next_arrival_but_not_for_ever() -> None:
+    sequence = arriving((job("a", (1, 1_000, ())), 0), (job("b", (1, 1_000, ())), 50_000))
+    trace = simulate(sequence, _Every(2), _FREE, 0)
+    assert trace.completion_ms.tolist() == [1_000, 51_000]  # asked twice at 0, twice at 50 s
+    with pytest.raises(PolicyError, match="idle for ever"):
+        simulate(batch(job("a", (1, 1_000, ()))), _Every(10**9), _FREE, 0)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_stalls_are_those_of_the_oracle(n: int) -> None:
+    workload = random_dags(RandomDags(num_jobs=8, mean_tasks=3.0), np.random.default_rng(0), "made up")
+    compared = 0
+    for seed in range(10):
+        sequence = draw_sequence(workload, "load:0.4", 6, 3, RandomStreams(seed))
+        policy, asked = _Every(n), [0]
+
+        def decide(oracle: Oracle, asked: list[int] = asked) -> tuple[object, int]:
+            asked[0] += 1
+            stages = oracle.schedulable()
+            return (stages[0], 1) if stages and asked[0] % n == 0 else (None, 0)
+
+        config = SimulationConfig(num_executors=3)
+        oracle = Oracle(sequence, 3, seed=seed)
+        try:
+            trace = simulate(sequence, policy, config, seed)
+        except PolicyError:
+            continue
+        oracle.run(decide)  # type: ignore[arg-type]
+        assert trace.completion_ms.tolist() == [j.completion_ms for j in oracle.jobs]
+        compared += 1
+    assert compared > 3
