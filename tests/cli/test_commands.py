@@ -65,6 +65,19 @@ def test_compare_writes_json_and_a_report(tmp_path: Path) -> None:
         ("parcae simulate toy --job-set nowhere.json", "nowhere.json: No such file"),
         ("parcae compare toy --parallelism-model magic", "decima-cluster"),
         ("parcae compare toy --policies fair --seeds 2 --report missing/r.html", "missing"),
+        ("parcae simulate toy --policy parcae:big", "no such variant; shipped are"),
+        ("parcae simulate toy --policy nothing.safetensors", "nothing.safetensors: no such checkpoint"),
+        ("parcae compare toy --policies fair,broken.safetensors", "broken.safetensors: not a checkpoint, or a torn one"),
+        ("parcae tune toy --objective speed -o x.parcae", "average-jct, makespan"),
+        ("parcae tune toy --arrivals recorded -o x.parcae", "load:0.85"),
+        ("parcae tune nothing -o x.parcae", "no workload 'nothing'"),
+        ("parcae train toy --network gcn -o x.parcae", "parcae or decima"),
+        ("parcae train toy --recipe slow -o x.parcae", "fast, decima-2019"),
+        ("parcae train toy --set learning_rat=1 -o x.parcae", "did you mean 'learning_rate'"),
+        ("parcae train toy --decima limit=input --network decima -o x.parcae", "did you mean 'limits'"),
+        ("parcae train toy --rule broken.safetensors -o x.parcae", "broken.safetensors: not a checkpoint"),
+        ("parcae train toy --device cuda -o x.parcae", "sees no such device"),
+        ("parcae learn nowhere -o x.parcae", "nowhere"),
         ("parcae workload import spark-events nowhere -o x.parcae", "nowhere"),
         ("parcae workload import tpch-profiles nowhere.json -o x.parcae", "nowhere.json"),
         ("parcae workload import alibaba nowhere.csv -o x.parcae", "nowhere.csv"),
@@ -74,6 +87,7 @@ def test_compare_writes_json_and_a_report(tmp_path: Path) -> None:
 )
 def test_bad_input_ends_with_exit_code_2_and_one_clear_line(tmp_path: Path, command: str, message: str) -> None:
     (tmp_path / "broken.parcae").write_text("not a zip")
+    (tmp_path / "broken.safetensors").write_text("not a checkpoint")
     done = run(command, tmp_path)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
@@ -83,7 +97,19 @@ def test_bad_input_ends_with_exit_code_2_and_one_clear_line(tmp_path: Path, comm
 
 
 @pytest.mark.parametrize(
-    "command", ["", "workload", "workload import spark-events", "simulate", "compare", "bench simulator", "policies"]
+    "command",
+    [
+        "",
+        "workload",
+        "workload import spark-events",
+        "simulate",
+        "compare",
+        "bench simulator",
+        "policies",
+        "learn",
+        "tune",
+        "train",
+    ],
 )
 def test_every_command_has_help_and_most_an_example(tmp_path: Path, command: str) -> None:
     done = run(f"parcae {command} --help", tmp_path)
@@ -122,8 +148,12 @@ def test_every_command_in_the_documents_runs(user_folder: Path) -> None:
     assert len(commands) >= 12
     profiles = shared_data("tpch-decima/tpch_profiles.json.gz")
     (user_folder / profiles.name).write_bytes(profiles.read_bytes())
-    for command in sorted(commands, key=lambda c: ("import" not in c, c)):
+    first = ("import", "parcae tune", "parcae train", "parcae learn")
+    for command in sorted(commands, key=lambda c: (min([i for i, w in enumerate(first) if w in c], default=9), c)):
         runnable = re.sub(r"/path/to/event-logs", "event-logs", command)
+        runnable = re.sub(r"--budget \S+", "--budget 0.02", runnable)  # minutes
+        runnable = re.sub(r"parcae bench decision", "parcae bench decision --decisions 30", runnable)
+        runnable = re.sub(r"parcae bench training", "parcae bench training --iterations 1", runnable)
         done = run(runnable, user_folder)
         assert done.returncode == 0, f"{command}\n{done.stderr}"
 

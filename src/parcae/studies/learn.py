@@ -16,20 +16,27 @@ from parcae.evaluation.compare import Comparison, compare, write_comparison
 from parcae.evaluation.report import write_report
 from parcae.evaluation.statistics import Estimate, ratio_estimate
 from parcae.files import write_text
+from parcae.learning.family import Weights
+from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.recipes import Recipe, recipe_config
 from parcae.learning.run import TrainRequest, TrainResult, train_policy
-from parcae.learning.scenario import Scenario
+from parcae.learning.scenario import Runs, Scenario
 from parcae.learning.start import start_rule, start_weights
 from parcae.learning.tune import Tuning, tune_rule
 from parcae.metrics.objectives import Objective
-from parcae.policies.checkpoint import write_checkpoint
-from parcae.policies.learned import require_durations, rule_checkpoint, setting_card
+from parcae.policies.checkpoint import Checkpoint, write_checkpoint
+from parcae.policies.learned import bind, require_durations, rule_checkpoint, setting_card
+from parcae.policies.parcae.layout import PRIOR
 from parcae.simulation.run import simulate
 from parcae.units import MS_PER_S
 from parcae.workloads.job import Workload
+from parcae.workloads.random_streams import SELECTION_SEED_START
 
 #: Part of the budget that goes into tuning the rule; the rest trains the network that corrects it.
 _TUNING_SHARE = 0.35
+#: Trainings shorter than this start as the rule itself; longer ones explore more at first, and end better.
+_SHORT_S = 150.0
+_NUM_SELECTION = 100
 #: What the learned policies are compared with.
 BASELINES = ("fifo", "fair", "sjf-cp", "weighted-fair:tuned", "srpt-cap:tuned")
 _COLUMN = {
@@ -101,7 +108,7 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     training = _train(request, tuning, say)
     say(request.budget_s, request.budget_s, "comparing on held-out runs")
     best = folder / "policy.safetensors"
-    write_checkpoint(training.checkpoint, best)
+    write_checkpoint(_better(request, tuning, training, card), best)
     names = [*BASELINES, str(folder / "tuned.safetensors"), str(best)]
     comparison = compare(
         scenario.workload,
@@ -132,25 +139,48 @@ def _tune(request: LearnRequest, card: dict[str, Any], say: Progress) -> Tuning:
 
 
 def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> TrainResult:
-    scenario = request.scenario
-    weights = start_weights("parcae", "parcae", scenario, scenario.arrivals) if request.start == "shipped" else None
+    scenario, budget_s = request.scenario, request.budget_s * (1 - _TUNING_SHARE)
+    config = recipe_config(Recipe.FAST, scenario)
+    if budget_s < _SHORT_S:
+        config = config.model_copy(update={"prior": PRIOR})
     train = TrainRequest(
         scenario,
-        recipe_config(Recipe.FAST, scenario),
+        config,
         parameters=tuning.parameters,
-        weights=weights,
-        budget_s=request.budget_s * (1 - _TUNING_SHARE),
+        weights=_start(request, tuning) if request.start == "shipped" else None,
+        budget_s=budget_s,
         seed=request.seed,
         device=request.device,
     )
+    what = f"{scenario.objective} "
     return train_policy(
         train,
-        lambda i: say(
-            tuning.seconds + i.seconds,
-            request.budget_s,
-            f"training the network: {scenario.objective} {i.best:.3f} of fair at best",
-        ),
+        lambda i: say(tuning.seconds + i.seconds, request.budget_s, f"training the network: {what}{i.best:.3f} of fair at best"),
     )
+
+
+def _start(request: LearnRequest, tuning: Tuning) -> Weights | None:
+    """The shipped network's weights where they do better than the rule alone, on the selection runs; else a fresh start."""
+    scenario = request.scenario
+    weights = start_weights("parcae", "parcae", scenario, scenario.arrivals)
+    family = ParcaeFamily(scenario, tuning.parameters, PRIOR)
+    runs = _selection_runs(scenario)
+    fresh = family.initial_weights(np.random.default_rng(request.seed))
+    costs = [float(runs.cost(family.policy(w).play_many).mean()) for w in (weights, fresh)]
+    return weights if costs[0] <= costs[1] else None
+
+
+def _better(request: LearnRequest, tuning: Tuning, training: TrainResult, card: dict[str, Any]) -> Checkpoint:
+    """The network, or the rule where the network does not do better on the selection runs."""
+    scenario, runs = request.scenario, _selection_runs(request.scenario)
+    rule = rule_checkpoint(tuning.parameters, {**card, "objective": str(scenario.objective)})
+    policies = [bind(c, "learned", scenario.workload, scenario.config) for c in (training.checkpoint, rule)]
+    network_cost, rule_cost = (float(runs.cost(policy.play_many).mean()) for policy in policies)
+    return training.checkpoint if network_cost < rule_cost else rule
+
+
+def _selection_runs(scenario: Scenario) -> Runs:
+    return scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_SELECTION)])
 
 
 def _report(request: LearnRequest, comparison: Comparison, path: Path, command: str) -> None:
