@@ -12,11 +12,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(READY)
 
-demo: $(READY)  ## Import a real event log, compare policies on the bundled workload, write a report.
-	mkdir -p $(DEMO)
-	$(BIN)/parcae workload import spark-events src/parcae/workloads/bundled/example-event-log.zstd --key spark.jobGroup.id -o $(DEMO)/example.parcae
-	$(BIN)/parcae workload describe $(DEMO)/example.parcae
-	$(BIN)/parcae compare tpch --parallelism-model decima-cluster --moving-delay-ms 200 --warmup-delay-ms 100 --executors 20 --jobs 20 --seeds 20 --json $(DEMO)/comparison.json --report $(DEMO)/report.html
+demo: $(READY)  ## Learn a policy from a real Spark event log in a minute, say what it would save, write a report.
+	$(BIN)/parcae learn src/parcae/workloads/bundled/example-event-log.zstd --key spark.jobGroup.id -o $(DEMO) --budget 0.8 --executors 20 --arrivals batch --parallelism-model decima-cluster --moving-delay-ms 200 --warmup-delay-ms 100
 	@echo "Open $(DEMO)/report.html"
 
 test: $(READY)  ## The default suite (minutes).
@@ -34,6 +31,8 @@ check: $(READY)  ## Style, types, floors.
 
 bench: $(READY)  ## Speed on this machine.
 	$(BIN)/parcae bench simulator --json
+	$(BIN)/parcae bench decision --json
+	$(BIN)/parcae bench training --json
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -70,6 +70,7 @@ def test_compare_writes_json_and_a_report(tmp_path: Path) -> None:
         ("parcae compare toy --policies fair,broken.safetensors", "broken.safetensors: not a checkpoint, or a torn one"),
         ("parcae tune toy --objective speed -o x.parcae", "average-jct, makespan"),
         ("parcae tune toy --arrivals recorded -o x.parcae", "load:0.85"),
+        ("parcae tune toy --also speed=3 -o x.parcae", "arrivals=..., jobs=N and executors=N"),
         ("parcae tune nothing -o x.parcae", "no workload 'nothing'"),
         ("parcae train toy --network gcn -o x.parcae", "parcae or decima"),
         ("parcae train toy --recipe slow -o x.parcae", "fast, decima-2019"),

@@ -86,7 +86,7 @@ def test_no_parameters_however_wild_let_a_run_hang() -> None:
 
 def test_parameters_of_another_number_or_that_are_not_finite_are_refused() -> None:
     curves = solo_curves(Workload("w", (job("a", (4, 1_000, ())),)), _FREE)
-    with pytest.raises(PolicyError, match="20 finite parameters"):
+    with pytest.raises(PolicyError, match="21 finite parameters"):
         RulePolicy("rule", (0.0,), curves)
     with pytest.raises(PolicyError, match="finite"):
         RulePolicy("rule", (float("nan"),) * NUM_PARAMETERS, curves)

@@ -87,6 +87,10 @@ def tune_command(
     start: Annotated[
         str | None, typer.Option("--start", help="A tuned rule to go on from: a checkpoint, or a name such as tuned:batch.")
     ] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option("--also", help='A further setting that the rule must serve: "arrivals=load:0.8 jobs=60 executors=100".'),
+    ] = None,
     seed: SeedOption = 0,
     reference_semantics: ReferenceOption = False,
     moving_delay_ms: MovingOption = None,
@@ -94,7 +98,7 @@ def tune_command(
     parallelism_model: ModelOption = "none",
     as_json: JsonOption = False,
 ) -> None:
-    """Tune the parametric rule for a workload by CMA-ES.
+    """Tune the parametric rule for a workload by CMA-ES; with --also, one rule for several settings.
 
     The checkpoint always holds the best so far: an interrupted search goes on with --start.
 
@@ -115,6 +119,7 @@ def tune_command(
     def save(tuning: Tuning) -> dict[str, Any]:
         found = {
             "objective": objective,
+            "also": also or [],
             "seed": seed,
             "generations": tuning.generations,
             "simulated_runs": tuning.evaluations,
@@ -126,7 +131,11 @@ def tune_command(
         return found
 
     tuning = tune_rule(
-        scenario, budget_s=budget * 60, start=_start(start, scenario, arrivals), seed=seed, progress=lambda t: (save(t), None)[1]
+        [scenario, *(_also(scenario, text) for text in also or [])],
+        budget_s=budget * 60,
+        start=_start(start, scenario, arrivals),
+        seed=seed,
+        progress=lambda t: (save(t), None)[1],
     )
     found = save(tuning)
     line.end()
@@ -139,6 +148,25 @@ def tune_command(
         f"compare it on other runs: parcae compare {workload} --policies fair,weighted-fair:tuned,{output} "
         f"--arrivals {arrivals} --jobs {jobs}"
     )
+
+
+def _also(scenario: Scenario, text: str) -> Scenario:
+    """The scenario with other arrivals, jobs or executors."""
+    from dataclasses import replace
+
+    from parcae.errors import ConfigError
+    from parcae.workloads.arrivals import ArrivalProcess
+
+    changes = dict(part.partition("=")[::2] for part in text.split())
+    unknown = set(changes) - {"arrivals", "jobs", "executors"}
+    numbers = [changes.get(key, "1") for key in ("jobs", "executors")]
+    if unknown or not changes or not all(number.isdigit() and int(number) > 0 for number in numbers):
+        raise ConfigError(f"--also {text!r}: write some of arrivals=..., jobs=N and executors=N, separated by spaces")
+    arrivals, config = changes.get("arrivals", scenario.arrivals), scenario.config
+    ArrivalProcess.parse(arrivals)
+    if "executors" in changes:
+        config = config.model_copy(update={"num_executors": int(changes["executors"])})
+    return replace(scenario, arrivals=arrivals, num_jobs=int(changes.get("jobs", scenario.num_jobs)), config=config)
 
 
 def _start(text: str | None, scenario: Scenario, arrivals: str) -> Any:

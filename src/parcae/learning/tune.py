@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +17,7 @@ import numpy.typing as npt
 from parcae.learning.scenario import Runs, Scenario
 from parcae.policies.catalog import make_policy
 from parcae.policies.rule.policy import Parameters, RulePolicy, start_parameters
-from parcae.policies.solo_curves import SoloCurves, solo_curves
-from parcae.units import MS_PER_S
+from parcae.policies.solo_curves import solo_curves
 from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_START
 
 #: Runs that decide which generation's mean is kept, and every how many generations they are asked.
@@ -33,7 +32,8 @@ class Tuning:
 
     Args:
         parameters: the best so far.
-        ratio_to_fair: its objective / the fair policy's on the runs that decide; optimistic, since it was chosen on them.
+        ratio_to_fair: its objective / the fair policy's on the runs that decide (of several scenarios, the mean ratio);
+            optimistic, since it was chosen on them.
         generations, evaluations: how much was tried (`evaluations` counts runs).
         seconds: how long it took.
     """
@@ -48,23 +48,38 @@ class Tuning:
 Progress = Callable[[Tuning], None]
 
 
-def _policy(theta: npt.ArrayLike, curves: SoloCurves) -> RulePolicy:
-    return RulePolicy("tuning", tuple(np.asarray(theta, np.float64)), curves)
+class _Arena:
+    """One scenario's part in the search."""
 
+    def __init__(self, scenario: Scenario, num_selection: int) -> None:
+        self.scenario, self.curves = scenario, solo_curves(scenario.workload, scenario.config)
+        self._fair = make_policy("fair", scenario.config.total_executors)
+        self._selection = self._with_fair(range(SELECTION_SEED_START, SELECTION_SEED_START + num_selection))
+        self._now = self._selection
 
-class _Judge:
-    """Which parameters are best, on runs that are used for nothing else."""
+    def _with_fair(self, seeds: Sequence[int]) -> tuple[Runs, float]:
+        runs = self.scenario.batch(seeds)
+        return runs, max(1e-9, float(runs.cost(self._fair.play_many).mean()))
 
-    def __init__(self, scenario: Scenario, num_runs: int) -> None:
-        self.runs = scenario.batch([SELECTION_SEED_START + row for row in range(num_runs)])
-        self.fair = float(self.runs.cost(make_policy("fair", scenario.config.total_executors).play_many).mean())
+    def draw(self, seeds: Sequence[int]) -> None:
+        """Fresh runs, on which candidates are then measured."""
+        self._now = self._with_fair(seeds)
 
-    def ratio(self, policy: RulePolicy) -> float:
-        return float(self.runs.cost(policy.play_many).mean()) / max(self.fair, 1e-9)
+    def _ratio(self, theta: npt.ArrayLike, runs: Runs, fair: float) -> float:
+        policy = RulePolicy("tuning", tuple(np.asarray(theta, np.float64)), self.curves)
+        return float(runs.cost(policy.play_many).mean()) / fair
+
+    def cost(self, theta: npt.ArrayLike) -> float:
+        """Ratio to fair on the fresh runs."""
+        return self._ratio(theta, *self._now)
+
+    def selection(self, theta: npt.ArrayLike) -> float:
+        """Ratio to fair on the runs that decide, which are used for nothing else."""
+        return self._ratio(theta, *self._selection)
 
 
 def tune_rule(
-    scenario: Scenario,
+    scenario: Scenario | Sequence[Scenario],
     *,
     budget_s: float,
     start: Parameters | None = None,
@@ -74,46 +89,48 @@ def tune_rule(
     max_generations: int = 100_000,
     progress: Progress | None = None,
 ) -> Tuning:
-    """Tune the rule for a scenario until the time is up or CMA-ES has converged.
+    """Tune the rule for a scenario, or for several at once, until the time is up or CMA-ES has converged.
 
     Args:
+        scenario: of several, the mean of the ratios to fair counts, so that one rule serves them all.
         budget_s: wall-clock seconds.
         start: parameters to go on from (they are searched more narrowly).
         seed: of the search; another seed is another search.
+        runs_per_generation, num_selection: of all scenarios together.
         progress: called every few generations with the state so far, which is always usable.
     """
     import cma
 
-    curves = solo_curves(scenario.workload, scenario.config)
-    judge = _Judge(scenario, num_selection)
+    scenarios = [scenario] if isinstance(scenario, Scenario) else list(scenario)
+    arenas = [_Arena(own, max(2, num_selection // len(scenarios))) for own in scenarios]
+    runs = max(2, runs_per_generation // len(scenarios))
     first = start_parameters() if start is None else np.asarray(start, np.float64)
     options = {"seed": seed + 1, "verbose": -9, "maxfevals": np.inf, "tolfun": 0, "tolx": 1e-6}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         search = cma.CMAEvolutionStrategy(first, _START_SPREAD if start is None else _AGAIN_SPREAD, options)
+
+    def selection(theta: npt.ArrayLike) -> float:
+        return float(np.mean([arena.selection(theta) for arena in arenas]))
+
     began = time.perf_counter()
-    best, best_ratio, generation, evaluations = first, judge.ratio(_policy(first, curves)), 0, 0
-    while time.perf_counter() - began < budget_s and generation < max_generations and not search.stop():
-        runs = scenario.batch(_seeds(seed, generation, runs_per_generation))
+    best, best_ratio, generation, evaluations, is_over = first, selection(first), 0, 0, False
+    while not is_over:
+        for arena in arenas:
+            arena.draw(_seeds(seed, generation, runs))
         candidates = search.ask()
-        search.tell(candidates, [_cost(runs, _policy(theta, curves)) for theta in candidates])
-        generation, evaluations = generation + 1, evaluations + len(candidates) * runs_per_generation
-        if generation % _SELECT_EVERY == 0:
-            ratio = judge.ratio(_policy(search.mean, curves))
+        search.tell(candidates, [float(np.mean([arena.cost(theta) for arena in arenas])) for theta in candidates])
+        generation, evaluations = generation + 1, evaluations + len(candidates) * runs * len(arenas)
+        is_over = time.perf_counter() - began >= budget_s or generation >= max_generations or bool(search.stop())
+        if generation % _SELECT_EVERY == 0 or is_over:
+            ratio = selection(search.mean)
             if ratio < best_ratio:
                 best, best_ratio = np.array(search.mean), ratio
             if progress is not None:
                 progress(Tuning(best, best_ratio, generation, evaluations, time.perf_counter() - began))
-    ratio = judge.ratio(_policy(search.mean, curves))
-    if ratio < best_ratio:
-        best, best_ratio = np.array(search.mean), ratio
     return Tuning(best, best_ratio, generation, evaluations, time.perf_counter() - began)
 
 
 def _seeds(seed: int, generation: int, count: int) -> list[int]:
     first = TUNING_SEED_START + ((seed & 0xFF) << 30) + (generation + 1) * count
     return list(range(first, first + count))
-
-
-def _cost(runs: Runs, policy: RulePolicy) -> float:
-    return float(runs.cost(policy.play_many).mean()) / MS_PER_S

@@ -42,6 +42,7 @@ class RuleParameter(IntEnum):
     STAGE_RUNNABLE = 17  # beside log(work on the heaviest path from the stage to a leaf): + if it is runnable
     STAGE_TASK = 18  # x log(its task duration)
     STAGE_DEMAND = 19  # x log(executors that it can take)
+    PRICE_CLUSTER = 20  # x log(executors of the cluster / 50)
 
 
 NUM_PARAMETERS = len(RuleParameter)
@@ -54,7 +55,8 @@ _LOCAL_CAP, _JOIN_CAP = int(RuleParameter.LOCAL_CAP), int(RuleParameter.JOIN_CAP
 _SPILL, _SPILL_JOBS = int(RuleParameter.SPILL), int(RuleParameter.SPILL_JOBS)
 _LOCAL_SCORE, _WORTH = int(RuleParameter.LOCAL_SCORE), int(RuleParameter.WORTH)
 _STAGE_RUNNABLE, _STAGE_TASK = int(RuleParameter.STAGE_RUNNABLE), int(RuleParameter.STAGE_TASK)
-_STAGE_DEMAND = int(RuleParameter.STAGE_DEMAND)
+_STAGE_DEMAND, _PRICE_CLUSTER = int(RuleParameter.STAGE_DEMAND), int(RuleParameter.PRICE_CLUSTER)
+_USUAL_CLUSTER = 50.0
 
 
 class Rule(NamedTuple):
@@ -72,6 +74,7 @@ class Crowd(NamedTuple):
     log_jobs: Any
     log_open: Any
     log_total: Any  # log of the remaining work of all jobs / mean work
+    log_cluster: Any  # log of the cluster's size / 50
 
 
 @inlined
@@ -84,6 +87,7 @@ def crowd(seen, rule):  # type: ignore[no-untyped-def]
         math.log(max(1, seen.now.num_active[0])),
         math.log(max(1, seen.now.num_open[0])),
         math.log(max(1.0, total_ms) / rule.mean_work_ms[0]),
+        math.log(seen.now.num_executors[0] / _USUAL_CLUSTER),
     )
 
 
@@ -122,6 +126,7 @@ def log_price(seen, rule, facts, job):  # type: ignore[no-untyped-def]
         + theta[_PRICE_WORK] * math.log(work_ms / mean_ms)
         + theta[_PRICE_TOTAL] * facts.log_total
         + theta[_PRICE_STARTED] * (1.0 - remaining_ms / work_ms)
+        + theta[_PRICE_CLUSTER] * facts.log_cluster
     )
 
 

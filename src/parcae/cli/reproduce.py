@@ -1,0 +1,116 @@
+"""`parcae reproduce`: the Decima paper's studies, each a table, a picture and JSON."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from parcae.cli.options import ExecutorsOption, ModelOption, MovingOption, WarmupOption, load
+
+if TYPE_CHECKING:
+    from parcae.simulation.config import SimulationConfig
+    from parcae.workloads.job import Workload
+
+
+def _setting(
+    workload: str, model: str, executors: int | None, moving_delay_ms: int | None, warmup_delay_ms: int | None
+) -> tuple[Workload, SimulationConfig]:
+    from parcae.studies.reproduce.catalog import paper_setting
+
+    loaded = load(workload, model)
+    fitting, config = paper_setting(loaded)
+    given = {"num_executors": executors, "moving_delay_ms": moving_delay_ms, "warmup_delay_ms": warmup_delay_ms}
+    changed = {key: value for key, value in given.items() if value is not None}
+    return (fitting if model == "none" else loaded), type(config).model_validate({**config.model_dump(), **changed})
+
+
+def reproduce_command(
+    study: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY",
+            help="decima-fig3, and so on for fig9a, fig9b, fig10, fig13, fig14, fig15a, fig15b, fig16, fig19, fig22, fig23, "
+            "table2.",
+            show_default=False,
+        ),
+    ],
+    workload: Annotated[str, typer.Option("--workload", help="A built-in workload or a workload file (*.parcae).")] = "tpch",
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the table, the picture and the JSON.")] = Path(
+        "reproduced"
+    ),
+    full: Annotated[bool, typer.Option("--full", help="As many runs and jobs as in the paper: hours.")] = False,
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", min=0.01, help="Minutes of all trainings together. [default: 1; with --full 120]"),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the trainings, and where the runs' seeds start.")] = 0,
+    arrivals: Annotated[
+        str | None, typer.Option("--arrivals", help="Continuous arrivals, e.g. poisson:45s. [default: load:0.7]")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="Learned policies to show, separated by commas, instead of training.")
+    ] = None,
+    recipe: Annotated[str, typer.Option("--recipe", help="Of the trainings: fast | decima-2019")] = "fast",
+    runs: Annotated[int | None, typer.Option("--runs", min=2, help="Runs of the evaluation, instead of the study's.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Jobs of a run, instead of the study's.")] = None,
+    executors: ExecutorsOption = None,
+    moving_delay_ms: MovingOption = None,
+    warmup_delay_ms: WarmupOption = None,
+    parallelism_model: ModelOption = "none",
+    processes: Annotated[int | None, typer.Option("--processes", min=1, help="Worker processes. [default: all cores]")] = None,
+) -> None:
+    """Run one of the Decima paper's studies: a table, a picture and JSON in a folder.
+
+    Example: parcae reproduce decima-fig16 -o reproduced
+    """
+    from rich.console import Console
+
+    from parcae.learning.recipes import parse_recipe
+    from parcae.studies.reproduce.catalog import DEFAULT_STREAM, find_study, reproduce
+    from parcae.studies.reproduce.study import FULL_MINUTES, QUICK_MINUTES, StudyRequest
+
+    find_study(study)
+    fitting, config = _setting(workload, parallelism_model, executors, moving_delay_ms, warmup_delay_ms)
+    minutes = budget if budget is not None else FULL_MINUTES if full else QUICK_MINUTES
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        request = StudyRequest(
+            fitting,
+            config,
+            arrivals or DEFAULT_STREAM,
+            output,
+            is_full=full,
+            budget_s=60.0 * minutes,
+            seed=seed,
+            policies=tuple(policy.split(",")) if policy else (),
+            recipe=parse_recipe(recipe),
+            num_runs=runs,
+            num_jobs=jobs,
+            processes=processes,
+            say=lambda text: status.update(text),
+        )
+        result, files = reproduce(study, request, shlex.join(["parcae", *sys.argv[1:]]))
+    _print(study, result)
+    typer.echo(f"{files.table}\n{files.picture}\n{files.numbers}")
+
+
+def _print(study: str, result: Any) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(f"{study}: {result.title}"), caption=escape(f"The paper: {result.paper}"))
+    for column, heading in enumerate(result.columns):
+        table.add_column(escape(heading), justify="left" if column == 0 else "right")
+    for row in result.rows:
+        table.add_row(*(escape(cell) for cell in row))
+    console = Console()
+    (console if console.width >= _WIDTH else Console(width=_WIDTH)).print(table)
+
+
+#: Columns that the tables need.
+_WIDTH = 110
