@@ -26,6 +26,13 @@ class RayWorkers:
         found = ray.get([actor.collect.remote(shared, episode_s) for actor in self._actors])
         return [group for groups in found for group in groups]
 
+    def close(self) -> None:
+        """Give the cluster's CPUs back."""
+        import ray
+
+        for actor in self._actors:
+            ray.kill(actor)
+
     def restart(self) -> None:
         """Begin every group with a new sequence."""
         import ray
@@ -88,7 +95,8 @@ def ray_workers(address: str, scenario: Scenario, family: Family, *, num_groups:
             ray.init(address=None if address == "local" else address, log_to_driver=False)
         except ConnectionError as error:
             raise ConfigError(f"--ray {address}: no Ray cluster answers there ({error})") from None
-    count = max(1, min(num_groups, int(ray.cluster_resources().get("CPU", 1))))
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    count = max(1, min(num_groups, int(resources.get("CPU", 1))))
     shares = [len(part) for part in np.array_split(np.arange(num_groups), count)]
     actor = ray.remote(num_cpus=1)(_Actor)
     shared, kind = ray.put(scenario), ray.put(family)

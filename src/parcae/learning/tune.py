@@ -23,6 +23,8 @@ from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_ST
 #: Runs that decide which generation's mean is kept, and every how many generations they are asked.
 _NUM_SELECTION = 100
 _SELECT_EVERY = 10
+#: A generation's candidates are each measured on about so many jobs.
+_JOBS_PER_GENERATION = 1_000
 _START_SPREAD, _AGAIN_SPREAD = 0.5, 0.15
 
 
@@ -84,7 +86,7 @@ def tune_rule(
     budget_s: float,
     start: Parameters | None = None,
     seed: int = 0,
-    runs_per_generation: int = 48,
+    runs_per_generation: int | None = None,
     num_selection: int = _NUM_SELECTION,
     max_generations: int = 100_000,
     progress: Progress | None = None,
@@ -96,13 +98,15 @@ def tune_rule(
         budget_s: wall-clock seconds.
         start: parameters to go on from (they are searched more narrowly).
         seed: of the search; another seed is another search.
-        runs_per_generation, num_selection: of all scenarios together.
+        runs_per_generation, num_selection: of all scenarios together; unless given, 16 (long runs) to 48 a generation.
         progress: called every few generations with the state so far, which is always usable.
     """
     import cma
 
     scenarios = [scenario] if isinstance(scenario, Scenario) else list(scenario)
     arenas = [_Arena(own, max(2, num_selection // len(scenarios))) for own in scenarios]
+    if runs_per_generation is None:
+        runs_per_generation = min(48, max(16, _JOBS_PER_GENERATION // max(own.num_jobs for own in scenarios)))
     runs = max(2, runs_per_generation // len(scenarios))
     first = start_parameters() if start is None else np.asarray(start, np.float64)
     options = {"seed": seed + 1, "verbose": -9, "maxfevals": np.inf, "tolfun": 0, "tolx": 1e-6}
