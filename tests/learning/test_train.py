@@ -178,3 +178,21 @@ def test_unknown_devices_and_networks_are_refused() -> None:
         train_policy(_request(network="gcn"))
     with pytest.raises(ConfigError, match="--rule"):
         train_policy(_request(parameters=None))
+
+
+def test_decima_imitates_a_rule_before_it_learns_by_itself() -> None:
+    config = TrainConfig(
+        num_groups=2, group_size=4, capacity=256, minibatch=128, select_every=50, num_selection=16, learning_rate=3e-3
+    )
+    rule = start_parameters()
+    fresh = train_policy(TrainRequest(_SCENARIO, config, "decima", budget_s=1e6, max_iterations=1))
+    imitating = config.model_copy(update={"imitation": 1.0})
+    request = TrainRequest(_SCENARIO, imitating, "decima", parameters=rule, budget_s=1e6, max_iterations=50)
+    losses: list[float] = []
+    taught = train_policy(request, lambda i: losses.append(i.report.loss))
+    assert losses[-1] < 0.85 * losses[0]
+    assert taught.ratio_to_fair < fresh.ratio_to_fair
+    with pytest.raises(ConfigError, match="needs a tuned rule"):
+        train_policy(TrainRequest(_SCENARIO, imitating, "decima", budget_s=1e6, max_iterations=1))
+    with pytest.raises(ConfigError, match="needs no imitation"):
+        train_policy(TrainRequest(_SCENARIO, imitating, "parcae", parameters=rule, budget_s=1e6, max_iterations=1))

@@ -185,7 +185,7 @@ def train_command(
     network: Annotated[str, typer.Option("--network", help="parcae | decima")] = "parcae",
     recipe: Annotated[str, typer.Option("--recipe", help="fast | decima-2019")] = "fast",
     rule: Annotated[
-        str, typer.Option("--rule", help="The tuned rule that the network parcae corrects: a checkpoint, or a name.")
+        str, typer.Option("--rule", help="The tuned rule that parcae corrects and decima imitates: a checkpoint, or a name.")
     ] = "tuned",
     start: Annotated[
         str | None, typer.Option("--start", help="A trained network to start from: a checkpoint, or a name.")
@@ -228,13 +228,13 @@ def train_command(
         workload, executors, jobs, arrivals, objective, reference_semantics, moving_delay_ms, warmup_delay_ms,
         parallelism_model,
     )  # fmt: skip
-    config = override(recipe_config(parse_recipe(recipe), scenario), settings or [])
+    config = override(recipe_config(parse_recipe(recipe), scenario, network), settings or [])
     line = ProgressLine(budget * 60)
     request = TrainRequest(
         scenario,
         config,
         network,
-        parameters=start_rule(rule, scenario, arrivals) if network == "parcae" else None,
+        parameters=start_rule(rule, scenario, arrivals) if network == "parcae" or config.imitation > 0 else None,
         decima=override(DecimaSettings(), decima or []),
         weights=start_weights(start, network, scenario, arrivals) if start else None,
         budget_s=budget * 60,

@@ -96,6 +96,13 @@ class Family(Protocol):
     def explore_many(self, *args: Any) -> None:
         """The kernel that collects rollouts."""
 
+    def demonstrate_many(self, *args: Any) -> None:
+        """The kernel that collects what a rule would choose.
+
+        Raises:
+            ConfigError: a network that does not learn by imitation.
+        """
+
     def gather(self, rollouts: list[Rollout], ends: bool = False) -> DataSet:
         """The decisions of the rollouts; or, with `ends`, the states in which they ended."""
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from parcae.errors import ConfigError
 from parcae.learning.family import Rollout, Weights
 from parcae.learning.scenario import Scenario
 from parcae.policies.parcae.kernels import Record, explore_many
@@ -128,6 +129,10 @@ class ParcaeFamily:
         rows = capacity * min(num_jobs, _JOBS_PER_DECISION) + 2 * num_jobs
         works = allocate_workspace(num_simulators, num_jobs, num_levels)
         return works, allocate_record(num_simulators, capacity, rows, num_levels)
+
+    def demonstrate_many(self, *_: Any) -> None:
+        """This network starts as the rule: there is nothing to imitate."""
+        raise ConfigError("the network 'parcae' starts as its rule and needs no imitation: set imitation=0")
 
     def gather(self, rollouts: list[Rollout], ends: bool = False) -> JobDecisions:
         """The decisions of the rollouts, one rollout after another; or, with `ends`, the states in which they ended."""

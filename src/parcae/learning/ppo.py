@@ -16,6 +16,9 @@ from torch import Tensor
 from parcae.errors import DivergedError
 from parcae.learning.family import DataSet
 
+#: Choices that the network holds impossible do not drown the others.
+_LEAST_LOG_PROB = -20.0
+
 
 def clipped_loss(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float) -> Tensor:
     """- mean min(r A, clip(r, 1 - clip, 1 + clip) A), r the ratio of probabilities.
@@ -24,6 +27,33 @@ def clipped_loss(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip
     """
     ratio = torch.exp(log_prob - old_log_prob)
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
+
+
+def imitate(
+    network: Any,
+    optimizer: torch.optim.Optimizer,
+    data: DataSet,
+    step: Step,
+    rng: np.random.Generator,
+    device: torch.device,
+) -> UpdateReport:
+    """One pass over recorded choices that makes them more likely (behaviour cloning).
+
+    Raises:
+        DivergedError: a loss that is not finite.
+    """
+    order, losses, entropies, count = rng.permutation(len(data)), 0.0, 0.0, 0
+    for first in range(0, len(data), step.minibatch):
+        judged = network(data.decisions(order[first : first + step.minibatch], device))
+        loss = -judged.log_prob.clamp(min=_LEAST_LOG_PROB).mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(network.parameters(), step.max_norm)
+        if not bool(torch.isfinite(norm)):
+            raise DivergedError(f"the imitation's loss ({loss.item():.3g}) or its gradient is not finite")
+        optimizer.step()
+        losses, entropies, count = losses + float(loss.detach()), entropies + float(judged.entropy.detach().mean()), count + 1
+    return UpdateReport(losses / count, entropies / count, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)

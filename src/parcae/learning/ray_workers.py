@@ -10,6 +10,7 @@ from parcae.errors import ConfigError
 from parcae.learning.family import Family, Rollout
 from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
+from parcae.policies.rule.kernels import Rule
 
 
 class RayWorkers:
@@ -18,12 +19,14 @@ class RayWorkers:
     def __init__(self, actors: list[Any]) -> None:
         self._actors = actors
 
-    def collect(self, network: Any, episode_s: float | None = None) -> list[list[Rollout]]:
+    def collect(
+        self, network: Any, episode_s: float | None = None, teacher: tuple[Rule, float] | None = None
+    ) -> list[list[Rollout]]:
         """One collection: the groups of all actors."""
         import ray
 
         shared = ray.put(network)
-        found = ray.get([actor.collect.remote(shared, episode_s) for actor in self._actors])
+        found = ray.get([actor.collect.remote(shared, episode_s, teacher) for actor in self._actors])
         return [group for groups in found for group in groups]
 
     def close(self) -> None:
@@ -66,8 +69,8 @@ class _Actor:
     def __init__(self, scenario: Scenario, family: Family, settings: dict[str, Any]) -> None:
         self.worker = RolloutWorker(scenario, family, **settings)
 
-    def collect(self, network: Any, episode_s: float | None) -> list[list[Rollout]]:
-        groups = self.worker.collect(network, episode_s)
+    def collect(self, network: Any, episode_s: float | None, teacher: tuple[Rule, float] | None) -> list[list[Rollout]]:
+        groups = self.worker.collect(network, episode_s, teacher)
         return [[Rollout(self.worker.family.trimmed(r), r.is_complete) for r in group] for group in groups]
 
     def restart(self) -> None:

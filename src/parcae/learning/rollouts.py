@@ -16,6 +16,7 @@ from parcae.errors import PolicyError
 from parcae.learning.family import Family, Rollout
 from parcae.learning.scenario import Scenario
 from parcae.metrics.objectives import DEADLINE_SLOWDOWN, Objective
+from parcae.policies.rule.kernels import Rule
 from parcae.simulation.future import NEVER_MS, Future, Status, allocate_future
 from parcae.simulation.kernels.costs import Costing, CostKind
 from parcae.simulation.simulator import check_fits, check_status, prepare
@@ -117,19 +118,22 @@ class RolloutWorker:
             length = self.window_ms if not self._is_new[group] else int(self._rng.integers(1, self.window_ms + 1))
             self.futures.events.end_ms[rows.start : rows.stop] = now_ms + length
 
-    def collect(self, network: Any, episode_s: float | None = None) -> list[list[Rollout]]:
+    def collect(
+        self, network: Any, episode_s: float | None = None, teacher: tuple[Rule, float] | None = None
+    ) -> list[list[Rollout]]:
         """One collection: a list of groups, each a list of its rollouts.
 
         Args:
             network: what the family's kernels take.
             episode_s: end every run after so many simulated seconds, whatever the window.
+            teacher: a rule whose choices are recorded instead of the network's, and the share of decisions that it takes.
         """
         for group in range(self.num_groups):
             self._prepare(group)
         if episode_s is not None:
             self.futures.events.end_ms[:] = max(1, round(episode_s * 1000))
         luck = self._rng.integers(0, 1 << 63, len(self._status), dtype=np.uint64)
-        self._run(network, luck)
+        self._run(network, luck, teacher)
         groups = []
         for group in range(self.num_groups):
             rollouts = []
@@ -145,10 +149,10 @@ class RolloutWorker:
             self._continue(group, rollouts)
         return groups
 
-    def _run(self, network: Any, luck: npt.NDArray[np.uint64]) -> None:
+    def _run(self, network: Any, luck: npt.NDArray[np.uint64], teacher: tuple[Rule, float] | None) -> None:
         """Runs of consecutive groups that start alike (new or not) share a compiled call; calls spread over threads."""
         with ThreadPoolExecutor(self.num_threads) as pool:
-            jobs = [pool.submit(self._explore, network, luck, span) for span in self._spans()]
+            jobs = [pool.submit(self._explore, network, luck, span, teacher) for span in self._spans()]
             for job in jobs:
                 job.result()
 
@@ -159,11 +163,14 @@ class RolloutWorker:
             for a, b in itertools.pairwise(sorted({rows.start, middle, rows.stop})):
                 yield a, b, bool(self._is_new[group])
 
-    def _explore(self, network: Any, luck: npt.NDArray[np.uint64], span: tuple[int, int, bool]) -> None:
+    def _explore(
+        self, network: Any, luck: npt.NDArray[np.uint64], span: tuple[int, int, bool], teacher: tuple[Rule, float] | None
+    ) -> None:
         first, last, is_new = span
-        self.family.explore_many(
+        kernel = self.family.explore_many if teacher is None else self.family.demonstrate_many
+        kernel(
             self.states, self.futures, self._tables, network, self._works, self._records, self.costing, luck, is_new,
-            first, last, self._status,
+            first, last, self._status, *(teacher or ()),
         )  # fmt: skip
 
     def _continue(self, group: int, rollouts: list[Rollout]) -> None:

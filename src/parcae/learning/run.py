@@ -22,7 +22,9 @@ from parcae.learning.train import STATE_FILE, Iteration, Trainer
 from parcae.policies.checkpoint import Checkpoint, write_checkpoint
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.learned import require_durations, setting_card
+from parcae.policies.rule.kernels import Rule
 from parcae.policies.rule.policy import Parameters
+from parcae.policies.solo_curves import solo_curves
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class TrainRequest:
 
     Args:
         network: "parcae" or "decima".
-        parameters: the tuned rule that "parcae" corrects; not used by "decima".
+        parameters: the tuned rule that "parcae" corrects, and that "decima" imitates where the config says so.
         decima: which features and parts of Decima.
         weights: a network to start from, or None for a fresh one.
         budget_s: wall-clock seconds, those of an interrupted training included.
@@ -87,6 +89,13 @@ def make_family(request: TrainRequest) -> Family:
     return ParcaeFamily(request.scenario, request.parameters, request.config.prior)
 
 
+def _teacher(request: TrainRequest) -> Rule | None:
+    if request.parameters is None:
+        return None
+    scenario = request.scenario
+    return Rule(np.asarray(request.parameters, np.float64), *solo_curves(scenario.workload, scenario.config))
+
+
 class _Stop:
     """Whether the user asked to stop; a second Ctrl-C stops at once."""
 
@@ -129,6 +138,7 @@ def train_policy(request: TrainRequest, progress: Callable[[Iteration], None] | 
         folder=request.folder,
         device=request.device,
         ray_address=request.ray_address,
+        teacher=_teacher(request),
     )
     if request.is_resumed:
         if request.folder is None:

@@ -9,7 +9,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import torch
 from parcae.errors import ConfigError, DivergedError
 from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.family import DataSet, Family, Rollout, Weights
-from parcae.learning.ppo import Step, UpdateReport, update
+from parcae.learning.ppo import Step, UpdateReport, imitate, update
 from parcae.learning.ray_workers import ray_workers
 from parcae.learning.reinforce import Rate, reinforce
 from parcae.learning.returns import aligned_baseline, costs_to_go, differential_costs, normalized
@@ -29,6 +29,7 @@ from parcae.learning.rollouts import RolloutWorker, require_decisions
 from parcae.learning.scenario import Scenario
 from parcae.policies.catalog import make_policy
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from parcae.policies.rule.kernels import Rule
 from parcae.units import MS_PER_S
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.random_streams import SELECTION_SEED_START
@@ -65,6 +66,7 @@ class Trainer:
 
     Args:
         family: the kind of network, bound to the scenario.
+        teacher: the rule that is imitated first, where the config says so.
         weights: where to start; None for a fresh network.
         folder: where the state of the training is kept (for resuming); None to keep none.
         device: "cpu" or "cuda".
@@ -85,10 +87,14 @@ class Trainer:
         device: str = "cpu",
         num_threads: int | None = None,
         ray_address: str | None = None,
+        teacher: Rule | None = None,
     ) -> None:
+        if config.imitation > 0 and teacher is None:
+            raise ConfigError("imitation needs a tuned rule: give one with --rule, or set imitation=0")
         if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("--device cuda: PyTorch sees no such device here; use --device cpu")
         self.scenario, self.config, self.family, self.folder = scenario, config, family, folder
+        self._teacher, self._is_imitating = teacher, config.imitation > 0
         self.seed, self.device = seed, torch.device(device)
         rng = np.random.default_rng(np.random.SeedSequence([0x7472_6169, seed]))
         torch.manual_seed(seed)
@@ -149,6 +155,7 @@ class Trainer:
         while self.seconds < budget_s and (max_iterations is None or self.iteration < max_iterations):
             began = time.perf_counter()
             done = self.seconds / budget_s if max_iterations is None else self.iteration / max_iterations
+            self._is_imitating = done < self.config.imitation
             before = self.decisions
             report, mean_jobs = self.learn(self.collect(), max(0.0, 1.0 - done))
             is_last = self.seconds + time.perf_counter() - began >= budget_s or self.iteration == max_iterations or is_stopped()
@@ -180,8 +187,12 @@ class Trainer:
         self.worker.restore_rng(before)
 
     def collect(self) -> list[list[Rollout]]:
-        """One collection of rollouts under the present weights."""
-        return self.worker.collect(self.family.policy(self.network.export()).network, self._episode_s())
+        """One collection of rollouts under the present weights; while imitating, of what the teacher would choose."""
+        network = self.family.policy(self.network.export()).network
+        if self._is_imitating and self._teacher is not None:
+            # The teacher takes all decisions at first, so that good states are seen, and fewer and fewer (DAgger).
+            return self.worker.collect(network, self._episode_s(), (self._teacher, max(0.1, 1.0 - 0.02 * self.iteration)))
+        return self.worker.collect(network, self._episode_s())
 
     def learn(self, groups: list[list[Rollout]], left: float) -> tuple[UpdateReport, float]:
         """One update; `left` is the share of the budget that is left. Returns it with the mean number of jobs in the system.
@@ -194,13 +205,16 @@ class Trainer:
         mean_jobs = self._guard(groups)
         data = self.family.gather([rollout for group in groups for rollout in group])
         self.iteration += 1
+        step = Step(config.epochs, config.minibatch, config.clip, 0.0, config.value_weight, config.max_norm)
+        if self._is_imitating:
+            return imitate(self.network, self.optimizer, data, step, self._rng, self.device), mean_jobs
         if config.algorithm is Algorithm.REINFORCE:
             return self._reinforce(data, groups), mean_jobs
         advantage, target = self._advantages(groups)
         fade = config.final_share + (1 - config.final_share) * left
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = config.learning_rate * fade
-        step = Step(config.epochs, config.minibatch, config.clip, config.entropy * fade, config.value_weight, config.max_norm)
+        step = replace(step, entropy=config.entropy * fade)
         return update(self.network, self.optimizer, data, advantage, target, step, self._rng, self.device), mean_jobs
 
     def _episode_s(self) -> float | None:

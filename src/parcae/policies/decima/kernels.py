@@ -27,6 +27,7 @@ from parcae.policies.decima.layout import (
     Transform,
 )
 from parcae.policies.networks.kernels import add_product, copy_bias, draw, largest, log_sum_exp, rectify, uniform
+from parcae.policies.rule.kernels import decide as decide_by_rule
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.costs import cost_so_far
 from parcae.simulation.kernels.event_loop import resume, select_future, start, step
@@ -504,3 +505,54 @@ def explore_many(states, futures, tables, net, works, records, costing, luck, is
         state, future, work = select_cluster(states, row), select_future(futures, row), select_workspace(works, row)
         record = select_record(records, row)
         status[row] = explore(state, future, tables, net, work, record, costing, luck[row], is_new)
+
+
+@kernel
+def _level_of(net, wanted):  # type: ignore[no-untyped-def]
+    """Column of the smallest level that is at least `wanted`, or the last."""
+    for column in range(net.levels.shape[0]):
+        if net.levels[column] >= wanted:
+            return column
+    return net.levels.shape[0] - 1
+
+
+@kernel
+def demonstrate(state, future, tables, net, work, record, costing, luck_seed, is_new, rule, share):  # type: ignore[no-untyped-def]
+    """As `explore`, but what is recorded is what the rule would choose; it also decides in `share` of the cases.
+
+    Where the rule lets executors idle, nothing is recorded: Decima cannot choose that.
+    """
+    record.count[0] = record.num_jobs[0] = record.num_rows[0] = 0
+    _forget(work)
+    status = start(state, future, tables) if is_new else resume(state, future, tables)
+    while status == _NEEDS_DECISION:
+        if not _has_room(state, record):
+            break
+        own_stage, own_limit, _, is_choice = _draw_decision(state, net, work, luck_seed)
+        stage, limit = decide_by_rule(state, rule)
+        if is_choice and stage != NO_STAGE and _held(state, net, stage) < net.levels[net.levels.shape[0] - 1]:
+            row = record.count[0]
+            record.choice[row] = _write(state, future, work, record, stage)
+            _mark_choices(state, net, record, row)
+            record.cost[row], record.log_prob[row] = cost_so_far(state, costing), 0.0
+            record.held[row] = _held(state, net, stage)
+            record.level[row] = _level_of(net, record.held[row] + limit)
+            record.count[0] = row + 1
+        if uniform(luck_seed + np.uint64(1), state.now.num_decisions[0]) >= share:
+            stage, limit = own_stage, own_limit
+        status = step(state, future, tables, stage, limit, ANY_CLASS, 0)
+    record.end_ms[0], record.end_cost[0] = state.now.clock_ms[0], cost_so_far(state, costing)
+    _embed(state, net, work)
+    _write(state, future, work, record, NO_STAGE)
+    return status
+
+
+@kernel
+def demonstrate_many(  # type: ignore[no-untyped-def]
+    states, futures, tables, net, works, records, costing, luck, is_new, first, last, status, rule, share
+):
+    """`demonstrate` with simulators first..last-1 of many; fills `status`."""
+    for row in range(first, last):
+        state, future, work = select_cluster(states, row), select_future(futures, row), select_workspace(works, row)
+        record = select_record(records, row)
+        status[row] = demonstrate(state, future, tables, net, work, record, costing, luck[row], is_new, rule, share)
