@@ -1,0 +1,1 @@
+"""The studies of the Decima paper, one function each; `catalog` lists them."""

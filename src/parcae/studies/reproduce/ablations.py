@@ -1,0 +1,186 @@
+"""Figures 14 and 15a: what each part of Decima is worth, and how encodings of parallelism learn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from parcae.evaluation.plots import policy_color
+from parcae.learning.recipes import Recipe
+from parcae.learning.scenario import Scenario
+from parcae.policies.decima.layout import DecimaSettings, Limits
+from parcae.studies.reproduce.contest import Arena, Contest, contest, named, with_half_width, with_interval
+from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima
+from parcae.studies.reproduce.pictures import line_panel, save, tidy
+from parcae.studies.reproduce.study import StudyRequest, StudyResult
+
+if TYPE_CHECKING:
+    from parcae.learning.train import Iteration
+
+#: Jobs of a batch that the variant "trained on batches" sees.
+_BATCH_JOBS = 20
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Decima with something left out.
+
+    Args:
+        decima: its parts. recipe: instead of the request's. changes: of the recipe. is_on_batches: trained on batches.
+    """
+
+    label: str
+    decima: DecimaSettings = field(default_factory=DecimaSettings)
+    recipe: Recipe | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    is_on_batches: bool = False
+
+
+VARIANTS = (
+    Variant("decima"),
+    Variant("without parallelism control", DecimaSettings(limits=Limits.NONE)),
+    Variant("without graph embedding", DecimaSettings(has_graph=False)),
+    Variant("trained on batches", is_on_batches=True),
+    Variant("decima, Algorithm 1", recipe=Recipe.DECIMA_2019),
+    Variant("Algorithm 1 without aligned baseline", recipe=Recipe.DECIMA_2019, changes={"is_aligned": False}),
+)
+_BASELINE = "weighted-fair:tuned"
+
+
+def _train(request: StudyRequest, variant: Variant, arena: Arena, share_s: float) -> Learned:
+    scenario = Scenario(arena.workload, arena.config, arena.arrivals, arena.num_jobs)
+    if variant.is_on_batches:
+        scenario = Scenario(arena.workload, arena.config, "batch", min(_BATCH_JOBS, arena.num_jobs))
+    label = f"{variant.label} ({arena.arrivals})"
+    return train_decima(request, scenario, label, share_s, decima=variant.decima, recipe=variant.recipe, changes=variant.changes)
+
+
+def fig14(request: StudyRequest) -> StudyResult:
+    """Decima with one part left out at a time, at several loads, against the tuned weighted fair policy.
+
+    Source: Decima, Figure 14 and section 7.4.
+    """
+    loads = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8) if request.is_full else (0.4, 0.7)
+    share_s = request.budget_s / (len(loads) * len(VARIANTS))
+    contests, learned, rows = dict[float, Contest](), list[Learned](), list[list[str]]()
+    for load in loads:
+        arena = Arena(request.workload, request.config, f"load:{load:g}", request.jobs(60, 1_000))
+        own = [_train(request, variant, arena, share_s) for variant in VARIANTS]
+        contests[load] = contest(request, arena, [*named(_BASELINE), *(policy.contender for policy in own)], request.runs(4, 10))
+        learned += own
+        labels = [_BASELINE, *(variant.label for variant in VARIANTS)]
+        for label, result in zip(labels, contests[load].results.values(), strict=True):
+            rows.append([f"{load:g}", label, with_half_width(result.average_jct_s), with_interval(result.ratio_to_first)])
+    lines = _lines(contests)
+    return StudyResult(
+        "what each of Decima's parts is worth",
+        "without any one part Decima's average JCT is above that of optimally weighted fair at high loads; without parallelism "
+        "control, and without the graph embedding, it cannot keep up (Figure 14, section 7.4)",
+        ("load", "policy", "average JCT (s)", f"ratio to {_BASELINE}"),
+        rows,
+        {
+            "loads": {f"{load:g}": found.to_json() for load, found in contests.items()},
+            "learned": [policy.to_json() for policy in learned],
+        },
+        [
+            "load is mean work that arrives / what the executors can do with mean durations; executors are busier, since delays "
+            "and work inflation come on top",
+            "the variant without variance reduction gives all decisions of a group of runs one baseline instead of one for each "
+            "moment; it is trained by Algorithm 1, and so is a complete Decima beside it",
+            *contests[loads[-1]].notes(),
+            *(policy.words for policy in learned),
+            *budget_notes(request),
+        ],
+        partial(save, lambda figure: _load_panel(figure.subplots(), lines), (8.0, 4.4)),
+    )
+
+
+def _lines(contests: Mapping[float, Contest]) -> dict[str, list[tuple[float, float]]]:
+    """Ratios to the baseline by variant and load."""
+    lines: dict[str, list[tuple[float, float]]] = {variant.label: [] for variant in VARIANTS}
+    for load, found in contests.items():
+        for variant, result in zip(VARIANTS, list(found.results.values())[1:], strict=True):
+            lines[variant.label].append((load, result.ratio_to_first.mean))
+    return lines
+
+
+def _load_panel(axis: Any, lines: Mapping[str, list[tuple[float, float]]]) -> None:
+    for row, (label, points) in enumerate(lines.items()):
+        x, y = zip(*points, strict=True)
+        axis.plot(x, y, color=policy_color(row), marker="o", markersize=4, label=label)
+    axis.axhline(1.0, color="#1d232a", linewidth=1, linestyle="--", label=_BASELINE)
+    axis.set_yscale("log")
+    tidy(axis, ("load", f"average JCT / {_BASELINE}'s"))
+
+
+@dataclass
+class _Curve:
+    """What a training was like, checkpoint by checkpoint."""
+
+    iterations: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    ratio: list[float] = field(default_factory=list)
+
+    def add(self, i: Iteration) -> None:
+        if not math.isnan(i.selected):
+            self.iterations.append(i.iteration)
+            self.seconds.append(i.seconds)
+            self.ratio.append(i.selected)
+
+
+_ENCODINGS = {
+    "limit as an input (Decima)": Limits.INPUT,
+    "one output for each limit": Limits.OUTPUTS,
+    "limits of stages": Limits.STAGE,
+}
+
+
+def num_parameters(learned: Learned) -> int:
+    """Weights of a policy, without the critic that only training needs."""
+    return sum(int(np.size(array)) for name, array in learned.weights.items() if not name.startswith("critic."))
+
+
+def fig15a(request: StudyRequest) -> StudyResult:
+    """Learning curves of three encodings of parallelism limits.
+
+    Source: Decima, Figure 15a and section 5.2.
+    """
+    scenario = Scenario(request.workload, request.config, request.stream, request.jobs(100, 200))
+    curves, learned, rows = dict[str, _Curve](), list[Learned](), list[list[str]]()
+    for label, limits in _ENCODINGS.items():
+        curve = _Curve()
+        decima, share_s = DecimaSettings(limits=limits), request.budget_s / len(_ENCODINGS)
+        policy = train_decima(request, scenario, label, share_s, decima=decima, progress=curve.add)
+        curves[label], last = curve, curve.ratio[-1]
+        learned.append(policy)
+        each_s = policy.seconds / max(1, policy.iterations)
+        numbers = (f"{policy.ratio_to_fair:.3f}", f"{last:.3f}", f"{num_parameters(policy):,}")
+        rows.append([label, *numbers, str(policy.iterations), f"{each_s:.2f}"])
+    lines = {label: (curve.seconds, curve.ratio) for label, curve in curves.items()}
+    return StudyResult(
+        "learning curves of three encodings of parallelism",
+        "limits as an input learn fastest; separate outputs for every limit and limits of stages take longer (Figure 15a, "
+        "section 7.4); an iteration takes 5 s",
+        ("encoding", "best ratio to fair", "last ratio to fair", "parameters", "iterations", "s an iteration"),
+        rows,
+        {
+            "curves": {label: vars(curve) for label, curve in curves.items()},
+            "learned": [policy.to_json() for policy in learned],
+        },
+        [
+            f"average JCT / fair sharing's on selection runs that no training uses, arrivals {scenario.arrivals}, "
+            f"{scenario.num_jobs} jobs; one training each: no intervals",
+            *(policy.words for policy in learned),
+            *budget_notes(request),
+        ],
+        partial(
+            save,
+            lambda figure: line_panel(figure.subplots(), lines, ("seconds of training", "average JCT / fair sharing's")),
+            (7.0, 4.0),
+        ),
+    )

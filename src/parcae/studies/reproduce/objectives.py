@@ -1,0 +1,112 @@
+"""Figure 13: other costs of moving and other objectives, other policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from parcae.cluster.trace import Trace
+from parcae.evaluation.gantt import write_png
+from parcae.learning.scenario import Scenario
+from parcae.metrics.cluster import makespan_ms
+from parcae.metrics.objectives import Objective
+from parcae.simulation.config import SimulationConfig
+from parcae.studies.reproduce.contest import Arena, Contest, contest, named, with_half_width
+from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima, tune
+from parcae.studies.reproduce.study import StudyRequest, StudyResult
+from parcae.units import MS_PER_S
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One panel of the figure."""
+
+    key: str
+    words: str
+    objective: Objective
+    is_moving_free: bool
+
+    def config(self, request: StudyRequest) -> SimulationConfig:
+        return request.config.model_copy(update={"moving_delay_ms": 0}) if self.is_moving_free else request.config
+
+
+_CASES = (
+    _Case("a", "average JCT, moving costs time", Objective.AVERAGE_JCT, False),
+    _Case("b", "average JCT, moving is free", Objective.AVERAGE_JCT, True),
+    _Case("c", "makespan, moving costs time", Objective.MAKESPAN, False),
+)
+
+
+def _learn(request: StudyRequest, case: _Case, num_jobs: int) -> list[Learned]:
+    scenario = Scenario(request.workload, case.config(request), "batch", num_jobs, case.objective)
+    share_s = request.budget_s / (2 * len(_CASES))
+    return [
+        tune(request, scenario, f"rule for ({case.key})", share_s),
+        train_decima(request, scenario, f"decima for ({case.key})", share_s),
+    ]
+
+
+def _shown(found: Contest, best: Learned, case: _Case, seed: int) -> tuple[str, Trace]:
+    trace = found.traces(seed)[best.label]
+    return f"({case.key}) {case.words}: {best.label}, makespan {makespan_ms(trace) / MS_PER_S:,.1f} s", trace
+
+
+def _rows(case: _Case, found: Contest) -> list[list[str]]:
+    return [
+        [
+            "free" if case.is_moving_free else "costs time",
+            label,
+            with_half_width(result.average_jct_s),
+            f"{result.means()['makespan_s']:,.1f}",
+            f"{result.means()['moves']:,.0f}",
+            f"{result.means()['utilization']:.0%}",
+        ]
+        for label, result in found.results.items()
+    ]
+
+
+def fig13(request: StudyRequest) -> StudyResult:
+    """Policies for average JCT, for free moving and for makespan, and what each does to the others' numbers.
+
+    Source: Decima, Figure 13 and section 7.4.
+    """
+    num_jobs, num_runs = request.jobs(10, 20), request.runs(20, 100)
+    learned = {case.key: _learn(request, case, num_jobs) for case in _CASES}
+    costly = [policy.contender for key in ("a", "c") for policy in learned[key]]
+    free = [policy.contender for policy in learned["b"]]
+    contests = {
+        is_free: contest(
+            request, Arena(request.workload, case.config(request), "batch", num_jobs), [*named("fair"), *contenders], num_runs
+        )
+        for is_free, case, contenders in ((False, _CASES[0], costly), (True, _CASES[1], free))
+    }
+    rows = [*_rows(_CASES[0], contests[False]), *_rows(_CASES[1], contests[True])]
+    best = {case.key: min(learned[case.key], key=lambda policy: policy.ratio_to_fair) for case in _CASES}
+    traces = dict(_shown(contests[c.is_moving_free], best[c.key], c, request.first_seed) for c in _CASES)
+    every = [policy for case in _CASES for policy in learned[case.key]]
+    return StudyResult(
+        "policies for other objectives and for free moving",
+        "with average JCT as the objective Decima finishes small jobs early and moves executors little; where moving is "
+        "free it moves them eagerly; for makespan it completes many jobs together at the end (Figure 13, section 7.4)",
+        ("moving", "policy", "average JCT (s)", "makespan (s)", "moves", "busy"),
+        rows,
+        {
+            "moving_costs": contests[False].to_json(),
+            "moving_is_free": contests[True].to_json(),
+            "learned": [policy.to_json() for policy in every],
+        },
+        [
+            *(f"({case.key}): {case.words}" for case in _CASES),
+            f"the charts show the run of seed {request.first_seed} under the better of rule and network on the selection runs",
+            "free moving means no moving delay; a fresh executor's first tasks are as slow as before",
+            *contests[False].notes(),
+            *(policy.words for policy in every),
+            *budget_notes(request),
+        ],
+        partial(_draw, traces),
+    )
+
+
+def _draw(traces: dict[str, Trace], path: Path) -> None:
+    write_png(traces, path)

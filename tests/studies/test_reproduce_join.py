@@ -1,0 +1,59 @@
+"""Figure 16's DAG: the numbers of Appendix A, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.evaluation.bounds import lower_bounds
+from parcae.metrics.cluster import makespan_ms
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.run import simulate
+from parcae.studies.reproduce.join import CriticalPath, Scripted, best_schedule, cluster, join_job
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.synthetic import fork_join
+from tests.conftest import job
+
+
+def _alone(spec: JobSpec) -> JobSequence:
+    return JobSequence(Workload("one", (spec,)), np.zeros(1, np.int64), np.zeros(1, np.int64))
+
+
+@pytest.mark.parametrize("epsilon_s", [0.1, 0.5])
+def test_the_critical_path_takes_28_seconds_and_the_best_schedule_20(epsilon_s: float) -> None:
+    spec = join_job(epsilon_s)
+    trace = simulate(_alone(spec), CriticalPath(spec), cluster(), 0)
+    assert makespan_ms(trace) == 28_000 + 3_000 * epsilon_s
+    assert best_schedule(_alone(spec), cluster()).makespan_ms == 20_000 + 3_000 * epsilon_s
+
+
+def test_the_right_branch_holds_90_task_seconds_beside_epsilon() -> None:
+    down = join_job(0.0).downstream_ms([stage.work_ms for stage in join_job(0.0).stages])
+    assert down[1] == 90_000
+    assert down[2] - down[4] == 10_000
+
+
+def test_the_best_schedule_is_proven_by_the_lower_bound_and_can_be_played_again() -> None:
+    sequence = _alone(join_job())
+    best = best_schedule(sequence, cluster())
+    assert best.makespan_ms == lower_bounds(sequence, 5).makespan_ms
+    trace = simulate(sequence, Scripted(list(best.decisions)), cluster(), 0)
+    assert makespan_ms(trace) == best.makespan_ms
+
+
+def test_the_search_tries_every_schedule_where_none_meets_the_bound() -> None:
+    # Three stages of 3 s on 2 executors, two of them side by side: 1 + 1 + 1 tasks. The bound of 4.5 s is out of reach.
+    spec = job("three", (1, 3_000, ()), (1, 3_000, ()), (1, 3_000, ()))
+    config = SimulationConfig(num_executors=2, moving_delay_ms=0, warmup_delay_ms=0)
+    best = best_schedule(_alone(spec), config)
+    assert best.makespan_ms == 6_000
+    assert best.num_schedules > 1
+    with pytest.raises(ConfigError, match="without meeting its bound"):
+        best_schedule(_alone(spec), config, max_schedules=1)
+
+
+def test_a_fork_and_join_takes_three_times_its_task_on_enough_executors() -> None:
+    config = SimulationConfig(num_executors=3, moving_delay_ms=0, warmup_delay_ms=0)
+    assert best_schedule(_alone(fork_join(3, 2_000)), config).makespan_ms == 6_000

@@ -1,0 +1,148 @@
+"""What the studies are made of: tables, files, settings, measurements."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.evaluation.statistics import Estimate
+from parcae.learning.scenario import Scenario
+from parcae.policies.catalog import make_policy
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.run import simulate
+from parcae.studies.reproduce.catalog import STUDIES, find_study, paper_setting
+from parcae.studies.reproduce.contest import Arena, averages_s, contest, named, with_half_width, with_interval
+from parcae.studies.reproduce.latency import measure_latencies
+from parcae.studies.reproduce.learners import budget_notes, checkpoint_path, learned_contenders
+from parcae.studies.reproduce.pictures import save_bars
+from parcae.studies.reproduce.robustness import gap_arrivals
+from parcae.studies.reproduce.stream import series_facts
+from parcae.studies.reproduce.study import Origin, StudyRequest, StudyResult, markdown_table, settings_of, write_study
+from parcae.workloads.arrivals import ArrivalProcess
+from parcae.workloads.catalog import load_workload
+from parcae.workloads.random_streams import TUNING_SEED_START
+from parcae.workloads.synthetic import chain, toy_workload
+from tests.conftest import arriving
+
+_CLUSTER = SimulationConfig(num_executors=2, moving_delay_ms=0, warmup_delay_ms=0)
+
+
+def _request(folder: Path) -> StudyRequest:
+    return StudyRequest(toy_workload(), _CLUSTER, "load:0.5", folder, processes=1)
+
+
+def test_every_study_of_the_paper_is_there() -> None:
+    figures = "fig3 fig9a fig9b fig10 fig13 fig14 fig15a fig15b fig16 fig19 fig22 fig23 table2"
+    assert list(STUDIES) == [f"decima-{figure}" for figure in figures.split()]
+
+
+def test_an_unknown_study_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'decima-fig9a'"):
+        find_study("decima-fig9aa")
+
+
+def test_small_jobs_get_a_small_cluster_and_large_jobs_the_papers() -> None:
+    assert paper_setting(load_workload("tpch"))[1].num_executors == 20
+    from parcae.workloads.job import Workload
+
+    large = Workload("large", (chain(10, 100, 1_000),))
+    assert paper_setting(large) == (large, SimulationConfig())
+
+
+def test_evaluation_seeds_never_meet_those_of_tuning_and_training(tmp_path: Path) -> None:
+    request = replace(_request(tmp_path), seed=255)
+    assert 0 <= request.first_seed < request.first_seed + 10_000 < TUNING_SEED_START
+    assert request.training_seed == 255
+
+
+def test_a_request_takes_its_own_numbers_before_those_of_the_study(tmp_path: Path) -> None:
+    request = _request(tmp_path)
+    several = (request, replace(request, is_full=True), replace(request, num_runs=7))
+    assert [r.runs(5, 50) for r in several] == [5, 50, 7]
+
+
+def test_a_table_in_markdown_keeps_bars_within_cells() -> None:
+    assert markdown_table(["a", "b"], [["1|2", "3"]]) == "| a | b |\n| --- | --- |\n| 1\\|2 | 3 |"
+
+
+def test_a_study_is_written_as_table_picture_and_numbers(tmp_path: Path) -> None:
+    def draw(path: Path) -> None:
+        save_bars({"x": Estimate(2.0, 1.0, 3.0), "y": Estimate(1.0, math.nan, math.nan)}, "s", path)
+
+    result = StudyResult("title", "the paper's word", ("a",), (("1",),), {"x": 2.0}, ("a note",), draw)
+    files = write_study(result, Origin("name", 1.5, "parcae x", settings_of(_request(tmp_path))), tmp_path / "new")
+    found = json.loads(files.numbers.read_text())
+    assert (found["numbers"], found["seconds"], found["table"]["rows"]) == ({"x": 2.0}, 1.5, [["1"]])
+    page = files.table.read_text()
+    assert all(part in page for part in ("the paper's word", "- a note", "parcae x", "name.png", '"seed": 0'))
+    assert files.picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_estimates_read_as_a_mean_and_its_interval() -> None:
+    assert with_half_width(Estimate(2.0, 1.0, 3.0)) == "2.0 ± 1.0"
+    assert with_interval(Estimate(0.9, 0.8, 1.0)) == "0.900 [0.800, 1.000]"
+    assert with_interval(Estimate(0.9, math.nan, math.nan)) == "0.900"
+
+
+def test_a_contest_pairs_the_runs_and_keeps_the_studys_names(tmp_path: Path) -> None:
+    arena = Arena(toy_workload(), _CLUSTER, "batch", 3)
+    found = contest(_request(tmp_path), arena, named("fifo", "fair"), 4)
+    by_hand = [
+        float((t.completion_ms - t.arrival_ms).mean()) / 1e3
+        for t in (simulate(arena.sequence(seed), make_policy("fair", 2), _CLUSTER, seed) for seed in range(4))
+    ]
+    assert averages_s(found.results["fair"]) == by_hand
+    assert found.rows()[0][2] == "1.000 [1.000, 1.000]"
+    assert list(found.traces(0)) == ["fifo", "fair"]
+    assert "4 runs of 3 jobs" in found.notes()[0]
+
+
+def test_series_facts_of_two_jobs_by_hand() -> None:
+    # One executor: 2 s and 4 s of work, arriving together: JCTs of 2 and 6 s, 8 job-seconds in 6 s.
+    sequence = arriving((chain(1, 1, 2_000, "small"), 0), (chain(1, 1, 4_000, "large"), 0))
+    config = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0)
+    facts = series_facts({"fifo": simulate(sequence, make_policy("fifo", 1), config, 0)}, sequence)["fifo"]
+    assert (facts.average_jct_s, facts.most_jobs, facts.small_jct_s, facts.busiest_jct_s) == (4.0, 2, 2.0, 6.0)
+    assert facts.mean_jobs == pytest.approx(8 / 6)
+    assert (facts.small_share, facts.inflation) == (1.0, 1.0)
+
+
+def test_latencies_are_measured_for_every_decision_and_intervals_between_moments() -> None:
+    # Jobs of one task arrive at 0, 4 and 9 s; each completes after 1 s, which is another event.
+    sequence = arriving(*((chain(1, 1, 1_000, "one"), at) for at in (0, 4_000, 9_000)))
+    config = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0)
+    found = measure_latencies(sequence, make_policy("fair", 1), config, 0)
+    assert (found.decision_ms > 0).all()
+    assert found.interval_ms.tolist() == [1_000, 3_000, 1_000, 4_000, 1_000]
+
+
+def test_mean_gaps_are_written_as_arrivals_that_are_understood() -> None:
+    assert ArrivalProcess.parse(gap_arrivals(0.3369)).mean_gap_ms(toy_workload(), 2) == pytest.approx(336.9)
+
+
+def test_policies_that_were_asked_for_are_shown_and_nothing_is_trained(tmp_path: Path) -> None:
+    request = replace(_request(tmp_path), policies=("fair", "somewhere/mine.safetensors"))
+    found, notes = learned_contenders(request, Scenario(request.workload, request.config, "batch", 3))
+    assert [(c.label, c.name) for c in found] == [("fair", "fair"), ("mine", "somewhere/mine.safetensors")]
+    assert "as asked for" in notes[0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_small_budget_is_admitted_and_a_large_one_needs_no_word(tmp_path: Path) -> None:
+    assert "0.5 minutes" in budget_notes(replace(_request(tmp_path), budget_s=30.0))[0]
+    assert budget_notes(replace(_request(tmp_path), budget_s=7_200.0)) == []
+    assert checkpoint_path(_request(tmp_path), "rule for (a)").name == "rule-for-a.safetensors"
+
+
+def test_recorded_numbers_are_plain_json(tmp_path: Path) -> None:
+    found = contest(_request(tmp_path), Arena(toy_workload(), _CLUSTER, "batch", 3), named("fifo", "weighted-fair:tuned"), 2)
+    again = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert again["policies"]["fifo"]["ratio_to_first"]["mean"] == 1.0
+    assert again["seeds"] == [0, 1]
+    assert np.isfinite(again["policies"]["weighted-fair:tuned"]["average_jct_s"]["mean"])

@@ -1,0 +1,91 @@
+"""Every study from beginning to end, on small random DAGs with budgets of seconds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from parcae.cli.reproduce import reproduce_command
+from parcae.simulation.config import SimulationConfig
+from parcae.studies.reproduce.catalog import STUDIES, reproduce
+from parcae.studies.reproduce.study import StudyRequest
+from parcae.workloads.synthetic import RandomDags, random_dags
+
+_SMALL = RandomDags(num_jobs=8, max_depth=3, max_width=2, mean_tasks=4.0, median_task_ms=500.0)
+#: A row that the study's table must have.
+_ROWS = {
+    "decima-fig3": "fifo",
+    "decima-fig9a": "weighted-fair:oracle",
+    "decima-fig9b": "weighted-fair:tuned",
+    "decima-fig10": "decima (made here)",
+    "decima-fig13": "decima for (c)",
+    "decima-fig14": "Algorithm 1 without aligned baseline",
+    "decima-fig15a": "limits of stages",
+    "decima-fig15b": "decima (made here)",
+    "decima-fig16": "best schedule",
+    "decima-fig19": "one transform",
+    "decima-fig22": "exhaustive search",
+    "decima-fig23": "decima without durations",
+    "decima-table2": "decima, trained on a mix, knows the gap",
+}
+
+
+def _request(folder: Path, name: str) -> StudyRequest:
+    return StudyRequest(
+        random_dags(_SMALL, np.random.default_rng(3)),
+        SimulationConfig(num_executors=4, moving_delay_ms=100, warmup_delay_ms=50),
+        "load:0.5",
+        folder,
+        budget_s=0.2,
+        num_runs=20 if name == "decima-fig19" else 2,
+        num_jobs=4,
+        processes=1,
+    )
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_runs_to_its_table_picture_and_numbers(tmp_path: Path, name: str) -> None:
+    result, files = reproduce(name, _request(tmp_path, name), "parcae reproduce")
+    assert any(_ROWS[name] in cell for row in result.rows for cell in row[:2]) or "shipped" in "".join(result.notes)
+    assert all(len(row) == len(result.columns) for row in result.rows)
+    found = json.loads(files.numbers.read_text())
+    assert found["study"] == name
+    assert found["settings"]["training_budget_s"] == 0.2
+    assert files.picture.stat().st_size > 5_000
+    assert result.paper in files.table.read_text()
+
+
+def _app() -> typer.Typer:
+    app = typer.Typer()
+    app.command()(reproduce_command)
+    return app
+
+
+def test_the_command_prints_the_table_and_the_paths(tmp_path: Path) -> None:
+    done = CliRunner().invoke(_app(), ["decima-fig16", "-o", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "28.3" in done.output
+    assert "20.3" in done.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"decima-fig16.{kind}" for kind in ("json", "md", "png")]
+
+
+def test_the_command_takes_the_cluster_and_the_size_of_the_runs(tmp_path: Path) -> None:
+    words = "decima-fig3 --workload toy --executors 3 --moving-delay-ms 7 --runs 2 --jobs 3 --policy fair:active --processes 1"
+    done = CliRunner().invoke(_app(), [*words.split(), "-o", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "decima-fig3.json").read_text())
+    assert found["settings"]["config"]["num_executors"] == 3
+    assert found["settings"]["config"]["moving_delay_ms"] == 7
+    assert [row[0] for row in found["table"]["rows"]] == ["fifo", "sjf-cp", "fair", "fair:active"]
+
+
+def test_the_command_refuses_an_unknown_study(tmp_path: Path) -> None:
+    done = CliRunner().invoke(_app(), ["decima-fig99", "-o", str(tmp_path)])
+    assert done.exit_code != 0
+    assert "no study" in str(done.exception)
+    assert not list(tmp_path.iterdir())
