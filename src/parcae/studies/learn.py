@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,8 +204,9 @@ def objective_ratio(comparison: Comparison, objective: Objective, name: str, bas
         if wanted not in values:
             raise ConfigError(f"policy {wanted!r} was not compared; there are {', '.join(values)}")
     above, below = values[name], values[baseline]
-    if not (below > 0).all():
-        above, below = above + 1e-9, below + 1e-9
+    if not (below > 0).all() or not (above > 0).any():  # shares of missed deadlines may be 0, which has no ratio
+        least = 1e-3 * max(float(below.mean()), 1e-3)
+        above, below = above + least, below + least
     return ratio_estimate(above, below, "t", np.random.default_rng(0))
 
 
@@ -240,18 +240,3 @@ def _change(ratio: Estimate) -> str:
     if ratio.low <= 1 <= ratio.high:
         return f"{abs(less):.1%} {'less' if less >= 0 else 'more'} (no sure difference)"
     return f"{abs(less):.1%} {'less' if less >= 0 else 'more'} ({low:.1%} to {high:.1%})"
-
-
-def settings_json(request: LearnRequest) -> str:
-    """The settings of a request, for people and files."""
-    scenario = request.scenario
-    return json.dumps(
-        {
-            **setting_card(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs),
-            "objective": str(scenario.objective),
-            "budget_s": request.budget_s,
-            "seed": request.seed,
-            "start": request.start,
-        },
-        indent=2,
-    )

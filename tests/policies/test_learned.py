@@ -1,0 +1,100 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.errors import FormatError, PolicyError
+from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from parcae.policies.decima.layout import DecimaSettings, decima_levels, initial_weights
+from parcae.policies.learned import (
+    NAMES,
+    find_checkpoint,
+    is_learned,
+    learned_policy,
+    offered_load,
+    rule_checkpoint,
+    setting_card,
+    shipped,
+    variants,
+)
+from parcae.policies.rule.policy import start_parameters
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.run import simulate
+from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.synthetic import RandomDags, random_dags
+
+_WORKLOAD = random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up")
+_CONFIG = SimulationConfig(num_executors=10)
+
+
+@pytest.mark.parametrize("name", [f"{name}:{variant}" for name, variant in shipped()])
+def test_every_shipped_policy_schedules_a_foreign_workload_to_its_end(name: str) -> None:
+    policy = learned_policy(name, _WORKLOAD, _CONFIG)
+    sequence = draw_sequence(_WORKLOAD, "load:0.7", 12, 10, RandomStreams(1))
+    assert (simulate(sequence, policy, _CONFIG, 1).completion_ms > 0).all()
+
+
+@pytest.mark.parametrize("path", list(shipped().values()), ids=lambda path: path.name)
+def test_every_shipped_policy_has_a_model_card(path: Path) -> None:
+    checkpoint = read_checkpoint(path)
+    assert {"workload", "fingerprint", "arrivals", "jobs", "executors", "cluster", "command", "parcae"} <= set(checkpoint.card)
+    assert path.stat().st_size < 100_000
+
+
+def test_each_name_ships_for_batches_and_the_networks_and_the_rule_for_streams() -> None:
+    assert all("batch" in variants(name) for name in NAMES)
+    assert {"stream", "busy-stream"} <= set(variants("tuned"))
+    assert "stream" in variants("parcae")
+
+
+def test_the_nearest_variant_is_chosen_by_arrivals_then_load() -> None:
+    def arrivals_of(arrivals: str) -> object:
+        return find_checkpoint("tuned", _WORKLOAD, _CONFIG, arrivals).card["arrivals"]
+
+    assert arrivals_of("batch") == "batch"
+    assert arrivals_of("load:0.5") == "poisson:25s"
+    assert arrivals_of("load:0.95") == "poisson:18s"
+
+
+def test_the_offered_load_is_work_over_capacity() -> None:
+    gap_ms = _WORKLOAD.mean_work_ms / (10 * 0.5)
+    assert offered_load(_WORKLOAD, 10, f"poisson:{round(gap_ms)}ms") == pytest.approx(0.5, rel=0.01)
+    assert offered_load(_WORKLOAD, 10, "load:0.8") == pytest.approx(0.8)
+    assert offered_load(_WORKLOAD, 10, "batch") == float("inf")
+
+
+def test_names_and_paths_are_told_from_heuristics() -> None:
+    assert is_learned("tuned:batch")
+    assert is_learned("x/y.safetensors")
+    assert not is_learned("weighted-fair:tuned")
+    with pytest.raises(PolicyError, match="no such variant; shipped are"):
+        learned_policy("tuned:nothing", _WORKLOAD, _CONFIG)
+    with pytest.raises(PolicyError, match="names no learned policy"):
+        find_checkpoint("fair", _WORKLOAD, _CONFIG, "batch")
+
+
+def test_a_checkpoint_is_bound_by_its_kind(tmp_path: Path) -> None:
+    path = tmp_path / "rule.safetensors"
+    write_checkpoint(rule_checkpoint(start_parameters(), setting_card(_WORKLOAD, _CONFIG, "batch", 5)), path)
+    assert learned_policy(str(path), _WORKLOAD, _CONFIG).name == str(path)
+    write_checkpoint(Checkpoint("parcae", 1, {}), path)
+    with pytest.raises(FormatError, match="without a rule's parameters"):
+        learned_policy(str(path), _WORKLOAD, _CONFIG)
+    write_checkpoint(Checkpoint("parcae", 1, {"rule": start_parameters()}), path)
+    with pytest.raises(FormatError, match="should have shape"):
+        learned_policy(str(path), _WORKLOAD, _CONFIG)
+
+
+def test_decima_with_an_output_per_limit_is_refused_on_another_cluster(tmp_path: Path) -> None:
+    settings, levels = DecimaSettings.model_validate({"limits": "outputs"}), len(decima_levels(10))
+    weights = initial_weights(np.random.default_rng(0), settings, levels)
+    shape = {**settings.model_dump(mode="json"), "num_levels": levels}
+    path = tmp_path / "decima.safetensors"
+    write_checkpoint(Checkpoint("decima", 1, dict(weights), shape), path)
+    learned_policy(str(path), _WORKLOAD, _CONFIG)
+    with pytest.raises(FormatError, match="limits as an input carry over, outputs do not"):
+        learned_policy(str(path), _WORKLOAD, SimulationConfig(num_executors=20))
+    write_checkpoint(Checkpoint("decima", 1, dict(weights), {**shape, "depth": 3}), path)
+    with pytest.raises(FormatError, match="settings of another Decima"):
+        learned_policy(str(path), _WORKLOAD, _CONFIG)

@@ -1,0 +1,54 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.evaluation.compare import compare
+from parcae.learning.scenario import Scenario
+from parcae.metrics.objectives import Objective
+from parcae.policies.checkpoint import read_checkpoint
+from parcae.simulation.config import SimulationConfig
+from parcae.studies.learn import LearnRequest, default_arrivals, learn, objective_ratio, savings_paragraph
+from parcae.workloads.job import Workload
+from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.conftest import job
+
+_WORKLOAD = random_dags(RandomDags(num_jobs=8, mean_tasks=5.0), np.random.default_rng(0), "made up")
+_CONFIG = SimulationConfig(num_executors=6)
+
+
+@pytest.mark.parametrize("start", ["shipped", "scratch"])
+def test_the_whole_circle_writes_policy_report_and_paragraph(start: str, tmp_path: Path) -> None:
+    scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 5)
+    said: list[str] = []
+    learned = learn(
+        LearnRequest(scenario, tmp_path, budget_s=2.0, num_seeds=4, start=start), lambda done, total, text: said.append(text)
+    )
+    names = {"tuned.safetensors", "policy.safetensors", "comparison.json", "report.html", "summary.txt"}
+    assert names <= {path.name for path in tmp_path.iterdir()}
+    assert read_checkpoint(learned.policy).kind in ("rule", "parcae")
+    for word in ("FIFO", "fair sharing", "best heuristic", "95% interval", "nothing was learned from"):
+        assert word in learned.paragraph
+    assert (tmp_path / "summary.txt").read_text().strip() == learned.paragraph
+    assert any("tuning" in text for text in said)
+
+
+def test_savings_are_of_the_objective_that_was_asked_for() -> None:
+    comparison = compare(
+        _WORKLOAD, ["fifo", "fair", "sjf-cp", "srpt-cap"], config=_CONFIG, num_jobs=5, arrivals="batch", num_seeds=4, processes=1
+    )
+    for objective in Objective:
+        ratio = objective_ratio(comparison, objective, "srpt-cap", "fifo")
+        assert ratio.low <= ratio.mean <= ratio.high
+    assert "makespan" in savings_paragraph(comparison, Objective.MAKESPAN, "srpt-cap")
+    assert "p95 job completion time" in savings_paragraph(comparison, Objective.P95_JCT, "srpt-cap")
+    with pytest.raises(ConfigError, match="was not compared"):
+        objective_ratio(comparison, Objective.MAKESPAN, "parcae", "fifo")
+
+
+def test_arrivals_are_those_of_the_logs() -> None:
+    recorded = Workload("r", tuple(job(f"j{k}", (1, 10, ())).at(k * 4_000) for k in range(5)))
+    assert default_arrivals(_WORKLOAD, recorded) == "poisson:4000ms"
+    assert default_arrivals(_WORKLOAD, None) == "batch"
+    assert default_arrivals(_WORKLOAD, Workload("one", (job("j", (1, 10, ())).at(0),))) == "batch"
