@@ -14,6 +14,7 @@ from parcae.cluster import state
 from parcae.errors import PolicyError
 from parcae.policies.catalog import CATALOG, make_policy
 from parcae.policies.heuristics.policy import HeuristicPolicy
+from parcae.policies.learned import LearnedPolicy, is_learned, learned_policy
 from parcae.simulation import future, tables
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
@@ -31,13 +32,20 @@ _TABLES = [
     if isinstance(dtype, np.dtype) and dtype.names
 ]
 _ARGUMENT = {"weighted-fair": ":-1", "static": ":5", "order": ":" + "-".join(map(str, range(9)))}
-_NAMES = [entry.name + _ARGUMENT.get(entry.name, "") for entry in CATALOG if not entry.usage.endswith(("_N", "_ALPHA"))]
+_LISTED = [entry.name + _ARGUMENT.get(entry.name, "") for entry in CATALOG if not entry.usage.endswith(("_N", "_ALPHA"))]
+_NAMES = [name for name in _LISTED if not name.startswith("FILE")]
 _NAMES += ["fair:active", "spark_static_4", "wfair_-0.5", "random:7", "srpt-cap:3"]
 
 
 def _sequence(seed: int) -> JobSequence:
     workload = random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(seed))
     return draw_sequence(workload, "poisson:6s", 9, 7, RandomStreams(seed))
+
+
+def _policy(name: str, sequence: JobSequence, config: SimulationConfig) -> HeuristicPolicy | LearnedPolicy:
+    if is_learned(name):
+        return learned_policy(name, sequence.workload, config, "poisson:6s")
+    return make_policy(name, config.total_executors)
 
 
 @pytest.mark.parametrize(("module", "name", "dtype"), _TABLES, ids=[f"{m}.{n}" for m, n, _ in _TABLES])
@@ -49,7 +57,7 @@ def test_no_table_field_is_named_as_an_array_attribute(module: str, name: str, d
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_policy_decides_the_same_live_as_in_a_compiled_run(name: str) -> None:
     sequence, config = _sequence(1), SimulationConfig(num_executors=7)
-    policy = make_policy(name, 7)
+    policy = _policy(name, sequence, config)
     compiled = simulate(sequence, policy, config, 1, record=True)
     simulator = Simulator(sequence, config, 1, record=True)
     simulator.start()
@@ -65,14 +73,16 @@ def test_a_policy_decides_the_same_live_as_in_a_compiled_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_run_depends_on_its_seed_only(name: str) -> None:
-    sequence, config, policy = _sequence(2), SimulationConfig(num_executors=7), make_policy(name, 7)
+    sequence, config = _sequence(2), SimulationConfig(num_executors=7)
+    policy = _policy(name, sequence, config)
     first, second, other = (simulate(sequence, policy, config, seed) for seed in (5, 5, 6))
     assert first.completion_ms.tolist() == second.completion_ms.tolist()
     assert first.completion_ms.tolist() != other.completion_ms.tolist()
 
 
 @pytest.mark.parametrize("text", ["fiar", "static", "static:0", "static:x", "weighted-fair:", "weighted-fair:tuned", "order:0-0",
-                                  "fifo:3", "fair:most", "spark_static_N", "wfair_ALPHA", ""])  # fmt: skip
+                                  "fifo:3", "fair:most", "spark_static_N", "wfair_ALPHA", "",
+                                  "parcae", "tuned:stream", "some.safetensors"])  # fmt: skip
 def test_wrong_policies_are_refused_in_words(text: str) -> None:
     with pytest.raises(PolicyError, match="policy"):
         make_policy(text, 50)

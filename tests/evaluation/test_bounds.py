@@ -1,18 +1,14 @@
-import math
-
 import numpy as np
 import pytest
 
-from parcae.errors import ConfigError
 from parcae.evaluation.bounds import (
     alone_ms,
     alone_runner,
     best_alone_ms,
-    best_job_order,
     lower_bounds,
-    search_orders,
     simplified,
 )
+from parcae.evaluation.order_search import best_job_order
 from parcae.policies.catalog import make_policy, order_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
@@ -63,44 +59,6 @@ def test_a_job_alone_is_simulated_without_the_others_and_from_the_start() -> Non
     jobs = arriving((job("a", (4, 1_000, ())), 0), (job("b", (6, 1_000, ())), 5_000))
     alone = alone_runner(jobs, SimulationConfig(num_executors=9, moving_delay_ms=0, warmup_delay_ms=0), seed=0)
     assert [alone(1, count) for count in (1, 2, 3, 6)] == [6_000, 3_000, 2_000, 1_000]
-
-
-def test_all_orders_are_tried_and_the_first_of_equals_is_kept() -> None:
-    tried: list[tuple[int, ...]] = []
-
-    def cost(order: tuple[int, ...]) -> float:
-        tried.append(order)
-        return float(abs(order.index(2) - 1))
-
-    best = search_orders(3, cost, at_least=-1.0)
-    assert (best.order, best.average_jct_ms, best.num_orders) == ((0, 2, 1), 0.0, 6)
-    assert len(set(tried)) == 6
-
-
-def test_an_order_that_reaches_the_lower_bound_ends_the_search() -> None:
-    calls: list[tuple[int, int]] = []
-    best = search_orders(4, lambda order: float(order != (0, 2, 1, 3)), 0.0, lambda *done: calls.append(done))
-    assert (best.order, best.num_orders) == ((0, 2, 1, 3), 3)
-    assert calls == [(3, 24)]
-
-
-def test_the_best_order_is_no_worse_than_any_order_with_moving_delays() -> None:
-    jobs = batch(
-        job("a", (5, 900, ())), job("b", (2, 1_500, ()), (1, 400, (0,))), job("c", (3, 200, ())), job("d", (1, 2_500, ()))
-    )
-    config = SimulationConfig(num_executors=2, moving_delay_ms=300)
-    best = best_job_order(jobs, config, seed=1)
-    for order in ((0, 1, 2, 3), (2, 3, 1, 0), (3, 2, 1, 0)):
-        assert float(simulate(jobs, order_policy(order), config, 1).completion_ms.mean()) >= best.average_jct_ms
-    found = simulate(jobs, order_policy(best.order), config, 1)
-    assert float(found.completion_ms.mean()) == best.average_jct_ms
-
-
-def test_eleven_jobs_and_runs_that_end_early_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"11 jobs have 39,916,800 orders.*at most 10"):
-        search_orders(11, lambda order: math.nan)
-    with pytest.raises(ConfigError, match="completed runs"):
-        best_job_order(batch(job("a", (1, 1, ()))), SimulationConfig(end_ms=5), seed=0)
 
 
 def test_the_simplified_setting_has_neither_waves_nor_delays_nor_slowdowns() -> None:

@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 
 from parcae.cluster.trace import TASK_RECORD, Trace
-from parcae.errors import ConfigError
-from parcae.evaluation.bounds import best_job_order, lower_bounds
+from parcae.evaluation.bounds import lower_bounds
 from parcae.evaluation.gantt import segments
 from parcae.evaluation.statistics import mean_estimate, ratio_estimate
 from parcae.metrics.cluster import busy_executors, concurrency, executor_share, makespan_ms, steps, utilization, work_inflation
 from parcae.metrics.jobs import bounded_slowdown, jct_ms, queueing_delay_ms, slowdown
 from parcae.metrics.summary import summarize
-from parcae.simulation.config import SimulationConfig
 from tests.conftest import arriving, batch, job
 
 # Two jobs on two executors: a (2 tasks of 1 s, at 0) and b (1 task of 4 s, at 1 s).
@@ -74,12 +72,3 @@ def test_lower_bounds_by_hand() -> None:
     assert (bounds.average_jct_ms, bounds.makespan_ms) == (15_000, 20_000)
     alone = lower_bounds(batch(job("a", (3, 1_000, ()), (1, 2_000, (0,)))), 2)
     assert (alone.average_jct_ms, alone.makespan_ms) == (4_000, 4_000)
-
-
-def test_the_exhaustive_search_finds_the_best_order() -> None:
-    sequence = batch(job("long", (1, 6_000, ())), job("middle", (1, 3_000, ())), job("short", (1, 1_000, ())))
-    config = SimulationConfig(num_executors=1, moving_delay_ms=0)
-    best = best_job_order(sequence, config, seed=0)
-    assert (best.order, best.average_jct_ms, best.num_orders) == ((2, 1, 0), 5_000.0, 6)
-    with pytest.raises(ConfigError, match="at most 10 jobs"):
-        best_job_order(batch(*[job("a", (1, 1, ()))] * 11), config, seed=0)

@@ -78,6 +78,14 @@ def test_a_stream_is_walked_through_in_windows_with_a_critic(tmp_path: Path) -> 
     assert all(loss > 0 for loss in losses)
 
 
+def test_the_horizon_grows_where_executors_hardly_rest() -> None:
+    usual, busy, full = (recipe_config(Recipe.FAST, Scenario(_WORKLOAD, _CONFIG, f"load:{x}", 12)) for x in (0.5, 0.9, 1.2))
+    gaps = [c.horizon_s / c.window_s for c in (usual, busy, full) if c.horizon_s and c.window_s]
+    assert gaps[0] == pytest.approx(0.5)
+    assert gaps[0] < gaps[1] < gaps[2] == pytest.approx(170 / 50)
+    assert busy.entropy < usual.entropy
+
+
 def test_decima_2019_ends_its_episodes_and_lets_them_grow() -> None:
     scenario = Scenario(_WORKLOAD, _CONFIG, "load:0.6", 30)
     config = recipe_config(Recipe.DECIMA_2019, scenario)

@@ -22,6 +22,7 @@ def test_a_run_by_hand_is_summarized_in_these_numbers() -> None:
         events=9,
         tasks=3,
         unfinished=0,
+        missed_deadlines=0.0,
     )
 
 

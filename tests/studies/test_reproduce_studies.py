@@ -32,6 +32,9 @@ _ROWS = {
     "decima-fig22": "exhaustive search",
     "decima-fig23": "decima without durations",
     "decima-table2": "decima, trained on a mix, knows the gap",
+    "objectives": "missed-deadlines",
+    "shifts": "another profile (random DAGs), batch",
+    "learning-curves": "decima, decima-2019",
 }
 
 

@@ -17,13 +17,15 @@ _WORKLOAD = Workload("two", (chain(1, 10, 1_000, "a"), chain(2, 5, 3_000, "b")),
 @pytest.mark.parametrize(
     ("text", "kind", "value"),
     [("batch", "batch", 0.0), ("poisson:25s", "poisson", 25_000.0), ("poisson:1.5m", "poisson", 90_000.0),
-     ("poisson:40ms", "poisson", 40.0), ("load:0.85", "load", 0.85), ("recorded", "recorded", 0.0)],
+     ("poisson:40ms", "poisson", 40.0), ("bursts:25s", "bursts", 25_000.0),
+     ("load:0.85", "load", 0.85), ("recorded", "recorded", 0.0)],
 )  # fmt: skip
 def test_arrival_processes_are_read_from_text(text: str, kind: str, value: float) -> None:
     assert ArrivalProcess.parse(text) == ArrivalProcess(kind, value)
 
 
-@pytest.mark.parametrize("text", ["", "poisson", "poisson:25", "poisson:0s", "load:0", "load:-1", "sometimes"])
+@pytest.mark.parametrize("text", ["", "poisson", "poisson:25", "poisson:0s", "bursts:0s", "bursts:5",
+                                  "load:0", "load:-1", "sometimes"])  # fmt: skip
 def test_other_text_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ConfigError, match="poisson:25s"):
         ArrivalProcess.parse(text)
@@ -38,6 +40,12 @@ def test_poisson_gaps_have_the_mean_asked_for() -> None:
     sequence = draw_sequence(_WORKLOAD, "poisson:25s", 20_001, 10, RandomStreams(1))
     assert sequence.arrival_ms[0] == 0
     assert sequence.arrival_ms[-1] / 20_000 == pytest.approx(25_000, rel=0.03)
+
+
+def test_bursts_keep_the_mean_gap_and_bring_jobs_five_at_a_time() -> None:
+    sequence = draw_sequence(_WORKLOAD, "bursts:25s", 50_001, 10, RandomStreams(1))
+    assert sequence.arrival_ms[-1] / 50_000 == pytest.approx(25_000, rel=0.03)
+    assert len(sequence.arrival_ms) / len(np.unique(sequence.arrival_ms)) == pytest.approx(5, rel=0.03)
 
 
 def test_a_load_of_half_leaves_half_of_the_executors_time() -> None:

@@ -16,11 +16,11 @@ def bounds_command(
     jobs: JobsOption = 6,
     arrivals: ArrivalsOption = "batch",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the tasks' luck.")] = 0,
-    orders: Annotated[bool, typer.Option("--orders", help="Also try every order of the jobs (at most ten).")] = False,
+    orders: Annotated[bool, typer.Option("--orders", help="Also search all orders of the jobs (at most twelve).")] = False,
     parallelism_model: ModelOption = "none",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Lower bounds that no schedule can beat, and the best order of up to ten jobs (Decima, Appendix H).
+    """Lower bounds that no schedule can beat, and the best order of up to twelve jobs (Decima, Appendix H).
 
     The orders run in the appendix's setting: without delays and waves.
 
@@ -29,7 +29,8 @@ def bounds_command(
     from rich.console import Console
     from rich.progress import Progress
 
-    from parcae.evaluation.bounds import best_job_order, lower_bounds, simplified
+    from parcae.evaluation.bounds import lower_bounds, simplified
+    from parcae.evaluation.order_search import best_job_order
     from parcae.units import s_from_ms
     from parcae.workloads.arrivals import draw_sequence
     from parcae.workloads.random_streams import RandomStreams
@@ -46,7 +47,9 @@ def bounds_command(
         with Progress(console=Console(stderr=True), transient=True) as progress:
             bar = progress.add_task("orders", total=None)
             best = best_job_order(
-                *simplified(sequence, config), seed, lambda done, total: progress.update(bar, completed=done, total=total)
+                *simplified(sequence, config),
+                seed,
+                lambda _, best_ms: progress.update(bar, description=f"best order so far {s_from_ms(best_ms):,.2f} s"),
             )
         result["best_order"] = list(best.order)
         result["best_order_average_jct_s"] = s_from_ms(best.average_jct_ms)

@@ -15,7 +15,7 @@ WorkloadArgument = Annotated[str, typer.Argument(metavar="NAME|FILE", help=SOURC
 ExecutorsOption = Annotated[int | None, typer.Option("--executors", min=1, help="Executors of the cluster. [default: 50]")]
 JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a run.")]
 ArrivalsOption = Annotated[
-    str, typer.Option("--arrivals", help="batch | poisson:25s (mean gap) | load:0.85 (busy share) | recorded")
+    str, typer.Option("--arrivals", help="batch | poisson:25s (mean gap) | bursts:25s | load:0.85 (busy share) | recorded")
 ]
 DurationsOption = Annotated[str, typer.Option("--durations", help="sampled | first | mean (the last two: deterministic)")]
 ReferenceOption = Annotated[

@@ -34,7 +34,7 @@ def reproduce_command(
         typer.Argument(
             metavar="STUDY",
             help="decima-fig3, and so on for fig9a, fig9b, fig10, fig13, fig14, fig15a, fig15b, fig16, fig19, fig22, fig23, "
-            "table2; objectives, shifts.",
+            "table2; objectives, shifts, learning-curves.",
             show_default=False,
         ),
     ],

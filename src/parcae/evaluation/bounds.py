@@ -1,9 +1,8 @@
-"""How far from ideal: lower bounds that no schedule can beat, and the best order of up to ten jobs by exhaustive search."""
+"""How far from ideal: lower bounds that no schedule can beat."""
 
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,11 +15,6 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Wave
-
-#: The exhaustive search takes at most this many jobs (10! orders).
-MAX_ORDERED_JOBS = 10
-#: Progress is told after this many orders.
-_PROGRESS_ORDERS = 500
 
 
 @dataclass(frozen=True)
@@ -35,7 +29,7 @@ class Bounds:
     )
 
 
-def _shortest_ms(stage: StageSpec) -> int:
+def shortest_task_ms(stage: StageSpec) -> int:
     """The shortest duration that any task of the stage can have, at any wave and parallelism."""
     return min(int(samples.min()) for wave in Wave for samples in stage.durations.by_wave(wave) if samples.size)
 
@@ -46,14 +40,14 @@ def alone_ms(job: JobSpec, num_executors: int) -> float:
     The larger of the critical path (with ceil(tasks / executors) waves of each stage) and work / executors, both with the
     shortest measured durations.
     """
-    shortest = [_shortest_ms(stage) for stage in job.stages]
+    shortest = [shortest_task_ms(stage) for stage in job.stages]
     waves = [math.ceil(s.num_tasks / num_executors) * ms for s, ms in zip(job.stages, shortest, strict=True)]
     return max(max(job.downstream_ms(waves)), least_work_ms(job) / num_executors)
 
 
 def least_work_ms(job: JobSpec) -> float:
     """The job's work with the shortest measured durations, in ms of one executor."""
-    return float(sum(stage.num_tasks * _shortest_ms(stage) for stage in job.stages))
+    return float(sum(stage.num_tasks * shortest_task_ms(stage) for stage in job.stages))
 
 
 def _srpt_completion_ms(arrival_ms: list[int], work_ms: list[float], speed: int) -> list[float]:
@@ -135,65 +129,12 @@ def alone_runner(sequence: JobSequence, config: SimulationConfig, seed: int) -> 
     return alone
 
 
-@dataclass(frozen=True)
-class BestOrder:
-    """The best order of an exhaustive search.
-
-    Args:
-        order: the jobs, first served first.
-        average_jct_ms: its average JCT.
-        num_orders: how many orders were tried; fewer than all where one reached a bound that none can beat.
-    """
-
-    order: tuple[int, ...]
-    average_jct_ms: float
-    num_orders: int
-
-
-def search_orders(
-    num_jobs: int,
-    cost: Callable[[tuple[int, ...]], float],
-    at_least: float = 0.0,
-    progress: Callable[[int, int], None] | None = None,
-) -> BestOrder:
-    """Try every order of the jobs and keep the cheapest, of equals the first in lexicographic order.
-
-    Nothing is pruned but by one exact rule: an order that costs no more than a lower bound on all ends the search. (What
-    an order's first jobs cost depends on those behind them, whose tasks hold executors that the first ones want back, so
-    that a bound by common beginnings would not be exact.)
-
-    Args:
-        num_jobs: at most ten.
-        cost: the average JCT of an order, in ms.
-        at_least: a lower bound on the cost of every order.
-        progress: called with (orders tried, orders) now and then.
-
-    Raises:
-        ConfigError: more than ten jobs.
-    """
-    if num_jobs > MAX_ORDERED_JOBS:
-        raise ConfigError(
-            f"{num_jobs} jobs have {math.factorial(min(num_jobs, 20)):,} orders or more; the exhaustive search "
-            f"takes at most {MAX_ORDERED_JOBS} jobs"
-        )
-    total = math.factorial(num_jobs)
-    best: tuple[float, tuple[int, ...]] = (math.inf, ())
-    for tried, order in enumerate(itertools.permutations(range(num_jobs)), 1):
-        best = min(best, (cost(order), order))
-        done = tried == total or best[0] <= at_least
-        if progress is not None and (done or tried % _PROGRESS_ORDERS == 0):
-            progress(tried, total)
-        if done:
-            break
-    return BestOrder(best[1], best[0], tried)
-
-
 def simplified(sequence: JobSequence, config: SimulationConfig) -> tuple[JobSequence, SimulationConfig]:
     """The setting of Decima's Appendix H: no waves, no delays, no slowdown at high parallelism.
 
     Every task takes its stage's mean, whatever its wave and parallelism, and executors move at once.
 
-    Example: `best_job_order(*simplified(sequence, config), seed=0)`.
+    Example: `best_job_order(*simplified(sequence, config), seed=0)`; see `parcae.evaluation.order_search`.
     """
     jobs = tuple(
         replace(
@@ -205,25 +146,3 @@ def simplified(sequence: JobSequence, config: SimulationConfig) -> tuple[JobSequ
     plain = replace(sequence.workload, jobs=jobs)
     cluster = config.model_copy(update={"moving_delay_ms": 0, "warmup_delay_ms": 0})
     return JobSequence(plain, sequence.job_index, sequence.arrival_ms), cluster
-
-
-def best_job_order(
-    sequence: JobSequence, config: SimulationConfig, seed: int, progress: Callable[[int, int], None] | None = None
-) -> BestOrder:
-    """Try every order of the jobs, all executors to the first unfinished one, and keep the best (Decima, Appendix H).
-
-    The paper also turns off waves, start-up delays and slowdowns at high parallelism: see `simplified`. With them on,
-    giving all executors to one job is a poor rule, and other policies may well beat the best order. Measured: 0.6 ms an
-    order of seven TPC-H jobs, 0.9 ms of ten, which is about an hour for all 3.6 million.
-
-    Raises:
-        ConfigError: more than ten jobs, or a run that ends before its jobs do.
-    """
-    if config.end_ms is not None or config.mean_episode_ms is not None:
-        raise ConfigError("the exhaustive search compares completed runs; leave out end_ms and mean_episode_ms")
-
-    def cost(order: tuple[int, ...]) -> float:
-        trace = simulate(sequence, order_policy(order), config, seed)
-        return float((trace.completion_ms - trace.arrival_ms).mean())
-
-    return search_orders(sequence.num_jobs, cost, lower_bounds(sequence, config.total_executors).average_jct_ms, progress)

@@ -39,7 +39,9 @@ class TrainingBenchmark:
 
 def benchmark_training(scenario: Scenario, network: str, recipe: str = "fast", iterations: int = 5) -> TrainingBenchmark:
     """Time iterations of a training (set-up, compilation and selection runs left out)."""
-    config = recipe_config(Recipe(recipe), scenario, network).model_copy(update={"num_selection": 2, "select_every": 1_000_000})
+    config = recipe_config(Recipe(recipe), scenario, network).model_copy(
+        update={"num_selection": 2, "select_every": 1_000_000, "imitation": 0.0}
+    )
     request = TrainRequest(scenario, config, network, parameters=start_parameters())
     trainer = Trainer(scenario, config, make_family(request))
     trainer.train(budget_s=1e9, max_iterations=1)

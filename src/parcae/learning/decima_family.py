@@ -172,7 +172,6 @@ class DecimaFamily:
         self.scenario, self.decima = scenario, settings
         self.levels = decima_levels(scenario.config.total_executors)
         self.structures = Structures.of(scenario.workload)
-        self.explore_many, self.demonstrate_many = explore_many, demonstrate_many
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -205,6 +204,14 @@ class DecimaFamily:
         features = self.decima.num_features
         works = allocate_workspace(num_simulators, num_jobs, num_jobs * max(stages), features, len(self.levels))
         return works, allocate_record(num_simulators, capacity, jobs, rows, features)
+
+    def explore_many(self, *args: Any) -> None:
+        """See `decima.kernels.explore_many`; named here rather than kept, so that a pickled family carries no compiled code."""
+        explore_many(*args)
+
+    def demonstrate_many(self, *args: Any) -> None:
+        """See `decima.kernels.demonstrate_many`."""
+        demonstrate_many(*args)
 
     def gather(self, rollouts: list[Rollout], ends: bool = False) -> GraphDecisions:
         """The decisions of the rollouts, one rollout after another; or, with `ends`, the states in which they ended."""

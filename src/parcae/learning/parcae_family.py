@@ -99,7 +99,6 @@ class ParcaeFamily:
     def __init__(self, scenario: Scenario, parameters: Parameters, prior: tuple[float, float, float]) -> None:
         self.scenario, self.parameters, self.prior = scenario, np.asarray(parameters, np.float64), prior
         self.curves = solo_curves(scenario.workload, scenario.config)
-        self.explore_many = explore_many
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -129,6 +128,10 @@ class ParcaeFamily:
         rows = capacity * min(num_jobs, _JOBS_PER_DECISION) + 2 * num_jobs
         works = allocate_workspace(num_simulators, num_jobs, num_levels)
         return works, allocate_record(num_simulators, capacity, rows, num_levels)
+
+    def explore_many(self, *args: Any) -> None:
+        """See `parcae.kernels.explore_many`; named here rather than kept, so that a pickled family carries no compiled code."""
+        explore_many(*args)
 
     def demonstrate_many(self, *_: Any) -> None:
         """This network starts as the rule: there is nothing to imitate."""

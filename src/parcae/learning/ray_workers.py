@@ -63,6 +63,16 @@ class RayWorkers:
         ray.get([actor.restore_rng.remote(own) for actor, own in zip(self._actors, state["actors"], strict=True)])
 
 
+def _writable(tree: Any) -> Any:
+    """A copy of nested named tuples of arrays. Ray's arrays cannot be written to: kernels would be compiled anew for them."""
+    if isinstance(tree, np.ndarray):
+        return tree.copy()
+    if isinstance(tree, tuple):
+        parts = [_writable(part) for part in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    return tree
+
+
 class _Actor:
     """A RolloutWorker in a process of the cluster; what it returns is cut to what was recorded."""
 
@@ -70,7 +80,7 @@ class _Actor:
         self.worker = RolloutWorker(scenario, family, **settings)
 
     def collect(self, network: Any, episode_s: float | None, teacher: tuple[Rule, float] | None) -> list[list[Rollout]]:
-        groups = self.worker.collect(network, episode_s, teacher)
+        groups = self.worker.collect(_writable(network), episode_s, _writable(teacher))
         return [[Rollout(self.worker.family.trimmed(r), r.is_complete) for r in group] for group in groups]
 
     def restart(self) -> None:

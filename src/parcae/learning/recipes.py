@@ -7,6 +7,7 @@ from enum import StrEnum
 from parcae.errors import ConfigError
 from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.scenario import Scenario
+from parcae.policies.learned import offered_load
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import ArrivalProcess
 
@@ -30,8 +31,12 @@ def parse_recipe(text: str) -> Recipe:
         raise ConfigError(f"recipe {text!r}: write one of {', '.join(Recipe)}") from None
 
 
-#: Lengths of windows and horizons of the fast recipe on streams, in mean gaps between arrivals.
-_WINDOW_GAPS, _HORIZON_GAPS = 24.0, 12.0
+#: Lengths of windows and horizons of the fast recipe on streams, in mean gaps between arrivals, and the longest.
+_WINDOW_GAPS, _HORIZON_GAPS, _LONGEST_WINDOW, _LONGEST_HORIZON = 24.0, 12.0, 50.0, 170.0
+#: Up to here these lengths do; beyond, what a decision costs is felt the longer the less the executors rest.
+_USUAL_LOAD = 0.7
+#: With less rest than this share of the usual one a cluster is busy.
+_BUSY_REST = 0.5
 #: Memoryless termination, in mean gaps: mean length of the first episodes, what it grows by, its largest. At gaps of 25 s these
 #: are the released code's 2,000 s to 20,000 s over some 1,100 iterations.
 _EPISODE_GAPS, _GROWTH_GAPS, _LONGEST_GAPS = 80.0, 0.64, 800.0
@@ -46,7 +51,8 @@ def mean_gap_s(scenario: Scenario) -> float:
 def recipe_config(recipe: Recipe, scenario: Scenario, network: str = "parcae") -> TrainConfig:
     """The settings of a recipe for a scenario and a network.
 
-    Decima's graphs cost more to learn from than to draw new ones: its fast recipe goes once over smaller collections.
+    Decima's graphs cost more to learn from than to draw new ones: its fast recipe goes once over smaller collections, and
+    imitates a tuned rule first, which spares it the hours that it takes to get there by itself.
     """
     gap_s = mean_gap_s(scenario)
     if recipe is Recipe.DECIMA_2019:
@@ -73,9 +79,17 @@ def recipe_config(recipe: Recipe, scenario: Scenario, network: str = "parcae") -
         return config.model_copy(update=episodes)
     config = TrainConfig(learning_rate=4e-3, entropy=0.02, minibatch=1024, epochs=3, prior=(2.0, 2.0, 2.0))
     if network == "decima":
-        lighter = {"num_groups": 4, "epochs": 1, "minibatch": 512, "learning_rate": 2e-3, "entropy": 0.03}
+        lighter = {"num_groups": 4, "epochs": 1, "minibatch": 512, "learning_rate": 2e-3, "entropy": 0.03, "imitation": 0.5}
         config = config.model_copy(update=lighter)
     if gap_s == 0:
         return config
-    window = {"window_s": _WINDOW_GAPS * gap_s, "horizon_s": _HORIZON_GAPS * gap_s, "entropy": 0.015, "num_selection": 60}
-    return config.model_copy(update=window)
+    load = offered_load(scenario.workload, scenario.config.total_executors, scenario.arrivals)
+    rest = max(1e-3, 1.0 - load) / (1.0 - _USUAL_LOAD)
+    window = {
+        "window_s": gap_s * min(_LONGEST_WINDOW, _WINDOW_GAPS / min(1.0, rest) ** 0.5),
+        "horizon_s": gap_s * min(_LONGEST_HORIZON, _HORIZON_GAPS / min(1.0, rest)),
+        "num_selection": 60,
+    }
+    # Noise costs capacity: near full load drawn decisions alone would make queues grow.
+    noise = {"entropy": 0.015} if rest > _BUSY_REST else {"entropy": 0.002, "learning_rate": 2e-3, "prior": (3.0, 3.0, 3.0)}
+    return config.model_copy(update={**window, **noise} if network == "parcae" else {**window, "entropy": config.entropy / 2})

@@ -66,7 +66,9 @@ class JobSequence:
 
 
 _UNITS_MS = {"ms": 1, "s": MS_PER_S, "m": MS_PER_MINUTE, "h": MS_PER_HOUR}
-_ARRIVALS_HELP = "write batch, poisson:25s (also ms, m, h), load:0.85 or recorded"
+_ARRIVALS_HELP = "write batch, poisson:25s (also ms, m, h), bursts:25s, load:0.85 or recorded"
+#: Jobs that arrive together in a process of bursts, on average.
+_MEAN_BURST = 5.0
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,10 @@ class ArrivalProcess:
     """How arrivals come about.
 
     Args:
-        kind: "batch" (all at 0), "poisson", "load" or "recorded".
-        value: mean gap in ms for "poisson"; share of the executors' time that the work should fill for "load".
+        kind: "batch" (all at 0), "poisson", "bursts" (Poisson as well, but 5 jobs at a time on average, a geometric number),
+            "load" or "recorded".
+        value: mean gap in ms between jobs for "poisson" and "bursts"; share of the executors' time that the work should fill
+            for "load".
 
     Example: `ArrivalProcess.parse("poisson:25s")` has kind "poisson" and value 25000.
     """
@@ -85,16 +89,16 @@ class ArrivalProcess:
 
     @classmethod
     def parse(cls, text: str) -> ArrivalProcess:
-        """Read batch | poisson:25s | load:0.85 | recorded.
+        """Read batch | poisson:25s | bursts:25s | load:0.85 | recorded.
 
         Raises:
             ConfigError: anything else; the message shows what is understood.
         """
         if text in ("batch", "recorded"):
             return cls(text)
-        poisson = re.fullmatch(r"poisson:(\d+(?:\.\d+)?)(ms|s|m|h)", text)
-        if poisson and float(poisson[1]) > 0:
-            return cls("poisson", float(poisson[1]) * _UNITS_MS[poisson[2]])
+        timed = re.fullmatch(r"(poisson|bursts):(\d+(?:\.\d+)?)(ms|s|m|h)", text)
+        if timed and float(timed[2]) > 0:
+            return cls(timed[1], float(timed[2]) * _UNITS_MS[timed[3]])
         load = re.fullmatch(r"load:(\d*\.?\d+)", text)
         if load and 0 < float(load[1]) <= 10:
             return cls("load", float(load[1]))
@@ -106,11 +110,18 @@ class ArrivalProcess:
         For "load": mean work of a drawn job / (load x executors), with mean task durations: work inflation and moving
         delays come on top, so that executors are busier than the target where parallelism inflates work.
         """
-        if self.kind == "poisson":
+        if self.kind in ("poisson", "bursts"):
             return self.value
         if self.kind == "load":
             return workload.mean_work_ms / (self.value * num_executors)
         return 0.0
+
+    def draw_gaps_ms(self, count: int, mean_gap_ms: float, rng: np.random.Generator) -> Int64Array:
+        """Times from job to job, whole ms, rounded down: int64[count]."""
+        if self.kind != "bursts":
+            return np.floor(rng.exponential(mean_gap_ms, count)).astype(np.int64)
+        begins = rng.random(count) < 1 / _MEAN_BURST
+        return np.floor(begins * rng.exponential(_MEAN_BURST * mean_gap_ms, count)).astype(np.int64)
 
 
 def draw_sequence(
@@ -118,7 +129,7 @@ def draw_sequence(
 ) -> JobSequence:
     """Draw `num_jobs` jobs by the workload's weights, and when they arrive.
 
-    The first job of a Poisson or load-targeted process arrives at 0; gaps are whole ms, rounded down.
+    The first job of an endless process arrives at 0; gaps are whole ms, rounded down.
 
     Raises:
         ConfigError: arrivals not understood, or "recorded" with more jobs than were recorded.
@@ -132,7 +143,7 @@ def draw_sequence(
     arrival_ms = np.zeros(num_jobs, np.int64)
     if process.kind != "batch":
         gap_ms = process.mean_gap_ms(workload, num_executors)
-        arrival_ms[1:] = np.cumsum(np.floor(streams.arrivals.exponential(gap_ms, num_jobs - 1)))
+        arrival_ms[1:] = np.cumsum(process.draw_gaps_ms(num_jobs - 1, gap_ms, streams.arrivals))
     return JobSequence(workload, index, arrival_ms)
 
 
@@ -168,11 +179,11 @@ def endless_sequences(
         ConfigError: a process that is not endless (batch, recorded).
     """
     process = ArrivalProcess.parse(arrivals) if isinstance(arrivals, str) else arrivals
-    if process.kind not in ("poisson", "load"):
-        raise ConfigError(f"{process.kind!r} arrivals end; an endless run needs poisson:... or load:...")
+    if process.kind not in ("poisson", "bursts", "load"):
+        raise ConfigError(f"{process.kind!r} arrivals end; an endless run needs poisson:..., bursts:... or load:...")
     gap_ms, last_ms = process.mean_gap_ms(workload, num_executors), 0
     for chunk in itertools.count():
-        gaps = np.floor(streams.arrivals.exponential(gap_ms, num_jobs)).astype(np.int64)
+        gaps = process.draw_gaps_ms(num_jobs, gap_ms, streams.arrivals)
         if chunk == 0:
             gaps[0] = 0
         arrival_ms = last_ms + np.cumsum(gaps)

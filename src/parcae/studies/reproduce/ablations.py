@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,12 +14,13 @@ from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings, Limits
 from parcae.studies.reproduce.contest import Arena, Contest, contest, named, with_half_width, with_interval
+from parcae.studies.reproduce.curves import Curve
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima
 from parcae.studies.reproduce.pictures import line_panel, save, tidy
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 
 if TYPE_CHECKING:
-    from parcae.learning.train import Iteration
+    pass
 
 #: Jobs of a batch that the variant "trained on batches" sees.
 _BATCH_JOBS = 20
@@ -118,21 +118,6 @@ def _load_panel(axis: Any, lines: Mapping[str, list[tuple[float, float]]]) -> No
     tidy(axis, ("load", f"average JCT / {_BASELINE}'s"))
 
 
-@dataclass
-class _Curve:
-    """What a training was like, checkpoint by checkpoint."""
-
-    iterations: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    ratio: list[float] = field(default_factory=list)
-
-    def add(self, i: Iteration) -> None:
-        if not math.isnan(i.selected):
-            self.iterations.append(i.iteration)
-            self.seconds.append(i.seconds)
-            self.ratio.append(i.selected)
-
-
 _ENCODINGS = {
     "limit as an input (Decima)": Limits.INPUT,
     "one output for each limit": Limits.OUTPUTS,
@@ -151,9 +136,9 @@ def fig15a(request: StudyRequest) -> StudyResult:
     Source: Decima, Figure 15a and section 5.2.
     """
     scenario = Scenario(request.workload, request.config, request.stream, request.jobs(100, 200))
-    curves, learned, rows = dict[str, _Curve](), list[Learned](), list[list[str]]()
+    curves, learned, rows = dict[str, Curve](), list[Learned](), list[list[str]]()
     for label, limits in _ENCODINGS.items():
-        curve = _Curve()
+        curve = Curve()
         decima, share_s = DecimaSettings(limits=limits), request.budget_s / len(_ENCODINGS)
         policy = train_decima(request, scenario, label, share_s, decima=decima, progress=curve.add)
         curves[label], last = curve, curve.ratio[-1]

@@ -11,6 +11,7 @@ from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce.ablations import fig14, fig15a
 from parcae.studies.reproduce.batch import fig3, fig9a
 from parcae.studies.reproduce.cross_objectives import cross_objectives
+from parcae.studies.reproduce.curves import learning_curves
 from parcae.studies.reproduce.join import fig16
 from parcae.studies.reproduce.latency import fig15b
 from parcae.studies.reproduce.objectives import fig13
@@ -40,6 +41,7 @@ STUDIES: dict[str, Study] = {
     "decima-table2": table2,
     "objectives": cross_objectives,
     "shifts": shifts,
+    "learning-curves": learning_curves,
 }
 
 #: Arrivals of continuous studies: on the Decima authors' profile this is a mean gap of 25 s, that of their released code.

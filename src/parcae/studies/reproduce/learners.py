@@ -19,7 +19,9 @@ from parcae.studies.reproduce.study import StudyRequest
 
 if TYPE_CHECKING:
     from parcae.learning.family import Weights
+    from parcae.learning.run import TrainRequest
     from parcae.learning.train import Iteration
+    from parcae.learning.tune import Tuning
 
 #: Trainings shorter than this use small collections and are measured often on few runs: else they would end before they began.
 _SHORT_S = 600.0
@@ -57,9 +59,9 @@ class Learned:
         return {"checkpoint": self.path.name, **{key: getattr(self, key) for key in keys}}
 
 
-def short_config(recipe: Recipe, scenario: Scenario, share_s: float) -> TrainConfig:
+def short_config(recipe: Recipe, scenario: Scenario, share_s: float, network: str = "decima") -> TrainConfig:
     """The recipe's settings, or smaller ones for a training of minutes."""
-    config = recipe_config(recipe, scenario)
+    config = recipe_config(recipe, scenario, network)
     if share_s >= _SHORT_S:
         return config
     return config.model_copy(update=_SHORT_2019 if recipe is Recipe.DECIMA_2019 else _SHORT)
@@ -89,45 +91,77 @@ def train_decima(
         ConfigError: a workload that nothing can be learned from.
         KeyboardInterrupt: the user stopped the training, and so the study.
     """
-    from parcae.learning.run import TrainRequest, train_policy
+    from parcae.learning.run import TrainRequest
+    from parcae.learning.start import start_rule
 
-    request.say(f"training {label} for {share_s:.0f} s")
     config = short_config(recipe or request.recipe, scenario, share_s).model_copy(update=dict(changes or {}))
-    result = train_policy(
-        TrainRequest(
-            scenario,
-            config,
-            "decima",
-            decima=decima or DecimaSettings(),
-            weights=weights,
-            budget_s=share_s,
-            seed=request.training_seed,
-        ),
-        progress,
+    taught = f" ({config.imitation:.0%} of the time imitating the tuned rule)" if config.imitation > 0 else ""
+    training = TrainRequest(
+        scenario,
+        config,
+        "decima",
+        parameters=start_rule("tuned", scenario, scenario.arrivals) if config.imitation > 0 else None,
+        decima=decima or DecimaSettings(),
+        weights=weights,
+        budget_s=share_s,
+        seed=request.training_seed,
     )
+    return _train(request, training, label, f"Decima's network, recipe {recipe or request.recipe}{taught}", progress)
+
+
+def train_parcae(
+    request: StudyRequest,
+    scenario: Scenario,
+    label: str,
+    share_s: float,
+    rule: Learned,
+    *,
+    progress: Callable[[Iteration], None] | None = None,
+) -> Learned:
+    """Train the network "parcae" over a rule, for a scenario, from fresh weights."""
+    from parcae.learning.run import TrainRequest
+
+    config = short_config(Recipe.FAST, scenario, share_s, "parcae")
+    parameters, seed = rule.weights["rule"], request.training_seed
+    training = TrainRequest(scenario, config, "parcae", parameters=parameters, budget_s=share_s, seed=seed)
+    return _train(request, training, label, "the network parcae over that rule, recipe fast", progress)
+
+
+def _train(
+    request: StudyRequest, training: TrainRequest, label: str, what: str, progress: Callable[[Iteration], None] | None
+) -> Learned:
+    from parcae.learning.run import train_policy
+
+    request.say(f"training {label} for {training.budget_s:.0f} s")
+    result = train_policy(training, progress)
     if result.ending == "interrupted":
         raise KeyboardInterrupt
     path = checkpoint_path(request, label)
     write_checkpoint(result.checkpoint, path)
     ended = "" if result.ending == "done" else f"; it ended early: {result.ending}"
     words = (
-        f"{label}: Decima's network, recipe {recipe or request.recipe}, {result.iterations} iterations ({result.decisions:,} "
-        f"decisions) in {result.seconds:.0f} s; {scenario.objective} {result.ratio_to_fair:.3f} of fair on the selection runs"
-        f"{ended}"
+        f"{label}: {what}, {result.iterations} iterations ({result.decisions:,} decisions) in {result.seconds:.0f} s; "
+        f"{training.scenario.objective} {result.ratio_to_fair:.3f} of fair on the selection runs{ended}"
     )
     return Learned(
         label, path, result.ratio_to_fair, result.iterations, result.decisions, result.seconds, words, result.checkpoint.weights
     )
 
 
-def tune(request: StudyRequest, scenario: Scenario, label: str, share_s: float) -> Learned:
+def tune(
+    request: StudyRequest,
+    scenario: Scenario,
+    label: str,
+    share_s: float,
+    progress: Callable[[Tuning], None] | None = None,
+) -> Learned:
     """Tune the parametric rule for a scenario by CMA-ES."""
     from parcae.learning.tune import tune_rule
 
     require_durations(scenario.workload)
     request.say(f"tuning {label} for {share_s:.0f} s")
     sizes: dict[str, Any] = _SHORT_TUNING if share_s < _SHORT_S else {}
-    tuning = tune_rule(scenario, budget_s=share_s, seed=request.training_seed, **sizes)
+    tuning = tune_rule(scenario, budget_s=share_s, seed=request.training_seed, progress=progress, **sizes)
     card = setting_card(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs)
     path = checkpoint_path(request, label)
     checkpoint = rule_checkpoint(tuning.parameters, {**card, "seed": request.training_seed})

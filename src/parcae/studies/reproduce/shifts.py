@@ -15,6 +15,7 @@ from parcae.policies.learned import variants
 from parcae.studies.reproduce.contest import Arena, Contender, contest, named, with_interval
 from parcae.studies.reproduce.pictures import save, tidy
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
+from parcae.units import MS_PER_S
 from parcae.workloads.catalog import load_workload
 from parcae.workloads.job import Workload
 
@@ -43,6 +44,8 @@ def _cases(request: StudyRequest) -> list[_Case]:
     ]
     cases += [_Case(f"batch of {small}, {size} executors", workload, size, "batch", small) for size in sizes]
     cases += [_Case(f"load 0.6, {size} executors", workload, size, "load:0.6", large) for size in sizes]
+    gap_s = workload.mean_work_ms / (0.6 * executors) / MS_PER_S
+    cases.append(_Case(f"load 0.6 in bursts, {executors} executors", workload, executors, f"bursts:{gap_s:.3f}s", large))
     other = load_workload("synthetic")
     return [*cases, _Case("another profile (random DAGs), batch", other, executors, "batch", small)]
 
