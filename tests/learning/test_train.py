@@ -79,11 +79,12 @@ def test_a_stream_is_walked_through_in_windows_with_a_critic(tmp_path: Path) -> 
 
 
 def test_the_horizon_grows_where_executors_hardly_rest() -> None:
-    usual, busy, full = (recipe_config(Recipe.FAST, Scenario(_WORKLOAD, _CONFIG, f"load:{x}", 12)) for x in (0.5, 0.9, 1.2))
+    loads = (0.2, 0.85, 2.0)
+    usual, busy, full = (recipe_config(Recipe.FAST, Scenario(_WORKLOAD, _CONFIG, f"load:{x}", 200)) for x in loads)
     gaps = [c.horizon_s / c.window_s for c in (usual, busy, full) if c.horizon_s and c.window_s]
     assert gaps[0] == pytest.approx(0.5)
-    assert gaps[0] < gaps[1] < gaps[2] == pytest.approx(170 / 50)
-    assert busy.entropy < usual.entropy
+    assert gaps[0] < gaps[1] <= gaps[2] == pytest.approx(170 / 50)
+    assert full.entropy < usual.entropy
 
 
 def test_decima_2019_ends_its_episodes_and_lets_them_grow() -> None:

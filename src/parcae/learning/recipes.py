@@ -7,9 +7,10 @@ from enum import StrEnum
 from parcae.errors import ConfigError
 from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.scenario import Scenario
-from parcae.policies.learned import offered_load
+from parcae.policies.catalog import make_policy
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import ArrivalProcess
+from parcae.workloads.random_streams import SELECTION_SEED_START
 
 
 class Recipe(StrEnum):
@@ -33,10 +34,12 @@ def parse_recipe(text: str) -> Recipe:
 
 #: Lengths of windows and horizons of the fast recipe on streams, in mean gaps between arrivals, and the longest.
 _WINDOW_GAPS, _HORIZON_GAPS, _LONGEST_WINDOW, _LONGEST_HORIZON = 24.0, 12.0, 50.0, 170.0
-#: Up to here these lengths do; beyond, what a decision costs is felt the longer the less the executors rest.
-_USUAL_LOAD = 0.7
-#: With less rest than this share of the usual one a cluster is busy.
-_BUSY_REST = 0.5
+#: These lengths do where executors rest this share of the time under fair sharing, or more.
+_USUAL_REST = 0.3
+#: With this many times less rest a cluster is busy.
+_BUSY = 1.5
+#: Runs in which the rest is measured.
+_NUM_MEASURED = 8
 #: Memoryless termination, in mean gaps: mean length of the first episodes, what it grows by, its largest. At gaps of 25 s these
 #: are the released code's 2,000 s to 20,000 s over some 1,100 iterations.
 _EPISODE_GAPS, _GROWTH_GAPS, _LONGEST_GAPS = 80.0, 0.64, 800.0
@@ -46,6 +49,18 @@ def mean_gap_s(scenario: Scenario) -> float:
     """Mean time between arrivals; 0 for a batch."""
     process = ArrivalProcess.parse(scenario.arrivals)
     return process.mean_gap_ms(scenario.workload, scenario.config.total_executors) / MS_PER_S
+
+
+def busy_share(scenario: Scenario) -> float:
+    """Share of the executors' time that is spent on tasks under fair sharing, in a few runs.
+
+    Work inflation counts, which the load of the arrivals leaves out.
+    """
+    runs = scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_MEASURED)])
+    runs.cost(make_policy("fair", scenario.config.total_executors).play_many)
+    states = runs.simulators.states
+    executors = scenario.config.total_executors
+    return float(states.stages.executed_ms.sum() / max(1, states.now.clock_ms.sum() * executors))
 
 
 def recipe_config(recipe: Recipe, scenario: Scenario, network: str = "parcae") -> TrainConfig:
@@ -83,13 +98,12 @@ def recipe_config(recipe: Recipe, scenario: Scenario, network: str = "parcae") -
         config = config.model_copy(update=lighter)
     if gap_s == 0:
         return config
-    load = offered_load(scenario.workload, scenario.config.total_executors, scenario.arrivals)
-    rest = max(1e-3, 1.0 - load) / (1.0 - _USUAL_LOAD)
+    tightness = max(1.0, _USUAL_REST / max(1e-3, 1.0 - busy_share(scenario)))
     window = {
-        "window_s": gap_s * min(_LONGEST_WINDOW, _WINDOW_GAPS / min(1.0, rest) ** 0.5),
-        "horizon_s": gap_s * min(_LONGEST_HORIZON, _HORIZON_GAPS / min(1.0, rest)),
+        "window_s": gap_s * min(_LONGEST_WINDOW, _WINDOW_GAPS * tightness),
+        "horizon_s": gap_s * min(_LONGEST_HORIZON, _HORIZON_GAPS * tightness**4),
         "num_selection": 60,
     }
     # Noise costs capacity: near full load drawn decisions alone would make queues grow.
-    noise = {"entropy": 0.015} if rest > _BUSY_REST else {"entropy": 0.002, "learning_rate": 2e-3, "prior": (3.0, 3.0, 3.0)}
+    noise = {"entropy": 0.015} if tightness < _BUSY else {"entropy": 0.002, "learning_rate": 2e-3, "prior": (3.0, 3.0, 3.0)}
     return config.model_copy(update={**window, **noise} if network == "parcae" else {**window, "entropy": config.entropy / 2})

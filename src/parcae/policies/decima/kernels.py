@@ -1,6 +1,8 @@
 """Decima, compiled: features, message passing, a decision, whole runs.
 
-Everything is written into a Workspace; the embeddings of a job whose features did not change since the last decision are kept.
+Everything is written into a Workspace. Embeddings are kept: those of a job stay as long as its own features do. That executors
+are asked about is a feature of every stage, so there are a few versions of all embeddings, for the numbers last asked about;
+and jobs of one profile that nobody has touched yet share theirs.
 Equal to `network.DecimaNetwork` to 1e-5.
 """
 
@@ -11,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.cluster.kernels.tables import is_schedulable, select_cluster
-from parcae.cluster.state import ANY_CLASS, NO_PROFILE, NO_STAGE
+from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_PROFILE, NO_STAGE
 from parcae.kernels import inlined, kernel
 from parcae.policies.decima.layout import (
     EMBEDDING,
@@ -38,6 +40,8 @@ _SLOPE, _IMPOSSIBLE = np.float32(SLOPE), np.float32(-np.inf)
 _PREP, _F, _G = int(Transform.PREP), int(Transform.F_STAGE), int(Transform.G_STAGE)
 _F2, _G2, _F3, _G3 = map(int, (Transform.F_JOB, Transform.G_JOB, Transform.F_GLOBAL, Transform.G_GLOBAL))
 _Q, _W = int(Transform.Q), int(Transform.W)
+#: Which feature is the number of executors asked about; see layout.FeatureSet.
+_OFFERED_IN_PAPER, _OFFERED_IN_CODE = 3, 2
 _LIMIT_INPUT, _LIMIT_OUTPUTS, _LIMIT_STAGE, _LIMIT_NONE = 0, 1, 2, 3
 
 
@@ -58,9 +62,15 @@ class Workspace(NamedTuple):
     """Room for decisions of one simulator (or of many). Rows of stages and jobs are those of the state."""
 
     x: Any  # float32[num_stages, num_features]
-    e: Any  # float32[num_stages, EMBEDDING]
-    done: Any  # int64[num_stages], the decision in which the embedding was computed
-    y: Any  # float32[num_jobs, EMBEDDING]
+    e: Any  # float32[VERSIONS * num_stages, EMBEDDING]
+    f: Any  # float32[VERSIONS * num_stages, EMBEDDING], f(e) of stages that others wait for
+    y: Any  # float32[VERSIONS * num_jobs, EMBEDDING]
+    embedded: Any  # int64[VERSIONS * num_jobs], the stamp of the features that these are of
+    version: Any  # int64[VERSIONS, 2], executors asked about, turn of the last use
+    now: Any  # int64[3], where the version in use starts among the stages, among the jobs; turn
+    stamp: Any  # int64[num_jobs], counts the changes of a job's features
+    twin: Any  # int64[num_jobs, 2], by profile: turn, an untouched job that is embedded
+    done: Any  # int64[num_stages], whether the embedding was computed
     known: Any  # int64[num_jobs, 4], what tells one job from another: arrival, profile, stages, unfinished stages; -1: nothing
     known_work_ms: Any  # float64[num_jobs]
     z: Any  # float32[EMBEDDING]
@@ -101,7 +111,8 @@ class Record(NamedTuple):
 def select_workspace(many, row):  # type: ignore[no-untyped-def]
     """The workspace of one simulator out of many."""
     return Workspace(
-        many.x[row], many.e[row], many.done[row], many.y[row], many.known[row], many.known_work_ms[row], many.z[row],
+        many.x[row], many.e[row], many.f[row], many.y[row], many.embedded[row], many.version[row], many.now[row],
+        many.stamp[row], many.twin[row], many.done[row], many.known[row], many.known_work_ms[row], many.z[row],
         many.logits[row], many.stage[row], many.limit_logits[row], many.layer_1[row], many.layer_2[row], many.row[row],
         many.out[row], many.total[row], many.answer[row],
     )  # fmt: skip
@@ -198,9 +209,9 @@ def _is_known(seen, work, job, num_unfinished):  # type: ignore[no-untyped-def]
 
 @kernel
 def _refresh_features(seen, net, work, job, gap):  # type: ignore[no-untyped-def]
-    """Features of the job's unfinished stages. Returns whether any changed since they were last computed."""
+    """Features of the job's unfinished stages; a new stamp where any but the number asked about changed."""
     first, has_changed, num_unfinished = seen.jobs.stage_start[job], False, 0
-    num_features = work.x.shape[1]
+    num_features, offered = work.x.shape[1], _OFFERED_IN_CODE if net.has_code_features else _OFFERED_IN_PAPER
     for stage in range(first, first + seen.jobs.num_stages[job]):
         if not _is_unfinished(seen, stage):
             continue
@@ -209,30 +220,41 @@ def _refresh_features(seen, net, work, job, gap):  # type: ignore[no-untyped-def
         for feature in range(num_features):
             if work.x[stage, feature] != work.row[feature]:
                 work.x[stage, feature] = work.row[feature]
-                has_changed = True
-    return not _is_known(seen, work, job, num_unfinished) or has_changed
+                has_changed |= feature != offered
+    if not _is_known(seen, work, job, num_unfinished) or has_changed:
+        work.stamp[job] += 1
+
+
+@inlined
+def _finish(net, work, which, y):  # type: ignore[no-untyped-def]
+    """y = g(total), or total where there is one transform only."""
+    if net.has_two_transforms:
+        _transform(net, work, which, work.total, _D, y)
+    else:
+        for o in range(_D):
+            y[o] = work.total[o]
 
 
 @kernel
 def _embed_stage(seen, net, work, stage):  # type: ignore[no-untyped-def]
     """Eq. 1: e_v = g(sum f(e_u)) + prep(x_v)."""
-    e, at, num_features = work.e[stage], net.starts[_PREP], work.x.shape[1]
+    row, at, num_features = work.now[0] + stage, net.starts[_PREP], work.x.shape[1]
+    e = work.e[row]
     copy_bias(net.weights, at + num_features * _D, _D, e)
     add_product(work.x[stage], num_features, net.weights, at, _D, e)
-    if not net.has_graph or seen.stages.num_children[stage] == 0:
+    if not net.has_graph:
         return
-    work.total[:] = 0.0
-    for edge in range(seen.stages.child_start[stage], seen.stages.child_start[stage] + seen.stages.num_children[stage]):
-        _transform(net, work, _F, work.e[seen.children[edge]], _D, work.out)
-        for o in range(_D):
-            work.total[o] += work.out[o]
-    if net.has_two_transforms:
-        _transform(net, work, _G, work.total, _D, work.out)
+    if seen.stages.num_children[stage] > 0:
+        work.total[:] = 0.0
+        for edge in range(seen.stages.child_start[stage], seen.stages.child_start[stage] + seen.stages.num_children[stage]):
+            child = work.now[0] + seen.children[edge]
+            for o in range(_D):
+                work.total[o] += work.f[child, o]
+        _finish(net, work, _G, work.out)
         for o in range(_D):
             e[o] += work.out[o]
-    else:
-        for o in range(_D):
-            e[o] += work.total[o]
+    if seen.stages.num_parents_unfinished[stage] > 0:
+        _transform(net, work, _F, e, _D, work.f[row])
 
 
 @kernel
@@ -257,7 +279,7 @@ def _embed_job(seen, net, work, job):  # type: ignore[no-untyped-def]
                 _embed_stage(seen, net, work, stage)
                 work.done[stage] = 1
                 left -= 1
-    y, total = work.y[job], work.total
+    y, total = work.y[work.now[1] + job], work.total
     y[:] = 0.0
     if not net.has_graph:
         return
@@ -267,37 +289,93 @@ def _embed_job(seen, net, work, job):  # type: ignore[no-untyped-def]
             for feature in range(num_features):
                 work.row[feature] = work.x[stage, feature]
             for o in range(_D):
-                work.row[num_features + o] = work.e[stage, o]
+                work.row[num_features + o] = work.e[work.now[0] + stage, o]
             _transform(net, work, _F2, work.row, num_features + _D, work.out)
             for o in range(_D):
                 total[o] += work.out[o]
     _finish(net, work, _G2, y)
 
 
+@kernel
+def _choose_version(seen, work):  # type: ignore[no-untyped-def]
+    """Work on the embeddings for the number of executors that are asked about; the version used longest ago makes room."""
+    offered, num_versions, chosen = seen.now.num_source[0], work.version.shape[0], 0
+    work.now[2] += 1
+    for version in range(num_versions):
+        if work.version[version, 0] == offered:
+            chosen = version
+            break
+        if work.version[version, 1] < work.version[chosen, 1]:
+            chosen = version
+    num_jobs = work.stamp.shape[0]
+    work.now[0], work.now[1] = chosen * work.done.shape[0], chosen * num_jobs
+    if work.version[chosen, 0] != offered:
+        for job in range(num_jobs):
+            work.embedded[work.now[1] + job] = -1
+    work.version[chosen, 0], work.version[chosen, 1] = offered, work.now[2]
+
+
 @inlined
-def _finish(net, work, which, y):  # type: ignore[no-untyped-def]
-    """y = g(total), or total where there is one transform only."""
-    if net.has_two_transforms:
-        _transform(net, work, which, work.total, _D, y)
-    else:
+def _is_untouched(seen, job):  # type: ignore[no-untyped-def]
+    jobs = seen.jobs
+    is_whole = jobs.num_unstarted[job] == jobs.num_stages[job] and jobs.num_done[job] == 0
+    return is_whole and jobs.num_supplied[job] == 0 and jobs.profile[job] != NO_PROFILE and job != seen.now.source_job[0]
+
+
+@kernel
+def _twin(seen, work, job):  # type: ignore[no-untyped-def]
+    """An untouched job of the same profile whose embeddings of this turn are these, or NO_JOB."""
+    jobs = seen.jobs
+    if not _is_untouched(seen, job):
+        return NO_JOB
+    slot = jobs.profile[job] % work.twin.shape[0]
+    twin = work.twin[slot, 1]
+    if work.twin[slot, 0] != work.now[2] or jobs.profile[twin] != jobs.profile[job] or jobs.work_ms[twin] != jobs.work_ms[job]:
+        return NO_JOB
+    return twin
+
+
+@kernel
+def _offer_as_twin(seen, work, job):  # type: ignore[no-untyped-def]
+    if _is_untouched(seen, job):
+        slot = seen.jobs.profile[job] % work.twin.shape[0]
+        work.twin[slot, 0], work.twin[slot, 1] = work.now[2], job
+
+
+@kernel
+def _copy_embeddings(seen, work, source, target):  # type: ignore[no-untyped-def]
+    first_source, first = work.now[0] + seen.jobs.stage_start[source], work.now[0] + seen.jobs.stage_start[target]
+    for stage in range(seen.jobs.num_stages[target]):
         for o in range(_D):
-            y[o] = work.total[o]
+            work.e[first + stage, o] = work.e[first_source + stage, o]
+            work.f[first + stage, o] = work.f[first_source + stage, o]
+    for o in range(_D):
+        work.y[work.now[1] + target, o] = work.y[work.now[1] + source, o]
 
 
 @kernel
 def _embed(seen, net, work):  # type: ignore[no-untyped-def]
     """All embeddings of the present state."""
     gap = _mean_gap(seen)
+    _choose_version(seen, work)
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
-        if _refresh_features(seen, net, work, job, gap):
-            _embed_job(seen, net, work, job)
+        _refresh_features(seen, net, work, job, gap)
+        row = work.now[1] + job
+        if work.embedded[row] != work.stamp[job]:
+            twin = _twin(seen, work, job)
+            if twin == NO_JOB:
+                _embed_job(seen, net, work, job)
+            else:
+                _copy_embeddings(seen, work, twin, job)
+            work.embedded[row] = work.stamp[job]
+        _offer_as_twin(seen, work, job)
     work.total[:] = 0.0
     work.z[:] = 0.0
     if not net.has_graph:
         return
     for position in range(seen.now.num_active[0]):
-        _transform(net, work, _F3, work.y[seen.active[position]], _D, work.out)
+        _transform(net, work, _F3, work.y[work.now[1] + seen.active[position]], _D, work.out)
         for o in range(_D):
             work.total[o] += work.out[o]
     _finish(net, work, _G3, work.z)
@@ -329,8 +407,9 @@ def _score_stages(seen, net, work):  # type: ignore[no-untyped-def]
         for stage in range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]):
             if not is_schedulable(seen, stage) or _held(seen, net, stage) >= top:
                 continue
+            e, y = work.e[work.now[0] + stage], work.y[work.now[1] + job]
             for o in range(_D):
-                work.row[o], work.row[_D + o], work.row[2 * _D + o] = work.e[stage, o], work.y[job, o], work.z[o]
+                work.row[o], work.row[_D + o], work.row[2 * _D + o] = e[o], y[o], work.z[o]
             work.logits[count], work.stage[count] = _score(net, work, _Q, work.row, 3 * _D), stage
             count += 1
     return count
@@ -340,10 +419,11 @@ def _score_stages(seen, net, work):  # type: ignore[no-untyped-def]
 def _score_limits(seen, net, work, stage):  # type: ignore[no-untyped-def]
     """Logits of the limits above what is held. Returns how many there are."""
     job, held, num_levels, count = seen.stages.job[stage], _held(seen, net, stage), net.levels.shape[0], 0
+    e, y = work.e[work.now[0] + stage], work.y[work.now[1] + job]
     for o in range(_D):
-        work.row[o] = work.y[job, o] if net.has_graph else work.e[stage, o]
+        work.row[o] = y[o] if net.has_graph else e[o]
         work.row[_D + o] = work.z[o]
-        work.row[2 * _D + o] = work.e[stage, o]
+        work.row[2 * _D + o] = e[o]
     num_in = 3 * _D if net.limits == _LIMIT_STAGE else 2 * _D
     if net.limits == _LIMIT_OUTPUTS:
         at = _hidden(net, work, net.starts[_W], work.row, num_in)

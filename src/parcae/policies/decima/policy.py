@@ -16,6 +16,7 @@ from parcae.policies.decima.layout import (
     EMBEDDING,
     HIDDEN_1,
     HIDDEN_2,
+    VERSIONS,
     DecimaSettings,
     FeatureSet,
     Limits,
@@ -55,23 +56,32 @@ def allocate_workspace(num_simulators: int, num_jobs: int, num_stages: int, num_
     def floats(*shape: int) -> npt.NDArray[np.float32]:
         return np.zeros((num_simulators, *shape), np.float32)
 
+    def integers(*shape: int) -> npt.NDArray[np.int64]:
+        return np.zeros((num_simulators, *shape), np.int64)
+
     return Workspace(
         x=floats(num_stages, num_features),
-        e=floats(num_stages, EMBEDDING),
-        done=np.zeros((num_simulators, num_stages), np.int64),
-        y=floats(num_jobs, EMBEDDING),
+        e=floats(VERSIONS * num_stages, EMBEDDING),
+        f=floats(VERSIONS * num_stages, EMBEDDING),
+        y=floats(VERSIONS * num_jobs, EMBEDDING),
+        embedded=np.full((num_simulators, VERSIONS * num_jobs), -1, np.int64),
+        version=np.full((num_simulators, VERSIONS, 2), -1, np.int64),
+        now=integers(3),
+        stamp=integers(num_jobs),
+        twin=integers(num_jobs, 2),
+        done=integers(num_stages),
         known=np.full((num_simulators, num_jobs, 4), -1, np.int64),
         known_work_ms=np.zeros((num_simulators, num_jobs)),
         z=floats(EMBEDDING),
         logits=floats(num_stages),
-        stage=np.zeros((num_simulators, num_stages), np.int64),
+        stage=integers(num_stages),
         limit_logits=floats(num_levels),
         layer_1=floats(HIDDEN_1),
         layer_2=floats(HIDDEN_2),
         row=floats(64),
         out=floats(EMBEDDING),
         total=floats(EMBEDDING),
-        answer=np.zeros((num_simulators, 4), np.int64),
+        answer=integers(4),
     )
 
 

@@ -74,6 +74,7 @@ class Workspace(NamedTuple):
     features: Any  # float32[num_jobs, NUM_JOB_FEATURES], by position in the list of jobs in the system
     hidden: Any  # float32[num_jobs, HIDDEN]
     logits: Any  # float32[num_jobs + 1], the last: hold
+    order: Any  # int64[num_jobs], positions by remaining work
     stage: Any  # int64[num_jobs], the job's best stage; NO_STAGE where the job cannot be chosen
     held: Any  # int64[num_jobs]
     column: Any  # int64[num_jobs], the rule's cap
@@ -113,7 +114,8 @@ class Record(NamedTuple):
 def select_workspace(many, row):  # type: ignore[no-untyped-def]
     """The workspace of one simulator out of many."""
     return Workspace(
-        many.features[row], many.hidden[row], many.logits[row], many.stage[row], many.held[row], many.column[row],
+        many.features[row], many.hidden[row], many.logits[row], many.order[row], many.stage[row], many.held[row],
+        many.column[row],
         many.shared[row], many.context[row], many.base[row], many.layer[row], many.limits[row], many.limit_logits[row],
         many.answer[row],
     )  # fmt: skip
@@ -130,16 +132,37 @@ def select_record(many, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _sort_by_remaining(seen, order):  # type: ignore[no-untyped-def]
+    """Positions of the jobs in the system by remaining work, ascending (Shell's sort: nothing is allocated)."""
+    num_jobs, remaining_ms, active = seen.now.num_active[0], seen.jobs.remaining_ms, seen.active
+    for position in range(num_jobs):
+        order[position] = position
+    gap = 1
+    while gap < num_jobs // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for row in range(gap, num_jobs):
+            position, at = order[row], row
+            own_ms = remaining_ms[active[position]]
+            while at >= gap and remaining_ms[active[order[at - gap]]] > own_ms:
+                order[at] = order[at - gap]
+                at -= gap
+            order[at] = position
+        gap //= 3
+
+
+@kernel
 def _order_features(seen, net, work):  # type: ignore[no-untyped-def]
     """How many jobs, and how much work, come before each by remaining work."""
-    num_jobs, jobs, active = seen.now.num_active[0], seen.jobs, seen.active
-    for position in range(num_jobs):
-        own_ms, before, before_ms = jobs.remaining_ms[active[position]], 0, 0.0
-        for other in range(num_jobs):
-            other_ms = jobs.remaining_ms[active[other]]
-            if other_ms < own_ms:
-                before += 1
-                before_ms += other_ms
+    num_jobs, jobs, active, order = seen.now.num_active[0], seen.jobs, seen.active, work.order
+    _sort_by_remaining(seen, order)
+    before, before_ms, passed_ms = 0, 0.0, 0.0
+    for rank in range(num_jobs):
+        position = order[rank]
+        own_ms = jobs.remaining_ms[active[position]]
+        if rank > 0 and own_ms > jobs.remaining_ms[active[order[rank - 1]]]:
+            before, before_ms = rank, passed_ms
+        passed_ms += own_ms
         work.features[position, _RANK] = before / num_jobs
         work.features[position, _AHEAD] = math.log1p(before_ms / net.rule.mean_work_ms[0])
 

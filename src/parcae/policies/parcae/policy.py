@@ -39,6 +39,7 @@ def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> W
         features=floats(num_jobs, NUM_JOB_FEATURES),
         hidden=floats(num_jobs, HIDDEN),
         logits=floats(num_jobs + 1),
+        order=rows(),
         stage=rows(),
         held=rows(),
         column=rows(),
