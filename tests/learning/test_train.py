@@ -23,7 +23,7 @@ from parcae.workloads.synthetic import RandomDags, random_dags
 _WORKLOAD = random_dags(RandomDags(num_jobs=10, mean_tasks=6.0), np.random.default_rng(0), "made up")
 _CONFIG = SimulationConfig(num_executors=6)
 _SCENARIO = Scenario(_WORKLOAD, _CONFIG, "batch", 5)
-_SMALL = TrainConfig(num_groups=2, group_size=4, capacity=256, minibatch=256, select_every=2, num_selection=8)
+_SMALL = TrainConfig(num_groups=2, group_size=4, capacity=256, minibatch=256, select_every=2, num_selection=8, averaging=0.5)
 
 
 def _longest_first() -> np.ndarray:  # type: ignore[type-arg]

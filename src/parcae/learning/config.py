@@ -33,6 +33,8 @@ class TrainConfig(BaseModel):
         entropy: weight of the entropy bonus, falling like the learning rate.
         prior: what the rule's choices weigh at the start (job, hold, limit), as logits.
         imitation: share of the training in which the network imitates a tuned rule, before it learns by itself.
+        averaging: what an iteration keeps of the running mean of all weights so far, which is measured beside the weights
+            themselves at every checkpoint (noise averages out); 0 for none.
         select_every: iterations between checkpoints, at which the policy is measured on runs of its own.
         num_selection: runs on which it is measured.
         max_jobs_factor: the guard: queues this many times longer than those of fair sharing mean divergence.
@@ -62,6 +64,7 @@ class TrainConfig(BaseModel):
     entropy: float = Field(default=0.003, ge=0)
     prior: tuple[float, float, float] = (5.5, 5.5, 4.0)
     imitation: float = Field(default=0.0, ge=0, le=1)
+    averaging: float = Field(default=0.0, ge=0, lt=1)
     select_every: int = Field(default=20, ge=1)
     num_selection: int = Field(default=100, ge=2)
     max_jobs_factor: float = Field(default=10.0, gt=1)

@@ -121,6 +121,7 @@ class Trainer:
         )
         self.iteration, self.seconds, self.decisions = 0, 0.0, 0
         self.best_weights, self.best = start, self._measure(start)
+        self._mean_weights = dict(start)
         self._value_mean, self._value_spread = 0.0, 1.0
 
     def _mean_jobs(self) -> float:
@@ -158,6 +159,7 @@ class Trainer:
             self._is_imitating = done < self.config.imitation
             before = self.decisions
             report, mean_jobs = self.learn(self.collect(), max(0.0, 1.0 - done))
+            self._average()
             is_last = self.seconds + time.perf_counter() - began >= budget_s or self.iteration == max_iterations or is_stopped()
             selected = math.nan
             if self.iteration % self.config.select_every == 0 or is_last:
@@ -173,12 +175,21 @@ class Trainer:
             if is_stopped():
                 return
 
+    def _average(self) -> None:
+        """Move the running mean towards the present weights; at first it is their plain mean."""
+        if self.config.averaging > 0:
+            rate = max(1.0 / (self.iteration + 1), 1.0 - self.config.averaging)
+            for name, array in self.network.export().items():
+                self._mean_weights[name] = (self._mean_weights[name] * (1.0 - rate) + array * rate).astype(array.dtype)
+
     def _select(self) -> float:
-        weights = self.network.export()
-        ratio = self._measure(weights)
-        if ratio < self.best:
-            self.best, self.best_weights = ratio, weights
-        return ratio
+        """Measure the weights, and their running mean; keep what is best so far. Returns the better of the two."""
+        ratios = []
+        for weights in [self.network.export()] + [dict(self._mean_weights)] * (self.config.averaging > 0):
+            ratios.append(self._measure(weights))
+            if ratios[-1] < self.best:
+                self.best, self.best_weights = ratios[-1], weights
+        return min(ratios)
 
     def warm_up(self) -> None:
         """Have everything compiled before the clock starts."""
@@ -330,6 +341,7 @@ class Trainer:
         folder.mkdir(parents=True, exist_ok=True)
         weights = {f"now.{name}": array for name, array in self.network.export().items()}
         weights |= {f"best.{name}": array for name, array in self.best_weights.items()}
+        weights |= {f"mean.{name}": array for name, array in self._mean_weights.items()}
         weights |= self.family.fixed_weights
         for (name, _), state in zip(self.network.named_parameters(), self._moments(), strict=True):
             weights |= {f"adam.{key}.{name}": state[key].detach().cpu().numpy() for key in _MOMENTS if key in state}
@@ -385,6 +397,7 @@ class Trainer:
                 raise ConfigError(f"{path}: a training with another {name}; use the same, or another folder")
         self.network.load_arrays({k.removeprefix("now."): v for k, v in state.weights.items() if k.startswith("now.")})
         self.best_weights = {k.removeprefix("best."): v for k, v in state.weights.items() if k.startswith("best.")}
+        self._mean_weights = {k.removeprefix("mean."): v for k, v in state.weights.items() if k.startswith("mean.")}
         for name, parameter in self.network.named_parameters():
             if f"adam.exp_avg.{name}" in state.weights:
                 self.optimizer.state[parameter] = {
