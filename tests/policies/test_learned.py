@@ -21,6 +21,8 @@ from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.catalog import load_workload
+from parcae.workloads.parallelism import with_parallelism_model
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 
@@ -48,13 +50,22 @@ def test_each_name_ships_for_batches_and_the_networks_and_the_rule_for_streams()
     assert "stream" in variants("parcae")
 
 
-def test_the_nearest_variant_is_chosen_by_arrivals_then_load() -> None:
+def test_the_nearest_variant_is_chosen_by_arrivals_then_load_and_delays() -> None:
     def arrivals_of(arrivals: str) -> object:
-        return find_checkpoint("tuned", _WORKLOAD, _CONFIG, arrivals).card["arrivals"]
+        quick = _CONFIG.model_copy(update={"moving_delay_ms": round(0.002 * _WORKLOAD.mean_work_ms)})
+        return find_checkpoint("tuned", _WORKLOAD, quick, arrivals).card["arrivals"]
 
     assert arrivals_of("batch") == "batch"
     assert arrivals_of("load:0.5") == "poisson:25s"
     assert arrivals_of("load:0.95") == "poisson:18s"
+
+
+def test_the_bundled_workload_gets_the_variant_made_for_it_under_any_model_of_parallelism() -> None:
+    plain = load_workload("tpch")
+    for workload in (plain, with_parallelism_model(plain, "decima-cluster")):
+        for name in NAMES:
+            assert find_checkpoint(name, workload, SimulationConfig(), "batch").card["workload"] == plain.name
+    assert find_checkpoint("parcae", plain, SimulationConfig(), "load:0.7").card["arrivals"] == "load:0.7"
 
 
 def test_the_offered_load_is_work_over_capacity() -> None:

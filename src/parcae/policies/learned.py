@@ -34,6 +34,9 @@ SUFFIX = ".safetensors"
 #: Version of the rule's parameters; see `parcae.policies.rule.kernels.RuleParameter`.
 RULE_VERSION = 1
 
+#: Delays that take less of a job's work than this are all alike.
+_LEAST_DELAY = 1e-4
+
 LearnedPolicy = RulePolicy | ParcaePolicy | DecimaPolicy
 
 
@@ -156,7 +159,7 @@ def offered_load(workload: Workload, num_executors: int, arrivals: str) -> float
 
 
 def _distance(card: Any, workload: Workload, config: SimulationConfig, arrivals: str) -> float:
-    """Smaller is nearer; what kind of arrivals weighs most, then the workload, then load and size."""
+    """Smaller is nearer; what kind of arrivals weighs most, then the workload, then load, delays and size."""
     load, own = float(card.get("load") or math.inf), offered_load(workload, config.total_executors, arrivals)
     distance = 100.0 if math.isinf(load) != math.isinf(own) else 0.0
     if card.get("fingerprint") != fingerprint(workload):
@@ -165,7 +168,14 @@ def _distance(card: Any, workload: Workload, config: SimulationConfig, arrivals:
     if not math.isinf(load) and not math.isinf(own):
         distance += abs(math.log(load / own))
     executors = float(card.get("executors") or config.total_executors)
-    return distance + 0.1 * abs(math.log(executors / config.total_executors))
+    delays = float(card.get("delay_of_work") or 0.0), delay_of_work(workload, config)
+    distance += 0.1 * abs(math.log(executors / config.total_executors))
+    return distance + 0.2 * abs(math.log((delays[0] + _LEAST_DELAY) / (delays[1] + _LEAST_DELAY)))
+
+
+def delay_of_work(workload: Workload, config: SimulationConfig) -> float:
+    """How long a move takes, over the work of a mean job."""
+    return config.moving_delay_ms / max(1.0, workload.mean_work_ms)
 
 
 def setting_card(workload: Workload, config: SimulationConfig, arrivals: str, num_jobs: int) -> dict[str, Any]:
@@ -182,6 +192,7 @@ def setting_card(workload: Workload, config: SimulationConfig, arrivals: str, nu
         "jobs": num_jobs,
         "load": None if math.isinf(load) else round(load, 4),
         "executors": config.total_executors,
+        "delay_of_work": round(delay_of_work(workload, config), 6),
         "cluster": config.model_dump(mode="json"),
     }
 
