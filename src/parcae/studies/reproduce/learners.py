@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _SHORT_S = 600.0
 _SHORT: dict[str, Any] = {"num_groups": 2, "group_size": 8, "epochs": 2, "num_selection": 16, "select_every": 4}
 _SHORT_2019: dict[str, Any] = {"group_size": 8, "num_selection": 16, "select_every": 4}
+#: The same of tuning, which is quicker.
+_SHORT_TUNING_S = 30.0
 _SHORT_TUNING: dict[str, Any] = {"runs_per_generation": 16, "num_selection": 32}
 
 
@@ -154,13 +156,15 @@ def tune(
     label: str,
     share_s: float,
     progress: Callable[[Tuning], None] | None = None,
+    start: Learned | None = None,
 ) -> Learned:
-    """Tune the parametric rule for a scenario by CMA-ES."""
+    """Tune the parametric rule for a scenario by CMA-ES, from its usual start or from another rule."""
     from parcae.learning.tune import tune_rule
 
     require_durations(scenario.workload)
     request.say(f"tuning {label} for {share_s:.0f} s")
-    sizes: dict[str, Any] = _SHORT_TUNING if share_s < _SHORT_S else {}
+    sizes: dict[str, Any] = dict(_SHORT_TUNING) if share_s < _SHORT_TUNING_S else {}
+    sizes["start"] = None if start is None else start.weights["rule"]
     tuning = tune_rule(scenario, budget_s=share_s, seed=request.training_seed, progress=progress, **sizes)
     card = setting_card(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs)
     path = checkpoint_path(request, label)
