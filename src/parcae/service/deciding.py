@@ -15,13 +15,15 @@ from parcae.policies.catalog import make_policy
 
 _LOG = logging.getLogger(__name__)
 _MS_PER_S = 1e3
+#: Choices that are shown of a decision.
+_NUM_CHOICES = 5
 
 
 @runtime_checkable
 class Explains(Protocol):
     """A policy that can say how probable its choices were."""
 
-    def probabilities(self) -> list[tuple[int, float]]:
+    def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
         """(stage row, probability) of the choices of the last decision, the most probable first; NO_STAGE: let them idle."""
 
 
@@ -57,11 +59,13 @@ class Decider:
         policy: who decides.
         num_slots: of the cluster.
         explains: ask the policy for its probabilities, too (for the live page).
+        gives_up: whether `give_up_round` is heeded.
     """
 
     policy: Policy
     num_slots: int
     explains: bool = False
+    gives_up: bool = True
     counts: Counts = field(default_factory=Counts)
     _fallback: Policy = field(init=False)
     _given_up: int = -1  # the round in which the policy failed
@@ -71,7 +75,8 @@ class Decider:
 
     def give_up_round(self, state: ClusterState) -> None:
         """Let the fallback decide the rest of this round."""
-        self._given_up = int(state.now.round_id[0])
+        if self.gives_up:
+            self._given_up = int(state.now.round_id[0])
 
     def decide(self, state: ClusterState) -> Decided:
         """One decision that can be carried out, whatever the policy does."""
@@ -86,7 +91,7 @@ class Decider:
                 self.give_up_round(state)
             else:
                 took_ms = _MS_PER_S * (time.perf_counter() - start)
-                return Decided(decision, took_ms, False, self._probabilities())
+                return Decided(decision, took_ms, False, self._probabilities(observation))
         return self._fall_back(observation)
 
     def _fall_back(self, observation: Observation) -> Decided:
@@ -98,10 +103,10 @@ class Decider:
             decision = Decision()
         return Decided(decision, _MS_PER_S * (time.perf_counter() - start), True)
 
-    def _probabilities(self) -> tuple[tuple[int, float], ...]:
+    def _probabilities(self, observation: Observation) -> tuple[tuple[int, float], ...]:
         if not self.explains or not isinstance(self.policy, Explains):
             return ()
-        return tuple(self.policy.probabilities()[:5])
+        return tuple(self.policy.probabilities(observation)[:_NUM_CHOICES])
 
 
 def check_decision(observation: Observation, decision: Decision) -> Decision:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,6 +151,14 @@ class DurationBook:
     def learned_ms(self, name: str, position: int) -> float:
         """Mean duration of the tasks of this stage so far; 0 where none is known."""
         return self._learned.get((name, position), (0, 0.0))[1]
+
+    def dump(self) -> list[tuple[str, int, int, float]]:
+        """All that was learned: (name, position, number of tasks, mean in ms)."""
+        return [(name, position, count, mean) for (name, position), (count, mean) in self._learned.items()]
+
+    def recall(self, learned: Iterable[tuple[str, int, int, float]]) -> None:
+        """Take up what another book dumped."""
+        self._learned.update({(str(n), int(p)): (int(count), float(mean)) for n, p, count, mean in learned})
 
     def learn(self, name: str, position: int, duration_ms: int) -> float:
         """Add a task of a recurring job's stage. Returns the mean so far."""

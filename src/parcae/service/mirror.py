@@ -42,8 +42,6 @@ from parcae.service.restoring import LiveJob, Picture, merged, picture_from, pic
 from parcae.service.rows import Room, empty_state, fill_added_stages, jobs_to_keep, relaid, used
 
 PolicyFor = Callable[[int], Policy]
-#: Decisions that are kept for whoever looks at them.
-_KEPT_DECISIONS = 200
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,7 @@ class DecisionRecord:
     job: str | None
     stage_id: int | None
     limit: int
+    hold_ms: int
     num_slots: int
     took_ms: float
     is_fallback: bool
@@ -75,6 +74,9 @@ class Mirror:
         is_shared: several applications share the cluster (and its clock).
         asks_again: where nothing runs although work could and the policy lets all idle, let `fair` decide: a live cluster may
             otherwise stand still for ever. The simulator waits for the next arrival instead.
+        gives_up: replace a policy that fails by `fair`; not where a recording decides.
+        counts: where to count.
+        on_decision: told of every decision, with the policy's probabilities where it has them.
     """
 
     def __init__(
@@ -85,12 +87,14 @@ class Mirror:
         room: Room | None = None,
         is_shared: bool = False,
         asks_again: bool = True,
+        gives_up: bool = True,
+        counts: Counts | None = None,
+        on_decision: Callable[[DecisionRecord], None] | None = None,
     ) -> None:
         self._policy_for, self._book, self._room = policy_for, book, room or Room()
         self.is_shared, self._asks_again, self._is_exact_room = is_shared, asks_again, room is not None
-        self.counts = Counts()
-        self.records: deque[DecisionRecord] = deque(maxlen=_KEPT_DECISIONS)
-        self.explains = False
+        self.counts = counts or Counts()
+        self._on_decision, self._gives_up = on_decision, gives_up
         self._members: dict[str, set[int]] = {}
         self._instant: set[str] = set()
         self._told: dict[tuple[str, int, int], int] = {}
@@ -106,12 +110,16 @@ class Mirror:
         self._executor_of = {slot: executor for executor, slot in enumerate(slots)}
         self._holder: list[str | None] = [None] * len(slots)
         self._set_state(state)
-        self._decider = Decider(self._policy_for(len(slots)), len(slots), self.explains, self.counts) if slots else None
+        self._decider = self._new_decider(len(slots)) if slots else None
         self._arrivals: deque[int] = deque()
         self._commands: list[tuple[str, Command]] = []
         self._touched: dict[int, None] = {}
         self._chosen: dict[tuple[str, int, int], None] = {}
         self._activity, self._stalled_at, self._stall_position = 0, -1, 0
+
+    def _new_decider(self, num_slots: int) -> Decider:
+        is_watched = self._on_decision is not None
+        return Decider(self._policy_for(num_slots), num_slots, is_watched, self._gives_up, self.counts)
 
     def _set_state(self, state: ClusterState) -> None:
         self.state, self._now = state, state.now.view(np.ndarray)[0]
@@ -397,7 +405,8 @@ class Mirror:
         now = self._now
         source_job, num_source = int(now["source_job"]), int(now["num_source"])
         decided = self._decider.decide(self.state)
-        self._record(decided, source_job, num_source)
+        if self._on_decision is not None:
+            self._on_decision(self._record(decided, source_job, num_source))
         stage, limit, executor_class, hold_ms = decided.decision
         if apply_decision(self.state, stage, limit, executor_class, hold_ms) < 0:
             self._decider.give_up_round(self.state)  # cannot be after check_decision; the fallback goes on
@@ -426,25 +435,24 @@ class Mirror:
         elif holder == job.application and holder in self._instant:
             self._arrivals.append(executor)
 
-    def _record(self, decided: Decided, source_job: int, num_source: int) -> None:
+    def _record(self, decided: Decided, source_job: int, num_source: int) -> DecisionRecord:
         stage, source = decided.decision.stage, self._by_row.get(source_job)
         job = self._by_row[int(self.state.stages.job[stage])] if stage != NO_STAGE else None
-        self.records.append(
-            DecisionRecord(
-                clock_ms=int(self._now["clock_ms"]),
-                wall_s=time.time(),
-                source_job=source.name if source else None,
-                num_source=num_source,
-                application=job.application if job else None,
-                job_id=job.job_id if job else None,
-                job=job.name if job else None,
-                stage_id=job.stages[stage - int(self.state.jobs.stage_start[job.row])].stage_id if job else None,
-                limit=decided.decision.limit,
-                num_slots=min(decided.decision.limit, num_source) if job else 0,
-                took_ms=decided.took_ms,
-                is_fallback=decided.is_fallback,
-                choices=tuple((self._choice_name(row), p) for row, p in decided.probabilities),
-            )
+        return DecisionRecord(
+            clock_ms=int(self._now["clock_ms"]),
+            wall_s=time.time(),
+            source_job=source.name if source else None,
+            num_source=num_source,
+            application=job.application if job else None,
+            job_id=job.job_id if job else None,
+            job=job.name if job else None,
+            stage_id=job.stages[stage - int(self.state.jobs.stage_start[job.row])].stage_id if job else None,
+            limit=decided.decision.limit,
+            hold_ms=decided.decision.hold_ms,
+            num_slots=min(decided.decision.limit, num_source) if job else 0,
+            took_ms=decided.took_ms,
+            is_fallback=decided.is_fallback,
+            choices=tuple((self._choice_name(row), p) for row, p in decided.probabilities),
         )
 
     def _choice_name(self, stage: int) -> str:
@@ -494,6 +502,20 @@ class Mirror:
     def _wake_ms(self) -> int | None:
         count = int(self._now["num_holds"])
         return int(self.state.holds.end_ms[:count].min()) if count else None
+
+    def stage_row(self, application: str, job_id: int, stage_id: int) -> int:
+        """The row of a client's stage; NO_STAGE where it is not in the system."""
+        job = self._jobs.get((application, job_id))
+        if job is None or stage_id not in job.position:
+            return NO_STAGE
+        return int(self.state.jobs.stage_start[job.row]) + job.position[stage_id]
+
+    def stage_name(self, stage: int) -> tuple[str, int, int] | None:
+        """(application, job_id, stage_id) of a stage's row; None for NO_STAGE."""
+        if stage == NO_STAGE:
+            return None
+        job = self._by_row[int(self.state.stages.job[stage])]
+        return job.application, job.job_id, job.stages[stage - int(self.state.jobs.stage_start[job.row])].stage_id
 
     @property
     def applications(self) -> list[str]:

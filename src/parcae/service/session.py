@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
 from parcae.errors import ProtocolError
+from parcae.service.deciding import Counts
 from parcae.service.jobs import DurationBook
-from parcae.service.mirror import Mirror, PolicyFor
+from parcae.service.mirror import DecisionRecord, Mirror, PolicyFor
 from parcae.service.protocol import (
     PROTOCOL_VERSION,
     Bye,
@@ -74,6 +75,9 @@ class Watcher:
     def said(self, session: Session, message: ServerMessage) -> None:
         """The service said something to it."""
 
+    def decided(self, record: DecisionRecord) -> None:
+        """The policy answered a question."""
+
     def answered(self, session: Session, message: Sync | Events, took_ms: float) -> None:
         """A request was carried out, after so many milliseconds."""
 
@@ -89,7 +93,7 @@ class Service:
         secret: what clients must prove to know, or None.
         room: of the mirrors' tables at first.
         asks_again: see Mirror.
-        limits_applications: most applications at once.
+        watchers: who looks on; must be there before the first session.
     """
 
     policy_for: PolicyFor
@@ -103,6 +107,7 @@ class Service:
     watchers: list[Watcher] = field(default_factory=list)
     sessions: dict[str, Session] = field(default_factory=dict, init=False)  # by application
     mirrors: dict[str, Mirror] = field(default_factory=dict, init=False)  # by application; one under "" where all share it
+    counts: Counts = field(default_factory=Counts, init=False)
     _num_opened: int = field(default=0, init=False)
 
     def open(self, push: Callable[[ServerMessage], None] | None = None) -> Session:
@@ -115,8 +120,20 @@ class Service:
         key = "" if self.scope is Scope.CLUSTER else application
         if key not in self.mirrors:
             shared = self.scope is Scope.CLUSTER
-            self.mirrors[key] = Mirror(self.policy_for, self.book, room=self.room, is_shared=shared, asks_again=self.asks_again)
+            self.mirrors[key] = Mirror(
+                self.policy_for,
+                self.book,
+                room=self.room,
+                is_shared=shared,
+                asks_again=self.asks_again,
+                counts=self.counts,
+                on_decision=self._decided if self.watchers else None,
+            )
         return self.mirrors[key]
+
+    def _decided(self, record: DecisionRecord) -> None:
+        for watcher in self.watchers:
+            watcher.decided(record)
 
     def enter(self, session: Session) -> None:
         """The session speaks for its application from now on; an older one is closed."""
@@ -191,6 +208,10 @@ class Session:
     def application_name(self) -> str:
         """How the application calls itself."""
         return (self._hello.application_name or self._hello.application_id) if self._hello else ""
+
+    def redirect(self, push: Callable[[ServerMessage], None]) -> None:
+        """Let `push` take what the service says unasked."""
+        self._push = push
 
     def push(self, message: ServerMessage) -> None:
         """Say something unasked."""
