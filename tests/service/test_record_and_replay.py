@@ -60,7 +60,7 @@ def test_a_session_becomes_a_file_that_is_complete_when_it_ends(tmp_path: Path) 
 
 def test_the_policy_that_was_recorded_never_differs_from_itself(tmp_path: Path) -> None:
     _recorded(tmp_path, "srpt-cap:2")
-    result = replay_recording(list(tmp_path.iterdir()), "srpt-cap:2", _WORKLOAD, 500)
+    result = replay_recording([tmp_path], "srpt-cap:2", _WORKLOAD, 500)
     assert result.num_decisions > 20
     assert (result.num_stage, result.num_limit, result.num_lost) == (0, 0, 0)
     assert result.estimate is not None

@@ -36,12 +36,13 @@ def serve_command(
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM).")] = None,
     timeout_ms: Annotated[int, typer.Option("--timeout-ms", min=1, help="How long clients should wait for a reply.")] = 200,
     record: Annotated[Path | None, typer.Option("--record", help="Folder for recordings of all sessions.")] = None,
+    demo: Annotated[int, typer.Option("--demo", min=0, help="Schedule a simulated application of so many jobs, for show.")] = 0,
     for_s: Annotated[float | None, typer.Option("--for", min=0, help="End after so many seconds.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ports as JSON.")] = False,
 ) -> None:
     """Schedule live clusters: clients tell what happens and are told what to do (protocol/README.md).
 
-    Example: parcae serve --policy parcae --workload tpch --for 60
+    Example: parcae serve --policy parcae --workload tpch --demo 50 --for 60
     """
     import logging
 
@@ -63,6 +64,7 @@ def serve_command(
         tls_key=tls_key,
         timeout_ms=timeout_ms,
         record=record,
+        demo_jobs=demo,
         for_s=for_s,
     )
 
@@ -77,7 +79,9 @@ def serve_command(
 
 
 def replay_command(
-    recording: Annotated[list[Path], typer.Argument(metavar="FILE...", help="A recording, or its parts in order.")],
+    recording: Annotated[
+        list[Path], typer.Argument(metavar="FILE...|FOLDER", help="A recording (its parts in order), or a folder: its newest.")
+    ],
     policy: Annotated[str, typer.Option("--policy", help="The other policy (see `parcae policies`).")] = "fair",
     workload: Annotated[str, typer.Option("--workload", help=f"Profile of the recurring jobs. {SOURCE_HELP}")] = "tpch",
     moving_delay_ms: Annotated[
@@ -87,7 +91,7 @@ def replay_command(
 ) -> None:
     """Follow a recording of `parcae serve --record` and say where another policy would have decided otherwise.
 
-    Example: parcae replay recordings/session.jsonl --policy fair --json
+    Example: parcae replay recordings --policy fair --json
     """
     from parcae.service.replay import replay_recording
     from parcae.workloads.catalog import load_workload

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -150,6 +150,21 @@ class Recorder(Watcher):
         for file in self._files.values():
             file.stream.close()
         self._files.clear()
+
+
+def find_recordings(paths: Sequence[Path]) -> list[Path]:
+    """The files themselves, or of a folder the newest recording: its parts in order.
+
+    Raises:
+        FormatError: a folder without a recording.
+    """
+    if len(paths) != 1 or not paths[0].is_dir():
+        return list(paths)
+    found = sorted(path for path in paths[0].iterdir() if path.name.removesuffix(PART).endswith(".jsonl"))
+    if not found:
+        raise FormatError(f"{paths[0]}: no recording in this folder; make one with `parcae serve --record {paths[0]}`")
+    newest = found[-1].name.rpartition("-")[0]
+    return [path for path in found if path.name.rpartition("-")[0] == newest]
 
 
 @dataclass(frozen=True)

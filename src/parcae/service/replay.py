@@ -20,7 +20,7 @@ from parcae.service.jobs import DurationBook
 from parcae.service.mirror import Mirror
 from parcae.service.policies import policies_by_size
 from parcae.service.protocol import Events, JobArrived, JobMessage, StagesAdded, Sync, TaskFinished
-from parcae.service.record import Recording, read_recording
+from parcae.service.record import Recording, find_recordings, read_recording
 from parcae.service.session import Scope
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
@@ -102,7 +102,7 @@ class _Shadow:
         said, mirror = self.recorded.popleft(), self.mirror
         stage = NO_STAGE
         if said["stage_id"] is not None:
-            stage = mirror.stage_row(said["application"], said["job_id"], said["stage_id"])
+            stage = mirror.roster.stage_row(said["application"], said["job_id"], said["stage_id"])
         theirs = Decision(stage, int(said["limit"]), hold_ms=int(said["hold_ms"]))
         self._compare(observation, mirror, theirs, mine)
         return theirs
@@ -118,8 +118,8 @@ class _Shadow:
         if len(self.differences) < _NUM_LISTED:
             clock_ms, their, own = (
                 int(observation.now.clock_ms[0]),
-                mirror.stage_name(theirs.stage),
-                mirror.stage_name(mine.stage),
+                mirror.roster.stage_key(theirs.stage),
+                mirror.roster.stage_key(mine.stage),
             )
             self.differences.append(Difference(clock_ms, their, theirs.limit, own, mine.limit))
 
@@ -132,6 +132,7 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload, moving_
     """Follow a recording, decision by decision, and ask another policy at every question.
 
     Args:
+        paths: the parts of a recording, or a folder, whose newest is taken.
         policy: the other policy, as in `parcae policies`.
         workload: the profile that durations are looked up in, and that learned policies are bound to.
 
@@ -139,7 +140,7 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload, moving_
         FormatError: not a recording.
         PolicyError: no such policy.
     """
-    recording = read_recording(*paths)
+    recording = read_recording(*find_recordings(paths))
     policy_for = policies_by_size(policy, workload, moving_delay_ms)
     shadow = _Shadow(policy_for(1), deque(r["decision"] for r in recording.lines if r.get("from") == "policy"))
 

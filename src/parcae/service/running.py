@@ -10,6 +10,7 @@ from pathlib import Path
 from parcae.errors import ConfigError
 from parcae.service.admin import Admin
 from parcae.service.board import Board
+from parcae.service.demonstration import demonstrate, simulated_client
 from parcae.service.jobs import DurationBook
 from parcae.service.mirror import PolicyFor
 from parcae.service.policies import policies_by_size
@@ -33,6 +34,9 @@ from parcae.service.server import Server, ServerConfig, read_secret
 from parcae.service.session import DEFAULT_TIMEOUT_MS, Scope, Service
 from parcae.workloads.job import Workload
 
+#: How much faster than its own clock a demonstration runs.
+_DEMO_TIMES_FASTER = 2.0
+
 
 @dataclass(frozen=True)
 class ServeSettings:
@@ -46,6 +50,7 @@ class ServeSettings:
         arrivals: how jobs arrive, by which the nearest of the shipped variants is chosen.
         admin_port: of the HTTP side on the loopback; None for none, 0 for a free one.
         record: folder of the recordings, or None.
+        demo_jobs: jobs of a simulated application that is scheduled for show; 0 for none.
         for_s: end after so many seconds, or None to go on.
     """
 
@@ -62,6 +67,7 @@ class ServeSettings:
     tls_key: Path | None = None
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     record: Path | None = None
+    demo_jobs: int = 0
     for_s: float | None = None
 
 
@@ -83,6 +89,7 @@ def make_service(settings: ServeSettings, workload: Workload) -> Service:
         PolicyError, FormatError, FileNotFoundError: a policy that does not exist.
     """
     policy_for = policies_by_size(settings.policy, workload, settings.moving_delay_ms, settings.arrivals)
+    policy_for(settings.num_slots)  # a policy that does not exist is refused here
     _warm_up(policy_for, settings.num_slots)
     book = DurationBook(workload)
     return Service(policy_for, settings.policy, book, scope=settings.scope, timeout_ms=settings.timeout_ms)
@@ -124,13 +131,33 @@ def serve(settings: ServeSettings, workload: Workload, on_ready: Callable[[int, 
     if recorder is not None:
         service.watchers.append(recorder)
     try:
-        asyncio.run(_serve(settings, Server(service, config), on_ready))
+        asyncio.run(_serve(settings, Server(service, config), on_ready, _demonstration(settings, workload, config)))
     finally:
         if recorder is not None:
             recorder.close()
 
 
-async def _serve(settings: ServeSettings, server: Server, on_ready: Callable[[int, int | None], None]) -> None:
+def _demonstration(settings: ServeSettings, workload: Workload, config: ServerConfig) -> Callable[[int], None]:
+    """What begins the demonstration on a port; nothing where none is wanted.
+
+    Raises:
+        ConfigError: a demonstration over TLS or on another address than this machine's.
+    """
+    if not settings.demo_jobs:
+        return lambda port: None
+    if settings.tls_cert is not None or settings.host != "127.0.0.1":
+        raise ConfigError("--demo plays on 127.0.0.1 without TLS; leave out --host and --tls-cert")
+    client = simulated_client(workload, settings.demo_jobs, settings.num_slots, settings.moving_delay_ms)
+
+    def begin(port: int) -> None:
+        demonstrate(port, client, _DEMO_TIMES_FASTER, config.secret)
+
+    return begin
+
+
+async def _serve(
+    settings: ServeSettings, server: Server, on_ready: Callable[[int, int | None], None], begin: Callable[[int], None]
+) -> None:
     admin = None
     if settings.admin_port is not None:
         board = Board(server.service)
@@ -141,6 +168,7 @@ async def _serve(settings: ServeSettings, server: Server, on_ready: Callable[[in
         if admin is not None:
             await admin.start()
         on_ready(server.port, admin.port if admin is not None else None)
+        begin(server.port)
         await server.run_until_stopped(settings.for_s)
     finally:
         if admin is not None:
