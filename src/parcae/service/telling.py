@@ -30,6 +30,7 @@ class Telling:
         self._chosen: dict[StageKey, None] = {}  # stages that slots were told to start, in order
         self.arrivals: deque[int] = deque()  # executors that moved at no cost
         self.activity = 0  # commands so far
+        self._is_same = False  # every slot works for the stage that it worked for when `take` was called last
 
     @property
     def told(self) -> dict[StageKey, int]:
@@ -38,6 +39,7 @@ class Telling:
 
     def begin(self, picture: Picture) -> None:
         """Note with whom every slot is, and that the idle ones wait for a word."""
+        self._is_same = False
         for executor, placed in enumerate(picture.slots):
             known = (name for name, own in self._members.items() if placed.slot in own)
             self._holder[executor] = placed.application or next(known, None)
@@ -46,7 +48,7 @@ class Telling:
 
     def touch(self, executor: int) -> None:
         """The executor's task or move ended."""
-        self._touched[executor] = None
+        self._touched[executor], self._is_same = None, False
 
     def collect(self) -> None:
         """Take what the last transition commands."""
@@ -55,7 +57,7 @@ class Telling:
             kind, executor, stage = (int(value) for value in state.commands[row].item()[:3])
             self._command(kind == CommandKind.START_TASK, executor, stage)
         self._roster.now["num_commands"] = 0
-        self.activity += count
+        self.activity, self._is_same = self.activity + count, self._is_same and count == 0
 
     def _command(self, is_start: bool, executor: int, stage: int) -> None:
         job, stage_id = self._roster.owner(stage), self._roster.stage_id(stage)
@@ -96,6 +98,9 @@ class Telling:
         return idle
 
     def _changed_stages(self) -> dict[str, list[StageSlots]]:
+        if self._is_same:
+            return {}
+        self._is_same = True
         rows = self._roster.state.executors.stage
         stages, numbers = np.unique(rows[rows != NO_STAGE], return_counts=True)
         counts = {self._roster.stage_key(s): n for s, n in zip(stages.tolist(), numbers.tolist(), strict=True)}
