@@ -123,5 +123,6 @@ def service_command(
     for row in rows:
         typer.echo(
             f"{row.policy:<12} p50 {row.p50_ms:7.3f} ms  p99 {row.p99_ms:7.3f} ms  "
-            f"({row.scheduling_events} scheduling events; all {row.messages} messages: p50 {row.message_p50_ms:.3f} ms)"
+            f"({row.scheduling_events} scheduling events; all {row.messages} messages: p50 {row.message_p50_ms:.3f} ms; "
+            f"a ping: p50 {row.ping_p50_ms:.3f} ms, p99 {row.ping_p99_ms:.3f} ms)"
         )

@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from parcae.errors import ConfigError
 from parcae.policies.catalog import make_policy
 from parcae.service.client import Client
+from parcae.service.protocol import PROTOCOL_VERSION, Hello, Ping, new_nonce
 from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
@@ -24,6 +26,7 @@ from parcae.workloads.random_streams import RandomStreams
 #: Messages before the clock starts: compiled code is loaded, memory is touched.
 _WARM_UP = 200
 _MS_PER_S = 1e3
+_NUM_PINGS = 3_000
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class ServiceBenchmark:
 
     Args:
         messages, message_p50_ms, message_p99_ms: all messages, most of which only say that a task finished.
+        ping_p50_ms, ping_p99_ms: the same way there and back for a message that asks nothing: what the machine itself takes.
         scheduling_events, p50_ms, p99_ms, max_ms: those to which the service answered with a command.
     """
 
@@ -41,6 +45,8 @@ class ServiceBenchmark:
     messages: int
     message_p50_ms: float
     message_p99_ms: float
+    ping_p50_ms: float
+    ping_p99_ms: float
     scheduling_events: int
     p50_ms: float
     p99_ms: float
@@ -77,10 +83,11 @@ def benchmark_service(
             for sequence, times, seed in clients:
                 simulated = SimulatedClient(sequence, times, num_slots, config.moving_delay_ms, application_id=f"bench {seed}")
                 timed += _play(port, simulated)
+            pings = _ping(port)
         finally:
             process.terminate()
             process.wait(30)
-        rows.append(_row(policy, num_jobs, num_slots, timed[_WARM_UP:]))
+        rows.append(_row(policy, num_jobs, num_slots, timed[_WARM_UP:], pings))
     return rows
 
 
@@ -111,10 +118,33 @@ def _play(port: int, simulated: SimulatedClient) -> list[tuple[float, bool]]:
     return timed
 
 
-def _row(policy: str, num_jobs: int, num_slots: int, timed: list[tuple[float, bool]]) -> ServiceBenchmark:
+def _row(policy: str, num_jobs: int, num_slots: int, timed: list[tuple[float, bool]], pings: list[float]) -> ServiceBenchmark:
     every = np.array([took_ms for took_ms, _ in timed])
     events = np.array([took_ms for took_ms, is_event in timed if is_event])
-    message_p50, message_p99 = (round(float(v), 4) for v in np.percentile(every, (50, 99)))
-    p50, p99 = (round(float(v), 4) for v in np.percentile(events, (50, 99)))
-    largest = round(float(events.max()), 4)
-    return ServiceBenchmark(policy, num_jobs, num_slots, len(every), message_p50, message_p99, len(events), p50, p99, largest)
+    return ServiceBenchmark(
+        policy,
+        num_jobs,
+        num_slots,
+        len(every),
+        *_percentiles(every),
+        *_percentiles(np.array(pings)),
+        len(events),
+        *_percentiles(events),
+        round(float(events.max()), 4),
+    )
+
+
+def _percentiles(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    p50, p99 = (round(float(v), 4) for v in np.percentile(values, (50, 99)))
+    return p50, p99
+
+
+def _ping(port: int) -> list[float]:
+    taken = []
+    with Client("127.0.0.1", port) as client:
+        client.greet(Hello(protocol=PROTOCOL_VERSION, application_id="ping", nonce=new_nonce()))
+        for seq in range(_NUM_PINGS):
+            start = time.perf_counter()
+            client.ask(Ping(seq=seq))
+            taken.append(_MS_PER_S * (time.perf_counter() - start))
+    return taken[_WARM_UP:]

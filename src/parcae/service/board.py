@@ -146,7 +146,7 @@ def job_rows(mirror: Mirror) -> list[dict[str, Any]]:
                 "finished": int(stages["num_finished"].sum()),
                 "slots": working[job.row],
                 "moving": coming[job.row],
-                "remaining_ms": round(float(state.jobs.remaining_ms[job.row])),
+                "remaining_ms": round(float(state.jobs.remaining_ms[job.row])) if state.jobs.work_ms[job.row] > 0 else None,
             }
         )
     return rows
