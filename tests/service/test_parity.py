@@ -21,6 +21,7 @@ from parcae.workloads.catalog import load_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.conftest import arriving, job
 from tests.service.recording import Recording, room_of, served, simulated
 
 _TPCH = load_workload("tpch")
@@ -41,7 +42,7 @@ class _Holds:
         if not stages or self.asked % 5 == 0:
             return Decision()
         if self.asked % 3 == 0:
-            return Decision(stages[-1], 1, hold_ms=700 + self.asked % 4 * 500)
+            return Decision(stages[-1], 1, hold_ms=500 + self.asked % 4 * 500)
         return Decision(stages[-1], 1 + self.asked % 3)
 
 
@@ -117,6 +118,19 @@ def test_the_service_shows_a_policy_the_very_observations_of_the_simulator(
     assert trace.tasks is not None
     assert client.tasks == trace.tasks.tolist()
     assert client.num_moves == int(simulator.future.events.num_moves[0])
+
+
+@pytest.mark.parametrize("name", ["holds", "idles-often", "fair"])
+def test_what_happens_at_one_time_happens_in_the_simulators_order(name: str) -> None:
+    jobs = [(job(f"j{n}", (2 + n % 3, 500, ()), (3, 1_000, (0,)), (1, 500, (0, 1))), 500 * (n // 2)) for n in range(12)]
+    config = SimulationConfig(num_executors=3, moving_delay_ms=500, warmup_delay_ms=0)
+    sequence = arriving(*jobs)
+    simulator, simulation = simulated(sequence, _policy(name, sequence.workload, config), config, 0)
+    service = Recording(_policy(name, sequence.workload, config))
+    client = served(simulator, service, DurationBook(sequence.workload, config), room_of(simulator))
+    for number, (one, other) in enumerate(zip(simulation.seen, service.seen, strict=True)):
+        _assert_same(one, other, number)
+    assert client.tasks == simulator.trace(name).tasks.tolist()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("unknown_share", [0.5, 1.0])
