@@ -33,6 +33,7 @@ bench: $(READY)  ## Speed on this machine.
 	$(BIN)/parcae bench simulator --json
 	$(BIN)/parcae bench decision --json
 	$(BIN)/parcae bench training --json
+	$(BIN)/parcae bench service --json
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

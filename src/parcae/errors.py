@@ -5,7 +5,8 @@
     |   |-- WorkloadError     a job, a DAG or a duration that cannot be
     |   |-- FormatError       a file that is torn, of another format or of another version
     |   |-- ConfigError       a setting that does not exist or does not fit
-    |   +-- PolicyError       an unknown policy, or one that gave a decision that cannot be carried out
+    |   |-- PolicyError       an unknown policy, or one that gave a decision that cannot be carried out
+    |   +-- ProtocolError     a message to the service that cannot be, or that does not fit what it knows
     |-- DivergedError         a training that went astray: the best policy so far is kept
     +-- InvariantError        a state that our own code must never reach (our bug, not the user's)
 
@@ -35,6 +36,14 @@ class ConfigError(InputError):
 
 class PolicyError(InputError):
     """An unknown policy, or a decision that cannot be carried out."""
+
+
+class ProtocolError(InputError):
+    """A message to the service that cannot be, or that does not fit what it knows; `code` is what the client is told."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class DivergedError(ParcaeError):

@@ -79,6 +79,13 @@ def test_compare_writes_json_and_a_report(tmp_path: Path) -> None:
         ("parcae train toy --rule broken.safetensors -o x.parcae", "broken.safetensors: not a checkpoint"),
         ("parcae train toy --device cuda -o x.parcae", "sees no such device"),
         ("parcae reproduce decima-fig33", "did you mean 'decima-fig3'"),
+        ("parcae serve --policy fiar --for 1", "did you mean 'fair'"),
+        ("parcae serve --host 0.0.0.0 --for 1", "give --secret-file"),
+        ("parcae serve --scope rack --for 1", "application, cluster"),
+        ("parcae serve --secret-file nowhere --for 1", "nowhere: No such file"),
+        ("parcae serve --tls-cert broken.parcae --for 1", "belong together"),
+        ("parcae replay nowhere.jsonl", "nowhere.jsonl: No such file"),
+        ("parcae replay broken.parcae", "broken.parcae: not a recording of `parcae serve --record`"),
         ("parcae learn nowhere -o x.parcae", "nowhere"),
         ("parcae workload import spark-events nowhere -o x.parcae", "nowhere"),
         ("parcae workload import tpch-profiles nowhere.json -o x.parcae", "nowhere.json"),
@@ -107,6 +114,9 @@ def test_bad_input_ends_with_exit_code_2_and_one_clear_line(tmp_path: Path, comm
         "simulate",
         "compare",
         "bench simulator",
+        "bench service",
+        "serve",
+        "replay",
         "policies",
         "learn",
         "reproduce",
@@ -124,6 +134,18 @@ def test_the_benchmark_prints_the_contracted_numbers(tmp_path: Path) -> None:
     done = run("parcae bench simulator --workload synthetic --runs 1 --jobs 10 --executors 10 --json", tmp_path)
     result = json.loads(done.stdout)
     assert {"tasks_per_second", "events_per_second", "decisions_per_second", "ratio_to_oracle"} <= set(result)
+
+
+def test_a_service_records_what_another_policy_then_follows(tmp_path: Path) -> None:
+    done = run(
+        "parcae serve --policy fair --workload toy --demo 4 --slots 2 --record r --port 0 --admin-port -1 --for 3", tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "fair serves on 127.0.0.1:" in done.stdout
+    done = run("parcae replay r --policy fair --workload toy --json", tmp_path)
+    result = json.loads(done.stdout)
+    assert result["num_decisions"] > 0
+    assert result["num_stage"] == result["num_limit"] == result["num_lost"] == 0
 
 
 def _documented() -> list[str]:
@@ -151,12 +173,15 @@ def test_every_command_in_the_documents_runs(user_folder: Path) -> None:
     assert len(commands) >= 12
     profiles = shared_data("tpch-decima/tpch_profiles.json.gz")
     (user_folder / profiles.name).write_bytes(profiles.read_bytes())
-    first = ("import", "parcae tune", "parcae train", "parcae learn")
+    (user_folder / "secret").write_text("a secret that nobody guesses\n")
+    first = ("import", "parcae tune", "parcae train", "parcae learn", "parcae serve")
     for command in sorted(commands, key=lambda c: (min([i for i, w in enumerate(first) if w in c], default=9), c)):
         runnable = re.sub(r"/path/to/event-logs", "event-logs", command)
         runnable = re.sub(r"--budget \S+", "--budget 0.02", runnable)  # minutes
         runnable = re.sub(r"parcae bench decision", "parcae bench decision --decisions 30", runnable)
         runnable = re.sub(r"parcae bench training", "parcae bench training --iterations 1", runnable)
+        runnable = re.sub(r"parcae bench service", "parcae bench service --jobs 3 --runs 1", runnable)
+        runnable = re.sub(r"parcae serve", "parcae serve --port 0 --admin-port 0", re.sub(r"--for \S+", "--for 3", runnable))
         done = run(runnable, user_folder)
         assert done.returncode == 0, f"{command}\n{done.stderr}"
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from parcae import __version__
-from parcae.cli import bench, bounds, compare, learn, learning, policies, reproduce, simulate, workload
+from parcae.cli import bench, bounds, compare, learn, learning, policies, reproduce, serve, simulate, workload
 
 app = typer.Typer(
     name="parcae",
@@ -28,6 +28,8 @@ app.command("learn")(learn.learn_command)
 app.command("reproduce")(reproduce.reproduce_command)
 app.command("tune")(learning.tune_command)
 app.command("train")(learning.train_command)
+app.command("serve")(serve.serve_command)
+app.command("replay")(serve.replay_command)
 app.command("bounds")(bounds.bounds_command)
 app.command("policies")(policies.policies_command)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState, select
-from parcae.policies.decima.kernels import Network, Record, Workspace, decide, play, play_drawn
+from parcae.policies.decima.kernels import Network, Record, Workspace, _score_stages, decide, play, play_drawn
 from parcae.policies.decima.layout import (
     EMBEDDING,
     HIDDEN_1,
@@ -25,6 +25,7 @@ from parcae.policies.decima.layout import (
     flatten,
     starts,
 )
+from parcae.policies.networks.choices import ranked_choices
 from parcae.simulation.future import Future
 from parcae.simulation.tables import WorkloadTables
 
@@ -157,6 +158,14 @@ class DecimaPolicy:
         workspace = self._fit(len(observation.jobs), len(observation.stages))
         stage, limit = decide(observation, self._network, workspace)
         return Decision(int(stage), int(limit))
+
+    def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
+        """(stage row, probability) of the last decision's choices, the most probable first.
+
+        The observation must be the one that was just decided.
+        """
+        count = int(_score_stages(observation, self._network, self._workspace))
+        return ranked_choices(self._workspace.stage[:count].tolist(), self._workspace.logits[:count])
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
         """Run a whole simulation in one compiled call. Returns a Status."""

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
-from parcae.cluster.state import ClusterState, select
+from parcae.cluster.state import NO_STAGE, ClusterState, select
+from parcae.policies.networks.choices import ranked_choices
 from parcae.policies.parcae.kernels import Network, Record, Workspace, decide, play
 from parcae.policies.parcae.layout import (
     HIDDEN,
@@ -117,6 +118,15 @@ class ParcaePolicy:
             self._make_room(2 * num_jobs)
         stage, limit = decide(observation, self._network, self._workspace)
         return Decision(int(stage), int(limit))
+
+    def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
+        """(stage row, probability) of the last decision's choices, the most probable first; NO_STAGE: let all idle.
+
+        The observation must be the one that was just decided.
+        """
+        num_jobs = int(observation.now.num_active[0])
+        stages = [*self._workspace.stage[:num_jobs].tolist(), NO_STAGE]
+        return ranked_choices(stages, self._workspace.logits[: num_jobs + 1])
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
         """Run a whole simulation in one compiled call. Returns a Status."""

@@ -1,0 +1,114 @@
+"""The admin side over HTTP, for people and for Prometheus: /health, /metrics, the live page and its stream of events.
+
+It listens on the loopback only and changes nothing; from elsewhere, use a tunnel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.resources import files
+from typing import Any
+
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from parcae import __version__
+from parcae.service.board import Board
+from parcae.service.server import Server
+
+_HOST = "127.0.0.1"
+#: Seconds between two looks at what changed, and between two signs of life.
+_REFRESH_S, _ALIVE_S = 0.25, 15.0
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+
+@web.middleware
+async def _only_here(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse requests that a foreign page sends through a name of its own (DNS rebinding)."""
+    if request.host.rsplit(":", 1)[0] not in _NAMES:
+        raise web.HTTPForbidden(text="the admin side answers to 127.0.0.1 and localhost only\n")
+    return await handler(request)
+
+
+class Admin:
+    """The HTTP side of a server."""
+
+    def __init__(self, server: Server, board: Board, port: int) -> None:
+        self.server, self.board, self._port = server, board, port
+        self._page = files("parcae.service").joinpath("page.html").read_text()
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        assert self._runner is not None
+        return int(self._runner.addresses[0][1])
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        app = web.Application(middlewares=[_only_here])
+        app.router.add_get("/", self._show)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/state", self._state)
+        app.router.add_get("/events", self._events)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, _HOST, self._port).start()
+
+    async def stop(self) -> None:
+        """Close."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _show(self, request: web.Request) -> web.Response:
+        headers = {"Content-Security-Policy": _POLICY, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+        return web.Response(text=self._page, content_type="text/html", headers=headers)
+
+    async def _health(self, request: web.Request) -> web.Response:
+        service = self.server.service
+        return _json(
+            {
+                "status": "ok",
+                "parcae": __version__,
+                "policy": service.policy_name,
+                "sessions": len(service.sessions),
+                "connections": self.server.num_connections,
+                "fallbacks": service.counts.fallbacks,
+            }
+        )
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self.board.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _state(self, request: web.Request) -> web.Response:
+        return _json(self.board.snapshot())
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events: the whole state whenever it changed, four times a second at most."""
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        seen, silent_s = -1, 0.0
+        try:
+            while True:
+                if self.board.version != seen:
+                    seen, silent_s = self.board.version, 0.0
+                    await response.write(b"data: " + orjson.dumps(self.board.snapshot()) + b"\n\n")
+                elif silent_s >= _ALIVE_S:
+                    silent_s = 0.0
+                    await response.write(b": still here\n\n")
+                await asyncio.sleep(_REFRESH_S)
+                silent_s += _REFRESH_S
+        except (ConnectionError, asyncio.CancelledError):
+            return response
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=orjson.dumps(value), content_type="application/json")

@@ -1,0 +1,150 @@
+"""How long a scheduling event takes through the wire: a client over loopback TCP, and a server in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.errors import ConfigError
+from parcae.policies.catalog import make_policy
+from parcae.service.client import Client
+from parcae.service.protocol import PROTOCOL_VERSION, Hello, Ping, new_nonce
+from parcae.service.simulated_client import SimulatedClient, task_times
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.run import simulate
+from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.job import Workload
+from parcae.workloads.random_streams import RandomStreams
+
+#: Messages before the clock starts: compiled code is loaded, memory is touched.
+_WARM_UP = 200
+_MS_PER_S = 1e3
+_NUM_PINGS = 3_000
+
+
+@dataclass(frozen=True)
+class ServiceBenchmark:
+    """Milliseconds of one policy's replies over loopback TCP, from the client's message to its decoded reply.
+
+    Args:
+        messages, message_p50_ms, message_p99_ms: all messages, most of which only say that a task finished.
+        ping_p50_ms, ping_p99_ms: the same way there and back for a message that asks nothing: what the machine itself takes.
+        scheduling_events, p50_ms, p99_ms, max_ms: those to which the service answered with a command.
+    """
+
+    policy: str
+    jobs: int
+    slots: int
+    messages: int
+    message_p50_ms: float
+    message_p99_ms: float
+    ping_p50_ms: float
+    ping_p99_ms: float
+    scheduling_events: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers."""
+        return asdict(self)
+
+
+def benchmark_service(
+    workload: Workload, source: str, policies: list[str], *, num_jobs: int = 20, num_slots: int = 50, runs: int = 2
+) -> list[ServiceBenchmark]:
+    """Time every message of batches of the workload.
+
+    Args:
+        source: how `parcae serve --workload` calls the workload.
+
+    Raises:
+        ConfigError: the server did not start.
+    """
+    config = SimulationConfig(num_executors=num_slots)
+    fair = make_policy("fair", num_slots)
+    clients = []
+    for seed in range(runs):
+        sequence = draw_sequence(workload, "batch", num_jobs, num_slots, RandomStreams(seed))
+        trace = simulate(sequence, fair, config, seed, record=True)
+        clients.append((sequence, task_times(trace), seed))
+    rows = []
+    for policy in policies:
+        process, port = _start(policy, source, num_slots, config.moving_delay_ms)
+        try:
+            timed = []
+            for sequence, times, seed in clients:
+                simulated = SimulatedClient(sequence, times, num_slots, config.moving_delay_ms, application_id=f"bench {seed}")
+                timed += _play(port, simulated)
+            pings = _ping(port)
+        finally:
+            process.terminate()
+            process.wait(30)
+        rows.append(_row(policy, num_jobs, num_slots, timed[_WARM_UP:], pings))
+    return rows
+
+
+def _start(policy: str, source: str, num_slots: int, moving_delay_ms: int) -> tuple[subprocess.Popen[str], int]:
+    command = [sys.executable, "-m", "parcae.cli.main", "serve", "--policy", policy, "--workload", source, "--port", "0"]
+    command += ["--admin-port", "-1", "--slots", str(num_slots), "--moving-delay-ms", str(moving_delay_ms)]
+    command += ["--arrivals", "batch", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise ConfigError(f"`parcae serve --policy {policy}` did not start; what it said is above")
+    return process, int(json.loads(line)["port"])
+
+
+def _play(port: int, simulated: SimulatedClient) -> list[tuple[float, bool]]:
+    """(milliseconds, whether there was a command) of every message."""
+    timed = []
+    with Client("127.0.0.1", port, timeout_s=120.0) as client:
+        client.greet(simulated.hello())
+        simulated.obey(client.commands(simulated.sync()))
+        while (message := simulated.next_message()) is not None:
+            start = time.perf_counter()
+            reply = client.commands(message)
+            took_ms = _MS_PER_S * (time.perf_counter() - start)
+            timed.append((took_ms, bool(reply.commands)))
+            simulated.obey(reply)
+    return timed
+
+
+def _row(policy: str, num_jobs: int, num_slots: int, timed: list[tuple[float, bool]], pings: list[float]) -> ServiceBenchmark:
+    every = np.array([took_ms for took_ms, _ in timed])
+    events = np.array([took_ms for took_ms, is_event in timed if is_event])
+    return ServiceBenchmark(
+        policy,
+        num_jobs,
+        num_slots,
+        len(every),
+        *_percentiles(every),
+        *_percentiles(np.array(pings)),
+        len(events),
+        *_percentiles(events),
+        round(float(events.max()), 4),
+    )
+
+
+def _percentiles(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    p50, p99 = (round(float(v), 4) for v in np.percentile(values, (50, 99)))
+    return p50, p99
+
+
+def _ping(port: int) -> list[float]:
+    taken = []
+    with Client("127.0.0.1", port) as client:
+        client.greet(Hello(protocol=PROTOCOL_VERSION, application_id="ping", nonce=new_nonce()))
+        for seq in range(_NUM_PINGS):
+            start = time.perf_counter()
+            client.ask(Ping(seq=seq))
+            taken.append(_MS_PER_S * (time.perf_counter() - start))
+    return taken[_WARM_UP:]

@@ -1,0 +1,125 @@
+"""Asking the policy, and what to do where it fails: a scheduler must answer whatever its policy does."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from parcae.cluster.decision import Decision, Policy
+from parcae.cluster.observation import Observation, observe
+from parcae.cluster.state import NO_STAGE, ClusterState
+from parcae.errors import PolicyError
+from parcae.policies.catalog import make_policy
+
+_LOG = logging.getLogger(__name__)
+_MS_PER_S = 1e3
+#: Choices that are shown of a decision.
+_NUM_CHOICES = 5
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A policy that can say how probable its choices were."""
+
+    def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
+        """(stage row, probability) of the choices of the last decision, the most probable first; NO_STAGE: let them idle."""
+
+
+@dataclass(frozen=True)
+class Decided:
+    """One answered question."""
+
+    decision: Decision
+    took_ms: float
+    is_fallback: bool
+    probabilities: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass
+class Counts:
+    """What happened since the service began."""
+
+    events: int = 0
+    decisions: int = 0
+    fallbacks: int = 0
+    failed_tasks: int = 0
+    finished_tasks: int = 0
+    finished_jobs: int = 0
+    failed_jobs: int = 0
+    syncs: int = 0
+
+
+@dataclass
+class Decider:
+    """A policy with the fair heuristic behind it.
+
+    Args:
+        policy: who decides.
+        num_slots: of the cluster.
+        explains: ask the policy for its probabilities, too (for the live page).
+        gives_up: whether `give_up_round` is heeded.
+    """
+
+    policy: Policy
+    num_slots: int
+    explains: bool = False
+    gives_up: bool = True
+    counts: Counts = field(default_factory=Counts)
+    _fallback: Policy = field(init=False)
+    _given_up: int = -1  # the round in which the policy failed
+
+    def __post_init__(self) -> None:
+        self._fallback = make_policy("fair", self.num_slots)
+
+    def give_up_round(self, state: ClusterState) -> None:
+        """Let the fallback decide the rest of this round."""
+        if self.gives_up:
+            self._given_up = int(state.now.round_id[0])
+
+    def decide(self, state: ClusterState) -> Decided:
+        """One decision that can be carried out, whatever the policy does."""
+        observation = observe(state)
+        self.counts.decisions += 1
+        if self._given_up != int(state.now.round_id[0]):
+            start = time.perf_counter()
+            try:
+                decision = check_decision(observation, self.policy.decide(observation))
+            except Exception as error:  # whatever a policy raises, the cluster must go on
+                _LOG.warning("policy %s failed (%s: %s); fair decides this round", self.policy.name, type(error).__name__, error)
+                self.give_up_round(state)
+            else:
+                took_ms = _MS_PER_S * (time.perf_counter() - start)
+                return Decided(decision, took_ms, False, self._probabilities(observation))
+        return self._fall_back(observation)
+
+    def _fall_back(self, observation: Observation) -> Decided:
+        self.counts.fallbacks += 1
+        start = time.perf_counter()
+        try:
+            decision = check_decision(observation, self._fallback.decide(observation))
+        except PolicyError:
+            decision = Decision()
+        return Decided(decision, _MS_PER_S * (time.perf_counter() - start), True)
+
+    def _probabilities(self, observation: Observation) -> tuple[tuple[int, float], ...]:
+        if not self.explains or not isinstance(self.policy, Explains):
+            return ()
+        return tuple(self.policy.probabilities(observation)[:_NUM_CHOICES])
+
+
+def check_decision(observation: Observation, decision: Decision) -> Decision:
+    """The decision, if it can be carried out.
+
+    Raises:
+        PolicyError: it cannot; the message says why.
+    """
+    stage, limit, _, hold_ms = decision
+    if stage == NO_STAGE:
+        return decision
+    if not 0 <= stage < int(observation.now.num_stages[0]) or not observation.is_schedulable(stage):
+        raise PolicyError(f"stage {stage} is not schedulable; choose one of {observation.schedulable_stages()[:20]} or NO_STAGE")
+    if limit < 1 and hold_ms <= 0:
+        raise PolicyError(f"limit {limit} for stage {stage}: commit at least one executor")
+    return decision

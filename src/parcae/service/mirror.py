@@ -1,0 +1,386 @@
+"""The live cluster's state: messages fire the simulator's own transitions, and the policy is asked where executors wait.
+
+A slot of a client is an executor row, its job a job row; the rows are this module's business alone. Everything that a client
+can get wrong is checked before anything changes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from parcae.cluster.decision import Policy
+from parcae.cluster.kernels.decisions import apply_decision, hold_ended
+from parcae.cluster.kernels.serving import durations_changed, job_ended
+from parcae.cluster.kernels.transitions import continue_stage, executor_arrived, job_arrived, offer_pool, stage_exhausted
+from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, ClusterState
+from parcae.errors import InputError, ProtocolError
+from parcae.policies.catalog import make_policy
+from parcae.service.deciding import Counts, Decided, Decider
+from parcae.service.jobs import DurationBook, children_of, parents_by_index, topological_order
+from parcae.service.protocol import (
+    Code,
+    Commands,
+    Event,
+    Events,
+    JobArrived,
+    JobEnded,
+    JobMessage,
+    SlotArrived,
+    StagesAdded,
+    Sync,
+    TaskFinished,
+)
+from parcae.service.restoring import LiveJob, Picture, merged, picture_of, restore
+from parcae.service.roster import Roster, StageKey, no_cluster
+from parcae.service.rows import Room, fill_added_stages
+from parcae.service.telling import Telling
+
+_LOG = logging.getLogger(__name__)
+PolicyFor = Callable[[int], Policy]
+
+
+@dataclass(frozen=True)
+class DecisionRecord:
+    """One answered question in the client's words; `job` and `stage_id` are None where executors were let idle."""
+
+    clock_ms: int
+    wall_s: float
+    source_job: str | None
+    num_source: int
+    application: str | None
+    job_id: int | None
+    job: str | None
+    stage_id: int | None
+    limit: int
+    hold_ms: int
+    num_slots: int
+    took_ms: float
+    is_fallback: bool
+    choices: tuple[tuple[str, float], ...]  # what else there was, with its probability
+
+
+class Mirror:
+    """One cluster, mirrored from the messages of one application or of several.
+
+    Args:
+        policy_for: the policy for a cluster of so many slots.
+        book: what is known of durations.
+        room: of the tables at first.
+        is_shared: several applications share the cluster (and its clock).
+        asks_again: where nothing runs although work could and the policy lets all idle, let `fair` decide: a live cluster may
+            otherwise stand still for ever. The simulator waits for the next arrival instead.
+        gives_up: replace a policy that fails by `fair`; not where a recording decides.
+        counts: where to count.
+        on_decision: told of every decision, with the policy's probabilities where it has them.
+    """
+
+    def __init__(
+        self,
+        policy_for: PolicyFor,
+        book: DurationBook,
+        *,
+        room: Room | None = None,
+        is_shared: bool = False,
+        asks_again: bool = True,
+        gives_up: bool = True,
+        counts: Counts | None = None,
+        on_decision: Callable[[DecisionRecord], None] | None = None,
+    ) -> None:
+        self._policy_for, self._book, self._room = policy_for, book, room or Room()
+        self.is_shared, self._asks_again, self._is_exact_room = is_shared, asks_again, room is not None
+        self.counts = counts or Counts()
+        self._on_decision, self._gives_up = on_decision, gives_up
+        self._members: dict[str, set[int]] = {}
+        self._instant: set[str] = set()
+        self._take_over(Roster(no_cluster(), [], []), {})
+
+    # -- what the mirror is made from --------------------------------------------------------------------------------------
+
+    def _take_over(self, roster: Roster, told: dict[StageKey, int]) -> None:
+        self.roster = roster
+        self._telling = Telling(roster, self._members, self._instant, told)
+        self._decider = self._new_decider(len(roster.slots)) if roster.slots else None
+        self._stalled_at, self._stall_position = -1, 0
+
+    def _new_decider(self, num_slots: int) -> Decider:
+        is_watched = self._on_decision is not None
+        try:
+            policy = self._policy_for(num_slots)
+        except InputError as error:  # e.g. a network whose limits are those of another size of cluster
+            _LOG.error("no policy for %d slots (%s); fair decides", num_slots, error)
+            policy = make_policy("fair", num_slots)
+        return Decider(policy, num_slots, is_watched, self._gives_up, self.counts)
+
+    def sync(self, application: str, message: Sync) -> None:
+        """Forget what was known of the application and take what it says.
+
+        Raises:
+            ProtocolError: the message contradicts itself, or (in a shared cluster) what others say. Nothing is changed.
+        """
+        told = picture_of(application, message)
+        others = self._others(application)
+        picture = merged([told, *others]) if others else told
+        clock_ms = max(message.clock_ms, self.roster.clock_ms) if self.is_shared else message.clock_ms
+        state, jobs = restore(picture, clock_ms, self._book, self._room, is_exact=self._is_exact_room)
+        self._members[application] = {slot.slot for slot in message.slots}
+        (self._instant.add if message.has_instant_moves else self._instant.discard)(application)
+        self.counts.syncs += 1
+        self._begin(state, jobs, picture, application)
+
+    def _begin(self, state: ClusterState, jobs: list[LiveJob], picture: Picture, application: str) -> None:
+        told = {key: count for key, count in self._telling.told.items() if key[0] != application}
+        self._take_over(Roster(state, jobs, [placed.slot for placed in picture.slots]), told)
+        self._telling.begin(picture)
+        for job in jobs:
+            if state.sources.num_idle[job.row + 1]:
+                self._offer(job.row)
+        self._offer(NO_JOB)
+
+    def _others(self, application: str) -> list[Picture]:
+        """What is known of everyone else."""
+        if not self.is_shared or not self.slots:
+            return []
+        picture = self.picture()
+        slots = set().union(*(own for name, own in self._members.items() if name != application), set())
+        kept = tuple(
+            placed if placed.application != application else type(placed)(placed.slot, "idle")
+            for placed in picture.slots
+            if placed.slot in slots
+        )
+        return [Picture(kept, tuple(pair for pair in picture.jobs if pair[0] != application))]
+
+    def leave(self, application: str) -> None:
+        """The application ended, or its connection did: its jobs are gone, and the slots that only it had."""
+        others = self._others(application)
+        self._members.pop(application, None)
+        self._instant.discard(application)
+        if others and others[0].slots:
+            state, jobs = restore(others[0], self.roster.clock_ms, self._book, self._room)
+            self._begin(state, jobs, others[0], application)
+        else:
+            self._take_over(Roster(no_cluster(), [], []), {})
+
+    def picture(self) -> Picture:
+        """What is known now, as the clients would say it."""
+        return self.roster.picture()
+
+    # -- what happens ------------------------------------------------------------------------------------------------------
+
+    def events(self, application: str, message: Events) -> None:
+        """Fire a message's events in order.
+
+        Raises:
+            ProtocolError: an event that cannot be, with its position; those before it have been fired.
+        """
+        self._advance(message.clock_ms)
+        for position, event in enumerate(message.events):
+            if not isinstance(event, JobArrived):  # at one time, arrivals come before the ends of idle slots
+                self._end_holds()
+            try:
+                self.fire(application, event)
+            except ProtocolError as error:
+                raise ProtocolError(error.code, f"event {position}: {error}") from None
+        self._end_holds()
+
+    def _advance(self, clock_ms: int) -> None:
+        if not self.slots:
+            raise ProtocolError(Code.RESYNC, "nothing is known of this cluster; send sync")
+        if self.is_shared:
+            clock_ms = max(clock_ms, self.roster.clock_ms)
+        if clock_ms < self.roster.now["clock_ms"]:
+            raise ProtocolError(Code.CLOCK, f"the clock runs backwards, from {self.roster.now['clock_ms']} to {clock_ms} ms")
+        self.roster.now["clock_ms"] = clock_ms
+
+    def fire(self, application: str, event: Event) -> None:
+        """Fire one event now, and decide until nothing waits.
+
+        Raises:
+            ProtocolError: the event cannot be. Nothing is changed.
+        """
+        if isinstance(event, TaskFinished):
+            self._task_finished(application, event)
+        elif isinstance(event, JobArrived):
+            self._job_arrived(application, event.job)
+        elif isinstance(event, SlotArrived):
+            self._slot_arrived(application, event.slot)
+        elif isinstance(event, StagesAdded):
+            self._stages_added(application, event)
+        elif isinstance(event, JobEnded):
+            self._job_ended(application, event)
+        else:
+            self.roster.executor_on(application, event)
+            self.counts.failed_tasks += 1
+        self.counts.events += 1
+
+    def _task_finished(self, application: str, event: TaskFinished) -> None:
+        job, position, stage, executor = self.roster.executor_on(application, event)
+        if job.is_learned[position]:
+            self.state.stages.task_ms[stage] = self._book.learn(job.name, position, event.duration_ms)
+            durations_changed(self.state, job.row)
+        self.counts.finished_tasks += 1
+        if continue_stage(self.state, executor, stage):
+            self._telling.activity += 1
+            return
+        self._telling.touch(executor)
+        stage_exhausted(self.state, executor)
+        self._settle()
+        if self.state.jobs.completion_ms[job.row] != NOT_YET:
+            self.roster.remove(job)
+            self.counts.finished_jobs += 1
+
+    def _slot_arrived(self, application: str, slot: int) -> None:
+        executor = self.roster.executor(slot)
+        stage = int(self.state.executors.destination[executor])
+        if stage == NO_STAGE or self.roster.owner(stage).application != application:
+            raise ProtocolError(Code.WRONG_SLOT, f"slot {slot} is not on its way to a job of this application")
+        self._arrive(executor)
+        self._settle()
+
+    def _arrive(self, executor: int) -> None:
+        self._telling.touch(executor)
+        executor_arrived(self.state, executor)
+
+    def _job_arrived(self, application: str, message: JobMessage) -> None:
+        if self.roster.has_job(application, message.job_id):
+            raise ProtocolError(Code.DUPLICATE_JOB, f"job {message.job_id} is in the system already")
+        if any(stage.finished for stage in message.stages):
+            raise ProtocolError(Code.BAD_JOB, f"job {message.job_id}: only sync tells of finished tasks")
+        rows = self._book.rows(message)
+        self.roster.make_room(Room(1, len(rows.specs), len(rows.children)))
+        arrival_ms, num_stages = min(message.arrival_ms, self.roster.clock_ms), len(rows.specs)
+        row = int(job_arrived(self.state, rows.specs, rows.children, 0, num_stages, rows.profile, arrival_ms, 1.0))
+        job = LiveJob(application, message.job_id, message.name, arrival_ms, row, list(message.stages), list(rows.is_learned))
+        self.roster.add(job)
+        self._offer(NO_JOB)
+
+    def _stages_added(self, application: str, event: StagesAdded) -> None:
+        job = self.roster.job(application, event.job_id)
+        stages = [*job.stages, *event.stages]
+        parents = parents_by_index(job.job_id, stages)
+        children = children_of(parents)
+        topological_order(job.job_id, parents, children)
+        if any(stage.finished for stage in event.stages):
+            raise ProtocolError(Code.BAD_JOB, f"job {job.job_id}: only sync tells of finished tasks")
+        self.roster.widen(job, len(event.stages), sum(map(len, children)) - self.roster.num_edges(job))
+        positions = range(len(job.stages), len(stages))
+        told = [
+            s.task_ms if s.task_ms is not None else self._book.learned_ms(job.name, p)
+            for s, p in zip(event.stages, positions, strict=True)
+        ]
+        fill_added_stages(self.state, job.row, stages, parents, children, told)
+        job.stages = stages
+        job.is_learned += [self._book.is_learning and stage.task_ms is None for stage in event.stages]
+        job.index()
+        self._offer(job.row)
+        self._offer(NO_JOB)
+
+    def _job_ended(self, application: str, event: JobEnded) -> None:
+        job = self.roster.job(application, event.job_id)
+        for executor in np.flatnonzero(self.state.executors.job == job.row):
+            self._telling.touch(int(executor))
+        job_ended(self.state, job.row)
+        self.roster.remove(job)
+        self.counts.failed_jobs += event.is_failed
+        self._offer(NO_JOB)
+
+    def _end_holds(self) -> None:
+        """End the idle slots whose time has come, the earliest first."""
+        while (count := int(self.roster.now["num_holds"])) > 0:
+            row = int(np.argmin(self.state.holds.end_ms[:count]))
+            if self.state.holds.end_ms[row] > self.roster.now["clock_ms"]:
+                return
+            hold_ended(self.state, row)
+            self._settle()
+
+    # -- what is decided ---------------------------------------------------------------------------------------------------
+
+    def _offer(self, job: int) -> None:
+        offer_pool(self.state, job)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Decide, and let those who move at no cost arrive, until nothing waits."""
+        now = self.roster.now
+        while True:
+            self._telling.collect()
+            if now["num_source"] > 0:
+                self._decide()
+            elif self._telling.arrivals:
+                self._arrive(self._telling.arrivals.popleft())
+            elif not self._offer_stalled():
+                return
+
+    def _offer_stalled(self) -> bool:
+        """Nothing runs or moves although work could: offer every pool once (as the simulator does), then let fair decide."""
+        now = self.roster.now
+        if now["num_idle"] < len(self.slots) or now["num_schedulable"] == 0 or now["num_holds"] > 0:
+            return False
+        if self._stalled_at != self._telling.activity:
+            self._stalled_at, self._stall_position = self._telling.activity, 0
+        num_active, num_rounds = int(now["num_active"]), 2 if self._asks_again else 1
+        while self._stall_position < num_rounds * (num_active + 1):
+            again, position = divmod(self._stall_position, num_active + 1)
+            self._stall_position += 1
+            offer_pool(self.state, int(self.state.active[position]) if position < num_active else NO_JOB)
+            if now["num_source"] > 0:
+                if again and self._decider is not None:
+                    self._decider.give_up_round(self.state)
+                return True
+        return False
+
+    def _decide(self) -> None:
+        assert self._decider is not None
+        now = self.roster.now
+        source_job, num_source = int(now["source_job"]), int(now["num_source"])
+        decided = self._decider.decide(self.state)
+        if self._on_decision is not None:
+            self._on_decision(self._record(decided, source_job, num_source))
+        stage, limit, executor_class, hold_ms = decided.decision
+        if apply_decision(self.state, stage, limit, executor_class, hold_ms) < 0:
+            self._decider.give_up_round(self.state)  # cannot be after check_decision; the fallback goes on
+
+    def _record(self, decided: Decided, source_job: int, num_source: int) -> DecisionRecord:
+        stage, source = decided.decision.stage, self.roster.by_row.get(source_job)
+        job = self.roster.owner(stage) if stage != NO_STAGE else None
+        return DecisionRecord(
+            clock_ms=self.roster.clock_ms,
+            wall_s=time.time(),
+            source_job=source.name if source else None,
+            num_source=num_source,
+            application=job.application if job else None,
+            job_id=job.job_id if job else None,
+            job=job.name if job else None,
+            stage_id=self.roster.stage_id(stage) if job else None,
+            limit=decided.decision.limit,
+            hold_ms=decided.decision.hold_ms,
+            num_slots=min(decided.decision.limit, num_source) if job else 0,
+            took_ms=decided.took_ms,
+            is_fallback=decided.is_fallback,
+            choices=tuple((self.roster.stage_words(row), p) for row, p in decided.probabilities),
+        )
+
+    # -- what is told ------------------------------------------------------------------------------------------------------
+
+    def take_commands(self) -> dict[str, Commands]:
+        """What every application is to be told since the last call; `seq` is null."""
+        return self._telling.take()
+
+    @property
+    def state(self) -> ClusterState:
+        """The tables."""
+        return self.roster.state
+
+    @property
+    def slots(self) -> list[int]:
+        """The number of every executor row's slot; none before the first sync."""
+        return self.roster.slots
+
+    @property
+    def jobs(self) -> list[LiveJob]:
+        """Jobs in the system, in order of arrival."""
+        return self.roster.jobs

@@ -1,0 +1,212 @@
+"""Sessions as files: JSON lines of what clients said, what was decided and what the service said.
+
+A file is written under a temporary name (`.part`) and renamed when it is full or its session ends; after a crash the `.part` is
+still readable, but for a torn last line. Each application has a file of its own; applications that share a cluster share one.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from parcae import __version__
+from parcae.errors import FormatError
+from parcae.service.mirror import DecisionRecord
+from parcae.service.protocol import ClientMessage, ServerMessage, encode
+from parcae.service.session import Scope, Session, Watcher
+
+_LOG = logging.getLogger(__name__)
+FORMAT_VERSION = 1
+PART = ".part"
+#: A file is full when it is larger than this.
+MAX_FILE_BYTES = 64 << 20
+_MS_PER_S = 1e3
+
+
+@dataclass
+class _File:
+    path: Path  # its name when it is done
+    stream: BinaryIO
+    num_parts: int
+    size: int = 0
+
+
+class Recorder(Watcher):
+    """Writes every session to files in a folder. A disk that fails ends the recording, never a session.
+
+    Raises:
+        OSError: the folder cannot be made.
+    """
+
+    def __init__(self, folder: Path, max_file_bytes: int = MAX_FILE_BYTES) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._max_bytes, self._files = folder, max_file_bytes, dict[str, _File]()
+        self._speaker: Session | None = None
+        self._is_broken = False
+
+    @staticmethod
+    def _key(session: Session) -> str:
+        return "cluster" if session.service.scope is Scope.CLUSTER else session.application
+
+    def opened(self, session: Session) -> None:
+        """Begin a file where there is none."""
+        if self._key(session) not in self._files:
+            self._begin(session, self._key(session), 1)
+
+    def heard(self, session: Session, message: ClientMessage) -> None:
+        """Write what a client said."""
+        self._speaker = session
+        self._write(session, b'"from":"client","message":' + encode(message))
+
+    def decided(self, record: DecisionRecord) -> None:
+        """Write what was decided for the client that spoke last."""
+        if self._speaker is not None:
+            said = {
+                "application": record.application,
+                "job_id": record.job_id,
+                "stage_id": record.stage_id,
+                "limit": record.limit,
+                "hold_ms": record.hold_ms,
+                "is_fallback": record.is_fallback,
+            }
+            self._write(self._speaker, b'"from":"policy","decision":' + orjson.dumps(said))
+
+    def said(self, session: Session, message: ServerMessage) -> None:
+        """Write what the service said."""
+        if self._key(session) in self._files:
+            self._write(session, b'"from":"service","message":' + encode(message))
+
+    def closed(self, session: Session) -> None:
+        """End the file, if it was this session's alone."""
+        self._speaker = session  # who leaves a shared cluster causes decisions, too
+        self._write(session, b'"from":"service","left":true')
+        if session.service.scope is not Scope.CLUSTER or not session.service.sessions:
+            self._end(self._key(session))
+
+    def close(self) -> None:
+        """End all files."""
+        for key in list(self._files):
+            self._end(key)
+
+    def _begin(self, session: Session, key: str, number: int) -> None:
+        if self._is_broken:
+            return
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", key).lstrip(".")[:80] or "application"
+        path = self._folder / f"{time.strftime('%Y%m%dT%H%M%S')}-{name}-{session.name}-{number:03d}.jsonl"
+        head = {
+            "parcae_recording": FORMAT_VERSION,
+            "parcae": __version__,
+            "policy": session.service.policy_name,
+            "scope": session.service.scope.value,
+            "application": key,
+            "part": number,
+            "wall_ms": round(_MS_PER_S * time.time()),
+            "learned": session.service.book.dump(),
+        }
+        try:
+            stream = path.with_name(path.name + PART).open("wb", buffering=0)
+            stream.write(orjson.dumps(head) + b"\n")
+        except OSError as error:
+            self._give_up(error)
+            return
+        self._files[key] = _File(path, stream, number)
+
+    def _write(self, session: Session, line: bytes) -> None:
+        key = self._key(session)
+        file = self._files.get(key)
+        if file is None:
+            return
+        whole = b'{"wall_ms":%d,"application":%s,%s}\n' % (
+            round(_MS_PER_S * time.time()),
+            orjson.dumps(session.application),
+            line,
+        )
+        try:
+            file.stream.write(whole)
+        except OSError as error:
+            self._give_up(error)
+            return
+        file.size += len(whole)
+        if file.size > self._max_bytes:
+            self._end(key)
+            self._begin(session, key, file.num_parts + 1)
+
+    def _end(self, key: str) -> None:
+        file = self._files.pop(key, None)
+        if file is not None:
+            file.stream.close()
+            file.path.with_name(file.path.name + PART).rename(file.path)
+
+    def _give_up(self, error: OSError) -> None:
+        _LOG.error("the recording in %s ends: %s", self._folder, error)
+        self._is_broken = True
+        for file in self._files.values():
+            file.stream.close()
+        self._files.clear()
+
+
+def find_recordings(paths: Sequence[Path]) -> list[Path]:
+    """The files themselves, or of a folder the newest recording: its parts in order.
+
+    Raises:
+        FormatError: a folder without a recording.
+    """
+    if len(paths) != 1 or not paths[0].is_dir():
+        return list(paths)
+    found = sorted(path for path in paths[0].iterdir() if path.name.removesuffix(PART).endswith(".jsonl"))
+    if not found:
+        raise FormatError(f"{paths[0]}: no recording in this folder; make one with `parcae serve --record {paths[0]}`")
+    newest = found[-1].name.rpartition("-")[0]
+    return [path for path in found if path.name.rpartition("-")[0] == newest]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a file (or the parts of one) holds: its head and its lines."""
+
+    head: dict[str, Any]
+    lines: list[dict[str, Any]]
+
+
+def read_recording(*paths: Path) -> Recording:
+    """A recording, of one file or of its parts in order; a torn last line is left out.
+
+    Raises:
+        FormatError: not a recording, another version, or a torn line that is not the last.
+        OSError: no such file.
+    """
+    heads, lines = [], []
+    for path in paths:
+        rows = list(_rows(path))
+        if not rows or "parcae_recording" not in rows[0]:
+            raise FormatError(f"{path}: not a recording of `parcae serve --record`")
+        if rows[0]["parcae_recording"] != FORMAT_VERSION:
+            raise FormatError(
+                f"{path}: recording version {rows[0]['parcae_recording']}; this Parcae reads {FORMAT_VERSION}: update Parcae"
+            )
+        heads.append(rows[0])
+        lines.extend(rows[1:])
+    return Recording(heads[0], lines)
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    parts = path.read_bytes().split(b"\n")
+    for number, part in enumerate(parts, 1):
+        if not part:
+            continue
+        try:
+            row = orjson.loads(part)
+        except orjson.JSONDecodeError:
+            if number == len(parts):
+                return  # torn: the service was killed while it wrote
+            raise FormatError(f"{path}:{number}: not a line of a recording") from None
+        if not isinstance(row, dict):
+            raise FormatError(f"{path}:{number}: not a line of a recording")
+        yield row

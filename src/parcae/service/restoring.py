@@ -1,0 +1,237 @@
+"""From a picture of the cluster (who runs what, which tasks are done) to its state, and back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from parcae.cluster.kernels.serving import drain_global_pool, place_idle, place_moving, place_running, restore_stage
+from parcae.cluster.kernels.transitions import job_arrived, reset
+from parcae.cluster.state import NO_JOB, ClusterState
+from parcae.errors import ProtocolError
+from parcae.service.jobs import DurationBook, JobRows
+from parcae.service.protocol import Code, JobMessage, StageMessage, Sync
+from parcae.service.rows import Room, empty_state
+
+
+@dataclass
+class LiveJob:
+    """A job in the system: whose it is, what its client called it, and its row."""
+
+    application: str
+    job_id: int
+    name: str
+    arrival_ms: int
+    row: int
+    stages: list[StageMessage]  # by position
+    is_learned: list[bool]
+    position: dict[int, int] = field(init=False)  # stage_id -> position
+
+    def __post_init__(self) -> None:
+        self.index()
+
+    def index(self) -> None:
+        """Bring `position` up to date with `stages`."""
+        self.position = {stage.stage_id: position for position, stage in enumerate(self.stages)}
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells it from others."""
+        return self.application, self.job_id
+
+
+@dataclass(frozen=True)
+class PlacedSlot:
+    """A slot and what it does; `job_id` and `stage_id` are those of `application`."""
+
+    slot: int
+    state: str
+    application: str | None = None
+    job_id: int | None = None
+    stage_id: int | None = None
+    started_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All that a state is made from; jobs in order of arrival."""
+
+    slots: tuple[PlacedSlot, ...]
+    jobs: tuple[tuple[str, JobMessage], ...]  # application, job
+
+
+def picture_of(application: str, sync: Sync) -> Picture:
+    """What a client says of its cluster, checked.
+
+    Raises:
+        ProtocolError: the message contradicts itself; it says where.
+    """
+    jobs = {job.job_id: job for job in sync.jobs}
+    if len(jobs) < len(sync.jobs):
+        raise ProtocolError(Code.DUPLICATE_JOB, "two jobs have one job_id")
+    if len({slot.slot for slot in sync.slots}) < len(sync.slots):
+        raise ProtocolError(Code.DUPLICATE_SLOT, "two slots have one number")
+    running = Counter((s.job_id, s.stage_id) for s in sync.slots if s.state == "running")
+    for job in sync.jobs:
+        _check_progress(job, running)
+    return Picture(
+        tuple(
+            _placed(application, slot.slot, slot.state, slot.job_id, slot.stage_id, jobs, sync.clock_ms) for slot in sync.slots
+        ),
+        tuple((application, job) for job in sorted(sync.jobs, key=lambda job: job.arrival_ms)),
+    )
+
+
+def _check_progress(job: JobMessage, running: Counter[tuple[int | None, int | None]]) -> None:
+    stages = {stage.stage_id: stage for stage in job.stages}
+    if all(stage.finished >= stage.tasks for stage in job.stages):
+        raise ProtocolError(Code.BAD_JOB, f"job {job.job_id}: all of its tasks are finished; leave it out")
+    for stage in job.stages:
+        begun = stage.finished + running[job.job_id, stage.stage_id]
+        if begun > stage.tasks:
+            raise ProtocolError(
+                Code.BAD_JOB, f"job {job.job_id}, stage {stage.stage_id}: {begun} of {stage.tasks} tasks finished or running"
+            )
+        for parent in stage.parents:
+            if begun and parent in stages and stages[parent].finished < stages[parent].tasks:
+                raise ProtocolError(
+                    Code.BAD_JOB, f"job {job.job_id}, stage {stage.stage_id} has begun before its parent {parent} was done"
+                )
+
+
+def _placed(
+    application: str, slot: int, state: str, job_id: int | None, stage_id: int | None, jobs: dict[int, JobMessage], clock_ms: int
+) -> PlacedSlot:
+    if state == "idle":
+        return PlacedSlot(slot, state, application if job_id in jobs else None, job_id if job_id in jobs else None)
+    if job_id is None or job_id not in jobs:
+        raise ProtocolError(Code.UNKNOWN_JOB, f"slot {slot} is {state} for job {job_id}, which is not among the jobs")
+    if stage_id not in {stage.stage_id for stage in jobs[job_id].stages}:
+        raise ProtocolError(
+            Code.UNKNOWN_STAGE, f"slot {slot} is {state} for stage {stage_id} of job {job_id}, which has none such"
+        )
+    return PlacedSlot(slot, state, application, job_id, stage_id, clock_ms)
+
+
+def merged(pictures: Iterable[Picture]) -> Picture:
+    """The picture of a shared cluster from those of its applications; a slot works for one of them at most.
+
+    Raises:
+        ProtocolError: two applications say that a slot works for them.
+    """
+    slots: dict[int, PlacedSlot] = {}
+    jobs: list[tuple[str, JobMessage]] = []
+    for picture in pictures:
+        jobs.extend(picture.jobs)
+        for placed in picture.slots:
+            known = slots.get(placed.slot)
+            if known is None or known.state == "idle":
+                slots[placed.slot] = placed
+            elif placed.state != "idle":
+                raise ProtocolError(
+                    Code.DUPLICATE_SLOT,
+                    f"slot {placed.slot} is {placed.state} for {placed.application!r}, "
+                    f"and {known.state} for {known.application!r}",
+                )
+    return Picture(tuple(slots.values()), tuple(sorted(jobs, key=lambda pair: pair[1].arrival_ms)))
+
+
+def restore(
+    picture: Picture, clock_ms: int, book: DurationBook, room: Room, *, is_exact: bool = False
+) -> tuple[ClusterState, list[LiveJob]]:
+    """The state that a picture shows. Its pools have yet to be offered.
+
+    Args:
+        room: of the tables, at least; grown where it does not suffice unless `is_exact`.
+
+    Raises:
+        ProtocolError: a job that cannot be.
+    """
+    rows = [book.rows(job) for _, job in picture.jobs]
+    wanted = Room(len(rows), sum(len(r.specs) for r in rows), sum(len(r.children) for r in rows))
+    fits = room.holds(wanted) if is_exact else room.holds(wanted + wanted)
+    state = empty_state(len(picture.slots), room if fits else room.doubled_to_hold(wanted))
+    reset(state)
+    state.now.clock_ms[0] = state.now.accounted_ms[0] = clock_ms
+    drain_global_pool(state)
+    running = Counter((s.application, s.job_id, s.stage_id) for s in picture.slots if s.state == "running")
+    live = [
+        _restore_job(state, application, job, own, running, clock_ms)
+        for (application, job), own in zip(picture.jobs, rows, strict=True)
+    ]
+    by_key = {job.key: job for job in live}
+    for executor, placed in enumerate(picture.slots):
+        _place(state, executor, placed, by_key)
+    return state, live
+
+
+def _restore_job(
+    state: ClusterState,
+    application: str,
+    job: JobMessage,
+    rows: JobRows,
+    running: Counter[tuple[str | None, int | None, int | None]],
+    clock_ms: int,
+) -> LiveJob:
+    arrival_ms = min(job.arrival_ms, clock_ms)
+    row = int(job_arrived(state, rows.specs, rows.children, 0, len(rows.specs), rows.profile, arrival_ms, 1.0))
+    start = int(state.jobs.stage_start[row])
+    for position in rows.topological_order:
+        stage = job.stages[position]
+        num_running = running[application, job.job_id, stage.stage_id]
+        if stage.finished or num_running:
+            restore_stage(state, start + position, stage.finished, num_running, 0)
+    return LiveJob(application, job.job_id, job.name, arrival_ms, row, list(job.stages), list(rows.is_learned))
+
+
+def _place(state: ClusterState, executor: int, placed: PlacedSlot, jobs: dict[tuple[str, int], LiveJob]) -> None:
+    if placed.application is None or placed.job_id is None:
+        place_idle(state, executor, NO_JOB)
+        return
+    job = jobs[placed.application, placed.job_id]
+    if placed.state == "idle" or placed.stage_id is None:
+        place_idle(state, executor, job.row)
+        return
+    stage = int(state.jobs.stage_start[job.row]) + job.position[placed.stage_id]
+    if placed.state == "running":
+        place_running(state, executor, stage, placed.started_ms)
+    else:
+        place_moving(state, executor, stage)
+
+
+def picture_from(
+    state: ClusterState, slots: Sequence[int], jobs: Iterable[LiveJob], stage_names: dict[int, tuple[LiveJob, StageMessage]]
+) -> Picture:
+    """The picture of a state: what `restore` makes it from again. Commitments and idle slots that wait are not in it."""
+    told = []
+    for job in jobs:
+        start = int(state.jobs.stage_start[job.row])
+        stages = tuple(
+            stage.model_copy(update={"finished": int(state.stages.num_finished[start + position])})
+            for position, stage in enumerate(job.stages)
+        )
+        message = JobMessage(job_id=job.job_id, name=job.name, arrival_ms=job.arrival_ms, stages=stages)
+        told.append((job.application, message))
+    by_row = {job.row: job for job in jobs}
+    placed = tuple(_placed_from(state, executor, slot, by_row, stage_names) for executor, slot in enumerate(slots))
+    return Picture(placed, tuple(told))
+
+
+def _placed_from(
+    state: ClusterState,
+    executor: int,
+    slot: int,
+    jobs: dict[int, LiveJob],
+    stage_names: dict[int, tuple[LiveJob, StageMessage]],
+) -> PlacedSlot:
+    executors = state.executors
+    for kind, stage in (("running", int(executors.stage[executor])), ("moving", int(executors.destination[executor]))):
+        if stage in stage_names:
+            job, message = stage_names[stage]
+            started_ms = int(executors.started_ms[executor])
+            return PlacedSlot(slot, kind, job.application, job.job_id, message.stage_id, started_ms)
+    owner = jobs.get(int(executors.job[executor]))
+    if owner is None:
+        return PlacedSlot(slot, "idle")
+    return PlacedSlot(slot, "idle", owner.application, owner.job_id)

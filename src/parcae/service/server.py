@@ -1,0 +1,301 @@
+"""The TCP server: connections in, sessions behind them, limits around them.
+
+Decisions take well under a millisecond, so they run in the loop's own thread; a client that stalls, floods or talks nonsense
+only ever stops itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import signal
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from parcae.errors import ConfigError, ProtocolError
+from parcae.service.protocol import MAX_FRAME_BYTES, Code, Error, FrameReader, ServerMessage, Then, encode, frame
+from parcae.service.session import Service, Session
+
+_LOG = logging.getLogger(__name__)
+_CHUNK = 1 << 16
+#: Shortest secret that is taken.
+_MIN_SECRET_BYTES = 16
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """Where the server listens, and what it puts up with.
+
+    Args:
+        host: the loopback unless there is a secret.
+        port: 0 takes a free one.
+        tls_cert, tls_key: PEM files; both or none.
+        max_frame_bytes: largest frame of a client.
+        max_connections: of all clients together; one more is told `busy`.
+        max_waiting_bytes: unread replies of one client, beyond which it is dropped.
+        messages_per_s: of one connection; a faster one is read more slowly.
+        hello_timeout_s: to be welcomed, from the connection on.
+        idle_timeout_s: silence after which a client is dropped.
+        write_timeout_s: how long a reply may wait to be read.
+
+    Raises:
+        ConfigError: an open door (another host than the loopback without a secret), or half of a pair.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    secret: bytes | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    max_connections: int = 1_000
+    max_waiting_bytes: int = 4 << 20
+    messages_per_s: float = 20_000.0
+    hello_timeout_s: float = 10.0
+    idle_timeout_s: float = 600.0
+    write_timeout_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.secret is None and not is_loopback(self.host):
+            raise ConfigError(f"--host {self.host}: other machines could reach it; give --secret-file, or stay on 127.0.0.1")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigError("--tls-cert and --tls-key belong together; give both or none")
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """TLS with the certificate, or None.
+
+        Raises:
+            ConfigError: files that are not a certificate and its key.
+            OSError: files that cannot be read.
+        """
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        for path in (self.tls_cert, self.tls_key):
+            path.open("rb").close()  # an error that names the file
+        try:
+            context.load_cert_chain(self.tls_cert, self.tls_key)
+        except ssl.SSLError as error:
+            raise ConfigError(f"{self.tls_cert}, {self.tls_key}: not a certificate and its key in PEM ({error.reason})") from None
+        return context
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_secret(path: Path) -> bytes:
+    """The secret in a file, without white space at its end.
+
+    Raises:
+        ConfigError: shorter than 16 bytes.
+        OSError: no such file.
+    """
+    secret = path.read_bytes().rstrip()
+    if len(secret) < _MIN_SECRET_BYTES:
+        raise ConfigError(
+            f"{path}: a secret of {len(secret)} bytes; it needs {_MIN_SECRET_BYTES} at least (openssl rand -hex 32)"
+        )
+    return secret
+
+
+@dataclass
+class _Connection:
+    """One client: its streams, its session, and how much it may still say this second."""
+
+    session: Session
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    config: ServerConfig
+    allowance: float = field(init=False)
+    refilled_s: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.allowance = self.config.messages_per_s
+
+    def send(self, message: ServerMessage) -> None:
+        """Queue a message; a client that does not read is dropped."""
+        transport = self.writer.transport
+        if transport.is_closing():
+            return
+        if transport.get_write_buffer_size() > self.config.max_waiting_bytes:
+            _LOG.warning("%s does not read its replies; dropped", self.session.application or "a client")
+            transport.abort()
+            return
+        self.writer.write(frame(encode(message), 1 << 31))
+        if isinstance(message, Error) and message.then is Then.CLOSE:
+            self.writer.close()  # after what is written
+
+    async def flush(self) -> None:
+        """Wait until the client has read enough.
+
+        Raises:
+            TimeoutError: it does not read.
+        """
+        async with asyncio.timeout(self.config.write_timeout_s):
+            await self.writer.drain()
+
+    async def pause(self) -> None:
+        """Wait if the client said more than it may."""
+        now_s, rate = time.monotonic(), self.config.messages_per_s
+        self.allowance = min(rate, self.allowance + (now_s - self.refilled_s) * rate) - 1.0
+        self.refilled_s = now_s
+        if self.allowance < 0:
+            await asyncio.sleep(-self.allowance / rate)
+
+
+class Server:
+    """Serves a `Service` over TCP.
+
+    Example:
+        server = Server(service, ServerConfig(port=7077))
+        await server.start()
+        await server.run_until_stopped()
+    """
+
+    def __init__(self, service: Service, config: ServerConfig) -> None:
+        self.service, self.config = service, config
+        self.service.secret = config.secret
+        self._connections: dict[asyncio.Task[None], _Connection] = {}
+        self._server: asyncio.Server | None = None
+        self._stopped = asyncio.Event()
+        self.num_refused = 0
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def num_connections(self) -> int:
+        """Clients now."""
+        return len(self._connections)
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address is taken or is not this machine's.
+        """
+        context = self.config.ssl_context()
+        self._server = await asyncio.start_server(
+            self._serve, self.config.host, self.config.port, ssl=context, limit=_CHUNK, backlog=512
+        )
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._connections) >= self.config.max_connections:
+            self.num_refused += 1
+            message = f"{self.config.max_connections} clients are connected; try again later"
+            writer.write(frame(encode(Error(code=Code.BUSY, message=message, then=Then.CLOSE))))
+            writer.close()
+            return
+        connection = _Connection(self.service.open(), reader, writer, self.config)
+        connection.session.redirect(connection.send)
+        self._connections[task] = connection
+        try:
+            await self._converse(connection)
+        except (ConnectionError, TimeoutError, ssl.SSLError, asyncio.CancelledError):
+            pass
+        finally:
+            del self._connections[task]
+            connection.session.close()
+            writer.close()
+
+    async def _converse(self, connection: _Connection) -> None:
+        frames, session, begun_s = FrameReader(self.config.max_frame_bytes), connection.session, time.monotonic()
+        while not session.is_closed:
+            left_s = begun_s + self.config.hello_timeout_s - time.monotonic()
+            try:
+                async with asyncio.timeout(self.config.idle_timeout_s if session.is_open else left_s):
+                    data = await connection.reader.read(_CHUNK)
+            except TimeoutError:
+                connection.send(session.refuse(ProtocolError(Code.TIMEOUT, "nothing was said for too long")))
+                break
+            if not data:
+                return
+            await self._answer(connection, frames, data)
+        await connection.flush()
+
+    async def _answer(self, connection: _Connection, frames: FrameReader, data: bytes) -> None:
+        session = connection.session
+        try:
+            payloads = frames.feed(data)
+        except ProtocolError as error:
+            connection.send(session.refuse(error))
+            return
+        for payload in payloads:
+            await connection.pause()
+            for reply in session.receive(payload):
+                connection.send(reply)
+            await connection.flush()
+            if session.is_closed:
+                return
+
+    def request_stop(self) -> None:
+        """Let `run_until_stopped` end."""
+        self._stopped.set()
+
+    async def run_until_stopped(self, for_s: float | None = None) -> None:
+        """Serve until SIGTERM, Ctrl-C, `request_stop` or (where given) so many seconds."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):  # other threads and systems
+                loop.add_signal_handler(number, self.request_stop)
+        try:
+            async with asyncio.timeout(for_s):
+                await self._stopped.wait()
+        except TimeoutError:
+            pass
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Tell every client that the service closes, and close."""
+        if self._server is not None:
+            self._server.close()
+        tasks = list(self._connections)
+        for connection in list(self._connections.values()):
+            connection.session.dismiss(Code.CLOSING, "the service shuts down; schedule by yourself and connect again")
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def serve_in_thread(make: Callable[[], Server]) -> tuple[Server, Callable[[], None]]:
+    """A server in a thread of its own, for tests and benchmarks. Returns it and what stops it."""
+    import threading
+
+    started: list[Server] = []
+    ready, loop = threading.Event(), asyncio.new_event_loop()
+
+    async def run() -> None:
+        server = make()
+        await server.start()
+        started.append(server)
+        ready.set()
+        await server.run_until_stopped()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
+    thread.start()
+    if not ready.wait(60):
+        raise ConfigError("the server did not start within a minute")
+
+    def stop() -> None:
+        loop.call_soon_threadsafe(started[0].request_stop)
+        thread.join(30)
+
+    return started[0], stop

@@ -1,0 +1,121 @@
+"""Messages, frames and proofs; the fixtures are those that a client's tests read, too."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parcae.errors import ProtocolError
+from parcae.service.protocol import (
+    Events,
+    FrameReader,
+    Ping,
+    decode_client_message,
+    decode_server_message,
+    encode,
+    frame,
+    is_proof,
+    proof_mac,
+)
+from tests.conftest import REPOSITORY
+
+_FIXTURES = REPOSITORY / "protocol" / "fixtures"
+
+
+def _fixtures(folder: str) -> list[Path]:
+    return sorted((_FIXTURES / folder).glob("*.json"))
+
+
+@pytest.mark.parametrize("path", _fixtures("client"), ids=lambda path: path.stem)
+def test_a_clients_message_survives_the_way_there_and_back(path: Path) -> None:
+    message = decode_client_message(path.read_bytes())
+    assert message.type == path.stem
+    assert json.loads(encode(message)) == json.loads(path.read_bytes())
+
+
+@pytest.mark.parametrize("path", _fixtures("service"), ids=lambda path: path.stem)
+def test_a_services_message_survives_the_way_there_and_back(path: Path) -> None:
+    message = decode_server_message(path.read_bytes())
+    assert message.type == path.stem
+    assert json.loads(encode(message)) == json.loads(path.read_bytes())
+
+
+@pytest.mark.parametrize("path", _fixtures("invalid"), ids=lambda path: path.stem)
+def test_an_invalid_message_is_refused_with_its_code(path: Path) -> None:
+    fixture = json.loads(path.read_bytes())
+    with pytest.raises(ProtocolError) as refused:
+        decode_client_message(fixture["payload"].encode())
+    assert refused.value.code == fixture["code"], fixture["why"]
+
+
+def test_every_message_of_both_sides_has_a_fixture() -> None:
+    assert {p.stem for p in _fixtures("client")} == {"hello", "proof", "sync", "events", "ping", "bye"}
+    assert {p.stem for p in _fixtures("service")} == {"challenge", "welcome", "commands", "pong", "error"}
+
+
+def test_an_older_protocol_is_told_the_versions_that_are_spoken() -> None:
+    with pytest.raises(ProtocolError, match=r"protocol 0 is not spoken here; spoken are 1"):
+        decode_client_message(b'{"type":"hello","protocol":0}')
+
+
+def test_a_refusal_names_the_field() -> None:
+    with pytest.raises(ProtocolError, match=r"events\.events\.0\.task_finished\.duration_ms"):
+        decode_client_message((json.loads((_FIXTURES / "invalid" / "negative-duration.json").read_text())["payload"]).encode())
+
+
+def test_a_frame_is_a_big_endian_length_and_the_payload() -> None:
+    assert frame(b"{}") == b"\x00\x00\x00\x02{}"
+    with pytest.raises(ProtocolError, match="the limit is 3"):
+        frame(b"four", max_bytes=3)
+
+
+def test_an_oversized_frame_is_refused_before_it_is_read() -> None:
+    reader = FrameReader(max_bytes=10)
+    with pytest.raises(ProtocolError, match="11 bytes; the limit is 10"):
+        reader.feed(b"\x00\x00\x00\x0b")
+
+
+@given(st.lists(st.binary(max_size=40), max_size=8), st.integers(1, 7))
+def test_frames_are_the_same_however_the_stream_is_cut(payloads: list[bytes], size: int) -> None:
+    stream, reader = b"".join(map(frame, payloads)), FrameReader()
+    read = [payload for start in range(0, len(stream), size) for payload in reader.feed(stream[start : start + size])]
+    assert read == payloads
+    assert reader.num_waiting == 0
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused_and_never_crashes(payload: bytes) -> None:
+    with contextlib.suppress(ProtocolError):
+        decode_client_message(payload)
+
+
+def test_deep_nesting_and_lone_surrogates_are_refused() -> None:
+    for payload in (b"[" * 100_000, b'{"type":"ping","seq":1,"x":"\\ud800"}', b'{"type":"ping","seq":1e400}', b"\xff\xfe"):
+        with pytest.raises(ProtocolError):
+            decode_client_message(payload)
+
+
+def test_the_two_proofs_differ_and_depend_on_all_that_they_cover() -> None:
+    first = proof_mac(b"secret", "client", "nonce-of-client-1", "nonce-of-service", "app")
+    assert first == "61e367c5935189e335c86e85ae20c940cdd8e1fae2710932b3eefb60ec749a78"
+    others = [
+        proof_mac(b"secreT", "client", "nonce-of-client-1", "nonce-of-service", "app"),
+        proof_mac(b"secret", "service", "nonce-of-client-1", "nonce-of-service", "app"),
+        proof_mac(b"secret", "client", "nonce-of-client-2", "nonce-of-service", "app"),
+        proof_mac(b"secret", "client", "nonce-of-client-1", "nonce-of-servicf", "app"),
+        proof_mac(b"secret", "client", "nonce-of-client-1", "nonce-of-service", "apq"),
+    ]
+    assert len({first, *others}) == 6
+    assert is_proof(first, first)
+    assert not any(is_proof(other, first) for other in others)
+
+
+def test_events_without_events_tell_that_time_passed() -> None:
+    message = decode_client_message(b'{"type":"events","seq":1,"clock_ms":5}')
+    assert message == Events(seq=1, clock_ms=5)
+    assert decode_client_message(encode(Ping(seq=7))) == Ping(seq=7)

@@ -1,0 +1,303 @@
+"""The server over real sockets, and everything that may go wrong on them."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError, ProtocolError
+from parcae.policies.catalog import make_policy
+from parcae.service.client import Client
+from parcae.service.jobs import DurationBook
+from parcae.service.protocol import Commands, Error, Hello, Ping, Pong, Sync, frame, new_nonce
+from parcae.service.server import Server, ServerConfig, read_secret, serve_in_thread
+from parcae.service.session import Service
+from parcae.service.simulated_client import SimulatedClient, task_times
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.run import simulate
+from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.synthetic import RandomDags, random_dags
+
+_SECRET = b"0123456789abcdef0123"
+Start = Callable[..., Server]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts servers of fair sharing with the given settings."""
+    stops = []
+
+    def begin(**settings: object) -> Server:
+        def make() -> Server:
+            service = Service(lambda slots: make_policy("fair", slots), "fair", DurationBook(None))
+            return Server(service, ServerConfig(**settings))  # type: ignore[arg-type]
+
+        server, stop = serve_in_thread(make)
+        stops.append(stop)
+        return server
+
+    yield begin
+    for stop in stops:
+        stop()
+
+
+def _simulated(application: str = "simulated") -> SimulatedClient:
+    workload = random_dags(RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up")
+    sequence = draw_sequence(workload, "poisson:3s", 6, 4, RandomStreams(0))
+    config = SimulationConfig(num_executors=4)
+    trace = simulate(sequence, make_policy("fair", 4), config, 0, record=True)
+    return SimulatedClient(sequence, task_times(trace), 4, config.moving_delay_ms, application_id=application)
+
+
+def _hello(application: str = "app") -> Hello:
+    return Hello(protocol=1, application_id=application, nonce=new_nonce())
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until_s, "waited for ten seconds"
+        time.sleep(0.01)
+
+
+def _last_words(client: Client) -> Error:
+    reply = client.receive()
+    assert isinstance(reply, Error)
+    with pytest.raises(ConnectionError):
+        client.receive()
+    return reply
+
+
+def _assert_serves(server: Server, application: str = "bystander") -> None:
+    with Client("127.0.0.1", server.port) as client:
+        client.greet(_hello(application))
+        assert client.ask(Ping(seq=1)) == Pong(seq=1)
+
+
+def test_a_simulated_cluster_is_scheduled_to_its_end(start: Start) -> None:
+    server, simulated = start(), _simulated()
+    with Client("127.0.0.1", server.port) as client:
+        client.play(simulated)
+    assert len(simulated.tasks) == simulated.sequence.num_tasks
+    _wait(lambda: server.num_connections == 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "too_large"),
+        (frame(b"\x00\xff garbage"), "bad_message"),
+        (frame(b'{"type":"hello","protocol":0}'), "bad_protocol"),
+        (frame(b'{"type":"ping","seq":1}'), "unexpected"),
+        (struct.pack(">I", (8 << 20) + 1), "too_large"),
+    ],
+)
+def test_nonsense_gets_one_clear_error_and_disturbs_nobody(start: Start, data: bytes, code: str) -> None:
+    server = start()
+    with Client("127.0.0.1", server.port) as bystander:
+        bystander.greet(_hello("bystander"))
+        with Client("127.0.0.1", server.port) as client:
+            client.socket.sendall(data)
+            assert _last_words(client).code == code
+        assert bystander.ask(Ping(seq=1)) == Pong(seq=1)
+    assert list(server.service.sessions) in ([], ["bystander"])
+
+
+def test_a_client_that_says_nothing_is_dropped(start: Start) -> None:
+    server = start(hello_timeout_s=0.2)
+    with Client("127.0.0.1", server.port) as client:
+        client.socket.sendall(b"\x00\x00")
+        assert _last_words(client).code == "timeout"
+
+
+def test_a_wrong_secret_is_denied_and_the_right_one_is_not(start: Start) -> None:
+    server = start(secret=_SECRET)
+    with Client("127.0.0.1", server.port) as client, pytest.raises(ProtocolError, match="the proof is wrong"):
+        client.greet(_hello(), b"another secret....")
+    with Client("127.0.0.1", server.port) as client:
+        assert client.greet(_hello(), _SECRET).policy == "fair"
+
+
+def test_a_client_that_does_not_read_is_dropped_and_disturbs_nobody(start: Start) -> None:
+    server = start(max_waiting_bytes=50_000, write_timeout_s=0.5)
+    with Client("127.0.0.1", server.port) as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.greet(_hello())
+        client.socket.settimeout(30)
+        flood = frame(b'{"type":"ping","seq":1}') * 10_000
+        with pytest.raises(ConnectionError):
+            _send_often(client, flood)
+        _assert_serves(server)
+        _wait(lambda: "app" not in server.service.sessions)
+
+
+def test_of_two_clients_with_one_application_id_the_newer_wins(start: Start) -> None:
+    server = start()
+    with Client("127.0.0.1", server.port) as older, Client("127.0.0.1", server.port) as newer:
+        older.greet(_hello())
+        newer.greet(_hello())
+        assert _last_words(older).code == "replaced"
+        assert newer.ask(Ping(seq=1)) == Pong(seq=1)
+
+
+def test_one_client_too_many_is_told_so(start: Start) -> None:
+    server = start(max_connections=1)
+    with Client("127.0.0.1", server.port) as first:
+        first.greet(_hello())
+        with Client("127.0.0.1", server.port) as second:
+            assert _last_words(second).code == "busy"
+        assert first.ask(Ping(seq=1)) == Pong(seq=1)
+
+
+def _serves(server: Server) -> bool:
+    try:
+        _assert_serves(server)
+    except (ProtocolError, OSError):
+        return False
+    return True
+
+
+def _send_often(client: Client, data: bytes) -> None:
+    for _ in range(2_000):
+        client.socket.sendall(data)
+
+
+def _open_and_drop(server: Server, count: int) -> None:
+    for number in range(count):
+        with socket.create_connection(("127.0.0.1", server.port), 5) as connection:
+            if number % 3 == 1:
+                connection.sendall(b"\x00\x00\x00")
+            elif number % 3 == 2:
+                connection.sendall(frame(b'{"type":"hello","protocol":1,"application_id":"a","nonce":"0123456789abcdef"}'))
+    _wait(lambda: _serves(server))  # those that were dropped may still wait in line
+    _wait(lambda: server.num_connections == 0)
+    assert server.service.sessions == {}
+    assert server.service.mirrors == {}
+
+
+def test_hundreds_of_dropped_connections_leave_nothing_behind(start: Start) -> None:
+    _open_and_drop(start(), 300)
+
+
+@pytest.mark.slow
+def test_ten_thousand_dropped_connections_leave_nothing_behind(start: Start) -> None:
+    _open_and_drop(start(), 10_000)
+
+
+def test_a_service_that_was_killed_is_synced_again_and_every_job_ends() -> None:
+    def make(port: int) -> Callable[[], Server]:
+        service = Service(lambda slots: make_policy("fair", slots), "fair", DurationBook(None))
+        return lambda: Server(service, ServerConfig(port=port))
+
+    simulated = _simulated()
+    server, stop = serve_in_thread(make(0))
+    port, client = server.port, Client("127.0.0.1", server.port)
+    client.greet(simulated.hello())
+    simulated.obey(client.commands(simulated.sync()))
+    for _ in range(25):
+        message = simulated.next_message()
+        assert message is not None
+        simulated.obey(client.commands(message))
+    lost = simulated.next_message()  # happened while the service was away
+    assert lost is not None
+    stop()
+    assert _last_words(client).code == "closing"
+    server, stop = serve_in_thread(make(port))
+    client = Client("127.0.0.1", port)
+    client.greet(simulated.hello())
+    reply = client.ask(lost)
+    assert isinstance(reply, Error)
+    assert (reply.code, reply.then) == ("resync", "sync")
+    simulated.obey(client.commands(simulated.sync()))
+    while (message := simulated.next_message()) is not None:
+        simulated.obey(client.commands(message))
+    assert len(simulated.tasks) == simulated.sequence.num_tasks
+    client.close()
+    stop()
+
+
+def test_clients_at_once_do_not_disturb_each_other(start: Start) -> None:
+    server, clients = start(), [_simulated(f"app {number}") for number in range(4)]
+
+    def play(simulated: SimulatedClient) -> None:
+        with Client("127.0.0.1", server.port) as client:
+            client.play(simulated)
+
+    threads = [threading.Thread(target=play, args=(simulated,)) for simulated in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert all(simulated.tasks == clients[0].tasks for simulated in clients)
+    assert len(clients[0].tasks) == clients[0].sequence.num_tasks
+
+
+def test_tls_is_spoken_where_a_certificate_is_given(start: Start, tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    try:
+        subprocess.run(
+            [
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+                "-addext",
+                "subjectAltName=IP:127.0.0.1",
+                "-keyout",
+                str(key),
+                "-out",
+                str(cert),
+            ],
+            check=True,
+            capture_output=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no openssl to make a certificate with")
+    server = start(tls_cert=cert, tls_key=key, secret=_SECRET)
+    with Client("127.0.0.1", server.port, tls=ssl.create_default_context(cafile=str(cert))) as client:
+        client.greet(_hello(), _SECRET)
+        simulated = _simulated()
+        assert isinstance(client.ask(simulated.sync()), Commands)
+    with pytest.raises(ConfigError, match="not a certificate and its key"):
+        ServerConfig(tls_cert=key, tls_key=cert).ssl_context()
+
+
+def test_open_doors_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give --secret-file"):
+        ServerConfig(host="0.0.0.0")
+    with pytest.raises(ConfigError, match="belong together"):
+        ServerConfig(tls_cert=tmp_path / "cert.pem")
+    (tmp_path / "secret").write_text("short\n")
+    with pytest.raises(ConfigError, match="a secret of 5 bytes; it needs 16"):
+        read_secret(tmp_path / "secret")
+    (tmp_path / "secret").write_bytes(_SECRET + b"\n")
+    assert read_secret(tmp_path / "secret") == _SECRET
+    assert ServerConfig(host="0.0.0.0", secret=_SECRET).host == "0.0.0.0"
+
+
+def test_a_large_sync_is_answered(start: Start) -> None:
+    simulated = _simulated()
+    jobs = tuple(simulated._job(number % 6).model_copy(update={"job_id": number}) for number in range(300))
+    with Client("127.0.0.1", start().port) as client:
+        client.greet(_hello())
+        message = simulated.sync()
+        reply = client.commands(Sync(seq=2, clock_ms=10**6, slots=message.slots, jobs=jobs))
+        assert len(reply.commands) == 4
