@@ -395,7 +395,7 @@ def _held(seen, net, stage):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _score_stages(seen, net, work):  # type: ignore[no-untyped-def]
+def score_stages(seen, net, work):  # type: ignore[no-untyped-def]
     """Logits of the schedulable stages. Returns how many there are."""
     count, top = 0, net.levels[net.levels.shape[0] - 1]
     if seen.now.num_schedulable[0] == 0:
@@ -447,7 +447,7 @@ def _score_limits(seen, net, work, stage):  # type: ignore[no-untyped-def]
 def decide(seen, net, work):  # type: ignore[no-untyped-def]
     """The most probable decision: (stage, limit)."""
     _embed(seen, net, work)
-    count = _score_stages(seen, net, work)
+    count = score_stages(seen, net, work)
     if count == 0:
         return NO_STAGE, seen.now.num_source[0]
     stage = work.stage[largest(work.logits, count)]
@@ -460,7 +460,7 @@ def decide(seen, net, work):  # type: ignore[no-untyped-def]
 def _draw_decision(seen, net, work, luck_seed):  # type: ignore[no-untyped-def]
     """Draw a decision. Returns (stage, limit, log probability, whether there was a choice)."""
     _embed(seen, net, work)
-    count, turn = _score_stages(seen, net, work), seen.now.num_decisions[0]
+    count, turn = score_stages(seen, net, work), seen.now.num_decisions[0]
     if count == 0:
         return NO_STAGE, seen.now.num_source[0], 0.0, False
     position = draw(work.logits, count, uniform(luck_seed, 2 * turn))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState, select
-from parcae.policies.decima.kernels import Network, Record, Workspace, _score_stages, decide, play, play_drawn
+from parcae.policies.decima.kernels import Network, Record, Workspace, decide, play, play_drawn, score_stages
 from parcae.policies.decima.layout import (
     EMBEDDING,
     HIDDEN_1,
@@ -164,7 +164,7 @@ class DecimaPolicy:
 
         The observation must be the one that was just decided.
         """
-        count = int(_score_stages(observation, self._network, self._workspace))
+        count = int(score_stages(observation, self._network, self._workspace))
         return ranked_choices(self._workspace.stage[:count].tolist(), self._workspace.logits[:count])
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
