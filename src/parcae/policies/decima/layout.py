@@ -24,7 +24,7 @@ from parcae.errors import FormatError
 FEATURE_VERSION = 1
 HIDDEN_1, HIDDEN_2, EMBEDDING = 32, 16, 8
 #: Sets of embeddings that the compiled pass keeps, by the number of executors asked about.
-VERSIONS = 4
+VERSIONS = 8
 #: Slope of the leaky rectifier below zero.
 SLOPE = 0.2
 #: Scales of the features, as in the released code.
