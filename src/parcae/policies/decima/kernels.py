@@ -28,7 +28,7 @@ from parcae.policies.decima.layout import (
     WORK_SCALE_MS,
     Transform,
 )
-from parcae.policies.networks.kernels import add_product, copy_bias, draw, largest, log_sum_exp, rectify, uniform
+from parcae.policies.networks.kernels import add_product, copy_bias, dot, draw, largest, log_sum_exp, rectify, uniform
 from parcae.policies.rule.kernels import decide as decide_by_rule
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.costs import cost_so_far
@@ -77,6 +77,8 @@ class Workspace(NamedTuple):
     logits: Any  # float32[num_stages], by position among the stages that may be chosen
     stage: Any  # int64[num_stages], their rows
     limit_logits: Any  # float32[num_levels]
+    of_cluster: Any  # float32[HIDDEN_1], the cluster's part of a first layer
+    of_job: Any  # float32[HIDDEN_1], the same and the job's
     layer_1: Any  # float32[HIDDEN_1]
     layer_2: Any  # float32[HIDDEN_2]
     row: Any  # float32[64], inputs
@@ -113,7 +115,8 @@ def select_workspace(many, row):  # type: ignore[no-untyped-def]
     return Workspace(
         many.x[row], many.e[row], many.f[row], many.y[row], many.embedded[row], many.version[row], many.now[row],
         many.stamp[row], many.twin[row], many.done[row], many.known[row], many.known_work_ms[row], many.z[row],
-        many.logits[row], many.stage[row], many.limit_logits[row], many.layer_1[row], many.layer_2[row], many.row[row],
+        many.logits[row], many.stage[row], many.limit_logits[row], many.of_cluster[row],
+        many.of_job[row], many.layer_1[row], many.layer_2[row], many.row[row],
         many.out[row], many.total[row], many.answer[row],
     )  # fmt: skip
 
@@ -152,12 +155,15 @@ def _transform(net, work, which, x, num_in, y):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _score(net, work, which, x, num_in):  # type: ignore[no-untyped-def]
-    """A transform with one linear output."""
-    at, total = _hidden(net, work, net.starts[which], x, num_in), np.float32(0.0)
-    for i in range(_H2):
-        total += work.layer_2[i] * net.weights[at + i]
-    return total + net.weights[at + _H2]
+def _score(net, work, at):  # type: ignore[no-untyped-def]
+    """The one linear output of a transform whose second layer starts at weights[at:], from work.layer_1 before its rectifier."""
+    weights = net.weights
+    rectify(work.layer_1, _H1, _SLOPE)
+    copy_bias(weights, at + _H1 * _H2, _H2, work.layer_2)
+    add_product(work.layer_1, _H1, weights, at, _H2, work.layer_2)
+    rectify(work.layer_2, _H2, _SLOPE)
+    at += (_H1 + 1) * _H2
+    return dot(work.layer_2, _H2, weights, at) + weights[at + _H2]
 
 
 @inlined
@@ -396,21 +402,29 @@ def _held(seen, net, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def score_stages(seen, net, work):  # type: ignore[no-untyped-def]
-    """Logits of the schedulable stages. Returns how many there are."""
+    """Logits of the schedulable stages. Returns how many there are.
+
+    What the first layer makes of the cluster is worked out once, of a job once for all of its stages.
+    """
     count, top = 0, net.levels[net.levels.shape[0] - 1]
     if seen.now.num_schedulable[0] == 0:
         return 0
+    weights, at = net.weights, net.starts[_Q]
+    second = at + (3 * _D + 1) * _H1
+    copy_bias(weights, at + 3 * _D * _H1, _H1, work.of_cluster)
+    add_product(work.z, _D, weights, at + 2 * _D * _H1, _H1, work.of_cluster)
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         if seen.jobs.num_schedulable[job] == 0:
             continue
+        copy_bias(work.of_cluster, 0, _H1, work.of_job)
+        add_product(work.y[work.now[1] + job], _D, weights, at + _D * _H1, _H1, work.of_job)
         for stage in range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]):
             if not is_schedulable(seen, stage) or _held(seen, net, stage) >= top:
                 continue
-            e, y = work.e[work.now[0] + stage], work.y[work.now[1] + job]
-            for o in range(_D):
-                work.row[o], work.row[_D + o], work.row[2 * _D + o] = e[o], y[o], work.z[o]
-            work.logits[count], work.stage[count] = _score(net, work, _Q, work.row, 3 * _D), stage
+            copy_bias(work.of_job, 0, _H1, work.layer_1)
+            add_product(work.e[work.now[0] + stage], _D, weights, at, _H1, work.layer_1)
+            work.logits[count], work.stage[count] = _score(net, work, second), stage
             count += 1
     return count
 
@@ -425,6 +439,10 @@ def _score_limits(seen, net, work, stage):  # type: ignore[no-untyped-def]
         work.row[_D + o] = work.z[o]
         work.row[2 * _D + o] = e[o]
     num_in = 3 * _D if net.limits == _LIMIT_STAGE else 2 * _D
+    weights, first = net.weights, net.starts[_W]
+    if net.limits == _LIMIT_INPUT or net.limits == _LIMIT_STAGE:
+        copy_bias(weights, first + (num_in + 1) * _H1, _H1, work.of_job)
+        add_product(work.row, num_in, weights, first, _H1, work.of_job)
     if net.limits == _LIMIT_OUTPUTS:
         at = _hidden(net, work, net.starts[_W], work.row, num_in)
         copy_bias(net.weights, at + _H2 * num_levels, num_levels, work.limit_logits)
@@ -438,8 +456,10 @@ def _score_limits(seen, net, work, stage):  # type: ignore[no-untyped-def]
         if net.limits == _LIMIT_NONE:
             work.limit_logits[column] = 0.0
         elif net.limits != _LIMIT_OUTPUTS:
-            work.row[num_in] = level / net.levels[num_levels - 1]
-            work.limit_logits[column] = _score(net, work, _W, work.row, num_in + 1)
+            share = np.float32(level / net.levels[num_levels - 1])
+            for o in range(_H1):
+                work.layer_1[o] = work.of_job[o] + share * weights[first + num_in * _H1 + o]
+            work.limit_logits[column] = _score(net, work, first + (num_in + 2) * _H1)
     return count
 
 

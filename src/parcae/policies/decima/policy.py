@@ -77,6 +77,8 @@ def allocate_workspace(num_simulators: int, num_jobs: int, num_stages: int, num_
         logits=floats(num_stages),
         stage=integers(num_stages),
         limit_logits=floats(num_levels),
+        of_cluster=floats(HIDDEN_1),
+        of_job=floats(HIDDEN_1),
         layer_1=floats(HIDDEN_1),
         layer_2=floats(HIDDEN_2),
         row=floats(64),
