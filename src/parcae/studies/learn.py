@@ -224,7 +224,7 @@ def savings_paragraph(comparison: Comparison, objective: Objective, name: str) -
     mean = float(np.mean([getattr(r, _COLUMN[objective]) for r in learned.summaries]))
     value = f"{mean / MS_PER_S:,.1f} s" if _COLUMN[objective].endswith("_ms") else f"{mean:,.3f}"
     ratio = objective_ratio(comparison, objective, name, best.name)
-    sure = "includes no difference: run more seeds, or train longer" if ratio.low <= 1 <= ratio.high else "excludes no difference"
+    sure = "does not rule out chance: run more seeds, or train longer" if ratio.low <= 1 <= ratio.high else "rules out chance"
     what = str(objective).replace("-", " ").replace("jct", "job completion time")
     return (
         f"On {s['seeds'][1] - s['seeds'][0] + 1} runs that nothing was learned from ({s['jobs']} jobs of {s['workload']}, "
