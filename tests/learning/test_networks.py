@@ -9,7 +9,7 @@ from parcae.learning.family import Family, Weights
 from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
-from parcae.policies.decima.kernels import decide
+from parcae.policies.decima.kernels.decisions import decide
 from parcae.policies.decima.layout import DecimaSettings, shapes
 from parcae.policies.decima.policy import DecimaPolicy
 from parcae.policies.parcae.layout import NUM_WEIGHTS

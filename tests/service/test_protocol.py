@@ -91,7 +91,8 @@ def test_frames_are_the_same_however_the_stream_is_cut(payloads: list[bytes], si
 @given(st.binary(max_size=200))
 def test_garbage_is_refused_and_never_crashes(payload: bytes) -> None:
     with contextlib.suppress(ProtocolError):
-        decode_client_message(payload)
+        message = decode_client_message(payload)
+        assert decode_client_message(encode(message)) == message
 
 
 def test_deep_nesting_and_lone_surrogates_are_refused() -> None:

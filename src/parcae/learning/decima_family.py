@@ -11,7 +11,7 @@ import torch
 
 from parcae.learning.family import Rollout, Weights
 from parcae.learning.scenario import Scenario
-from parcae.policies.decima.kernels import Record, demonstrate_many, explore_many
+from parcae.policies.decima.kernels.recording import Record, demonstrate_many, explore_many
 from parcae.policies.decima.layout import FEATURE_VERSION, DecimaSettings, Limits, decima_levels, initial_weights
 from parcae.policies.decima.network import DecimaNetwork, Graphs
 from parcae.policies.decima.policy import DecimaPolicy, allocate_record, allocate_workspace

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+import numpy as np
+
 from parcae.errors import ConfigError
 from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.scenario import Scenario
+from parcae.metrics.cluster import utilization
 from parcae.policies.catalog import make_policy
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import ArrivalProcess
@@ -58,9 +61,7 @@ def busy_share(scenario: Scenario) -> float:
     """
     runs = scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_MEASURED)])
     runs.cost(make_policy("fair", scenario.config.total_executors).play_many)
-    states = runs.simulators.states
-    executors = scenario.config.total_executors
-    return float(states.stages.executed_ms.sum() / max(1, states.now.clock_ms.sum() * executors))
+    return float(np.mean([utilization(runs.simulators.trace(row, "fair")) for row in range(_NUM_MEASURED)]))
 
 
 def recipe_config(recipe: Recipe, scenario: Scenario, network: str = "parcae") -> TrainConfig:

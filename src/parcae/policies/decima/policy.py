@@ -11,7 +11,9 @@ import numpy.typing as npt
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState, select
-from parcae.policies.decima.kernels import Network, Record, Workspace, decide, play, play_drawn, score_stages
+from parcae.policies.decima.kernels.decisions import decide, play, play_drawn, score_stages
+from parcae.policies.decima.kernels.recording import Record
+from parcae.policies.decima.kernels.tables import Network, Workspace
 from parcae.policies.decima.layout import (
     EMBEDDING,
     HIDDEN_1,
