@@ -58,7 +58,7 @@ def test_an_interrupted_comparison_ends_soon_and_leaves_no_process_behind(tmp_pa
         children = _children(process.pid)
         assert len(children) >= 2
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=180)
     finally:
         process.kill()
     assert errors.count("Traceback") == 1
