@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parcae.cluster.decision import Decision, Policy
+from parcae.cluster.decision import Decision
 from parcae.cluster.invariants import check_invariants
 from parcae.cluster.observation import Observation
 from parcae.policies.catalog import make_policy
-from parcae.service.jobs import DurationBook
 from parcae.service.protocol import (
     Bye,
     Challenge,
@@ -18,7 +17,6 @@ from parcae.service.protocol import (
     Error,
     Event,
     Events,
-    Hello,
     JobArrived,
     JobEnded,
     JobMessage,
@@ -35,7 +33,7 @@ from parcae.service.protocol import (
     Welcome,
     proof_mac,
 )
-from parcae.service.session import Scope, Service
+from parcae.service.session import Scope
 from parcae.service.simulated_client import SimulatedClient, task_times
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
@@ -43,88 +41,38 @@ from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.service.recording import Wire
-
-_NONCE = "0123456789abcdef"
-
-
-def _service(policy: Policy | None = None, **settings: object) -> Service:
-    return Service(lambda slots: policy or make_policy("fair", slots), "fair", DurationBook(None), **settings)  # type: ignore[arg-type]
-
-
-def _job(job_id: int, *stages: tuple[int, tuple[int, ...]], name: str = "") -> JobMessage:
-    """A job from (number of tasks, parents) for each stage."""
-    made = tuple(StageMessage(stage_id=i, tasks=n, parents=parents) for i, (n, parents) in enumerate(stages))
-    return JobMessage(job_id=job_id, name=name, arrival_ms=0, stages=made)
-
-
-class _Client:
-    """Speaks to a session and numbers its requests."""
-
-    def __init__(self, service: Service, application: str = "app", first_slot: int = 0) -> None:
-        self.wire, self.seq, self.application, self.first = Wire(service), 0, application, first_slot
-        self.welcome = self.wire.ask(Hello(protocol=1, application_id=application, nonce=_NONCE))
-
-    def sync(self, num_slots: int, *jobs: JobMessage, clock_ms: int = 0, **settings: bool) -> Commands | Error:
-        slots = tuple(SlotMessage(slot=self.first + number) for number in range(num_slots))
-        return self.say(Sync(seq=self._next(), clock_ms=clock_ms, slots=slots, jobs=jobs, **settings))
-
-    def events(self, clock_ms: int, *events: Event) -> Commands | Error:
-        return self.say(Events(seq=self._next(), clock_ms=clock_ms, events=events))
-
-    def say(self, message: Sync | Events) -> Commands | Error:
-        (reply,) = self.wire.ask(message)
-        assert isinstance(reply, Commands | Error)
-        return reply
-
-    def _next(self) -> int:
-        self.seq += 1
-        return self.seq
-
-
-def _code(reply: Commands | Error) -> tuple[str, str]:
-    assert isinstance(reply, Error), reply
-    return reply.code.value, reply.then.value
-
-
-def _said(reply: Commands | Error) -> list[tuple[str, int, int | None, int | None]]:
-    assert isinstance(reply, Commands), reply
-    return [(c.kind, c.slot, c.job_id, c.stage_id) for c in reply.commands]
-
-
-def _tokens(reply: Commands | Error) -> dict[tuple[int, int], int]:
-    assert isinstance(reply, Commands), reply
-    return {(s.job_id, s.stage_id): s.slots for s in reply.stages}
+from tests.service.speaking import NONCE, Speaker, code_of, job_of, said_by, service_of, tokens_of
 
 
 def test_a_job_of_two_stages_is_run_to_its_end() -> None:
-    client = _Client(_service())
-    assert _said(client.sync(2)) == [("idle", 0, None, None), ("idle", 1, None, None)]
-    assert _said(client.events(0, JobArrived(job=_job(7, (3, ()), (1, (0,)))))) == [("move", 0, 7, 0), ("move", 1, 7, 0)]
+    client = Speaker(service_of())
+    assert said_by(client.sync(2)) == [("idle", 0, None, None), ("idle", 1, None, None)]
+    assert said_by(client.events(0, JobArrived(job=job_of(7, (3, ()), (1, (0,)))))) == [("move", 0, 7, 0), ("move", 1, 7, 0)]
     reply = client.events(100, SlotArrived(slot=0), SlotArrived(slot=1))
-    assert _said(reply) == [("start", 0, 7, 0), ("start", 1, 7, 0)]
-    assert _tokens(reply) == {(7, 0): 2}
-    assert _said(client.events(200, TaskFinished(slot=0, job_id=7, stage_id=0, duration_ms=100))) == []  # goes on by itself
-    assert _said(client.events(210, TaskFailed(slot=0, job_id=7, stage_id=0))) == []
+    assert said_by(reply) == [("start", 0, 7, 0), ("start", 1, 7, 0)]
+    assert tokens_of(reply) == {(7, 0): 2}
+    assert said_by(client.events(200, TaskFinished(slot=0, job_id=7, stage_id=0, duration_ms=100))) == []  # goes on by itself
+    assert said_by(client.events(210, TaskFailed(slot=0, job_id=7, stage_id=0))) == []
     client.events(250, TaskFinished(slot=1, job_id=7, stage_id=0, duration_ms=150))
     reply = client.events(300, TaskFinished(slot=0, job_id=7, stage_id=0, duration_ms=100))
-    starts = [said for said in _said(reply) if said[0] == "start"]
+    starts = [said for said in said_by(reply) if said[0] == "start"]
     assert [said[2:] for said in starts] == [(7, 1)]
-    assert _tokens(reply)[7, 1] == 1
+    assert tokens_of(reply)[7, 1] == 1
     slot = starts[0][1]
     done = client.events(400, TaskFinished(slot=slot, job_id=7, stage_id=1, duration_ms=100))
-    assert _said(done) == [("idle", slot, None, None)]
-    assert _tokens(done) == {(7, 1): 0}
+    assert said_by(done) == [("idle", slot, None, None)]
+    assert tokens_of(done) == {(7, 1): 0}
 
 
 def test_moves_may_be_instant() -> None:
-    client = _Client(_service())
+    client = Speaker(service_of())
     client.sync(2, has_instant_moves=True)
-    reply = client.events(5, JobArrived(job=_job(1, (1, ()))))
-    assert _said(reply) == [("move", 0, 1, 0), ("start", 0, 1, 0)]
+    reply = client.events(5, JobArrived(job=job_of(1, (1, ()))))
+    assert said_by(reply) == [("move", 0, 1, 0), ("start", 0, 1, 0)]
 
 
 def test_ping_is_answered_and_bye_closes() -> None:
-    client = _Client(_service())
+    client = Speaker(service_of())
     assert client.wire.ask(Ping(seq=4)) == [Pong(seq=4)]
     assert client.wire.ask(Bye()) == []
     assert client.wire.session.is_closed
@@ -142,9 +90,9 @@ def test_ping_is_answered_and_bye_closes() -> None:
         (TaskFailed(slot=1, job_id=1, stage_id=0), "wrong_slot"),
         (SlotArrived(slot=0), "wrong_slot"),
         (SlotArrived(slot=77), "unknown_slot"),
-        (JobArrived(job=_job(1, (1, ()))), "duplicate_job"),
-        (JobArrived(job=_job(2, (1, (1,)), (1, (0,)))), "bad_job"),
-        (JobArrived(job=_job(2, (1, (5,)))), "bad_job"),
+        (JobArrived(job=job_of(1, (1, ()))), "duplicate_job"),
+        (JobArrived(job=job_of(2, (1, (1,)), (1, (0,)))), "bad_job"),
+        (JobArrived(job=job_of(2, (1, (5,)))), "bad_job"),
         (JobArrived(job=JobMessage(job_id=2, arrival_ms=0, stages=(StageMessage(stage_id=0, tasks=2, finished=1),))), "bad_job"),
         (JobArrived(job=JobMessage(job_id=2, arrival_ms=0, stages=(StageMessage(stage_id=0, tasks=1),) * 2)), "duplicate_stage"),
         (JobEnded(job_id=5), "unknown_job"),
@@ -154,43 +102,43 @@ def test_ping_is_answered_and_bye_closes() -> None:
     ],
 )
 def test_an_event_that_cannot_be_is_refused_and_changes_nothing(event: Event, code: str) -> None:
-    client = _Client(_service())
+    client = Speaker(service_of())
     client.sync(2, has_instant_moves=True)
-    client.events(0, JobArrived(job=_job(1, (1, ()), (1, (0,)))))  # slot 0 runs stage 0
+    client.events(0, JobArrived(job=job_of(1, (1, ()), (1, (0,)))))  # slot 0 runs stage 0
     mirror = client.wire.session.service.mirror_of("app")
     before = [table.tobytes() for table in mirror.state]
-    assert _code(client.events(0, event)) == (code, "sync")
+    assert code_of(client.events(0, event)) == (code, "sync")
     assert [table.tobytes() for table in mirror.state] == before
-    assert _code(client.events(0)) == ("resync", "sync")
-    assert _said(client.sync(2)) == [("idle", 0, None, None), ("idle", 1, None, None)]
+    assert code_of(client.events(0)) == ("resync", "sync")
+    assert said_by(client.sync(2)) == [("idle", 0, None, None), ("idle", 1, None, None)]
     assert isinstance(client.events(0), Commands)
 
 
 def test_clocks_and_numbers_must_rise() -> None:
-    client = _Client(_service())
+    client = Speaker(service_of())
     client.sync(1, clock_ms=50)
-    assert _code(client.events(49)) == ("clock", "sync")
+    assert code_of(client.events(49)) == ("clock", "sync")
     client.sync(1, clock_ms=50)
     client.seq -= 1
-    assert _code(client.events(60)) == ("sequence", "sync")
+    assert code_of(client.events(60)) == ("sequence", "sync")
 
 
 @pytest.mark.parametrize(
     ("slots", "jobs", "code"),
     [
         ((SlotMessage(slot=0), SlotMessage(slot=0)), (), "duplicate_slot"),
-        ((SlotMessage(slot=0),), (_job(1, (1, ())), _job(1, (1, ()))), "duplicate_job"),
+        ((SlotMessage(slot=0),), (job_of(1, (1, ())), job_of(1, (1, ()))), "duplicate_job"),
         ((SlotMessage(slot=0, state="running", job_id=1, stage_id=0),), (), "unknown_job"),
-        ((SlotMessage(slot=0, state="moving", job_id=1, stage_id=4),), (_job(1, (1, ())),), "unknown_stage"),
-        (tuple(SlotMessage(slot=n, state="running", job_id=1, stage_id=0) for n in range(2)), (_job(1, (1, ())),), "bad_job"),
-        ((SlotMessage(slot=0, state="running", job_id=1, stage_id=1),), (_job(1, (1, ()), (1, (0,))),), "bad_job"),
+        ((SlotMessage(slot=0, state="moving", job_id=1, stage_id=4),), (job_of(1, (1, ())),), "unknown_stage"),
+        (tuple(SlotMessage(slot=n, state="running", job_id=1, stage_id=0) for n in range(2)), (job_of(1, (1, ())),), "bad_job"),
+        ((SlotMessage(slot=0, state="running", job_id=1, stage_id=1),), (job_of(1, (1, ()), (1, (0,))),), "bad_job"),
     ],
 )
 def test_a_picture_that_contradicts_itself_is_refused(
     slots: tuple[SlotMessage, ...], jobs: tuple[JobMessage, ...], code: str
 ) -> None:
-    client = _Client(_service())
-    assert _code(client.say(Sync(seq=1, clock_ms=0, slots=slots, jobs=jobs))) == (code, "sync")
+    client = Speaker(service_of())
+    assert code_of(client.say(Sync(seq=1, clock_ms=0, slots=slots, jobs=jobs))) == (code, "sync")
 
 
 def test_a_session_takes_up_what_runs_already() -> None:
@@ -202,34 +150,34 @@ def test_a_session_takes_up_what_runs_already() -> None:
         SlotMessage(slot=12, state="idle", job_id=1),
         SlotMessage(slot=13),
     )
-    client = _Client(_service())
+    client = Speaker(service_of())
     reply = client.say(Sync(seq=1, clock_ms=100, slots=slots, jobs=(job,)))
     client.seq = 1
     state = client.wire.session.service.mirror_of("app").state
     check_invariants(state)
-    assert _tokens(reply) == {(1, 0): 1}
-    assert _said(reply) == [("move", 13, 1, 1), ("idle", 12, 1, None)]  # a slot goes ahead to where work will be
-    assert _said(client.events(110, SlotArrived(slot=11))) == [("start", 11, 1, 0)]
+    assert tokens_of(reply) == {(1, 0): 1}
+    assert said_by(reply) == [("move", 13, 1, 1), ("idle", 12, 1, None)]  # a slot goes ahead to where work will be
+    assert said_by(client.events(110, SlotArrived(slot=11))) == [("start", 11, 1, 0)]
     client.events(120, TaskFinished(slot=10, job_id=1, stage_id=0, duration_ms=50))
     client.events(130, TaskFinished(slot=11, job_id=1, stage_id=0, duration_ms=20))
-    assert _said(client.events(140, SlotArrived(slot=13))) == [("start", 13, 1, 1)]
+    assert said_by(client.events(140, SlotArrived(slot=13))) == [("start", 13, 1, 1)]
     check_invariants(state)
 
 
 def test_stages_that_are_added_are_run_and_a_job_that_ended_early_frees_its_slots() -> None:
-    client = _Client(_service())
+    client = Speaker(service_of())
     client.sync(3, has_instant_moves=True)
-    client.events(0, JobArrived(job=_job(1, (1, ()))), JobArrived(job=_job(2, (5, ()))))
+    client.events(0, JobArrived(job=job_of(1, (1, ()))), JobArrived(job=job_of(2, (5, ()))))
     added = StageMessage(stage_id=4, tasks=2, parents=(0,))
     assert isinstance(client.events(1, StagesAdded(job_id=1, stages=(added,))), Commands)
     mirror = client.wire.session.service.mirror_of("app")
     check_invariants(mirror.state)
     runs = {(c.job_id, c.stage_id): c.slot for c in _commands(mirror)}
     reply = client.events(9, TaskFinished(slot=runs[1, 0], job_id=1, stage_id=0, duration_ms=9))
-    assert (1, 4) in {said[2:] for said in _said(reply) if said[0] == "start"}
+    assert (1, 4) in {said[2:] for said in said_by(reply) if said[0] == "start"}
     check_invariants(mirror.state)
     reply = client.events(12, JobEnded(job_id=2, is_failed=True))
-    assert _tokens(reply)[2, 0] == 0
+    assert tokens_of(reply)[2, 0] == 0
     check_invariants(mirror.state)
     assert mirror.counts.failed_jobs == 1
     assert [job.job_id for job in mirror.jobs] == [1]
@@ -243,18 +191,18 @@ def _commands(mirror: object) -> list[Command]:
 
 
 def test_unknown_durations_are_learned_and_known_the_next_time() -> None:
-    client = _Client(_service())
+    client = Speaker(service_of())
     client.sync(1, has_instant_moves=True)
-    client.events(0, JobArrived(job=_job(1, (3, ()), (1, (0,)), name="nightly")))
+    client.events(0, JobArrived(job=job_of(1, (3, ()), (1, (0,)), name="nightly")))
     stages = client.wire.session.service.mirror_of("app").state.stages
     assert stages.task_ms[0] == 0.0
     client.events(100, TaskFinished(slot=0, job_id=1, stage_id=0, duration_ms=100))
     client.events(300, TaskFinished(slot=0, job_id=1, stage_id=0, duration_ms=200))
     assert stages.task_ms[0] == 150.0
     assert stages.downstream_ms[0] == 450.0
-    client.events(301, JobArrived(job=_job(2, (3, ()), (1, (0,)), name="nightly")))
+    client.events(301, JobArrived(job=job_of(2, (3, ()), (1, (0,)), name="nightly")))
     assert stages.task_ms[2] == 150.0
-    client.events(302, JobArrived(job=_job(3, (3, ()), name="another")))
+    client.events(302, JobArrived(job=job_of(3, (3, ()), name="another")))
     assert stages.task_ms[4] == 0.0
 
 
@@ -287,7 +235,7 @@ def _play(client: SimulatedClient, wire: Wire) -> None:
 def test_a_policy_that_fails_is_replaced_by_fair_and_every_job_ends() -> None:
     sequence, config = _sequence(), SimulationConfig(num_executors=4)
     trace = simulate(sequence, make_policy("fair", 4), config, 0, record=True)
-    service = _service(_Broken())
+    service = service_of(_Broken())
     client = SimulatedClient(sequence, task_times(trace), 4, 2_000)
     wire = Wire(service)
     wire.ask(client.hello())
@@ -305,16 +253,16 @@ def test_a_policy_that_always_idles_does_not_stop_the_cluster() -> None:
         def decide(self, observation: Observation) -> Decision:
             return Decision()
 
-    client = _Client(_service(Idle()))
+    client = Speaker(service_of(Idle()))
     client.sync(2, has_instant_moves=True)
-    assert _tokens(client.events(0, JobArrived(job=_job(1, (2, ()))))) == {(1, 0): 2}
+    assert tokens_of(client.events(0, JobArrived(job=job_of(1, (2, ()))))) == {(1, 0): 2}
 
 
 def test_resyncing_at_any_time_leaves_a_run_that_ends() -> None:
     sequence, config = _sequence(10, 2), SimulationConfig(num_executors=4)
     trace = simulate(sequence, make_policy("fair", 4), config, 0, record=True)
     for every in (1, 2, 3, 7):
-        service = _service()
+        service = service_of()
         client = SimulatedClient(sequence, task_times(trace), 4, 500)
         wire, count = Wire(service), 0
         wire.ask(client.hello())
@@ -330,13 +278,13 @@ def test_resyncing_at_any_time_leaves_a_run_that_ends() -> None:
 
 
 def test_a_secret_must_be_proved_by_both_sides() -> None:
-    client = _Client(_service(secret=b"sesame"))
+    client = Speaker(service_of(secret=b"sesame"))
     (challenge,) = client.welcome
     assert isinstance(challenge, Challenge)
-    (welcome,) = client.wire.ask(Proof(mac=proof_mac(b"sesame", "client", _NONCE, challenge.nonce, "app")))
+    (welcome,) = client.wire.ask(Proof(mac=proof_mac(b"sesame", "client", NONCE, challenge.nonce, "app")))
     assert isinstance(welcome, Welcome)
-    assert welcome.mac == proof_mac(b"sesame", "service", _NONCE, challenge.nonce, "app")
-    liar = _Client(_service(secret=b"sesame"))
+    assert welcome.mac == proof_mac(b"sesame", "service", NONCE, challenge.nonce, "app")
+    liar = Speaker(service_of(secret=b"sesame"))
     (denied,) = liar.wire.ask(Proof(mac="0" * 64))
     assert isinstance(denied, Error)
     assert denied.code == "denied"
@@ -344,20 +292,20 @@ def test_a_secret_must_be_proved_by_both_sides() -> None:
 
 
 def test_nothing_but_hello_opens_a_session() -> None:
-    wire = Wire(_service())
+    wire = Wire(service_of())
     (reply,) = wire.ask(Ping(seq=1))
     assert isinstance(reply, Error)
     assert (reply.code, reply.then) == ("unexpected", "close")
     assert wire.session.is_closed
-    client = _Client(_service(secret=b"sesame"))
+    client = Speaker(service_of(secret=b"sesame"))
     (reply,) = client.wire.ask(Events(seq=1, clock_ms=0))
     assert isinstance(reply, Error)
     assert reply.code == "unexpected"
 
 
 def test_the_newer_connection_of_an_application_wins() -> None:
-    service = _service()
-    older, newer = _Client(service), _Client(service)
+    service = service_of()
+    older, newer = Speaker(service), Speaker(service)
     assert older.wire.session.is_closed
     (error,) = older.wire.session.pushed
     assert isinstance(error, Error)
@@ -367,23 +315,23 @@ def test_the_newer_connection_of_an_application_wins() -> None:
 
 
 def test_applications_that_share_a_cluster_pass_slots_on() -> None:
-    service = _service(scope=Scope.CLUSTER)
-    one, other = _Client(service, "one"), _Client(service, "other")
+    service = service_of(scope=Scope.CLUSTER)
+    one, other = Speaker(service, "one"), Speaker(service, "other")
     one.sync(2)
-    assert _said(one.events(0, JobArrived(job=_job(1, (2, ()))))) == [("move", 0, 1, 0), ("move", 1, 1, 0)]
+    assert said_by(one.events(0, JobArrived(job=job_of(1, (2, ()))))) == [("move", 0, 1, 0), ("move", 1, 1, 0)]
     one.events(10, SlotArrived(slot=0), SlotArrived(slot=1))
     running = tuple(SlotMessage(slot=n) for n in range(2))
-    assert _said(other.say(Sync(seq=1, clock_ms=10, slots=running))) == []  # the slots work for the first
+    assert said_by(other.say(Sync(seq=1, clock_ms=10, slots=running))) == []  # the slots work for the first
     other.seq = 1
-    assert _said(other.events(11, JobArrived(job=_job(1, (1, ()))))) == []
+    assert said_by(other.events(11, JobArrived(job=job_of(1, (1, ()))))) == []
     reply = one.events(20, TaskFinished(slot=0, job_id=1, stage_id=0, duration_ms=10))
-    assert _said(reply) == [("release", 0, None, None)]
+    assert said_by(reply) == [("release", 0, None, None)]
     (pushed,) = other.wire.session.pushed
     assert isinstance(pushed, Commands)
-    assert _said(pushed) == [("move", 0, 1, 0)]
+    assert said_by(pushed) == [("move", 0, 1, 0)]
     assert pushed.seq is None
-    assert _code(one.events(21, SlotArrived(slot=0))) == ("wrong_slot", "sync")
-    assert _said(other.events(22, SlotArrived(slot=0))) == [("start", 0, 1, 0)]
+    assert code_of(one.events(21, SlotArrived(slot=0))) == ("wrong_slot", "sync")
+    assert said_by(other.events(22, SlotArrived(slot=0))) == [("start", 0, 1, 0)]
     check_invariants(service.mirror_of("one").state)
     other.wire.ask(Bye())
     check_invariants(service.mirror_of("one").state)
@@ -391,10 +339,10 @@ def test_applications_that_share_a_cluster_pass_slots_on() -> None:
 
 
 def test_applications_with_clusters_of_their_own_do_not_meet() -> None:
-    service = _service()
-    one, other = _Client(service, "one"), _Client(service, "other")
+    service = service_of()
+    one, other = Speaker(service, "one"), Speaker(service, "other")
     for client in (one, other):
         client.sync(1, has_instant_moves=True)
-        assert _tokens(client.events(0, JobArrived(job=_job(1, (1, ()))))) == {(1, 0): 1}
+        assert tokens_of(client.events(0, JobArrived(job=job_of(1, (1, ()))))) == {(1, 0): 1}
     one.wire.session.close()
     assert list(service.mirrors) == ["other"]

@@ -36,6 +36,9 @@ def serve_command(
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM).")] = None,
     timeout_ms: Annotated[int, typer.Option("--timeout-ms", min=1, help="How long clients should wait for a reply.")] = 200,
     record: Annotated[Path | None, typer.Option("--record", help="Folder for recordings of all sessions.")] = None,
+    learned: Annotated[
+        Path | None, typer.Option("--learned", help="File in which learned durations outlive the service.")
+    ] = None,
     demo: Annotated[int, typer.Option("--demo", min=0, help="Schedule a simulated application of so many jobs, for show.")] = 0,
     for_s: Annotated[float | None, typer.Option("--for", min=0, help="End after so many seconds.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ports as JSON.")] = False,
@@ -64,6 +67,7 @@ def serve_command(
         tls_key=tls_key,
         timeout_ms=timeout_ms,
         record=record,
+        learned=learned,
         demo_jobs=demo,
         for_s=for_s,
     )

@@ -11,7 +11,8 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from parcae.cluster.state import NO_STAGE
-from parcae.service.mirror import DecisionRecord, Mirror
+from parcae.service.deciding import DecisionRecord
+from parcae.service.mirror import Mirror
 from parcae.service.protocol import Events, Sync
 from parcae.service.session import Service, Session, Watcher
 
@@ -133,7 +134,7 @@ def job_rows(mirror: Mirror) -> list[dict[str, Any]]:
     coming = Counter(state.stages.job[moving].tolist())
     rows = []
     for job in mirror.jobs if mirror.slots else ():
-        start = int(state.jobs.stage_start[job.row])
+        start = mirror.roster.start(job)
         stages = state.stages[start : start + len(job.stages)]
         rows.append(
             {

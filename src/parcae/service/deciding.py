@@ -12,6 +12,7 @@ from parcae.cluster.observation import Observation, observe
 from parcae.cluster.state import NO_STAGE, ClusterState
 from parcae.errors import PolicyError
 from parcae.policies.catalog import make_policy
+from parcae.service.roster import Roster
 
 _LOG = logging.getLogger(__name__)
 _MS_PER_S = 1e3
@@ -35,6 +36,53 @@ class Decided:
     took_ms: float
     is_fallback: bool
     probabilities: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class DecisionRecord:
+    """One answered question in the client's words; `job` and `stage_id` are None where executors were let idle."""
+
+    clock_ms: int
+    wall_s: float
+    source_job: str | None
+    num_source: int
+    application: str | None
+    job_id: int | None
+    job: str | None
+    stage_id: int | None
+    limit: int
+    hold_ms: int
+    num_slots: int
+    took_ms: float
+    is_fallback: bool
+    choices: tuple[tuple[str, float], ...]  # what else there was, with its probability
+
+
+def in_words(decided: Decided, roster: Roster, source_job: int, num_source: int) -> DecisionRecord:
+    """A decision that has not been carried out yet, in the client's words.
+
+    Args:
+        source_job: row of the job whose executors are asked about, or NO_JOB.
+        num_source: how many they are.
+    """
+    stage, source = decided.decision.stage, roster.by_row.get(source_job)
+    job = roster.owner(stage) if stage != NO_STAGE else None
+    return DecisionRecord(
+        clock_ms=roster.clock_ms,
+        wall_s=time.time(),
+        source_job=source.name if source else None,
+        num_source=num_source,
+        application=job.application if job else None,
+        job_id=job.job_id if job else None,
+        job=job.name if job else None,
+        stage_id=roster.stage_id(stage) if job else None,
+        limit=decided.decision.limit,
+        hold_ms=decided.decision.hold_ms,
+        num_slots=min(decided.decision.limit, num_source) if job else 0,
+        took_ms=decided.took_ms,
+        is_fallback=decided.is_fallback,
+        choices=tuple((roster.stage_words(row), p) for row, p in decided.probabilities),
+    )
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from parcae.cluster.state import NO_PROFILE, STAGE_SPEC
 from parcae.errors import ProtocolError
+from parcae.service.learned import Learned
+from parcae.service.open_jobs import NUM_HIDDEN, with_hidden
 from parcae.service.protocol import Code, JobMessage, StageMessage
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.tables import WorkloadTables, workload_tables
@@ -24,11 +26,11 @@ class JobRows:
     """A job as `job_arrived` takes it.
 
     Args:
-        specs: STAGE_SPEC[num_stages].
+        specs: STAGE_SPEC[num_stages]; of an open job, the first is the hidden one (see `parcae.service.open_jobs`).
         children: int64[number of edges], child stages by index; every stage's follow each other.
         profile: row of the recurring job in the workload, or NO_PROFILE.
-        topological_order: stage indices, parents before children.
-        is_learned: for every stage, whether its duration is (or will be) learned from its tasks.
+        topological_order: positions of the client's stages, parents before children.
+        is_learned: for every one of them, whether its duration is (or will be) learned from its tasks.
     """
 
     specs: Any
@@ -93,19 +95,28 @@ class DurationBook:
         workload: the profile, or None where there is none.
         config: the cluster that the profile's tables are made for.
         is_learning: learn unknown durations as tasks finish.
+        learned: what is known already.
 
     Example: a job named "q9-100g" with the stages of the TPC-H profile's gets that profile's durations.
     """
 
-    def __init__(self, workload: Workload | None, config: SimulationConfig | None = None, *, is_learning: bool = True) -> None:
+    def __init__(
+        self,
+        workload: Workload | None,
+        config: SimulationConfig | None = None,
+        *,
+        is_learning: bool = True,
+        learned: Learned | None = None,
+    ) -> None:
         config = config or SimulationConfig()
-        self.workload, self.is_learning = workload, is_learning
-        self._learned: dict[tuple[str, int], tuple[int, float]] = {}
+        self.workload, self.is_learning, self.learned = workload, is_learning, learned or Learned()
         self._profiles: dict[tuple[str, _Shape], int] = {}
+        self._named: dict[str, list[int]] = {}
         if workload is not None:
             self._tables: WorkloadTables = workload_tables(workload, config.durations, config.interpolation)
             for row, job in reversed(list(enumerate(workload.jobs))):  # of alike jobs, the first
                 self._profiles[job.name, _shape_of(job)] = row
+                self._named.setdefault(job.name, []).append(row)
 
     def rows(self, job: JobMessage) -> JobRows:
         """The job's rows.
@@ -118,9 +129,9 @@ class DurationBook:
         order = topological_order(job.job_id, parents, children)
         shape = tuple((stage.tasks, own) for stage, own in zip(job.stages, parents, strict=True))
         profile = self._profiles.get((job.name, shape), NO_PROFILE)
-        if profile != NO_PROFILE:
+        if profile != NO_PROFILE and not job.is_open:
             return self._profiled(job, profile, order)
-        task_ms, is_learned = self._told(job)
+        task_ms, is_learned = self.durations(job.name, job.stages, is_open=job.is_open, profile=profile)
         specs = np.zeros(len(job.stages), STAGE_SPEC).view(np.recarray)
         for row, (stage, own, below) in enumerate(zip(job.stages, parents, children, strict=True)):
             start = int(specs.child_start[row - 1] + specs.num_children[row - 1]) if row else 0
@@ -129,7 +140,10 @@ class DurationBook:
             down = max((float(specs.downstream_ms[child]) for child in children[row]), default=0.0)
             specs.downstream_ms[row] = job.stages[row].tasks * task_ms[row] + down
         flat = np.array([child for below in children for child in below], np.int64)
-        return JobRows(specs, flat, NO_PROFILE, order, is_learned)
+        if not job.is_open:
+            return JobRows(specs, flat, NO_PROFILE, order, is_learned)
+        more_ms = self.expected_more_ms(job.name, float((specs.num_tasks * specs.task_ms).sum()))
+        return JobRows(with_hidden(specs, more_ms), flat + NUM_HIDDEN, self._profile_named(job.name, profile), order, is_learned)
 
     def _profiled(self, job: JobMessage, profile: int, order: tuple[int, ...]) -> JobRows:
         """The profile's rows, with the demands of the message."""
@@ -141,31 +155,60 @@ class DurationBook:
         specs.memory = [stage.memory for stage in job.stages]
         return JobRows(specs, tables.spec_children[start : start + count].copy(), profile, order, (False,) * len(specs))
 
-    def _told(self, job: JobMessage) -> tuple[list[float], tuple[bool, ...]]:
-        task_ms = [
-            stage.task_ms if stage.task_ms is not None else self.learned_ms(job.name, position)
-            for position, stage in enumerate(job.stages)
-        ]
-        return task_ms, tuple(self.is_learning and stage.task_ms is None for stage in job.stages)
+    def _profile_named(self, name: str, profile: int) -> int:
+        """The profile's job of that name: the one of the very shape, else the only one, else NO_PROFILE."""
+        named = self._named.get(name, ())
+        return profile if profile != NO_PROFILE or len(named) != 1 else named[0]
 
-    def learned_ms(self, name: str, position: int) -> float:
-        """Mean duration of the tasks of this stage so far; 0 where none is known."""
-        return self._learned.get((name, position), (0, 0.0))[1]
+    def durations(
+        self, name: str, stages: Sequence[StageMessage], first: int = 0, *, is_open: bool = False, profile: int = NO_PROFILE
+    ) -> tuple[list[float], tuple[bool, ...]]:
+        """Mean task durations of some stages in ms (0 where nobody knows), and which of them are to be learned.
 
-    def dump(self) -> list[tuple[str, int, int, float]]:
-        """All that was learned: (name, position, number of tasks, mean in ms)."""
-        return [(name, position, count, mean) for (name, position), (count, mean) in self._learned.items()]
+        Args:
+            stages: those at the positions `first`, `first` + 1 and so on of the job.
+            is_open: stages of the profile's jobs of that name are looked up one by one, by position and number of tasks.
+            profile: the only row of the profile in which they are looked up, or NO_PROFILE for all of that name.
+        """
+        task_ms, is_learned = [], []
+        for position, stage in enumerate(stages, first):
+            known_ms = self._stage_ms(name, position, stage.tasks, profile) if is_open else None
+            known_ms = stage.task_ms if known_ms is None else known_ms
+            task_ms.append(self.learned.task_ms(name, position) if known_ms is None else known_ms)
+            is_learned.append(self.is_learning and known_ms is None)
+        return task_ms, tuple(is_learned)
 
-    def recall(self, learned: Iterable[tuple[str, int, int, float]]) -> None:
-        """Take up what another book dumped."""
-        self._learned.update({(str(n), int(p)): (int(count), float(mean)) for n, p, count, mean in learned})
+    def _stage_ms(self, name: str, position: int, num_tasks: int, profile: int) -> float | None:
+        """What the profile says of one stage; None where it says nothing, or different things."""
+        found = set()
+        for row in [profile] if profile != NO_PROFILE else self._named.get(name, ()):
+            start, end = (int(edge) for edge in self._tables.job_first_stage[row : row + 2])
+            if position < end - start and int(self._tables.specs.num_tasks[start + position]) == num_tasks:
+                found.add(float(self._tables.specs.task_ms[start + position]))
+        return found.pop() if len(found) == 1 else None
 
-    def learn(self, name: str, position: int, duration_ms: int) -> float:
-        """Add a task of a recurring job's stage. Returns the mean so far."""
-        count, mean = self._learned.get((name, position), (0, 0.0))
-        mean += (duration_ms - mean) / (count + 1)
-        self._learned[name, position] = count + 1, mean
-        return mean
+    def expected_more_ms(self, name: str, known_ms: float) -> float:
+        """Work that stages to come of an open job are likely to bring.
+
+        Args:
+            known_ms: work of the stages that are known: tasks x mean durations.
+
+        Returns:
+            what the profile's jobs of that name take on average, else the last runs of that name, less what is known; 0 at least.
+        """
+        rows = self._named.get(name, ())
+        total_ms = sum(map(self._work_ms, rows)) / len(rows) if rows else self.learned.run_ms(name)
+        return max(0.0, total_ms - known_ms)
+
+    def job_finished(self, name: str, worked_ms: int | None) -> None:
+        """An open job is over; its tasks took `worked_ms` together, or None where not all of them were seen."""
+        if self.is_learning and worked_ms is not None:
+            self.learned.add_run(name, worked_ms)
+
+    def _work_ms(self, row: int) -> float:
+        start, end = (int(edge) for edge in self._tables.job_first_stage[row : row + 2])
+        specs = self._tables.specs[start:end]
+        return float((specs.num_tasks * specs.task_ms).sum())
 
 
 def _shape_of(job: JobSpec) -> _Shape:

@@ -7,9 +7,7 @@ can get wrong is checked before anything changes.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,8 +18,9 @@ from parcae.cluster.kernels.transitions import continue_stage, executor_arrived,
 from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, ClusterState
 from parcae.errors import InputError, ProtocolError
 from parcae.policies.catalog import make_policy
-from parcae.service.deciding import Counts, Decided, Decider
+from parcae.service.deciding import Counts, Decider, DecisionRecord, in_words
 from parcae.service.jobs import DurationBook, children_of, parents_by_index, topological_order
+from parcae.service.open_jobs import expect, hide, known_work_ms
 from parcae.service.protocol import (
     Code,
     Commands,
@@ -42,26 +41,6 @@ from parcae.service.telling import Telling
 
 _LOG = logging.getLogger(__name__)
 PolicyFor = Callable[[int], Policy]
-
-
-@dataclass(frozen=True)
-class DecisionRecord:
-    """One answered question in the client's words; `job` and `stage_id` are None where executors were let idle."""
-
-    clock_ms: int
-    wall_s: float
-    source_job: str | None
-    num_source: int
-    application: str | None
-    job_id: int | None
-    job: str | None
-    stage_id: int | None
-    limit: int
-    hold_ms: int
-    num_slots: int
-    took_ms: float
-    is_fallback: bool
-    choices: tuple[tuple[str, float], ...]  # what else there was, with its probability
 
 
 class Mirror:
@@ -220,8 +199,9 @@ class Mirror:
     def _task_finished(self, application: str, event: TaskFinished) -> None:
         job, position, stage, executor = self.roster.executor_on(application, event)
         if job.is_learned[position]:
-            self.state.stages.task_ms[stage] = self._book.learn(job.name, position, event.duration_ms)
-            durations_changed(self.state, job.row)
+            self.state.stages.task_ms[stage] = self._book.learned.add_task(job.name, position, event.duration_ms)
+            self._durations_changed(job)
+        job.worked_ms += event.duration_ms
         self.counts.finished_tasks += 1
         if continue_stage(self.state, executor, stage):
             self._telling.activity += 1
@@ -232,6 +212,13 @@ class Mirror:
         if self.state.jobs.completion_ms[job.row] != NOT_YET:
             self.roster.remove(job)
             self.counts.finished_jobs += 1
+
+    def _durations_changed(self, job: LiveJob) -> None:
+        if job.is_open:
+            known_ms = known_work_ms(self.state, job.row)
+            expect(self.state, job.row, self._book.expected_more_ms(job.name, known_ms))
+        else:
+            durations_changed(self.state, job.row)
 
     def _slot_arrived(self, application: str, slot: int) -> None:
         executor = self.roster.executor(slot)
@@ -254,7 +241,10 @@ class Mirror:
         self.roster.make_room(Room(1, len(rows.specs), len(rows.children)))
         arrival_ms, num_stages = min(message.arrival_ms, self.roster.clock_ms), len(rows.specs)
         row = int(job_arrived(self.state, rows.specs, rows.children, 0, num_stages, rows.profile, arrival_ms, 1.0))
-        job = LiveJob(application, message.job_id, message.name, arrival_ms, row, list(message.stages), list(rows.is_learned))
+        stages, is_learned = list(message.stages), list(rows.is_learned)
+        job = LiveJob(application, message.job_id, message.name, arrival_ms, row, stages, is_learned, is_open=message.is_open)
+        if job.is_open:
+            hide(self.state, row)
         self.roster.add(job)
         self._offer(NO_JOB)
 
@@ -267,15 +257,13 @@ class Mirror:
         if any(stage.finished for stage in event.stages):
             raise ProtocolError(Code.BAD_JOB, f"job {job.job_id}: only sync tells of finished tasks")
         self.roster.widen(job, len(event.stages), sum(map(len, children)) - self.roster.num_edges(job))
-        positions = range(len(job.stages), len(stages))
-        told = [
-            s.task_ms if s.task_ms is not None else self._book.learned_ms(job.name, p)
-            for s, p in zip(event.stages, positions, strict=True)
-        ]
-        fill_added_stages(self.state, job.row, stages, parents, children, told)
+        task_ms, is_learned = self._book.durations(job.name, event.stages, len(job.stages), is_open=job.is_open)
+        fill_added_stages(self.state, job.row, stages, parents, children, task_ms, job.num_hidden)
         job.stages = stages
-        job.is_learned += [self._book.is_learning and stage.task_ms is None for stage in event.stages]
+        job.is_learned += is_learned
         job.index()
+        if job.is_open:
+            self._durations_changed(job)
         self._offer(job.row)
         self._offer(NO_JOB)
 
@@ -286,6 +274,9 @@ class Mirror:
         job_ended(self.state, job.row)
         self.roster.remove(job)
         self.counts.failed_jobs += event.is_failed
+        if job.is_open and not event.is_failed:
+            self.counts.finished_jobs += 1
+            self._book.job_finished(job.name, job.worked_ms if job.is_seen_whole else None)
         self._offer(NO_JOB)
 
     def _end_holds(self) -> None:
@@ -339,30 +330,10 @@ class Mirror:
         source_job, num_source = int(now["source_job"]), int(now["num_source"])
         decided = self._decider.decide(self.state)
         if self._on_decision is not None:
-            self._on_decision(self._record(decided, source_job, num_source))
+            self._on_decision(in_words(decided, self.roster, source_job, num_source))
         stage, limit, executor_class, hold_ms = decided.decision
         if apply_decision(self.state, stage, limit, executor_class, hold_ms) < 0:
             self._decider.give_up_round(self.state)  # cannot be after check_decision; the fallback goes on
-
-    def _record(self, decided: Decided, source_job: int, num_source: int) -> DecisionRecord:
-        stage, source = decided.decision.stage, self.roster.by_row.get(source_job)
-        job = self.roster.owner(stage) if stage != NO_STAGE else None
-        return DecisionRecord(
-            clock_ms=self.roster.clock_ms,
-            wall_s=time.time(),
-            source_job=source.name if source else None,
-            num_source=num_source,
-            application=job.application if job else None,
-            job_id=job.job_id if job else None,
-            job=job.name if job else None,
-            stage_id=self.roster.stage_id(stage) if job else None,
-            limit=decided.decision.limit,
-            hold_ms=decided.decision.hold_ms,
-            num_slots=min(decided.decision.limit, num_source) if job else 0,
-            took_ms=decided.took_ms,
-            is_fallback=decided.is_fallback,
-            choices=tuple((self.roster.stage_words(row), p) for row, p in decided.probabilities),
-        )
 
     # -- what is told ------------------------------------------------------------------------------------------------------
 

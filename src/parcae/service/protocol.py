@@ -86,6 +86,7 @@ class JobMessage(_Message):
     job_id: Id
     name: Annotated[str, Field(max_length=256)] = ""
     arrival_ms: Time
+    is_open: bool = False  # more stages may be added at any time: it ends by `job_ended` only
     stages: Annotated[tuple[StageMessage, ...], Field(min_length=1, max_length=10_000)]
 
 
@@ -99,7 +100,7 @@ class SlotMessage(_Message):
 
 
 class JobArrived(_Message):
-    """A job was submitted: its whole DAG."""
+    """A job was submitted: its whole DAG, or, of an open job, what is known of it."""
 
     kind: Literal["job_arrived"] = "job_arrived"
     job: JobMessage
@@ -140,7 +141,7 @@ class SlotArrived(_Message):
 
 
 class JobEnded(_Message):
-    """A job was cancelled or failed before all of its tasks were done."""
+    """A job was cancelled or failed before all of its tasks were done, or an open job is over."""
 
     kind: Literal["job_ended"] = "job_ended"
     job_id: Id

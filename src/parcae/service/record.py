@@ -18,7 +18,7 @@ import orjson
 
 from parcae import __version__
 from parcae.errors import FormatError
-from parcae.service.mirror import DecisionRecord
+from parcae.service.deciding import DecisionRecord
 from parcae.service.protocol import ClientMessage, ServerMessage, encode
 from parcae.service.session import Scope, Session, Watcher
 
@@ -108,7 +108,7 @@ class Recorder(Watcher):
             "application": key,
             "part": number,
             "wall_ms": round(_MS_PER_S * time.time()),
-            "learned": session.service.book.dump(),
+            "learned": session.service.book.learned.dump(),
         }
         try:
             stream = path.with_name(path.name + PART).open("wb", buffering=0)

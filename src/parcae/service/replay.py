@@ -149,7 +149,7 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload, moving_
         return shadow
 
     book = DurationBook(workload)
-    book.recall(recording.head.get("learned", ()))
+    _recall(book, recording.head.get("learned", {}))
     mirror = Mirror(shadow_for, book, is_shared=recording.head.get("scope") == Scope.CLUSTER.value, gives_up=False)
     shadow.mirror = mirror
     seen = _Seen()
@@ -165,6 +165,13 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload, moving_
         tuple(shadow.differences),
         estimate,
     )
+
+
+def _recall(book: DurationBook, learned: Any) -> None:
+    try:
+        book.learned.recall(**learned)
+    except (TypeError, ValueError):
+        raise FormatError("a recording whose `learned` is none; was the file edited?") from None
 
 
 def _follow(recording: Recording, mirror: Mirror, seen: _Seen) -> int:
@@ -215,7 +222,9 @@ class _Seen:
         if isinstance(message, Sync):
             self.num_slots = len(message.slots)
             for job in message.jobs:
-                self.jobs.setdefault((application, job.job_id), job)
+                known = self.jobs.setdefault((application, job.job_id), job)
+                if len(job.stages) > len(known.stages):
+                    self.jobs[application, job.job_id] = job
             return
         for event in message.events:
             if isinstance(event, JobArrived):

@@ -11,6 +11,7 @@ from parcae.cluster.kernels.transitions import job_arrived, reset
 from parcae.cluster.state import NO_JOB, ClusterState
 from parcae.errors import ProtocolError
 from parcae.service.jobs import DurationBook, JobRows
+from parcae.service.open_jobs import NUM_HIDDEN, hide
 from parcae.service.protocol import Code, JobMessage, StageMessage, Sync
 from parcae.service.rows import Room, empty_state
 
@@ -26,6 +27,9 @@ class LiveJob:
     row: int
     stages: list[StageMessage]  # by position
     is_learned: list[bool]
+    is_open: bool = False
+    worked_ms: int = 0  # of its tasks that were seen to finish
+    is_seen_whole: bool = True  # whether all of its tasks so far were
     position: dict[int, int] = field(init=False)  # stage_id -> position
 
     def __post_init__(self) -> None:
@@ -39,6 +43,16 @@ class LiveJob:
     def key(self) -> tuple[str, int]:
         """What tells it from others."""
         return self.application, self.job_id
+
+    @property
+    def num_hidden(self) -> int:
+        """Rows of stages before those of `stages`."""
+        return NUM_HIDDEN if self.is_open else 0
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of stages, the hidden one included."""
+        return self.num_hidden + len(self.stages)
 
 
 @dataclass(frozen=True)
@@ -85,7 +99,7 @@ def picture_of(application: str, sync: Sync) -> Picture:
 
 def _check_progress(job: JobMessage, running: Counter[tuple[int | None, int | None]]) -> None:
     stages = {stage.stage_id: stage for stage in job.stages}
-    if all(stage.finished >= stage.tasks for stage in job.stages):
+    if not job.is_open and all(stage.finished >= stage.tasks for stage in job.stages):
         raise ProtocolError(Code.BAD_JOB, f"job {job.job_id}: all of its tasks are finished; leave it out")
     for stage in job.stages:
         begun = stage.finished + running[job.job_id, stage.stage_id]
@@ -176,13 +190,19 @@ def _restore_job(
 ) -> LiveJob:
     arrival_ms = min(job.arrival_ms, clock_ms)
     row = int(job_arrived(state, rows.specs, rows.children, 0, len(rows.specs), rows.profile, arrival_ms, 1.0))
-    start = int(state.jobs.stage_start[row])
+    live = LiveJob(
+        application, job.job_id, job.name, arrival_ms, row, list(job.stages), list(rows.is_learned), is_open=job.is_open
+    )
+    if job.is_open:
+        hide(state, row)
+    start = int(state.jobs.stage_start[row]) + live.num_hidden
     for position in rows.topological_order:
         stage = job.stages[position]
         num_running = running[application, job.job_id, stage.stage_id]
         if stage.finished or num_running:
             restore_stage(state, start + position, stage.finished, num_running, 0)
-    return LiveJob(application, job.job_id, job.name, arrival_ms, row, list(job.stages), list(rows.is_learned))
+        live.is_seen_whole &= stage.finished == 0
+    return live
 
 
 def _place(state: ClusterState, executor: int, placed: PlacedSlot, jobs: dict[tuple[str, int], LiveJob]) -> None:
@@ -193,7 +213,7 @@ def _place(state: ClusterState, executor: int, placed: PlacedSlot, jobs: dict[tu
     if placed.state == "idle" or placed.stage_id is None:
         place_idle(state, executor, job.row)
         return
-    stage = int(state.jobs.stage_start[job.row]) + job.position[placed.stage_id]
+    stage = int(state.jobs.stage_start[job.row]) + job.num_hidden + job.position[placed.stage_id]
     if placed.state == "running":
         place_running(state, executor, stage, placed.started_ms)
     else:
@@ -206,12 +226,12 @@ def picture_from(
     """The picture of a state: what `restore` makes it from again. Commitments and idle slots that wait are not in it."""
     told = []
     for job in jobs:
-        start = int(state.jobs.stage_start[job.row])
+        start = int(state.jobs.stage_start[job.row]) + job.num_hidden
         stages = tuple(
             stage.model_copy(update={"finished": int(state.stages.num_finished[start + position])})
             for position, stage in enumerate(job.stages)
         )
-        message = JobMessage(job_id=job.job_id, name=job.name, arrival_ms=job.arrival_ms, stages=stages)
+        message = JobMessage(job_id=job.job_id, name=job.name, arrival_ms=job.arrival_ms, is_open=job.is_open, stages=stages)
         told.append((job.application, message))
     by_row = {job.row: job for job in jobs}
     placed = tuple(_placed_from(state, executor, slot, by_row, stage_names) for executor, slot in enumerate(slots))

@@ -104,8 +104,8 @@ class Roster:
         return job, position, stage, executor
 
     def start(self, job: LiveJob) -> int:
-        """First row of the job's stages."""
-        return int(self.state.jobs.stage_start[job.row])
+        """First row of the stages that the job's client knows."""
+        return int(self.state.jobs.stage_start[job.row]) + job.num_hidden
 
     def owner(self, stage: int) -> LiveJob:
         """The job of a stage's row."""
@@ -145,8 +145,8 @@ class Roster:
 
     def num_edges(self, job: LiveJob) -> int:
         """Edges of the job's DAG."""
-        start, count = self.start(job), self.state.jobs.num_stages[job.row]
-        return int(self.state.stages.num_children[start : start + count].sum())
+        start = self.start(job)
+        return int(self.state.stages.num_children[start : start + len(job.stages)].sum())
 
     def make_room(self, more: Room) -> None:
         """Give rows of ended jobs back, or let the tables grow, where `more` would not fit."""
@@ -154,7 +154,7 @@ class Roster:
         if not room.holds(used(self.state) + more):
             keep = jobs_to_keep(self.state)
             jobs = [self.by_row[row] for row in keep]
-            wanted = Room(len(keep), sum(len(job.stages) for job in jobs), sum(map(self.num_edges, jobs))) + more
+            wanted = Room(len(keep), sum(job.num_rows for job in jobs), sum(map(self.num_edges, jobs))) + more
             self._relay(keep, room if room.holds(wanted + wanted) else room.doubled_to_hold(wanted))
 
     def widen(self, job: LiveJob, num_stages: int, num_edges: int) -> None:

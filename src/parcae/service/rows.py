@@ -184,15 +184,17 @@ def fill_added_stages(
     parents: Sequence[tuple[int, ...]],
     children: Sequence[Sequence[int]],
     task_ms: Sequence[float],
+    num_hidden: int = 0,
 ) -> None:
     """Fill the blank rows behind a job's stages.
 
     Args:
+        num_hidden: rows of the job before those of `stages`; a job that has any keeps its profile, of which it was a part before.
         stages, parents, children: of the whole job, by position; the old ones first.
         task_ms: known mean durations of the new ones.
     """
-    jobs, table, start = state.jobs, state.stages, int(state.jobs.stage_start[job])
-    num_old, num_all = int(jobs.num_stages[job]), len(stages)
+    jobs, table, start = state.jobs, state.stages, int(state.jobs.stage_start[job]) + num_hidden
+    num_old, num_all = int(jobs.num_stages[job]) - num_hidden, len(stages)
     edge = int(table.child_start[start])
     for position, below in enumerate(children):
         table.child_start[start + position], table.num_children[start + position] = edge, len(below)
@@ -203,10 +205,11 @@ def fill_added_stages(
     for position in range(num_old, num_all):
         _link_stage(state, job, start + position, [start + parent for parent in parents[position]])
     was_open = bool(jobs.num_unsaturated[job] > 0)
-    jobs.num_stages[job] = num_all
+    jobs.num_stages[job] = num_hidden + num_all
     jobs.num_unsaturated[job] += num_all - num_old
     jobs.num_unstarted[job] += num_all - num_old
-    jobs.profile[job] = NO_PROFILE
+    if num_hidden == 0:
+        jobs.profile[job] = NO_PROFILE
     state.now.num_open[0] += 0 if was_open else 1
     durations_changed(state, job)
 

@@ -12,6 +12,7 @@ from parcae.service.admin import Admin
 from parcae.service.board import Board
 from parcae.service.demonstration import demonstrate, simulated_client
 from parcae.service.jobs import DurationBook
+from parcae.service.learned import Learned, LearnedFile
 from parcae.service.mirror import PolicyFor
 from parcae.service.policies import policies_by_size
 from parcae.service.protocol import (
@@ -36,6 +37,8 @@ from parcae.workloads.job import Workload
 
 #: How much faster than its own clock a demonstration runs.
 _DEMO_TIMES_FASTER = 2.0
+#: How often learned durations are written.
+_SAVE_EVERY_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class ServeSettings:
         arrivals: how jobs arrive, by which the nearest of the shipped variants is chosen.
         admin_port: of the HTTP side on the loopback; None for none, 0 for a free one.
         record: folder of the recordings, or None.
+        learned: file in which learned durations are kept, or None.
         demo_jobs: jobs of a simulated application that is scheduled for show; 0 for none.
         for_s: end after so many seconds, or None to go on.
     """
@@ -67,6 +71,7 @@ class ServeSettings:
     tls_key: Path | None = None
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     record: Path | None = None
+    learned: Path | None = None
     demo_jobs: int = 0
     for_s: float | None = None
 
@@ -82,8 +87,11 @@ def parse_scope(text: str) -> Scope:
     return Scope(text)
 
 
-def make_service(settings: ServeSettings, workload: Workload) -> Service:
+def make_service(settings: ServeSettings, workload: Workload, learned: Learned | None = None) -> Service:
     """The service, with its policy made ready.
+
+    Args:
+        learned: durations that are known already.
 
     Raises:
         PolicyError, FormatError, FileNotFoundError: a policy that does not exist.
@@ -91,7 +99,7 @@ def make_service(settings: ServeSettings, workload: Workload) -> Service:
     policy_for = policies_by_size(settings.policy, workload, settings.moving_delay_ms, settings.arrivals)
     policy_for(settings.num_slots)  # a policy that does not exist is refused here
     _warm_up(policy_for, settings.num_slots)
-    book = DurationBook(workload)
+    book = DurationBook(workload, learned=learned)
     return Service(policy_for, settings.policy, book, scope=settings.scope, timeout_ms=settings.timeout_ms)
 
 
@@ -126,13 +134,16 @@ def serve(settings: ServeSettings, workload: Workload, on_ready: Callable[[int, 
     secret = read_secret(settings.secret_file) if settings.secret_file else None
     config = ServerConfig(settings.host, settings.port, secret, settings.tls_cert, settings.tls_key)
     config.ssl_context()
-    service = make_service(settings, workload)
+    kept = LearnedFile(settings.learned) if settings.learned else None
+    service = make_service(settings, workload, kept.learned if kept else None)
     recorder = Recorder(settings.record) if settings.record else None
     if recorder is not None:
         service.watchers.append(recorder)
     try:
-        asyncio.run(_serve(settings, Server(service, config), on_ready, _demonstration(settings, workload, config)))
+        asyncio.run(_serve(settings, Server(service, config), on_ready, _demonstration(settings, workload, config), kept))
     finally:
+        if kept is not None:
+            kept.save(kept.snapshot())
         if recorder is not None:
             recorder.close()
 
@@ -155,9 +166,20 @@ def _demonstration(settings: ServeSettings, workload: Workload, config: ServerCo
     return begin
 
 
+async def _save_often(kept: LearnedFile) -> None:
+    while True:
+        await asyncio.sleep(_SAVE_EVERY_S)
+        await asyncio.to_thread(kept.save, kept.snapshot())
+
+
 async def _serve(
-    settings: ServeSettings, server: Server, on_ready: Callable[[int, int | None], None], begin: Callable[[int], None]
+    settings: ServeSettings,
+    server: Server,
+    on_ready: Callable[[int, int | None], None],
+    begin: Callable[[int], None],
+    kept: LearnedFile | None,
 ) -> None:
+    saving = asyncio.create_task(_save_often(kept)) if kept is not None else None
     admin = None
     if settings.admin_port is not None:
         board = Board(server.service)
@@ -171,5 +193,7 @@ async def _serve(
         begin(server.port)
         await server.run_until_stopped(settings.for_s)
     finally:
+        if saving is not None:
+            saving.cancel()
         if admin is not None:
             await admin.stop()

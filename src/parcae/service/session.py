@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
 from parcae.errors import ProtocolError
-from parcae.service.deciding import Counts
+from parcae.service.deciding import Counts, DecisionRecord
 from parcae.service.jobs import DurationBook
-from parcae.service.mirror import DecisionRecord, Mirror, PolicyFor
+from parcae.service.mirror import Mirror, PolicyFor
 from parcae.service.protocol import (
     PROTOCOL_VERSION,
     Bye,

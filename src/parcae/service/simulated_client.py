@@ -15,13 +15,16 @@ from parcae.errors import ConfigError, ProtocolError
 from parcae.service.protocol import (
     Code,
     Commands,
+    Event,
     Events,
     Hello,
     JobArrived,
+    JobEnded,
     JobMessage,
     SlotArrived,
     SlotMessage,
     StageMessage,
+    StagesAdded,
     Sync,
     TaskFinished,
     new_nonce,
@@ -80,6 +83,7 @@ class SimulatedClient:
         moving_delay_ms: from the command to move to the arrival.
         first_slot: number of the first slot.
         tells_durations: send the jobs' mean durations.
+        is_adaptive: jobs are open, and a stage is revealed when its parents are done.
 
     Example:
         client.obey(ask(client.sync()))
@@ -94,6 +98,7 @@ class SimulatedClient:
     application_id: str = "simulated"
     first_slot: int = 0
     tells_durations: bool = False
+    is_adaptive: bool = False
     clock_ms: int = 0
     tasks: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)  # TASK_RECORD, in order of start
     num_moves: int = 0
@@ -107,6 +112,8 @@ class SimulatedClient:
         self._pushes = itertools.count()
         self._started: dict[tuple[int, int], int] = {}
         self._finished: dict[tuple[int, int], int] = {}
+        self._revealed: dict[int, list[int]] = {}  # stages of every adaptive job, in the order of their revealing
+        self._later: list[Event] = []  # what is said next, at the same time
 
     def hello(self) -> Hello:
         """Who it is."""
@@ -116,14 +123,43 @@ class SimulatedClient:
         """Everything it knows; jobs that arrive by now have arrived."""
         while self._next_job < self.sequence.num_jobs and self.sequence.arrival_ms[self._next_job] <= self.clock_ms:
             self._next_job += 1
-        jobs = tuple(job for job in map(self._job_now, range(self._next_job)) if any(s.finished < s.tasks for s in job.stages))
+        self._later.clear()
+        jobs = tuple(self._job_now(job) for job in range(self._next_job) if not self._is_done(job))
         slots = tuple(self._slot_now(number, slot) for number, slot in self._slots.items())
         self._seq += 1
         return Sync(seq=self._seq, clock_ms=self.clock_ms, slots=slots, jobs=jobs)
 
     def _job(self, job: int) -> JobMessage:
         arrival_ms = int(self.sequence.arrival_ms[job])
-        return job_message(self.sequence.jobs[job], job, arrival_ms, tells_durations=self.tells_durations)
+        message = job_message(self.sequence.jobs[job], job, arrival_ms, tells_durations=self.tells_durations)
+        if not self.is_adaptive:
+            return message
+        self._reveal(job)
+        stages = tuple(message.stages[stage] for stage in self._revealed[job])
+        return message.model_copy(update={"stages": stages, "is_open": True})
+
+    def _is_finished(self, job: int, stage: int) -> bool:
+        return self._finished.get((job, stage), 0) == self.sequence.jobs[job].stages[stage].num_tasks
+
+    def _is_done(self, job: int) -> bool:
+        return all(self._is_finished(job, stage) for stage in range(len(self.sequence.jobs[job].stages)))
+
+    def _reveal(self, job: int) -> list[int]:
+        """Stages that are seen for the first time: their parents are done."""
+        known = self._revealed.setdefault(job, [])
+        stages = enumerate(self.sequence.jobs[job].stages)
+        new = [n for n, own in stages if n not in known and all(self._is_finished(job, parent) for parent in own.parents)]
+        known.extend(new)
+        return new
+
+    def _adapt(self, job: int) -> None:
+        """A task of the job finished: say later what that reveals, or that the job is over."""
+        new = self._reveal(job)
+        if new:
+            stages = {stage.stage_id: stage for stage in self._job(job).stages}
+            self._later.append(StagesAdded(job_id=job, stages=tuple(stages[stage] for stage in new)))
+        elif self._is_done(job):
+            self._later.append(JobEnded(job_id=job))
 
     def _job_now(self, job: int) -> JobMessage:
         message = self._job(job)
@@ -137,6 +173,9 @@ class SimulatedClient:
 
     def next_message(self) -> Events | None:
         """The next thing that happens, or None at the end; call `obey` with the reply before the next."""
+        if self._later:
+            events, self._later = self._later, []
+            return self._say(*events)
         executor_ms = self._heap[0][0] if self._heap else None
         others = [self._wake_ms] if self._wake_ms is not None else []
         if self._next_job < self.sequence.num_jobs:
@@ -148,7 +187,7 @@ class SimulatedClient:
         self.clock_ms = min(others)
         return self._say(*self._arrivals())
 
-    def _say(self, *events: JobArrived | TaskFinished | SlotArrived) -> Events:
+    def _say(self, *events: Event) -> Events:
         self._seq += 1
         return Events(seq=self._seq, clock_ms=self.clock_ms, events=events)
 
@@ -169,6 +208,8 @@ class SimulatedClient:
             return self._say(SlotArrived(slot=number))
         self._finished[job, stage] = self._finished.get((job, stage), 0) + 1
         duration_ms = self.clock_ms - slot.started_ms
+        if self.is_adaptive:
+            self._adapt(job)
         if self._started[job, stage] < self.sequence.jobs[job].stages[stage].num_tasks:
             self._begin(number, job, stage)
         else:

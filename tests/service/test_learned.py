@@ -1,0 +1,124 @@
+"""What is learned of recurring jobs, and the file in which it outlives the service."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from parcae.errors import ConfigError, FormatError
+from parcae.service import learned as learned_module
+from parcae.service import running
+from parcae.service.client import Client
+from parcae.service.learned import Learned, LearnedFile, read_learned, write_learned
+from parcae.service.protocol import Events, Hello, JobArrived, SlotMessage, Sync, TaskFinished, new_nonce
+from parcae.service.running import ServeSettings, serve
+from parcae.workloads.catalog import load_workload
+from tests.service.speaking import job_of
+
+
+def test_the_mean_of_tasks_and_of_the_last_five_runs_is_kept() -> None:
+    learned = Learned()
+    assert [learned.add_task("nightly", 0, ms) for ms in (100, 200, 600)] == [100.0, 150.0, 300.0]
+    assert (learned.task_ms("nightly", 0), learned.task_ms("nightly", 1)) == (300.0, 0.0)
+    for total_ms in (1, 10, 20, 30, 40, 50):
+        learned.add_run("nightly", total_ms)
+    assert (learned.run_ms("nightly"), learned.run_ms("hourly")) == (30.0, 0.0)
+
+
+def test_a_mean_follows_what_is_new() -> None:
+    learned = Learned()
+    for _ in range(5_000):
+        learned.add_task("a", 0, 100)
+    for _ in range(5_000):
+        learned.add_task("a", 0, 200)
+    assert learned.task_ms("a", 0) == pytest.approx(200.0, abs=1.0)
+
+
+def test_what_was_not_heard_of_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learned_module, "_MAX_STAGES", 2)
+    learned = Learned()
+    for name in ("a", "b", "a", "c"):
+        learned.add_task(name, 0, 5)
+        learned.add_run(name, 5)
+    assert [learned.task_ms(name, 0) for name in "abc"] == [5.0, 0.0, 5.0]
+    assert [learned.run_ms(name) for name in "abc"] == [5.0, 0.0, 5.0]
+
+
+def test_a_file_holds_it_all(tmp_path: Path) -> None:
+    learned, path = Learned(), tmp_path / "learned.json"
+    learned.add_task("näme", 3, 7)
+    learned.add_run("näme", 70)
+    write_learned(path, learned)
+    assert read_learned(path).dump() == learned.dump()
+    assert list(tmp_path.iterdir()) == [path]
+    assert json.loads(path.read_text())["parcae_learned"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("garbage", "not what `parcae serve --learned` writes"),
+        ("[]", "no 'parcae_learned' in it"),
+        ('{"parcae_learned": 9}', "version 9; this Parcae reads 1: update Parcae"),
+        ('{"parcae_learned": 1, "tasks": [[1]]}', "not what"),
+        ('{"parcae_learned": 1, "tasks": [["a", 0, 0, 5.0]]}', "a count below 1"),
+        ('{"parcae_learned": 1, "tasks": [["a", 0, 1, -5.0]]}', "a mean that is none"),
+        ('{"parcae_learned": 1, "runs": [["a", [-5]]]}', "a negative task time"),
+        ('{"parcae_learned": 1, "more": []}', "more"),
+    ],
+)
+def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "learned.json"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=why) as refused:
+        LearnedFile(path)
+    assert "move it away to learn afresh, or name another file" in str(refused.value)
+    assert path.read_text() == text
+    with pytest.raises(ConfigError, match="make it first"):
+        LearnedFile(tmp_path / "nowhere" / "learned.json")
+
+
+def test_a_file_is_written_where_something_changed_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kept = LearnedFile(tmp_path / "learned.json")
+    assert kept.snapshot() is None
+    kept.learned.add_run("a", 5)
+    kept.save(kept.snapshot())
+    assert kept.snapshot() is None
+    kept.learned.add_run("a", 7)
+    (tmp_path / "learned.json.part").mkdir()  # a disk that fails
+    kept.save(kept.snapshot())
+    assert "is not written to" in caplog.text
+    assert read_learned(kept.path).run_ms("a") == 5.0
+    (tmp_path / "learned.json.part").rmdir()
+    kept.save(kept.snapshot())
+    assert read_learned(kept.path).run_ms("a") == 6.0
+
+
+def test_a_service_remembers_what_another_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "learned.json"
+    monkeypatch.setattr(running, "_SAVE_EVERY_S", 0.05)
+    for mean in (40.0, 45.0):
+        ready, ports, ended = threading.Event(), list[int](), threading.Event()
+        settings = ServeSettings(policy="fair", port=0, admin_port=None, num_slots=2, learned=path, for_s=1.5)
+
+        def on_ready(port: int, admin_port: int | None, ready: threading.Event = ready, ports: list[int] = ports) -> None:
+            ports.append(port)
+            ready.set()
+
+        def run(settings: ServeSettings = settings, on_ready=on_ready, ended: threading.Event = ended) -> None:  # type: ignore[no-untyped-def]
+            serve(settings, load_workload("toy"), on_ready)
+            ended.set()
+
+        threading.Thread(target=run, daemon=True).start()
+        assert ready.wait(60)
+        with Client("127.0.0.1", ports[0]) as client:
+            client.greet(Hello(protocol=1, application_id="app", nonce=new_nonce()))
+            client.commands(Sync(seq=1, clock_ms=0, slots=(SlotMessage(slot=0),), has_instant_moves=True))
+            client.commands(Events(seq=2, clock_ms=0, events=(JobArrived(job=job_of(1, (2, ()), name="nightly")),)))
+            done = TaskFinished(slot=0, job_id=1, stage_id=0, duration_ms=40 if mean == 40.0 else 50)
+            client.commands(Events(seq=3, clock_ms=50, events=(done,)))
+        assert ended.wait(30)
+        assert read_learned(path).task_ms("nightly", 0) == mean
