@@ -16,7 +16,7 @@ from typing import Any
 
 from parcae.errors import ConfigError, ParcaeError
 from parcae.spark.home import SparkHome
-from parcae.spark.launch import environment, parcae_master, PluginSettings
+from parcae.spark.launch import PluginSettings, environment, parcae_master
 from parcae.spark.mixes import ReplayedMix, read_replayed, write_mixes
 
 #: A learned policy for a large workload takes a while to be made ready.
@@ -177,7 +177,11 @@ def replay(request: ReplayRequest, mixes: Sequence[dict[str, Any]], *, timeout_s
     write_mixes(mixes_file, mixes)
     with request.log_file.open("wb") as log:
         process = subprocess.Popen(
-            request.command(mixes_file, results), stdout=log, stderr=log, env=environment(request.spark.path), start_new_session=True
+            request.command(mixes_file, results),
+            stdout=log,
+            stderr=log,
+            env=environment(request.spark.path),
+            start_new_session=True,
         )
         try:
             status: int | None = process.wait(timeout_s)

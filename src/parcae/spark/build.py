@@ -85,7 +85,9 @@ def build_plugin(spark: SparkHome, *, is_fresh: bool = False) -> Path:
         try:
             compile_java(java_sources(folder / "src"), classes, f"{spark.jars}/*")
         except ConfigError as error:
-            raise ConfigError(f"the plugin cannot be compiled against Spark {spark.version} (4.3 and 3.5 are tested): {error}") from error
+            raise ConfigError(
+                f"the plugin cannot be compiled against Spark {spark.version} (4.3 and 3.5 are tested): {error}"
+            ) from error
         made = Path(work) / jar.name
         subprocess.run([find_jdk_tool("jar"), "cf", made, "-C", classes, "."], check=True, capture_output=True)
         made.replace(jar)

@@ -71,7 +71,9 @@ def parcae_master(master: str) -> str:
         return "spark-parcae://" + master.removeprefix("spark://")
     if master.startswith("spark-parcae://"):
         return master
-    raise ConfigError(f"the plugin schedules local[N] and spark://HOST:PORT, not {master!r} (YARN and Kubernetes are not supported)")
+    raise ConfigError(
+        f"the plugin schedules local[N] and spark://HOST:PORT, not {master!r} (YARN and Kubernetes are not supported)"
+    )
 
 
 def spark_arguments(settings: PluginSettings, arguments: Sequence[str], default_master: str = "local[*]") -> list[str]:

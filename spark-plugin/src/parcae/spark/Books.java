@@ -76,6 +76,17 @@ final class Books {
       return Math.min(numTasks, numDoneBefore + done.cardinality());
     }
 
+    /** Whether a parent's output got lost and is being made again: Spark will submit this stage anew after it. */
+    boolean isBlocked() {
+      for (int id : parents) {
+        Stage parent = job.stages.get(id);
+        if (parent != null && parent.finished() < parent.numTasks) {
+          return true;
+        }
+      }
+      return false;
+    }
+
     int numLent() {
       return free.size() + holders.size();
     }
@@ -624,7 +635,7 @@ final class Books {
       if (job.isToldOf) {
         listed.add(job);
         for (Stage stage : job.stages.values()) {
-          for (int partition : stage.running.keySet()) {
+          for (int partition : stage.isBlocked() ? Set.<Integer>of() : stage.running.keySet()) {
             if (!stage.done.get(partition) && !left.isEmpty()) {
               Slot slot = left.poll();
               slot.job = job;

@@ -99,7 +99,7 @@ final class Wire {
       if (!stage.parents.isEmpty()) {
         entry.put("parents", stage.parents);
       }
-      if (isSync && stage.finished() > 0) {
+      if (isSync && stage.finished() > 0 && !stage.isBlocked()) {
         entry.put("finished", stage.finished());
       }
       told.add(entry);
