@@ -112,7 +112,7 @@ def _job_run(
         for stage_id in order
         if (sample := samples[stage_id]) is not None
     ]
-    return JobRun(name, submission_ms(group, [kept[s] for s in order]), stages)
+    return JobRun(name, submission_ms(group, [kept[s] for s in order]) or 0, stages)
 
 
 def _data_parents(group: JobGroup, kept: dict[int, StageRecord], position: dict[int, int]) -> dict[int, set[int]]:

@@ -66,8 +66,21 @@ def _root_execution(job: JobStart, log: ApplicationLog) -> int | None:
     return None
 
 
-def submission_ms(group: JobGroup, stages: Iterable[StageRecord]) -> int:
-    """When a group was submitted, in ms of the wall clock; by its stages where its jobs do not say (Spark 1.x)."""
+def submission_ms(group: JobGroup, stages: Iterable[StageRecord]) -> int | None:
+    """When a group was submitted, in ms of the wall clock; None where the log does not say.
+
+    `stages` are the group's that ran: they tell where its jobs do not (Spark 1.x).
+    """
     times = [job.submission_ms for job in group.jobs] + [execution.time_ms for execution in group.executions]
-    known = [time for time in times if time >= 0] or [stage.submission_ms for stage in stages]
-    return max(0, min(known))
+    known = [ms for ms in times if ms >= 0] or [stage.submission_ms for stage in stages if stage.submission_ms >= 0]
+    return min(known, default=None)
+
+
+def completion_ms(group: JobGroup, log: ApplicationLog, stages: Iterable[StageRecord]) -> int | None:
+    """When the last of a group's Spark jobs and SQL executions ended, in ms of the wall clock; None where unknown.
+
+    `stages` are the group's that ran: they tell where its jobs do not.
+    """
+    times = [log.job_end_ms.get(job.job_id, -1) for job in group.jobs] + [execution.end_ms for execution in group.executions]
+    known = [ms for ms in times if ms > 0] or [stage.completion_ms for stage in stages if stage.completion_ms > 0]
+    return max(known, default=None)
