@@ -16,6 +16,10 @@ NO_JOB = -1
 CORE_TASK = np.dtype([("job", "i8"), ("core", "i8"), ("start_ms", "i8"), ("finish_ms", "i8")])
 
 
+#: A job as it is matched between runs: its name, and which of that name it is, from 1.
+JobKey = tuple[str, int]
+
+
 class JobOutcome(StrEnum):
     """How a job of a log ended."""
 
@@ -41,6 +45,11 @@ class RecordedJob:
     submission_ms: int
     completion_ms: int
     outcome: JobOutcome
+
+    @property
+    def key(self) -> JobKey:
+        """What it is matched by with the same job of another run."""
+        return self.name, self.order
 
     @property
     def jct_ms(self) -> int:
@@ -76,6 +85,11 @@ class RecordedRun:
     def makespan_ms(self) -> int:
         """Last completion (or failure) - first submission."""
         return max(job.completion_ms for job in self.jobs)
+
+    @property
+    def num_tasks(self) -> int:
+        """Attempts of tasks of the run's jobs."""
+        return int(np.count_nonzero(self.tasks["job"] != NO_JOB))
 
     @property
     def task_ms(self) -> int:
