@@ -44,6 +44,13 @@ def test_a_core_is_busy_for_deserializing_and_running_not_until_the_driver_books
     assert _task(run_ms=300, deserialize_ms=5, took_ms=100) == 100  # never longer than the log's own span
 
 
+def test_metrics_are_found_in_any_order() -> None:
+    event = task_end(0, 0, 1_000, 1_100)
+    event["Task Metrics"] = {"Result Size": 9, "Executor Run Time": 60, "Executor CPU Time": 5, "Executor Deserialize Time": 7}
+    parsed = parse_event(to_bytes([event]).splitlines()[1])
+    assert parsed.busy_ms == 67  # type: ignore[union-attr]
+
+
 def test_a_task_without_metrics_is_busy_until_its_finish() -> None:
     assert _task(run_ms=0, deserialize_ms=0, took_ms=100, reason="ExecutorLostFailure") == 100
     event = task_end(0, 0, 1_000, 1_070)

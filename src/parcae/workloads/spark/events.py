@@ -177,8 +177,12 @@ _EVENT_PREFIX = b'{"Event":"'
 _ACCUMULABLES = b'"Accumulables":['
 _IGNORED_METRICS = "internal.metrics."
 _METRICS = b'"Task Metrics":'
-#: The metrics that make up the time in which a core works for a task.
-_BUSY_METRICS = tuple(re.compile(rb'"%s":(\d{1,18})[,}]' % name) for name in (b"Executor Deserialize Time", b"Executor Run Time"))
+#: The metrics that make up the time in which a core works for a task: as Spark writes them, and in any order.
+_BUSY_NAMES = (b"Executor Deserialize Time", b"Executor Run Time")
+_BUSY = re.compile(
+    rb'"Executor Deserialize Time":(\d{1,18}),(?:"Executor Deserialize CPU Time":\d+,)?"Executor Run Time":(\d{1,18})[,}]'
+)
+_BUSY_METRICS = tuple(re.compile(rb'"%s":\s*(\d{1,18})[,}]' % name) for name in _BUSY_NAMES)
 
 
 def _integer(value: Any) -> int:
@@ -213,9 +217,13 @@ def _busy_ms(line: bytes, took_ms: int) -> int:
 
     Metrics of 0 are those of a task that ended before it could report any.
     """
-    at = line.rfind(_METRICS)
-    found = [pattern.search(line, at) for pattern in _BUSY_METRICS] if at >= 0 else []
-    told_ms = sum(int(match[1]) for match in found if match)
+    at = line.find(_METRICS)
+    if at < 0:
+        return took_ms
+    if match := _BUSY.match(line, at + len(_METRICS) + 1):
+        told_ms = int(match[1]) + int(match[2])
+    else:
+        told_ms = sum(int(found[1]) for pattern in _BUSY_METRICS if (found := pattern.search(line, at)))
     return min(told_ms, took_ms) if told_ms > 0 else took_ms
 
 
