@@ -339,6 +339,56 @@ def test_applications_that_share_a_cluster_pass_slots_on() -> None:
     assert [job.application for job in service.mirror_of("one").jobs] == ["one"]
 
 
+def _claim(slot: int, state: str = "running") -> SlotMessage:
+    return SlotMessage(slot=slot, state=state, job_id=1, stage_id=0)  # type: ignore[arg-type]
+
+
+def _pushed(client: Speaker) -> list[tuple[str, int, int | None, int | None]]:
+    told = [said for message in client.wire.session.pushed for said in said_by(message)]  # type: ignore[arg-type]
+    client.wire.session.pushed.clear()
+    return told
+
+
+def test_who_runs_a_task_on_a_slot_has_it_before_one_that_waits_for_it() -> None:
+    service = service_of(scope=Scope.CLUSTER)  # it is new, and meets the application that runs tasks last
+    one, other = Speaker(service, "one"), Speaker(service, "other")
+    reply = one.say(Sync(seq=1, clock_ms=0, slots=tuple(SlotMessage(slot=n) for n in range(3)), jobs=(job_of(1, (9, ())),)))
+    assert {said[:2] for said in said_by(reply)} == {("move", 0), ("move", 1), ("move", 2)}
+    claims = (_claim(0), _claim(1, "moving"), SlotMessage(slot=2))
+    reply = other.say(Sync(seq=1, clock_ms=5, slots=claims, jobs=(job_of(1, (9, ())),)))
+    assert said_by(reply) == [("release", 1, None, None)]  # of two that wait, the one that was there before
+    assert tokens_of(reply) == {(1, 0): 1}
+    assert _pushed(one) == [("release", 0, None, None)]
+    check_invariants(service.mirror_of("one").state)
+    one.seq = 1
+    assert said_by(one.events(9, SlotArrived(slot=1))) == [("start", 1, 1, 0)]
+
+
+def test_of_two_that_run_tasks_on_a_slot_the_one_that_the_service_knows_has_it() -> None:
+    service = service_of(scope=Scope.CLUSTER)
+    one, other = Speaker(service, "one"), Speaker(service, "other")
+    for client, expected in ((one, []), (other, [("release", 0, None, None)])):
+        reply = client.say(Sync(seq=1, clock_ms=0, slots=(_claim(0),), jobs=(job_of(1, (2, ())),)))
+        assert said_by(reply) == expected
+        check_invariants(service.mirror_of("one").state)
+
+
+def test_a_slot_that_idles_with_an_application_is_released_by_it_whoever_spoke_since() -> None:
+    service = service_of(scope=Scope.CLUSTER)
+    one, other = Speaker(service, "one"), Speaker(service, "other")
+    one.sync(1)
+    other.sync(1)
+    other.events(0, JobArrived(job=job_of(1, (1, ()))))
+    _pushed(one)
+    other.events(5, SlotArrived(slot=0))
+    other.events(9, TaskFinished(slot=0, job_id=1, stage_id=0, duration_ms=4))  # from now on it idles with the other
+    one.say(Sync(seq=9, clock_ms=10, slots=(SlotMessage(slot=0),)))
+    assert _pushed(other) == [("idle", 0, None, None)]
+    one.seq = 9
+    assert said_by(one.events(11, JobArrived(job=job_of(1, (1, ()))))) == [("move", 0, 1, 0)]
+    assert _pushed(other) == [("release", 0, None, None)]
+
+
 def test_applications_with_clusters_of_their_own_do_not_meet() -> None:
     service = service_of()
     one, other = Speaker(service, "one"), Speaker(service, "other")

@@ -7,7 +7,7 @@ can get wrong is checked before anything changes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from parcae.service.protocol import (
     Sync,
     TaskFinished,
 )
-from parcae.service.restoring import LiveJob, Picture, merged, picture_of, restore
+from parcae.service.restoring import LiveJob, Picture, PlacedSlot, merged, picture_of, restore
 from parcae.service.roster import Roster, StageKey, no_cluster
 from parcae.service.rows import Room, fill_added_stages
 from parcae.service.telling import Telling
@@ -75,6 +75,7 @@ class Mirror:
         self.counts = counts or Counts()
         self._on_decision, self._gives_up = on_decision, gives_up
         self._members: dict[str, set[int]] = {}
+        self._holders: dict[int, str] = {}
         self._instant: set[str] = set()
         self._take_over(Roster(no_cluster(), [], []), {})
 
@@ -82,7 +83,7 @@ class Mirror:
 
     def _take_over(self, roster: Roster, told: dict[StageKey, int]) -> None:
         self.roster = roster
-        self._telling = Telling(roster, self._members, self._instant, told)
+        self._telling = Telling(roster, self._members, self._instant, told, self._holders)
         self._decider = self._new_decider(len(roster.slots)) if roster.slots else None
         self._stalled_at, self._stall_position = -1, 0
 
@@ -99,31 +100,33 @@ class Mirror:
         """Forget what was known of the application and take what it says.
 
         Raises:
-            ProtocolError: the message contradicts itself, or (in a shared cluster) what others say. Nothing is changed.
+            ProtocolError: the message contradicts itself. Nothing is changed.
         """
         told = picture_of(application, message, self._book)
         others = self._others(application)
-        picture = merged([told, *others]) if others else told
+        picture, lost = merged(told, others) if others else (told, [])
         clock_ms = max(message.clock_ms, self.roster.clock_ms) if self.is_shared else message.clock_ms
         state, jobs = restore(picture, clock_ms, self._book, self._room, is_exact=self._is_exact_room)
         self._members[application] = {slot.slot for slot in message.slots}
         (self._instant.add if message.has_instant_moves else self._instant.discard)(application)
         self.counts.syncs += 1
-        self._begin(state, jobs, picture, application)
+        self._begin(state, jobs, picture, application, lost)
 
-    def _begin(self, state: ClusterState, jobs: list[LiveJob], picture: Picture, application: str) -> None:
+    def _begin(
+        self, state: ClusterState, jobs: list[LiveJob], picture: Picture, application: str, lost: Sequence[PlacedSlot] = ()
+    ) -> None:
         told = {key: count for key, count in self._telling.told.items() if key[0] != application}
         self._take_over(Roster(state, jobs, [placed.slot for placed in picture.slots]), told)
-        self._telling.begin(picture)
+        self._telling.begin(picture, lost)
         for job in jobs:
             if state.sources.num_idle[job.row + 1]:
                 self._offer(job.row)
         self._offer(NO_JOB)
 
-    def _others(self, application: str) -> list[Picture]:
-        """What is known of everyone else."""
+    def _others(self, application: str) -> Picture | None:
+        """What is known of everyone else, if there is anyone."""
         if not self.is_shared or not self.slots:
-            return []
+            return None
         picture = self.picture()
         slots = set().union(*(own for name, own in self._members.items() if name != application), set())
         kept = tuple(
@@ -131,16 +134,16 @@ class Mirror:
             for placed in picture.slots
             if placed.slot in slots
         )
-        return [Picture(kept, tuple(pair for pair in picture.jobs if pair[0] != application))]
+        return Picture(kept, tuple(pair for pair in picture.jobs if pair[0] != application))
 
     def leave(self, application: str) -> None:
         """The application ended, or its connection did: its jobs are gone, and the slots that only it had."""
         others = self._others(application)
         self._members.pop(application, None)
         self._instant.discard(application)
-        if others and others[0].slots:
-            state, jobs = restore(others[0], self.roster.clock_ms, self._book, self._room)
-            self._begin(state, jobs, others[0], application)
+        if others and others.slots:
+            state, jobs = restore(others, self.roster.clock_ms, self._book, self._room)
+            self._begin(state, jobs, others, application)
         else:
             self._take_over(Roster(no_cluster(), [], []), {})
 

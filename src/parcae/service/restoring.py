@@ -128,27 +128,30 @@ def _placed(
     return PlacedSlot(slot, state, application, job_id, stage_id, clock_ms)
 
 
-def merged(pictures: Iterable[Picture]) -> Picture:
-    """The picture of a shared cluster from those of its applications; a slot works for one of them at most.
+def _right_of_way(placed: PlacedSlot) -> int:
+    """Who runs a task has the slot; who waits for it to come gives way, and who only lets it idle even more."""
+    return {"running": 3, "moving": 2}.get(placed.state, 0 if placed.application is None else 1)
 
-    Raises:
-        ProtocolError: two applications say that a slot works for them.
+
+def merged(told: Picture, others: Picture) -> tuple[Picture, list[PlacedSlot]]:
+    """The picture of a shared cluster from what one application tells and what is known of the others.
+
+    A slot is with one application at most. Where two say that it is with them (one was away while the service gave its slots
+    to others, or the service is new and meets them one by one) the stronger claim counts, and of two alike that of the others.
+
+    Returns:
+        the picture, and the claims that do not count.
     """
-    slots: dict[int, PlacedSlot] = {}
-    jobs: list[tuple[str, JobMessage]] = []
-    for picture in pictures:
-        jobs.extend(picture.jobs)
-        for placed in picture.slots:
-            known = slots.get(placed.slot)
-            if known is None or known.state == "idle":
-                slots[placed.slot] = placed
-            elif placed.state != "idle":
-                raise ProtocolError(
-                    Code.DUPLICATE_SLOT,
-                    f"slot {placed.slot} is {placed.state} for {placed.application!r}, "
-                    f"and {known.state} for {known.application!r}",
-                )
-    return Picture(tuple(slots.values()), tuple(sorted(jobs, key=lambda pair: pair[1].arrival_ms)))
+    slots = {placed.slot: placed for placed in told.slots}
+    lost = []
+    for known in others.slots:
+        claim = slots.get(known.slot, known)
+        winner, loser = (claim, known) if _right_of_way(claim) > _right_of_way(known) else (known, claim)
+        slots[known.slot] = winner
+        if loser is not winner and loser.application is not None and loser.application != winner.application:
+            lost.append(loser)
+    jobs = sorted([*told.jobs, *others.jobs], key=lambda pair: pair[1].arrival_ms)
+    return Picture(tuple(slots.values()), tuple(jobs)), lost
 
 
 def restore(

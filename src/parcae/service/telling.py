@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
 from parcae.cluster.state import NO_STAGE, CommandKind
 from parcae.service.protocol import Command, Commands, StageSlots
-from parcae.service.restoring import Picture
+from parcae.service.restoring import Picture, PlacedSlot
 from parcae.service.roster import Roster, StageKey
 
 
@@ -20,11 +21,19 @@ class Telling:
         members: the slots that each application knows of.
         instant: applications whose slots move at no cost.
         told: slots of every stage, as they were last told.
+        holders: the application that each slot is with, also while it idles at no job; kept when the picture is made anew.
     """
 
-    def __init__(self, roster: Roster, members: dict[str, set[int]], instant: set[str], told: dict[StageKey, int]) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        members: dict[str, set[int]],
+        instant: set[str],
+        told: dict[StageKey, int],
+        holders: dict[int, str] | None = None,
+    ) -> None:
         self._roster, self._members, self._instant, self._told = roster, members, instant, told
-        self._holder: list[str | None] = [None] * len(roster.slots)  # the application that each slot is with
+        self._holders = {} if holders is None else holders
         self._commands: list[tuple[str, Command]] = []
         self._touched: dict[int, None] = {}  # executors whose task or move ended: told to idle unless they got a command
         self._chosen: dict[StageKey, None] = {}  # stages that slots were told to start, in order
@@ -37,14 +46,22 @@ class Telling:
         """Slots of every stage, as they were last told."""
         return self._told
 
-    def begin(self, picture: Picture) -> None:
-        """Note with whom every slot is, and that the idle ones wait for a word."""
+    def begin(self, picture: Picture, lost: Sequence[PlacedSlot] = ()) -> None:
+        """Note with whom every slot is, that the idle ones wait for a word, and that claims which are lost must be released."""
         self._is_same = False
+        before = dict(self._holders)
+        self._holders.clear()
         for executor, placed in enumerate(picture.slots):
-            known = (name for name, own in self._members.items() if placed.slot in own)
-            self._holder[executor] = placed.application or next(known, None)
+            known = [name for name, own in self._members.items() if placed.slot in own]
+            kept = before.get(placed.slot)
+            holder = placed.application or (kept if kept in known else next(iter(known), None))
+            if holder is not None:
+                self._holders[placed.slot] = holder
             if placed.state == "idle":
                 self.touch(executor)
+        for claim in lost:
+            if claim.application is not None:
+                self._commands.append((claim.application, Command(kind="release", slot=claim.slot)))
 
     def touch(self, executor: int) -> None:
         """The executor's task or move ended."""
@@ -61,12 +78,13 @@ class Telling:
 
     def _command(self, is_start: bool, executor: int, stage: int) -> None:
         job, stage_id = self._roster.owner(stage), self._roster.stage_id(stage)
-        holder, slot = self._holder[executor], self._roster.slots[executor]
+        slot = self._roster.slots[executor]
+        holder = self._holders.get(slot)
         if holder is not None and holder != job.application:
             self._commands.append((holder, Command(kind="release", slot=slot)))
         command = Command(kind="start" if is_start else "move", slot=slot, job_id=job.job_id, stage_id=stage_id)
         self._commands.append((job.application, command))
-        self._holder[executor] = job.application
+        self._holders[slot] = job.application
         if is_start:
             key = (job.application, job.job_id, stage_id)
             self._chosen.pop(key, None)
@@ -89,7 +107,7 @@ class Telling:
     def _idle(self) -> list[tuple[str, Command]]:
         executors, idle = self._roster.state.executors, []
         for executor in self._touched:
-            holder = self._holder[executor]
+            holder = self._holders.get(self._roster.slots[executor])
             if holder is None or executors.stage[executor] != NO_STAGE or executors.destination[executor] != NO_STAGE:
                 continue
             at = self._roster.by_row.get(int(executors.job[executor]))
