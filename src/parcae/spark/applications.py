@@ -115,6 +115,7 @@ class ReplayRequest:
         work: folder for the mixes, results, logs.
         name: of its files within `work`.
         conf: more Spark settings.
+        master: of a standalone cluster, e.g. spark://127.0.0.1:7077; a local cluster of `cores` where None.
     """
 
     spark: SparkHome
@@ -125,6 +126,7 @@ class ReplayRequest:
     work: Path
     name: str
     conf: Mapping[str, str]
+    master: str | None = None
 
     @property
     def log_file(self) -> Path:
@@ -138,7 +140,7 @@ class ReplayRequest:
 
     def command(self, mixes: Path, results: Path) -> list[str]:
         """The spark-submit command."""
-        master = f"local[{self.cores}]"
+        master = self.master or f"local[{self.cores}]"
         conf = {
             "spark.app.name": self.name,
             "spark.scheduler.mode": self.mode,

@@ -27,6 +27,9 @@ class PluginSettings:
         job_key: group Spark jobs by this property and name them by it, as `parcae workload import --key`.
         timeout_ms: how long to wait for a reply; the service's own advice where None.
         report: file for the plugin's own numbers at the application's end.
+        executors: how many executors, of one core each, the whole standalone cluster has room for, where several applications
+            share it under `parcae serve --scope cluster`; None where the application has cores of its own.
+        fallback_executors: so many it asks for while the service is away and it has work; half of them where None.
     """
 
     jar: Path
@@ -36,6 +39,8 @@ class PluginSettings:
     job_key: str | None = None
     timeout_ms: int | None = None
     report: Path | None = None
+    executors: int | None = None
+    fallback_executors: int | None = None
 
     def conf(self) -> dict[str, str]:
         """Spark settings by name."""
@@ -44,7 +49,11 @@ class PluginSettings:
             "spark.parcae.service": self.service,
             "spark.locality.wait": "0s",  # a slot that the service lent is not to wait for a better place
         }
+        if self.executors is not None:
+            found |= {"spark.parcae.scope": "cluster", "spark.executor.cores": "1"}
         for name, value in (
+            ("executors", self.executors),
+            ("fallbackExecutors", self.fallback_executors),
             ("secretFile", self.secret_file and self.secret_file.resolve()),
             ("tls.ca", self.tls_ca and self.tls_ca.resolve()),
             ("jobKey", self.job_key),

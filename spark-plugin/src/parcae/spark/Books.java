@@ -17,11 +17,12 @@ import java.util.Set;
  * A slot is a core (or spark.task.cpus of them). A slot is lent to a stage by a command and stays lent until another command takes
  * it away; a task takes a free slot of its stage when it is launched and gives it back when it ends. So of a stage at most as many
  * tasks run at once as slots are lent to it. Which slot a task holds is this class's own business: slots are alike, so where the
- * service takes away a slot whose task still runs, the task gets another free slot of its stage.
+ * service takes away a slot whose task still runs, the task gets another free slot of its stage. Where applications share a cluster,
+ * a slot is an executor: see ExecutorShare.
  *
  * No Spark types, no I/O. Every method locks the object; none calls out.
  */
-final class Books {
+class Books {
   /** A job of the service: a Spark job, or all Spark jobs of one query. */
   static final class Job {
     final long id;
@@ -103,6 +104,8 @@ final class Books {
     Stage stage;
     int partition = -1;
     boolean isAsked;
+    String executor; // the executor behind it, where a slot is one; null while it is not with this application
+    Stage destination; // where it is on its way to
 
     Slot(int id) {
       this.id = id;
@@ -110,7 +113,7 @@ final class Books {
   }
 
   /** A task that ended: well after so many ms, or with a negative number badly. */
-  private static final class Ended {
+  static final class Ended {
     final Stage stage;
     final long durationMs;
 
@@ -152,19 +155,19 @@ final class Books {
     }
   }
 
-  private final Map<String, Job> jobs = new LinkedHashMap<>();
-  private final Map<Integer, Stage> stages = new HashMap<>();
-  private final Map<Integer, Slot> slots = new LinkedHashMap<>();
+  final Map<String, Job> jobs = new LinkedHashMap<>();
+  final Map<Integer, Stage> stages = new HashMap<>();
+  final Map<Integer, Slot> slots = new LinkedHashMap<>();
   private final Map<String, List<Integer>> slotsOf = new HashMap<>();
-  private final List<Map<String, Object>> outbox = new ArrayList<>();
-  private final List<Slot> asked = new ArrayList<>(); // by events in the outbox
-  private final List<Slot> asking = new ArrayList<>(); // by events that were sent and not answered yet
-  private final Deque<Ended> untold = new ArrayDeque<>(); // until there is a slot to tell them with
+  final List<Map<String, Object>> outbox = new ArrayList<>();
+  final List<Slot> asked = new ArrayList<>(); // by events in the outbox
+  final List<Slot> asking = new ArrayList<>(); // by events that were sent and not answered yet
+  final Deque<Ended> untold = new ArrayDeque<>(); // until there is a slot to tell them with
   private long nextJob;
   private int nextSlot;
   private long nextRank;
   private boolean isObeying;
-  private boolean isDirty = true;
+  boolean isDirty = true;
   private String whyDirty = "the beginning";
 
   // What happened, for the report.
@@ -271,14 +274,14 @@ final class Books {
     }
   }
 
-  /** Whether a task of this stage may be launched now. */
-  synchronized boolean mayLaunch(int stageId) {
+  /** Whether a task of this stage may be launched now, on this executor. */
+  synchronized boolean mayLaunch(int stageId, String executor) {
     Stage stage = stages.get(stageId);
     return !isObeying || stage == null || !stage.free.isEmpty();
   }
 
   /** A task was launched; a copy of a running task holds no slot. */
-  synchronized void launched(int stageId, int partition) {
+  synchronized void launched(int stageId, int partition, String executor) {
     Stage stage = stages.get(stageId);
     if (stage == null) {
       return;
@@ -287,11 +290,7 @@ final class Books {
     if (isCopy || stage.holders.containsKey(partition)) {
       return;
     }
-    Slot slot = stage.free.poll();
-    for (int others = stage.free.size(); slot != null && slot.isAsked && others > 0; others--) {
-      stage.free.add(slot); // better one that surely stays
-      slot = stage.free.poll();
-    }
+    Slot slot = takeFree(stage, executor);
     if (slot != null) {
       slot.partition = partition;
       stage.holders.put(partition, slot);
@@ -301,8 +300,18 @@ final class Books {
     }
   }
 
+  /** A free slot of the stage for a task on this executor, which holds it from now on; null where there is none. */
+  Slot takeFree(Stage stage, String executor) {
+    Slot slot = stage.free.poll();
+    for (int others = stage.free.size(); slot != null && slot.isAsked && others > 0; others--) {
+      stage.free.add(slot); // better one that surely stays
+      slot = stage.free.poll();
+    }
+    return slot;
+  }
+
   /** A task ended well; of copies only the first counts. */
-  synchronized void succeeded(int stageId, int partition, long durationMs) {
+  synchronized void succeeded(int stageId, int partition, String executor, long durationMs) {
     Stage stage = stages.get(stageId);
     if (stage == null) {
       return;
@@ -326,7 +335,7 @@ final class Books {
   }
 
   /** A task failed, was killed or got lost, and will be tried again (or its job fails, which is told by `jobEnded`). */
-  synchronized void failed(int stageId, int partition, boolean wasCounted) {
+  synchronized void failed(int stageId, int partition, String executor, boolean wasCounted) {
     Stage stage = stages.get(stageId);
     if (stage == null) {
       return;
@@ -395,7 +404,7 @@ final class Books {
   /** Finished tasks of a stage were lost with their executor. */
   synchronized void undone(int stageId, List<Integer> partitions) {
     for (int partition : partitions) {
-      failed(stageId, partition, true);
+      failed(stageId, partition, "", true);
     }
   }
 
@@ -463,7 +472,8 @@ final class Books {
     }
   }
 
-  private void release(Slot slot) {
+  /** No stage has the slot any more, nor does a task hold it. */
+  void release(Slot slot) {
     if (slot.stage != null) {
       slot.stage.free.remove(slot);
       if (slot.partition >= 0) {
@@ -482,28 +492,14 @@ final class Books {
    * @return whether tasks may be launched that could not before
    */
   synchronized boolean obey(Wire.Commands reply) {
-    boolean hasMore = false;
     for (Slot slot : asking) {
       slot.isAsked = false;
     }
     asking.clear();
-    for (Wire.Command command : reply.commands) {
-      Slot slot = slots.get(command.slot);
-      if (slot == null || command.kind.equals("move")) {
-        continue; // gone since; or on its way: `start` or `idle` follows
-      }
-      Stage stage = command.kind.equals("start") ? stages.get(command.stageId) : null;
-      hasMore |= stage != null && stage != slot.stage;
-      reassign(slot, stage);
-    }
+    boolean hasMore = follow(reply);
     Map<Integer, Integer> told = new HashMap<>();
-    for (int i = reply.stages.size() - 1; i >= 0; i--) {
-      Wire.StageSlots entry = reply.stages.get(i);
+    for (Wire.StageSlots entry : reply.stages) {
       told.put(entry.stageId, entry.slots);
-      Stage stage = stages.get(entry.stageId);
-      if (stage != null) {
-        stage.rank = --nextRank;
-      }
     }
     for (int left = untold.size(); left > 0; left--) {
       Ended ended = untold.poll();
@@ -524,7 +520,41 @@ final class Books {
     return hasMore;
   }
 
-  private void reassign(Slot slot, Stage stage) {
+  /** Carries out the commands and takes up the order of the stages. */
+  boolean follow(Wire.Commands reply) {
+    boolean hasMore = false;
+    for (Wire.Command command : reply.commands) {
+      Slot slot = slots.get(command.slot);
+      hasMore |= slot != null && follow(command, slot); // else it is gone since
+    }
+    for (int i = reply.stages.size() - 1; i >= 0; i--) {
+      Stage stage = stages.get(reply.stages.get(i).stageId);
+      if (stage != null) {
+        stage.rank = --nextRank;
+      }
+    }
+    return hasMore;
+  }
+
+  /** Carries out a command; returns whether tasks may be launched that could not before. */
+  boolean follow(Wire.Command command, Slot slot) {
+    if (command.kind.equals("move")) {
+      return false; // `start` or `idle` follows
+    }
+    Stage stage = command.kind.equals("start") ? stages.get(command.stageId) : null;
+    boolean hasMore = stage != null && stage != slot.stage;
+    reassign(slot, stage);
+    return hasMore;
+  }
+
+  /** A running task goes over from one slot to another of its stage. */
+  void handOver(Slot from, Slot to) {
+    to.partition = from.partition;
+    from.partition = -1;
+  }
+
+  /** The slot works for the stage from now on, or for none. */
+  void reassign(Slot slot, Stage stage) {
     if (slot.stage == stage) {
       return;
     }
@@ -535,8 +565,8 @@ final class Books {
         differ("slot " + slot.id + " was taken from a running task");
         from.holders.remove(slot.partition);
       } else {
-        other.partition = slot.partition;
         from.holders.put(slot.partition, other);
+        handOver(slot, other);
       }
       slot.partition = -1;
     } else if (from != null) {
@@ -551,7 +581,7 @@ final class Books {
 
   // ---- what the service is told ---------------------------------------------------------------------------------------
 
-  private Map<String, Object> event(String kind) {
+  Map<String, Object> event(String kind) {
     Map<String, Object> event = new LinkedHashMap<>();
     event.put("kind", kind);
     outbox.add(event);
@@ -559,7 +589,7 @@ final class Books {
     return event;
   }
 
-  private void differ(String why) {
+  void differ(String why) {
     if (!isDirty) {
       isDirty = true;
       whyDirty = why;
@@ -652,7 +682,7 @@ final class Books {
         slot.job = null;
       }
     }
-    return Wire.sync(seq, clockMs, slots.values(), listed);
+    return Wire.sync(seq, clockMs, slots.values(), listed, true);
   }
 
   /** From now on tasks are launched as the service says, or as Spark does by itself. */
@@ -662,6 +692,14 @@ final class Books {
 
   synchronized boolean isObeying() {
     return isObeying;
+  }
+
+  /** What happened, in numbers. */
+  synchronized Map<String, Object> report() {
+    Map<String, Object> report = new LinkedHashMap<>();
+    report.put("tasks_guided", numGuided);
+    report.put("tasks_unguided", numUnguided);
+    return report;
   }
 
   /** The stage's place in the order of offers; smaller comes first. */

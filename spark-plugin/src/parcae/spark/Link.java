@@ -37,6 +37,7 @@ final class Link implements Runnable {
   private static final int CONNECT_TIMEOUT_MS = 2000;
   private static final int GREETING_TIMEOUT_MS = 5000;
   private static final int FIRST_SYNC_TIMEOUT_MS = 5000; // the service may have to make a policy ready
+  private static final int SHARED_TIMEOUT_MS = 5000; // leaving costs executors; waiting costs little where they take seconds to come
   private static final long FIRST_PAUSE_MS = 250;
   private static final long LAST_PAUSE_MS = 10_000;
   private static final long CALM_MS = 20_000; // after so long without trouble the pauses start anew
@@ -56,6 +57,7 @@ final class Link implements Runnable {
   private Socket socket;
   private DataInputStream in;
   private OutputStream out;
+  private Inbox inbox; // where the service also speaks unasked
   private int timeoutMs;
   private long seq;
   private long clockMs;
@@ -186,7 +188,12 @@ final class Link implements Runnable {
     if (!reply.path("type").asText().equals("welcome")) {
       throw new Wire.ProtocolException("no welcome", false);
     }
-    timeoutMs = settings.timeoutMs > 0 ? settings.timeoutMs : Math.max(20, Math.min(5000, reply.path("timeout_ms").asInt(200)));
+    if (settings.isShared()) {
+      plain.setSoTimeout(0);
+      inbox = new Inbox(in, books::wake);
+    }
+    int least = settings.isShared() ? SHARED_TIMEOUT_MS : 20;
+    timeoutMs = settings.timeoutMs > 0 ? settings.timeoutMs : Math.max(least, Math.min(5000, reply.path("timeout_ms").asInt(200)));
     numConnections++;
     books.needSync("a new connection");
     LOG.info("parcae: connected to {}:{}, policy {}", settings.host, settings.port, reply.path("policy").asText());
@@ -223,6 +230,9 @@ final class Link implements Runnable {
       books.awaitNews(wakeMs >= 0 ? Math.min(patience, wakeMs - clockNow()) : patience);
       if (isStopping) {
         return;
+      }
+      if (inbox != null) {
+        inbox.drain(this::hear);
       }
       now = System.currentTimeMillis();
       if (books.isDirty() && books.hasSlots()) {
@@ -278,6 +288,11 @@ final class Link implements Runnable {
     }
   }
 
+  /** Something that the service said unasked. */
+  private void hear(JsonNode message) throws IOException {
+    obey(message);
+  }
+
   private boolean carryOut(Wire.Commands reply) {
     wakeMs = reply.wakeMs;
     stalledSinceMs = 0;
@@ -287,10 +302,12 @@ final class Link implements Runnable {
   /** The reply; null where the service asks for `sync`. */
   private JsonNode ask(Map<String, Object> request, int patienceMs) throws IOException {
     long start = System.nanoTime();
-    socket.setSoTimeout(patienceMs);
+    if (inbox == null) {
+      socket.setSoTimeout(patienceMs);
+    }
     Wire.write(out, request);
     try {
-      JsonNode reply = Wire.read(in);
+      JsonNode reply = inbox == null ? Wire.read(in) : inbox.reply(seq, patienceMs, this::hear);
       long told = reply.path("seq").asLong(-1);
       if (told != seq) {
         throw new Wire.ProtocolException("an answer to request " + told + " where " + seq + " was asked", false);
@@ -360,6 +377,7 @@ final class Link implements Runnable {
     }
     socket = null;
     out = null;
+    inbox = null; // its thread ends with the socket
   }
 
   /** What happened, in numbers. */
@@ -374,8 +392,7 @@ final class Link implements Runnable {
     report.put("troubles", numTroubles);
     report.put("last_trouble", lastTrouble);
     report.put("away_ms", awayMs + (books.isObeying() ? 0 : System.currentTimeMillis() - awaySinceMs));
-    report.put("tasks_guided", books.numGuided);
-    report.put("tasks_unguided", books.numUnguided);
+    report.putAll(books.report());
     for (int percent : new int[] {50, 90, 99}) {
       report.put("request_p" + percent + "_ms", sorted.length == 0 ? null : sorted[(sorted.length - 1) * percent / 100] / 1e3);
     }

@@ -35,12 +35,13 @@ final class ParcaeScheduler extends TaskSchedulerImpl {
   private final JobReader reader;
   private ParcaePool pool;
   private Link link;
+  private ExecutorKeeper keeper;
   private volatile boolean isBroken;
 
   ParcaeScheduler(SparkContext context, int maxTaskFailures, boolean isLocal) {
     super(context, maxTaskFailures, isLocal, new SystemClock());
     settings = new Settings(context.conf());
-    books = new Books();
+    books = settings.isShared() ? new ExecutorShare(settings.executors, settings.fallbackExecutors) : new Books();
     reader = new JobReader(books, settings.jobKey);
     context.addSparkListener(new ParcaeListener(this, books, settings.tasksCpus));
   }
@@ -80,9 +81,22 @@ final class ParcaeScheduler extends TaskSchedulerImpl {
   }
 
   @Override
+  public void start() {
+    if (settings.isShared()) {
+      ExecutorKeeper.startEmpty(sc().conf(), super::start);
+    } else {
+      super.start();
+    }
+  }
+
+  @Override
   public void postStartHook() {
     super.postStartHook();
     try {
+      if (settings.isShared()) {
+        keeper = new ExecutorKeeper(sc(), (ExecutorShare) books);
+        keeper.start();
+      }
       String version = "parcae-spark for Spark " + sc().version();
       link = new Link(books, settings, sc().applicationId(), sc().appName(), version, () -> backend().reviveOffers());
       link.start();
@@ -133,6 +147,9 @@ final class ParcaeScheduler extends TaskSchedulerImpl {
   @Override
   public void stop(int exitCode) {
     try {
+      if (keeper != null) {
+        keeper.stop();
+      }
       if (link != null) {
         link.stop();
         LOG.info("parcae: {}", link.report());

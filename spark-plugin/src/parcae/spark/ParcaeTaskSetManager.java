@@ -31,7 +31,7 @@ final class ParcaeTaskSetManager extends TaskSetManager {
       return super.dequeueTaskHelper(executor, host, locality, isSpeculative);
     }
     try {
-      if (!isSpeculative && !isFree && !scheduler.books().mayLaunch(stageId())) {
+      if (!isSpeculative && !isFree && !scheduler.books().mayLaunch(stageId(), executor)) {
         return Option.empty();
       }
     } catch (Throwable error) {
@@ -40,7 +40,7 @@ final class ParcaeTaskSetManager extends TaskSetManager {
     Option<Tuple3<Object, Enumeration.Value, Object>> found = super.dequeueTaskHelper(executor, host, locality, isSpeculative);
     try {
       if (found.isDefined()) {
-        scheduler.books().launched(stageId(), tasks()[(Integer) found.get()._1()].partitionId());
+        scheduler.books().launched(stageId(), tasks()[(Integer) found.get()._1()].partitionId(), executor);
       }
     } catch (Throwable error) {
       scheduler.broke("noting a launch", error);
@@ -55,7 +55,7 @@ final class ParcaeTaskSetManager extends TaskSetManager {
         told.add(info.taskId());
       }
       long took = System.currentTimeMillis() - info.launchTime();
-      scheduler.books().succeeded(stageId(), tasks()[info.index()].partitionId(), took);
+      scheduler.books().succeeded(stageId(), tasks()[info.index()].partitionId(), info.executorId(), took);
     } catch (Throwable error) {
       scheduler.broke("noting a finished task", error);
     }
@@ -70,7 +70,8 @@ final class ParcaeTaskSetManager extends TaskSetManager {
         synchronized (told) {
           wasCounted = told.remove(tid);
         }
-        scheduler.books().failed(stageId(), tasks()[info.get().index()].partitionId(), wasCounted);
+        int partition = tasks()[info.get().index()].partitionId();
+        scheduler.books().failed(stageId(), partition, info.get().executorId(), wasCounted);
       }
     } catch (Throwable error) {
       scheduler.broke("noting a failed task", error);

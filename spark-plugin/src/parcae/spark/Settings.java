@@ -16,6 +16,8 @@ final class Settings {
   final String jobKey;
   final String reportFile;
   final int tasksCpus;
+  final int executors;
+  final int fallbackExecutors;
 
   Settings(SparkConf conf) {
     String service = conf.get("spark.parcae.service", "127.0.0.1:7177");
@@ -32,6 +34,35 @@ final class Settings {
     jobKey = conf.get("spark.parcae.jobKey", "");
     reportFile = conf.get("spark.parcae.report", "");
     tasksCpus = Math.max(1, (int) Math.ceil(Double.parseDouble(conf.get("spark.task.cpus", "1"))));
+    String scope = conf.get("spark.parcae.scope", "application");
+    if (!scope.equals("application") && !scope.equals("cluster")) {
+      throw new IllegalArgumentException("spark.parcae.scope must be application or cluster, not \"" + scope + "\"");
+    }
+    executors = scope.equals("cluster") ? sharedExecutors(conf) : 0;
+    fallbackExecutors = Math.min(executors, conf.getInt("spark.parcae.fallbackExecutors", (executors + 1) / 2));
+  }
+
+  /** Whether slots are the executors of a cluster that several applications share. */
+  boolean isShared() {
+    return executors > 0;
+  }
+
+  private static int sharedExecutors(SparkConf conf) {
+    int number = conf.getInt("spark.parcae.executors", 0);
+    String why = "with spark.parcae.scope=cluster ";
+    if (number < 1) {
+      throw new IllegalArgumentException(why + "set spark.parcae.executors to the number of executors that the cluster has room for");
+    }
+    if (!conf.get("spark.master", "").startsWith("spark-parcae://")) {
+      throw new IllegalArgumentException(why + "the master must be spark-parcae://HOST:PORT (a standalone master)");
+    }
+    if (!conf.get("spark.executor.cores", "").equals("1") || !conf.get("spark.task.cpus", "1").equals("1")) {
+      throw new IllegalArgumentException(why + "an executor runs one task at a time: set spark.executor.cores=1 and spark.task.cpus=1");
+    }
+    if (conf.getBoolean("spark.dynamicAllocation.enabled", false)) {
+      throw new IllegalArgumentException(why + "the service allocates executors: leave spark.dynamicAllocation.enabled out");
+    }
+    return number;
   }
 
   private static byte[] readSecret(Path file) {

@@ -107,7 +107,8 @@ final class Wire {
     return told;
   }
 
-  static Map<String, Object> sync(long seq, long clockMs, Collection<Books.Slot> slots, List<Books.Job> jobs) {
+  static Map<String, Object> sync(
+      long seq, long clockMs, Collection<Books.Slot> slots, List<Books.Job> jobs, boolean hasInstantMoves) {
     Map<String, Object> message = message("sync");
     message.put("seq", seq);
     message.put("clock_ms", clockMs);
@@ -119,6 +120,10 @@ final class Wire {
         entry.put("state", "running");
         entry.put("job_id", slot.stage.job.id);
         entry.put("stage_id", slot.stage.id);
+      } else if (slot.destination != null) {
+        entry.put("state", "moving");
+        entry.put("job_id", slot.destination.job.id);
+        entry.put("stage_id", slot.destination.id);
       } else if (slot.job != null) {
         entry.put("job_id", slot.job.id);
       }
@@ -130,7 +135,7 @@ final class Wire {
       toldJobs.add(job(job, true));
     }
     message.put("jobs", toldJobs);
-    message.put("has_instant_moves", true);
+    message.put("has_instant_moves", hasInstantMoves);
     return message;
   }
 

@@ -1,0 +1,115 @@
+"""A standalone Spark cluster of one master and one worker on this machine, for trials and tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from parcae.errors import ConfigError
+from parcae.spark.home import SparkHome
+from parcae.spark.launch import environment
+
+_READY_S = 60.0
+_STOP_S = 15.0
+_MASTER = "org.apache.spark.deploy.master.Master"
+_WORKER = "org.apache.spark.deploy.worker.Worker"
+_HOST = "127.0.0.1"
+#: Spark asks for no less than 450 MiB.
+EXECUTOR_MEMORY_MB = 512
+
+
+@dataclass(frozen=True)
+class StandaloneCluster:
+    """A running cluster.
+
+    Args:
+        master: its URL, spark://HOST:PORT.
+        executors: so many, of one core each, it has room for.
+        shuffle_port: of the worker's shuffle service, by which shuffled data outlive the executor that wrote them.
+    """
+
+    master: str
+    executors: int
+    shuffle_port: int
+    worker: subprocess.Popen[bytes]
+
+    def conf(self) -> dict[str, str]:
+        """Spark settings of an application that is to run here."""
+        return {
+            "spark.executor.memory": f"{EXECUTOR_MEMORY_MB}m",
+            "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # they come and go
+            "spark.shuffle.service.enabled": "true",
+            "spark.shuffle.service.port": str(self.shuffle_port),
+        }
+
+
+@contextlib.contextmanager
+def standalone_cluster(spark: SparkHome, executors: int, work: Path) -> Iterator[StandaloneCluster]:
+    """A cluster with room for so many executors of one core each; more cores than the machine has may be declared.
+
+    Args:
+        spark: which Spark.
+        executors: the cores of its one worker.
+        work: folder for logs and what executors write.
+
+    Raises:
+        ConfigError: it did not start; the message names the log.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    port, shuffle_port = _free_port(), _free_port()
+    shuffle = f"-Dspark.shuffle.service.enabled=true -Dspark.shuffle.service.port={shuffle_port}"
+    own = {
+        "SPARK_LOCAL_IP": _HOST,
+        "SPARK_LOCAL_HOSTNAME": _HOST,
+        "SPARK_WORKER_OPTS": shuffle,
+        "SPARK_DAEMON_MEMORY": "512m",
+        "SPARK_LOCAL_DIRS": str((work / "local").resolve()),
+    }
+    memory = f"{executors * EXECUTOR_MEMORY_MB}m"
+    place = ["--host", _HOST, "--webui-port", "0"]
+    worker_place = [*place, "--cores", str(executors), "--memory", memory, "--work-dir", str((work / "work").resolve())]
+    url = f"spark://{_HOST}:{port}"
+    with contextlib.ExitStack() as stack:
+        master = stack.enter_context(_daemon(spark, [_MASTER, *place, "--port", str(port)], own, work / "master.log"))
+        _await(master, work / "master.log", "New state: ALIVE")
+        worker = stack.enter_context(_daemon(spark, [_WORKER, *worker_place, url], own, work / "worker.log"))
+        _await(worker, work / "worker.log", "Successfully registered with master")
+        yield StandaloneCluster(url, executors, shuffle_port, worker)
+
+
+@contextlib.contextmanager
+def _daemon(spark: SparkHome, arguments: list[str], own: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as out:
+        command = [str(spark.command("spark-class")), *arguments]
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment(spark.path, own), start_new_session=True)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, 9)
+            process.wait()
+
+
+def _await(process: subprocess.Popen[bytes], log: Path, word: str) -> None:
+    deadline = time.monotonic() + _READY_S
+    while word not in log.read_text(errors="replace"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise ConfigError(f"the standalone cluster did not start: see {log}")
+        time.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
