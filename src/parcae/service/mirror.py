@@ -6,21 +6,19 @@ can get wrong is checked before anything changes.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 import numpy as np
 
-from parcae.cluster.decision import Policy
 from parcae.cluster.kernels.decisions import apply_decision, hold_ended
 from parcae.cluster.kernels.serving import durations_changed, job_ended
 from parcae.cluster.kernels.transitions import continue_stage, executor_arrived, job_arrived, offer_pool, stage_exhausted
 from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, ClusterState
-from parcae.errors import InputError, ProtocolError
-from parcae.policies.catalog import make_policy
+from parcae.errors import ProtocolError
 from parcae.service.deciding import Counts, Decider, DecisionRecord, in_words
 from parcae.service.jobs import DurationBook, children_of, parents_by_index, topological_order
 from parcae.service.open_jobs import expect, hide, known_work_ms
+from parcae.service.policies import OwnPolicies, PolicyFor
 from parcae.service.protocol import (
     Code,
     Commands,
@@ -39,15 +37,12 @@ from parcae.service.roster import Roster, StageKey, no_cluster
 from parcae.service.rows import Room, fill_added_stages
 from parcae.service.telling import Telling
 
-_LOG = logging.getLogger(__name__)
-PolicyFor = Callable[[int], Policy]
-
 
 class Mirror:
     """One cluster, mirrored from the messages of one application or of several.
 
     Args:
-        policy_for: the policy for a cluster of so many slots.
+        policy_for: the policy for a cluster of so many slots; it may be None for a while, in which fair decides.
         book: what is known of durations.
         room: of the tables at first.
         is_shared: several applications share the cluster (and its clock).
@@ -70,7 +65,7 @@ class Mirror:
         counts: Counts | None = None,
         on_decision: Callable[[DecisionRecord], None] | None = None,
     ) -> None:
-        self._policy_for, self._book, self._room = policy_for, book, room or Room()
+        self._policies, self._book, self._room = OwnPolicies(policy_for), book, room or Room()
         self.is_shared, self._asks_again, self._is_exact_room = is_shared, asks_again, room is not None
         self.counts = counts or Counts()
         self._on_decision, self._gives_up = on_decision, gives_up
@@ -87,13 +82,7 @@ class Mirror:
         self._stalled_at, self._stall_position = -1, 0
 
     def _new_decider(self, num_slots: int) -> Decider:
-        is_watched = self._on_decision is not None
-        try:
-            policy = self._policy_for(num_slots)
-        except InputError as error:  # e.g. a network whose limits are those of another size of cluster
-            _LOG.error("no policy for %d slots (%s); fair decides", num_slots, error)
-            policy = make_policy("fair", num_slots)
-        return Decider(policy, num_slots, is_watched, self._gives_up, self.counts)
+        return Decider(self._policies, num_slots, self._on_decision is not None, self._gives_up, self.counts)
 
     def sync(self, application: str, message: Sync) -> None:
         """Forget what was known of the application and take what it says.
