@@ -11,13 +11,14 @@ from collections.abc import Callable
 import numpy as np
 
 from parcae.cluster.kernels.decisions import apply_decision, hold_ended
-from parcae.cluster.kernels.serving import durations_changed, job_ended
+from parcae.cluster.kernels.serving import job_ended
 from parcae.cluster.kernels.transitions import continue_stage, executor_arrived, job_arrived, offer_pool, stage_exhausted
 from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, ClusterState
 from parcae.errors import ProtocolError
 from parcae.service.deciding import Counts, Decider, DecisionRecord, in_words
 from parcae.service.jobs import DurationBook, children_of, parents_by_index, topological_order
-from parcae.service.open_jobs import expect, hide, known_work_ms
+from parcae.service.keeping import carry_over
+from parcae.service.open_jobs import hide, refresh_durations
 from parcae.service.policies import OwnPolicies, PolicyFor
 from parcae.service.protocol import (
     Code,
@@ -85,7 +86,7 @@ class Mirror:
         return Decider(self._policies, num_slots, self._on_decision is not None, self._gives_up, self.counts)
 
     def sync(self, application: str, message: Sync) -> None:
-        """Forget what was known of the application and take what it says.
+        """Forget what was known of the application and take what it says; what no picture shows is kept of jobs that stay.
 
         Raises:
             ProtocolError: the message contradicts itself, or (in a shared cluster) what others say. Nothing is changed.
@@ -102,7 +103,9 @@ class Mirror:
 
     def _begin(self, state: ClusterState, jobs: list[LiveJob], picture: Picture, application: str) -> None:
         told = {key: count for key, count in self._telling.told.items() if key[0] != application}
-        self._take_over(Roster(state, jobs, [placed.slot for placed in picture.slots]), told)
+        roster = Roster(state, jobs, [placed.slot for placed in picture.slots])
+        carry_over(self.roster, roster, self._book)
+        self._take_over(roster, told)
         self._telling.begin(picture)
         for job in jobs:
             if state.sources.num_idle[job.row + 1]:
@@ -189,7 +192,7 @@ class Mirror:
         job, position, stage, executor = self.roster.executor_on(application, event)
         if job.is_learned[position]:
             self.state.stages.task_ms[stage] = self._book.learned.add_task(job.name, position, event.duration_ms)
-            self._durations_changed(job)
+            refresh_durations(self.state, job.row, job.name, self._book, is_open=job.is_open)
         job.worked_ms += event.duration_ms
         self.counts.finished_tasks += 1
         if continue_stage(self.state, executor, stage):
@@ -201,13 +204,6 @@ class Mirror:
         if self.state.jobs.completion_ms[job.row] != NOT_YET:
             self.roster.remove(job)
             self.counts.finished_jobs += 1
-
-    def _durations_changed(self, job: LiveJob) -> None:
-        if job.is_open:
-            known_ms = known_work_ms(self.state, job.row)
-            expect(self.state, job.row, self._book.expected_more_ms(job.name, known_ms))
-        else:
-            durations_changed(self.state, job.row)
 
     def _slot_arrived(self, application: str, slot: int) -> None:
         executor = self.roster.executor(slot)
@@ -252,7 +248,7 @@ class Mirror:
         job.is_learned += is_learned
         job.index()
         if job.is_open:
-            self._durations_changed(job)
+            refresh_durations(self.state, job.row, job.name, self._book, is_open=True)
         self._offer(job.row)
         self._offer(NO_JOB)
 
