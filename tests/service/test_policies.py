@@ -98,6 +98,11 @@ def test_what_cannot_be_made_is_tried_once_and_fair_decides(caplog: pytest.LogCa
     assert "limits of another size of cluster" in caplog.text
 
 
+def test_an_order_of_known_jobs_is_refused() -> None:
+    with pytest.raises(PolicyError, match="a live cluster has none: choose another"):
+        policies_by_size("order:1-0", load_workload("toy"), 0)(5)
+
+
 def test_a_cluster_keeps_its_policies_by_number_of_slots() -> None:
     asked: list[int] = []
 

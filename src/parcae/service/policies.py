@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from parcae.cluster.decision import Policy
-from parcae.errors import InputError
+from parcae.errors import InputError, PolicyError
 from parcae.policies.catalog import make_policy
 from parcae.policies.decima.policy import DecimaPolicy
 from parcae.policies.learned import is_learned, learned_policy
@@ -44,6 +44,8 @@ def policies_by_size(
 
     @lru_cache(maxsize=64)
     def made(num_slots: int) -> Policy:
+        if text.partition(":")[0] == "order":
+            raise PolicyError(f"policy {text!r} ranks the jobs of one known sequence; a live cluster has none: choose another")
         if is_learned(text):
             config = SimulationConfig(num_executors=num_slots, moving_delay_ms=moving_delay_ms)
             return learned_policy(text, workload, config, arrivals)
