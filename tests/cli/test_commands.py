@@ -54,6 +54,19 @@ def test_compare_writes_json_and_a_report(tmp_path: Path) -> None:
     assert (tmp_path / "r.html").stat().st_size > 1_000_000
 
 
+def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path: Path) -> None:
+    log = BUNDLED / "example-event-log.zstd"
+    done = run(f"parcae compare-logs {log} {log} --plot gantt.png", tmp_path)
+    assert done.returncode == 0, done.stderr
+    for told in ("average JCT", "mean JCT B / A over 21 matched jobs: 1.000 [1.000, 1.000]", "daily-revenue"):
+        assert told in done.stdout
+    assert (tmp_path / "gantt.png").read_bytes().startswith(b"\x89PNG")
+    done = run(f"parcae compare-logs {log} {log} --key spark.jobGroup.id --json", tmp_path)
+    told = json.loads(done.stdout)
+    assert set(told) == {"logs", "ratio", "names", "unmatched", "not_compared", "notes"}
+    assert (told["ratio"]["mean"], told["logs"]["B"]["num_jobs"]) == (1.0, 18)
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -87,6 +100,9 @@ def test_compare_writes_json_and_a_report(tmp_path: Path) -> None:
         ("parcae replay nowhere.jsonl", "nowhere.jsonl: No such file"),
         ("parcae replay broken.parcae", "broken.parcae: not a recording of `parcae serve --record`"),
         ("parcae learn nowhere -o x.parcae", "nowhere"),
+        ("parcae compare-logs nowhere nowhere", "nowhere: no such file or directory"),
+        ("parcae compare-logs broken.parcae broken.parcae", "broken.parcae does not begin like a Spark event log"),
+        ("parcae compare-logs broken.parcae broken.parcae --plot x.jpeg", "x.jpeg: a picture is written as .png, .svg, .pdf"),
         ("parcae workload import spark-events nowhere -o x.parcae", "nowhere"),
         ("parcae workload import tpch-profiles nowhere.json -o x.parcae", "nowhere.json"),
         ("parcae workload import alibaba nowhere.csv -o x.parcae", "nowhere.csv"),
@@ -113,6 +129,7 @@ def test_bad_input_ends_with_exit_code_2_and_one_clear_line(tmp_path: Path, comm
         "workload import spark-events",
         "simulate",
         "compare",
+        "compare-logs",
         "bench simulator",
         "bench service",
         "serve",
@@ -160,7 +177,8 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("user")
     (folder / "event-logs").mkdir()
     log = BUNDLED / "example-event-log.zstd"
-    (folder / "event-logs" / log.name).write_bytes(log.read_bytes())
+    for copy in (folder / "event-logs" / log.name, folder / "before.zstd", folder / "after.zstd"):
+        copy.write_bytes(log.read_bytes())
     (folder / "batch_task.csv").write_text("M1,2,j_1,1,Terminated,100,110,100,0.5\nR2_1,3,j_1,1,Terminated,110,130,50,1\n")
     sets = {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", 0], [9, "2g", 400]]}}}
     (folder / "sets.json").write_text(json.dumps(sets))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parcae.cluster.invariants import check_invariants
-from parcae.service.jobs import DurationBook
+from parcae.service.jobs import ASSUMED_TASK_MS, DurationBook
 from parcae.service.mirror import Mirror
 from parcae.service.protocol import (
     Commands,
@@ -78,9 +78,9 @@ def test_durations_of_the_profile_outlive_a_sync_after_stages_were_added() -> No
     client.events(1, StagesAdded(job_id=1, stages=(added,)))
     _say_again(client, 2, (message.model_copy(update={"stages": (*message.stages, added)}),), (0, 1, 0))
     mirror = _mirror(client)
-    assert mirror.state.stages.task_ms[:3].tolist() == [100.0, 50.0, 0.0]
+    assert mirror.state.stages.task_ms[:3].tolist() == [100.0, 50.0, ASSUMED_TASK_MS]
     assert mirror.jobs[0].is_learned == [False, False, True]
-    assert mirror.state.stages.downstream_ms[:3].tolist() == [500.0, 100.0, 0.0]
+    assert mirror.state.stages.downstream_ms[:3].tolist() == [3_500.0, 3_100.0, 3_000.0]
     client.events(5, _finished(0, 1, 0, 9_999))
     assert mirror.state.stages.task_ms[0] == 100.0  # it is not learned
     told = tuple(stage.model_copy(update={"task_ms": 8.0}) for stage in (*message.stages, added))

@@ -131,7 +131,7 @@ def test_the_work_to_come_is_that_of_the_profiles_job_less_what_is_known() -> No
     client.events(2, StagesAdded(job_id=1, stages=(unlike,)))
     assert _tables(client, 0) == ([0.0, 100.0, 50.0, 90.0], 1030.0)  # more than the profile knows: nothing is to come
     client.events(3, JobArrived(job=job_of(2, (4, ()), name="unheard of", is_open=True)))
-    assert _tables(client, 1) == ([0.0, 0.0], 0.0)
+    assert _tables(client, 1) == ([0.0, 1000.0], 4000.0)
     assert _mirror(client).state.jobs.profile[1] == NO_PROFILE
 
 
@@ -139,7 +139,7 @@ def test_stages_on_which_the_profiles_jobs_of_a_name_disagree_are_learned() -> N
     jobs = (job("q", (4, 100, ()), (2, 50, (0,))), job("q", (4, 100, ()), (2, 70, (0,)), (1, 10, (1,))))
     book = DurationBook(Workload("p", jobs))
     rows = book.rows(job_of(1, (4, ()), (2, ()), name="q", is_open=True))
-    assert rows.specs.task_ms.tolist() == [125.0, 100.0, 0.0]  # on average 525 in all, of which 400 are known
+    assert rows.specs.task_ms.tolist() == [0.0, 100.0, 1000.0]  # what is assumed is more than what is left of 525 on average
     assert rows.is_learned == (False, True)
     assert rows.profile == NO_PROFILE
     whole = book.rows(job_of(1, (4, ()), (2, (0,)), name="q", is_open=True))  # the very shape of the first

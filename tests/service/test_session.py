@@ -9,6 +9,7 @@ from parcae.cluster.decision import Decision
 from parcae.cluster.invariants import check_invariants
 from parcae.cluster.observation import Observation
 from parcae.policies.catalog import make_policy
+from parcae.service.jobs import ASSUMED_TASK_MS
 from parcae.service.protocol import (
     Bye,
     Challenge,
@@ -195,15 +196,15 @@ def test_unknown_durations_are_learned_and_known_the_next_time() -> None:
     client.sync(1, has_instant_moves=True)
     client.events(0, JobArrived(job=job_of(1, (3, ()), (1, (0,)), name="nightly")))
     stages = client.wire.session.service.mirror_of("app").state.stages
-    assert stages.task_ms[0] == 0.0
+    assert stages.task_ms[0] == ASSUMED_TASK_MS
     client.events(100, TaskFinished(slot=0, job_id=1, stage_id=0, duration_ms=100))
     client.events(300, TaskFinished(slot=0, job_id=1, stage_id=0, duration_ms=200))
     assert stages.task_ms[0] == 150.0
-    assert stages.downstream_ms[0] == 450.0
+    assert stages.downstream_ms[0] == 450.0 + ASSUMED_TASK_MS
     client.events(301, JobArrived(job=job_of(2, (3, ()), (1, (0,)), name="nightly")))
     assert stages.task_ms[2] == 150.0
     client.events(302, JobArrived(job=job_of(3, (3, ()), name="another")))
-    assert stages.task_ms[4] == 0.0
+    assert stages.task_ms[4] == 150.0  # as tasks are on average
 
 
 class _Broken:

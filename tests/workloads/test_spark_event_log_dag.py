@@ -139,7 +139,7 @@ def _columns(rows: list[tuple[int, int, int]]) -> TaskColumns:
     """Tasks (stage, launch, finish) on one executor."""
     stage, launch, finish = np.array(rows, dtype=np.int64).T
     zeros = np.zeros(len(rows), np.int64)
-    return TaskColumns(stage, np.arange(len(rows)), launch, finish, zeros, zeros + Outcome.SUCCESS, zeros)
+    return TaskColumns(stage, np.arange(len(rows)), launch, finish, zeros, zeros + Outcome.SUCCESS, zeros, finish - launch)
 
 
 def test_waves_are_fresh_then_first_then_rest_on_each_slot() -> None:

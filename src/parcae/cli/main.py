@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from parcae import __version__
-from parcae.cli import bench, bounds, compare, learn, learning, policies, reproduce, serve, simulate, workload
+from parcae.cli import bench, bounds, compare, compare_logs, learn, learning, policies, reproduce, serve, simulate, workload
 
 app = typer.Typer(
     name="parcae",
@@ -24,6 +24,7 @@ app.add_typer(workload.app, name="workload")
 app.add_typer(bench.app, name="bench")
 app.command("simulate")(simulate.simulate_command)
 app.command("compare")(compare.compare_command)
+app.command("compare-logs")(compare_logs.compare_logs_command)
 app.command("learn")(learn.learn_command)
 app.command("reproduce")(reproduce.reproduce_command)
 app.command("tune")(learning.tune_command)

@@ -20,6 +20,8 @@ from parcae.units import MS_PER_S
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+Int64Array = npt.NDArray[np.int64]
+
 #: Executors that a chart shows; of larger clusters, that many evenly chosen ones.
 MAX_EXECUTORS = 100
 #: A chart with more segments than this is drawn as a picture, so that a page of charts stays light.
@@ -64,10 +66,14 @@ def job_color(job: int) -> str:
     return "#{:02x}{:02x}{:02x}".format(*job_rgb(job))
 
 
+def evenly_chosen(count: int) -> npt.NDArray[np.int64]:
+    """All of `count` rows, or MAX_EXECUTORS of them, evenly chosen."""
+    return np.unique(np.linspace(0, count - 1, min(count, MAX_EXECUTORS)).round().astype(np.int64))
+
+
 def shown_executors(trace: Trace) -> npt.NDArray[np.int64]:
     """The executors that a chart shows: all, or MAX_EXECUTORS of them, evenly chosen."""
-    count = min(trace.num_executors, MAX_EXECUTORS)
-    return np.unique(np.linspace(0, trace.num_executors - 1, count).round().astype(np.int64))
+    return evenly_chosen(trace.num_executors)
 
 
 def _tasks(trace: Trace) -> npt.NDArray[np.void]:
@@ -99,10 +105,7 @@ def segments(trace: Trace) -> list[Segment]:
 
 
 def raster(trace: Trace, num_columns: int, end_ms: float) -> npt.NDArray[np.int64]:
-    """Which job each shown executor works for at one moment of each of `num_columns` equal spans of 0 .. `end_ms`.
-
-    The moments are spread evenly over the spans (a golden-ratio sequence), so that idle time keeps its share of the
-    picture even where tasks and spans are in step.
+    """Which job each shown executor works for; see `raster_of_tasks`.
 
     Returns:
         int64[shown executors, num_columns], IDLE where none.
@@ -110,18 +113,42 @@ def raster(trace: Trace, num_columns: int, end_ms: float) -> npt.NDArray[np.int6
     Raises:
         ConfigError: the tasks were not recorded.
     """
-    tasks, executors = _tasks(trace), shown_executors(trace)
+    tasks = _tasks(trace)
+    executor, job, start_ms, finish_ms = (tasks[name] for name in ("executor", "job", "start_ms", "finish_ms"))
+    return raster_of_tasks(executor, job, start_ms, finish_ms, shown_executors(trace), num_columns, end_ms)
+
+
+def raster_of_tasks(
+    executor: Int64Array,
+    job: Int64Array,
+    start_ms: Int64Array,
+    finish_ms: Int64Array,
+    shown: Int64Array,
+    num_columns: int,
+    end_ms: float,
+) -> Int64Array:
+    """Which job each shown executor works for at one moment of each of `num_columns` equal spans of 0 .. `end_ms`.
+
+    The moments are spread evenly over the spans (a golden-ratio sequence), so that idle time keeps its share of the
+    picture even where tasks and spans are in step.
+
+    Args:
+        executor, job, start_ms, finish_ms: int64[num_tasks], by executor and start.
+        shown: int64[num_shown], executors.
+
+    Returns:
+        int64[num_shown, num_columns], IDLE where none.
+    """
     columns = np.arange(num_columns)
-    grid = np.full((len(executors), num_columns), IDLE, np.int64)
-    first = np.searchsorted(tasks["executor"], executors, side="left")
-    last = np.searchsorted(tasks["executor"], executors, side="right")
+    grid = np.full((len(shown), num_columns), IDLE, np.int64)
+    first = np.searchsorted(executor, shown, side="left")
+    last = np.searchsorted(executor, shown, side="right")
     for row, (begin, end) in enumerate(zip(first, last, strict=True)):
-        own = tasks[begin:end]
         moment_ms = (columns + (0.5 + (columns + row) * _GOLDEN_RATIO) % 1.0) * (end_ms / num_columns)
-        latest = np.searchsorted(own["start_ms"], moment_ms, side="right") - 1
-        busy = np.flatnonzero(latest >= 0)
-        busy = busy[own["finish_ms"][latest[busy]] > moment_ms[busy]]
-        grid[row, busy] = own["job"][latest[busy]]
+        latest = begin + np.searchsorted(start_ms[begin:end], moment_ms, side="right") - 1
+        busy = np.flatnonzero(latest >= begin)
+        busy = busy[finish_ms[latest[busy]] > moment_ms[busy]]
+        grid[row, busy] = job[latest[busy]]
     return grid
 
 

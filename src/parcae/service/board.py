@@ -115,8 +115,9 @@ class Board(Watcher):
             "clock_ms": int(mirror.state.now.clock_ms[0]),
             "slots": len(mirror.slots),
             "num_jobs": len(rows),
+            "num_running": sum(row["slots"] > 0 for row in rows),
             "jobs": rows[:_NUM_JOBS],
-            "history": list(self._history.get(name, ())),
+            "history": [*self._history.get(name, ()), (round(time.time(), 2), slots_by_job(mirror))],
         }
 
 

@@ -14,11 +14,14 @@ from parcae.errors import ProtocolError
 from parcae.service.learned import Learned
 from parcae.service.open_jobs import NUM_HIDDEN, with_hidden
 from parcae.service.protocol import Code, JobMessage, StageMessage
+from parcae.service.shapes import Signature, matching_order, signature, stage_colors
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.tables import WorkloadTables, workload_tables
 from parcae.workloads.job import JobSpec, Workload
 
 _Shape = tuple[tuple[int, tuple[int, ...]], ...]
+#: What a task is taken to last where neither profile nor experience say anything.
+ASSUMED_TASK_MS = 1_000.0
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,8 @@ class DurationBook:
     Args:
         workload: the profile, or None where there is none.
         config: the cluster that the profile's tables are made for.
-        is_learning: learn unknown durations as tasks finish.
+        is_learning: learn unknown durations as tasks finish; until the first one did, take them to last as long as tasks do on
+            average, since a policy that is told 0 grants such a job next to nothing.
         learned: what is known already.
 
     Example: a job named "q9-100g" with the stages of the TPC-H profile's gets that profile's durations.
@@ -112,11 +116,37 @@ class DurationBook:
         self.workload, self.is_learning, self.learned = workload, is_learning, learned or Learned()
         self._profiles: dict[tuple[str, _Shape], int] = {}
         self._named: dict[str, list[int]] = {}
+        self._shapes: dict[tuple[str, Signature], int] = {}
+        self._colors: dict[int, list[bytes]] = {}
         if workload is not None:
             self._tables: WorkloadTables = workload_tables(workload, config.durations, config.interpolation)
             for row, job in reversed(list(enumerate(workload.jobs))):  # of alike jobs, the first
                 self._profiles[job.name, _shape_of(job)] = row
                 self._named.setdefault(job.name, []).append(row)
+                colors = stage_colors([stage.num_tasks for stage in job.stages], [stage.parents for stage in job.stages])
+                self._shapes[job.name, signature(colors)], self._colors[row] = row, colors
+
+    def as_profiled(self, job: JobMessage) -> JobMessage:
+        """The job with its stages in the order of the profile's job of that name and shape, where there is one.
+
+        A client numbers the stages of a recurring job as it comes upon them, the profile as they stood in some event log.
+
+        Raises:
+            ProtocolError: the job cannot be.
+        """
+        if job.name not in self._named:
+            return job
+        assert self.workload is not None
+        parents = parents_by_index(job.job_id, job.stages)
+        topological_order(job.job_id, parents, children_of(parents))
+        colors = stage_colors([stage.tasks for stage in job.stages], parents)
+        row = self._shapes.get((job.name, signature(colors)))
+        if row is None:
+            return job
+        known = [stage.parents for stage in self.workload.jobs[row].stages]
+        first = topological_order(job.job_id, known, children_of(known))
+        order = matching_order(self._colors[row], known, colors, parents, first)
+        return job if order is None else job.model_copy(update={"stages": tuple(job.stages[position] for position in order)})
 
     def rows(self, job: JobMessage) -> JobRows:
         """The job's rows.
@@ -174,9 +204,13 @@ class DurationBook:
         for position, stage in enumerate(stages, first):
             known_ms = self._stage_ms(name, position, stage.tasks, profile) if is_open else None
             known_ms = stage.task_ms if known_ms is None else known_ms
-            task_ms.append(self.learned.task_ms(name, position) if known_ms is None else known_ms)
+            task_ms.append((self.learned.task_ms(name, position) or self._assumed_ms) if known_ms is None else known_ms)
             is_learned.append(self.is_learning and known_ms is None)
         return task_ms, tuple(is_learned)
+
+    @property
+    def _assumed_ms(self) -> float:
+        return (self.learned.any_task_ms or ASSUMED_TASK_MS) if self.is_learning else 0.0
 
     def _stage_ms(self, name: str, position: int, num_tasks: int, profile: int) -> float | None:
         """What the profile says of one stage; None where it says nothing, or different things."""

@@ -33,11 +33,17 @@ class Learned:
     def __init__(self) -> None:
         self._tasks: dict[tuple[str, int], tuple[int, float]] = {}
         self._runs: dict[str, tuple[int, ...]] = {}
+        self._any_task: tuple[int, float] = (0, 0.0)
         self.num_changes = 0
 
     def task_ms(self, name: str, position: int) -> float:
         """Mean duration of the tasks of this stage so far; 0 where none is known."""
         return self._tasks.get((name, position), (0, 0.0))[1]
+
+    @property
+    def any_task_ms(self) -> float:
+        """Mean duration of the last tasks of whatever job; 0 where none is known."""
+        return self._any_task[1]
 
     def run_ms(self, name: str) -> float:
         """Mean task time of the last runs of this recurring job; 0 where none is known."""
@@ -46,14 +52,12 @@ class Learned:
 
     def add_task(self, name: str, position: int, duration_ms: int) -> float:
         """Add a task of a recurring job's stage. Returns the mean so far."""
-        count, mean = self._tasks.pop((name, position), (0, 0.0))
-        count = min(count + 1, _LARGEST_COUNT)
-        mean += (duration_ms - mean) / count
-        self._tasks[name, position] = count, mean
+        own = self._tasks[name, position] = _averaged(self._tasks.pop((name, position), (0, 0.0)), duration_ms)
+        self._any_task = _averaged(self._any_task, duration_ms)
         if len(self._tasks) > _MAX_STAGES:
             del self._tasks[next(iter(self._tasks))]
         self.num_changes += 1
-        return mean
+        return own[1]
 
     def add_run(self, name: str, total_ms: int) -> None:
         """Add a whole run of a recurring job; a job without a name is none."""
@@ -67,6 +71,7 @@ class Learned:
         """The same, which changes no more with this one."""
         other = Learned()
         other._tasks, other._runs, other.num_changes = dict(self._tasks), dict(self._runs), self.num_changes
+        other._any_task = self._any_task
         return other
 
     def dump(self) -> dict[str, list[list[Any]]]:
@@ -89,7 +94,15 @@ class Learned:
         if any(total < 0 for totals in own_runs.values() for total in totals):
             raise ValueError("a negative task time")
         self._tasks.update(own_tasks)
+        if own_tasks:
+            total = sum(count for count, _ in own_tasks.values())
+            self._any_task = min(total, _LARGEST_COUNT), sum(count * mean for count, mean in own_tasks.values()) / total
         self._runs.update(own_runs)
+
+
+def _averaged(before: tuple[int, float], duration_ms: int) -> tuple[int, float]:
+    count, mean = min(before[0] + 1, _LARGEST_COUNT), before[1]
+    return count, mean + (duration_ms - mean) / count
 
 
 def read_learned(path: Path) -> Learned:

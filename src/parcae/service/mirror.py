@@ -91,7 +91,7 @@ class Mirror:
         Raises:
             ProtocolError: the message contradicts itself, or (in a shared cluster) what others say. Nothing is changed.
         """
-        told = picture_of(application, message)
+        told = picture_of(application, message, self._book)
         others = self._others(application)
         picture = merged([told, *others]) if others else told
         clock_ms = max(message.clock_ms, self.roster.clock_ms) if self.is_shared else message.clock_ms
@@ -222,6 +222,7 @@ class Mirror:
             raise ProtocolError(Code.DUPLICATE_JOB, f"job {message.job_id} is in the system already")
         if any(stage.finished for stage in message.stages):
             raise ProtocolError(Code.BAD_JOB, f"job {message.job_id}: only sync tells of finished tasks")
+        message = self._book.as_profiled(message)
         rows = self._book.rows(message)
         self.roster.make_room(Room(1, len(rows.specs), len(rows.children)))
         arrival_ms, num_stages = min(message.arrival_ms, self.roster.clock_ms), len(rows.specs)

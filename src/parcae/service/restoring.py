@@ -75,8 +75,8 @@ class Picture:
     jobs: tuple[tuple[str, JobMessage], ...]  # application, job
 
 
-def picture_of(application: str, sync: Sync) -> Picture:
-    """What a client says of its cluster, checked.
+def picture_of(application: str, sync: Sync, book: DurationBook) -> Picture:
+    """What a client says of its cluster, checked; stages of jobs that the book knows are in the profile's order.
 
     Raises:
         ProtocolError: the message contradicts itself; it says where.
@@ -93,7 +93,7 @@ def picture_of(application: str, sync: Sync) -> Picture:
         tuple(
             _placed(application, slot.slot, slot.state, slot.job_id, slot.stage_id, jobs, sync.clock_ms) for slot in sync.slots
         ),
-        tuple((application, job) for job in sorted(sync.jobs, key=lambda job: job.arrival_ms)),
+        tuple((application, book.as_profiled(job)) for job in sorted(sync.jobs, key=lambda job: job.arrival_ms)),
     )
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from parcae.errors import FormatError, WorkloadError
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.job import JobSpec, Workload
-from parcae.workloads.spark.application import UNKNOWN_SLOTS, ApplicationLog
+from parcae.workloads.spark.application import UNKNOWN_SLOTS
 from parcae.workloads.spark.dag import JobRun, job_runs
-from parcae.workloads.spark.events import parse_event
-from parcae.workloads.spark.files import LogPart, LogSource, find_logs, read_lines
+from parcae.workloads.spark.files import LogSource, find_logs
 from parcae.workloads.spark.profile import job_of_run, merge_runs
+from parcae.workloads.spark.reading import LineTally, Progress, read_applications
 
-Progress = Callable[[int, int], None]
 SOURCE = "Spark event logs"
 
 
@@ -24,9 +23,7 @@ SOURCE = "Spark event logs"
 class _Tally:
     """What is counted over all logs, for the report."""
 
-    bad: BadRows
-    num_rows: int = 0
-    num_torn: int = 0
+    lines: LineTally
     num_unknown_slots: int = 0
     versions: set[str] = field(default_factory=set)
     attempts: Counter[str] = field(default_factory=Counter)
@@ -67,63 +64,23 @@ def read_spark_event_logs(
     Example: `workload, report = read_spark_event_logs([Path("/tmp/spark-events")])`.
     """
     found = find_logs([Path(path) for path in paths])
-    tally = _Tally(BadRows(max_bad_share))
+    tally = _Tally(LineTally(BadRows(max_bad_share)))
     runs: list[JobRun] = []
-    advance = _progress_of(found.sources, progress)
-    for source in found.sources:
-        log = _read_application(source, tally, advance)
+    for log in read_applications(found.sources, tally.lines, progress):
         runs += job_runs(log, key, tally.dropped)
         tally.num_unknown_slots += UNKNOWN_SLOTS in log.slots_of_executor()
         tally.versions.add(log.version or "unknown")
         tally.attempts.update(log.count_attempts())
-    tally.bad.finish(tally.num_rows)
+    lines = tally.lines
+    lines.bad.finish(lines.num_rows)
     if not runs:
         raise FormatError(_no_jobs_message(found.sources, tally))
     jobs, weights, notes = _jobs(runs, recorded)
     workload = Workload(name, jobs, weights, _provenance(found.sources, tally, key))
     notes = [*found.notes, *_notes(tally, jobs), *notes]
     num_files = sum(len(source.parts) for source in found.sources)
-    report = ImportReport(SOURCE, num_files, tally.num_rows, tally.bad.count, tally.bad.samples, tuple(notes), len(jobs))
+    report = ImportReport(SOURCE, num_files, lines.num_rows, lines.bad.count, lines.bad.samples, tuple(notes), len(jobs))
     return workload, report
-
-
-def _progress_of(sources: Sequence[LogSource], progress: Progress | None) -> Callable[[int], None] | None:
-    """A function to call with bytes just read, which tells `progress` the sum."""
-    if progress is None:
-        return None
-    total = sum(part.size for source in sources for part in source.parts)
-    done = 0
-
-    def advance(num_bytes: int) -> None:
-        nonlocal done
-        done = min(total, done + num_bytes)
-        progress(done, total)
-
-    return advance
-
-
-def _read_application(source: LogSource, tally: _Tally, advance: Callable[[int], None] | None) -> ApplicationLog:
-    log = ApplicationLog(source.name)
-    for part in source.parts:
-        _read_part(part, log, tally, advance)
-    return log
-
-
-def _read_part(part: LogPart, log: ApplicationLog, tally: _Tally, advance: Callable[[int], None] | None) -> None:
-    for number, (line, is_whole) in enumerate(read_lines(part, advance), start=1):
-        if not line or line.isspace():
-            continue
-        tally.num_rows += 1
-        try:
-            event = parse_event(line)
-        except FormatError as error:
-            if is_whole:
-                tally.bad.add(part.label, number, str(error))
-            else:
-                tally.num_torn += 1
-            continue
-        if event is not None:
-            log.add(event)
 
 
 def _jobs(runs: Sequence[JobRun], recorded: bool) -> tuple[tuple[JobSpec, ...], tuple[float, ...] | None, list[str]]:
@@ -178,8 +135,8 @@ def _notes(tally: _Tally, jobs: Sequence[JobSpec]) -> list[str]:
     lost = [f"{count:,} {what}" for what, count in tally.attempts.items() if count]
     if lost:
         notes.append(f"Durations are of successful task attempts; among the attempts were: {', '.join(lost)}.")
-    if tally.num_torn:
-        notes.append(f"{_counted(tally.num_torn, 'torn last line')} ignored; complete lines were kept.")
+    if tally.lines.num_torn:
+        notes.append(f"{_counted(tally.lines.num_torn, 'torn last line')} ignored; complete lines were kept.")
     if tally.num_unknown_slots:
         notes.append(f"Executors' cores are not told in {_counted(tally.num_unknown_slots, 'log')}; inferred from overlaps.")
     levels = sorted({level for job in jobs for stage in job.stages for level in stage.durations.levels})

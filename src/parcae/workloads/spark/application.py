@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.workloads.spark.events import (
+    ApplicationEnd,
     ApplicationStart,
     Environment,
     Event,
     ExecutorAdded,
+    ExecutorRemoved,
     JobEnd,
     JobStart,
     LogStart,
@@ -38,7 +40,8 @@ UNKNOWN_SLOTS = 0
 class TaskColumns(NamedTuple):
     """Every attempt of every task, int64[num_attempts] each.
 
-    `task_index` is within the stage; `executor` counts executors in order of appearance.
+    `task_index` is within the stage; `executor` counts executors in order of appearance. A core worked for the task
+    for `busy_ms` from its launch on; the finish is when the driver had booked it.
     """
 
     stage_id: Int64Array
@@ -48,6 +51,7 @@ class TaskColumns(NamedTuple):
     executor: Int64Array
     outcome: Int64Array
     is_speculative: Int64Array
+    busy_ms: Int64Array
 
 
 @dataclass(eq=False)
@@ -74,7 +78,7 @@ class StageRecord:
 
 @dataclass(eq=False)
 class SqlRecord:
-    """A SQL execution: `is_ended` once its end was seen, `is_success` None where the log does not say."""
+    """A SQL execution: `is_ended` once its end was seen, `is_success` None where the log does not say; times in ms."""
 
     execution_id: int
     root_id: int
@@ -83,6 +87,7 @@ class SqlRecord:
     plan: Plan
     is_ended: bool = False
     is_success: bool | None = None
+    end_ms: int = -1
 
 
 def _int64_columns() -> tuple[array[int], ...]:
@@ -103,9 +108,12 @@ class ApplicationLog:
     settings: Mapping[str, str] = field(default_factory=dict)
     jobs: dict[int, JobStart] = field(default_factory=dict)
     job_results: dict[int, bool] = field(default_factory=dict)
+    job_end_ms: dict[int, int] = field(default_factory=dict)
     stages: dict[int, StageRecord] = field(default_factory=dict)
     sql: dict[int, SqlRecord] = field(default_factory=dict)
     executors: dict[str, ExecutorAdded] = field(default_factory=dict)
+    removed_ms: dict[str, int] = field(default_factory=dict)
+    end_ms: int = -1
     task_cpus: dict[int, float] = field(default_factory=dict)
     executor_codes: dict[str, int] = field(default_factory=dict)
     _columns: tuple[array[int], ...] = field(default_factory=_int64_columns)
@@ -125,16 +133,20 @@ class ApplicationLog:
                 self.jobs[event.job_id] = event._replace(properties=own)
             case JobEnd():
                 self.job_results[event.job_id] = event.is_success
+                self.job_end_ms[event.job_id] = event.time_ms
             case SqlStart() | SqlPlanUpdate() | SqlEnd():
                 self._add_sql(event)
             case ExecutorAdded():
                 self.executors[event.executor] = event
+            case ExecutorRemoved():
+                self.removed_ms[event.executor] = event.time_ms
             case _:
                 self._add_setting(event)
 
     def _add_task(self, task: TaskEnd) -> None:
         code = self.executor_codes.setdefault(task.executor, len(self.executor_codes))
-        row = (task.stage_id, task.task_index, task.launch_ms, task.finish_ms, code, task.outcome, task.is_speculative)
+        own = (task.outcome, task.is_speculative, task.busy_ms)
+        row = (task.stage_id, task.task_index, task.launch_ms, task.finish_ms, code, *own)
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
 
@@ -145,7 +157,7 @@ class ApplicationLog:
             if isinstance(event, SqlPlanUpdate):
                 record.plan = event.plan
             else:
-                record.is_ended, record.is_success = True, event.is_success
+                record.is_ended, record.is_success, record.end_ms = True, event.is_success, event.time_ms
 
     def _add_setting(self, event: Event) -> None:
         match event:
@@ -153,6 +165,8 @@ class ApplicationLog:
                 self.version = version
             case ApplicationStart(name=name, app_id=app_id):
                 self.name, self.app_id = name, app_id
+            case ApplicationEnd(time_ms=time_ms):
+                self.end_ms = time_ms
             case Environment(settings=settings):
                 self.settings = settings
             case ResourceProfile(profile_id=profile_id, task_cpus=task_cpus):
@@ -167,12 +181,14 @@ class ApplicationLog:
 
     def slots_of_executor(self) -> list[int]:
         """Tasks that each executor can run at once (cores / `spark.task.cpus`); UNKNOWN_SLOTS where not told."""
-        slots = []
-        for executor in self.executor_codes:
-            added = self.executors.get(executor)
-            cpus = self._task_cpus(added.profile_id if added else 0)
-            slots.append(max(1, int(added.cores / cpus)) if added and added.cores > 0 else UNKNOWN_SLOTS)
-        return slots
+        return [self.slots_of(executor) for executor in self.executor_codes]
+
+    def slots_of(self, executor: str) -> int:
+        """Tasks that one executor can run at once; UNKNOWN_SLOTS where not told."""
+        added = self.executors.get(executor)
+        if added is None or added.cores <= 0:
+            return UNKNOWN_SLOTS
+        return max(1, int(added.cores / self._task_cpus(added.profile_id)))
 
     def _task_cpus(self, profile_id: int) -> float:
         cpus = self.task_cpus.get(profile_id, 0.0)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from parcae.workloads.spark.application import ApplicationLog, Int64Array, SqlRecord, StageRecord
 from parcae.workloads.spark.durations import PlacedTasks, StageSamples, place_tasks, stage_samples
-from parcae.workloads.spark.events import JobStart, StageInfo
+from parcae.workloads.spark.events import StageInfo
+from parcae.workloads.spark.groups import JobGroup, first_listing_job, job_groups, submission_ms
 from parcae.workloads.spark.naming import job_name, stage_kind, stage_name
 
 #: Stages submitted within this time of each other are taken to wait for the same thing.
@@ -42,24 +43,6 @@ class JobRun:
     stages: list[StageRun]
 
 
-@dataclass(eq=False)
-class _Group:
-    """Spark jobs that make up one job: a SQL execution with all that it started, or one Spark job."""
-
-    jobs: list[JobStart]
-    executions: list[SqlRecord] = field(default_factory=list)
-
-    def is_ended(self, log: ApplicationLog) -> bool:
-        return all(job.job_id in log.job_results for job in self.jobs) and all(e.is_ended for e in self.executions)
-
-    def is_successful(self, log: ApplicationLog) -> bool:
-        """By the execution where it says so (it may cancel Spark jobs and succeed), else by its Spark jobs."""
-        told = [execution.is_success for execution in self.executions]
-        if told and all(is_success is not None for is_success in told):
-            return all(told)
-        return all(log.job_results[job.job_id] for job in self.jobs)
-
-
 def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> list[JobRun]:
     """Every completed run of a job in the log, in order of submission.
 
@@ -69,11 +52,11 @@ def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> lis
             executor up: most read schemas), or None for job group or description.
         dropped: counts, by reason, jobs that were left out.
     """
-    named = [(group, job_name(group.jobs, group.executions, log.settings, key)) for group in _groups(log)]
+    named = [(group, job_name(group.jobs, group.executions, log.settings, key)) for group in job_groups(log)]
     passing = {info.stage_id for group, name in named if name is None for job in group.jobs for info in job.stages}
     placed = place_tasks(log.tasks(), log.slots_of_executor(), passing)
     rows_of_stage = _rows_of_stage(placed.tasks.stage_id)
-    owner = _first_listing_job(log)
+    owner = first_listing_job(log)
     runs = []
     for group, name in named:
         if name is None:
@@ -95,44 +78,9 @@ def _rows_of_stage(stage_id: Int64Array) -> dict[int, Int64Array]:
     return dict(zip(ids.tolist(), np.split(order, starts[1:]), strict=True)) if ids.size else {}
 
 
-def _first_listing_job(log: ApplicationLog) -> dict[int, int]:
-    """For every stage the first Spark job that lists it (later ones that share it find it skipped)."""
-    owner: dict[int, int] = {}
-    for job_id in sorted(log.jobs):
-        for info in log.jobs[job_id].stages:
-            owner.setdefault(info.stage_id, job_id)
-    return owner
-
-
-def _groups(log: ApplicationLog) -> Iterator[_Group]:
-    """Spark jobs by root SQL execution; a Spark job without one is on its own."""
-    by_root: dict[int, _Group] = {}
-    for job_id in sorted(log.jobs):
-        job = log.jobs[job_id]
-        root = _root_execution(job, log)
-        if root is None:
-            yield _Group([job])
-        else:
-            by_root.setdefault(root, _Group([])).jobs.append(job)
-    for execution in log.sql.values():
-        root = execution.root_id if execution.root_id in log.sql else execution.execution_id
-        if root in by_root:
-            by_root[root].executions.append(execution)
-    yield from by_root.values()
-
-
-def _root_execution(job: JobStart, log: ApplicationLog) -> int | None:
-    for name in ("spark.sql.execution.root.id", "spark.sql.execution.id"):
-        value = job.properties.get(name, "")
-        if value.isdecimal() and len(value) < 19:
-            execution = log.sql.get(int(value))
-            return execution.root_id if execution and execution.root_id in log.sql else int(value)
-    return None
-
-
 def _job_run(
     name: str,
-    group: _Group,
+    group: JobGroup,
     log: ApplicationLog,
     owner: dict[int, int],
     rows_of_stage: dict[int, Int64Array],
@@ -164,16 +112,10 @@ def _job_run(
         for stage_id in order
         if (sample := samples[stage_id]) is not None
     ]
-    return JobRun(name, _submission_ms(group, [kept[s] for s in order]), stages)
+    return JobRun(name, submission_ms(group, [kept[s] for s in order]) or 0, stages)
 
 
-def _submission_ms(group: _Group, stages: Iterable[StageRecord]) -> int:
-    times = [job.submission_ms for job in group.jobs] + [execution.time_ms for execution in group.executions]
-    known = [time for time in times if time >= 0] or [stage.submission_ms for stage in stages]
-    return max(0, min(known))
-
-
-def _data_parents(group: _Group, kept: dict[int, StageRecord], position: dict[int, int]) -> dict[int, set[int]]:
+def _data_parents(group: JobGroup, kept: dict[int, StageRecord], position: dict[int, int]) -> dict[int, set[int]]:
     """Parents by Parent IDs (skipped stages resolved to what ran instead), by broadcasts and by subqueries."""
     infos = {info.stage_id: info for job in group.jobs for info in job.stages}
     infos.update({stage_id: record.info for stage_id, record in kept.items()})
@@ -230,7 +172,7 @@ def _linked_stages(executions: list[SqlRecord], kept: dict[int, StageRecord]) ->
 
 
 def _control_parents(
-    group: _Group, kept: dict[int, StageRecord], position: dict[int, int], parents: dict[int, set[int]]
+    group: JobGroup, kept: dict[int, StageRecord], position: dict[int, int], parents: dict[int, set[int]]
 ) -> dict[int, set[int]]:
     """Edges from stages that nobody reads, save the last, to the stages submitted next (an inference from timing).
 

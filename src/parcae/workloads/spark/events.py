@@ -38,6 +38,12 @@ class ApplicationStart(NamedTuple):
     time_ms: int
 
 
+class ApplicationEnd(NamedTuple):
+    """When the application ended (ms)."""
+
+    time_ms: int
+
+
 class Environment(NamedTuple):
     """Spark's settings."""
 
@@ -52,11 +58,19 @@ class ResourceProfile(NamedTuple):
 
 
 class ExecutorAdded(NamedTuple):
-    """An executor and its cores."""
+    """An executor, its cores, and when it came (ms; -1 where the log does not say)."""
 
     executor: str
     cores: int
     profile_id: int
+    time_ms: int
+
+
+class ExecutorRemoved(NamedTuple):
+    """An executor that went, and when (ms)."""
+
+    executor: str
+    time_ms: int
 
 
 class StageInfo(NamedTuple):
@@ -81,10 +95,11 @@ class JobStart(NamedTuple):
 
 
 class JobEnd(NamedTuple):
-    """How a Spark job ended."""
+    """How a Spark job ended, and when (ms; -1 where the log does not say)."""
 
     job_id: int
     is_success: bool
+    time_ms: int
 
 
 class StageCompleted(NamedTuple):
@@ -98,7 +113,11 @@ class StageCompleted(NamedTuple):
 
 
 class TaskEnd(NamedTuple):
-    """One attempt of a task; times in ms."""
+    """One attempt of a task; times in ms.
+
+    `busy_ms` is how long its core worked for it: deserializing and running. The finish is stamped by the driver, which
+    comes to it later; it counts where the log does not tell the task's metrics (lost executors, Spark 1.0).
+    """
 
     stage_id: int
     stage_attempt: int
@@ -108,6 +127,7 @@ class TaskEnd(NamedTuple):
     executor: str
     outcome: Outcome
     is_speculative: bool
+    busy_ms: int
 
 
 class SqlStart(NamedTuple):
@@ -128,18 +148,21 @@ class SqlPlanUpdate(NamedTuple):
 
 
 class SqlEnd(NamedTuple):
-    """The end of a SQL execution; `is_success` is None where the log does not say (before Spark 3.4)."""
+    """The end of a SQL execution (ms; -1 where not told); `is_success` is None where the log does not say (before Spark 3.4)."""
 
     execution_id: int
     is_success: bool | None
+    time_ms: int
 
 
 Event = (
     LogStart
     | ApplicationStart
+    | ApplicationEnd
     | Environment
     | ResourceProfile
     | ExecutorAdded
+    | ExecutorRemoved
     | JobStart
     | JobEnd
     | StageCompleted
@@ -153,6 +176,13 @@ _CODEGEN_NUMBER = re.compile(r" \(\d+\)$")
 _EVENT_PREFIX = b'{"Event":"'
 _ACCUMULABLES = b'"Accumulables":['
 _IGNORED_METRICS = "internal.metrics."
+_METRICS = b'"Task Metrics":'
+#: The metrics that make up the time in which a core works for a task: as Spark writes them, and in any order.
+_BUSY_NAMES = (b"Executor Deserialize Time", b"Executor Run Time")
+_BUSY = re.compile(
+    rb'"Executor Deserialize Time":(\d{1,18}),(?:"Executor Deserialize CPU Time":\d+,)?"Executor Run Time":(\d{1,18})[,}]'
+)
+_BUSY_METRICS = tuple(re.compile(rb'"%s":\s*(\d{1,18})[,}]' % name) for name in _BUSY_NAMES)
 
 
 def _integer(value: Any) -> int:
@@ -182,7 +212,22 @@ def _scope_name(rdd: Any) -> str:
     return _CODEGEN_NUMBER.sub("", str(orjson.loads(scope)["name"]).strip()) if scope else ""
 
 
-def _task_end(data: Any) -> TaskEnd:
+def _busy_ms(line: bytes, took_ms: int) -> int:
+    """How long a core worked for the task of the line; `took_ms`, from launch to finish, at most and where not told.
+
+    Metrics of 0 are those of a task that ended before it could report any.
+    """
+    at = line.find(_METRICS)
+    if at < 0:
+        return took_ms
+    if match := _BUSY.match(line, at + len(_METRICS) + 1):
+        told_ms = int(match[1]) + int(match[2])
+    else:
+        told_ms = sum(int(found[1]) for pattern in _BUSY_METRICS if (found := pattern.search(line, at)))
+    return min(told_ms, took_ms) if told_ms > 0 else took_ms
+
+
+def _task_end(data: Any, line: bytes) -> TaskEnd:
     info = data["Task Info"]
     reason = data["Task End Reason"]["Reason"]
     outcome = Outcome.FAILED
@@ -202,18 +247,19 @@ def _task_end(data: Any) -> TaskEnd:
         executor=str(info["Executor ID"]),
         outcome=outcome,
         is_speculative=bool(info.get("Speculative", False)),
+        busy_ms=_busy_ms(line, finish_ms - launch_ms),
     )
 
 
 def _task_end_from_line(line: bytes) -> TaskEnd:
-    """Parse only the head of the line: accumulables and metrics (nine tenths of it) tell nothing about durations."""
+    """Parse only the head of the line: of accumulables and metrics (nine tenths of it) two numbers are looked up."""
     cut = line.find(_ACCUMULABLES)
     if cut > 0 and line.endswith(b"}"):
         try:
-            return _task_end(orjson.loads(line[:cut] + b'"Accumulables":[]}}'))
+            return _task_end(orjson.loads(line[:cut] + b'"Accumulables":[]}}'), line)
         except (ValueError, KeyError):
             pass  # Unusual order of fields: the whole line decides.
-    return _task_end(orjson.loads(line))
+    return _task_end(orjson.loads(line), line)
 
 
 def _job_start(data: Any) -> JobStart:
@@ -229,7 +275,9 @@ def _job_start(data: Any) -> JobStart:
 
 
 def _job_end(data: Any) -> JobEnd:
-    return JobEnd(_integer(data["Job ID"]), data["Job Result"]["Result"] == "JobSucceeded")
+    return JobEnd(
+        _integer(data["Job ID"]), data["Job Result"]["Result"] == "JobSucceeded", _integer(data.get("Completion Time", -1))
+    )
 
 
 def _stage_completed(data: Any) -> StageCompleted:
@@ -248,7 +296,16 @@ def _stage_completed(data: Any) -> StageCompleted:
 
 def _executor_added(data: Any) -> ExecutorAdded:
     info = data["Executor Info"]
-    return ExecutorAdded(str(data["Executor ID"]), _integer(info["Total Cores"]), _integer(info.get("Resource Profile Id", 0)))
+    return ExecutorAdded(
+        executor=str(data["Executor ID"]),
+        cores=_integer(info["Total Cores"]),
+        profile_id=_integer(info.get("Resource Profile Id", 0)),
+        time_ms=_integer(data.get("Timestamp", -1)),
+    )
+
+
+def _executor_removed(data: Any) -> ExecutorRemoved:
+    return ExecutorRemoved(str(data["Executor ID"]), _integer(data["Timestamp"]))
 
 
 def _resource_profile(data: Any) -> ResourceProfile:
@@ -282,16 +339,18 @@ def _sql_plan_update(data: Any) -> SqlPlanUpdate:
 
 def _sql_end(data: Any) -> SqlEnd:
     message = data.get("errorMessage")
-    return SqlEnd(_integer(data["executionId"]), None if message is None else message == "")
+    return SqlEnd(_integer(data["executionId"]), None if message is None else message == "", _integer(data.get("time", -1)))
 
 
 _SQL = b"org.apache.spark.sql.execution.ui."
 _PARSERS: dict[bytes, Callable[[Any], Event]] = {
     b"SparkListenerLogStart": lambda data: LogStart(str(data.get("Spark Version", ""))),
     b"SparkListenerApplicationStart": _application_start,
+    b"SparkListenerApplicationEnd": lambda data: ApplicationEnd(_integer(data["Timestamp"])),
     b"SparkListenerEnvironmentUpdate": _environment,
     b"SparkListenerResourceProfileAdded": _resource_profile,
     b"SparkListenerExecutorAdded": _executor_added,
+    b"SparkListenerExecutorRemoved": _executor_removed,
     b"SparkListenerJobStart": _job_start,
     b"SparkListenerJobEnd": _job_end,
     b"SparkListenerStageCompleted": _stage_completed,

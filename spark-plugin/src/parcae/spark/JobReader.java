@@ -1,0 +1,92 @@
+package parcae.spark;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import org.apache.spark.scheduler.ActiveJob;
+import org.apache.spark.scheduler.DAGScheduler;
+import org.apache.spark.scheduler.Stage;
+import org.apache.spark.scheduler.TaskSet;
+import scala.Option;
+import scala.collection.Iterator;
+
+/** Reads a job's DAG off Spark's DAG scheduler, on whose own thread `submitTasks` runs. */
+final class JobReader {
+  private final Books books;
+  private final String jobKey;
+
+  JobReader(Books books, String jobKey) {
+    this.books = books;
+    this.jobKey = jobKey;
+  }
+
+  static String queryKey(String execution) {
+    return "query " + execution;
+  }
+
+  /** Tells the books of the job that the task set belongs to, where they do not know it, and that the stage can run. */
+  void read(DAGScheduler scheduler, TaskSet taskSet) {
+    if (isPipelined(taskSet)) {
+      return; // it runs together with its parents: Spark's own business
+    }
+    int sparkJob = taskSet.priority();
+    if (!books.knowsStage(taskSet.stageId())) {
+      Option<ActiveJob> active = scheduler.jobIdToActiveJob().get(sparkJob);
+      if (active.isDefined()) {
+        books.jobSeen(shape(active.get(), taskSet), System.currentTimeMillis());
+      }
+    }
+    books.submitted(taskSet.stageId(), taskSet.stageAttemptId(), taskSet.tasks().length);
+  }
+
+  private Books.JobShape shape(ActiveJob job, TaskSet taskSet) {
+    Properties properties = taskSet.properties();
+    String execution = Names.get(properties, "spark.sql.execution.root.id");
+    if (execution.isEmpty()) {
+      execution = Names.get(properties, "spark.sql.execution.id");
+    }
+    boolean isQuery = !execution.isEmpty();
+    String key = isQuery ? queryKey(execution) : "job " + job.jobId();
+    Map<Integer, Books.StageShape> stages = new LinkedHashMap<>();
+    visit(job.finalStage(), key, taskSet.stageId(), stages);
+    return new Books.JobShape(job.jobId(), key, Names.of(properties, jobKey), isQuery, new ArrayList<>(stages.values()));
+  }
+
+  /**
+   * Adds the stage after its parents. A stage that waits for one of another job is left out until it is submitted.
+   *
+   * @return whether all that it waits for is this job's own
+   */
+  private boolean visit(Stage stage, String key, int submitted, Map<Integer, Books.StageShape> found) {
+    String owner = books.ownerOf(stage.id());
+    if (found.containsKey(stage.id()) || key.equals(owner)) {
+      return true;
+    }
+    int missing = stage.findMissingPartitions().size();
+    if (missing == 0) {
+      return true; // its output is there; what came before it does not matter
+    }
+    boolean isOwn = owner == null;
+    List<Integer> parents = new ArrayList<>();
+    for (Iterator<Stage> all = stage.parents().iterator(); all.hasNext(); ) {
+      Stage parent = all.next();
+      isOwn &= visit(parent, key, submitted, found);
+      parents.add(parent.id());
+    }
+    if (isOwn || stage.id() == submitted) {
+      found.put(stage.id(), new Books.StageShape(stage.id(), stage.numTasks(), missing, parents));
+    }
+    return isOwn;
+  }
+
+  /** Newer Sparks run stages of real-time streams together; older ones have no such thing. */
+  private static boolean isPipelined(TaskSet taskSet) {
+    try {
+      return (Boolean) TaskSet.class.getMethod("isPipelined").invoke(taskSet);
+    } catch (ReflectiveOperationException error) {
+      return false;
+    }
+  }
+}

@@ -1,0 +1,44 @@
+package parcae.spark;
+
+import java.util.Properties;
+import java.util.regex.Pattern;
+
+/** Names of recurring jobs, as `parcae workload import spark-events` makes them from the event log. */
+final class Names {
+  private static final int MAX_NAME = 80;
+  private static final Pattern MADE_UP = Pattern.compile("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}");
+  private static final Pattern BATCH =
+      Pattern.compile("\\b(?:batch|runId|id) = [0-9a-fA-F-]+|\\bbatch = init", Pattern.CASE_INSENSITIVE);
+  private static final Pattern INNER = Pattern.compile("broadcast exchange \\(runId.*", Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
+  private static final Pattern NUMBERED_TABLE = Pattern.compile("#\\d+L?");
+
+  private Names() {}
+
+  /** The name; with a key it is the value of that property. */
+  static String of(Properties properties, String key) {
+    if (!key.isEmpty() && !get(properties, key).isEmpty()) {
+      return tidy(get(properties, key));
+    }
+    String group = get(properties, "spark.jobGroup.id");
+    String description = get(properties, "spark.job.description");
+    String site = tidy(get(properties, "callSite.short"));
+    if (!MADE_UP.matcher(group).find() && !tidy(group).isEmpty()) {
+      return tidy(group);
+    }
+    if (!INNER.matcher(description).lookingAt() && !tidy(description).isEmpty()) {
+      return tidy(description);
+    }
+    return site.isEmpty() ? "unnamed" : site;
+  }
+
+  static String get(Properties properties, String key) {
+    String value = properties == null ? null : properties.getProperty(key);
+    return value == null ? "" : value;
+  }
+
+  static String tidy(String text) {
+    String bare = BATCH.matcher(NUMBERED_TABLE.matcher(text).replaceAll("")).replaceAll("");
+    String tidy = bare.replaceAll("\\s+", " ").replaceAll("^[ ,]+|[ ,]+$", "");
+    return tidy.length() <= MAX_NAME ? tidy : tidy.substring(0, MAX_NAME - 1) + "…";
+  }
+}

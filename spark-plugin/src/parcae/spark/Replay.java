@@ -1,0 +1,265 @@
+package parcae.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.File;
+import java.io.IOException;
+import java.io.Serializable;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.Dependency;
+import org.apache.spark.HashPartitioner;
+import org.apache.spark.NarrowDependency;
+import org.apache.spark.Partition;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+import org.apache.spark.TaskContext;
+import org.apache.spark.api.java.JavaRDD;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.rdd.ShuffledRDD;
+import scala.Product2;
+import scala.Tuple2;
+import scala.collection.Iterator;
+import scala.collection.immutable.List$;
+import scala.collection.immutable.Nil$;
+import scala.reflect.ClassTag;
+import scala.reflect.ClassTag$;
+
+/**
+ * A Spark application that replays mixes of jobs: DAGs of stages whose tasks sleep for a given time.
+ *
+ * Arguments: a file with the mixes and one for the results (JSON both). A mix is {"jobs": [{"name", "arrival_ms", "stages":
+ * [{"parents": [positions], "sleep_ms": [one for each task]}]}]}; the last stage is the one that all others lead to. Mixes run one
+ * after the other, jobs of a mix arrive by the clock, each in a pool of its own (so that FAIR shares between jobs). Between mixes
+ * nothing runs. The result tells of every job when it was submitted and when it ended, in ms since its mix began.
+ */
+public final class Replay {
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final ClassTag<Tuple2<Integer, Integer>> PAIR = ClassTag$.MODULE$.apply(Tuple2.class);
+
+  private Replay() {}
+
+  public static void main(String[] args) throws Exception {
+    if (args.length != 2) {
+      System.err.println("usage: parcae.spark.Replay MIXES RESULTS");
+      System.exit(2);
+    }
+    JsonNode mixes = JSON.readTree(new File(args[0])).path("mixes");
+    Path results = Path.of(args[1]).toAbsolutePath();
+    SparkContext context = new SparkContext(new SparkConf());
+    List<Object> told = new ArrayList<>();
+    try {
+      warmUp(context);
+      for (JsonNode mix : mixes) {
+        told.add(replay(context, mix));
+        write(results, told);
+      }
+    } finally {
+      context.stop();
+    }
+  }
+
+  private static void write(Path file, List<Object> mixes) throws IOException {
+    Path partial = file.resolveSibling(file.getFileName() + ".partial");
+    Map<String, Object> whole = new LinkedHashMap<>();
+    whole.put("mixes", mixes);
+    Files.write(partial, JSON.writeValueAsBytes(whole));
+    Files.move(partial, file, StandardCopyOption.REPLACE_EXISTING);
+  }
+
+  /** Lets the JVM compile what every task goes through. */
+  private static void warmUp(SparkContext context) throws InterruptedException {
+    for (int round = 0; round < 4; round++) {
+      List<Thread> threads = new ArrayList<>();
+      for (int job = 0; job < 4; job++) {
+        long[] sleeps = new long[60];
+        RDD<Tuple2<Integer, Integer>> first = new SleepRdd(context, List.of(), sleeps);
+        RDD<Tuple2<Integer, Integer>> last = new SleepRdd(context, List.of(shuffled(first)), sleeps);
+        threads.add(new Thread(() -> run(context, last, "warm-up", "warm-up")));
+      }
+      for (Thread thread : threads) {
+        thread.start();
+      }
+      for (Thread thread : threads) {
+        thread.join();
+      }
+    }
+    Thread.sleep(1000);
+  }
+
+  private static Map<String, Object> replay(SparkContext context, JsonNode mix) throws InterruptedException {
+    JsonNode jobs = mix.path("jobs");
+    Map<String, Object>[] entries = newEntries(jobs.size());
+    List<Thread> threads = new ArrayList<>();
+    long begin = System.currentTimeMillis() + 200;
+    for (int number = 0; number < jobs.size(); number++) {
+      JsonNode job = jobs.get(number);
+      RDD<Tuple2<Integer, Integer>> last = build(context, job.path("stages"));
+      Map<String, Object> entry = new LinkedHashMap<>();
+      entries[number] = entry;
+      String pool = "job-" + number;
+      Thread thread = new Thread(() -> {
+        try {
+          long wait = begin + job.path("arrival_ms").asLong() - System.currentTimeMillis();
+          if (wait > 0) {
+            Thread.sleep(wait);
+          }
+          entry.put("name", job.path("name").asText());
+          entry.put("submitted_ms", System.currentTimeMillis() - begin);
+          run(context, last, job.path("name").asText(), pool);
+          entry.put("finished_ms", System.currentTimeMillis() - begin);
+        } catch (Throwable error) {
+          entry.put("error", String.valueOf(error));
+        }
+      });
+      threads.add(thread);
+    }
+    for (Thread thread : threads) {
+      thread.start();
+    }
+    for (Thread thread : threads) {
+      thread.join();
+    }
+    Map<String, Object> told = new LinkedHashMap<>();
+    told.put("began_ms", begin);
+    told.put("jobs", entries);
+    return told;
+  }
+
+  @SuppressWarnings("unchecked")
+  private static Map<String, Object>[] newEntries(int count) {
+    return new Map[count];
+  }
+
+  private static RDD<Tuple2<Integer, Integer>> build(SparkContext context, JsonNode stages) {
+    List<RDD<Tuple2<Integer, Integer>>> built = new ArrayList<>();
+    List<RDD<?>> outputs = new ArrayList<>();
+    for (JsonNode stage : stages) {
+      List<RDD<?>> inputs = new ArrayList<>();
+      for (JsonNode parent : stage.path("parents")) {
+        int position = parent.asInt();
+        if (outputs.get(position) == null) {
+          outputs.set(position, shuffled(built.get(position)));
+        }
+        inputs.add(outputs.get(position));
+      }
+      long[] sleeps = new long[stage.path("sleep_ms").size()];
+      for (int task = 0; task < sleeps.length; task++) {
+        sleeps[task] = stage.path("sleep_ms").get(task).asLong();
+      }
+      built.add(new SleepRdd(context, inputs, sleeps));
+      outputs.add(null);
+    }
+    return built.get(built.size() - 1);
+  }
+
+  /** What a stage leaves to its children: they share one shuffle, so that the stage runs once. */
+  @SuppressWarnings({"unchecked", "rawtypes"})
+  private static RDD<?> shuffled(RDD<Tuple2<Integer, Integer>> stage) {
+    ClassTag<Integer> tag = ClassTag$.MODULE$.apply(Integer.class);
+    RDD<? extends Product2<Integer, Integer>> pairs = stage;
+    return new ShuffledRDD(pairs, new HashPartitioner(1), tag, tag, tag);
+  }
+
+  private static void run(SparkContext context, RDD<Tuple2<Integer, Integer>> last, String name, String pool) {
+    context.setLocalProperty("spark.job.description", name);
+    context.setLocalProperty("spark.scheduler.pool", pool);
+    new JavaRDD<>(last, PAIR).foreachPartition(rows -> {
+      while (rows.hasNext()) {
+        rows.next();
+      }
+    });
+  }
+
+  /** A task of a stage. */
+  private static final class SleepPartition implements Partition, Serializable {
+    private static final long serialVersionUID = 1;
+    private final int index;
+    private final long sleepMs;
+
+    SleepPartition(int index, long sleepMs) {
+      this.index = index;
+      this.sleepMs = sleepMs;
+    }
+
+    @Override
+    public int index() {
+      return index;
+    }
+
+    @Override
+    public int hashCode() {
+      return index;
+    }
+
+    @Override
+    public boolean equals(Object other) {
+      return other instanceof SleepPartition && ((SleepPartition) other).index == index;
+    }
+  }
+
+  /** Every task waits for all of a parent's. */
+  private static final class AllOf extends NarrowDependency<Object> {
+    private static final long serialVersionUID = 1;
+
+    @SuppressWarnings("unchecked")
+    AllOf(RDD<?> parent) {
+      super((RDD<Object>) parent);
+    }
+
+    @Override
+    public scala.collection.immutable.List<Object> getParents(int partition) {
+      return Nil$.MODULE$.$colon$colon((Object) 0);
+    }
+  }
+
+  /** Tasks that sleep; the first of a stage leaves one record for the children. */
+  private static final class SleepRdd extends RDD<Tuple2<Integer, Integer>> {
+    private static final long serialVersionUID = 1;
+    private final transient long[] sleeps;
+
+    SleepRdd(SparkContext context, List<RDD<?>> parents, long[] sleeps) {
+      super(context, dependencies(parents), PAIR);
+      this.sleeps = sleeps;
+    }
+
+    private static scala.collection.immutable.List<Dependency<?>> dependencies(List<RDD<?>> parents) {
+      scala.collection.immutable.List<Dependency<?>> list = List$.MODULE$.empty();
+      for (RDD<?> parent : parents) {
+        list = list.$colon$colon(new AllOf(parent));
+      }
+      return list;
+    }
+
+    @Override
+    public Partition[] getPartitions() {
+      Partition[] partitions = new Partition[sleeps.length];
+      for (int index = 0; index < sleeps.length; index++) {
+        partitions[index] = new SleepPartition(index, sleeps[index]);
+      }
+      return partitions;
+    }
+
+    @Override
+    public Iterator<Tuple2<Integer, Integer>> compute(Partition partition, TaskContext task) {
+      for (Iterator<Dependency<?>> all = dependencies().iterator(); all.hasNext(); ) {
+        RDD<?> parent = all.next().rdd();
+        for (Iterator<?> rows = parent.iterator(parent.partitions()[0], task); rows.hasNext(); ) {
+          rows.next();
+        }
+      }
+      try {
+        Thread.sleep(((SleepPartition) partition).sleepMs);
+      } catch (InterruptedException error) {
+        Thread.currentThread().interrupt();
+      }
+      scala.collection.immutable.List<Tuple2<Integer, Integer>> rows = List$.MODULE$.empty();
+      return (partition.index() == 0 ? rows.$colon$colon(new Tuple2<>(0, 0)) : rows).iterator();
+    }
+  }
+}

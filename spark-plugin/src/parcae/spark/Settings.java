@@ -1,0 +1,49 @@
+package parcae.spark;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import org.apache.spark.SparkConf;
+
+/** What `--conf spark.parcae.*` says. */
+final class Settings {
+  final String host;
+  final int port;
+  final byte[] secret;
+  final String trustFile;
+  final int timeoutMs;
+  final String jobKey;
+  final String reportFile;
+  final int tasksCpus;
+
+  Settings(SparkConf conf) {
+    String service = conf.get("spark.parcae.service", "127.0.0.1:7177");
+    int colon = service.lastIndexOf(':');
+    if (colon < 1) {
+      throw new IllegalArgumentException("spark.parcae.service must be HOST:PORT, not \"" + service + "\"");
+    }
+    host = service.substring(0, colon).replaceAll("^\\[|\\]$", "");
+    port = Integer.parseInt(service.substring(colon + 1));
+    String secretFile = conf.get("spark.parcae.secretFile", "");
+    secret = secretFile.isEmpty() ? null : readSecret(Path.of(secretFile));
+    trustFile = conf.get("spark.parcae.tls.ca", "");
+    timeoutMs = conf.getInt("spark.parcae.timeoutMs", 0);
+    jobKey = conf.get("spark.parcae.jobKey", "");
+    reportFile = conf.get("spark.parcae.report", "");
+    tasksCpus = Math.max(1, (int) Math.ceil(Double.parseDouble(conf.get("spark.task.cpus", "1"))));
+  }
+
+  private static byte[] readSecret(Path file) {
+    try {
+      byte[] bytes = Files.readAllBytes(file);
+      int end = bytes.length;
+      while (end > 0 && Character.isWhitespace(bytes[end - 1])) {
+        end--;
+      }
+      return java.util.Arrays.copyOf(bytes, end);
+    } catch (IOException error) {
+      throw new UncheckedIOException("spark.parcae.secretFile: " + file + " cannot be read", error);
+    }
+  }
+}

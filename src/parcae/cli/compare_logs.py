@@ -1,0 +1,148 @@
+"""`parcae compare-logs`: two event logs of one workload, before and after a policy, job by job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from parcae.evaluation.compare_logs import LogComparison
+    from parcae.evaluation.statistics import Estimate
+
+#: Columns that the tables need, and jobs without a counterpart that are listed.
+_WIDTH = 100
+_NUM_LISTED = 20
+_UNKNOWN = "–"
+
+
+def compare_logs_command(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Event log, rolling log folder, zip, or folder of them.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The same of another run; ratios are B to A.")],
+    key: Annotated[str | None, typer.Option("--key", help="Spark property that names the recurring job.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw cores over time of both (*.png, *.svg or *.pdf).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    max_bad_share: Annotated[
+        float, typer.Option("--max-bad-share", min=0, max=1, help="Refuse more bad rows than this share.")
+    ] = 0.01,
+) -> None:
+    """Compare two runs of a workload on Spark by their event logs, job by job.
+
+    Example: parcae compare-logs before.zstd after.zstd --plot gantt.png
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from parcae.evaluation.compare_logs import compare_logs
+    from parcae.evaluation.log_gantt import gantt, picture_format
+
+    if plot is not None:
+        picture_format(plot)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bars = {label: progress.add_task(f"reading {label}", total=None) for label in "AB"}
+        comparison = compare_logs(
+            a,
+            b,
+            key=key,
+            max_bad_share=max_bad_share,
+            progress=lambda label, done, total: progress.update(bars[label], completed=done, total=total or None),
+        )
+    if plot is not None:
+        gantt([(f"{label}: {run.label}", run) for label, run in zip("AB", comparison.runs, strict=True)], plot)
+    if as_json:
+        typer.echo(json.dumps(comparison.to_json(), indent=2))
+        return
+    console = Console()
+    console = console if console.width >= _WIDTH else Console(width=_WIDTH)
+    for table in _tables(comparison):
+        console.print(table)
+    for note in comparison.notes:
+        console.print(f"note: {note}", markup=False, highlight=False)
+    if plot is not None:
+        typer.echo(f"cores over time: {plot}")
+
+
+def _tables(comparison: LogComparison) -> Iterator[Table]:
+    yield _summary_table(comparison)
+    yield _name_table(comparison)
+    if any(comparison.unmatched):
+        yield _unmatched_table(comparison)
+
+
+def _summary_table(comparison: LogComparison) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    a, b = comparison.summaries
+    table = Table(title="Two runs on a real cluster")
+    table.add_column("", no_wrap=True)
+    table.add_column(f"A: {escape(a.path)}", justify="right", overflow="fold")
+    table.add_column(f"B: {escape(b.path)}", justify="right", overflow="fold")
+    for name, cells in (
+        ("jobs completed", [str(s.completed) for s in (a, b)]),
+        ("failed, unfinished", [f"{s.failed}, {s.unfinished}" for s in (a, b)]),
+        ("average JCT", [_seconds(s.average_jct_s) for s in (a, b)]),
+        ("median JCT", [_seconds(s.median_jct_s) for s in (a, b)]),
+        ("p95 JCT", [_seconds(s.p95_jct_s) for s in (a, b)]),
+        ("makespan", [_seconds(s.makespan_s) for s in (a, b)]),
+        ("task attempts", [f"{s.num_tasks:,}" for s in (a, b)]),
+        ("task time", [_seconds(s.task_s) for s in (a, b)]),
+        ("cores, busy", [f"{s.num_cores}, {_share(s.core_utilization)}" for s in (a, b)]),
+    ):
+        table.add_row(name, *cells)
+    if comparison.ratio is not None:
+        left_out = f", {len(comparison.not_compared)} that did not complete in both left out" if comparison.not_compared else ""
+        table.caption = escape(
+            f"mean JCT B / A over {comparison.num_pairs} matched jobs: {_ratio(comparison.ratio)}"
+            f" (95% bootstrap interval over jobs{left_out})"
+        )
+    return table
+
+
+def _name_table(comparison: LogComparison) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title="By recurring job")
+    table.add_column("job", overflow="fold")
+    for heading in ("in A", "in B", "pairs", "mean JCT A", "mean JCT B", "B / A"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in comparison.names:
+        counts = (*map(str, row.num_jobs), str(row.num_pairs))
+        ratio = _UNKNOWN if row.ratio is None else escape(_ratio(row.ratio))
+        table.add_row(escape(row.name), *counts, *map(_seconds, row.average_jct_s), ratio)
+    table.caption = "means and ratios are of the pairs: jobs of one name in order of submission that completed in both"
+    return table
+
+
+def _unmatched_table(comparison: LogComparison) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from parcae.units import s_from_ms
+
+    table = Table("only in", "job", "number", "submitted", "outcome", title="Without a counterpart")
+    rows = [(label, job) for label, jobs in zip("AB", comparison.unmatched, strict=True) for job in jobs]
+    for label, job in rows[:_NUM_LISTED]:
+        table.add_row(label, escape(job.name), str(job.order), _seconds(s_from_ms(job.submission_ms)), job.outcome.value)
+    if len(rows) > _NUM_LISTED:
+        table.caption = f"and {len(rows) - _NUM_LISTED} more; --json lists all"
+    return table
+
+
+def _seconds(value: float) -> str:
+    return _UNKNOWN if value != value else f"{value:,.2f} s"
+
+
+def _share(value: float | None) -> str:
+    return "busy share unknown" if value is None else f"{value:.0%}"
+
+
+def _ratio(estimate: Estimate) -> str:
+    return f"{estimate.mean:.3f}" + ("" if estimate.is_unknown else f" [{estimate.low:.3f}, {estimate.high:.3f}]")

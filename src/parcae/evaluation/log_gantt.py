@@ -1,0 +1,131 @@
+"""Gantt charts of real clusters' event logs: cores x time, jobs coloured, one chart a log on a common time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parcae.errors import ConfigError
+from parcae.evaluation.gantt import COMPLETION_COLOR, evenly_chosen, job_rgb, raster_of_tasks
+from parcae.files import replacing
+from parcae.units import MS_PER_S, s_from_ms
+from parcae.workloads.recorded_run import NO_JOB, JobKey, JobOutcome, RecordedRun
+
+#: What pictures can be, by the ending of the file's name.
+FORMATS = ("png", "svg", "pdf")
+#: The jobs' names are told below the charts if there are no more than these.
+MAX_NAMED = 32
+_NUM_COLUMNS = 2_400
+_WIDTH_IN, _DPI = 11.0, 120
+#: Inches: height of a chart (with few cores, with many), of the legend's rows.
+_LOW_IN, _HIGH_IN, _LEGEND_ROW_IN = 1.3, 2.4, 0.2
+_MANY_CORES = 24
+_LEGEND_COLUMNS = 4
+_LONGEST_NAME = 34
+_MARGIN = 1.005
+_WHITE, _GREY = (255, 255, 255), (205, 209, 216)
+
+
+def picture_format(path: Path) -> str:
+    """The format that a file's name asks for: "png", "svg" or "pdf".
+
+    Raises:
+        ConfigError: another ending.
+    """
+    ending = Path(path).suffix.lstrip(".").lower()
+    if ending not in FORMATS:
+        raise ConfigError(f"{path}: a picture is written as {', '.join('.' + name for name in FORMATS)}; name the file so")
+    return ending
+
+
+def gantt(charts: Sequence[tuple[str, RecordedRun]], path: Path, *, title: str = "") -> None:
+    """Draw which job every core worked for over time, one chart below the other, into a picture file.
+
+    The same job (by name and order within the name) has the same colour in all charts; red lines are completions; grey is
+    work for jobs that the run leaves out (those without its key). The time axis begins at each run's first submission.
+    The file is written wholly or not at all.
+
+    Args:
+        charts: a title and a run (`parcae.workloads.spark_run.read_spark_run`) for each chart, from top to bottom.
+        path: the picture; its ending says what it is (see FORMATS).
+        title: of the whole picture.
+
+    Raises:
+        ConfigError: no chart, or an ending that is none of FORMATS.
+        OSError: the file cannot be written.
+
+    Example: `gantt([("fair", before), ("parcae", after)], Path("gantt.png"))`.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    if not charts:
+        raise ConfigError("a picture of Gantt charts needs one run at least")
+    ending, colors = picture_format(path), _color_of_job(charts)
+    heights = [_HIGH_IN if run.num_cores >= _MANY_CORES else _LOW_IN for _, run in charts]
+    legend_rows = -(-len(colors) // _LEGEND_COLUMNS) if len(colors) <= MAX_NAMED else 0
+    height_in = sum(heights) + 0.45 * len(charts) + _LEGEND_ROW_IN * legend_rows + 0.6
+    figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(charts), 1, sharex=True, squeeze=False, height_ratios=heights)
+    end_ms = max(1, *(run.makespan_ms for _, run in charts))
+    for axis, (name, run) in zip(axes[:, 0], charts, strict=True):
+        _draw(axis, name, run, end_ms, colors)
+    axes[-1, 0].set_xlabel("time since the first submission (s)")
+    if legend_rows:
+        _add_legend(figure, colors)
+    if title:
+        figure.suptitle(title)
+    with replacing(path) as stream:
+        figure.savefig(stream, dpi=_DPI, format=ending)
+
+
+def _color_of_job(charts: Sequence[tuple[str, RecordedRun]]) -> dict[JobKey, tuple[int, int, int]]:
+    """A colour for every job of any of the runs, in order of first submission."""
+    first_ms: dict[JobKey, int] = {}
+    for _, run in charts:
+        for job in run.jobs:
+            first_ms[job.key] = min(job.submission_ms, first_ms.get(job.key, job.submission_ms))
+    return {key: job_rgb(row) for row, key in enumerate(sorted(first_ms, key=lambda key: first_ms[key]))}
+
+
+def _draw(axis: Any, name: str, run: RecordedRun, end_ms: int, colors: Mapping[JobKey, tuple[int, int, int]]) -> None:
+    tasks, shown = run.tasks, evenly_chosen(run.num_cores)
+    other = len(run.jobs)
+    job = np.where(tasks["job"] == NO_JOB, other, tasks["job"])
+    grid = raster_of_tasks(tasks["core"], job, tasks["start_ms"], tasks["finish_ms"], shown, _NUM_COLUMNS, end_ms)
+    palette = np.array([*(colors[job.key] for job in run.jobs), _GREY, _WHITE], np.uint8)  # IDLE, -1, is the last
+    extent = (0, s_from_ms(end_ms), -0.5, run.num_cores - 0.5)
+    axis.imshow(palette[grid], aspect="auto", interpolation="nearest", origin="lower", extent=extent)
+    if run.num_cores <= _MANY_CORES:
+        axis.hlines(np.arange(1, run.num_cores) - 0.5, 0, s_from_ms(end_ms), color="white", linewidth=1)
+    done = [s_from_ms(job.completion_ms) for job in run.jobs if job.outcome is JobOutcome.COMPLETED]
+    axis.vlines(done, -0.5, run.num_cores - 0.5, color=COMPLETION_COLOR, linewidth=0.8, alpha=min(1.0, max(0.25, 60 / len(done))))
+    axis.set_xlim(0, _MARGIN * end_ms / MS_PER_S)
+    axis.set_ylim(-0.5, run.num_cores - 0.5)
+    axis.yaxis.get_major_locator().set_params(integer=True)
+    axis.set_title(_heading(name, run), fontsize=9, loc="left")
+    axis.set_ylabel("core", fontsize=8)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _heading(name: str, run: RecordedRun) -> str:
+    jct_ms = [job.jct_ms for job in run.jobs if job.outcome is JobOutcome.COMPLETED]
+    lost = len(run.jobs) - len(jct_ms)
+    average = f"average JCT {np.mean(jct_ms) / MS_PER_S:,.1f} s, " if jct_ms else ""
+    return f"{name}: {average}makespan {s_from_ms(run.makespan_ms):,.1f} s" + (f", {lost} failed or unfinished" if lost else "")
+
+
+def _add_legend(figure: Any, colors: Mapping[JobKey, tuple[int, int, int]]) -> None:
+    from matplotlib.patches import Patch
+
+    often = {name for name, order in colors if order > 1}
+    patches = []
+    for (name, order), rgb in colors.items():
+        short = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+        label = f"{short} #{order}" if name in often else short
+        patches.append(Patch(color=f"#{bytes(rgb).hex()}", label=label.replace("$", r"\$").lstrip("_")))
+    figure.legend(handles=patches, loc="outside lower center", ncols=_LEGEND_COLUMNS, fontsize=7, frameon=False)

@@ -1,0 +1,77 @@
+"""Reads the files of event logs line by line, counting what cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from parcae.errors import FormatError
+from parcae.workloads.import_report import BadRows
+from parcae.workloads.spark.application import ApplicationLog
+from parcae.workloads.spark.events import parse_event
+from parcae.workloads.spark.files import LogPart, LogSource, read_lines
+
+#: Called with (bytes read, bytes in all).
+Progress = Callable[[int, int], None]
+
+
+@dataclass(eq=False)
+class LineTally:
+    """Lines that were read: all, those that could not be used, and torn last ones."""
+
+    bad: BadRows
+    num_rows: int = 0
+    num_torn: int = 0
+
+
+def read_applications(
+    sources: Sequence[LogSource], tally: LineTally, progress: Progress | None = None
+) -> Iterator[ApplicationLog]:
+    """What the logs say, one application at a time.
+
+    Args:
+        sources: as found by `find_logs`.
+        tally: counts the lines; `tally.bad.finish(tally.num_rows)` afterwards refuses too many bad ones.
+        progress: called with (bytes read, bytes in all).
+
+    Raises:
+        FormatError: damaged compressed data, or a line longer than 1 GiB.
+    """
+    advance = _advance(sources, progress)
+    for source in sources:
+        log = ApplicationLog(source.name)
+        for part in source.parts:
+            _read_part(part, log, tally, advance)
+        yield log
+
+
+def _advance(sources: Sequence[LogSource], progress: Progress | None) -> Callable[[int], None] | None:
+    """A function to call with bytes just read, which tells `progress` the sum."""
+    if progress is None:
+        return None
+    total = sum(part.size for source in sources for part in source.parts)
+    done = 0
+
+    def advance(num_bytes: int) -> None:
+        nonlocal done
+        done = min(total, done + num_bytes)
+        progress(done, total)
+
+    return advance
+
+
+def _read_part(part: LogPart, log: ApplicationLog, tally: LineTally, advance: Callable[[int], None] | None) -> None:
+    for number, (line, is_whole) in enumerate(read_lines(part, advance), start=1):
+        if not line or line.isspace():
+            continue
+        tally.num_rows += 1
+        try:
+            event = parse_event(line)
+        except FormatError as error:
+            if is_whole:
+                tally.bad.add(part.label, number, str(error))
+            else:
+                tally.num_torn += 1
+            continue
+        if event is not None:
+            log.add(event)

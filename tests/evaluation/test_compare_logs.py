@@ -1,0 +1,106 @@
+"""Two event logs compared job by job."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.errors import FormatError
+from parcae.evaluation.compare_logs import compare_logs, compare_runs, summarize_run
+from parcae.workloads.catalog import BUNDLED
+from parcae.workloads.recorded_run import CORE_TASK, NOT_COMPLETED, JobOutcome, RecordedJob, RecordedRun
+from tests.conftest import shared_data
+from tests.workloads.spark_log_builder import small_log
+
+EXAMPLE = BUNDLED / "example-event-log.zstd"
+
+
+def recorded(*jobs: tuple[str, int, int], num_cores: int = 2) -> RecordedRun:
+    """A run of (name, submission, completion) jobs, each of one task; NOT_COMPLETED means unfinished, below that failed."""
+    rows, times = [], dict[str, int]()
+    for name, start, end in jobs:
+        times[name] = times.get(name, 0) + 1
+        outcome = JobOutcome.UNFINISHED if end == NOT_COMPLETED else JobOutcome.FAILED if end < 0 else JobOutcome.COMPLETED
+        rows.append(RecordedJob(name, times[name], start, end if end == NOT_COMPLETED else abs(end), outcome))
+    tasks = [(row, row % num_cores, job.submission_ms, max(job.completion_ms, job.submission_ms)) for row, job in enumerate(rows)]
+    by_core = np.sort(np.array(tasks, CORE_TASK), order=["core", "start_ms"])
+    return RecordedRun("log", ("app",), tuple(rows), by_core, num_cores, 10_000)
+
+
+def test_the_ratio_is_of_the_means_of_the_matched_jobs() -> None:
+    result = compare_runs(recorded(("x", 0, 2_000), ("y", 0, 4_000)), recorded(("y", 0, 3_000), ("x", 500, 1_500)))
+    assert result.ratio is not None
+    assert result.ratio.mean == pytest.approx(4 / 6)
+    assert result.ratio.low == pytest.approx(1 / 2)
+    assert result.ratio.high == pytest.approx(3 / 4)
+    assert [(row.name, row.num_pairs, row.average_jct_s) for row in result.names] == [("x", 1, (2.0, 1.0)), ("y", 1, (4.0, 3.0))]
+    assert "below some 20 it is too narrow" in result.notes[-1]
+
+
+def test_a_job_that_failed_keeps_its_place_but_is_left_out_of_the_ratio() -> None:
+    a = recorded(("x", 0, 1_000), ("x", 10, 2_010), ("x", 20, 3_020))
+    b = recorded(("x", 0, 1_000), ("x", 10, -500), ("x", 20, 6_020))
+    result = compare_runs(a, b)
+    assert result.num_pairs == 2
+    assert result.ratio is not None
+    assert result.ratio.mean == pytest.approx(7 / 4)
+    assert [(own.order, other.outcome) for own, other in result.not_compared] == [(2, JobOutcome.FAILED)]
+
+
+def test_jobs_without_a_counterpart_are_listed() -> None:
+    a = recorded(("x", 0, 1_000), ("x", 5, 1_005), ("old", 7, 9))
+    result = compare_runs(a, recorded(("x", 0, 1_000), ("new", 1, NOT_COMPLETED)))
+    assert [[job.key for job in jobs] for jobs in result.unmatched] == [[("x", 2), ("old", 1)], [("new", 1)]]
+    told = result.to_json()["unmatched"]
+    assert told["B"] == [{"name": "new", "order": 1, "submission_s": 0.001, "outcome": "unfinished"}]
+
+
+def test_logs_without_a_common_job_have_no_ratio() -> None:
+    result = compare_runs(recorded(("x", 0, 1_000)), recorded(("y", 0, 1_000)))
+    assert result.ratio is None
+    assert result.to_json()["ratio"] is None
+    assert "No job of A was matched" in result.notes[-1]
+
+
+def test_one_run_in_numbers() -> None:
+    done = (("x", 0, 1_000), ("x", 100, 2_100), ("x", 200, 9_200))
+    row = summarize_run(recorded(*done, ("y", 300, -400), ("z", 0, NOT_COMPLETED)))
+    assert (row.num_jobs, row.completed, row.failed, row.unfinished) == (5, 3, 1, 1)
+    assert (row.average_jct_s, row.median_jct_s, row.makespan_s, row.num_tasks) == (4.0, 2.0, 9.2, 5)
+    assert (row.p95_jct_s, row.task_s) == (pytest.approx(8.3), pytest.approx(12.1))
+    assert row.core_utilization == pytest.approx(1.0)
+
+
+def test_a_log_compared_with_itself_has_ratio_1_and_the_json_has_no_nan() -> None:
+    told = json.loads(json.dumps(compare_logs(EXAMPLE, EXAMPLE, key="spark.jobGroup.id").to_json(), allow_nan=False))
+    assert told["ratio"] == {"mean": 1.0, "ci95": [1.0, 1.0], "pairs": 18}
+    assert told["logs"]["A"] == told["logs"]["B"]
+    assert told["logs"]["A"]["num_jobs"] == 18
+    assert told["logs"]["A"]["core_utilization"] == pytest.approx(0.713, abs=0.001)
+    assert told["unmatched"] == {"A": [], "B": []}
+    assert told["names"][0]["ratio"]["ci95"] == [None, None]  # three pairs are too few
+
+
+def test_real_logs_of_different_applications_are_compared() -> None:
+    folder = shared_data("spark-event-logs")
+    result = compare_logs(folder / "app-20161115172038-0000", folder)
+    assert result.num_pairs == 1
+    assert len(result.unmatched[1]) == 11
+    assert result.summaries[1].core_utilization is None
+
+
+def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(small_log())
+    told: list[tuple[str, int, int]] = []
+    compare_logs(tmp_path / "log", tmp_path, progress=lambda *now: told.append(now))
+    size = (tmp_path / "log").stat().st_size
+    assert [now for now in told if now[1] == size] == [("A", size, size), ("B", size, size)]
+
+
+def test_what_is_no_log_is_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing")
+    with pytest.raises(FormatError, match=r"notes\.txt does not begin like a Spark event log"):
+        compare_logs(EXAMPLE, tmp_path / "notes.txt")
+    with pytest.raises(FormatError, match="nowhere: no such file"):
+        compare_logs(tmp_path / "nowhere", EXAMPLE)

@@ -1,0 +1,75 @@
+"""Gantt charts of event logs."""
+
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.evaluation.gantt import job_rgb
+from parcae.evaluation.log_gantt import gantt
+from parcae.workloads.catalog import BUNDLED
+from parcae.workloads.recorded_run import CORE_TASK, NO_JOB
+from parcae.workloads.spark_run import read_spark_run
+from tests.evaluation.test_compare_logs import recorded
+
+
+def _share(picture: Path, color: tuple[int, int, int]) -> float:
+    """Share of the picture's pixels that have the colour."""
+    pixels = np.round(255 * matplotlib.image.imread(picture)[..., :3]).astype(int)
+    return float((abs(pixels - np.array(color)).max(axis=-1) <= 2).mean())
+
+
+def test_a_job_has_its_colour_for_as_long_as_cores_worked_for_it(tmp_path: Path) -> None:
+    run = recorded(("x", 0, 1_000), ("y", 0, 3_000))
+    gantt([("one", run)], tmp_path / "one.png")
+    x, y = (_share(tmp_path / "one.png", job_rgb(row)) for row in (0, 1))
+    assert y / x == pytest.approx(3, rel=0.15)
+
+
+def test_charts_share_the_time_axis_and_the_colours_of_matched_jobs(tmp_path: Path) -> None:
+    slow, fast = recorded(("x", 0, 4_000)), recorded(("x", 0, 1_000))
+    gantt([("slow", slow), ("fast", fast)], tmp_path / "both.png", title="x twice")
+    gantt([("slow", slow), ("slow", slow)], tmp_path / "same.png", title="x twice")
+    ratio = _share(tmp_path / "both.png", job_rgb(0)) / _share(tmp_path / "same.png", job_rgb(0))
+    assert ratio == pytest.approx((4 + 1) / (4 + 4), rel=0.05)
+    assert _share(tmp_path / "both.png", job_rgb(1)) == 0
+
+
+def test_the_tasks_of_jobs_without_the_key_are_grey(tmp_path: Path) -> None:
+    run = recorded(("x", 0, 1_000), ("x", 0, 3_000))
+    run.tasks["job"][0] = NO_JOB
+    gantt([("log", run)], tmp_path / "log.png")
+    assert _share(tmp_path / "log.png", (205, 209, 216)) > 0.05
+
+
+def test_a_real_log_is_drawn(tmp_path: Path) -> None:
+    gantt([("log", read_spark_run([BUNDLED / "example-event-log.zstd"], key="spark.jobGroup.id"))], tmp_path / "log.png")
+    assert _share(tmp_path / "log.png", job_rgb(0)) > 0.05  # daily-revenue on cold executors
+
+
+def test_thousands_of_cores_and_tasks_are_drawn(tmp_path: Path) -> None:
+    run = recorded(*((f"job {n} of $many_ [bold]", n, n + 5_000) for n in range(300)), num_cores=3_000)
+    tasks = np.zeros(60_000, CORE_TASK)
+    tasks["core"], tasks["job"] = np.arange(60_000) // 20, np.arange(60_000) % 300
+    tasks["start_ms"] = np.arange(60_000) % 20 * 250
+    tasks["finish_ms"] = tasks["start_ms"] + 240
+    gantt([("busy", type(run)("log", ("app",), run.jobs, tasks, 3_000, None))], tmp_path / "busy.png")
+    assert (tmp_path / "busy.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("ending", "head"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_the_file_s_ending_says_what_it_is(tmp_path: Path, ending: str, head: bytes) -> None:
+    path = tmp_path / f"chart.{ending}"
+    gantt([("_$x", recorded(("_a $b", 0, 10), ("$c", 0, 10)))], path)
+    assert path.read_bytes().startswith(head)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_no_chart_or_an_unknown_ending_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"\.png, \.svg, \.pdf"):
+        gantt([("one", recorded(("x", 0, 10)))], tmp_path / "chart.jpeg")
+    with pytest.raises(ConfigError, match="one run at least"):
+        gantt([], tmp_path / "chart.png")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,145 @@
+"""The live page in a real browser: what it draws, that it goes on by itself, and how it survives the service's end."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright, which drives the browser, is not installed")
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_CHANGES_MS = 10_000
+sync_api.expect.set_options(timeout=15_000)
+#: Pixels of the chart that belong to jobs: neither empty nor the grey of lines and labels.
+_COLOURED = """canvas => {
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let count = 0;
+  for (let i = 0; i < data.length; i += 4) {
+    const rgb = data.subarray(i, i + 3);
+    if (data[i + 3] > 0 && Math.max(...rgb) - Math.min(...rgb) > 60) count++;
+  }
+  return count;
+}"""
+
+
+class _Served:
+    """`parcae serve` in a process of its own, with a simulated application of two hundred jobs."""
+
+    def __init__(self, admin_port: int = 0) -> None:
+        command = "serve --policy parcae --workload tpch --demo 200 --slots 20 --port 0 --for 60 --json --admin-port"
+        words = [sys.executable, "-m", "parcae.cli.main", *command.split(), str(admin_port)]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self.process.stdout is not None
+        self.port = int(json.loads(self.process.stdout.readline())["admin_port"])
+
+    def end(self) -> None:
+        """Kill it, as a crash would."""
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass
+class _Seen:
+    """What the browser saw: the page, its console's errors, and all that it asked for."""
+
+    page: Any
+    service: _Served
+    errors: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def text(self, selector: str) -> str:
+        """All text of the element."""
+        return str(self.page.locator(selector).text_content())
+
+    def changes(self, read: Callable[[], Any]) -> bool:
+        """Whether what is read becomes something else within a while."""
+        before = read()
+        for _ in range(_CHANGES_MS // 100):
+            self.page.wait_for_timeout(100)
+            if read() != before:
+                return True
+        return False
+
+    def pixels(self) -> int:
+        """Coloured pixels of the first chart."""
+        return int(self.page.locator("canvas").first.evaluate(_COLOURED))
+
+
+@pytest.fixture(scope="module")
+def seen() -> Iterator[_Seen]:
+    """The page, open in a browser without a screen."""
+    path = next((found for name in _BROWSERS if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip(f"no browser here: none of {', '.join(_BROWSERS)}")
+    service = _Served()
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path)
+        seen = _Seen(browser.new_page(viewport={"width": 1280, "height": 900}), service)
+        seen.page.on("console", lambda message: seen.errors.append(message.text) if message.type == "error" else None)
+        seen.page.on("pageerror", lambda error: seen.errors.append(str(error)))
+        seen.page.on("request", lambda request: seen.requests.append(request.url))
+        try:
+            seen.page.goto(f"http://127.0.0.1:{service.port}/")
+            seen.page.evaluate("window.isTheFirst = true")
+            yield seen
+        finally:
+            browser.close()
+            seen.service.end()
+
+
+def test_the_page_shows_slots_by_job_jobs_and_decisions_and_goes_on_without_a_reload(seen: _Seen) -> None:
+    page = seen.page
+    sync_api.expect(page.locator("#link")).to_have_text("live")
+    sync_api.expect(page.locator("#decisions tr").first).to_be_visible()
+    for title in ("Slots by job, demonstration", "Last decisions"):
+        sync_api.expect(page.get_by_role("heading", name=title)).to_be_visible()
+    counts = re.compile(r"^\d+ jobs in the system: \d+ running, \d+ waiting$")
+    sync_api.expect(page.locator("h2", has_text=counts)).to_be_visible()
+    assert seen.pixels() > 1_000
+    assert re.search(r"q\d+-sf\d+ / \d+ \d+%", seen.text("#decisions td.choices >> nth=0"))
+    for what, read in {
+        "the chart": seen.pixels,
+        "the jobs": lambda: seen.text("#clusters tbody"),
+        "the decisions": lambda: seen.text("#decisions"),
+        "the probabilities": lambda: seen.text("#decisions td.choices >> nth=0"),
+        "the counters": lambda: seen.text("#tiles"),
+        "the time that it is up": lambda: seen.text("#what"),
+    }.items():
+        assert seen.changes(read), what
+    slots = page.locator("#clusters tbody td:nth-child(2)").all_text_contents()
+    assert 0 < sum(int(cell.split()[0]) for cell in slots) <= 20
+    assert page.evaluate("window.isTheFirst")
+
+
+def test_the_browser_reports_no_errors_and_asks_nobody_else(seen: _Seen) -> None:
+    assert seen.errors == []
+    assert set(seen.requests) == {f"http://127.0.0.1:{seen.service.port}/{path}" for path in ("", "events")}
+
+
+def test_on_a_narrow_screen_nothing_sticks_out(seen: _Seen) -> None:
+    seen.page.set_viewport_size({"width": 400, "height": 800})
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 400
+    seen.page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_a_page_whose_service_goes_away_says_so_and_is_live_again_when_it_returns(seen: _Seen) -> None:
+    seen.service.end()
+    sync_api.expect(seen.page.locator("#link")).to_have_text("the service is away; trying again")
+    sync_api.expect(seen.page.locator("main.away")).to_be_visible()
+    before = seen.text("#decisions")
+    seen.service = _Served(seen.service.port)
+    sync_api.expect(seen.page.locator("#link")).to_have_text("live")
+    assert seen.changes(lambda: seen.text("#decisions"))
+    assert seen.text("#decisions") != before
+    sync_api.expect(seen.page.locator("main.away")).to_have_count(0)
+    assert seen.changes(seen.pixels)
+    assert seen.page.evaluate("window.isTheFirst")
+    assert {error for error in seen.errors if "ERR_" not in error} == set()  # the browser's own word on lost connections
