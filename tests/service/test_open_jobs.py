@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from parcae.cluster.decision import Decision
 from parcae.cluster.invariants import check_invariants
+from parcae.cluster.observation import Observation
 from parcae.cluster.state import NO_PROFILE
 from parcae.policies.catalog import make_policy
+from parcae.policies.decima.policy import DecimaPolicy
+from parcae.policies.learned import learned_policy
 from parcae.service.board import job_rows
 from parcae.service.jobs import DurationBook
 from parcae.service.mirror import Mirror
@@ -256,8 +261,35 @@ def test_networks_score_open_jobs_of_known_and_unknown_names() -> None:
         assert service.counts.fallbacks == 0
 
 
+class _Afresh:
+    """Asks a policy, and the same without a memory: both must say the same."""
+
+    name = "afresh"
+
+    def __init__(self, policy: DecimaPolicy) -> None:
+        self.policy, self.num_asked = policy, 0
+
+    def decide(self, observation: Observation) -> Decision:
+        self.num_asked += 1
+        decision = self.policy.decide(observation)
+        assert replace(self.policy).decide(observation) == decision
+        return decision
+
+
+def test_what_decima_keeps_of_open_jobs_is_what_it_would_work_out_afresh(caplog: pytest.LogCaptureFixture) -> None:
+    workload = load_workload("tpch")
+    sequence = _sequence(workload, 10, "poisson:10s")
+    policy = learned_policy("decima", workload, SimulationConfig(num_executors=4, moving_delay_ms=500))
+    assert isinstance(policy, DecimaPolicy)
+    afresh = _Afresh(policy)
+    service = Service(lambda slots: afresh, "decima", DurationBook(workload))
+    _play(service, _adaptive(sequence))
+    assert service.counts.fallbacks == 0, caplog.text
+    assert afresh.num_asked > 50
+
+
 def test_tables_that_grow_change_nothing_for_open_jobs() -> None:
-    sequence, runs = _sequence(_WORKLOAD, 30), []
+    sequence, runs = _sequence(_WORKLOAD, 16), []
     for room in (Room(64, 4_096, 4_096), Room(1, 1, 1)):
         client = _adaptive(sequence)
         _play(Service(lambda slots: make_policy("srpt-cap:2", slots), "srpt", DurationBook(_WORKLOAD), room=room), client)

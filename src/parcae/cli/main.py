@@ -9,7 +9,20 @@ from typing import Annotated
 import typer
 
 from parcae import __version__
-from parcae.cli import bench, bounds, compare, compare_logs, learn, learning, policies, reproduce, serve, simulate, workload
+from parcae.cli import (
+    bench,
+    bounds,
+    compare,
+    compare_logs,
+    learn,
+    learning,
+    policies,
+    reproduce,
+    serve,
+    simulate,
+    spark,
+    workload,
+)
 
 app = typer.Typer(
     name="parcae",
@@ -22,6 +35,7 @@ app = typer.Typer(
 )
 app.add_typer(workload.app, name="workload")
 app.add_typer(bench.app, name="bench")
+app.add_typer(spark.app, name="spark")
 app.command("simulate")(simulate.simulate_command)
 app.command("compare")(compare.compare_command)
 app.command("compare-logs")(compare_logs.compare_logs_command)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,3 +42,17 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
         sizes = (str(row["stages"]), str(row["tasks"]), str(row["depth"]))
         jobs.add_row(escape(row["name"]), *sizes, *(f"{row[k]:,.1f}" for k in ("work_s", "critical_path_s", "average_width")))
     yield jobs
+
+
+def print_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table of text; the first column is on the left, numbers on the right."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(title))
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    Console().print(table)

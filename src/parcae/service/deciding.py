@@ -12,6 +12,7 @@ from parcae.cluster.observation import Observation, observe
 from parcae.cluster.state import NO_STAGE, ClusterState
 from parcae.errors import PolicyError
 from parcae.policies.catalog import make_policy
+from parcae.service.policies import OwnPolicies
 from parcae.service.roster import Roster
 
 _LOG = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class Decided:
     took_ms: float
     is_fallback: bool
     probabilities: tuple[tuple[int, float], ...] = ()
+    is_stand_in: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class DecisionRecord:
     took_ms: float
     is_fallback: bool
     choices: tuple[tuple[str, float], ...]  # what else there was, with its probability
+    is_stand_in: bool = False  # fair decided, because the policy was not ready yet
 
 
 def in_words(decided: Decided, roster: Roster, source_job: int, num_source: int) -> DecisionRecord:
@@ -82,6 +85,7 @@ def in_words(decided: Decided, roster: Roster, source_job: int, num_source: int)
         took_ms=decided.took_ms,
         is_fallback=decided.is_fallback,
         choices=tuple((roster.stage_words(row), p) for row, p in decided.probabilities),
+        is_stand_in=decided.is_stand_in,
     )
 
 
@@ -92,6 +96,7 @@ class Counts:
     events: int = 0
     decisions: int = 0
     fallbacks: int = 0
+    stand_ins: int = 0  # decisions of fair while the policy was made ready
     failed_tasks: int = 0
     finished_tasks: int = 0
     finished_jobs: int = 0
@@ -104,21 +109,23 @@ class Decider:
     """A policy with the fair heuristic behind it.
 
     Args:
-        policy: who decides.
+        policies: who decides; asked until the policy is ready, fair stands in until then.
         num_slots: of the cluster.
         explains: ask the policy for its probabilities, too (for the live page).
         gives_up: whether `give_up_round` is heeded.
     """
 
-    policy: Policy
+    policies: OwnPolicies
     num_slots: int
     explains: bool = False
     gives_up: bool = True
     counts: Counts = field(default_factory=Counts)
+    _policy: Policy | None = field(init=False)
     _fallback: Policy = field(init=False)
     _given_up: int = -1  # the round in which the policy failed
 
     def __post_init__(self) -> None:
+        self._policy = self.policies.get(self.num_slots)
         self._fallback = make_policy("fair", self.num_slots)
 
     def give_up_round(self, state: ClusterState) -> None:
@@ -130,31 +137,36 @@ class Decider:
         """One decision that can be carried out, whatever the policy does."""
         observation = observe(state)
         self.counts.decisions += 1
+        policy = self._policy = self._policy or self.policies.get(self.num_slots)
+        if policy is None:
+            self.counts.stand_ins += 1
+            return self._by_fair(observation, is_stand_in=True)
         if self._given_up != int(state.now.round_id[0]):
             start = time.perf_counter()
             try:
-                decision = check_decision(observation, self.policy.decide(observation))
+                decision = check_decision(observation, policy.decide(observation))
             except Exception as error:  # whatever a policy raises, the cluster must go on
-                _LOG.warning("policy %s failed (%s: %s); fair decides this round", self.policy.name, type(error).__name__, error)
+                _LOG.warning("policy %s failed (%s: %s); fair decides this round", policy.name, type(error).__name__, error)
                 self.give_up_round(state)
             else:
                 took_ms = _MS_PER_S * (time.perf_counter() - start)
-                return Decided(decision, took_ms, False, self._probabilities(observation))
-        return self._fall_back(observation)
-
-    def _fall_back(self, observation: Observation) -> Decided:
+                return Decided(decision, took_ms, False, self._probabilities(policy, observation))
         self.counts.fallbacks += 1
+        return self._by_fair(observation, is_stand_in=False)
+
+    def _by_fair(self, observation: Observation, *, is_stand_in: bool) -> Decided:
         start = time.perf_counter()
         try:
             decision = check_decision(observation, self._fallback.decide(observation))
         except PolicyError:
             decision = Decision()
-        return Decided(decision, _MS_PER_S * (time.perf_counter() - start), True)
+        took_ms = _MS_PER_S * (time.perf_counter() - start)
+        return Decided(decision, took_ms, not is_stand_in, is_stand_in=is_stand_in)
 
-    def _probabilities(self, observation: Observation) -> tuple[tuple[int, float], ...]:
-        if not self.explains or not isinstance(self.policy, Explains):
+    def _probabilities(self, policy: Policy, observation: Observation) -> tuple[tuple[int, float], ...]:
+        if not self.explains or not isinstance(policy, Explains):
             return ()
-        return tuple(self.policy.probabilities(observation)[:_NUM_CHOICES])
+        return tuple(policy.probabilities(observation)[:_NUM_CHOICES])
 
 
 def check_decision(observation: Observation, decision: Decision) -> Decision:

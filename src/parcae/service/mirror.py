@@ -6,21 +6,20 @@ can get wrong is checked before anything changes.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from parcae.cluster.decision import Policy
 from parcae.cluster.kernels.decisions import apply_decision, hold_ended
-from parcae.cluster.kernels.serving import durations_changed, job_ended
+from parcae.cluster.kernels.serving import job_ended
 from parcae.cluster.kernels.transitions import continue_stage, executor_arrived, job_arrived, offer_pool, stage_exhausted
 from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, ClusterState
-from parcae.errors import InputError, ProtocolError
-from parcae.policies.catalog import make_policy
+from parcae.errors import ProtocolError
 from parcae.service.deciding import Counts, Decider, DecisionRecord, in_words
 from parcae.service.jobs import DurationBook, children_of, parents_by_index, topological_order
-from parcae.service.open_jobs import expect, hide, known_work_ms
+from parcae.service.keeping import carry_over
+from parcae.service.open_jobs import hide, refresh_durations
+from parcae.service.policies import OwnPolicies, PolicyFor
 from parcae.service.protocol import (
     Code,
     Commands,
@@ -39,15 +38,12 @@ from parcae.service.roster import Roster, StageKey, no_cluster
 from parcae.service.rows import Room, fill_added_stages
 from parcae.service.telling import Telling
 
-_LOG = logging.getLogger(__name__)
-PolicyFor = Callable[[int], Policy]
-
 
 class Mirror:
     """One cluster, mirrored from the messages of one application or of several.
 
     Args:
-        policy_for: the policy for a cluster of so many slots.
+        policy_for: the policy for a cluster of so many slots; it may be None for a while, in which fair decides.
         book: what is known of durations.
         room: of the tables at first.
         is_shared: several applications share the cluster (and its clock).
@@ -70,7 +66,7 @@ class Mirror:
         counts: Counts | None = None,
         on_decision: Callable[[DecisionRecord], None] | None = None,
     ) -> None:
-        self._policy_for, self._book, self._room = policy_for, book, room or Room()
+        self._policies, self._book, self._room = OwnPolicies(policy_for), book, room or Room()
         self.is_shared, self._asks_again, self._is_exact_room = is_shared, asks_again, room is not None
         self.counts = counts or Counts()
         self._on_decision, self._gives_up = on_decision, gives_up
@@ -88,16 +84,10 @@ class Mirror:
         self._stalled_at, self._stall_position = -1, 0
 
     def _new_decider(self, num_slots: int) -> Decider:
-        is_watched = self._on_decision is not None
-        try:
-            policy = self._policy_for(num_slots)
-        except InputError as error:  # e.g. a network whose limits are those of another size of cluster
-            _LOG.error("no policy for %d slots (%s); fair decides", num_slots, error)
-            policy = make_policy("fair", num_slots)
-        return Decider(policy, num_slots, is_watched, self._gives_up, self.counts)
+        return Decider(self._policies, num_slots, self._on_decision is not None, self._gives_up, self.counts)
 
     def sync(self, application: str, message: Sync) -> None:
-        """Forget what was known of the application and take what it says.
+        """Forget what was known of the application and take what it says; what no picture shows is kept of jobs that stay.
 
         Raises:
             ProtocolError: the message contradicts itself. Nothing is changed.
@@ -116,7 +106,9 @@ class Mirror:
         self, state: ClusterState, jobs: list[LiveJob], picture: Picture, application: str, lost: Sequence[PlacedSlot] = ()
     ) -> None:
         told = {key: count for key, count in self._telling.told.items() if key[0] != application}
-        self._take_over(Roster(state, jobs, [placed.slot for placed in picture.slots]), told)
+        roster = Roster(state, jobs, [placed.slot for placed in picture.slots])
+        carry_over(self.roster, roster, self._book)
+        self._take_over(roster, told)
         self._telling.begin(picture, lost)
         for job in jobs:
             if state.sources.num_idle[job.row + 1]:
@@ -203,7 +195,7 @@ class Mirror:
         job, position, stage, executor = self.roster.executor_on(application, event)
         if job.is_learned[position]:
             self.state.stages.task_ms[stage] = self._book.learned.add_task(job.name, position, event.duration_ms)
-            self._durations_changed(job)
+            refresh_durations(self.state, job.row, job.name, self._book, is_open=job.is_open)
         job.worked_ms += event.duration_ms
         self.counts.finished_tasks += 1
         if continue_stage(self.state, executor, stage):
@@ -215,13 +207,6 @@ class Mirror:
         if self.state.jobs.completion_ms[job.row] != NOT_YET:
             self.roster.remove(job)
             self.counts.finished_jobs += 1
-
-    def _durations_changed(self, job: LiveJob) -> None:
-        if job.is_open:
-            known_ms = known_work_ms(self.state, job.row)
-            expect(self.state, job.row, self._book.expected_more_ms(job.name, known_ms))
-        else:
-            durations_changed(self.state, job.row)
 
     def _slot_arrived(self, application: str, slot: int) -> None:
         executor = self.roster.executor(slot)
@@ -267,7 +252,7 @@ class Mirror:
         job.is_learned += is_learned
         job.index()
         if job.is_open:
-            self._durations_changed(job)
+            refresh_durations(self.state, job.row, job.name, self._book, is_open=True)
         self._offer(job.row)
         self._offer(NO_JOB)
 

@@ -8,7 +8,7 @@ has tasks to start.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,6 +17,13 @@ from parcae.cluster.state import STAGE_SPEC, ClusterState
 
 #: Rows of an open job before those of its client's stages.
 NUM_HIDDEN = 1
+
+
+class ExpectsWork(Protocol):
+    """Who knows how much work jobs of a name bring: a `DurationBook`."""
+
+    def expected_more_ms(self, name: str, known_ms: float) -> float:
+        """Work that is likely to come, of a job of whose stages `known_ms` are known."""
 
 
 def with_hidden(specs: Any, more_ms: float) -> Any:
@@ -41,14 +48,11 @@ def hide(state: ClusterState, job: int) -> None:
     jobs.num_unstarted[job] -= 1
 
 
-def known_work_ms(state: ClusterState, job: int) -> float:
-    """Work of the stages that an open job's client knows: tasks x mean durations."""
-    first = int(state.jobs.stage_start[job])
-    stages = state.stages[first + NUM_HIDDEN : first + int(state.jobs.num_stages[job])]
-    return float((stages.num_tasks * stages.task_ms).sum())
-
-
-def expect(state: ClusterState, job: int, more_ms: float) -> None:
-    """The work that is likely to come of an open job changed (or durations of its stages): derive its books afresh."""
-    state.stages.task_ms[int(state.jobs.stage_start[job])] = more_ms
+def refresh_durations(state: ClusterState, job: int, name: str, book: ExpectsWork, *, is_open: bool) -> None:
+    """Durations of a job's stages became known: derive what depends on them afresh, the work to come of an open job first."""
+    if is_open:
+        hidden = int(state.jobs.stage_start[job])
+        stages = state.stages[hidden + NUM_HIDDEN : hidden + int(state.jobs.num_stages[job])]
+        known_ms = float((stages.num_tasks * stages.task_ms).sum())
+        state.stages.task_ms[hidden] = book.expected_more_ms(name, known_ms)
     durations_changed(state, job)

@@ -75,6 +75,7 @@ class Recorder(Watcher):
                 "limit": record.limit,
                 "hold_ms": record.hold_ms,
                 "is_fallback": record.is_fallback,
+                "is_stand_in": record.is_stand_in,
             }
             self._write(self._speaker, b'"from":"policy","decision":' + orjson.dumps(said))
 

@@ -81,9 +81,8 @@ class Replay:
 
 @dataclass
 class _Shadow:
-    """Decides as recorded, and asks the other policy what it would have done."""
+    """Compares what was recorded with what the other policy would have done."""
 
-    other: Policy
     recorded: deque[dict[str, Any]]
     mirror: Mirror | None = None
     num_decisions: int = 0
@@ -91,12 +90,8 @@ class _Shadow:
     num_limit: int = 0
     differences: list[Difference] = field(default_factory=list)
 
-    @property
-    def name(self) -> str:
-        return "recorded"
-
-    def decide(self, observation: Observation) -> Decision:
-        mine = self.other.decide(observation)
+    def decide(self, observation: Observation, mine: Decision) -> Decision:
+        """The recorded decision, compared with the other policy's; its own where the recording has ended."""
         if not self.recorded or self.mirror is None:
             return mine
         said, mirror = self.recorded.popleft(), self.mirror
@@ -128,6 +123,21 @@ class _Shadow:
         return min(decision.limit, int(observation.now.num_source[0]), observation.demand(decision.stage))
 
 
+@dataclass
+class _Recorded:
+    """Decides as recorded, and asks the other policy what it would have done."""
+
+    other: Policy
+    shadow: _Shadow
+
+    @property
+    def name(self) -> str:
+        return "recorded"
+
+    def decide(self, observation: Observation) -> Decision:
+        return self.shadow.decide(observation, self.other.decide(observation))
+
+
 def replay_recording(paths: list[Path], policy: str, workload: Workload, moving_delay_ms: int = 0) -> Replay:
     """Follow a recording, decision by decision, and ask another policy at every question.
 
@@ -142,15 +152,16 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload, moving_
     """
     recording = read_recording(*find_recordings(paths))
     policy_for = policies_by_size(policy, workload, moving_delay_ms)
-    shadow = _Shadow(policy_for(1), deque(r["decision"] for r in recording.lines if r.get("from") == "policy"))
-
-    def shadow_for(num_slots: int) -> Policy:
-        shadow.other = policy_for(num_slots)
-        return shadow
-
+    policy_for(1)  # a policy that does not exist is refused here
+    shadow = _Shadow(deque(r["decision"] for r in recording.lines if r.get("from") == "policy"))
     book = DurationBook(workload)
     _recall(book, recording.head.get("learned", {}))
-    mirror = Mirror(shadow_for, book, is_shared=recording.head.get("scope") == Scope.CLUSTER.value, gives_up=False)
+    mirror = Mirror(
+        lambda slots: _Recorded(policy_for(slots), shadow),
+        book,
+        is_shared=recording.head.get("scope") == Scope.CLUSTER.value,
+        gives_up=False,
+    )
     shadow.mirror = mirror
     seen = _Seen()
     num_lost = _follow(recording, mirror, seen)

@@ -64,6 +64,10 @@ class Roster:
         """Whether the job is in the system."""
         return (application, job_id) in self._by_key
 
+    def find(self, key: tuple[str, int]) -> LiveJob | None:
+        """The job (application, job_id), or None where it is not in the system."""
+        return self._by_key.get(key)
+
     def job(self, application: str, job_id: int) -> LiveJob:
         """The client's job.
 

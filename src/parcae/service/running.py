@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parcae.errors import ConfigError
+from parcae.policies.learned import is_learned
 from parcae.service.admin import Admin
 from parcae.service.board import Board
 from parcae.service.demonstration import demonstrate, simulated_client
 from parcae.service.jobs import DurationBook
 from parcae.service.learned import Learned, LearnedFile
-from parcae.service.mirror import PolicyFor
-from parcae.service.policies import policies_by_size
+from parcae.service.policies import InBackground, PolicyFor, policies_by_size
 from parcae.service.protocol import (
     PROTOCOL_VERSION,
     Events,
@@ -88,7 +88,7 @@ def parse_scope(text: str) -> Scope:
 
 
 def make_service(settings: ServeSettings, workload: Workload, learned: Learned | None = None) -> Service:
-    """The service, with its policy made ready.
+    """The service, with its policy made ready; for other numbers of slots than the expected one that happens in a thread.
 
     Args:
         learned: durations that are known already.
@@ -100,7 +100,8 @@ def make_service(settings: ServeSettings, workload: Workload, learned: Learned |
     policy_for(settings.num_slots)  # a policy that does not exist is refused here
     _warm_up(policy_for, settings.num_slots)
     book = DurationBook(workload, learned=learned)
-    return Service(policy_for, settings.policy, book, scope=settings.scope, timeout_ms=settings.timeout_ms)
+    others = InBackground(policy_for, [settings.num_slots]) if is_learned(settings.policy) else policy_for
+    return Service(others, settings.policy, book, scope=settings.scope, timeout_ms=settings.timeout_ms)
 
 
 def _warm_up(policy_for: PolicyFor, num_slots: int) -> None:

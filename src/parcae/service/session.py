@@ -15,7 +15,8 @@ from enum import Enum, StrEnum
 from parcae.errors import ProtocolError
 from parcae.service.deciding import Counts, DecisionRecord
 from parcae.service.jobs import DurationBook
-from parcae.service.mirror import Mirror, PolicyFor
+from parcae.service.mirror import Mirror
+from parcae.service.policies import PolicyFor
 from parcae.service.protocol import (
     PROTOCOL_VERSION,
     Bye,

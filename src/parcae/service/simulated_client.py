@@ -102,6 +102,7 @@ class SimulatedClient:
     clock_ms: int = 0
     tasks: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)  # TASK_RECORD, in order of start
     num_moves: int = 0
+    num_releases: int = 0
     _seq: int = 0
     _next_job: int = 0
     _wake_ms: int | None = None
@@ -171,6 +172,16 @@ class SimulatedClient:
             return SlotMessage(slot=number, state="idle", job_id=slot.job)
         return SlotMessage(slot=number, state="moving" if slot.is_moving else "running", job_id=slot.job, stage_id=slot.stage)
 
+    @property
+    def next_ms(self) -> int | None:
+        """When something happens next, by its clock; None at the end."""
+        times = [self.clock_ms] if self._later else []
+        times += [self._heap[0][0]] if self._heap else []
+        times += [self._wake_ms] if self._wake_ms is not None else []
+        if self._next_job < self.sequence.num_jobs:
+            times.append(int(self.sequence.arrival_ms[self._next_job]))
+        return max(self.clock_ms, min(times)) if times else None
+
     def next_message(self) -> Events | None:
         """The next thing that happens, or None at the end; call `obey` with the reply before the next."""
         if self._later:
@@ -184,7 +195,7 @@ class SimulatedClient:
             return self._fire_slot()
         if not others:
             return None
-        self.clock_ms = min(others)
+        self.clock_ms = max(self.clock_ms, min(others))
         return self._say(*self._arrivals())
 
     def _say(self, *events: Event) -> Events:
@@ -193,12 +204,13 @@ class SimulatedClient:
 
     def _arrivals(self) -> list[JobArrived]:
         first, arrival_ms = self._next_job, self.sequence.arrival_ms
-        while self._next_job < self.sequence.num_jobs and arrival_ms[self._next_job] == self.clock_ms:
+        while self._next_job < self.sequence.num_jobs and arrival_ms[self._next_job] <= self.clock_ms:
             self._next_job += 1
         return [JobArrived(job=self._job(job)) for job in range(first, self._next_job)]
 
     def _fire_slot(self) -> Events:
-        self.clock_ms, _, number = heapq.heappop(self._heap)
+        at_ms, _, number = heapq.heappop(self._heap)
+        self.clock_ms = max(self.clock_ms, at_ms)
         slot = self._slots[number]
         job, stage = slot.job, slot.stage
         assert job is not None
@@ -247,5 +259,6 @@ class SimulatedClient:
                 slot.job, slot.stage, slot.is_moving = command.job_id, command.stage_id, True
                 self.num_moves += 1
                 heapq.heappush(self._heap, (self.clock_ms + self.moving_delay_ms, next(self._pushes), command.slot))
-            elif command.kind == "idle":
+            else:
                 slot.job = command.job_id
+                self.num_releases += command.kind == "release"

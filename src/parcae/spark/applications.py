@@ -8,7 +8,6 @@ import os
 import select
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,15 +198,3 @@ def replay(request: ReplayRequest, mixes: Sequence[dict[str, Any]], *, timeout_s
         how = f"did not end within {timeout_s:.0f} s" if status is None else f"ended with status {status}"
         raise SparkFailedError(f"Spark {how} ({request.log_file}):\n" + "\n".join(said))
     return read_replayed(results)
-
-
-def wait_for(port: int, timeout_s: float = 10.0) -> bool:
-    """Whether something listens on the loopback's port within that time."""
-    import socket
-
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
-            return True
-        time.sleep(0.05)
-    return False

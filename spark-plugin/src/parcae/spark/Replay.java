@@ -58,7 +58,7 @@ public final class Replay {
         warmUp(context);
       }
       for (JsonNode mix : mixes) {
-        told.add(replay(context, mix));
+        told.add(replay(context, mix, told.size()));
         write(results, told);
       }
     } finally {
@@ -82,7 +82,7 @@ public final class Replay {
         long[] sleeps = new long[60];
         RDD<Tuple2<Integer, Integer>> first = new SleepRdd(context, List.of(), sleeps);
         RDD<Tuple2<Integer, Integer>> last = new SleepRdd(context, List.of(shuffled(first)), sleeps);
-        threads.add(new Thread(() -> run(context, last, "warm-up", "warm-up")));
+        threads.add(new Thread(() -> run(context, last, "warm-up", "warm-up", -1)));
       }
       for (Thread thread : threads) {
         thread.start();
@@ -94,7 +94,7 @@ public final class Replay {
     Thread.sleep(1000);
   }
 
-  private static Map<String, Object> replay(SparkContext context, JsonNode mix) throws InterruptedException {
+  private static Map<String, Object> replay(SparkContext context, JsonNode mix, int position) throws InterruptedException {
     JsonNode jobs = mix.path("jobs");
     Map<String, Object>[] entries = newEntries(jobs.size());
     List<Thread> threads = new ArrayList<>();
@@ -113,7 +113,7 @@ public final class Replay {
           }
           entry.put("name", job.path("name").asText());
           entry.put("submitted_ms", System.currentTimeMillis() - begin);
-          run(context, last, job.path("name").asText(), pool);
+          run(context, last, job.path("name").asText(), pool, position);
           entry.put("finished_ms", System.currentTimeMillis() - begin);
         } catch (Throwable error) {
           entry.put("error", String.valueOf(error));
@@ -168,9 +168,12 @@ public final class Replay {
     return new ShuffledRDD(pairs, new HashPartitioner(1), tag, tag, tag);
   }
 
-  private static void run(SparkContext context, RDD<Tuple2<Integer, Integer>> last, String name, String pool) {
+  private static void run(SparkContext context, RDD<Tuple2<Integer, Integer>> last, String name, String pool, int mix) {
     context.setLocalProperty("spark.job.description", name);
     context.setLocalProperty("spark.scheduler.pool", pool);
+    if (mix >= 0) {
+      context.setLocalProperty("parcae.mix." + mix, name); // a key by which one mix can be read from the event log
+    }
     new JavaRDD<>(last, PAIR).foreachPartition(rows -> {
       while (rows.hasNext()) {
         rows.next();
