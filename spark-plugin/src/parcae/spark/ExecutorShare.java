@@ -223,6 +223,7 @@ final class ExecutorShare extends Books {
         return false;
       case "release":
         if (slot.executor != null) {
+          reassign(slot, null); // a task that runs there goes on where its stage has another slot that is free
           giveBack(slot);
         } else if (expected.remove(slot) != null) {
           slot.destination = null;
@@ -361,7 +362,8 @@ final class ExecutorShare extends Books {
       Stage stage = stages.get(task[0]);
       int partition = task[1];
       boolean isTellable = stage != null && isListed(stage) && !stage.isBlocked() && !stage.done.get(partition);
-      if (isTellable && !stage.holders.containsKey(partition)) {
+      boolean isNew = isTellable && !stage.holders.containsKey(partition);
+      if (isNew && stage.holders.size() < stage.numTasks - stage.finished()) { // tasks of an older attempt may be done again
         slot.job = stage.job;
         slot.stage = stage;
         slot.partition = partition;
