@@ -41,6 +41,18 @@ def test_a_shared_clusters_books_by_themselves(tmp_path: Path) -> None:
     assert done.stdout == "ok\n", done.stderr
 
 
+def test_an_application_of_a_shared_cluster_is_told_so() -> None:
+    conf = PluginSettings(Path("a.jar"), executors=20, fallback_executors=3).conf()
+    told = {name: value for name, value in conf.items() if name.startswith(("spark.parcae", "spark.executor"))}
+    assert told == {
+        "spark.parcae.service": "127.0.0.1:7177",
+        "spark.parcae.scope": "cluster",
+        "spark.parcae.executors": "20",
+        "spark.parcae.fallbackExecutors": "3",
+        "spark.executor.cores": "1",
+    }
+
+
 def _job(name: str, arrival_s: float, *stages: tuple[int, float, tuple[int, ...]]) -> dict[str, Any]:
     """A job from (number of tasks, seconds, parents) for each stage."""
     told = [{"parents": list(parents), "sleep_ms": [int(1000 * s)] * tasks} for tasks, s, parents in stages]
@@ -69,8 +81,8 @@ class _Ran:
 class _Applications:
     """Applications that replay a mix each, side by side."""
 
-    def __init__(self, cluster: StandaloneCluster, spark: SparkHome, service: str, work: Path, **plugin: Any) -> None:
-        self.cluster, self.spark, self.service, self.work, self.plugin = cluster, spark, service, work, plugin
+    def __init__(self, cluster: StandaloneCluster, spark: SparkHome, service: str, work: Path) -> None:
+        self.cluster, self.spark, self.service, self.work = cluster, spark, service, work
         self._threads: dict[str, threading.Thread] = {}
         self._results: dict[str, list[ReplayedMix] | ParcaeError] = {}
 
@@ -89,9 +101,9 @@ class _Applications:
         """What is run."""
         jar = build_plugin(self.spark)
         report = self.work / f"{name}-report.json"
-        plugin = PluginSettings(jar, self.service, report=report, executors=EXECUTORS, **self.plugin)
+        plugin = PluginSettings(jar, self.service, report=report, executors=self.cluster.executors)
         conf = {**self.cluster.conf(), "spark.parcae.replay.warmUp": "false", "spark.eventLog.compress": "false"}
-        return ReplayRequest(self.spark, jar, EXECUTORS, "FAIR", plugin, self.work, name, conf, self.cluster.master)
+        return ReplayRequest(self.spark, jar, self.cluster.executors, "FAIR", plugin, self.work, name, conf, self.cluster.master)
 
     def await_line(self, name: str, words: str, count: int = 1) -> str:
         """Wait until the application's log says something so often; its last such line."""
@@ -154,6 +166,22 @@ def cluster(spark: SparkHome, tmp_path: Path) -> Iterator[StandaloneCluster]:
 
 
 _SERVE = ("--scope", "cluster", "--moving-delay-ms", "3000")
+
+
+def test_one_executor_is_passed_on(spark: SparkHome, tmp_path: Path) -> None:
+    with (
+        running_service("fair", "toy", num_slots=1, extra=_SERVE, log=tmp_path / "serve.log") as service,
+        standalone_cluster(spark, 1, tmp_path / "cluster") as cluster,
+    ):
+        running = _Applications(cluster, spark, service.address, tmp_path)
+        running.start("one", [_job("first", 0, (2, 0.2, ())), _job("last", 6, (1, 0.2, ()))])
+        running.start("other", [_job("between", 1, (2, 0.2, ()), (1, 0.1, (0,)))])
+        one, other = running.end("one"), running.end("other")
+    assert (one.num_tasks, other.num_tasks) == (3, 3)
+    assert one.report["executors_came"] + other.report["executors_came"] >= 2
+    assert one.report["executors_given_back"] >= 1
+    assert one.report["tasks_unguided"] == other.report["tasks_unguided"] == 0
+    assert _most_at_once([task[1:] for ran in (one, other) for task in ran.tasks]) == 1
 
 
 @pytest.mark.slow

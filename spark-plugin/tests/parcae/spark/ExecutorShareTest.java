@@ -5,8 +5,9 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import org.apache.spark.SparkConf;
 
-/** A shared cluster's books by themselves: no Spark, no service. Ends with an error where something is not as it must be. */
+/** A shared cluster's books by themselves, without an application or a service. Ends with an error where something is not as it must be. */
 final class ExecutorShareTest {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final long LATER_MS = 3600_000;
@@ -22,6 +23,7 @@ final class ExecutorShareTest {
     anExecutorThatDiesIsToldBySync();
     syncTellsWhatRunsWhereAndGivesBackWhatOthersHave();
     withoutTheServiceItKeepsWhatItHasAndAsksForItsFallback();
+    settingsThatCannotBeAreRefused();
     System.out.println("ok");
   }
 
@@ -130,6 +132,34 @@ final class ExecutorShareTest {
     share.setObeying(true);
     obey(share, "idle 0");
     same(share.wanted(now + LATER_MS).target, 2, "executors wanted when the service is back");
+  }
+
+  private static void settingsThatCannotBeAreRefused() {
+    SparkConf right = new SparkConf(false)
+        .set("spark.master", "spark-parcae://a:7077")
+        .set("spark.parcae.scope", "cluster")
+        .set("spark.parcae.executors", "5")
+        .set("spark.executor.cores", "1");
+    same(new Settings(right).executors, 5, "executors of the cluster");
+    same(new Settings(right).fallbackExecutors, 3, "executors without the service");
+    String[][] wrong = {
+      {"spark.parcae.scope", "all"},
+      {"spark.parcae.executors", "0"},
+      {"spark.master", "local-parcae[4]"},
+      {"spark.executor.cores", "4"},
+      {"spark.task.cpus", "2"},
+      {"spark.dynamicAllocation.enabled", "true"},
+    };
+    for (String[] setting : wrong) {
+      String said = "nothing";
+      try {
+        new Settings(right.clone().set(setting[0], setting[1]));
+      } catch (IllegalArgumentException error) {
+        said = error.getMessage();
+      }
+      String word = setting[0].equals("spark.master") ? "master" : setting[0];
+      same(said.contains(word), true, setting[0] + "=" + setting[1] + " and what was said: " + said);
+    }
   }
 
   // ---- how it is said -------------------------------------------------------------------------------------------------
