@@ -159,15 +159,15 @@ def _run(
 @app.command("demo")
 def demo_command(
     policies: Annotated[str, typer.Option("--policies", help="spark-fifo, spark-fair and policies, separated by commas.")] = (
-        "spark-fair,spark-fifo,srpt-cap,tuned,parcae"
+        "spark-fair,spark-fifo,srpt-cap,tuned:stream,parcae:stream"
     ),
     workload: Annotated[str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")] = "tpch",
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 12,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 16,
     cores: Annotated[int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")] = 24,
-    arrivals: Annotated[str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.85")] = "batch",
+    arrivals: Annotated[str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.85")] = "poisson:750ms",
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Mixes; every policy gets the same.")] = 5,
     seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="The first mix's seed.")] = 1000,
-    time_scale: Annotated[float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")] = 4.0,
+    time_scale: Annotated[float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")] = 3.0,
     work: Annotated[Path, typer.Option("--work", help="Event logs, notes and pictures; a stopped run goes on there.")] = Path(
         "parcae-spark-demo"
     ),
