@@ -139,9 +139,9 @@ final class ExecutorShare extends Books {
   }
 
   @Override
-  synchronized void succeeded(int stageId, int partition, String executor, long durationMs) {
+  synchronized boolean succeeded(int stageId, int partition, String executor, long durationMs) {
     ended(stageId, partition, executor);
-    super.succeeded(stageId, partition, executor, durationMs);
+    return super.succeeded(stageId, partition, executor, durationMs);
   }
 
   @Override
@@ -219,7 +219,7 @@ final class ExecutorShare extends Books {
   boolean follow(Wire.Command command, Slot slot) {
     switch (command.kind) {
       case "move":
-        move(slot, stages.get(command.stageId));
+        move(slot, stageOf(command.stageId));
         return false;
       case "release":
         if (slot.executor != null) {
@@ -376,8 +376,8 @@ final class ExecutorShare extends Books {
 
   /** An application may have to wait for executors as long as others have them. */
   @Override
-  synchronized boolean isStalled() {
-    return false;
+  synchronized Stall stall() {
+    return Stall.NONE;
   }
 
   // ---- what the master is told ----------------------------------------------------------------------------------------

@@ -169,7 +169,7 @@ final class ExecutorShareTest {
     ExecutorShare share = new ExecutorShare(numSlots, numSlots / 2);
     for (int job = 0; job < 2; job++) {
       int tasks = 4 - job;
-      Books.StageShape stage = new Books.StageShape(job, tasks, tasks, List.of());
+      Books.StageShape stage = new Books.StageShape(job, tasks, tasks, false, List.of());
       share.jobSeen(new Books.JobShape(job, "job " + job, "a job", false, List.of(stage)), 1);
       share.submitted(job, 0, tasks);
     }
