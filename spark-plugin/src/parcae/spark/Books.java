@@ -3,6 +3,7 @@ package parcae.spark;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.BitSet;
+import java.util.Collection;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -43,7 +44,7 @@ final class Books {
 
     boolean isDone() {
       for (Stage stage : stages.values()) {
-        if (stage.finished() < stage.numTasks) {
+        if (!stage.isDone()) {
           return false;
         }
       }
@@ -56,7 +57,7 @@ final class Books {
     final int id;
     final Job job;
     final int numTasks;
-    final List<Integer> parents;
+    final Set<Integer> parents = new LinkedHashSet<>();
     final BitSet done = new BitSet();
     final Map<Integer, Slot> holders = new HashMap<>();
     final Map<Integer, Integer> running = new HashMap<>();
@@ -65,26 +66,30 @@ final class Books {
     int attempt = -1;
     long rank = Long.MAX_VALUE;
 
-    Stage(int id, Job job, int numTasks, List<Integer> parents) {
+    Stage(int id, Job job, int numTasks) {
       this.id = id;
       this.job = job;
       this.numTasks = numTasks;
-      this.parents = parents;
     }
 
     int finished() {
       return Math.min(numTasks, numDoneBefore + done.cardinality());
     }
 
+    boolean isDone() {
+      return finished() == numTasks;
+    }
+
     /** Whether a parent's output got lost and is being made again: Spark will submit this stage anew after it. */
     boolean isBlocked() {
-      for (int id : parents) {
-        Stage parent = job.stages.get(id);
-        if (parent != null && parent.finished() < parent.numTasks) {
-          return true;
-        }
-      }
-      return false;
+      return !isDone() && toldParents().stream().anyMatch(id -> !job.stages.get(id).isDone());
+    }
+
+    /** The parents, as `sync` tells them: where all of a stage's own output is there, what it was made from does not matter. */
+    List<Integer> toldParents() {
+      List<Integer> told = new ArrayList<>(parents);
+      told.removeIf(id -> isDone() && !job.stages.get(id).isDone());
+      return told;
     }
 
     int numLent() {
@@ -152,6 +157,8 @@ final class Books {
     }
   }
 
+  private static final int MAX_OVER = 1000;
+
   private final Map<String, Job> jobs = new LinkedHashMap<>();
   private final Map<Integer, Stage> stages = new HashMap<>();
   private final Map<Integer, Slot> slots = new LinkedHashMap<>();
@@ -160,6 +167,7 @@ final class Books {
   private final List<Slot> asked = new ArrayList<>(); // by events in the outbox
   private final List<Slot> asking = new ArrayList<>(); // by events that were sent and not answered yet
   private final Deque<Ended> untold = new ArrayDeque<>(); // until there is a slot to tell them with
+  private final Set<String> overKeys = new LinkedHashSet<>(); // of the queries that ended last
   private long nextJob;
   private int nextSlot;
   private long nextRank;
@@ -168,8 +176,8 @@ final class Books {
   private String whyDirty = "the beginning";
 
   // What happened, for the report.
-  long numGuided;
-  long numUnguided;
+  private long numGuided;
+  private long numUnguided;
 
   // ---- what Spark tells -----------------------------------------------------------------------------------------------
 
@@ -207,25 +215,28 @@ final class Books {
     return known == null ? null : known.job.key;
   }
 
-  /** Takes up a Spark job: a new job, or more stages of one that is there. Stages that are known stay as they are. */
+  /**
+   * Takes up a Spark job: a new job, or more stages of one that is there. Stages that are known stay as they are, but for parents:
+   * a stage whose output got lost after its job had been over is run again, as a new one, before those that wait for it.
+   */
   synchronized void jobSeen(JobShape shape, long nowMs) {
     Job job = jobs.get(shape.key);
     boolean isNew = job == null;
     if (isNew) {
-      job = new Job(nextJob++, shape.key, shape.name, shape.isOpen, nowMs);
+      job = new Job(nextJob++, shape.key, shape.name, shape.isOpen && !overKeys.contains(shape.key), nowMs);
     }
     List<Stage> added = new ArrayList<>();
     for (StageShape told : shape.stages) {
       if (stages.containsKey(told.id) || told.numMissing == 0) {
+        waitFor(job.stages.get(told.id), told.parents);
         continue;
       }
-      List<Integer> parents = new ArrayList<>();
+      Stage stage = new Stage(told.id, job, told.numTasks);
       for (int parent : told.parents) {
         if (job.stages.containsKey(parent)) {
-          parents.add(parent);
+          stage.parents.add(parent);
         }
       }
-      Stage stage = new Stage(told.id, job, told.numTasks, parents);
       stage.numDoneBefore = told.numTasks - told.numMissing;
       job.stages.put(told.id, stage);
       stages.put(told.id, stage);
@@ -253,6 +264,15 @@ final class Books {
       event.put("stages", Wire.stages(added, false));
     } else {
       differ("a job that had been over goes on");
+    }
+  }
+
+  /** Parents that a known stage did not have before are told by `sync`. */
+  private void waitFor(Stage stage, List<Integer> parents) {
+    for (int parent : stage == null ? List.<Integer>of() : parents) {
+      if (stage.job.stages.containsKey(parent) && stage.parents.add(parent)) {
+        differ("stage " + stage.id + " waits for stage " + parent);
+      }
     }
   }
 
@@ -301,15 +321,19 @@ final class Books {
     }
   }
 
-  /** A task ended well; of copies only the first counts. */
-  synchronized void succeeded(int stageId, int partition, long durationMs) {
+  /**
+   * A task ended well.
+   *
+   * @return whether it counts: of copies only the first does
+   */
+  synchronized boolean succeeded(int stageId, int partition, long durationMs) {
     Stage stage = stages.get(stageId);
     if (stage == null) {
-      return;
+      return true;
     }
     leaves(stage, partition);
     if (stage.done.get(partition)) {
-      return;
+      return false;
     }
     stage.done.set(partition);
     Slot slot = stage.holders.remove(partition);
@@ -323,9 +347,10 @@ final class Books {
     if (stage.job.isDone() && !stage.job.isOpen) {
       forget(stage.job); // the service knows by itself
     }
+    return true;
   }
 
-  /** A task failed, was killed or got lost, and will be tried again (or its job fails, which is told by `jobEnded`). */
+  /** A task failed, was killed or got lost, and will be tried again (or its job fails, which is told by `sparkJobEnded`). */
   synchronized void failed(int stageId, int partition, boolean wasCounted) {
     Stage stage = stages.get(stageId);
     if (stage == null) {
@@ -354,6 +379,9 @@ final class Books {
    * may have been taken away since (the answer is on its way); then another slot of the stage must do, or the news waits.
    */
   private void tell(Ended ended, Slot first) {
+    if (isDirty) {
+      return; // `sync` tells it
+    }
     Stage stage = ended.stage;
     Slot found = first != null && !first.isAsked ? first : null;
     for (Slot slot : found == null ? stage.free : List.<Slot>of()) {
@@ -372,9 +400,9 @@ final class Books {
     event.put("stage_id", stage.id);
     if (ended.durationMs >= 0) {
       event.put("duration_ms", ended.durationMs);
+      found.isAsked = true;
+      asked.add(found);
     }
-    found.isAsked = true;
-    asked.add(found);
   }
 
   /** Whether another attempt of the task still runs. */
@@ -400,7 +428,7 @@ final class Books {
   }
 
   /** A Spark job ended; of its stages that are not done no more tasks will run (another Spark job's stages stay). */
-  synchronized void sparkJobEnded(int sparkJob, List<Integer> ownStages, boolean isSuccess) {
+  synchronized void sparkJobEnded(int sparkJob, Collection<Integer> ownStages, boolean isSuccess) {
     for (Job job : new ArrayList<>(jobs.values())) {
       if (!job.sparkJobs.remove(sparkJob)) {
         continue;
@@ -411,7 +439,7 @@ final class Books {
       }
       for (int id : ownStages) {
         Stage stage = job.stages.get(id);
-        if (stage != null && stage.finished() < stage.numTasks) {
+        if (stage != null && !stage.isDone()) {
           drop(stage);
           differ("stage " + id + " was not needed any more");
         }
@@ -419,11 +447,15 @@ final class Books {
     }
   }
 
-  /** A query ended. */
-  synchronized void queryEnded(String key) {
+  /** A query ended; Spark jobs of its that come later are jobs as any other. */
+  synchronized void queryEnded(String key, boolean isSuccess) {
+    overKeys.add(key);
+    if (overKeys.size() > MAX_OVER) {
+      overKeys.remove(overKeys.iterator().next());
+    }
     Job job = jobs.get(key);
     if (job != null) {
-      end(job, false);
+      end(job, !isSuccess);
     }
   }
 
@@ -433,6 +465,11 @@ final class Books {
       Map<String, Object> event = event("job_ended");
       event.put("job_id", job.id);
       event.put("is_failed", isFailed);
+    }
+    untold.removeIf(ended -> ended.stage.job == job);
+    for (Stage stage : job.stages.values()) {
+      stage.free.clear();
+      stage.holders.clear();
     }
     for (Slot slot : slots.values()) {
       if (slot.stage != null && slot.stage.job == job) {
@@ -454,7 +491,10 @@ final class Books {
 
   private void drop(Stage stage) {
     stage.job.stages.remove(stage.id);
+    stage.job.stages.values().forEach(other -> other.parents.remove(stage.id));
     stages.remove(stage.id);
+    stage.free.clear();
+    stage.holders.clear();
     for (Slot slot : slots.values()) {
       if (slot.stage == stage) {
         slot.stage = null;
@@ -492,7 +532,7 @@ final class Books {
       if (slot == null || command.kind.equals("move")) {
         continue; // gone since; or on its way: `start` or `idle` follows
       }
-      Stage stage = command.kind.equals("start") ? stages.get(command.stageId) : null;
+      Stage stage = command.kind.equals("start") ? stageOf(command.stageId) : null;
       hasMore |= stage != null && stage != slot.stage;
       reassign(slot, stage);
     }
@@ -522,6 +562,15 @@ final class Books {
       });
     }
     return hasMore;
+  }
+
+  /** A stage of a job that is not over, or over here but not there: some of its ends wait for a slot. */
+  private Stage stageOf(int id) {
+    Stage stage = stages.get(id);
+    for (Ended ended : stage == null ? untold : List.<Ended>of()) {
+      stage = ended.stage.id == id ? ended.stage : stage;
+    }
+    return stage;
   }
 
   private void reassign(Slot slot, Stage stage) {
@@ -554,8 +603,10 @@ final class Books {
   private Map<String, Object> event(String kind) {
     Map<String, Object> event = new LinkedHashMap<>();
     event.put("kind", kind);
-    outbox.add(event);
-    notifyAll();
+    if (!isDirty) { // else `sync` tells it; nothing is kept while there is no service
+      outbox.add(event);
+      notifyAll();
+    }
     return event;
   }
 
@@ -563,6 +614,9 @@ final class Books {
     if (!isDirty) {
       isDirty = true;
       whyDirty = why;
+      outbox.clear();
+      asked.clear();
+      untold.clear();
     }
     notifyAll();
   }
@@ -635,8 +689,9 @@ final class Books {
       if (job.isToldOf) {
         listed.add(job);
         for (Stage stage : job.stages.values()) {
-          for (int partition : stage.isBlocked() ? Set.<Integer>of() : stage.running.keySet()) {
-            if (!stage.done.get(partition) && !left.isEmpty()) {
+          int room = stage.isBlocked() ? 0 : stage.numTasks - stage.finished(); // tasks of an older attempt may be done again
+          for (int partition : stage.running.keySet()) {
+            if (!stage.done.get(partition) && !left.isEmpty() && room-- > 0) {
               Slot slot = left.poll();
               slot.job = job;
               slot.stage = stage;
@@ -670,15 +725,35 @@ final class Books {
     return stage == null || !isObeying ? Long.MAX_VALUE : stage.rank;
   }
 
-  /** Whether nothing runs although something could. */
-  synchronized boolean isStalled() {
-    boolean couldRun = false;
+  /** Why nothing runs. */
+  enum Stall { NONE, NO_SLOT, UNUSED_SLOT }
+
+  /** Whether nothing runs although something could: for want of slots, or although there are some. */
+  synchronized Stall stall() {
+    Stall stall = Stall.NONE;
     for (Stage stage : stages.values()) {
       if (!stage.running.isEmpty()) {
-        return false;
+        return Stall.NONE;
       }
-      couldRun |= stage.numLaunchable() > 0;
+      if (stage.numLaunchable() > 0 && stall != Stall.UNUSED_SLOT) {
+        stall = stage.free.isEmpty() ? Stall.NO_SLOT : Stall.UNUSED_SLOT;
+      }
     }
-    return couldRun && isObeying;
+    return isObeying && !slots.isEmpty() ? stall : Stall.NONE;
+  }
+
+  /** Tasks that were launched with a slot so far. */
+  synchronized long numGuided() {
+    return numGuided;
+  }
+
+  /** Tasks that were launched without one so far: while the service was away. */
+  synchronized long numUnguided() {
+    return numUnguided;
+  }
+
+  /** Jobs, stages, events and ends of tasks that are kept now. */
+  synchronized int numKept() {
+    return jobs.size() + stages.size() + outbox.size() + untold.size() + asked.size() + asking.size() + overKeys.size();
   }
 }

@@ -1,6 +1,9 @@
 package parcae.spark;
 
+import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Deque;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -55,30 +58,44 @@ final class JobReader {
   }
 
   /**
-   * Adds the stage after its parents. A stage that waits for one of another job is left out until it is submitted.
-   *
-   * @return whether all that it waits for is this job's own
+   * Adds the stages that the last one waits for, and itself, parents before children. A stage that waits for one of another job
+   * is left out until it is submitted. Without recursion: a job may have thousands of stages in a row.
    */
-  private boolean visit(Stage stage, String key, int submitted, Map<Integer, Books.StageShape> found) {
-    String owner = books.ownerOf(stage.id());
-    if (found.containsKey(stage.id()) || key.equals(owner)) {
-      return true;
+  private void visit(Stage last, String key, int submitted, Map<Integer, Books.StageShape> found) {
+    Map<Integer, Boolean> isOwn = new HashMap<>(); // whether all that a stage waits for is this job's own
+    Deque<Stage> open = new ArrayDeque<>();
+    open.push(last);
+    while (!open.isEmpty()) {
+      Stage stage = open.peek();
+      if (isOwn.containsKey(stage.id())) {
+        open.pop();
+        continue;
+      }
+      int missing = stage.findMissingPartitions().size();
+      if (missing == 0) {
+        isOwn.put(stage.id(), true); // its output is there; what came before it does not matter
+        continue;
+      }
+      boolean isReady = true;
+      List<Integer> parents = new ArrayList<>();
+      for (Iterator<Stage> all = stage.parents().iterator(); all.hasNext(); ) {
+        Stage parent = all.next();
+        parents.add(parent.id());
+        if (!isOwn.containsKey(parent.id())) {
+          open.push(parent);
+          isReady = false;
+        }
+      }
+      if (isReady) {
+        open.pop();
+        String owner = books.ownerOf(stage.id());
+        boolean own = owner == null ? parents.stream().allMatch(isOwn::get) : owner.equals(key);
+        isOwn.put(stage.id(), own);
+        if (own || stage.id() == submitted) {
+          found.put(stage.id(), new Books.StageShape(stage.id(), stage.numTasks(), missing, parents));
+        }
+      }
     }
-    int missing = stage.findMissingPartitions().size();
-    if (missing == 0) {
-      return true; // its output is there; what came before it does not matter
-    }
-    boolean isOwn = owner == null;
-    List<Integer> parents = new ArrayList<>();
-    for (Iterator<Stage> all = stage.parents().iterator(); all.hasNext(); ) {
-      Stage parent = all.next();
-      isOwn &= visit(parent, key, submitted, found);
-      parents.add(parent.id());
-    }
-    if (isOwn || stage.id() == submitted) {
-      found.put(stage.id(), new Books.StageShape(stage.id(), stage.numTasks(), missing, parents));
-    }
-    return isOwn;
   }
 
   /** Newer Sparks run stages of real-time streams together; older ones have no such thing. */

@@ -18,6 +18,8 @@ import java.security.cert.CertificateFactory;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Timer;
+import java.util.TimerTask;
 import java.util.concurrent.ThreadLocalRandom;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLParameters;
@@ -42,6 +44,11 @@ final class Link implements Runnable {
   private static final long CALM_MS = 20_000; // after so long without trouble the pauses start anew
   private static final long PING_MS = 30_000;
   private static final long STALL_MS = 2_000;
+  private static final long UNUSED_STALL_MS = 10_000; // slots were lent: Spark may have reasons of its own
+  private static final long LEAST_WAKE_MS = 10;
+  private static final long GOODBYE_MS = 300;
+  private static final long WARN_PAUSE_MS = 60_000;
+  private static final int SURELY_BUFFERED_BYTES = 32 << 10;
   private static final int MOST_SYNCS = 40; // in a row without a second between them: the two sides cannot agree
   private static final int MAX_SAMPLES = 1 << 16;
 
@@ -53,8 +60,10 @@ final class Link implements Runnable {
   private final Runnable revive;
   private final Thread thread = new Thread(this, "parcae-link");
   private volatile boolean isStopping;
-  private Socket socket;
+  private volatile Socket socket;
+  private volatile Timer guard;
   private DataInputStream in;
+  private Patient patient;
   private OutputStream out;
   private int timeoutMs;
   private long seq;
@@ -72,9 +81,13 @@ final class Link implements Runnable {
   private long numSyncs;
   private long numTimeouts;
   private long numTroubles;
+  private boolean isReplaced;
+  private String policy = "";
   private long awayMs;
   private long awaySinceMs = System.currentTimeMillis();
   private String lastTrouble = "";
+  private String warned = "";
+  private long warnedMs;
   private final int[] tookMicros = new int[MAX_SAMPLES];
 
   Link(Books books, Settings settings, String applicationId, String applicationName, String client, Runnable revive) {
@@ -100,7 +113,14 @@ final class Link implements Runnable {
     books.wake();
     thread.interrupt();
     try {
-      thread.join(1000);
+      thread.join(GOODBYE_MS);
+      Socket current = socket;
+      if (thread.isAlive() && current != null) {
+        current.close(); // it waits for a reply, or to connect
+        thread.join(GOODBYE_MS);
+      }
+    } catch (IOException error) {
+      LOG.debug("parcae: stop", error);
     } catch (InterruptedException error) {
       Thread.currentThread().interrupt();
     }
@@ -108,30 +128,38 @@ final class Link implements Runnable {
 
   @Override
   public void run() {
-    while (!isStopping) {
-      try {
-        connect();
-        converse();
-      } catch (InterruptedException error) {
-        break;
-      } catch (Throwable error) { // nothing of ours may end Spark
-        giveUp(error);
-      }
-      try {
-        if (!isStopping) {
-          Thread.sleep(pauseMs + ThreadLocalRandom.current().nextLong(pauseMs / 2 + 1));
+    try {
+      while (!isStopping && !isReplaced) {
+        try {
+          connect();
+          converse();
+        } catch (InterruptedException error) {
+          break;
+        } catch (Throwable error) { // nothing of ours may end Spark
+          giveUp(error);
         }
-      } catch (InterruptedException error) {
-        break;
+        if (!isStopping && !isReplaced) {
+          Thread.sleep(pauseMs + ThreadLocalRandom.current().nextLong(pauseMs / 2 + 1));
+          pauseMs = Math.min(LAST_PAUSE_MS, 2 * pauseMs);
+        }
       }
-      pauseMs = Math.min(LAST_PAUSE_MS, 2 * pauseMs);
+    } catch (InterruptedException error) {
+      LOG.debug("parcae: stopped", error);
+    } finally {
+      books.setObeying(false);
+      books.needSync("nobody talks to the service any more"); // and so nothing is kept for it
+      sayGoodbye();
     }
-    sayGoodbye();
   }
 
   private void giveUp(Throwable error) {
     boolean wasObeying = books.isObeying();
     books.setObeying(false);
+    books.needSync("no connection"); // until then nothing is kept for the service
+    close();
+    if (isStopping) {
+      return;
+    }
     long now = System.currentTimeMillis();
     if (now - troubleMs > CALM_MS) {
       pauseMs = FIRST_PAUSE_MS;
@@ -142,14 +170,29 @@ final class Link implements Runnable {
     if (error instanceof SocketTimeoutException) {
       numTimeouts++;
     }
+    isReplaced = error instanceof Wire.ProtocolException && ((Wire.ProtocolException) error).code.equals("replaced");
+    tellTrouble(now, wasObeying, error);
     if (wasObeying) {
       awaySinceMs = now;
-      LOG.warn("parcae: Spark schedules by itself until the service at {}:{} is back ({})", settings.host, settings.port, lastTrouble);
       safely(revive);
+    }
+  }
+
+  /** One line of warning where there is news, or a minute after the last. */
+  private void tellTrouble(long now, boolean wasObeying, Throwable error) {
+    String until = isReplaced ? "from now on: another driver speaks for " + applicationId : "until the service is back";
+    String news = lastTrouble.replaceAll("\\d+", "");
+    boolean isNew = !news.equals(warned);
+    boolean isLongAgo = now - warnedMs > WARN_PAUSE_MS;
+    if (isReplaced || (wasObeying && (isNew || isLongAgo)) || (isNew && isLongAgo)) {
+      LOG.warn("parcae: Spark schedules by itself {} ({}:{}: {})", until, settings.host, settings.port, lastTrouble);
+      warned = news;
+      warnedMs = now;
+    } else if (wasObeying) {
+      LOG.info("parcae: Spark schedules by itself {} ({}:{}: {})", until, settings.host, settings.port, lastTrouble);
     } else {
       LOG.debug("parcae: no service", error);
     }
-    close();
   }
 
   private void connect() throws IOException, GeneralSecurityException {
@@ -161,7 +204,12 @@ final class Link implements Runnable {
     if (!settings.trustFile.isEmpty()) {
       socket = encrypted(plain);
     }
-    in = new DataInputStream(new BufferedInputStream(socket.getInputStream(), 1 << 16));
+    if (isStopping) {
+      throw new IOException("stopped");
+    }
+    patient = new Patient(socket);
+    patient.allow(GREETING_TIMEOUT_MS);
+    in = new DataInputStream(new BufferedInputStream(patient, 1 << 16));
     out = socket.getOutputStream();
     String nonce = Wire.newNonce();
     Map<String, Object> hello = Wire.hello(applicationId, applicationName, client, nonce);
@@ -188,8 +236,9 @@ final class Link implements Runnable {
     }
     timeoutMs = settings.timeoutMs > 0 ? settings.timeoutMs : Math.max(20, Math.min(5000, reply.path("timeout_ms").asInt(200)));
     numConnections++;
+    policy = Wire.cut(reply.path("policy").asText());
     books.needSync("a new connection");
-    LOG.info("parcae: connected to {}:{}, policy {}", settings.host, settings.port, reply.path("policy").asText());
+    LOG.info("parcae: connected to {}:{}, policy {}", settings.host, settings.port, policy);
   }
 
   private SSLSocket encrypted(Socket plain) throws IOException, GeneralSecurityException {
@@ -238,6 +287,7 @@ final class Link implements Runnable {
         watch(now);
         continue;
       }
+      watch(now);
       heardMs = System.currentTimeMillis();
     }
   }
@@ -279,16 +329,15 @@ final class Link implements Runnable {
   }
 
   private boolean carryOut(Wire.Commands reply) {
-    wakeMs = reply.wakeMs;
-    stalledSinceMs = 0;
+    wakeMs = reply.wakeMs < 0 ? -1 : Math.max(reply.wakeMs, clockNow() + LEAST_WAKE_MS);
     return books.obey(reply);
   }
 
   /** The reply; null where the service asks for `sync`. */
   private JsonNode ask(Map<String, Object> request, int patienceMs) throws IOException {
     long start = System.nanoTime();
-    socket.setSoTimeout(patienceMs);
-    Wire.write(out, request);
+    patient.allow(patienceMs);
+    send(request, patienceMs);
     try {
       JsonNode reply = Wire.read(in);
       long told = reply.path("seq").asLong(-1);
@@ -306,6 +355,37 @@ final class Link implements Runnable {
     }
   }
 
+  /** A large message to a service that does not read would wait for ever: the connection is closed then. */
+  private void send(Map<String, Object> request, int patienceMs) throws IOException {
+    byte[] frame = Wire.frame(request);
+    if (frame.length <= SURELY_BUFFERED_BYTES) {
+      out.write(frame);
+      out.flush();
+      return;
+    }
+    if (guard == null) {
+      guard = new Timer("parcae-guard", true);
+    }
+    Socket current = socket;
+    TimerTask late = new TimerTask() {
+      @Override
+      public void run() {
+        try {
+          current.close();
+        } catch (IOException error) {
+          LOG.debug("parcae: close", error);
+        }
+      }
+    };
+    guard.schedule(late, patienceMs);
+    try {
+      out.write(frame);
+      out.flush();
+    } finally {
+      late.cancel();
+    }
+  }
+
   private void again(Wire.ProtocolException error) throws Wire.ProtocolException {
     if (!error.canSync) {
       throw error;
@@ -316,13 +396,17 @@ final class Link implements Runnable {
 
   /** Nothing runs, something could, and that for a while: whoever is wrong, Spark goes on by itself. */
   private void watch(long now) throws IOException {
-    if (!books.isStalled()) {
+    Books.Stall stall = books.stall();
+    if (stall == Books.Stall.NONE) {
       stalledSinceMs = 0;
     } else if (stalledSinceMs == 0) {
       stalledSinceMs = now;
-    } else if (now - stalledSinceMs > STALL_MS) {
+    } else if (now - stalledSinceMs > (stall == Books.Stall.NO_SLOT ? STALL_MS : UNUSED_STALL_MS)) {
+      long took = now - stalledSinceMs;
       stalledSinceMs = 0;
-      throw new IOException("nothing ran for " + STALL_MS + " ms under the service's commands although tasks waited");
+      throw new IOException("nothing ran for " + took + " ms under the service's commands although tasks waited");
+    } else if (stall == Books.Stall.UNUSED_SLOT) {
+      safely(revive);
     }
   }
 
@@ -343,6 +427,9 @@ final class Link implements Runnable {
     try {
       if (socket != null && out != null && !socket.isClosed()) {
         Wire.write(out, Wire.message("bye"));
+      }
+      if (guard != null) {
+        guard.cancel();
       }
     } catch (IOException | RuntimeException error) {
       LOG.debug("parcae: bye", error);
@@ -367,18 +454,53 @@ final class Link implements Runnable {
     Map<String, Object> report = new LinkedHashMap<>();
     int[] sorted = Arrays.copyOf(tookMicros, (int) Math.min(numRequests, MAX_SAMPLES));
     Arrays.sort(sorted);
+    report.put("service", settings.host + ":" + settings.port);
+    report.put("policy", policy);
     report.put("connections", numConnections);
+    report.put("is_replaced", isReplaced);
     report.put("requests", numRequests);
     report.put("syncs", numSyncs);
     report.put("timeouts", numTimeouts);
     report.put("troubles", numTroubles);
     report.put("last_trouble", lastTrouble);
     report.put("away_ms", awayMs + (books.isObeying() ? 0 : System.currentTimeMillis() - awaySinceMs));
-    report.put("tasks_guided", books.numGuided);
-    report.put("tasks_unguided", books.numUnguided);
+    report.put("tasks_guided", books.numGuided());
+    report.put("tasks_unguided", books.numUnguided());
     for (int percent : new int[] {50, 90, 99}) {
       report.put("request_p" + percent + "_ms", sorted.length == 0 ? null : sorted[(sorted.length - 1) * percent / 100] / 1e3);
     }
     return report;
+  }
+
+  /** Reads until a deadline, however slowly the bytes come. */
+  private static final class Patient extends InputStream {
+    private final Socket socket;
+    private final InputStream stream;
+    private long deadline;
+
+    Patient(Socket socket) throws IOException {
+      this.socket = socket;
+      this.stream = socket.getInputStream();
+    }
+
+    void allow(int ms) {
+      deadline = System.nanoTime() + ms * 1_000_000L;
+    }
+
+    @Override
+    public int read() throws IOException {
+      byte[] one = new byte[1];
+      return read(one, 0, 1) < 0 ? -1 : one[0] & 255;
+    }
+
+    @Override
+    public int read(byte[] bytes, int offset, int length) throws IOException {
+      long leftMs = (deadline - System.nanoTime()) / 1_000_000;
+      if (leftMs <= 0) {
+        throw new SocketTimeoutException("no reply in time");
+      }
+      socket.setSoTimeout((int) leftMs);
+      return stream.read(bytes, offset, length);
+    }
   }
 }

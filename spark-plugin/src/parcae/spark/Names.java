@@ -6,11 +6,14 @@ import java.util.regex.Pattern;
 /** Names of recurring jobs, as `parcae workload import spark-events` makes them from the event log. */
 final class Names {
   private static final int MAX_NAME = 80;
+  private static final int WHOLE = Pattern.UNICODE_CHARACTER_CLASS; // spaces and digits of all scripts, as in Python
   private static final Pattern MADE_UP = Pattern.compile("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}");
   private static final Pattern BATCH =
-      Pattern.compile("\\b(?:batch|runId|id) = [0-9a-fA-F-]+|\\bbatch = init", Pattern.CASE_INSENSITIVE);
+      Pattern.compile("\\b(?:batch|runId|id) = [0-9a-fA-F-]+|\\bbatch = init", Pattern.CASE_INSENSITIVE | WHOLE);
   private static final Pattern INNER = Pattern.compile("broadcast exchange \\(runId.*", Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
-  private static final Pattern NUMBERED_TABLE = Pattern.compile("#\\d+L?");
+  private static final Pattern NUMBERED_TABLE = Pattern.compile("#\\d+L?", WHOLE);
+  private static final Pattern SPACES = Pattern.compile("[\\s\\x1c-\\x1f]+", WHOLE);
+  private static final Pattern ENDS = Pattern.compile("^[ ,]+|[ ,]+\\z");
 
   private Names() {}
 
@@ -38,7 +41,10 @@ final class Names {
 
   static String tidy(String text) {
     String bare = BATCH.matcher(NUMBERED_TABLE.matcher(text).replaceAll("")).replaceAll("");
-    String tidy = bare.replaceAll("\\s+", " ").replaceAll("^[ ,]+|[ ,]+$", "");
-    return tidy.length() <= MAX_NAME ? tidy : tidy.substring(0, MAX_NAME - 1) + "…";
+    String tidy = ENDS.matcher(SPACES.matcher(bare).replaceAll(" ")).replaceAll("");
+    if (tidy.codePointCount(0, tidy.length()) <= MAX_NAME) {
+      return tidy;
+    }
+    return tidy.substring(0, tidy.offsetByCodePoints(0, MAX_NAME - 1)) + "…";
   }
 }

@@ -1,8 +1,10 @@
 package parcae.spark;
 
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.scheduler.JobSucceeded$;
 import org.apache.spark.scheduler.SparkListener;
@@ -52,8 +54,8 @@ final class ParcaeListener extends SparkListener {
   public void onJobEnd(SparkListenerJobEnd event) {
     safely("a job's end", () -> {
       List<Integer> stages = stagesOf.remove(event.jobId());
-      List<Integer> own = new ArrayList<>(stages == null ? List.of() : stages);
-      stagesOf.values().forEach(own::removeAll); // another job still needs them
+      Set<Integer> own = new HashSet<>(stages == null ? List.of() : stages);
+      stagesOf.values().forEach(others -> others.forEach(own::remove)); // another job still needs them
       books.sparkJobEnded(event.jobId(), own, event.jobResult().equals(JobSucceeded$.MODULE$));
     });
   }
@@ -61,8 +63,11 @@ final class ParcaeListener extends SparkListener {
   @Override
   public void onOtherEvent(SparkListenerEvent event) {
     if (event instanceof SparkListenerSQLExecutionEnd) {
-      long execution = ((SparkListenerSQLExecutionEnd) event).executionId();
-      safely("a query's end", () -> books.queryEnded(JobReader.queryKey(String.valueOf(execution))));
+      SparkListenerSQLExecutionEnd end = (SparkListenerSQLExecutionEnd) event;
+      safely("a query's end", () -> {
+        boolean isSuccess = end.errorMessage().isEmpty() || end.errorMessage().get().isEmpty();
+        books.queryEnded(JobReader.queryKey(String.valueOf(end.executionId())), isSuccess);
+      });
     }
   }
 

@@ -6,6 +6,7 @@ import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.util.Map;
 import org.apache.spark.SparkContext;
 import org.apache.spark.TaskState;
 import org.apache.spark.scheduler.Pool;
@@ -36,13 +37,15 @@ final class ParcaeScheduler extends TaskSchedulerImpl {
   private ParcaePool pool;
   private Link link;
   private volatile boolean isBroken;
+  private String broken;
 
   ParcaeScheduler(SparkContext context, int maxTaskFailures, boolean isLocal) {
     super(context, maxTaskFailures, isLocal, new SystemClock());
     settings = new Settings(context.conf());
     books = new Books();
     reader = new JobReader(books, settings.jobKey);
-    context.addSparkListener(new ParcaeListener(this, books, settings.tasksCpus));
+    // A queue of its own: Spark drops events that other listeners are too slow for.
+    context.listenerBus().addToQueue(new ParcaeListener(this, books, settings.tasksCpus), "parcae");
   }
 
   Books books() {
@@ -55,11 +58,9 @@ final class ParcaeScheduler extends TaskSchedulerImpl {
 
   /** After an error of ours: Spark schedules by itself from now on. */
   void broke(String where, Throwable error) {
-    if (error instanceof VirtualMachineError) {
-      throw (VirtualMachineError) error;
-    }
     if (!isBroken) {
       isBroken = true;
+      broken = where + ": " + error;
       books.setObeying(false);
       LOG.error("parcae: {} failed; Spark schedules by itself from now on", where, error);
       Link current = link;
@@ -135,7 +136,6 @@ final class ParcaeScheduler extends TaskSchedulerImpl {
     try {
       if (link != null) {
         link.stop();
-        LOG.info("parcae: {}", link.report());
         writeReport();
       }
     } catch (Throwable error) {
@@ -145,10 +145,13 @@ final class ParcaeScheduler extends TaskSchedulerImpl {
   }
 
   private void writeReport() throws IOException {
+    Map<String, Object> report = link.report();
+    report.put("broken", broken);
+    LOG.info("parcae: {}", report);
     if (!settings.reportFile.isEmpty()) {
       Path file = Path.of(settings.reportFile).toAbsolutePath();
       Path partial = file.resolveSibling(file.getFileName() + ".partial");
-      Files.write(partial, new ObjectMapper().writeValueAsBytes(link.report()));
+      Files.write(partial, new ObjectMapper().writeValueAsBytes(report));
       Files.move(partial, file, StandardCopyOption.REPLACE_EXISTING);
     }
   }

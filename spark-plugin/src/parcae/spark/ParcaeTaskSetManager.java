@@ -1,8 +1,11 @@
 package parcae.spark;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.TaskFailedReason;
+import org.apache.spark.scheduler.DirectTaskResult;
 import org.apache.spark.scheduler.ExecutorLossReason;
 import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.scheduler.TaskSet;
@@ -16,7 +19,7 @@ import scala.Tuple3;
 final class ParcaeTaskSetManager extends TaskSetManager {
   private final ParcaeScheduler scheduler;
   private final boolean isFree;
-  private final java.util.Set<Long> told = new java.util.HashSet<>(); // finished tasks that were reported
+  private final Map<Long, Boolean> told = new HashMap<>(); // finished tasks that wait for Spark: whether they counted
 
   ParcaeTaskSetManager(ParcaeScheduler scheduler, TaskSet taskSet, int maxTaskFailures) {
     super(scheduler, taskSet, maxTaskFailures, scheduler.healthTrackerOpt(), new SystemClock());
@@ -39,7 +42,7 @@ final class ParcaeTaskSetManager extends TaskSetManager {
     }
     Option<Tuple3<Object, Enumeration.Value, Object>> found = super.dequeueTaskHelper(executor, host, locality, isSpeculative);
     try {
-      if (found.isDefined()) {
+      if (found.isDefined() && !isFree) {
         scheduler.books().launched(stageId(), tasks()[(Integer) found.get()._1()].partitionId());
       }
     } catch (Throwable error) {
@@ -48,16 +51,37 @@ final class ParcaeTaskSetManager extends TaskSetManager {
     return found;
   }
 
+  /** The tasks of a barrier are dequeued one by one, perhaps in vain, and launched together. */
+  @Override
+  public void addRunningTask(long tid) {
+    super.addRunningTask(tid);
+    try {
+      if (isFree && scheduler.isWorking()) {
+        scheduler.books().launched(stageId(), tasks()[taskInfos().apply(tid).index()].partitionId());
+      }
+    } catch (Throwable error) {
+      scheduler.broke("noting a barrier's launch", error);
+    }
+  }
+
   /** Reports a task that its executor finished. */
   void tell(TaskInfo info) {
     try {
-      synchronized (told) {
-        told.add(info.taskId());
-      }
       long took = System.currentTimeMillis() - info.launchTime();
-      scheduler.books().succeeded(stageId(), tasks()[info.index()].partitionId(), took);
+      boolean counts = scheduler.books().succeeded(stageId(), tasks()[info.index()].partitionId(), took);
+      synchronized (told) {
+        told.put(info.taskId(), counts);
+      }
     } catch (Throwable error) {
       scheduler.broke("noting a finished task", error);
+    }
+  }
+
+  @Override
+  public void handleSuccessfulTask(long tid, DirectTaskResult<?> result) {
+    super.handleSuccessfulTask(tid, result);
+    synchronized (told) {
+      told.remove(tid);
     }
   }
 
@@ -66,11 +90,14 @@ final class ParcaeTaskSetManager extends TaskSetManager {
     try {
       Option<TaskInfo> info = taskInfos().get(tid);
       if (scheduler.isWorking() && info.isDefined() && !info.get().finished()) {
-        boolean wasCounted;
+        Boolean counted;
         synchronized (told) {
-          wasCounted = told.remove(tid);
+          counted = told.remove(tid);
         }
-        scheduler.books().failed(stageId(), tasks()[info.get().index()].partitionId(), wasCounted);
+        int index = info.get().index();
+        if (counted == null || (counted && !successful()[index])) { // else a copy of it did what it was to do
+          scheduler.books().failed(stageId(), tasks()[index].partitionId(), counted != null);
+        }
       }
     } catch (Throwable error) {
       scheduler.broke("noting a failed task", error);

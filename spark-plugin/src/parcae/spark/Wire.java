@@ -27,12 +27,19 @@ final class Wire {
 
   private Wire() {}
 
-  /** Something that is not the protocol, or an `error` of the service. */
+  /** Something that is not the protocol, or an `error` of the service with its code. */
   static final class ProtocolException extends IOException {
+    private static final long serialVersionUID = 1;
+    final String code;
     final boolean canSync;
 
     ProtocolException(String message, boolean canSync) {
-      super(message);
+      this("", message, canSync);
+    }
+
+    ProtocolException(String code, String message, boolean canSync) {
+      super(code.isEmpty() ? message : code + ": " + message);
+      this.code = code;
       this.canSync = canSync;
     }
   }
@@ -81,7 +88,7 @@ final class Wire {
   static Map<String, Object> job(Books.Job job, boolean isSync) {
     Map<String, Object> told = new LinkedHashMap<>();
     told.put("job_id", job.id);
-    told.put("name", job.name);
+    told.put("name", cut(job.name));
     told.put("arrival_ms", job.arrivalMs);
     if (job.isOpen) {
       told.put("is_open", true);
@@ -96,8 +103,9 @@ final class Wire {
       Map<String, Object> entry = new LinkedHashMap<>();
       entry.put("stage_id", stage.id);
       entry.put("tasks", stage.numTasks);
-      if (!stage.parents.isEmpty()) {
-        entry.put("parents", stage.parents);
+      List<Integer> parents = isSync ? stage.toldParents() : new ArrayList<>(stage.parents);
+      if (!parents.isEmpty()) {
+        entry.put("parents", parents);
       }
       if (isSync && stage.finished() > 0 && !stage.isBlocked()) {
         entry.put("finished", stage.finished());
@@ -152,21 +160,26 @@ final class Wire {
     return message;
   }
 
+  /** At most 256 characters, none of which controls anything or is half of one. */
   static String cut(String text) {
-    String tidy = text.replaceAll("[\\x00-\\x1f]", " ");
-    return tidy.length() <= 256 ? tidy : tidy.substring(0, 256);
+    StringBuilder tidy = new StringBuilder();
+    text.codePoints().limit(256).forEach(c -> tidy.appendCodePoint(c < 32 ? ' ' : c >= 0xD800 && c < 0xE000 ? '?' : c));
+    return tidy.toString();
   }
 
   static byte[] encode(Map<String, Object> message) throws JsonProcessingException {
     return JSON.writeValueAsBytes(message);
   }
 
+  /** The message with its length before it. */
+  static byte[] frame(Map<String, Object> message) throws JsonProcessingException {
+    byte[] payload = encode(message);
+    return ByteBuffer.allocate(4 + payload.length).putInt(payload.length).put(payload).array();
+  }
+
   /** Writes a frame in one piece. */
   static void write(OutputStream out, Map<String, Object> message) throws IOException {
-    byte[] payload = encode(message);
-    ByteBuffer frame = ByteBuffer.allocate(4 + payload.length);
-    frame.putInt(payload.length).put(payload);
-    out.write(frame.array());
+    out.write(frame(message));
     out.flush();
   }
 
@@ -196,8 +209,8 @@ final class Wire {
       throw new ProtocolException("a reply that is no message", false);
     }
     if (node.path("type").asText().equals("error")) {
-      String text = node.path("code").asText() + ": " + node.path("message").asText();
-      throw new ProtocolException(text, node.path("then").asText().equals("sync"));
+      String code = cut(node.path("code").asText());
+      throw new ProtocolException(code, cut(node.path("message").asText()), node.path("then").asText().equals("sync"));
     }
     return node;
   }
@@ -214,10 +227,10 @@ final class Wire {
         throw new ProtocolException("a command \"" + Wire.cut(kind) + "\"", false);
       }
       boolean hasStage = kind.equals("start") || kind.equals("move");
-      reply.commands.add(new Command(kind, (int) whole(entry, "slot"), hasStage ? (int) whole(entry, "stage_id") : -1));
+      reply.commands.add(new Command(kind, number(entry, "slot"), hasStage ? number(entry, "stage_id") : -1));
     }
     for (JsonNode entry : array(node, "stages")) {
-      reply.stages.add(new StageSlots((int) whole(entry, "stage_id"), (int) whole(entry, "slots")));
+      reply.stages.add(new StageSlots(number(entry, "stage_id"), number(entry, "slots")));
     }
     reply.wakeMs = node.path("wake_ms").isNumber() ? whole(node, "wake_ms") : -1;
     return reply;
@@ -232,6 +245,14 @@ final class Wire {
       throw new ProtocolException(key + " is not a list", false);
     }
     return found;
+  }
+
+  private static int number(JsonNode node, String key) throws ProtocolException {
+    long found = whole(node, key);
+    if (found > Integer.MAX_VALUE) {
+      throw new ProtocolException(key + " is larger than any that was told", false);
+    }
+    return (int) found;
   }
 
   private static long whole(JsonNode node, String key) throws ProtocolException {

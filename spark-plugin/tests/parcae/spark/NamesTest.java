@@ -1,0 +1,24 @@
+package parcae.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.File;
+import java.util.Iterator;
+import java.util.Map;
+import java.util.Properties;
+
+/** Names by the plugin equal those of the event-log reader: cases [{"properties", "key", "name"}] in the file of the argument. */
+final class NamesTest {
+  public static void main(String[] args) throws Exception {
+    for (JsonNode entry : new ObjectMapper().readTree(new File(args[0]))) {
+      Properties properties = new Properties();
+      for (Iterator<Map.Entry<String, JsonNode>> all = entry.path("properties").fields(); all.hasNext(); ) {
+        Map.Entry<String, JsonNode> property = all.next();
+        properties.setProperty(property.getKey(), property.getValue().asText());
+      }
+      Check.same(Names.of(properties, entry.path("key").asText()), entry.path("name").asText(), entry.toString());
+    }
+    Check.same(Names.of(null, "x"), "unnamed", "no properties");
+    Check.done();
+  }
+}
