@@ -125,17 +125,19 @@ final class Books {
     }
   }
 
-  /** A stage as the DAG scheduler has it. */
+  /** A stage as the DAG scheduler has it: how many outputs are missing, and whether it is being run. */
   static final class StageShape {
     final int id;
     final int numTasks;
     final int numMissing;
+    final boolean isRunning;
     final List<Integer> parents;
 
-    StageShape(int id, int numTasks, int numMissing, List<Integer> parents) {
+    StageShape(int id, int numTasks, int numMissing, boolean isRunning, List<Integer> parents) {
       this.id = id;
       this.numTasks = numTasks;
       this.numMissing = numMissing;
+      this.isRunning = isRunning;
       this.parents = parents;
     }
   }
@@ -216,8 +218,9 @@ final class Books {
   }
 
   /**
-   * Takes up a Spark job: a new job, or more stages of one that is there. Stages that are known stay as they are, but for parents:
-   * a stage whose output got lost after its job had been over is run again, as a new one, before those that wait for it.
+   * Takes up a Spark job: a new job, or more stages of one that is there. Stages that are known stay as they are, but for output
+   * that got lost, and for parents: a stage whose output got lost after its job had been over is run again, as a new one, before
+   * those that wait for it.
    */
   synchronized void jobSeen(JobShape shape, long nowMs) {
     Job job = jobs.get(shape.key);
@@ -228,7 +231,7 @@ final class Books {
     List<Stage> added = new ArrayList<>();
     for (StageShape told : shape.stages) {
       if (stages.containsKey(told.id) || told.numMissing == 0) {
-        waitFor(job.stages.get(told.id), told.parents);
+        compare(job.stages.get(told.id), told);
         continue;
       }
       Stage stage = new Stage(told.id, job, told.numTasks);
@@ -267,13 +270,22 @@ final class Books {
     }
   }
 
-  /** Parents that a known stage did not have before are told by `sync`. */
-  private void waitFor(Stage stage, List<Integer> parents) {
-    for (int parent : stage == null ? List.<Integer>of() : parents) {
+  /** Parents that a known stage did not have before, and output that is no longer there, are told by `sync`. */
+  private void compare(Stage stage, StageShape told) {
+    for (int parent : stage == null ? List.<Integer>of() : told.parents) {
       if (stage.job.stages.containsKey(parent) && stage.parents.add(parent)) {
         differ("stage " + stage.id + " waits for stage " + parent);
       }
     }
+    if (stage != null && stage.isDone() && told.numMissing > 0 && !told.isRunning) {
+      begin(stage, told.numMissing);
+      differ("output of stage " + stage.id + " got lost");
+    }
+  }
+
+  private static void begin(Stage stage, int numMissing) {
+    stage.numDoneBefore = stage.numTasks - numMissing;
+    stage.done.clear();
   }
 
   /** A task set was submitted: these many tasks of the stage are yet to be done. */
@@ -283,8 +295,7 @@ final class Books {
       return;
     }
     int before = stage.finished();
-    stage.numDoneBefore = stage.numTasks - numMissing;
-    stage.done.clear();
+    begin(stage, numMissing);
     stage.attempt = attempt;
     if (stage.finished() != before || attempt > 0) {
       differ("stage " + stageId + " was submitted with " + numMissing + " of " + stage.numTasks + " tasks, attempt " + attempt);

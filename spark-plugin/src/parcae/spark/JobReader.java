@@ -29,22 +29,22 @@ final class JobReader {
     return "query " + execution;
   }
 
-  /** Tells the books of the job that the task set belongs to, where they do not know it, and that the stage can run. */
+  /** Tells the books of the job that the task set belongs to, where they do not know how it stands, and that the stage can run. */
   void read(DAGScheduler scheduler, TaskSet taskSet) {
     if (isPipelined(taskSet)) {
       return; // it runs together with its parents: Spark's own business
     }
     int sparkJob = taskSet.priority();
-    if (!books.knowsStage(taskSet.stageId())) {
+    if (!books.knowsStage(taskSet.stageId()) || taskSet.stageAttemptId() > 0) { // again: more than its output may be lost
       Option<ActiveJob> active = scheduler.jobIdToActiveJob().get(sparkJob);
       if (active.isDefined()) {
-        books.jobSeen(shape(active.get(), taskSet), System.currentTimeMillis());
+        books.jobSeen(shape(scheduler, active.get(), taskSet), System.currentTimeMillis());
       }
     }
     books.submitted(taskSet.stageId(), taskSet.stageAttemptId(), taskSet.tasks().length);
   }
 
-  private Books.JobShape shape(ActiveJob job, TaskSet taskSet) {
+  private Books.JobShape shape(DAGScheduler scheduler, ActiveJob job, TaskSet taskSet) {
     Properties properties = taskSet.properties();
     String execution = Names.get(properties, "spark.sql.execution.root.id");
     if (execution.isEmpty()) {
@@ -53,7 +53,7 @@ final class JobReader {
     boolean isQuery = !execution.isEmpty();
     String key = isQuery ? queryKey(execution) : "job " + job.jobId();
     Map<Integer, Books.StageShape> stages = new LinkedHashMap<>();
-    visit(job.finalStage(), key, taskSet.stageId(), stages);
+    visit(scheduler, job.finalStage(), key, taskSet.stageId(), stages);
     return new Books.JobShape(job.jobId(), key, Names.of(properties, jobKey), isQuery, new ArrayList<>(stages.values()));
   }
 
@@ -61,7 +61,7 @@ final class JobReader {
    * Adds the stages that the last one waits for, and itself, parents before children. A stage that waits for one of another job
    * is left out until it is submitted. Without recursion: a job may have thousands of stages in a row.
    */
-  private void visit(Stage last, String key, int submitted, Map<Integer, Books.StageShape> found) {
+  private void visit(DAGScheduler scheduler, Stage last, String key, int submitted, Map<Integer, Books.StageShape> found) {
     Map<Integer, Boolean> isOwn = new HashMap<>(); // whether all that a stage waits for is this job's own
     Deque<Stage> open = new ArrayDeque<>();
     open.push(last);
@@ -92,7 +92,8 @@ final class JobReader {
         boolean own = owner == null ? parents.stream().allMatch(isOwn::get) : owner.equals(key);
         isOwn.put(stage.id(), own);
         if (own || stage.id() == submitted) {
-          found.put(stage.id(), new Books.StageShape(stage.id(), stage.numTasks(), missing, parents));
+          boolean isRunning = scheduler.runningStages().contains(stage);
+          found.put(stage.id(), new Books.StageShape(stage.id(), stage.numTasks(), missing, isRunning, parents));
         }
       }
     }

@@ -19,8 +19,9 @@ final class Names {
 
   /** The name; with a key it is the value of that property. */
   static String of(Properties properties, String key) {
-    if (!key.isEmpty() && !get(properties, key).isEmpty()) {
-      return tidy(get(properties, key));
+    String named = key.isEmpty() ? "" : tidy(get(properties, key));
+    if (!named.isEmpty()) {
+      return named;
     }
     String group = get(properties, "spark.jobGroup.id");
     String description = get(properties, "spark.job.description");

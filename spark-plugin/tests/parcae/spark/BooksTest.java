@@ -34,7 +34,7 @@ final class BooksTest {
   // ---- words ----------------------------------------------------------------------------------------------------------
 
   static Books.StageShape stage(int id, int numTasks, Integer... parents) {
-    return new Books.StageShape(id, numTasks, numTasks, Arrays.asList(parents));
+    return new Books.StageShape(id, numTasks, numTasks, true, Arrays.asList(parents));
   }
 
   static Books.JobShape job(int sparkJob, String key, String name, boolean isOpen, Books.StageShape... stages) {
@@ -283,6 +283,19 @@ final class BooksTest {
     books.jobSeen(job(0, "job 0", "x", false, stage(4, 2), stage(5, 4, 4)), 9);
     books.submitted(4, 1, 2);
     Check.same(toldStage(sync(), 5).get("parents").toString(), "[4]", "the stage waits for what is made again");
+    books.submitted(5, 1, 1);
+    obey(say("start 0 5"), "5 1");
+    sync();
+    Books.StageShape lost = new Books.StageShape(4, 2, 1, false, List.of());
+    books.launched(4, 0);
+    books.launched(4, 1);
+    books.succeeded(4, 0, 1);
+    books.succeeded(4, 1, 1);
+    sync();
+    books.jobSeen(job(0, "job 0", "x", false, stage(4, 2), stage(5, 4, 4)), 9);
+    Check.that(!books.isDirty(), "a stage that is being run may have outputs that Spark does not know of yet");
+    books.jobSeen(job(0, "job 0", "x", false, lost, stage(5, 4, 4)), 9);
+    Check.same(toldStage(sync(), 4).get("finished"), 1, "output that got lost before its stage is submitted again");
   }
 
   private void executors() {

@@ -246,12 +246,13 @@ final class ToyCluster {
   }
 
   private void submit(Job job, Stage stage, List<Stage> shown) {
-    if (!books.knowsStage(stage.id)) {
+    if (!books.knowsStage(stage.id) || stage.attempt > 0) {
       List<Books.StageShape> shapes = new ArrayList<>();
       for (Stage each : shown) {
         List<Integer> parents = new ArrayList<>();
         each.parents.forEach(parent -> parents.add(parent.id));
-        shapes.add(new Books.StageShape(each.id, each.numTasks, each.numTasks - each.done.cardinality(), parents));
+        int missing = each.numTasks - each.done.cardinality();
+        shapes.add(new Books.StageShape(each.id, each.numTasks, missing, each.isSubmitted, parents));
       }
       books.jobSeen(new Books.JobShape(job.id, job.key(), "job " + job.id % 4, job.isOpen, shapes), nowMs);
     }

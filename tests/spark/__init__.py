@@ -1,0 +1,1 @@
+"""The Spark plugin and what stands around it."""

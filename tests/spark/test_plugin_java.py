@@ -1,0 +1,176 @@
+"""The plugin's own tests in Java, and its books against a real service: what needs a JDK and Spark's jars, but no Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.policies.catalog import make_policy
+from parcae.service.jobs import DurationBook
+from parcae.service.protocol import decode_client_message, encode, proof_mac
+from parcae.service.server import Server, ServerConfig, serve_in_thread
+from parcae.service.session import Service
+from parcae.spark.build import compile_java, java_sources, plugin_folder
+from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
+from parcae.workloads.spark.events import JobStart
+from parcae.workloads.spark.naming import job_name
+from tests.conftest import REPOSITORY
+
+_FIXTURES = REPOSITORY / "protocol" / "fixtures"
+_TIMEOUT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkHome:
+    try:
+        find_jdk_tool("javac")
+        return find_spark()
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def class_path(spark: SparkHome, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The plugin and its tests, compiled."""
+    classes = tmp_path_factory.mktemp("classes")
+    sources = [*java_sources(plugin_folder() / "src"), *java_sources(plugin_folder() / "tests")]
+    compile_java(sources, classes, f"{spark.jars}/*")
+    return f"{classes}:{spark.jars}/*"
+
+
+def run_java(class_path: str, main: str, *arguments: object) -> str:
+    """What it prints; a failed check is the test's failure."""
+    command = [find_jdk_tool("java"), "-XX:TieredStopAtLevel=1", "-cp", class_path, f"parcae.spark.{main}", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    if done.returncode:
+        pytest.fail(f"{main}: {done.stderr[-4000:]}\n{done.stdout[-2000:]}", pytrace=False)
+    return done.stdout
+
+
+def test_the_books_step_by_step(class_path: str) -> None:
+    assert "checks" in run_java(class_path, "BooksTest")
+
+
+def _proof_cases() -> list[dict[str, str]]:
+    texts = [
+        ("0123456789abcdef", "a" * 32, "b" * 32, "app-1"),
+        ("gehéim-€-secret-16", "n1", "n2", "local-😀"),
+        ("k" * 200, "", "", ""),
+    ]
+    return [
+        {
+            "secret": secret,
+            "side": side,
+            "client": client,
+            "service": service,
+            "application": application,
+            "mac": proof_mac(secret.encode(), side, client, service, application),  # type: ignore[arg-type]
+        }
+        for secret, client, service, application in texts
+        for side in ("client", "service")
+    ]
+
+
+def _keys(value: object) -> set[str]:
+    """All keys within a message."""
+    if isinstance(value, dict):
+        return set(value).union(*map(_keys, value.values()))
+    return set().union(*map(_keys, value)) if isinstance(value, list) else set()
+
+
+def test_the_wire_speaks_the_protocol(class_path: str, tmp_path: Path) -> None:
+    cases, said = tmp_path / "proofs.json", tmp_path / "said.json"
+    cases.write_text(json.dumps(_proof_cases()))
+    run_java(class_path, "WireTest", _FIXTURES, cases, said)
+    messages = json.loads(said.read_text())
+    known = set[str]().union(*(_keys(json.loads(path.read_text())) for path in (_FIXTURES / "client").glob("*.json")))
+    assert {message["type"] for message in messages} == {"hello", "proof", "sync", "events", "ping", "bye"}
+    for message in messages:
+        told = json.loads(encode(decode_client_message(json.dumps(message).encode())))
+        assert message.items() <= told.items() or message["type"] in ("sync", "events"), message
+        assert _keys(message) <= known | {"has_instant_moves"}
+    kinds = {event["kind"] for message in messages for event in message.get("events", ())}
+    assert kinds == {"job_arrived", "stages_added", "task_finished", "task_failed", "job_ended"}
+
+
+_DESCRIPTIONS = (
+    "",
+    "  nightly\t report,  ",
+    "q" * 79,
+    "q" * 80,
+    "q" * 81,
+    "😀" * 81,
+    "Broadcast exchange (runId 0a1b)",
+    "a broadcast exchange (runId 0a1b)",
+    "id = 0a1b2c3d-0000\nrunId = 11-22\nbatch = 17",
+    "batch = init",
+    "mybatch = 12",
+    "table#12L, table#7",
+    "café\u00a0crème\u2003très\x1clong\x85",
+    "#٣٤ x",
+    " , , ",
+)
+_GROUPS = (
+    "",
+    "nightly",
+    "6f9619ff-8b86-d011-b42d-00cf4fc964ff",
+    "0123456789abcdef0",
+    "abcdef01",
+    "job 6f9619ff8b86d011 of today",
+    "  ",
+    "batch = 3",
+)
+
+
+def _name_cases() -> list[dict[str, object]]:
+    draw = random.Random(7)
+    made = ["".join(draw.choices("ab# ,=id0f-batchL\t\nÄ😀\u2003", k=draw.randrange(120))) for _ in range(300)]
+    texts = [
+        *((group, "", "") for group in _GROUPS),
+        *((group, text, "count at x.py:3") for group in _GROUPS for text in _DESCRIPTIONS),
+        *(("", text, "") for text in [*_DESCRIPTIONS, *made]),
+        *((text, text, text) for text in made),
+    ]
+    cases: list[dict[str, object]] = []
+    for group, description, site in texts:
+        properties = {"spark.jobGroup.id": group, "spark.job.description": description, "callSite.short": site, "my.key": site}
+        properties = {name: value for name, value in properties.items() if value}
+        job = JobStart(0, 0, properties, ())
+        cases.append({"properties": properties, "key": "", "name": job_name([job], (), {}, None)})
+        if (name := job_name([job], (), {}, "my.key")) is not None:
+            cases.append({"properties": properties, "key": "my.key", "name": name})
+    return cases
+
+
+def test_names_are_those_of_the_event_logs_reader(class_path: str, tmp_path: Path) -> None:
+    cases = tmp_path / "names.json"
+    cases.write_text(json.dumps(_name_cases()))
+    run_java(class_path, "NamesTest", cases)
+
+
+@pytest.mark.parametrize("policy", ["fair", "srpt-cap", "random"])
+@pytest.mark.parametrize("weather", ["calm", "rough"])
+def test_a_toy_cluster_ends_all_its_jobs_under_a_real_service(class_path: str, policy: str, weather: str) -> None:
+    service = Service(lambda slots: make_policy(policy, slots), policy, DurationBook(None))
+    server, stop = serve_in_thread(lambda: Server(service, ServerConfig()))
+    try:
+        run_java(class_path, "ToyCluster", server.port, 10, weather)
+    finally:
+        stop()
+    assert service.counts.fallbacks == 0
+    assert not service.sessions
+
+
+def test_compiles_against_spark_3_5(tmp_path: Path) -> None:
+    home = os.environ.get("PARCAE_SPARK35")
+    if not home:
+        pytest.skip("PARCAE_SPARK35 names no Spark 3.5 (pip install --target FOLDER pyspark==3.5.7, then FOLDER/pyspark)")
+    older = find_spark(Path(home))
+    assert older.version.startswith("3.5")
+    compile_java(java_sources(plugin_folder() / "src"), tmp_path, f"{older.jars}/*")
