@@ -40,7 +40,6 @@ final class Link implements Runnable {
   private static final int GREETING_TIMEOUT_MS = 5000;
   private static final int FIRST_SYNC_TIMEOUT_MS = 5000; // the service may have to make a policy ready
   private static final long FIRST_PAUSE_MS = 250;
-  private static final long LAST_PAUSE_MS = 10_000;
   private static final long CALM_MS = 20_000; // after so long without trouble the pauses start anew
   private static final long PING_MS = 30_000;
   private static final long STALL_MS = 2_000;
@@ -140,7 +139,7 @@ final class Link implements Runnable {
         }
         if (!isStopping && !isReplaced) {
           Thread.sleep(pauseMs + ThreadLocalRandom.current().nextLong(pauseMs / 2 + 1));
-          pauseMs = Math.min(LAST_PAUSE_MS, 2 * pauseMs);
+          pauseMs = Math.min(settings.retryMs, 2 * pauseMs);
         }
       }
     } catch (InterruptedException error) {

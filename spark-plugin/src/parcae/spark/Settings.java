@@ -13,6 +13,7 @@ final class Settings {
   final byte[] secret;
   final String trustFile;
   final int timeoutMs;
+  final long retryMs;
   final String jobKey;
   final String reportFile;
   final int tasksCpus;
@@ -20,18 +21,23 @@ final class Settings {
   Settings(SparkConf conf) {
     String service = conf.get("spark.parcae.service", "127.0.0.1:7177");
     int colon = service.lastIndexOf(':');
-    if (colon < 1) {
-      throw new IllegalArgumentException("spark.parcae.service must be HOST:PORT, not \"" + service + "\"");
-    }
-    host = service.substring(0, colon).replaceAll("^\\[|\\]$", "");
-    port = Integer.parseInt(service.substring(colon + 1));
+    host = service.substring(0, Math.max(0, colon)).replaceAll("^\\[|\\]$", "");
+    port = port(service, service.substring(colon + 1));
     String secretFile = conf.get("spark.parcae.secretFile", "");
     secret = secretFile.isEmpty() ? null : readSecret(Path.of(secretFile));
     trustFile = conf.get("spark.parcae.tls.ca", "");
     timeoutMs = conf.getInt("spark.parcae.timeoutMs", 0);
+    retryMs = Math.max(100, conf.getLong("spark.parcae.retryMs", 10_000)); // the longest pause before the next attempt to connect
     jobKey = conf.get("spark.parcae.jobKey", "");
     reportFile = conf.get("spark.parcae.report", "");
     tasksCpus = Math.max(1, (int) Math.ceil(Double.parseDouble(conf.get("spark.task.cpus", "1"))));
+  }
+
+  private static int port(String service, String text) {
+    if (text.length() < service.length() - 1 && text.matches("[0-9]{1,5}") && Integer.parseInt(text) < 65_536) {
+      return Integer.parseInt(text);
+    }
+    throw new IllegalArgumentException("spark.parcae.service must be HOST:PORT, not \"" + service + "\"");
   }
 
   private static byte[] readSecret(Path file) {
