@@ -56,7 +56,7 @@ class Guided:
 def guided(machine: Machine) -> Iterator[Guided]:
     with serving() as (service, server, heard):
         door = Door(server.port)
-        with machine.context(door.port, spark_speculation="true", spark_speculation_interval="100ms") as application:
+        with machine.context(door.port) as application:
             yield Guided(application, service, server, heard, door)
             report = application.report()
         door.close()
@@ -113,14 +113,6 @@ class TestOneApplication:
         before, syncs = guided.service.counts.failed_tasks, guided.heard.num_syncs
         assert guided.application.workouts.flaky(guided.application.java, 9)
         wait_until(lambda: guided.service.counts.failed_tasks - before == 6)
-        assert guided.heard.num_syncs == syncs
-
-    def test_a_copy_overtakes_a_straggler(self, guided: Guided) -> None:
-        guided.wait_for_service()
-        syncs = guided.heard.num_syncs
-        took_ms = guided.application.workouts.straggling(guided.application.java, 8, 20_000)
-        assert 0 < took_ms < 15_000
-        guided.run_guided()
         assert guided.heard.num_syncs == syncs
 
     def test_stages_run_again_when_their_output_is_gone(self, guided: Guided) -> None:
@@ -300,3 +292,4 @@ def test_wrong_settings_are_refused_at_the_start(machine: Machine, tmp_path: Pat
     ):
         with pytest.raises(Exception, match=r"spark\.parcae|External scheduler"), machine.context(1, **settings):
             pass
+    machine.forgive()  # Spark tells in its log why it did not start
