@@ -36,30 +36,30 @@ def _no_complaints(machine: Machine) -> Iterator[None]:
 
 
 class Cluster:
-    """A master and a worker of six declared cores."""
+    """A master and two workers, of four declared cores and of two."""
 
     def __init__(self, machine: Machine, folder: Path) -> None:
         self._machine, self._folder, self._processes = machine, folder, list[subprocess.Popen[bytes]]()
         self.port = _free_port()
-        web = ["--webui-port", "0"]
-        self._start("master.Master", "--host", "127.0.0.1", "--port", str(self.port), *web)
+        self._start("master.Master", "--host", "127.0.0.1", "--port", str(self.port), "--webui-port", "0")
         wait_until(lambda: _listens(self.port))
-        self.worker = self._start(
-            "worker.Worker", "--host", "127.0.0.1", "--cores", "6", "--memory", "4g", *web, "--work-dir", str(folder / "work"),
-            f"spark://127.0.0.1:{self.port}",
-        )  # fmt: skip
+        self.workers = [self._worker("127.0.0.1", 4), self._worker("127.0.0.2", 2)]  # copies run on other hosts only
+
+    def _worker(self, host: str, cores: int) -> subprocess.Popen[bytes]:
+        work = ["--work-dir", str(self._folder / host), f"spark://127.0.0.1:{self.port}"]
+        return self._start("worker.Worker", "--host", host, "--cores", str(cores), "--memory", "2g", "--webui-port", "0", *work)
 
     def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         command = [str(self._machine.spark.command("spark-class")), f"org.apache.spark.deploy.{name}", *arguments]
-        with (self._folder / f"{name}.log").open("wb") as log:
-            env = environment(self._machine.spark.path, {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1"})
+        with (self._folder / f"{name}.log").open("ab") as log:
+            env = environment(self._machine.spark.path, {"SPARK_DAEMON_MEMORY": "256m"})
             process = subprocess.Popen(command, stdout=log, stderr=log, env=env)
         self._processes.append(process)
         return process
 
     def executors(self) -> list[int]:
         """Process ids of the executors that run now."""
-        found, open_ = [], [self.worker.pid]
+        found, open_ = [], [worker.pid for worker in self.workers]
         while open_:
             pid = open_.pop()
             with contextlib.suppress(OSError):

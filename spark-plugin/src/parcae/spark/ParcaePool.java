@@ -18,6 +18,11 @@ final class ParcaePool extends Pool {
   }
 
   @Override
+  public String logName() {
+    return Pool.class.getName();
+  }
+
+  @Override
   public ArrayBuffer<TaskSetManager> getSortedTaskSetQueue() {
     ArrayBuffer<TaskSetManager> queue = super.getSortedTaskSetQueue();
     if (!scheduler.isWorking() || !scheduler.books().isObeying() || queue.size() < 2) {

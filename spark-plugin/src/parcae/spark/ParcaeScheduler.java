@@ -72,6 +72,12 @@ final class ParcaeScheduler extends TaskSchedulerImpl {
     }
   }
 
+  /** Spark's lines stay under Spark's name, whatever a log configuration says of it. */
+  @Override
+  public String logName() {
+    return TaskSchedulerImpl.class.getName();
+  }
+
   @Override
   public Pool rootPool() {
     if (pool == null) {

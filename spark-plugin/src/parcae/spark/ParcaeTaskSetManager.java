@@ -28,6 +28,11 @@ final class ParcaeTaskSetManager extends TaskSetManager {
   }
 
   @Override
+  public String logName() {
+    return TaskSetManager.class.getName();
+  }
+
+  @Override
   public Option<Tuple3<Object, Enumeration.Value, Object>> dequeueTaskHelper(
       String executor, String host, Enumeration.Value locality, boolean isSpeculative) {
     if (scheduler == null || !scheduler.isWorking()) {
