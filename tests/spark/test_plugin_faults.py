@@ -117,7 +117,9 @@ class TestOneApplication:
 
     def test_stages_run_again_when_their_output_is_gone(self, guided: Guided) -> None:
         guided.wait_for_service()
+        syncs = guided.heard.num_syncs
         assert guided.application.workouts.forgetful(guided.application.java, 4)
+        assert guided.heard.num_syncs > syncs  # the service was told that a stage runs again
         guided.run_guided()
 
     def test_a_cancelled_job_leaves_its_slots_to_others(self, guided: Guided) -> None:

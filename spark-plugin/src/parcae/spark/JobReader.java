@@ -52,9 +52,10 @@ final class JobReader {
     }
     boolean isQuery = !execution.isEmpty();
     String key = isQuery ? queryKey(execution) : "job " + job.jobId();
+    String name = Names.of(properties, jobKey, String.valueOf(job.finalStage().name()));
     Map<Integer, Books.StageShape> stages = new LinkedHashMap<>();
     visit(scheduler, job.finalStage(), key, taskSet.stageId(), stages);
-    return new Books.JobShape(job.jobId(), key, Names.of(properties, jobKey), isQuery, new ArrayList<>(stages.values()));
+    return new Books.JobShape(job.jobId(), key, name, isQuery, new ArrayList<>(stages.values()));
   }
 
   /**

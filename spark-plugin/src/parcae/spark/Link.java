@@ -273,6 +273,9 @@ final class Link implements Runnable {
         return;
       }
       now = System.currentTimeMillis();
+      if (isFirst && !books.hasSlots()) {
+        awaySinceMs = now; // the service is there; what it is to schedule is not
+      }
       if (books.isDirty() && books.hasSlots()) {
         sync(isFirst);
         isFirst = false;

@@ -17,8 +17,8 @@ final class Names {
 
   private Names() {}
 
-  /** The name; with a key it is the value of that property. */
-  static String of(Properties properties, String key) {
+  /** The name; with a key it is the value of that property. Where all properties are silent it is that of the last stage. */
+  static String of(Properties properties, String key, String lastStage) {
     String named = key.isEmpty() ? "" : tidy(get(properties, key));
     if (!named.isEmpty()) {
       return named;
@@ -32,7 +32,8 @@ final class Names {
     if (!INNER.matcher(description).lookingAt() && !tidy(description).isEmpty()) {
       return tidy(description);
     }
-    return site.isEmpty() ? "unnamed" : site;
+    String last = tidy(lastStage);
+    return !site.isEmpty() ? site : last.isEmpty() ? "unnamed" : last;
   }
 
   static String get(Properties properties, String key) {
