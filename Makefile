@@ -12,14 +12,23 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(READY)
 
+# Real Spark for the tests: PySpark from PyPI and, where there is none and it may be installed, a JDK.
+SPARK_READY := $(VENV)/.spark
+$(SPARK_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark]'
+	@command -v javac >/dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends openjdk-17-jdk-headless) \
+		|| (sudo -n apt-get update -qq && sudo -n apt-get install -qq -y --no-install-recommends openjdk-17-jdk-headless) \
+		|| echo "There is no JDK and none could be installed: tests with a real Spark are skipped (apt-get install openjdk-17-jdk-headless)."
+	touch $(SPARK_READY)
+
 demo: $(READY)  ## Learn a policy from a real Spark event log in a minute, say what it would save, write a report.
 	$(BIN)/parcae learn src/parcae/workloads/bundled/example-event-log.zstd --key spark.jobGroup.id -o $(DEMO) --budget 0.8 --executors 20 --arrivals batch --parallelism-model decima-cluster --moving-delay-ms 200 --warmup-delay-ms 100
 	@echo "Open $(DEMO)/report.html"
 
-test: $(READY)  ## The default suite (minutes).
+test: $(SPARK_READY)  ## The default suite (minutes).
 	$(BIN)/python -m pytest
 
-test-slow: $(READY)  ## What takes longer: real Spark (install parcae[measure] first), scale, NUMBA_BOUNDSCHECK.
+test-slow: $(SPARK_READY)  ## What takes longer: the simulator against real Spark, measuring TPC-H (install parcae[measure] first), scale, NUMBA_BOUNDSCHECK.
 	$(BIN)/python -m pytest -m slow
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -n 0 tests/golden tests/simulation tests/policies -m ''
 

@@ -27,10 +27,10 @@ def serve_command(
         str, typer.Option("--arrivals", help="How jobs arrive, to choose the nearest shipped variant.")
     ] = "poisson:25s",
     host: Annotated[str, typer.Option("--host", help="Address; others than the loopback need a secret.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port for clients; 0: a free one.")] = 7077,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port for clients; 0: a free one.")] = 7177,
     admin_port: Annotated[
         int, typer.Option("--admin-port", min=_NONE, max=65535, help="Port of the live page (loopback); 0: a free one, -1: none.")
-    ] = 7078,
+    ] = 7178,
     secret_file: Annotated[Path | None, typer.Option("--secret-file", help="What clients must prove to know.")] = None,
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="Certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM).")] = None,

@@ -159,15 +159,15 @@ def _run(
 @app.command("demo")
 def demo_command(
     policies: Annotated[str, typer.Option("--policies", help="spark-fifo, spark-fair and policies, separated by commas.")] = (
-        "spark-fair,spark-fifo,srpt-cap,tuned,parcae"
+        "spark-fair,spark-fifo,srpt-cap,tuned:stream,parcae:stream"
     ),
     workload: Annotated[str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")] = "tpch",
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 12,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 16,
     cores: Annotated[int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")] = 24,
-    arrivals: Annotated[str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.85")] = "batch",
+    arrivals: Annotated[str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.85")] = "poisson:750ms",
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Mixes; every policy gets the same.")] = 5,
     seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="The first mix's seed.")] = 1000,
-    time_scale: Annotated[float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")] = 4.0,
+    time_scale: Annotated[float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")] = 3.0,
     work: Annotated[Path, typer.Option("--work", help="Event logs, notes and pictures; a stopped run goes on there.")] = Path(
         "parcae-spark-demo"
     ),
@@ -200,3 +200,47 @@ def demo_command(
     title = f"Spark {result.spark_version}: {jobs} jobs, {arrivals}, {cores} cores, seeds {seed_start}-{seed_start + seeds - 1}"
     print_rows(title, ("policy", "average JCT", "ratio to spark-fair", "makespan"), rows)
     typer.echo(f"Gantt charts of the first mix: {', '.join(map(str, result.pictures))}")
+
+
+@app.command("fidelity")
+def fidelity_command(
+    workload: Annotated[str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")] = "tpch",
+    policy: Annotated[str, typer.Option("--policy", help="Who schedules, in the simulator and on Spark.")] = "parcae",
+    cores: Annotated[int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")] = 24,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 12,
+    arrivals: Annotated[str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.7")] = "load:0.7",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Mixes.")] = 4,
+    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="The first mix's seed.")] = 1000,
+    time_scale: Annotated[float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")] = 4.0,
+    alone: Annotated[int | None, typer.Option("--alone", min=1, help="How many jobs run alone; all unless given.")] = None,
+    work: Annotated[Path, typer.Option("--work", help="Event logs and the picture.")] = Path("parcae-spark-fidelity"),
+    spark_home: Home = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run jobs on a real Spark here and in the simulator, alone and together, and say how far apart they are.
+
+    Example: parcae spark fidelity --json
+    """
+    from parcae.spark.build import build_plugin
+    from parcae.spark.fidelity import FidelityConfig, run_fidelity
+    from parcae.spark.home import find_spark
+
+    config = FidelityConfig(workload, policy, cores, jobs, arrivals, seeds, seed_start, time_scale, alone)
+    spark = find_spark(spark_home)
+    result = run_fidelity(config, spark, build_plugin(spark), work, lambda line: typer.echo(line, err=True))
+    told = result.to_json()
+    if as_json:
+        typer.echo(json.dumps(told, indent=2))
+        return
+    from parcae.cli.tables import print_rows
+
+    rows = [
+        (name, str(part["num_jobs"]), *(f"{part[k]:.1%}" for k in ("mean_error", "p95_error", "mean_signed_error")))
+        for name, part in (("alone", told["alone"]), ("shared cluster", told["shared"]))
+    ]
+    print_rows(
+        f"Simulator against Spark {result.spark_version}, {policy}, {cores} cores",
+        ("", "jobs", "mean error", "p95", "signed"),
+        rows,
+    )
+    typer.echo(f"picture: {result.picture}")

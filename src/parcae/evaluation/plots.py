@@ -182,3 +182,31 @@ def save_png(traces: Mapping[str, Trace], path: Path, title: str = "") -> None:
         figure.suptitle(title)
     with replacing(path) as stream:
         figure.savefig(stream, dpi=110, format="png")
+
+
+def scatter_of_pairs(
+    groups: Mapping[str, tuple[Sequence[float], Sequence[float]]], path: Path, axes: tuple[str, str], *, scale: float = 1.0
+) -> None:
+    """A picture (PNG) with one panel a group: every pair a dot, and the line on which both are equal.
+
+    Args:
+        groups: (x, y) by title.
+        axes: labels of x and y.
+        scale: both are multiplied by it.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    with mpl.rc_context({"font.size": 9}):
+        figure = Canvas(figsize=(4.6 * len(groups), 4.2), layout="constrained")
+        FigureCanvasAgg(figure)
+        for row, (title, pair) in enumerate(groups.items()):
+            x, y = (scale * np.asarray(values, np.float64) for values in pair)
+            plot = figure.add_subplot(1, len(groups), row + 1)
+            end = 1.05 * max(float(x.max(initial=0)), float(y.max(initial=0)))
+            plot.plot([0, end], [0, end], color="#999999", linewidth=1, zorder=1)
+            plot.scatter(x, y, s=14, color=policy_color(row), alpha=0.75, linewidths=0, zorder=2)
+            plot.set(xlim=(0, end), ylim=(0, end), xlabel=axes[0], ylabel=axes[1], title=title, aspect="equal")
+        with replacing(path) as stream:
+            figure.savefig(stream, format="png", dpi=150)

@@ -34,7 +34,7 @@ class Client:
     """One connection.
 
     Example:
-        with Client("127.0.0.1", 7077) as client:
+        with Client("127.0.0.1", 7177) as client:
             client.greet(Hello(protocol=1, application_id="app", nonce=new_nonce()))
     """
 

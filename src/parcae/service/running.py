@@ -64,8 +64,8 @@ class ServeSettings:
     moving_delay_ms: int = 0
     arrivals: str = "poisson:25s"
     host: str = "127.0.0.1"
-    port: int = 7077
-    admin_port: int | None = 7078
+    port: int = 7177
+    admin_port: int | None = 7178
     secret_file: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None

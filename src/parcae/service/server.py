@@ -160,7 +160,7 @@ class Server:
     """Serves a `Service` over TCP.
 
     Example:
-        server = Server(service, ServerConfig(port=7077))
+        server = Server(service, ServerConfig(port=7177))
         await server.start()
         await server.run_until_stopped()
     """

@@ -14,7 +14,7 @@ from parcae.errors import ConfigError
 from parcae.spark.home import SparkHome, find_jdk_tool, java_version
 
 _HASH_DIGITS = 12
-_MAX_LINES = 30
+_MAX_LINES = 6
 
 
 def plugin_folder() -> Path:

@@ -53,14 +53,14 @@ class DemoConfig:
         ConfigError: without spark-fair there is nothing to compare with.
     """
 
-    policies: tuple[str, ...] = ("spark-fair", "spark-fifo", "srpt-cap", "tuned", "parcae")
+    policies: tuple[str, ...] = ("spark-fair", "spark-fifo", "srpt-cap", "tuned:stream", "parcae:stream")
     workload: str = "tpch"
-    num_jobs: int = 12
+    num_jobs: int = 16
     cores: int = 24
-    arrivals: str = "batch"
+    arrivals: str = "poisson:750ms"
     seeds: int = 5
     seed_start: int = 1000
-    time_scale: float = 4.0
+    time_scale: float = 3.0
 
     def __post_init__(self) -> None:
         if BASELINE not in self.policies:

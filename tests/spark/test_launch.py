@@ -1,0 +1,142 @@
+"""Where Spark is, how the plugin is compiled, and with which settings applications are started."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.spark import build as building
+from parcae.spark.build import build_plugin, plugin_folder, plugin_hash
+from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
+from parcae.spark.launch import PluginSettings, parcae_master, spark_arguments
+from tests.spark.needs import needs_spark
+
+SETTINGS = PluginSettings(Path("/cache/plugin.jar"), "127.0.0.1:7177")
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"),
+    [
+        ("local", "local-parcae[1]"),
+        ("local[4]", "local-parcae[4]"),
+        ("local[*]", "local-parcae[*]"),
+        ("local[4,2]", "local-parcae[4,2]"),
+        ("local-parcae[4]", "local-parcae[4]"),
+        ("spark://a:7077,b:7077", "spark-parcae://a:7077,b:7077"),
+        ("spark-parcae://a:7077", "spark-parcae://a:7077"),
+    ],
+)
+def test_masters_become_the_plugins(master: str, expected: str) -> None:
+    assert parcae_master(master) == expected
+
+
+@pytest.mark.parametrize("master", ["yarn", "k8s://https://a:443", "local[x]", "local-cluster[2,1,1024]"])
+def test_other_masters_are_refused(master: str) -> None:
+    with pytest.raises(ConfigError, match="YARN and Kubernetes are not supported"):
+        parcae_master(master)
+
+
+def _conf(arguments: list[str]) -> dict[str, str]:
+    pairs = itertools.pairwise(arguments)
+    return dict(value.split("=", 1) for option, value in pairs if option == "--conf")  # as Spark: the last one counts
+
+
+def test_the_users_settings_win_and_the_application_keeps_its_arguments() -> None:
+    given = ["--master=local[4]", "--conf", "spark.locality.wait=3s", "--name", "n", "-v", "app.py", "--conf", "x=y"]
+    told = spark_arguments(SETTINGS, given)
+    assert told[:2] == ["--master", "local-parcae[4]"]
+    assert told[told.index("app.py") :] == ["app.py", "--conf", "x=y"]
+    conf = _conf(told[: told.index("app.py")])
+    assert conf["spark.locality.wait"] == "3s"
+    assert conf["spark.parcae.service"] == "127.0.0.1:7177"
+    assert conf["spark.driver.extraClassPath"] == "/cache/plugin.jar"
+    assert "-v" in told
+    assert told[told.index("--name") + 1] == "n"
+
+
+@pytest.mark.parametrize(
+    "given", [["--driver-class-path", "/mine.jar", "a.py"], ["--conf", "spark.driver.extraClassPath=/mine.jar", "a.py"]]
+)
+def test_the_users_class_path_is_kept_beside_the_jar(given: list[str]) -> None:
+    told = spark_arguments(SETTINGS, given)
+    assert _conf(told)["spark.driver.extraClassPath"] == f"/cache/plugin.jar{os.pathsep}/mine.jar"
+    assert "--driver-class-path" not in told
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--deploy-mode", "cluster", "a.py"], "deploy mode client"),
+        (["--master"], "lacks its value"),
+        (["--master", "yarn"], "YARN"),
+    ],
+)
+def test_what_cannot_be_started_is_said(given: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        spark_arguments(SETTINGS, given)
+
+
+def test_every_setting_becomes_a_line(tmp_path: Path) -> None:
+    settings = PluginSettings(Path("/p.jar"), "h:1", tmp_path / "s", tmp_path / "c", "my.job", 250, tmp_path / "r")
+    assert settings.conf() == {
+        "spark.driver.extraClassPath": "/p.jar",
+        "spark.parcae.service": "h:1",
+        "spark.locality.wait": "0s",
+        "spark.parcae.secretFile": str(tmp_path / "s"),
+        "spark.parcae.tls.ca": str(tmp_path / "c"),
+        "spark.parcae.jobKey": "my.job",
+        "spark.parcae.timeoutMs": "250",
+        "spark.parcae.report": str(tmp_path / "r"),
+    }
+
+
+def test_a_folder_that_is_no_spark_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no Spark"):
+        find_spark(tmp_path)
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-core_2.12-3.5.9.jar").touch()
+    found = find_spark(tmp_path)
+    assert (found.version, found.scala) == ("3.5.9", "2.12")
+    with pytest.raises(ConfigError, match="spark-submit does not exist"):
+        found.command("spark-submit")
+
+
+def test_a_missing_jdk_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="apt-get install openjdk-17-jdk-headless"):
+        find_jdk_tool("javac")
+
+
+@needs_spark
+def test_the_plugin_is_compiled_once_and_again_when_its_sources_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    spark = find_spark()
+    jar = build_plugin(spark)
+    assert jar.name.startswith(f"parcae-spark-{spark.version}-")
+    names = set(zipfile.ZipFile(jar).namelist())
+    assert "META-INF/services/org.apache.spark.scheduler.ExternalClusterManager" in names
+    assert "parcae/spark/ParcaeScheduler.class" in names
+    built = jar.stat().st_mtime_ns
+    assert build_plugin(spark) == jar
+    assert jar.stat().st_mtime_ns == built
+    assert [path.name for path in jar.parent.iterdir()] == [jar.name]
+    copy = tmp_path / "sources"
+    (copy / "src").mkdir(parents=True)
+    (copy / "resources").mkdir()
+    (copy / "src" / "Other.java").write_text("class Other {}")
+    assert plugin_hash(copy) != plugin_hash(plugin_folder())
+
+
+@needs_spark
+def test_a_spark_that_the_plugin_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(building, "cache_folder", lambda: tmp_path / "cache")
+    (tmp_path / "jars").mkdir()
+    with pytest.raises(ConfigError, match=r"compiled against Spark 9\.9 .*javac failed"):
+        build_plugin(SparkHome(tmp_path, "9.9", "3.1"))
+    assert list((tmp_path / "cache").iterdir()) == []

@@ -1,0 +1,122 @@
+"""The demonstration, the fidelity study and the full circle, on a real Spark."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parcae.spark.home import find_spark
+from parcae.spark.launch import environment
+from parcae.workloads.spark_run import read_spark_run
+from tests.conftest import REPOSITORY
+from tests.spark.needs import needs_spark
+
+_PARCAE = [sys.executable, "-m", "parcae.cli.main"]
+pytestmark = needs_spark
+
+
+def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*_PARCAE, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+_SMALL = ("--jobs", "10", "--cores", "16", "--time-scale", "0.2", "--arrivals", "poisson:100ms")
+
+
+def test_the_demonstration_runs_every_policy_on_the_same_mixes_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    words = ("spark", "demo", "--json", "--seeds", "2", *_SMALL, "--policies", "spark-fair,tuned", "--work", "w")
+    done = _run(tmp_path, *words)
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert set(told["policies"]) == {"spark-fair", "tuned"}
+    for policy in told["policies"].values():
+        low, high = policy["average_jct_s"]["ci95"]
+        assert low <= policy["average_jct_s"]["mean"] <= high
+        assert policy["average_jct_s"]["mean"] == pytest.approx(np.mean(policy["average_jct_s_by_seed"]))
+    assert told["policies"]["spark-fair"]["plugin"] is None
+    plugin = told["policies"]["tuned"]["plugin"]
+    tasks = sum(len(s["sleep_ms"]) for m in _mixes(tmp_path / "w") for job in m["jobs"] for s in job["stages"])
+    assert plugin["tasks_guided"] + plugin["tasks_unguided"] >= tasks
+    assert plugin["tasks_guided"] > 0.5 * tasks
+    assert (tmp_path / "w" / "gantt.png").read_bytes().startswith(b"\x89PNG")
+    for policy in ("spark-fair", "tuned"):
+        (log,) = (tmp_path / "w" / f"{policy}-events").iterdir()
+        for number, mix in enumerate(_mixes(tmp_path / "w")):
+            run = read_spark_run([log], key=f"parcae.mix.{number}")
+            assert sorted(job.name for job in run.jobs) == sorted(job["name"] for job in mix["jobs"])
+            assert run.num_tasks == sum(len(s["sleep_ms"]) for job in mix["jobs"] for s in job["stages"])
+            together = [sum(a.submission_ms <= b.submission_ms < a.completion_ms for a in run.jobs) for b in run.jobs]
+            assert max(together) >= 5
+    again = _run(tmp_path, *words)
+    assert again.stderr.count("finished earlier") == 2
+    assert json.loads(again.stdout) == told
+
+
+def _mixes(work: Path) -> list[dict[str, Any]]:
+    mixes: list[dict[str, Any]] = json.loads((work / "tuned-mixes.json").read_text())["mixes"]
+    assert json.loads((work / "spark-fair-mixes.json").read_text())["mixes"] == mixes
+    return mixes
+
+
+@pytest.mark.slow
+def test_the_simulator_is_close_to_real_spark(tmp_path: Path) -> None:
+    done = _run(tmp_path, "spark", "fidelity", "--json", "--alone", "6", "--seeds", "1", "--jobs", "10", "--work", "w")
+    told = json.loads(done.stdout)
+    assert told["alone"]["num_jobs"] == 6
+    assert told["shared"]["num_jobs"] == 10
+    for part in ("alone", "shared"):
+        own = told[part]
+        errors = [abs(simulated - real) / real for _, simulated, real in own["jobs"]]
+        assert own["mean_error"] == pytest.approx(np.mean(errors))
+        assert own["p95_error"] == pytest.approx(np.percentile(errors, 95))
+        assert own["mean_error"] < 0.25  # a machine that does other work is slower; the figure itself is for a quiet one
+    assert 0 <= told["costs_ms"]["task"] < 100
+    assert (tmp_path / "w" / "fidelity.png").read_bytes().startswith(b"\x89PNG")
+
+
+_LESS = {
+    "--budget 1": "--budget 0.05",
+    "examples/queries.py": f"{REPOSITORY}/examples/queries.py 400000",
+    "local[4]": "local[2]",
+    "spark demo --seeds 3": "spark demo --seeds 1 --policies spark-fair,tuned " + " ".join(_SMALL),
+    "spark fidelity": "spark fidelity --alone 2 --seeds 1 --time-scale 0.2",
+}
+
+
+@pytest.mark.slow
+def test_every_command_of_the_document_runs_and_the_circle_closes(tmp_path: Path) -> None:
+    """With less to do. Among them: event logs, their profile, a policy for it, the application under it, both logs compared."""
+    page = (REPOSITORY / "docs" / "spark.md").read_text().splitlines()
+    commands = [line.strip() for line in page if line.startswith(("    parcae ", "    spark-submit ", "    mkdir "))]
+    assert len(commands) >= 9
+    spark = find_spark()
+    words = {"parcae": shlex.join(_PARCAE), "spark-submit": str(spark.command("spark-submit"))}
+    for command in commands:
+        for whole, less in _LESS.items():
+            command = command.replace(whole, less)
+        first, _, rest = command.partition(" ")
+        line, env = f"{words.get(first, first)} {rest}", environment(spark.path)
+        done = subprocess.run(line, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=900)
+        assert done.returncode == 0, f"{command}\n{done.stderr[-3000:]}"
+        if "queries.py" in command:
+            assert "12 queries" in done.stdout
+    told = json.loads(_run(tmp_path, "compare-logs", "before", "after", "--key", "spark.jobGroup.id", "--json").stdout)
+    assert told["logs"]["A"]["num_jobs"] == told["logs"]["B"]["num_jobs"]
+    assert told["logs"]["B"]["failed"] == told["logs"]["B"]["unfinished"] == 0
+    assert told["ratio"]["pairs"] >= 12
+
+
+def test_settings_are_printed_to_paste(tmp_path: Path) -> None:
+    (jar,) = _run(tmp_path, "spark", "build").stdout.split()
+    lines = _run(tmp_path, "spark", "conf", "--master", "local[4]", "--service", "h:1").stdout.splitlines()
+    assert lines[:2] == ["--conf 'spark.master=local-parcae[4]'", f"--conf spark.driver.extraClassPath={jar}"]
+    lines = _run(tmp_path, "spark", "conf", "--properties", "--key", "my.job").stdout.splitlines()
+    assert "spark.parcae.service 127.0.0.1:7177" in lines
+    assert "spark.parcae.jobKey my.job" in lines
