@@ -53,6 +53,13 @@ def run_java(class_path: str, main: str, *arguments: object) -> str:
     return done.stdout
 
 
+def test_lines_are_as_short_as_elsewhere() -> None:
+    for path in java_sources(plugin_folder()):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            assert len(line) <= 130, f"{path}:{number}"
+            assert "\t" not in line, f"{path}:{number}"
+
+
 def test_the_books_step_by_step(class_path: str) -> None:
     assert "checks" in run_java(class_path, "BooksTest")
 

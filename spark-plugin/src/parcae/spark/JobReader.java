@@ -29,7 +29,7 @@ final class JobReader {
     return "query " + execution;
   }
 
-  /** Tells the books of the job that the task set belongs to, where they do not know how it stands, and that the stage can run. */
+  /** Tells the books of the task set's job, where they do not know how it stands, and that the stage can run. */
   void read(DAGScheduler scheduler, TaskSet taskSet) {
     if (isPipelined(taskSet)) {
       return; // it runs together with its parents: Spark's own business

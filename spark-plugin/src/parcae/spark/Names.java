@@ -10,7 +10,8 @@ final class Names {
   private static final Pattern MADE_UP = Pattern.compile("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}");
   private static final Pattern BATCH =
       Pattern.compile("\\b(?:batch|runId|id) = [0-9a-fA-F-]+|\\bbatch = init", Pattern.CASE_INSENSITIVE | WHOLE);
-  private static final Pattern INNER = Pattern.compile("broadcast exchange \\(runId.*", Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
+  private static final Pattern INNER =
+      Pattern.compile("broadcast exchange \\(runId.*", Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
   private static final Pattern NUMBERED_TABLE = Pattern.compile("#\\d+L?", WHOLE);
   private static final Pattern SPACES = Pattern.compile("[\\s\\x1c-\\x1f]+", WHOLE);
   private static final Pattern ENDS = Pattern.compile("^[ ,]+|[ ,]+\\z");

@@ -16,7 +16,8 @@ final class NamesTest {
         Map.Entry<String, JsonNode> property = all.next();
         properties.setProperty(property.getKey(), property.getValue().asText());
       }
-      Check.same(Names.of(properties, entry.path("key").asText(), entry.path("stage").asText()), entry.path("name").asText(), entry.toString());
+      String name = Names.of(properties, entry.path("key").asText(), entry.path("stage").asText());
+      Check.same(name, entry.path("name").asText(), entry.toString());
     }
     Check.same(Names.of(null, "x", " "), "unnamed", "no properties");
     Check.done();
