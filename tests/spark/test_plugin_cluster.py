@@ -125,10 +125,13 @@ def test_executors_that_are_killed(machine: Machine, cluster: Cluster) -> None:
     with serving() as (service, server, heard), machine.context(server.port, **cluster.settings()) as application:
         wait_until(lambda: len(cluster.executors()) == 3, 60)
         application.run()
-        thread = _in_background(application, 6, 12, 300)
+        thread = _in_background(application, 6, 12, 800)
         for _ in range(2):
-            time.sleep(2)
-            os.kill(cluster.executors()[0], signal.SIGKILL)
+            time.sleep(5)
+            failed = service.counts.failed_tasks
+            os.kill(max(cluster.executors()), signal.SIGKILL)
+            wait_until(lambda: service.counts.failed_tasks > failed or heard.num_syncs > 6)  # noqa: B023
+            wait_until(lambda: len(cluster.executors()) == 3)
         assert _outcome(thread) == [6]
         syncs = heard.num_syncs
         application.run()

@@ -49,7 +49,7 @@ class Guided:
         self.wait_for_service()
         before = self.service.counts.finished_tasks
         self.application.run(2)
-        assert self.service.counts.finished_tasks > before
+        wait_until(lambda: self.service.counts.finished_tasks > before)
 
 
 @pytest.fixture(scope="class")
@@ -76,7 +76,7 @@ class TestOneApplication:
         guided.wait_for_service()
         before, jobs = guided.service.counts.finished_tasks, len(guided.heard.jobs)
         guided.application.run(6)
-        assert guided.service.counts.finished_tasks - before == 6 * (6 + 6 + 2)
+        wait_until(lambda: guided.service.counts.finished_tasks - before == 6 * (6 + 6 + 2))  # the last are on their way
         assert sorted(guided.heard.jobs[jobs:]) == ["workout 0"] * 2 + ["workout 1"] * 2 + ["workout 2"] * 2
         assert guided.heard.num_syncs == guided.heard.num_sessions
 
@@ -117,7 +117,9 @@ class TestOneApplication:
 
     def test_stages_run_again_when_their_output_is_gone(self, guided: Guided) -> None:
         guided.wait_for_service()
+        syncs = guided.heard.num_syncs
         assert guided.application.workouts.forgetful(guided.application.java, 4)
+        assert guided.heard.num_syncs > syncs  # the service was told that a stage runs again
         guided.run_guided()
 
     def test_a_cancelled_job_leaves_its_slots_to_others(self, guided: Guided) -> None:

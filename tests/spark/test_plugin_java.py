@@ -18,7 +18,7 @@ from parcae.service.server import Server, ServerConfig, serve_in_thread
 from parcae.service.session import Service
 from parcae.spark.build import compile_java, java_sources, plugin_folder
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
-from parcae.workloads.spark.events import JobStart
+from parcae.workloads.spark.events import JobStart, StageInfo
 from parcae.workloads.spark.naming import job_name
 from tests.conftest import REPOSITORY
 
@@ -51,6 +51,13 @@ def run_java(class_path: str, main: str, *arguments: object) -> str:
     if done.returncode:
         pytest.fail(f"{main}: {done.stderr[-4000:]}\n{done.stdout[-2000:]}", pytrace=False)
     return done.stdout
+
+
+def test_lines_are_as_short_as_elsewhere() -> None:
+    for path in java_sources(plugin_folder()):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            assert len(line) <= 130, f"{path}:{number}"
+            assert "\t" not in line, f"{path}:{number}"
 
 
 def test_the_books_step_by_step(class_path: str) -> None:
@@ -128,23 +135,28 @@ _GROUPS = (
 )
 
 
+#: What a job is called where its properties say nothing.
+_LAST_STAGE = StageInfo(0, 0, "collect at  Main.scala:7", 1, (), 0, ())
+
+
 def _name_cases() -> list[dict[str, object]]:
     draw = random.Random(7)
     made = ["".join(draw.choices("ab# ,=id0f-batchL\t\nÄ😀\u2003", k=draw.randrange(120))) for _ in range(300)]
     texts = [
         *((group, "", "") for group in _GROUPS),
         *((group, text, "count at x.py:3") for group in _GROUPS for text in _DESCRIPTIONS),
+        ("", "", ""),
         *(("", text, "") for text in [*_DESCRIPTIONS, *made]),
         *((text, text, text) for text in made),
     ]
-    cases: list[dict[str, object]] = []
+    cases = list[dict[str, object]]()
     for group, description, site in texts:
         properties = {"spark.jobGroup.id": group, "spark.job.description": description, "callSite.short": site, "my.key": site}
         properties = {name: value for name, value in properties.items() if value}
-        job = JobStart(0, 0, properties, ())
-        cases.append({"properties": properties, "key": "", "name": job_name([job], (), {}, None)})
+        job = JobStart(0, 0, properties, (_LAST_STAGE,))
+        cases.append({"properties": properties, "key": "", "stage": _LAST_STAGE.name, "name": job_name([job], (), {}, None)})
         if (name := job_name([job], (), {}, "my.key")) is not None:
-            cases.append({"properties": properties, "key": "my.key", "name": name})
+            cases.append({"properties": properties, "key": "my.key", "stage": _LAST_STAGE.name, "name": name})
     return cases
 
 

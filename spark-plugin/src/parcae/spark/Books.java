@@ -15,11 +15,11 @@ import java.util.Set;
 /**
  * What this application and the service know of each other: jobs, stages, and the slots that the service lent to stages.
  *
- * A slot is a core (or spark.task.cpus of them). A slot is lent to a stage by a command and stays lent until another command takes
- * it away; a task takes a free slot of its stage when it is launched and gives it back when it ends. So of a stage at most as many
- * tasks run at once as slots are lent to it. Which slot a task holds is this class's own business: slots are alike, so where the
- * service takes away a slot whose task still runs, the task gets another free slot of its stage. Where applications share a cluster,
- * a slot is an executor: see ExecutorShare.
+ * A slot is a core (or spark.task.cpus of them). A slot is lent to a stage by a command and stays lent until another command
+ * takes it away; a task takes a free slot of its stage when it is launched and gives it back when it ends. So of a stage at most
+ * as many tasks run at once as slots are lent to it. Which slot a task holds is this class's own business: slots are alike, so
+ * where the service takes away a slot whose task still runs, the task gets another free slot of its stage. Where applications
+ * share a cluster, a slot is an executor: see ExecutorShare.
  *
  * No Spark types, no I/O. Every method locks the object; none calls out.
  */
@@ -102,7 +102,7 @@ class Books {
     }
   }
 
-  /** What the service calls a slot. `isAsked`: a task's end was told with it and the service has not said yet what it does next. */
+  /** What the service calls a slot. `isAsked`: a task's end was told with it and the service has not said yet what comes next. */
   static final class Slot {
     final int id;
     Job job;
@@ -395,8 +395,8 @@ class Books {
   }
 
   /**
-   * Tells that a task ended, with a slot that works for its stage as the service sees it. A slot with which an end was told just now
-   * may have been taken away since (the answer is on its way); then another slot of the stage must do, or the news waits.
+   * Tells that a task ended, with a slot that works for its stage as the service sees it. A slot with which an end was told just
+   * now may have been taken away since (the answer is on its way); then another slot of the stage must do, or the news waits.
    */
   private void tell(Ended ended, Slot first) {
     if (isDirty) {

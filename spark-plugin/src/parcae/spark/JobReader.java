@@ -29,7 +29,7 @@ final class JobReader {
     return "query " + execution;
   }
 
-  /** Tells the books of the job that the task set belongs to, where they do not know how it stands, and that the stage can run. */
+  /** Tells the books of the task set's job, where they do not know how it stands, and that the stage can run. */
   void read(DAGScheduler scheduler, TaskSet taskSet) {
     if (isPipelined(taskSet)) {
       return; // it runs together with its parents: Spark's own business
@@ -52,9 +52,10 @@ final class JobReader {
     }
     boolean isQuery = !execution.isEmpty();
     String key = isQuery ? queryKey(execution) : "job " + job.jobId();
+    String name = Names.of(properties, jobKey, String.valueOf(job.finalStage().name()));
     Map<Integer, Books.StageShape> stages = new LinkedHashMap<>();
     visit(scheduler, job.finalStage(), key, taskSet.stageId(), stages);
-    return new Books.JobShape(job.jobId(), key, Names.of(properties, jobKey), isQuery, new ArrayList<>(stages.values()));
+    return new Books.JobShape(job.jobId(), key, name, isQuery, new ArrayList<>(stages.values()));
   }
 
   /**

@@ -31,8 +31,8 @@ import org.slf4j.LoggerFactory;
 /**
  * The conversation with the service, on a thread of its own: Spark's threads never wait for it.
  *
- * A request that is not answered in time, an answer that makes no sense or a lost connection opens the breaker: from that moment on
- * Spark schedules by itself. The thread then connects again, first soon, then less and less often, and begins with `sync`.
+ * A request that is not answered in time, an answer that makes no sense or a lost connection opens the breaker: from that moment
+ * on Spark schedules by itself. The thread then connects again, first soon, then less and less often, and begins with `sync`.
  */
 final class Link implements Runnable {
   private static final Logger LOG = LoggerFactory.getLogger(Link.class);
@@ -283,6 +283,9 @@ final class Link implements Runnable {
         inbox.drain(this::hear);
       }
       now = System.currentTimeMillis();
+      if (isFirst && !books.hasSlots()) {
+        awaySinceMs = now; // the service is there; what it is to schedule is not
+      }
       if (books.isDirty() && books.hasSlots()) {
         sync(isFirst);
         isFirst = false;

@@ -10,15 +10,16 @@ final class Names {
   private static final Pattern MADE_UP = Pattern.compile("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}");
   private static final Pattern BATCH =
       Pattern.compile("\\b(?:batch|runId|id) = [0-9a-fA-F-]+|\\bbatch = init", Pattern.CASE_INSENSITIVE | WHOLE);
-  private static final Pattern INNER = Pattern.compile("broadcast exchange \\(runId.*", Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
+  private static final Pattern INNER =
+      Pattern.compile("broadcast exchange \\(runId.*", Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
   private static final Pattern NUMBERED_TABLE = Pattern.compile("#\\d+L?", WHOLE);
   private static final Pattern SPACES = Pattern.compile("[\\s\\x1c-\\x1f]+", WHOLE);
   private static final Pattern ENDS = Pattern.compile("^[ ,]+|[ ,]+\\z");
 
   private Names() {}
 
-  /** The name; with a key it is the value of that property. */
-  static String of(Properties properties, String key) {
+  /** The name; with a key it is the value of that property. Where all properties are silent it is that of the last stage. */
+  static String of(Properties properties, String key, String lastStage) {
     String named = key.isEmpty() ? "" : tidy(get(properties, key));
     if (!named.isEmpty()) {
       return named;
@@ -32,7 +33,8 @@ final class Names {
     if (!INNER.matcher(description).lookingAt() && !tidy(description).isEmpty()) {
       return tidy(description);
     }
-    return site.isEmpty() ? "unnamed" : site;
+    String last = tidy(lastStage);
+    return !site.isEmpty() ? site : last.isEmpty() ? "unnamed" : last;
   }
 
   static String get(Properties properties, String key) {

@@ -15,7 +15,7 @@ import scala.Enumeration;
 import scala.Option;
 import scala.Tuple3;
 
-/** A task set whose tasks are launched while its stage has a free slot. Barrier task sets and speculative copies are Spark's own. */
+/** A task set whose tasks are launched while its stage has a free slot. Barriers and speculative copies are Spark's own. */
 final class ParcaeTaskSetManager extends TaskSetManager {
   private final ParcaeScheduler scheduler;
   private final boolean isFree;

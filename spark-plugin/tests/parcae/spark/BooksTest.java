@@ -46,7 +46,8 @@ final class BooksTest {
     Wire.Commands reply = new Wire.Commands(1);
     for (String text : commands) {
       String[] words = text.split(" ");
-      reply.commands.add(new Wire.Command(words[0], Integer.parseInt(words[1]), words.length > 2 ? Integer.parseInt(words[2]) : -1));
+      int stage = words.length > 2 ? Integer.parseInt(words[2]) : -1;
+      reply.commands.add(new Wire.Command(words[0], Integer.parseInt(words[1]), stage));
     }
     for (String text : tokens) {
       String[] words = text.split(" ");

@@ -16,9 +16,10 @@ final class NamesTest {
         Map.Entry<String, JsonNode> property = all.next();
         properties.setProperty(property.getKey(), property.getValue().asText());
       }
-      Check.same(Names.of(properties, entry.path("key").asText()), entry.path("name").asText(), entry.toString());
+      String name = Names.of(properties, entry.path("key").asText(), entry.path("stage").asText());
+      Check.same(name, entry.path("name").asText(), entry.toString());
     }
-    Check.same(Names.of(null, "x"), "unnamed", "no properties");
+    Check.same(Names.of(null, "x", " "), "unnamed", "no properties");
     Check.done();
   }
 }

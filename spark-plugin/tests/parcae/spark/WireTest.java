@@ -70,7 +70,8 @@ final class WireTest {
         }
       }
     }
-    String slot = "{\"type\":\"commands\",\"seq\":1,\"commands\":[{\"kind\":\"start\",\"slot\":%s,\"job_id\":0,\"stage_id\":%s}]}";
+    String slot = "{\"type\":\"commands\",\"seq\":1,"
+        + "\"commands\":[{\"kind\":\"start\",\"slot\":%s,\"job_id\":0,\"stage_id\":%s}]}";
     Check.same(parse(String.format(slot, "1", "2")).commands.size(), 1, "a start");
     for (String bad : new String[] {"-1", "1.5", "\"1\"", "null", "true", "[]", "9223372036854775808", "4294967296"}) {
       Check.refused(() -> parse(String.format(slot, bad, "2")), "slot " + bad);
@@ -129,7 +130,8 @@ final class WireTest {
   private static List<Object> messages() throws Exception {
     Books books = new Books();
     books.executorAdded("1", 4);
-    books.jobSeen(BooksTest.job(3, "query 5", "caf\u00e9 \uD83D\uDE00", true, BooksTest.stage(7, 4), BooksTest.stage(8, 2, 7)), 1000);
+    Books.StageShape[] stages = {BooksTest.stage(7, 4), BooksTest.stage(8, 2, 7)};
+    books.jobSeen(BooksTest.job(3, "query 5", "caf\u00e9 \uD83D\uDE00", true, stages), 1000);
     books.submitted(7, 0, 4);
     books.launched(7, 0, "");
     List<Object> messages = new ArrayList<>();

@@ -23,7 +23,7 @@ public final class Workouts {
     Thread.sleep(ms);
   }
 
-  /** A job of three stages in a row; every task leaves one record for the next stage. True when nothing was lost or counted twice. */
+  /** A job of three stages in a row; every task leaves a record for the next. True when nothing was lost or counted twice. */
   static boolean chain(JavaSparkContext context, String name, int numTasks, long sleepMs, Mishap mishap) {
     context.setLocalProperty("spark.job.description", name);
     List<Integer> numbers = new ArrayList<>();
