@@ -88,7 +88,7 @@ final class ExecutorKeeper implements Runnable {
     if (wanted.longestWaitMs > COMPLAIN_MS && now - complainedMs > COMPLAIN_MS) {
       complainedMs = now;
       LOG.warn(
-          "parcae: an executor that the service granted has not come for {} s: is spark.parcae.executors more than the cluster has"
+          "parcae: an executor that was granted has not come for {} s: is spark.parcae.executors more than the cluster has"
               + " room for, or does an application without parcae hold some?",
           wanted.longestWaitMs / 1000);
     }

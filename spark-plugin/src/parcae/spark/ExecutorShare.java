@@ -14,11 +14,12 @@ import java.util.Set;
  * The books where several applications share a cluster: a slot is an executor, and a task runs only where its slot is.
  *
  * The slots are numbered alike in all applications; which executor a number stands for is decided by the application that has it
- * now. A `move` asks for an executor: the next that registers is the slot that waits longest. A `release` gives the slot's executor
- * back. A slot that idles keeps its executor, so that it is there at once when it is moved to another job of this application.
+ * now. A `move` asks for an executor: the next that registers is the slot that waits longest. A `release` gives the slot's
+ * executor back. A slot that idles keeps its executor, so that it is there at once when it is moved to another job of this
+ * application.
  *
- * While the service is away the application keeps its executors, uses them as Spark does, and after a while asks for as many as its
- * fallback says if it has work. Back in touch it says what it has; what the service has given to others since is given back.
+ * While the service is away the application keeps its executors, uses them as Spark does, and after a while asks for as many as
+ * its fallback says if it has work. Back in touch it says what it has; what the service has given to others since is given back.
  */
 final class ExecutorShare extends Books {
   private static final long GRACE_MS = 3000; // so long after the service went before more executors are asked for

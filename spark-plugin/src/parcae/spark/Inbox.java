@@ -8,7 +8,10 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
-/** What the service says, read on a thread of its own: replies, and where applications share a cluster also what nobody asked for. */
+/**
+ * What the service says, read on a thread of its own: replies, and where applications share a cluster also what nobody asked
+ * for.
+ */
 final class Inbox implements Runnable {
   /** Takes what the service says unasked. */
   interface Hearer {

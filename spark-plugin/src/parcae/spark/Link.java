@@ -39,7 +39,7 @@ final class Link implements Runnable {
   private static final int CONNECT_TIMEOUT_MS = 2000;
   private static final int GREETING_TIMEOUT_MS = 5000;
   private static final int FIRST_SYNC_TIMEOUT_MS = 5000; // the service may have to make a policy ready
-  private static final int SHARED_TIMEOUT_MS = 5000; // leaving costs executors; waiting costs little where they take seconds to come
+  private static final int SHARED_TIMEOUT_MS = 5000; // leaving costs executors, waiting little where they take seconds to come
   private static final long FIRST_PAUSE_MS = 250;
   private static final long CALM_MS = 20_000; // after so long without trouble the pauses start anew
   private static final long PING_MS = 30_000;
@@ -240,7 +240,8 @@ final class Link implements Runnable {
       inbox = new Inbox(in, books::wake);
     }
     int least = settings.isShared() ? SHARED_TIMEOUT_MS : 20;
-    timeoutMs = settings.timeoutMs > 0 ? settings.timeoutMs : Math.max(least, Math.min(5000, reply.path("timeout_ms").asInt(200)));
+    int advice = reply.path("timeout_ms").asInt(200);
+    timeoutMs = settings.timeoutMs > 0 ? settings.timeoutMs : Math.max(least, Math.min(5000, advice));
     numConnections++;
     policy = Wire.cut(reply.path("policy").asText());
     books.needSync("a new connection");

@@ -50,13 +50,13 @@ final class Settings {
     int number = conf.getInt("spark.parcae.executors", 0);
     String why = "with spark.parcae.scope=cluster ";
     if (number < 1) {
-      throw new IllegalArgumentException(why + "set spark.parcae.executors to the number of executors that the cluster has room for");
+      throw new IllegalArgumentException(why + "set spark.parcae.executors to the number that the cluster has room for");
     }
     if (!conf.get("spark.master", "").startsWith("spark-parcae://")) {
       throw new IllegalArgumentException(why + "the master must be spark-parcae://HOST:PORT (a standalone master)");
     }
     if (!conf.get("spark.executor.cores", "").equals("1") || !conf.get("spark.task.cpus", "1").equals("1")) {
-      throw new IllegalArgumentException(why + "an executor runs one task at a time: set spark.executor.cores=1 and spark.task.cpus=1");
+      throw new IllegalArgumentException(why + "executors run one task at a time: set spark.executor.cores=1, spark.task.cpus=1");
     }
     if (conf.getBoolean("spark.dynamicAllocation.enabled", false)) {
       throw new IllegalArgumentException(why + "the service allocates executors: leave spark.dynamicAllocation.enabled out");

@@ -7,7 +7,10 @@ import java.util.List;
 import java.util.Objects;
 import org.apache.spark.SparkConf;
 
-/** A shared cluster's books by themselves, without an application or a service. Ends with an error where something is not as it must be. */
+/**
+ * A shared cluster's books by themselves, without an application or a service. Ends with an error where something is not as it
+ * must be.
+ */
 final class ExecutorShareTest {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final long LATER_MS = 3600_000;
