@@ -20,17 +20,27 @@ Secret = Annotated[Path | None, typer.Option("--secret-file", help="The secret t
 Trust = Annotated[Path | None, typer.Option("--tls-ca", help="Certificates (PEM) that the service's must be signed by.")]
 JobKey = Annotated[str | None, typer.Option("--key", help="Group and name jobs by this property, as `parcae workload import`.")]
 Report = Annotated[Path | None, typer.Option("--report", help="Where the plugin writes its own numbers at the end (JSON).")]
+Executors = Annotated[
+    int | None,
+    typer.Option("--executors", min=1, help="Share a standalone cluster of so many (docs/spark-cluster.md)."),
+]
 OwnPolicy = Annotated[str | None, typer.Option("--policy", help="Without --service: serve this policy until the end.")]
 Workload = Annotated[str, typer.Option("--workload", help="Without --service: the profile of the recurring jobs.")]
 
 
 def _settings(
-    spark: SparkHome, service: str | None, secret: Path | None, tls_ca: Path | None, key: str | None, report: Path | None
+    spark: SparkHome,
+    service: str | None,
+    secret: Path | None,
+    tls_ca: Path | None,
+    key: str | None,
+    report: Path | None,
+    executors: int | None,
 ) -> PluginSettings:
     from parcae.spark.build import build_plugin
     from parcae.spark.launch import DEFAULT_SERVICE, PluginSettings
 
-    return PluginSettings(build_plugin(spark), service or DEFAULT_SERVICE, secret, tls_ca, key, None, report)
+    return PluginSettings(build_plugin(spark), service or DEFAULT_SERVICE, secret, tls_ca, key, None, report, executors=executors)
 
 
 @app.command("build")
@@ -57,6 +67,7 @@ def conf_command(
     tls_ca: Trust = None,
     key: JobKey = None,
     report: Report = None,
+    executors: Executors = None,
     properties: Annotated[bool, typer.Option("--properties", help="Lines for spark-defaults.conf.")] = False,
 ) -> None:
     """Print the settings that put an application under the service, to paste behind spark-submit.
@@ -68,7 +79,7 @@ def conf_command(
     from parcae.spark.home import find_spark
     from parcae.spark.launch import parcae_master
 
-    settings = _settings(find_spark(spark_home), service, secret_file, tls_ca, key, report)
+    settings = _settings(find_spark(spark_home), service, secret_file, tls_ca, key, report, executors)
     conf = {"spark.master": parcae_master(master), **settings.conf()}
     for name, value in conf.items():
         typer.echo(f"{name} {value}" if properties else f"--conf {shlex.quote(f'{name}={value}')}")
@@ -86,6 +97,7 @@ def submit_command(
     tls_ca: Trust = None,
     key: JobKey = None,
     report: Report = None,
+    executors: Executors = None,
     policy: OwnPolicy = None,
     workload: Workload = "tpch",
 ) -> None:
@@ -93,7 +105,7 @@ def submit_command(
 
     Example: parcae spark submit --policy parcae -- --master local[4] my_application.py
     """
-    settings = (service, secret_file, tls_ca, key, report)
+    settings = (service, secret_file, tls_ca, key, report, executors)
     raise typer.Exit(_run("spark-submit", context.args, spark_home, settings, policy, workload))
 
 
@@ -107,6 +119,7 @@ def shell_command(
     tls_ca: Trust = None,
     key: JobKey = None,
     report: Report = None,
+    executors: Executors = None,
     policy: OwnPolicy = None,
     workload: Workload = "tpch",
 ) -> None:
@@ -118,7 +131,8 @@ def shell_command(
 
     if kind not in ("pyspark", "spark-shell", "spark-sql"):
         raise ConfigError(f"--kind is pyspark, spark-shell or spark-sql, not {kind!r}")
-    raise typer.Exit(_run(kind, context.args, spark_home, (service, secret_file, tls_ca, key, report), policy, workload))
+    settings = (service, secret_file, tls_ca, key, report, executors)
+    raise typer.Exit(_run(kind, context.args, spark_home, settings, policy, workload))
 
 
 def _run(
@@ -134,9 +148,11 @@ def _run(
     from parcae.spark.home import find_spark
     from parcae.spark.launch import environment, spark_arguments
 
-    service, secret_file = settings[:2]
+    service, secret_file, executors = settings[0], settings[1], settings[-1]
     if service and policy:
         raise ConfigError("give --service (a running service, which has its policy) or --policy (one of your own), not both")
+    if executors and not service:
+        raise ConfigError("--executors is for applications that share a service: give its --service HOST:PORT")
     spark = find_spark(spark_home)
     plugin = _settings(spark, *settings)
     with contextlib.ExitStack() as stack:
