@@ -17,8 +17,8 @@ import java.util.Set;
  *
  * A slot is a core (or spark.task.cpus of them). A slot is lent to a stage by a command and stays lent until another command
  * takes it away; a task takes a free slot of its stage when it is launched and gives it back when it ends. So of a stage at most
- * as many tasks run at once as slots are lent to it. Which slot a task holds is this class's own business: slots are alike, so where the
- * service takes away a slot whose task still runs, the task gets another free slot of its stage.
+ * as many tasks run at once as slots are lent to it. Which slot a task holds is this class's own business: slots are alike, so
+ * where the service takes away a slot whose task still runs, the task gets another free slot of its stage.
  *
  * No Spark types, no I/O. Every method locks the object; none calls out.
  */

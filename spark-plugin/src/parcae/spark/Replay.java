@@ -35,8 +35,8 @@ import scala.reflect.ClassTag$;
  *
  * Arguments: a file with the mixes and one for the results (JSON both). A mix is {"jobs": [{"name", "arrival_ms", "stages":
  * [{"parents": [positions], "sleep_ms": [one for each task]}]}]}; the last stage is the one that all others lead to. Mixes run
- * one after the other, jobs of a mix arrive by the clock, each in a pool of its own (so that FAIR shares between jobs). Between mixes
- * nothing runs. The result tells of every job when it was submitted and when it ended, in ms since its mix began.
+ * one after the other, jobs of a mix arrive by the clock, each in a pool of its own (so that FAIR shares between jobs). Between
+ * mixes nothing runs. The result tells of every job when it was submitted and when it ended, in ms since its mix began.
  */
 public final class Replay {
   private static final ObjectMapper JSON = new ObjectMapper();

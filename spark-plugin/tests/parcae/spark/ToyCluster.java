@@ -17,7 +17,7 @@ import java.util.TreeMap;
 
 /**
  * A toy of Spark's scheduling in simulated time, with real books and a real service: random jobs on random executors, replies
- * that come late, and in rough weather failures, copies, lost executors and outputs, cancelled jobs and times without the service.
+ * that come late, and in rough weather failures, copies, lost executors and outputs, cancelled jobs, times without service.
  *
  * Arguments: port, number of runs, "calm" or "rough". Every run must end with all jobs done (or cancelled), the service must
  * never answer with an error, and in calm weather one `sync` must do and no stage may run more tasks than slots were told for it.
