@@ -168,13 +168,14 @@ def cluster(spark: SparkHome, tmp_path: Path) -> Iterator[StandaloneCluster]:
 _SERVE = ("--scope", "cluster", "--moving-delay-ms", "3000")
 
 
+@pytest.mark.slow
 def test_one_executor_is_passed_on(spark: SparkHome, tmp_path: Path) -> None:
     with (
         running_service("fair", "toy", num_slots=1, extra=_SERVE, log=tmp_path / "serve.log") as service,
         standalone_cluster(spark, 1, tmp_path / "cluster") as cluster,
     ):
         running = _Applications(cluster, spark, service.address, tmp_path)
-        running.start("one", [_job("first", 0, (2, 0.2, ())), _job("last", 6, (1, 0.2, ()))])
+        running.start("one", [_job("first", 0, (2, 0.2, ())), _job("last", 25, (1, 0.2, ()))])
         running.start("other", [_job("between", 1, (2, 0.2, ()), (1, 0.1, (0,)))])
         one, other = running.end("one"), running.end("other")
     assert (one.num_tasks, other.num_tasks) == (3, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -120,3 +121,27 @@ def test_settings_are_printed_to_paste(tmp_path: Path) -> None:
     lines = _run(tmp_path, "spark", "conf", "--properties", "--key", "my.job").stdout.splitlines()
     assert "spark.parcae.service 127.0.0.1:7177" in lines
     assert "spark.parcae.jobKey my.job" in lines
+
+
+@pytest.fixture(scope="session")
+def spark35(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Spark 3.5: that of PARCAE_SPARK35, or one from PyPI."""
+    if home := os.environ.get("PARCAE_SPARK35"):
+        return Path(home)
+    folder = tmp_path_factory.mktemp("spark35")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), "pyspark==3.5.*"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    if done.returncode:
+        pytest.skip(f"PySpark 3.5 could not be installed ({done.stderr.strip()[-200:]}); PARCAE_SPARK35 may name one")
+    return folder / "pyspark"
+
+
+@pytest.mark.slow
+def test_a_spark_3_5_obeys_too(tmp_path: Path, spark35: Path) -> None:
+    words = ("spark", "demo", "--json", "--seeds", "2", *_SMALL, "--policies", "spark-fair,tuned", "--work", "w")
+    told = json.loads(_run(tmp_path, *words, "--spark-home", str(spark35)).stdout)
+    assert told["spark"].startswith("3.5.")
+    plugin = told["policies"]["tuned"]["plugin"]
+    tasks = sum(len(s["sleep_ms"]) for m in _mixes(tmp_path / "w") for job in m["jobs"] for s in job["stages"])
+    assert plugin["tasks_guided"] > 0.9 * tasks
+    assert plugin["broken"] is None
