@@ -22,8 +22,8 @@ from parcae.spark.build import build_plugin, compile_java, java_sources, plugin_
 from parcae.spark.home import SparkHome, find_spark
 from parcae.spark.launch import PluginSettings, environment
 from parcae.spark.mixes import ReplayedMix, write_mixes
-from parcae.spark.standalone import StandaloneCluster, standalone_cluster
 from tests.spark.needs import needs_spark
+from tests.spark.standalone import StandaloneCluster, standalone_cluster
 
 pytestmark = needs_spark
 EXECUTORS = 4
