@@ -81,18 +81,25 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path, text
         LearnedFile(tmp_path / "nowhere" / "learned.json")
 
 
-def test_a_file_is_written_where_something_changed_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def _full_disk(*_: object) -> None:
+    raise OSError("no space left")
+
+
+def test_a_file_is_written_where_something_changed_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = LearnedFile(tmp_path / "learned.json")
     assert kept.snapshot() is None
     kept.learned.add_run("a", 5)
     kept.save(kept.snapshot())
     assert kept.snapshot() is None
     kept.learned.add_run("a", 7)
-    (tmp_path / "learned.json.part").mkdir()  # a disk that fails
-    kept.save(kept.snapshot())
+    with monkeypatch.context() as failing:
+        failing.setattr(Path, "replace", _full_disk)
+        kept.save(kept.snapshot())
     assert "is not written to" in caplog.text
     assert read_learned(kept.path).run_ms("a") == 5.0
-    (tmp_path / "learned.json.part").rmdir()
+    assert [path.name for path in tmp_path.iterdir()] == ["learned.json"]
     kept.save(kept.snapshot())
     assert read_learned(kept.path).run_ms("a") == 6.0
 

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from parcae.errors import ConfigError, FormatError
+from parcae.files import replacing
 
 _LOG = logging.getLogger(__name__)
 FORMAT_VERSION = 1
@@ -135,12 +136,10 @@ def write_learned(path: Path, learned: Learned) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as stream:
+    with replacing(path) as stream:
         stream.write(orjson.dumps({_FORMAT: FORMAT_VERSION, **learned.dump()}))
         stream.flush()
         os.fsync(stream.fileno())
-    part.replace(path)
 
 
 class LearnedFile:

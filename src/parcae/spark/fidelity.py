@@ -234,11 +234,11 @@ class _Cluster:
     def _policy(self, workload: Workload, config: SimulationConfig) -> Policy:
         text = self.config.policy
         if is_learned(text):
-            return learned_policy(text, workload, replace_delay(config), self.config.arrivals)
+            return learned_policy(text, workload, _as_served(config), self.config.arrivals)
         return make_policy(text, config.total_executors)
 
 
-def replace_delay(config: SimulationConfig) -> SimulationConfig:
+def _as_served(config: SimulationConfig) -> SimulationConfig:
     """What the service takes for granted: that moving costs nothing (its default)."""
     return config.model_copy(update={"moving_delay_ms": 0})
 
