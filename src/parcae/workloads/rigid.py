@@ -79,8 +79,8 @@ class RigidJobs:
         too_large = (self.demand > self.capacity).any(axis=1)
         self._refuse(too_large, f"asks for {{}}, more than the cluster's {self.capacity.tolist()}", self.demand)
 
-    def _refuse(self, is_bad: npt.NDArray[np.bool_], what: str, values: IntArray) -> None:
-        if is_bad.any():
+    def _refuse(self, is_bad: npt.ArrayLike, what: str, values: IntArray) -> None:
+        if np.any(is_bad):
             row = int(np.flatnonzero(is_bad)[0])
             raise WorkloadError(f"{self.name}: job {self.ids[row]} (row {row}) {what.format(values[row].tolist())}")
 
