@@ -79,7 +79,7 @@ class RigidJobs:
         too_large = (self.demand > self.capacity).any(axis=1)
         self._refuse(too_large, f"asks for {{}}, more than the cluster's {self.capacity.tolist()}", self.demand)
 
-    def _refuse(self, is_bad: npt.NDArray[np.bool_], what: str, values: IntArray) -> None:
+    def _refuse(self, is_bad: npt.NDArray[np.bool_] | np.bool_, what: str, values: IntArray) -> None:
         if is_bad.any():
             row = int(np.flatnonzero(is_bad)[0])
             raise WorkloadError(f"{self.name}: job {self.ids[row]} (row {row}) {what.format(values[row].tolist())}")
@@ -108,6 +108,17 @@ class RigidJobs:
             f"{self.name}[{first}:{last}]", self.arrival[rows] - start, self.duration[rows], self.demand[rows], self.capacity,
             self.told[rows], self.resources, self.step, self.ids[rows],
         )  # fmt: skip
+
+    def halves(self) -> tuple[RigidJobs, RigidJobs]:
+        """The first half of the jobs, to train on, and the second, to evaluate on; each counts time from its first job.
+
+        Raises:
+            WorkloadError: fewer than two jobs.
+        """
+        if len(self) < 2:
+            raise WorkloadError(f"{self.name}: {len(self)} jobs cannot be parted into two halves")
+        middle = len(self) // 2
+        return self.piece(0, middle), self.piece(middle, len(self))
 
 
 def _whole(name: str, key: str, values: npt.ArrayLike) -> IntArray:
