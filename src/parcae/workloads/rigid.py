@@ -98,7 +98,7 @@ class RigidJobs:
 
         Example: one job of 2 steps and 5 of 10 units that arrives every step asks for a load of 1.
         """
-        return np.asarray((self.demand * self.duration[:, None]).sum(axis=0) / self.capacity / self.span)
+        return np.asarray((self.demand / self.capacity * self.duration[:, None]).sum(axis=0) / self.span)
 
     def piece(self, first: int, last: int) -> RigidJobs:
         """Jobs first..last-1, time counted from the first of them."""
