@@ -1,0 +1,18 @@
+"""Gymnasium environments of Parcae's worlds: importing this package registers their ids.
+
+Example:
+    import gymnasium
+    import parcae.environment
+
+    env = gymnasium.make("parcae/Cluster-v0", workload="tpch", num_jobs=10, executors=10)
+"""
+
+from __future__ import annotations
+
+import gymnasium
+
+gymnasium.register(
+    "parcae/Cluster-v0",
+    entry_point="parcae.environment.cluster:ClusterEnv",
+    vector_entry_point="parcae.environment.cluster:ClusterVectorEnv",
+)
