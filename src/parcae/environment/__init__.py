@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import gymnasium
 
+#: The environment of Decima's cluster.
+CLUSTER_ID = "parcae/Cluster-v0"
+
 gymnasium.register(
-    "parcae/Cluster-v0",
+    CLUSTER_ID,
     entry_point="parcae.environment.cluster:ClusterEnv",
     vector_entry_point="parcae.environment.cluster:ClusterVectorEnv",
 )
