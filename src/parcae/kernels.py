@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 
 _PACKAGE = Path(__file__).parent
 
@@ -38,3 +39,21 @@ _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"
 kernel = numba.njit(**_OPTIONS)
 #: A small verb that is inlined into the kernel that calls it.
 inlined = numba.njit(forceinline=True, **_OPTIONS)
+
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+@inlined
+def mix(z):  # type: ignore[no-untyped-def]
+    """The finaliser of splitmix64: 64 random bits of any 64 bits."""
+    z ^= z >> np.uint64(30)
+    z *= _MIX_1
+    z ^= z >> np.uint64(27)
+    z *= _MIX_2
+    return z ^ (z >> np.uint64(31))
+
+
+@inlined
+def unit(luck):  # type: ignore[no-untyped-def]
+    """A number in [0, 1) of 64 random bits."""
+    return np.float64(luck >> np.uint64(11)) * 1.1102230246251565e-16

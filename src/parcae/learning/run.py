@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +16,7 @@ from parcae.learning.decima_family import DecimaFamily
 from parcae.learning.family import Family, Weights
 from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.scenario import Scenario
+from parcae.learning.stopping import ScalarLog, stopping
 from parcae.learning.train import STATE_FILE, Iteration, Trainer
 from parcae.policies.checkpoint import Checkpoint, write_checkpoint
 from parcae.policies.decima.layout import DecimaSettings
@@ -97,32 +95,6 @@ def _teacher(request: TrainRequest) -> Rule | None:
     return Rule(np.asarray(request.parameters, np.float64), *solo_curves(scenario.workload, scenario.config))
 
 
-class _Stop:
-    """Whether the user asked to stop; a second Ctrl-C stops at once."""
-
-    def __init__(self) -> None:
-        self.is_asked = False
-
-    def __call__(self, *_: Any) -> None:
-        if self.is_asked:
-            raise KeyboardInterrupt
-        self.is_asked = True
-
-
-@contextmanager
-def _stopping() -> Iterator[_Stop]:
-    stop = _Stop()
-    try:
-        before = signal.signal(signal.SIGINT, stop)
-    except ValueError:  # not in the main thread
-        yield stop
-        return
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def train_policy(request: TrainRequest, progress: Callable[[Iteration], None] | None = None) -> TrainResult:
     """Train a policy; what is returned is the best that was seen on the selection runs, also after an interruption.
 
@@ -152,10 +124,10 @@ def train_policy(request: TrainRequest, progress: Callable[[Iteration], None] | 
     if not request.is_resumed:
         trainer.warm_up()
     ending = "done"
-    with _Log(request.folder) as log, _stopping() as stop:
+    with ScalarLog(request.folder) as log, stopping() as stop:
 
         def report(iteration: Iteration) -> None:
-            log.write(iteration)
+            log.write(iteration.iteration, _scalars(iteration))
             if request.folder is not None and not math.isnan(iteration.selected):
                 write_checkpoint(_checkpoint(trainer, request), request.folder / "best.safetensors")
             if progress is not None:
@@ -179,40 +151,17 @@ def _checkpoint(trainer: Trainer, request: TrainRequest) -> Checkpoint:
     return trainer.checkpoint(setting_card(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs))
 
 
-class _Log:
-    """TensorBoard's log of a training, in its folder."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-        self._writer: Any = None
-
-    def __enter__(self) -> _Log:
-        if self._folder is not None:
-            from torch.utils.tensorboard.writer import SummaryWriter
-
-            self._writer = SummaryWriter(str(self._folder / "tensorboard"))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-    def write(self, i: Iteration) -> None:
-        """One iteration's numbers."""
-        if self._writer is None:
-            return
-        values = {
-            "loss/policy": i.report.loss,
-            "loss/value": i.report.value_loss,
-            "policy/entropy": i.report.entropy,
-            "policy/kl": i.report.kl,
-            "policy/clipped": i.report.clipped,
-            "run/jobs_in_system": i.mean_jobs,
-            "run/decisions": i.decisions,
-            "run/seconds": i.seconds,
-            "training/learning_rate": i.learning_rate,
-            "selection/ratio_to_fair": i.selected,
-        }
-        for name, value in values.items():
-            if np.isfinite(value):
-                self._writer.add_scalar(name, value, i.iteration)
+def _scalars(i: Iteration) -> dict[str, float]:
+    """One iteration's numbers, for the log."""
+    return {
+        "loss/policy": i.report.loss,
+        "loss/value": i.report.value_loss,
+        "policy/entropy": i.report.entropy,
+        "policy/kl": i.report.kl,
+        "policy/clipped": i.report.clipped,
+        "run/jobs_in_system": i.mean_jobs,
+        "run/decisions": i.decisions,
+        "run/seconds": i.seconds,
+        "training/learning_rate": i.learning_rate,
+        "selection/ratio_to_fair": i.selected,
+    }

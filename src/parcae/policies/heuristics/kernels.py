@@ -22,10 +22,9 @@ from parcae.cluster.kernels.tables import (
     select_cluster,
 )
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
-from parcae.kernels import inlined, kernel
+from parcae.kernels import inlined, kernel, mix
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import select_future, start, step
-from parcae.simulation.kernels.task_durations import mix
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 

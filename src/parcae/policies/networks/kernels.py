@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from parcae.kernels import inlined, kernel
-from parcae.simulation.kernels.task_durations import mix
+from parcae.kernels import inlined, kernel, mix
 
 _HALF = np.uint64(11)
 

@@ -10,24 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from parcae.kernels import inlined
+from parcae.kernels import inlined, mix
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _JOB_STEP = np.uint64(0xD1342543DE82EF95)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
 _LOW_BITS = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
-
-
-@inlined
-def mix(z):  # type: ignore[no-untyped-def]
-    """The finaliser of splitmix64."""
-    z ^= z >> np.uint64(30)
-    z *= _MIX_1
-    z ^= z >> np.uint64(27)
-    z *= _MIX_2
-    return z ^ (z >> np.uint64(31))
 
 
 @inlined

@@ -1,0 +1,1 @@
+"""Training of packing policies: one loop, and a learner for each kind of policy."""

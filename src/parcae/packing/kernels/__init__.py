@@ -1,0 +1,1 @@
+"""Compiled transitions of the cluster state."""

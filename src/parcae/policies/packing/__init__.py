@@ -1,0 +1,1 @@
+"""Policies for packing rigid jobs: hand-made ones, and what all share."""

@@ -1,0 +1,92 @@
+"""Policies that start the waiting job of the best score, as long as any fits; all see a `View` alone."""
+
+from __future__ import annotations
+
+import math
+
+from parcae.kernels import inlined
+from parcae.packing.layout import VOID
+from parcae.policies.packing.layout import PackingKind, WithholdParameter
+
+_SJF, _PACKER, _TETRIS, _AREA = int(PackingKind.SJF), int(PackingKind.PACKER), int(PackingKind.TETRIS), int(PackingKind.AREA)
+_ALIGNMENT, _AGE, _RESERVE = int(WithholdParameter.ALIGNMENT), int(WithholdParameter.AGE), int(WithholdParameter.RESERVE)
+_STEEPNESS, _LENGTH = int(WithholdParameter.STEEPNESS), int(WithholdParameter.LENGTH)
+_PATIENCE, _CROWD = int(WithholdParameter.PATIENCE), int(WithholdParameter.CROWD)
+#: Alignment counts in units of a cluster of 10 units a resource, as in DeepRM's code.
+_UNITS = 100.0
+
+
+@inlined
+def alignment(view, row):  # type: ignore[no-untyped-def]
+    """Dot product of what is free and what is asked, as shares of the capacities (Tetris; DeepRM, section 4.1)."""
+    total = 0.0
+    for resource in range(view.free.shape[0]):
+        capacity = view.capacity[resource]
+        total += view.free[resource] * view.demand[row, resource] * (_UNITS / (capacity * capacity))
+    return total
+
+
+@inlined
+def largest_share(view, row):  # type: ignore[no-untyped-def]
+    """The largest share of a resource that a job asks for."""
+    share = 0.0
+    for resource in range(view.free.shape[0]):
+        share = max(share, view.demand[row, resource] / view.capacity[resource])
+    return share
+
+
+@inlined
+def score(view, row, kind, params):  # type: ignore[no-untyped-def]
+    """The larger, the sooner."""
+    told = view.jobs.told[row]
+    if kind == _SJF:
+        return 1.0 / told
+    if kind == _PACKER:
+        return alignment(view, row)
+    if kind == _AREA:
+        return -told * largest_share(view, row)
+    return float(params[0] * alignment(view, row) + (1.0 - params[0]) / told)
+
+
+@inlined
+def best_score(view, kind, params):  # type: ignore[no-untyped-def]
+    """Slot of the best job that can start now; the first of equals; VOID if there is none."""
+    best, best_score = VOID, 0.0
+    for row in range(view.head.num_jobs[0]):
+        if view.jobs.can_start[row] == 1:
+            own = score(view, row, kind, params)
+            if best == VOID or own > best_score:
+                best, best_score = view.jobs.slot[row], own
+    return best
+
+
+@inlined
+def withholding(view, params):  # type: ignore[no-untyped-def]
+    """Shortest first, with alignment and age; a long job waits while starting it would leave too little free.
+
+    A job is withheld while the least share of a resource that would stay free is below its reserve
+        RESERVE / (1 + exp(-STEEPNESS (log duration - LENGTH))) - PATIENCE log(1 + age / duration) - CROWD log(1 + jobs waiting);
+    in an empty cluster nothing is withheld. Source: what DeepRM was seen to learn (section 4.3), as a rule.
+    """
+    best, best_score = VOID, 0.0
+    waiting = math.log1p(view.head.num_jobs[0] + view.head.num_backlog[0])
+    for row in range(view.head.num_jobs[0]):
+        if view.jobs.can_start[row] == 1:
+            told = float(view.jobs.told[row])
+            length, patience = math.log(told), math.log1p(view.jobs.age[row] / told)
+            need = params[_RESERVE] / (1.0 + math.exp(-params[_STEEPNESS] * (length - params[_LENGTH])))
+            need -= params[_PATIENCE] * patience + params[_CROWD] * waiting
+            if view.head.num_running[0] == 0 or _left(view, row) >= need:
+                own = params[_ALIGNMENT] * alignment(view, row) / _UNITS + params[_AGE] * patience - length
+                if best == VOID or own > best_score:
+                    best, best_score = view.jobs.slot[row], own
+    return best
+
+
+@inlined
+def _left(view, row):  # type: ignore[no-untyped-def]
+    """Least share of a resource that stays free if the job starts."""
+    left = 1.0
+    for resource in range(view.free.shape[0]):
+        left = min(left, (view.free[resource] - view.demand[row, resource]) / view.capacity[resource])
+    return left

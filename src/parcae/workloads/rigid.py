@@ -1,0 +1,125 @@
+"""Rigid jobs: fixed resources for a fixed time, from start to end (DeepRM, section 3.1; batch clusters)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.errors import WorkloadError
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class RigidJobs:
+    """A sequence of rigid jobs and the cluster that they are for.
+
+    Times are whole steps; what a step is, `step` says ("step" in DeepRM's world, "s" in logs of batch clusters).
+
+    Args:
+        name: of the sequence.
+        arrival: int64[num_jobs], ascending, >= 0.
+        duration: int64[num_jobs], >= 1.
+        demand: int64[num_jobs, num_resources], 0 <= demand <= capacity, some resource of each job > 0.
+        capacity: int64[num_resources], >= 1.
+        told: int64[num_jobs], the duration that a scheduler is told (what the user asked for); the true one unless given.
+        resources: a name for each resource.
+        step: unit of time.
+        ids: int64[num_jobs], identity from outside; 0, 1, ... unless given.
+
+    Raises:
+        WorkloadError: arrays that do not fit, a negative time, a job larger than the cluster.
+
+    Example: `RigidJobs("two", [0, 1], [3, 1], [[5, 1], [1, 6]], [10, 10])`
+    """
+
+    name: str
+    arrival: IntArray
+    duration: IntArray
+    demand: IntArray
+    capacity: IntArray
+    told: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    resources: tuple[str, ...] = ()
+    step: str = "step"
+    ids: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def __post_init__(self) -> None:
+        for key in ("arrival", "duration", "demand", "capacity", "told", "ids"):
+            object.__setattr__(self, key, _whole(self.name, key, getattr(self, key)))
+        count = len(self.arrival)
+        if not len(self.told):
+            object.__setattr__(self, "told", self.duration)
+        if not len(self.ids):
+            object.__setattr__(self, "ids", _frozen(np.arange(count, dtype=np.int64)))
+        if not self.resources:
+            object.__setattr__(self, "resources", tuple(f"resource {r}" for r in range(len(self.capacity))))
+        if self.demand.ndim != 2 or self.demand.shape != (count, len(self.capacity)) or not len(self.capacity):
+            raise WorkloadError(
+                f"{self.name}: demand must be [{count} jobs, {len(self.capacity)} resources], not {self.demand.shape}"
+            )
+        if len({count, len(self.duration), len(self.told), len(self.ids)}) != 1 or len(self.resources) != len(self.capacity):
+            raise WorkloadError(
+                f"{self.name}: arrival, duration, demand, told and ids must have one entry a job, resources one a name"
+            )
+        self._check()
+
+    def _check(self) -> None:
+        self._refuse(self.arrival < 0, "arrives at {}, before time 0", self.arrival)
+        self._refuse(
+            np.diff(self.arrival, prepend=0) < 0, "arrives at {}, before the job listed above it: sort by arrival", self.arrival
+        )
+        self._refuse(self.duration < 1, "has duration {}: it must be at least 1", self.duration)
+        self._refuse(self.told < 1, "has a told duration of {}: it must be at least 1", self.told)
+        if (self.capacity < 1).any():
+            raise WorkloadError(f"{self.name}: capacity {self.capacity.tolist()}: every resource needs at least 1 unit")
+        self._refuse((self.demand < 0).any(axis=1), "asks for {}: demands must not be negative", self.demand)
+        self._refuse((self.demand == 0).all(axis=1), "asks for {}: nothing at all", self.demand)
+        too_large = (self.demand > self.capacity).any(axis=1)
+        self._refuse(too_large, f"asks for {{}}, more than the cluster's {self.capacity.tolist()}", self.demand)
+
+    def _refuse(self, is_bad: npt.ArrayLike, what: str, values: IntArray) -> None:
+        if np.any(is_bad):
+            row = int(np.flatnonzero(is_bad)[0])
+            raise WorkloadError(f"{self.name}: job {self.ids[row]} (row {row}) {what.format(values[row].tolist())}")
+
+    def __len__(self) -> int:
+        return len(self.arrival)
+
+    @property
+    def span(self) -> int:
+        """Steps from the first arrival to the last, at least 1."""
+        return max(1, int(self.arrival[-1] - self.arrival[0])) if len(self) else 1
+
+    @property
+    def load(self) -> npt.NDArray[np.float64]:
+        """float64[num_resources]: work that arrives a step / capacity.
+
+        Example: one job of 2 steps and 5 of 10 units that arrives every step asks for a load of 1.
+        """
+        return np.asarray((self.demand * self.duration[:, None]).sum(axis=0) / self.capacity / self.span)
+
+    def piece(self, first: int, last: int) -> RigidJobs:
+        """Jobs first..last-1, time counted from the first of them."""
+        rows = slice(first, last)
+        start = self.arrival[first] if first < len(self) else 0
+        return RigidJobs(
+            f"{self.name}[{first}:{last}]", self.arrival[rows] - start, self.duration[rows], self.demand[rows], self.capacity,
+            self.told[rows], self.resources, self.step, self.ids[rows],
+        )  # fmt: skip
+
+
+def _whole(name: str, key: str, values: npt.ArrayLike) -> IntArray:
+    try:
+        array = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise WorkloadError(f"{name}: {key} must be numbers, one entry a job") from None
+    if not np.isfinite(array).all() or (array != np.floor(array)).any():
+        raise WorkloadError(f"{name}: {key} holds a value that is not a whole number")
+    return _frozen(np.array(values, np.int64) if array.size else np.zeros(array.shape, np.int64))
+
+
+def _frozen(array: IntArray) -> IntArray:
+    array.setflags(write=False)
+    return array

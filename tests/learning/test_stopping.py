@@ -1,0 +1,12 @@
+import signal
+
+from parcae.learning.stopping import stopping
+
+
+def test_the_first_interrupt_asks_and_the_handler_is_given_back():
+    before = signal.getsignal(signal.SIGINT)
+    with stopping() as stop:
+        assert not stop.is_asked
+        signal.raise_signal(signal.SIGINT)
+        assert stop.is_asked
+    assert signal.getsignal(signal.SIGINT) is before
