@@ -11,11 +11,16 @@ from __future__ import annotations
 
 import gymnasium
 
-#: The environment of Decima's cluster.
-CLUSTER_ID = "parcae/Cluster-v0"
+#: The environments of Decima's cluster and of DeepRM's.
+CLUSTER_ID, PACKING_ID = "parcae/Cluster-v0", "parcae/Packing-v0"
 
 gymnasium.register(
     CLUSTER_ID,
     entry_point="parcae.environment.cluster:ClusterEnv",
     vector_entry_point="parcae.environment.cluster:ClusterVectorEnv",
+)
+gymnasium.register(
+    PACKING_ID,
+    entry_point="parcae.environment.packing:PackingEnv",
+    vector_entry_point="parcae.environment.packing:PackingVectorEnv",
 )

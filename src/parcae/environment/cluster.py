@@ -28,7 +28,7 @@ from parcae.environment.layout import (
     StageFeature,
     workload_scales,
 )
-from parcae.environment.settings import ClusterSettings, read_settings
+from parcae.environment.settings import ClusterSettings, read_cluster
 from parcae.errors import PolicyError
 from parcae.metrics.objectives import Objective
 from parcae.metrics.summary import summarize
@@ -205,7 +205,7 @@ class ClusterEnv(EpisodeEnv):
     episodes: ClusterEpisodes
 
     def __init__(self, *, render_mode: None = None, **settings: Any) -> None:
-        super().__init__(ClusterEpisodes(1, read_settings(settings)))
+        super().__init__(ClusterEpisodes(1, read_cluster(settings)))
 
 
 class ClusterVectorEnv(EpisodeVectorEnv):
@@ -214,4 +214,4 @@ class ClusterVectorEnv(EpisodeVectorEnv):
     episodes: ClusterEpisodes
 
     def __init__(self, num_envs: int = 1, **settings: Any) -> None:
-        super().__init__(ClusterEpisodes(num_envs, read_settings(settings)))
+        super().__init__(ClusterEpisodes(num_envs, read_cluster(settings)))

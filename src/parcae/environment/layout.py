@@ -1,7 +1,7 @@
-"""What an environment of the cluster shows: columns, scales and the arrays that they fill.
+"""What the environments show: columns, scales and the arrays that they fill.
 
-Shares of the executors are shown as they are; every other number x as log(1 + x / scale), cut off at BOUND, so that one
-space holds seconds and hours. Scales come from the workload and are the same in all its episodes.
+Shares of executors and resources are shown as they are; every other number x as log(1 + x / scale), cut off at BOUND, so that one
+space holds seconds and hours. Scales are the same in all episodes.
 """
 
 from __future__ import annotations
@@ -51,6 +51,22 @@ class ClusterFeature(IntEnum):
     IDLE = 1  # executors that idle, as a share of all
     JOBS = 2  # jobs in the system
     HIDDEN_JOBS = 3  # of them, those for which `jobs` has no row
+
+
+class WaitingFeature(IntEnum):
+    """Columns of the packing world's `jobs`, a row a slot; those of the demands follow, as shares of each resource."""
+
+    IS_SHOWN = 0
+    CAN_START = 1  # now; else it would be booked ahead, if it fits at all
+    DURATION = 2  # as a share of the horizon
+    AGE = 3  # since its arrival; the scale is the horizon
+
+
+class PackingFeature(IntEnum):
+    """Columns of the packing world's `cluster`."""
+
+    BACKLOG = 0  # as a share of its size
+    PAUSE = 1  # since the last arrival; the scale is the horizon
 
 
 class Scales(NamedTuple):
