@@ -117,7 +117,9 @@ def test_who_lets_time_pass_for_ever_is_stopped() -> None:
     env.reset(seed=1)
     results = [env.step(np.int64(10)) for _ in range(3 * 40)]
     assert [truncated for _, _, _, truncated, _ in results] == [False] * 119 + [True]
-    assert results[-1][4]["num_unfinished"] == 3
+    info = results[-1][4]
+    assert (info["num_unfinished"], info["average_jct"]) == (3, (120 + 120 + 119) / 3)
+    assert sum(reward for _, reward, *_ in results) == pytest.approx(-3 * info["mean_slowdown"])
 
 
 def test_pieces_of_given_jobs_are_drawn_by_seed() -> None:

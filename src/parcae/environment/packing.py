@@ -142,17 +142,19 @@ class PackingEpisodes:
         return np.minimum(np.log1p(steps / self.config.horizon), BOUND)
 
     def outcome(self, row: int) -> dict[str, float]:
-        """What an episode that is over came to, times in steps; means are of the jobs that were placed."""
+        """What an episode that is over came to, times in steps; jobs that its end cut off count up to it, lost ones not at all."""
         jobs, state = self.sequences[row], self.state(row)
         assert jobs is not None, f"episode {row} was not started"
         table, clock = state.jobs[: len(jobs)], state.clock
-        is_placed = table["start"] >= 0
-        jct = (table["finish"] - jobs.arrival)[is_placed]
+        now, num_arrived = int(clock["now"][0]), int(clock["num_arrived"][0])
+        counts = (np.arange(len(jobs)) < num_arrived) & (table["is_dropped"] == 0)
+        end = np.where(table["finish"] < 0, now, np.minimum(table["finish"], now))
+        jct = (end - jobs.arrival)[counts]
         return {
             "seed": self.seeds[row],
-            "mean_slowdown": float((jct / jobs.duration[is_placed]).mean()) if len(jct) else 1.0,
+            "mean_slowdown": float((jct / jobs.duration[counts]).mean()) if len(jct) else 1.0,
             "average_jct": float(jct.mean()) if len(jct) else 0.0,
-            "makespan": int(clock["now"][0]),
+            "makespan": now,
             "num_jobs": len(jobs),
             "num_unfinished": len(jobs) - int(clock["num_finished"][0] + clock["num_dropped"][0]),
             "num_dropped": int(clock["num_dropped"][0]),
