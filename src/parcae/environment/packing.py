@@ -142,7 +142,7 @@ class PackingEpisodes:
         return np.minimum(np.log1p(steps / self.config.horizon), BOUND)
 
     def outcome(self, row: int) -> dict[str, float]:
-        """What an episode that is over came to, times in steps; jobs that its end cut off count up to it, lost ones not at all."""
+        """What an episode that is over came to, in steps; jobs that its end cut off count up to it, lost ones do not count."""
         jobs, state = self.sequences[row], self.state(row)
         assert jobs is not None, f"episode {row} was not started"
         table, clock = state.jobs[: len(jobs)], state.clock
