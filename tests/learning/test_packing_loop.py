@@ -1,4 +1,4 @@
-"""The loop that trains packing policies, with the set network: it learns, saves, resumes exactly, and refuses what does not fit."""
+"""The loop that trains packing policies, with the set network: it learns, saves, resumes, and refuses what does not fit."""
 
 from __future__ import annotations
 
