@@ -18,7 +18,7 @@ from parcae.errors import ConfigError
 from parcae.learning.config import override
 from parcae.learning.packing.loop import IterationSeeds, Weights
 from parcae.learning.ppo import Step, update
-from parcae.learning.returns import aligned_baseline
+from parcae.learning.returns import aligned_baseline, costs_to_go
 from parcae.packing.layout import Cost, select
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import PackingBatch, spread
@@ -39,6 +39,7 @@ class SetConfig(BaseModel):
         capacity: decisions that one run can record; row_capacity: waiting jobs in them together.
         learning_rate, final_share: Adam's, falling linearly to `final_share` of it.
         epochs, minibatch, clip, max_norm: of the proximal update. entropy: weight of the entropy bonus, falling likewise.
+        horizon: time in which the cost of a decision fades, in steps; None: it counts until the run's end.
         prior: what the rule's choices weigh in a fresh network (start, hold), as logits.
         advantage_clip: advantages beyond so many of their spreads count no more.
     """
@@ -56,6 +57,7 @@ class SetConfig(BaseModel):
     clip: float = Field(default=0.2, gt=0)
     max_norm: float = Field(default=0.5, gt=0)
     entropy: float = Field(default=0.01, ge=0)
+    horizon: float | None = Field(default=None, gt=0)
     prior: tuple[float, float] = (2.0, 2.0)
     advantage_clip: float = Field(default=5.0, gt=0)
 
@@ -178,12 +180,14 @@ class SetLearner:
         """Of every recorded decision, run after run: less cost to go than the group's mean at that time is better."""
         totals, ends = batch.costs(self.cost), batch.states.clock["now"][:, 0]
         size, limit = self.config.group_size, self.config.advantage_clip
+        rate = 0.0 if self.config.horizon is None else 1.0 / self.config.horizon
         for first in range(0, len(records), size):
             times, curves = [], []
             for row in range(first, first + size):
                 n = int(records[row].count[0])
-                times.append(np.append(records[row].now[:n], ends[row]).astype(np.float64))
-                curves.append(np.append(totals[row] - records[row].cost[:n], 0.0))
+                now, end = records[row].now[:n].astype(np.float64), float(ends[row])
+                times.append(np.append(now, end))
+                curves.append(np.append(costs_to_go(now, records[row].cost[:n], end, totals[row], rate), 0.0))
             gains = [(b - own)[:-1] for own, b in zip(curves, aligned_baseline(times, curves), strict=True)]
             spread_of = max(float(np.concatenate(gains).std()), 1e-6) if sum(map(len, gains)) else 1.0
             for gain in gains:
