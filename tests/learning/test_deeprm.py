@@ -10,6 +10,7 @@ import torch
 
 from parcae.errors import ConfigError, DivergedError
 from parcae.evaluation.statistics import ratio_estimate
+from parcae.learning.packing.benchmark import benchmark_packing
 from parcae.learning.packing.deeprm import (
     DeepRMLearner,
     Gradient,
@@ -198,3 +199,9 @@ def test_a_few_small_iterations_learn_to_do_better_on_other_sequences() -> None:
         learner.iterate(IterationSeeds(0, iteration), 1.0)
     ratio = ratio_estimate(_slowdowns(learner), before)
     assert ratio.high < 0.85
+
+
+def test_the_benchmark_measures_every_part() -> None:
+    found = benchmark_packing(0.2, clusters=4, repetitions=1).to_json()
+    assert all(value > 0 for value in found.values())
+    assert found["deeprm_to_sjf"] == found["sjf_decisions_per_second"] / found["deeprm_decisions_per_second"]
