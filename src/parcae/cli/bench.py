@@ -146,7 +146,7 @@ def packing_command(
         typer.echo(json.dumps(result.to_json(), indent=2))
         return
     typer.echo(
-        f"{result.steps_per_second / 1e6:.1f} million steps/s, decisions/s: {result.sjf_decisions_per_second / 1e6:.1f} million of "
-        f"SJF, {result.deeprm_decisions_per_second / 1e6:.2f} million of DeepRM ({result.deeprm_to_sjf:.1f} times fewer); a "
-        f"training iteration takes {result.iteration_seconds:.2f} s ({result.iteration_decisions / 1e3:,.0f} thousand decisions)"
+        f"{result.steps_per_second / 1e6:.1f} million steps/s; {result.sjf_decisions_per_second / 1e6:.1f} million decisions/s "
+        f"of SJF, {result.deeprm_decisions_per_second / 1e6:.2f} million of DeepRM (1 / {result.deeprm_to_sjf:.1f}); a training "
+        f"iteration takes {result.iteration_seconds:.2f} s ({result.iteration_decisions / 1e3:,.0f} thousand decisions)"
     )

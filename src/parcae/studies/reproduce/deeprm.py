@@ -182,7 +182,7 @@ class Curve:
     def crossing(self, line: float) -> int | None:
         """First measured iteration from which on three in a row are below a line."""
         below = [slowdown < line for slowdown in self.slowdown]
-        return next((i for row, i in enumerate(self.iterations) if all(below[row : row + 3])), None)
+        return next((i for row, i in enumerate(self.iterations) if below[row : row + 3] == [True] * 3), None)
 
     def to_json(self) -> dict[str, Any]:
         """The curve."""
