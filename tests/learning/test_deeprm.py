@@ -33,7 +33,7 @@ from parcae.workloads.rigid import RigidJobs
 
 #: A small world in which much is to be gained: short and long jobs of a narrow cluster.
 _TOY = DrawnSource(rates=(0.7,), window=15, settings=PackingConfig(num_slots=3, backlog_size=20))
-_FEW = {"num_sequences": 6, "num_runs": 4}
+_FEW = ("num_sequences=6", "num_runs=4")
 
 
 def test_advantages_compare_decisions_at_the_same_time() -> None:
@@ -122,27 +122,31 @@ def test_every_objective_can_be_learned_and_rewards_are_minus_its_costs(cost: Co
         assert numbers["cost"] == pytest.approx(-numbers["reward/mean"])
 
 
-def _settings(name: str, value: object) -> dict[str, object]:
-    return {**_FEW, name: value}
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [_settings("baseline", "decision"), _settings("optimizer", "adam"), _settings("is_scaled", True), _settings("entropy", 0.1)],
-)
-def test_other_ways_of_learning_take_other_steps(settings: dict[str, object]) -> None:
-    def after(own: dict[str, object]) -> float:
-        learner = deeprm_learner(_TOY, settings=own)
+@pytest.mark.parametrize("setting", ["baseline=decision", "optimizer=adam", "is_scaled=true", "entropy=0.1", "actions=startable"])
+def test_other_ways_of_learning_take_other_steps(setting: str) -> None:
+    def after(*settings: str) -> float:
+        learner = deeprm_learner(_TOY, settings=(*_FEW, *settings))
         for iteration in range(2):
             learner.iterate(IterationSeeds(0, iteration), 1.0)
         return float(np.abs(learner.weights()["hidden.weight"]).sum())
 
-    assert after(settings) != after(dict(_FEW))
+    assert after(setting) != after()
+
+
+def test_the_learning_rate_falls_linearly_to_its_share_at_the_end() -> None:
+    def step(left: float) -> float:
+        learner = deeprm_learner(_TOY, settings=(*_FEW, "final_rate=0.2"))
+        before = learner.weights()["actions.bias"]
+        learner._step({"actions.bias": np.full(4, 2.0)}, left)
+        return float((learner.weights()["actions.bias"] - before)[0])
+
+    assert step(0.0) / step(1.0) == pytest.approx(0.2, rel=1e-3)
+    assert step(0.5) / step(1.0) == pytest.approx(0.6, rel=1e-3)
 
 
 def test_threads_change_nothing() -> None:
     def after(threads: int) -> bytes:
-        learner = deeprm_learner(_TOY, settings={**_FEW, "num_threads": threads})
+        learner = deeprm_learner(_TOY, settings=_FEW, num_threads=threads)
         learner.iterate(IterationSeeds(0, 0), 1.0)
         return bytes(learner.weights()["hidden.weight"].tobytes())
 
@@ -152,7 +156,7 @@ def test_threads_change_nothing() -> None:
 @pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
 def test_a_resumed_training_goes_on_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
     def train(folder: Path, iterations: int, is_resumed: bool = False) -> None:
-        learner = deeprm_learner(_TOY, settings={**_FEW, "optimizer": optimizer})
+        learner = deeprm_learner(_TOY, settings=(*_FEW, f"optimizer={optimizer}"))
         training = PackingTraining(
             _TOY, max_iterations=iterations, select_every=2, num_selection=5, folder=folder, is_resumed=is_resumed
         )
@@ -179,7 +183,7 @@ def test_settings_that_cannot_be_are_refused() -> None:
     with pytest.raises(ConfigError, match="no recipe 'papper'"):
         deeprm_learner(_TOY, recipe="papper")
     with pytest.raises(ConfigError, match="learning_rte"):
-        deeprm_learner(_TOY, settings={"learning_rte": 1})
+        deeprm_learner(_TOY, settings=("learning_rte=1",))
     jobs = RigidJobs("log", np.array([0, 1]), np.array([5, 5]), np.array([[1], [1]]), np.array([4]), step="s")
     with pytest.raises(ConfigError, match="time in steps"):
         deeprm_learner(LogSource(jobs, 1))
@@ -193,7 +197,7 @@ def _slowdowns(learner: DeepRMLearner) -> np.ndarray[tuple[int], np.dtype[np.flo
 
 
 def test_a_few_small_iterations_learn_to_do_better_on_other_sequences() -> None:
-    learner = deeprm_learner(_TOY, settings={"num_sequences": 20, "num_runs": 10, "learning_rate": 0.003})
+    learner = deeprm_learner(_TOY, settings=("num_sequences=20", "num_runs=10", "learning_rate=0.003"))
     before = _slowdowns(learner)
     for iteration in range(30):
         learner.iterate(IterationSeeds(0, iteration), 1.0)

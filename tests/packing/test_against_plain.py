@@ -23,7 +23,9 @@ def _steps_jobs(seed: int, num_resources: int) -> RigidJobs:
     count = int(rng.integers(1, 40))
     arrival = np.sort(rng.integers(0, 25, count))
     capacity = rng.integers(4, 12, num_resources)
-    return RigidJobs(f"s{seed}", arrival, rng.integers(1, 7, count), rng.integers(1, capacity + 1, (count, num_resources)), capacity)
+    return RigidJobs(
+        f"s{seed}", arrival, rng.integers(1, 7, count), rng.integers(1, capacity + 1, (count, num_resources)), capacity
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -57,7 +59,9 @@ def _log_jobs(seed: int) -> RigidJobs:
     duration = np.maximum(1, rng.lognormal(3, 1.2, count).astype(int))
     told = np.maximum(1, (duration * rng.choice([0.5, 1, 1, 3], count)).astype(int))
     arrival = np.cumsum(rng.integers(0, 12, count))
-    return RigidJobs(f"log{seed}", arrival, duration, rng.integers(1, 9, (count, 1 + seed % 2)), [8] * (1 + seed % 2), told, step="s")
+    return RigidJobs(
+        f"log{seed}", arrival, duration, rng.integers(1, 9, (count, 1 + seed % 2)), [8] * (1 + seed % 2), told, step="s"
+    )
 
 
 @pytest.mark.parametrize("name", ["easy", "conservative:1000", "fcfs", "sjf"])

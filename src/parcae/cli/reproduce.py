@@ -66,7 +66,9 @@ def reproduce_command(
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option("--recipe", help="Of the trainings: fast | decima-2019; of DeepRM: fresh | paper. [default: the first]"),
+        typer.Option(
+            "--recipe", help="Of the trainings: fast | decima-2019; of DeepRM: fresh | paper | fast. [default: the first]"
+        ),
     ] = None,
     runs: Annotated[int | None, typer.Option("--runs", min=2, help="Runs of the evaluation, instead of the study's.")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Jobs of a run, instead of the study's.")] = None,

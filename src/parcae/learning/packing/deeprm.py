@@ -9,7 +9,7 @@ Source: DeepRM, section 3.3 and Figure 3; objectives as in section 3.4.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from parcae.errors import ConfigError, DivergedError
+from parcae.learning.config import override
 from parcae.learning.packing.loop import IterationSeeds, Weights, mean_cost
 from parcae.packing.config import PackingConfig
 from parcae.packing.images import ImageSettings
@@ -81,7 +82,6 @@ class DeepRMLearning(BaseModel):
         is_scaled: divides a sequence's advantages by their deviation, so that all sequences count the same.
         actions: which actions have a chance. has_pause: the released code's last column of the image.
         max_decisions: ends a run, so that a policy that waits for ever costs little; what waits then costs nothing more.
-        num_threads: 1 unless given; the result is the same with any number.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -98,11 +98,16 @@ class DeepRMLearning(BaseModel):
     actions: Actions = Actions.ALL
     has_pause: bool = False
     max_decisions: int = Field(default=2_000, ge=1)
-    num_threads: int = Field(default=1, ge=1, exclude=True)
 
 
-#: Ways of learning by name: the paper's, and the same on fresh sequences.
-RECIPES = {"paper": DeepRMLearning(sequences=Sequences.FIXED), "fresh": DeepRMLearning()}
+# Deviation: DeepRM 3.2: an empty slot's action lets time pass, and jobs can be booked ahead; "fast" lets the network choose among
+# the jobs that can start now, and time, and takes larger steps: a hundred iterations then do what takes many hundreds otherwise.
+#: Ways of learning by name: the paper's, the same on fresh sequences, and a fast one.
+RECIPES = {
+    "paper": DeepRMLearning(sequences=Sequences.FIXED),
+    "fresh": DeepRMLearning(),
+    "fast": DeepRMLearning(actions=Actions.STARTABLE, learning_rate=3e-3, final_rate=0.1),
+}
 
 
 def parse_deeprm_recipe(name: str) -> DeepRMLearning:
@@ -201,9 +206,15 @@ class DeepRMLearner:
     kind, feature_version = KIND, FEATURE_VERSION
 
     def __init__(
-        self, source: PackingSource, cost: Cost, learning: DeepRMLearning, network: DeepRMSettings, weights: Weights
+        self,
+        source: PackingSource,
+        cost: Cost,
+        learning: DeepRMLearning,
+        network: DeepRMSettings,
+        weights: Weights,
+        num_threads: int = 1,
     ) -> None:
-        self.source, self.cost, self.learning, self.network = source, cost, learning, network
+        self.source, self.cost, self.learning, self.network, self.num_threads = source, cost, learning, network, num_threads
         self._weights: Weights = checked(weights, network)
         self._moments = {name: np.zeros_like(array) for name, array in self._moments_of(self._weights)}
         self._steps = 0
@@ -284,11 +295,11 @@ class DeepRMLearner:
             for sequence in range(bounds[index], bounds[index + 1]):
                 self._learn_from(batch, network, sequence, self._record[index], found[index])
 
-        if self.learning.num_threads == 1:
+        if self.num_threads == 1:
             for index in range(_PARTS):
                 part(index)
         else:
-            with ThreadPoolExecutor(min(_PARTS, self.learning.num_threads)) as pool:
+            with ThreadPoolExecutor(min(_PARTS, self.num_threads)) as pool:
                 list(pool.map(part, range(_PARTS)))
         for other in found[1:]:
             found[0].merge(other)
@@ -333,30 +344,26 @@ def deeprm_learner(
     source: PackingSource,
     cost: Cost = Cost.SLOWDOWN,
     recipe: str = "fresh",
-    settings: Mapping[str, Any] | None = None,
+    settings: Sequence[str] = (),
     weights: Weights | None = None,
     seed: int = 0,
+    num_threads: int = 1,
 ) -> DeepRMLearner:
     """DeepRM for the sequences of a source.
 
     Args:
-        cost: what to make small. recipe: "paper" or "fresh". settings: changes to it, see `DeepRMLearning`.
+        cost: what to make small. recipe: "paper", "fresh" or "fast".
+        settings: other values of the recipe's settings, each "key=value", see `DeepRMLearning`.
         weights: to go on from; otherwise drawn, from `seed`.
+        num_threads: of the runs and the gradient; the result is the same with any number.
 
     Raises:
         ConfigError: an unknown recipe, settings that cannot be, exact times. FormatError: weights of another shape.
 
     Example: `train_packing(deeprm_learner(DrawnSource()), PackingTraining(DrawnSource(), max_iterations=1000))`
     """
-    learning = _changed(parse_deeprm_recipe(recipe), settings or {})
+    learning = override(parse_deeprm_recipe(recipe), settings)
     capacity = source.draw([TRAINING_SEED_START])[0].capacity
     network = DeepRMSettings.of(source.config, capacity, ImageSettings(has_pause=learning.has_pause), learning.actions)
     start = initial_weights(np.random.default_rng([0x6465_6570, seed]), network) if weights is None else weights
-    return DeepRMLearner(source, cost, learning, network, start)
-
-
-def _changed(recipe: DeepRMLearning, settings: Mapping[str, Any]) -> DeepRMLearning:
-    try:
-        return DeepRMLearning.model_validate({**recipe.model_dump(), **settings})
-    except ValueError as error:
-        raise ConfigError(f"DeepRM's settings do not fit: {error}") from None
+    return DeepRMLearner(source, cost, learning, network, start, num_threads)

@@ -192,7 +192,7 @@ def train_deeprm(
     request.say(
         f"training DeepRM at a load of {label_of(rate)} for {cost.name.lower()}, recipe {chosen}, {share_s:.0f} s at most"
     )
-    learner = deeprm_learner(source, cost, chosen, {"num_threads": request.processes or 1}, seed=request.training_seed)
+    learner = deeprm_learner(source, cost, chosen, seed=request.training_seed, num_threads=request.processes or 1)
     training = PackingTraining(source, cost, share_s, FULL_ITERATIONS, select_every, seed=request.training_seed)
 
     def told(done: PackingIteration) -> None:
