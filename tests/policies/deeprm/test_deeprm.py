@@ -205,6 +205,16 @@ def test_a_policy_refuses_clusters_that_it_is_not_for() -> None:
         batch.run(policy.play_many, 1)
 
 
+def test_a_policy_must_be_shown_what_is_free_when() -> None:
+    policy, source = DeepRMPolicy("deeprm", _random_weights(DeepRMSettings()), DeepRMSettings()), DrawnSource()
+    batch = PackingBatch(source.draw([1_000]), source.config)
+    batch.begin()
+    with pytest.raises(ConfigError, match="wants_profile"):
+        policy.decide(select(batch.show(), 0))
+    with pytest.raises(ConfigError, match="wants_profile"):
+        batch.run(policy.play_many, 1)
+
+
 def test_colours_and_exact_times_are_refused() -> None:
     with pytest.raises(ConfigError, match="without colours"):
         DeepRMSettings.of(PackingConfig(), (10, 10), ImageSettings(is_colored=True))

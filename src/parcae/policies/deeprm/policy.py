@@ -65,6 +65,14 @@ def check_fits(settings: DeepRMSettings, states: Packing) -> None:
         )
 
 
+def _check_shown(settings: DeepRMSettings, view: View) -> None:
+    if view.points.shape[-1] != settings.horizon + 1 or view.jobs.shape[-1] != settings.num_slots:
+        raise ConfigError(
+            f"DeepRM must be shown {settings.num_slots} slots and what is free in {settings.horizon} steps: give it views "
+            "with a profile (wants_profile) of clusters that run in steps"
+        )
+
+
 @dataclass
 class DeepRMPolicy:
     """DeepRM with its weights.
@@ -99,15 +107,26 @@ class DeepRMPolicy:
             ConfigError: clusters that the network is not for.
         """
         check_fits(self.settings, states)
+        _check_shown(self.settings, views)
         work = allocate_work(self.settings)
         play_many(states, asked, sequence, views, self._network, work, self.is_greedy, first, last)
 
     def decide(self, view: View) -> int:
-        """The slot whose job to place now, or VOID; `view` is of one cluster, with what is free when."""
+        """The slot whose job to place now, or VOID; `view` is of one cluster, with what is free when.
+
+        Raises:
+            ConfigError: a view of another shape, or without the profile.
+        """
+        _check_shown(self.settings, view)
         return int(decide(view, self._network, allocate_work(self.settings), self.is_greedy))
 
     def chances(self, view: View) -> npt.NDArray[np.float32]:
-        """float32[num_slots + 1]: the chance of each slot, and last of letting time pass."""
+        """float32[num_slots + 1]: the chance of each slot, and last of letting time pass.
+
+        Raises:
+            ConfigError: as `decide`.
+        """
+        _check_shown(self.settings, view)
         work = allocate_work(self.settings)
         decide(view, self._network, work, self.is_greedy)
         chances: npt.NDArray[np.float32] = work.chances

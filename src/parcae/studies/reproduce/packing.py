@@ -159,8 +159,12 @@ def learned_deeprm(request: PackingRequest, rate: float, cost: Cost, share_s: fl
     for path in [*map(Path, request.policies), *(path for (name, _), path in shipped().items() if name == KIND)]:
         checkpoint = read_checkpoint(path)
         if _is_for(checkpoint, path, rate, cost):
-            origin = f"{path.name}, {checkpoint.card['iterations']} iterations in {checkpoint.card['seconds']:.0f} s"
-            return LearnedPacking(deeprm_policy(checkpoint, str(path)), f"deeprm at {label_of(rate)}: {origin}", checkpoint.card)
+            policy = deeprm_policy(checkpoint, str(path))
+            words = (
+                f"deeprm at {label_of(rate)} for {cost.name.lower()}: {path.name}, {checkpoint.card['iterations']} iterations in "
+                f"{checkpoint.card['seconds']:.0f} s, choosing among actions that are {policy.settings.actions}"
+            )
+            return LearnedPacking(policy, words, checkpoint.card)
     return train_deeprm(request, rate, cost, share_s)
 
 
