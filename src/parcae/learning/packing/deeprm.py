@@ -100,13 +100,14 @@ class DeepRMLearning(BaseModel):
     max_decisions: int = Field(default=2_000, ge=1)
 
 
-# Deviation: DeepRM 3.2: an empty slot's action lets time pass, and jobs can be booked ahead; "fast" lets the network choose among
-# the jobs that can start now, and time, and takes larger steps: a hundred iterations then do what takes many hundreds otherwise.
+# Deviation: DeepRM 3.2 and 4.1: an empty slot's action lets time pass, jobs can be booked ahead, RMSProp with a rate of 0.001.
+# "fast" lets the network choose among the jobs that can start now, and time, and uses Adam with a rate that falls from 0.003: at
+# rate 0.7 200 iterations of it do better than 1,000 of the paper's.
 #: Ways of learning by name: the paper's, the same on fresh sequences, and a fast one.
 RECIPES = {
     "paper": DeepRMLearning(sequences=Sequences.FIXED),
     "fresh": DeepRMLearning(),
-    "fast": DeepRMLearning(actions=Actions.STARTABLE, learning_rate=3e-3, final_rate=0.1),
+    "fast": DeepRMLearning(actions=Actions.STARTABLE, optimizer=Optimizer.ADAM, learning_rate=3e-3, final_rate=0.1),
 }
 
 

@@ -33,7 +33,7 @@ FloatArray = npt.NDArray[np.float64]
 #: Weights of alignment that are tried for Tetris*; the paper gives none. With 0 it would be SJF, above these it is the Packer.
 KNOBS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 #: Runs that the knob is chosen on.
-_TUNING_RUNS = 1_000
+_TUNING_RUNS = 300
 #: Iterations of a full training (DeepRM, section 4.1).
 FULL_ITERATIONS = 1_000
 #: Ends a run whose policy lets time pass for ever.
