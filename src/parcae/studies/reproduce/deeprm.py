@@ -228,8 +228,8 @@ def fig6(request: PackingRequest) -> StudyResult:
             "curves": {recipe: curve.to_json() for recipe, curve in curves.items()},
         },
         [
-            "recipe paper: the same 100 sequences in all iterations; fresh: 100 new ones in each; fast: as fresh, with Adam's steps, "
-            "and the only actions are to start a job now and to let time pass; 20 runs of each sequence",
+            "recipe paper: the same 100 sequences in all iterations; fresh: 100 new ones in each; fast: as fresh, with Adam, and "
+            "the only actions are to start a job now and to let time pass; 20 runs of each sequence",
             "a curve passes a policy in the first measured iteration (every tenth is) from which on three in a row are below "
             "it; the table has the checkpoints that were best on the training's own selection runs",
             "reward: mean of all runs of an iteration, and mean over its sequences of the best of 20 runs",
