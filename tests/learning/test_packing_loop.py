@@ -52,14 +52,8 @@ def test_a_training_that_was_resumed_ends_with_the_same_weights(tmp_path):
 def test_the_best_policy_is_a_checkpoint_that_the_catalogue_reads(tmp_path):
     result, _ = _train(tmp_path, 2)
     policy = make_packing_policy(str(tmp_path / BEST_FILE))
-<<<<<<< HEAD
     selection = SOURCE.draw([SELECTION_SEED_START + row for row in range(20)])
     batch = PackingBatch(selection, SOURCE.config, wants_profile=True, seed=1)
-=======
-    batch = PackingBatch(
-        SOURCE.draw([SELECTION_SEED_START + row for row in range(20)]), SOURCE.config, wants_profile=True, seed=1
-    )
->>>>>>> deeprm
     batch.run(policy.play_many)
     assert mean_cost(batch, Cost.SLOWDOWN) == pytest.approx(result.best)
     card = read_checkpoint(tmp_path / BEST_FILE).card
