@@ -142,7 +142,7 @@ def withheld_share(outcome: Outcome, num_visible: int | None = None) -> float:
     Args:
         num_visible: jobs that a policy could choose from, the longest waiting; None: all.
 
-    Example: two units for 2 steps, jobs of one unit at 0 and 0, the second started at 1: it was withheld for the 1 step of waiting.
+    Example: of two jobs that fit side by side, one starts at 0 and one at 1: all waiting (1 step) was withholding, 1.0.
     """
     held = total = 0
     for span, fits in _waiting_spans(outcome, num_visible):

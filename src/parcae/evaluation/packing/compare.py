@@ -21,6 +21,7 @@ from parcae.packing.config import PackingConfig, TimeMode
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import Outcome, PackingBatch
+from parcae.policies.packing.catalog import PackingSetting
 from parcae.policies.packing.policy import PackingPolicy
 from parcae.workloads.rigid import RigidJobs
 
@@ -34,13 +35,13 @@ _RATIOS = ("slowdown", "bounded_slowdown", "completion")
 #: Consecutive blocks of jobs that a single run is divided into for its intervals.
 NUM_BLOCKS = 20
 _BY_RUN = (
-    "95% confidence intervals: of a mean over all jobs as the ratio of the {0}' sums and numbers of jobs, of a ratio to the first "
-    "policy paired by {1}; delta method on the logarithm, Student's t over {2} {0}"
+    "95% confidence intervals: of a mean over all jobs as the ratio of the {0}' sums and numbers of jobs, of a ratio to the "
+    "first policy paired by {1}; delta method on the logarithm, Student's t over {2} {0}"
 )
 _BY_BLOCK = (
     "95% confidence intervals by batch means: one run, its jobs in order of arrival divided into {0} consecutive blocks that are "
     "taken for independent, paired by block; delta method on the logarithm, Student's t. Neighbouring blocks share queues: where "
-    "their means are correlated (lag 1 of {1:+.2f} to {2:+.2f} here; chance keeps it within {3:.2f}), the intervals are too narrow"
+    "their means are correlated (lag 1 of {1:+.2f} to {2:+.2f} here; chance keeps it within {3:.2f}), intervals are too narrow"
 )
 PARTS = ("second", "first", "all")
 
@@ -188,7 +189,9 @@ def compare_packing(
     if num_seeds < 1:
         raise ConfigError("compare on at least one seed")
     check_seeds(seed_start, num_seeds)
-    resolved = resolve_packing(_some(policies), Tuning(source, cost, tune_budget_s), progress)
+    rates = getattr(source, "rates", ())
+    setting = PackingSetting(rate=float(np.mean(rates)) if rates else None)
+    resolved = resolve_packing(_some(policies), Tuning(source, cost, tune_budget_s), progress, setting)
     sequences = source.draw(range(seed_start, seed_start + num_seeds))
     if not any(len(jobs) for jobs in sequences):
         raise ConfigError("no job arrives on any of these seeds: give more seeds, a higher load or a longer window")
@@ -225,7 +228,7 @@ def compare_log(
     where = "pieces of the log's first half" + ("" if part == "second" else ", which is among what is compared")
     tuning = Tuning(tuning_pieces(log.piece(0, half)), cost, tune_budget_s, where)
     sequences = _pieces(jobs, piece_jobs)
-    resolved = resolve_packing(_some(policies), tuning, progress)
+    resolved = resolve_packing(_some(policies), tuning, progress, PackingSetting(is_exact=True))
     config = PackingConfig.for_log(jobs)
     settings = {
         "log": log.name, "part": part, "jobs": sum(map(len, sequences)), "left_out": len(jobs) - sum(map(len, sequences)),
@@ -378,29 +381,30 @@ def rows(comparison: PackingComparison) -> Iterator[tuple[str, ...]]:
         busy = " ".join(f"{share:.0%}" for share in result.utilization().values())
         lost = f"{result.unallocated + result.dropped:,}" if not result.is_complete else "–"
         yield (
-            result.name, with_interval(main), with_interval(ratio, "," if ratio.mean >= 1_000 else ""),
+            result.name, with_interval(main), with_interval(ratio),
             number(result.quantiles()["p95"]), number(other), number(result.estimates["waiting"].mean), busy,
             f"{result.mean('withheld_share'):.0%}", lost,
         )  # fmt: skip
 
 
-def with_interval(estimate: Estimate, group: str = ",") -> str:
-    """"3.12 [3.01, 3.24]"; without an interval where it is unknown."""
+def with_interval(estimate: Estimate) -> str:
+    """ "3.12 [3.01, 3.24]"; without an interval where it is unknown."""
     if math.isnan(estimate.mean):
         return "–"
-    ends = "" if estimate.is_unknown else f" [{number(estimate.low, group)}, {number(estimate.high, group)}]"
-    return number(estimate.mean, group) + ends
+    ends = "" if estimate.is_unknown else f" [{number(estimate.low)}, {number(estimate.high)}]"
+    return number(estimate.mean) + ends
 
 
-def number(value: float, group: str = ",") -> str:
+def number(value: float) -> str:
     """With as many digits as are of use; a dash for what is unknown.
 
     Example: 3.1416 is "3.142", 1234.5 is "1,234".
     """
     if math.isnan(value):
         return "–"
-    digits = 3 if abs(value) < 10 else 1 if abs(value) < 1_000 else 0
-    return f"{value:{group}.{digits}f}"
+    if 0 < abs(value) < 0.1:
+        return f"{value:.2g}"
+    return f"{value:,.{3 if abs(value) < 10 else 1 if abs(value) < 1_000 else 0}f}"
 
 
 def packing_title(comparison: PackingComparison) -> str:

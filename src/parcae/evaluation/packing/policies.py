@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from parcae.errors import PolicyError
 from parcae.evaluation.packing.tuning import Tuned, tune_knob, tune_withholding
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
-from parcae.policies.packing.catalog import make_packing_policy
+from parcae.policies.packing.catalog import PackingSetting, make_packing_policy
 from parcae.policies.packing.policy import PackingPolicy
 
 #: Policies that are tuned for the setting that they are compared in, before they are.
-TUNED: Mapping[str, str] = {
-    "tetris": "Tetris* with the knob that is best in this setting, swept on tuning sequences",
-    "withhold": "shortest first that withholds large jobs, tuned for this setting by CMA-ES on tuning sequences",
-}
+TUNED = ("tetris", "withhold")
 
 
 @dataclass(frozen=True)
@@ -43,28 +39,34 @@ class ResolvedPacking:
 
 
 def resolve_packing(
-    names: Sequence[str], tuning: Tuning | None, progress: Callable[[str], None] | None = None
+    names: Sequence[str],
+    tuning: Tuning | None,
+    progress: Callable[[str], None] | None = None,
+    setting: PackingSetting | None = None,
 ) -> ResolvedPacking:
     """The policies that `names` ask for, each once: names of the catalogue, checkpoints, and `tetris` and `withhold`, tuned here.
 
+    Args:
+        tuning: how; None where there is nothing to tune them on.
+        progress: called with what is being done.
+        setting: by which the nearest variant of a learned policy is chosen.
+
     Raises:
         PolicyError: an unknown policy, or one to be tuned where there is nothing to tune it on.
+        FormatError, FileNotFoundError: a checkpoint that is torn, of another kind, or not there.
     """
-    policies: dict[str, PackingPolicy] = {}
+    names = tuple(dict.fromkeys(names))
+    is_tuned = {name: tuning is not None and name in TUNED for name in names}
+    policies = {name: make_packing_policy(name, setting) for name in names if not is_tuned[name]}
     tuned: dict[str, str] = {}
-    for name in dict.fromkeys(names):
-        if name not in TUNED:
-            policies[name] = make_packing_policy(name)
-    for name in dict.fromkeys(names):
-        if name in TUNED:
-            if tuning is None:
-                raise PolicyError(f"policy {name!r} is tuned for a load or a log first: use it in `parcae packing compare`")
+    for name in names:
+        if tuning is not None and is_tuned[name]:
             if progress is not None:
-                progress(name)
+                progress(f"tuning {name}")
             found = _tune(name, tuning)
             policies[name] = found.policy
             tuned[name] = found.text + (f", {tuning.where}" if tuning.where else "")
-    return ResolvedPacking({name: policies[name] for name in dict.fromkeys(names)}, tuned)
+    return ResolvedPacking({name: policies[name] for name in names}, tuned)
 
 
 def _tune(name: str, tuning: Tuning) -> Tuned:

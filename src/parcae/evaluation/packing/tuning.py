@@ -96,9 +96,7 @@ def tune_knob(source: PackingSource, cost: Cost = Cost.SLOWDOWN, name: str = "te
     tried = knobs(batch.sequences)
     costs = {knob: arena.measure(HandMadePolicy(name, PackingKind.TETRIS, (knob,)), batch) for knob in tried}
     best = min(costs, key=lambda knob: (costs[knob], knob))
-    text = (
-        f"knob {best:g} ({cost_name(cost)} {costs[best]:,.3f}) of {len(tried)} knobs from 0 to 1, on {len(batch)} tuning sequences"
-    )
+    text = f"knob {best:g} ({cost_name(cost)} {costs[best]:,.3f}) of {len(tried)} from 0 to 1, on {len(batch)} tuning sequences"
     return Tuned(HandMadePolicy(name, PackingKind.TETRIS, (best,)), costs[best], text, {"knob": best, "cost": costs[best]})
 
 
