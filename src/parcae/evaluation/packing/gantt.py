@@ -154,6 +154,7 @@ def _draw(axis: Any, outcome: Outcome, resource: int, end: int) -> None:
         place, size = (box.start, box.first_unit), (box.finish - box.start, box.num_units)
         axis.add_patch(Rectangle(place, *size, facecolor=job_color(box.job), edgecolor="white", linewidth=0.5))
     axis.set(xlim=(0, end), ylim=(0, int(outcome.jobs.capacity[resource])), ylabel=outcome.jobs.resources[resource])
+    axis.yaxis.get_major_locator().set_params(integer=True)
     axis.spines[["top", "right"]].set_visible(False)
 
 
