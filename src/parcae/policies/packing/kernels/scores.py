@@ -61,6 +61,22 @@ def best_score(view, kind, params):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def reserve(view, row, params, waiting):  # type: ignore[no-untyped-def]
+    """Share of every resource that should stay free when the job starts (see `withholding`)."""
+    told = float(view.jobs.told[row])
+    need = params[_RESERVE] / (1.0 + math.exp(-params[_STEEPNESS] * (math.log(told) - params[_LENGTH])))
+    return need - params[_PATIENCE] * math.log1p(view.jobs.age[row] / told) - params[_CROWD] * waiting
+
+
+@inlined
+def preference(view, row, params):  # type: ignore[no-untyped-def]
+    """The withholding rule's score of a job; the larger, the sooner."""
+    told = float(view.jobs.told[row])
+    patience = params[_AGE] * math.log1p(view.jobs.age[row] / told)
+    return params[_ALIGNMENT] * alignment(view, row) / _UNITS + patience - math.log(told)
+
+
+@inlined
 def withholding(view, params):  # type: ignore[no-untyped-def]
     """Shortest first, with alignment and age; a long job waits while starting it would leave too little free.
 
@@ -69,24 +85,27 @@ def withholding(view, params):  # type: ignore[no-untyped-def]
     in an empty cluster nothing is withheld. Source: what DeepRM was seen to learn (section 4.3), as a rule.
     """
     best, best_score = VOID, 0.0
-    waiting = math.log1p(view.head.num_jobs[0] + view.head.num_backlog[0])
+    waiting = crowd(view)
     for row in range(view.head.num_jobs[0]):
-        if view.jobs.can_start[row] == 1:
-            told = float(view.jobs.told[row])
-            length, patience = math.log(told), math.log1p(view.jobs.age[row] / told)
-            need = params[_RESERVE] / (1.0 + math.exp(-params[_STEEPNESS] * (length - params[_LENGTH])))
-            need -= params[_PATIENCE] * patience + params[_CROWD] * waiting
-            if view.head.num_running[0] == 0 or _left(view, row) >= need:
-                own = params[_ALIGNMENT] * alignment(view, row) / _UNITS + params[_AGE] * patience - length
-                if best == VOID or own > best_score:
-                    best, best_score = view.jobs.slot[row], own
+        if view.jobs.can_start[row] == 1 and (
+            view.head.num_running[0] == 0 or left(view, row) >= reserve(view, row, params, waiting)
+        ):
+            own = preference(view, row, params)
+            if best == VOID or own > best_score:
+                best, best_score = view.jobs.slot[row], own
     return best
 
 
 @inlined
-def _left(view, row):  # type: ignore[no-untyped-def]
+def crowd(view):  # type: ignore[no-untyped-def]
+    """log(1 + jobs waiting)"""
+    return math.log1p(view.head.num_jobs[0] + view.head.num_backlog[0])
+
+
+@inlined
+def left(view, row):  # type: ignore[no-untyped-def]
     """Least share of a resource that stays free if the job starts."""
-    left = 1.0
+    share = 1.0
     for resource in range(view.free.shape[0]):
-        left = min(left, (view.free[resource] - view.demand[row, resource]) / view.capacity[resource])
-    return left
+        share = min(share, (view.free[resource] - view.demand[row, resource]) / view.capacity[resource])
+    return share

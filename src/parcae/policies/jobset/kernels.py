@@ -1,0 +1,327 @@
+"""The compiled pass: features of a view, logits, a decision; and whole runs, with or without a record."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parcae.kernels import inlined, kernel, unit
+from parcae.packing.kernels.transitions import begin, take
+from parcae.packing.kernels.views import cluster, sequence_of, show, view_of
+from parcae.packing.layout import VOID
+from parcae.policies.jobset.layout import (
+    HIDDEN,
+    LOOKAHEAD,
+    MAX_ROWS,
+    NUM_JOB_FEATURES,
+    NUM_SHARED_FEATURES,
+    SLOPE,
+    JobFeature,
+    SharedFeature,
+    offsets,
+)
+from parcae.policies.networks.kernels import add_product, copy_bias, dot, draw, largest, log_sum_exp, rectify
+from parcae.policies.packing.kernels.scores import alignment, crowd, left, preference, reserve
+
+_H, _F, _C, _K, _SLOPE = HIDDEN, NUM_JOB_FEATURES, NUM_SHARED_FEATURES, MAX_ROWS, np.float32(SLOPE)
+_IMPOSSIBLE = np.float32(-np.inf)
+_AT = offsets()
+_JOB1, _JOB1_BIAS, _JOB2, _JOB2_BIAS = _AT["job1.weight"], _AT["job1.bias"], _AT["job2.weight"], _AT["job2.bias"]
+_CONTEXT, _CONTEXT_BIAS = _AT["context.weight"], _AT["context.bias"]
+_CHOICE1, _CHOICE1_BIAS, _CHOICE2 = _AT["choice1.weight"], _AT["choice1.bias"], _AT["choice2.weight"]
+_HOLD, _HOLD_BIAS, _PRIOR = _AT["hold.weight"], _AT["hold.bias"], _AT["prior"]
+_TOLD, _OF_ARRIVED, _OF_WAITING = int(JobFeature.TOLD), int(JobFeature.TOLD_OF_ARRIVED), int(JobFeature.TOLD_OF_WAITING)
+_AGE, _LEAST, _MEAN, _LARGEST = (
+    int(JobFeature.AGE),
+    int(JobFeature.LEAST_SHARE),
+    int(JobFeature.MEAN_SHARE),
+    int(JobFeature.LARGEST_SHARE),
+)
+_LEFT, _ALIGNMENT, _CAN_START = int(JobFeature.LEFT), int(JobFeature.ALIGNMENT), int(JobFeature.CAN_START)
+_AT_END, _IS_RULE, _SCORE, _RESERVE = (
+    int(JobFeature.FREE_AT_END),
+    int(JobFeature.IS_RULE),
+    int(JobFeature.SCORE),
+    int(JobFeature.RESERVE),
+)
+_S_WAITING, _S_BACKLOG, _S_RUNNING = int(SharedFeature.WAITING), int(SharedFeature.BACKLOG), int(SharedFeature.RUNNING)
+_S_FREE_LEAST, _S_FREE_MEAN, _S_SOON = int(SharedFeature.FREE_LEAST), int(SharedFeature.FREE_MEAN), int(SharedFeature.FREE_SOON)
+_S_LOAD, _S_CLOCK, _S_PAUSE = int(SharedFeature.LOAD), int(SharedFeature.CLOCK), int(SharedFeature.PAUSE)
+_S_STARTABLE, _S_TYPICAL = int(SharedFeature.STARTABLE), int(SharedFeature.TYPICAL)
+_S_TOLD, _S_SHARE = int(SharedFeature.WAITING_TOLD), int(SharedFeature.WAITING_SHARE)
+_S_RULE, _S_CAN = int(SharedFeature.RULE_HOLDS), int(SharedFeature.CAN_HOLD)
+_LOOKAHEAD = LOOKAHEAD
+#: The rule's score counts down to this below the best.
+_LOWEST = -5.0
+
+
+class Network(NamedTuple):
+    """weights: float32 in the order of the layout's SHAPES. rule: float64[len(WithholdParameter)]."""
+
+    weights: Any
+    rule: Any
+
+
+class Workspace(NamedTuple):
+    """Room for one decision (with a leading axis: of many clusters)."""
+
+    row: Any  # int64[MAX_ROWS], the view's row
+    score: Any  # float64[MAX_ROWS], the rule's, those that cannot start far below
+    features: Any  # float32[MAX_ROWS, job features]
+    hidden: Any  # float32[MAX_ROWS, HIDDEN]
+    shared: Any  # float32[shared features]
+    context: Any  # float32[HIDDEN]
+    base: Any  # float32[HIDDEN]
+    layer: Any  # float32[HIDDEN]
+    logits: Any  # float32[MAX_ROWS + 1], the last one used is hold's
+
+
+class Record(NamedTuple):
+    """The decisions of one run in which there was a choice (with a leading axis: of many)."""
+
+    count: Any  # int64[1]
+    num_rows: Any  # int64[1]
+    is_cut: Any  # int64[1], whether room ended before the run
+    now: Any  # int64[capacity]
+    cost: Any  # float64[capacity], accrued before the decision
+    first_row: Any  # int64[capacity + 1]
+    choice: Any  # int64[capacity]
+    log_prob: Any  # float32[capacity]
+    shared: Any  # float32[capacity, shared features]
+    rows: Any  # float32[row_capacity, job features]
+
+
+@inlined
+def _select_rows(view, net, work):  # type: ignore[no-untyped-def]
+    """The rows to look at: all, or those that can start and the rule likes best. Returns how many."""
+    count = 0
+    for row in range(view.head.num_jobs[0]):
+        score = preference(view, row, net.rule)
+        if view.jobs.can_start[row] == 0:
+            score -= 1e6
+        place = count
+        if count == _K:
+            if score <= work.score[_K - 1]:
+                continue
+            place = _K - 1
+        while place > 0 and work.score[place - 1] < score:
+            work.score[place], work.row[place] = work.score[place - 1], work.row[place - 1]
+            place -= 1
+        work.score[place], work.row[place] = score, row
+        count = min(_K, count + 1)
+    return count
+
+
+@inlined
+def _free_share(view, then):  # type: ignore[no-untyped-def]
+    """Least share of a resource that is free at a time, as far as is known."""
+    low, high = 0, view.head.num_points[0] - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if view.points[middle] <= then:
+            low = middle
+        else:
+            high = middle - 1
+    share = 1.0
+    for resource in range(view.free.shape[0]):
+        share = min(share, view.free_from[low, resource] / view.capacity[resource])
+    return share
+
+
+@inlined
+def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
+    """What does not depend on the rule. Returns the mean log duration of the waiting."""
+    head, x, scale = view.head, work.shared, math.exp(typical)
+    num, told, share, startable = head.num_jobs[0], 0.0, 0.0, 0
+    for row in range(num):
+        told += math.log(view.jobs.told[row])
+        startable += view.jobs.can_start[row]
+        own = 0.0
+        for resource in range(view.free.shape[0]):
+            own = max(own, view.demand[row, resource] / view.capacity[resource])
+        share += own
+    told, share = told / max(1, num), share / max(1, num)
+    x[_S_WAITING], x[_S_BACKLOG] = math.log1p(num), math.log1p(head.num_backlog[0])
+    x[_S_RUNNING] = math.log1p(head.num_running[0])
+    least, mean = 1.0, 0.0
+    for resource in range(view.free.shape[0]):
+        own = view.free[resource] / view.capacity[resource]
+        least, mean = min(least, own), mean + own / view.free.shape[0]
+    x[_S_FREE_LEAST], x[_S_FREE_MEAN] = least, mean
+    for k in range(3):
+        x[_S_SOON + k] = _free_share(view, head.now[0] + np.int64(scale * _LOOKAHEAD[k] + 0.5))
+    x[_S_LOAD] = math.log1p(head.arrived_work[0] / (head.now[0] + scale))
+    x[_S_CLOCK], x[_S_PAUSE] = math.log1p(head.now[0] / scale), math.log1p(head.since_arrival[0] / scale)
+    x[_S_STARTABLE], x[_S_TYPICAL] = startable / max(1, num), typical
+    x[_S_TOLD], x[_S_SHARE] = told - typical, share
+    return told
+
+
+@inlined
+def _encode_job(view, net, work, position, typical, waiting_told, waiting):  # type: ignore[no-untyped-def]
+    row, x = work.row[position], work.features[position]
+    told = float(view.jobs.told[row])
+    x[_TOLD], x[_OF_ARRIVED] = math.log(told), math.log(told) - typical
+    x[_OF_WAITING], x[_AGE] = math.log(told) - waiting_told, math.log1p(view.jobs.age[row] / told)
+    least, mean, most = 1.0, 0.0, 0.0
+    for resource in range(view.free.shape[0]):
+        own = view.demand[row, resource] / view.capacity[resource]
+        least, mean, most = min(least, own), mean + own / view.free.shape[0], max(most, own)
+    x[_LEAST], x[_MEAN], x[_LARGEST] = least, mean, most
+    free = left(view, row)
+    x[_LEFT], x[_ALIGNMENT], x[_CAN_START] = free, alignment(view, row) * 0.01, view.jobs.can_start[row]
+    x[_AT_END] = _free_share(view, view.head.now[0] + view.jobs.told[row])
+    x[_IS_RULE] = 0.0
+    x[_SCORE] = max(_LOWEST, preference(view, row, net.rule) - preference(view, work.row[0], net.rule))
+    x[_RESERVE] = free - reserve(view, row, net.rule, waiting)
+
+
+@kernel
+def encode(view, net, work):  # type: ignore[no-untyped-def]
+    """Fill the features. Returns how many jobs are looked at; the first is the rule's favourite of those that can start."""
+    count = _select_rows(view, net, work)
+    typical = view.head.log_told[0] / max(1, view.head.num_arrived[0])
+    waiting_told, waiting = _encode_shared(view, work, typical), crowd(view)
+    can_any, chosen = False, VOID
+    for position in range(count):
+        _encode_job(view, net, work, position, typical, waiting_told, waiting)
+        can_start = work.features[position, _CAN_START] > 0.0
+        can_any = can_any or can_start
+        if chosen == VOID and can_start and (view.head.num_running[0] == 0 or work.features[position, _RESERVE] >= 0.0):
+            chosen = position
+    if chosen != VOID:
+        work.features[chosen, _IS_RULE] = 1.0
+    work.shared[_S_RULE] = 1.0 if chosen == VOID else 0.0
+    work.shared[_S_CAN] = 1.0 if not can_any or view.head.num_running[0] > 0 else 0.0
+    return count
+
+
+@kernel
+def score(net, work, count):  # type: ignore[no-untyped-def]
+    """Fill the logits of the jobs and, after them, of hold; -inf where impossible."""
+    weights, base, layer, context = net.weights, work.base, work.layer, work.context
+    for o in range(_H):
+        base[o] = 0.0
+    for position in range(count):
+        copy_bias(weights, _JOB1_BIAS, _H, layer)
+        add_product(work.features[position], _F, weights, _JOB1, _H, layer)
+        rectify(layer, _H, _SLOPE)
+        hidden = work.hidden[position]
+        copy_bias(weights, _JOB2_BIAS, _H, hidden)
+        add_product(layer, _H, weights, _JOB2, _H, hidden)
+        rectify(hidden, _H, _SLOPE)
+        for o in range(_H):
+            base[o] += hidden[o] / count
+    copy_bias(weights, _CONTEXT_BIAS, _H, context)
+    add_product(base, _H, weights, _CONTEXT, _H, context)
+    add_product(work.shared, _C, weights, _CONTEXT + _H * _H, _H, context)
+    rectify(context, _H, _SLOPE)
+    copy_bias(weights, _CHOICE1_BIAS, _H, base)
+    add_product(context, _H, weights, _CHOICE1 + _H * _H, _H, base)
+    for position in range(count):
+        work.logits[position] = _IMPOSSIBLE
+        if work.features[position, _CAN_START] > 0.0:
+            for o in range(_H):
+                layer[o] = base[o]
+            add_product(work.hidden[position], _H, weights, _CHOICE1, _H, layer)
+            rectify(layer, _H, _SLOPE)
+            work.logits[position] = dot(layer, _H, weights, _CHOICE2) + weights[_PRIOR] * work.features[position, _IS_RULE]
+    work.logits[count] = _IMPOSSIBLE
+    if work.shared[_S_CAN] > 0.0:
+        hold = dot(context, _H, weights, _HOLD) + weights[_HOLD_BIAS]
+        work.logits[count] = hold + weights[_PRIOR + 1] * work.shared[_S_RULE]
+
+
+@inlined
+def _num_startable(view):  # type: ignore[no-untyped-def]
+    count = 0
+    for row in range(view.head.num_jobs[0]):
+        count += view.jobs.can_start[row]
+    return count
+
+
+@kernel
+def decide(view, net, work):  # type: ignore[no-untyped-def]
+    """The slot of the most probable decision, or VOID."""
+    if _num_startable(view) == 0:
+        return VOID
+    count = encode(view, net, work)
+    score(net, work, count)
+    position = largest(work.logits, count + 1)
+    return VOID if position == count else view.jobs.slot[work.row[position]]
+
+
+@kernel
+def play_many(states, asked, sequence, views, net, work, first, last):  # type: ignore[no-untyped-def]
+    """Run clusters first..last-1 from start to end, most probable decisions only."""
+    for row in range(first, last):
+        state, own, view = cluster(states, row), sequence_of(asked, sequence[row]), view_of(views, row)
+        begin(state, own)
+        while state.clock.is_over[0] == 0:
+            show(state, own, view)
+            take(state, own, decide(view, net, work))
+
+
+@inlined
+def _write(view, work, record, count, choice, log_prob, cost):  # type: ignore[no-untyped-def]
+    at, first = record.count[0], record.num_rows[0]
+    record.now[at], record.cost[at] = view.head.now[0], cost
+    record.choice[at], record.log_prob[at] = choice, log_prob
+    record.first_row[at], record.first_row[at + 1] = first, first + count
+    for feature in range(_C):
+        record.shared[at, feature] = work.shared[feature]
+    for position in range(count):
+        for feature in range(_F):
+            record.rows[first + position, feature] = work.features[position, feature]
+    record.count[0], record.num_rows[0] = at + 1, first + count
+
+
+@inlined
+def _explore(state, asked, view, net, work, record, cost):  # type: ignore[no-untyped-def]
+    """Draw a decision, and record it if there was a choice."""
+    if _num_startable(view) == 0:
+        return VOID
+    count = encode(view, net, work)
+    score(net, work, count)
+    position = draw(work.logits, count + 1, unit(view.head.luck[0]))
+    choices = 0
+    for k in range(count + 1):
+        choices += work.logits[k] != _IMPOSSIBLE
+    if choices > 1:
+        log_prob = work.logits[position] - log_sum_exp(work.logits, count + 1)
+        _write(view, work, record, count, position, log_prob, state.costs[cost])
+    return VOID if position == count else view.jobs.slot[work.row[position]]
+
+
+@kernel
+def explore_many(states, asked, sequence, views, net, works, records, cost, first, last):  # type: ignore[no-untyped-def]
+    """Run clusters first..last-1 from start to end with drawn decisions and record them; a full record ends the run."""
+    for row in range(first, last):
+        state, own, view = cluster(states, row), sequence_of(asked, sequence[row]), view_of(views, row)
+        work, record = _work_of(works, row), _record_of(records, row)
+        record.count[0] = record.num_rows[0] = record.is_cut[0] = 0
+        begin(state, own)
+        while state.clock.is_over[0] == 0:
+            if record.count[0] + 1 >= record.now.shape[0] or record.num_rows[0] + _K > record.rows.shape[0]:
+                record.is_cut[0] = 1
+                break
+            show(state, own, view)
+            take(state, own, _explore(state, own, view, net, work, record, cost))
+
+
+@inlined
+def _work_of(works, row):  # type: ignore[no-untyped-def]
+    return Workspace(
+        works.row[row], works.score[row], works.features[row], works.hidden[row], works.shared[row], works.context[row],
+        works.base[row], works.layer[row], works.logits[row],
+    )  # fmt: skip
+
+
+@inlined
+def _record_of(records, row):  # type: ignore[no-untyped-def]
+    return Record(
+        records.count[row], records.num_rows[row], records.is_cut[row], records.now[row], records.cost[row],
+        records.first_row[row], records.choice[row], records.log_prob[row], records.shared[row], records.rows[row],
+    )  # fmt: skip
