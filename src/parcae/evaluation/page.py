@@ -77,12 +77,12 @@ def cell(estimate: Estimate, digits: str) -> str:
     return f"{estimate.mean:{digits}} <span>{estimate.low:{digits}} – {estimate.high:{digits}}</span>"
 
 
-def how_sure(ratio: Estimate) -> str:
-    """Whether a ratio's interval tells two policies apart, in a sentence."""
+def how_sure(ratio: Estimate, of: str = "seeds") -> str:
+    """Whether a ratio's interval over seeds (pieces, blocks of jobs) tells two policies apart, in a sentence."""
     if ratio.is_unknown:
-        return "Run more seeds to see how sure that is."
+        return f"Run more {of} to see how sure that is."
     if ratio.low <= 1 <= ratio.high:
-        return "The interval includes no difference: this many seeds do not tell the two apart."
+        return f"The interval includes no difference: this many {of} do not tell the two apart."
     return "The interval excludes no difference."
 
 

@@ -149,6 +149,13 @@ class PackingComparison:
         """Of times: "steps" or "s"."""
         return "s" if self.is_log else "steps"
 
+    @property
+    def sampled(self) -> str:
+        """What the intervals are over: "seeds", "pieces" of a log, or "jobs" of it in blocks."""
+        if not self.is_log:
+            return "seeds"
+        return "pieces" if self.settings["piece_jobs"] else "jobs"
+
     def best(self) -> PackingResult | None:
         """The policy of the least mean among those under which every job started; None if there is none."""
         complete = [p for p in self.policies if p.is_complete]

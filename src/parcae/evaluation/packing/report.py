@@ -47,9 +47,9 @@ def _against(comparison: PackingComparison, best: PackingResult) -> str:
             return "."
         second = min(others, key=lambda p: p.estimates[comparison.measure].mean)
         ratio = second.ratios[comparison.measure]
-        return f". The next best, {second.name}, has {with_interval(ratio)} times as much. {how_sure(ratio)}"
+        return f". The next best, {second.name}, has {with_interval(ratio)} times as much. {how_sure(ratio, comparison.sampled)}"
     ratio = best.ratios[comparison.measure]
-    return f", which is {with_interval(ratio)} of that of {first.name}. {how_sure(ratio)}"
+    return f", which is {with_interval(ratio)} of that of {first.name}. {how_sure(ratio, comparison.sampled)}"
 
 
 def _left_out(comparison: PackingComparison) -> str:
