@@ -21,8 +21,8 @@ class Cost(IntEnum):
     MAKESPAN = 4  # 1 while any job is unfinished
 
 
-#: What a sequence asks for; `told` is what the scheduler is told of `duration`.
-SPEC = np.dtype([("arrival", np.int64), ("told", np.int64), ("duration", np.int64)], align=True)
+#: What a sequence asks for; `told` is what the scheduler is told of `duration`, `log_told` its logarithm.
+SPEC = np.dtype([("arrival", np.int64), ("told", np.int64), ("duration", np.int64), ("log_told", np.float64)], align=True)
 #: start and finish of each job, NOT_YET until known; `expected` is the finish as the scheduler expects it.
 JOB = np.dtype([("start", np.int64), ("finish", np.int64), ("expected", np.int64), ("is_dropped", np.int64)], align=True)
 #: `arrived_work`: of all jobs so far, the largest share of a resource x told duration; `log_told`: sum of their log durations.
@@ -78,7 +78,9 @@ HEAD = np.dtype(
     ],
     align=True,
 )
-SEEN = np.dtype([("slot", np.int64), ("told", np.int64), ("age", np.int64), ("can_start", np.int64)], align=True)
+SEEN = np.dtype(
+    [("slot", np.int64), ("told", np.int64), ("age", np.int64), ("can_start", np.int64), ("log_told", np.float64)], align=True
+)
 
 
 class Asked(NamedTuple):

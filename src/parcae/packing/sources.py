@@ -109,3 +109,31 @@ class LogSource:
         first, last = int(self.jobs.ids[0]), int(self.jobs.ids[-1])
         own = {"log": self.jobs.name, "jobs": len(self.jobs), "first_id": first, "last_id": last, "piece": self.num_jobs}
         return {**own, "capacity": self.jobs.capacity.tolist(), "config": self.config.model_dump(mode="json")}
+
+
+@dataclass(frozen=True)
+class MixedSource:
+    """Sequences of several sources in turn.
+
+    Raises:
+        ConfigError: sources whose clusters run differently, or of different numbers of resources.
+    """
+
+    sources: tuple[PackingSource, ...]
+
+    def __post_init__(self) -> None:
+        if not self.sources or any(s.config != self.sources[0].config for s in self.sources):
+            raise ConfigError("sources that are mixed run their clusters alike: give them one config")
+
+    @property
+    def config(self) -> PackingConfig:
+        """That of all."""
+        return self.sources[0].config
+
+    def draw(self, seeds: Sequence[int]) -> list[RigidJobs]:
+        """A sequence for each seed, of the source whose turn it is."""
+        return [self.sources[seed % len(self.sources)].draw([seed])[0] for seed in seeds]
+
+    def card(self) -> dict[str, Any]:
+        """All that is needed to draw them again, but logs."""
+        return {"mixed": [source.card() for source in self.sources], "config": self.config.model_dump(mode="json")}

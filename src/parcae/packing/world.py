@@ -60,6 +60,7 @@ def asked_of(sequences: Sequence[RigidJobs], config: PackingConfig) -> Asked:
         _check_fits(jobs, config)
         n = len(jobs)
         specs["arrival"][row, :n], specs["told"][row, :n], specs["duration"][row, :n] = jobs.arrival, jobs.told, jobs.duration
+        specs["log_told"][row, :n] = np.log(jobs.told)
         demand[row, :n], counts[row] = jobs.demand, n
     for key in ("window", "ends_early", "as_coded", "bound", "max_decisions"):
         rules[key] = getattr(config, key)

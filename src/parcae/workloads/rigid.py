@@ -79,8 +79,8 @@ class RigidJobs:
         too_large = (self.demand > self.capacity).any(axis=1)
         self._refuse(too_large, f"asks for {{}}, more than the cluster's {self.capacity.tolist()}", self.demand)
 
-    def _refuse(self, is_bad: npt.ArrayLike, what: str, values: IntArray) -> None:
-        if np.any(is_bad):
+    def _refuse(self, is_bad: npt.NDArray[np.bool_] | np.bool_, what: str, values: IntArray) -> None:
+        if is_bad.any():
             row = int(np.flatnonzero(is_bad)[0])
             raise WorkloadError(f"{self.name}: job {self.ids[row]} (row {row}) {what.format(values[row].tolist())}")
 
@@ -98,7 +98,7 @@ class RigidJobs:
 
         Example: one job of 2 steps and 5 of 10 units that arrives every step asks for a load of 1.
         """
-        return np.asarray((self.demand * self.duration[:, None]).sum(axis=0) / self.capacity / self.span)
+        return np.asarray((self.demand / self.capacity * self.duration[:, None]).sum(axis=0) / self.span)
 
     def piece(self, first: int, last: int) -> RigidJobs:
         """Jobs first..last-1, time counted from the first of them."""
@@ -108,6 +108,17 @@ class RigidJobs:
             f"{self.name}[{first}:{last}]", self.arrival[rows] - start, self.duration[rows], self.demand[rows], self.capacity,
             self.told[rows], self.resources, self.step, self.ids[rows],
         )  # fmt: skip
+
+    def halves(self) -> tuple[RigidJobs, RigidJobs]:
+        """The first half of the jobs, to train on, and the second, to evaluate on; each counts time from its first job.
+
+        Raises:
+            WorkloadError: fewer than two jobs.
+        """
+        if len(self) < 2:
+            raise WorkloadError(f"{self.name}: {len(self)} jobs cannot be parted into two halves")
+        middle = len(self) // 2
+        return self.piece(0, middle), self.piece(middle, len(self))
 
 
 def _whole(name: str, key: str, values: npt.ArrayLike) -> IntArray:

@@ -55,8 +55,8 @@ class SetConfig(BaseModel):
     minibatch: int = Field(default=2048, ge=1)
     clip: float = Field(default=0.2, gt=0)
     max_norm: float = Field(default=0.5, gt=0)
-    entropy: float = Field(default=0.003, ge=0)
-    prior: tuple[float, float] = (4.0, 4.0)
+    entropy: float = Field(default=0.01, ge=0)
+    prior: tuple[float, float] = (2.0, 2.0)
     advantage_clip: float = Field(default=5.0, gt=0)
 
 

@@ -5,8 +5,6 @@ Source: DeepRM, section 3.1 and 3.2. Time goes in steps, or exactly from event t
 
 from __future__ import annotations
 
-import math
-
 from parcae.kernels import inlined, kernel
 from parcae.packing.layout import NO_JOB, NOT_YET, VOID, Cost
 
@@ -57,7 +55,7 @@ def _admit(state, asked):  # type: ignore[no-untyped-def]
             for resource in range(asked.demand.shape[1]):
                 share = max(share, asked.demand[job, resource] / state.capacity[resource])
             clock.arrived_work[0] += share * asked.specs.told[job]
-            clock.log_told[0] += math.log(asked.specs.told[job])
+            clock.log_told[0] += asked.specs.log_told[job]
         else:
             clock.num_dropped[0] += 1
             state.jobs.is_dropped[job] = 1

@@ -38,6 +38,7 @@ def _show_job(state, asked, view, slot, row):  # type: ignore[no-untyped-def]
     job = state.slots[slot]
     seen = view.jobs
     seen.slot[row], seen.told[row] = slot, asked.specs.told[job]
+    seen.log_told[row] = asked.specs.log_told[job]
     seen.age[row] = state.clock.now[0] - asked.specs.arrival[job]
     fits = True
     for resource in range(state.free.shape[1]):

@@ -136,7 +136,7 @@ def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
     head, x, scale = view.head, work.shared, math.exp(typical)
     num, told, share, startable = head.num_jobs[0], 0.0, 0.0, 0
     for row in range(num):
-        told += math.log(view.jobs.told[row])
+        told += view.jobs.log_told[row]
         startable += view.jobs.can_start[row]
         own = 0.0
         for resource in range(view.free.shape[0]):
@@ -162,9 +162,9 @@ def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
 @inlined
 def _encode_job(view, net, work, position, typical, waiting_told, waiting):  # type: ignore[no-untyped-def]
     row, x = work.row[position], work.features[position]
-    told = float(view.jobs.told[row])
-    x[_TOLD], x[_OF_ARRIVED] = math.log(told), math.log(told) - typical
-    x[_OF_WAITING], x[_AGE] = math.log(told) - waiting_told, math.log1p(view.jobs.age[row] / told)
+    told = view.jobs.log_told[row]
+    x[_TOLD], x[_OF_ARRIVED], x[_OF_WAITING] = told, told - typical, told - waiting_told
+    x[_AGE] = math.log1p(view.jobs.age[row] / view.jobs.told[row])
     least, mean, most = 1.0, 0.0, 0.0
     for resource in range(view.free.shape[0]):
         own = view.demand[row, resource] / view.capacity[resource]

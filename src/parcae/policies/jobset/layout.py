@@ -71,7 +71,7 @@ HIDDEN = 24
 #: Slope of the leaky rectifier below zero.
 SLOPE = 0.1
 #: What the rule's choice of job and its choice to hold weigh at the start, as logits.
-PRIOR = (4.0, 4.0)
+PRIOR = (2.0, 2.0)
 #: Where the rule starts that nobody tuned: shortest first, long jobs leave a third of the cluster free.
 START_RULE = (0.0, 0.05, 0.5, 3.0, 2.0, 0.2, 0.1)
 

@@ -63,17 +63,15 @@ def best_score(view, kind, params):  # type: ignore[no-untyped-def]
 @inlined
 def reserve(view, row, params, waiting):  # type: ignore[no-untyped-def]
     """Share of every resource that should stay free when the job starts (see `withholding`)."""
-    told = float(view.jobs.told[row])
-    need = params[_RESERVE] / (1.0 + math.exp(-params[_STEEPNESS] * (math.log(told) - params[_LENGTH])))
-    return need - params[_PATIENCE] * math.log1p(view.jobs.age[row] / told) - params[_CROWD] * waiting
+    need = params[_RESERVE] / (1.0 + math.exp(-params[_STEEPNESS] * (view.jobs.log_told[row] - params[_LENGTH])))
+    return need - params[_PATIENCE] * math.log1p(view.jobs.age[row] / view.jobs.told[row]) - params[_CROWD] * waiting
 
 
 @inlined
 def preference(view, row, params):  # type: ignore[no-untyped-def]
     """The withholding rule's score of a job; the larger, the sooner."""
-    told = float(view.jobs.told[row])
-    patience = params[_AGE] * math.log1p(view.jobs.age[row] / told)
-    return params[_ALIGNMENT] * alignment(view, row) / _UNITS + patience - math.log(told)
+    patience = params[_AGE] * math.log1p(view.jobs.age[row] / view.jobs.told[row])
+    return params[_ALIGNMENT] * alignment(view, row) / _UNITS + patience - view.jobs.log_told[row]
 
 
 @inlined

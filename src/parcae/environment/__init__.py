@@ -1,0 +1,26 @@
+"""Gymnasium environments of Parcae's worlds: importing this package registers their ids.
+
+Example:
+    import gymnasium
+    import parcae.environment
+
+    env = gymnasium.make("parcae/Cluster-v0", workload="tpch", num_jobs=10, executors=10)
+"""
+
+from __future__ import annotations
+
+import gymnasium
+
+#: The environments of Decima's cluster and of DeepRM's.
+CLUSTER_ID, PACKING_ID = "parcae/Cluster-v0", "parcae/Packing-v0"
+
+gymnasium.register(
+    CLUSTER_ID,
+    entry_point="parcae.environment.cluster:ClusterEnv",
+    vector_entry_point="parcae.environment.cluster:ClusterVectorEnv",
+)
+gymnasium.register(
+    PACKING_ID,
+    entry_point="parcae.environment.packing:PackingEnv",
+    vector_entry_point="parcae.environment.packing:PackingVectorEnv",
+)

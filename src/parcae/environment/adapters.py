@@ -1,0 +1,142 @@
+"""Gymnasium's two interfaces, one environment and many, over the one that worlds have: episodes side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.error import ResetNeeded
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from parcae.errors import ConfigError
+from parcae.workloads.random_streams import TRAINING_SEED_START
+
+Array = npt.NDArray[Any]
+BoolArray = npt.NDArray[np.bool_]
+Arrays = dict[str, Array]
+
+#: Episodes that are not asked for by seed are drawn from so many training seeds, which no comparison uses.
+_NUM_TRAINING_SEEDS = 1 << 40
+
+
+class Episodes(Protocol):
+    """Episodes of one world, `count` of them side by side; a single environment is a batch of one."""
+
+    count: int
+    observation_space: gymnasium.Space[Any]  # of one episode: a Dict with an entry "action_mask"
+    action_space: gymnasium.Space[Any]
+
+    def start(self, row: int, seed: int) -> None:
+        """Begin the episode of that seed."""
+
+    def step(self, actions: Array, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
+        """Act in some rows: rewards, terminated and truncated, each [count].
+
+        Args:
+            actions: [count, ...]; those of other rows are not looked at.
+        """
+
+    def observations(self) -> Arrays:
+        """What every episode shows, each [count, ...]: new arrays."""
+
+    def outcome(self, row: int) -> dict[str, float]:
+        """What an episode that is over came to."""
+
+
+def _drawn_seed(rng: np.random.Generator) -> int:
+    return TRAINING_SEED_START + int(rng.integers(_NUM_TRAINING_SEEDS))
+
+
+class EpisodeEnv(gymnasium.Env[Arrays, Array]):
+    """One environment. `reset(seed=s)` plays the episode of that seed; without one, the next of the training's seeds."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # type: ignore[misc]
+
+    episodes: Episodes
+
+    def __init__(self, episodes: Episodes) -> None:
+        self.episodes = episodes
+        self.observation_space, self.action_space = episodes.observation_space, episodes.action_space
+        self._is_over = True
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Arrays, dict[str, Any]]:
+        """Begin an episode."""
+        super().reset(seed=seed)
+        self.episodes.start(0, _drawn_seed(self.np_random) if seed is None else seed)
+        self._is_over = False
+        return self._observation(), {}
+
+    def step(self, action: Array) -> tuple[Arrays, float, bool, bool, dict[str, Any]]:
+        """Act, and go on to the next decision. At the end the info says what the episode came to.
+
+        Raises:
+            gymnasium.error.ResetNeeded: the episode is over.
+        """
+        if self._is_over:
+            raise ResetNeeded("the episode is over: call reset() before step()")
+        rewards, terminated, truncated = self.episodes.step(np.asarray(action)[None], np.zeros(1, np.int64))
+        self._is_over = bool(terminated[0] or truncated[0])
+        info = self.episodes.outcome(0) if self._is_over else {}
+        return self._observation(), float(rewards[0]), bool(terminated[0]), bool(truncated[0]), info
+
+    def action_masks(self) -> BoolArray:
+        """The mask of the present observation, where sb3-contrib looks for it: bool[sum of the choices]."""
+        mask: BoolArray = self.episodes.observations()["action_mask"][0]
+        return mask
+
+    def _observation(self) -> Arrays:
+        return {name: array[0] for name, array in self.episodes.observations().items()}
+
+
+class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
+    """Environments side by side, each the same as a single one with its seed; one that is over begins anew in the next step."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # type: ignore[misc]
+
+    def __init__(self, episodes: Episodes) -> None:
+        self.episodes, self.num_envs = episodes, episodes.count
+        self.single_observation_space, self.single_action_space = episodes.observation_space, episodes.action_space
+        self.observation_space = batch_space(episodes.observation_space, self.num_envs)
+        self.action_space = batch_space(episodes.action_space, self.num_envs)
+        self._rngs = [seeding.np_random()[0] for _ in range(self.num_envs)]
+        self._is_over = np.ones(self.num_envs, np.bool_)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Arrays, dict[str, Any]]:
+        """Begin an episode everywhere; of one seed s, environment i gets s + i.
+
+        Raises:
+            ConfigError: another number of seeds than environments.
+        """
+        super().reset(seed=seed if isinstance(seed, int) else None)
+        for row, one in enumerate(self._seeds(seed)):
+            if one is not None:
+                self._rngs[row] = seeding.np_random(one)[0]
+            self.episodes.start(row, _drawn_seed(self._rngs[row]) if one is None else one)
+        self._is_over[:] = False
+        return self.episodes.observations(), {}
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if seed is None or isinstance(seed, int):
+            return [None if seed is None else seed + row for row in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ConfigError(f"{len(seed)} seeds for {self.num_envs} environments; give one for each, or a single number")
+        return list(seed)
+
+    def step(self, actions: Array) -> tuple[Arrays, Array, Array, Array, dict[str, Any]]:
+        """Act everywhere; an environment whose episode was over begins the next one instead, with reward 0."""
+        begins = np.flatnonzero(self._is_over)
+        rewards, terminated, truncated = self.episodes.step(np.asarray(actions), np.flatnonzero(~self._is_over))
+        for row in begins:
+            self.episodes.start(int(row), _drawn_seed(self._rngs[row]))
+        self._is_over = terminated | truncated
+        infos: dict[str, Any] = {}
+        for row in np.flatnonzero(self._is_over):
+            infos = self._add_info(infos, self.episodes.outcome(int(row)), int(row))
+        return self.episodes.observations(), rewards, terminated, truncated, infos

@@ -1,0 +1,217 @@
+"""`parcae/Cluster-v0`: Decima's cluster as a Gymnasium environment; it steps the simulator and keeps no state of its own.
+
+An episode is one sequence of jobs, a step one decision: which stage the executors that are asked about go to, and how many of
+them at most. The two choices are masked apart, and every pair of unmasked choices can be carried out.
+
+Source: Decima, section 5 (states, actions, rewards).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from parcae.cluster.decision import Decision
+from parcae.cluster.state import NO_JOB, NO_STAGE
+from parcae.environment.adapters import Array, Arrays, BoolArray, EpisodeEnv, EpisodeVectorEnv
+from parcae.environment.kernels import has_choice, show
+from parcae.environment.layout import (
+    BOUND,
+    NO_ROW,
+    ClusterFeature,
+    ClusterView,
+    JobFeature,
+    Shown,
+    StageFeature,
+    workload_scales,
+)
+from parcae.environment.settings import ClusterSettings, read_cluster
+from parcae.errors import PolicyError
+from parcae.metrics.objectives import Objective
+from parcae.metrics.summary import summarize
+from parcae.simulation.future import Status
+from parcae.simulation.simulator import Simulator, check_fits
+from parcae.units import s_from_ms
+from parcae.workloads.arrivals import JobSequence
+
+#: The name of the policy in the trace of an episode.
+_POLICY = "environment"
+
+
+class ClusterEpisodes:
+    """Clusters side by side.
+
+    Args:
+        count: how many.
+        settings: the same for all.
+
+    Raises:
+        ConfigError: no such workload, model or arrivals.
+        WorkloadError: a stage that fits no executor class.
+    """
+
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+
+    def __init__(self, count: int, settings: ClusterSettings) -> None:
+        self.count, self.settings = count, settings
+        self.workload = settings.load()
+        settings.sequence(self.workload, 0)  # refuses arrivals that cannot be drawn
+        every_job = np.arange(len(self.workload.jobs))
+        check_fits(JobSequence(self.workload, every_job, 0 * every_job), settings.cluster)
+        self.scales = workload_scales(self.workload)
+        largest_job = max(len(job.stages) for job in self.workload.jobs)
+        most_edges = max(sum(len(stage.parents) for stage in job.stages) for job in self.workload.jobs)
+        self.max_jobs = min(settings.max_jobs or settings.num_jobs, settings.num_jobs)
+        self.max_stages = min(settings.max_stages or self.max_jobs * largest_job, self.max_jobs * largest_job)
+        executors = settings.cluster.total_executors
+        num_limits = settings.num_limits or executors
+        self.levels = -(-executors * np.arange(1, num_limits + 1) // num_limits)
+        self._allocate(max(1, self.max_jobs * most_edges), settings.num_jobs * largest_job)
+        self.observation_space, self.action_space = self._spaces()
+
+    def _allocate(self, max_edges: int, num_stages: int) -> None:
+        n, width = self.count, self.max_stages + 1 + len(self.levels)
+        self._views = ClusterView(
+            stages=np.zeros((n, self.max_stages, len(StageFeature)), np.float32),
+            stage_job=np.full((n, self.max_stages), NO_ROW, np.int32),
+            edges=np.full((n, max_edges, 2), NO_ROW, np.int32),
+            jobs=np.zeros((n, self.max_jobs, len(JobFeature)), np.float32),
+            cluster=np.zeros((n, len(ClusterFeature)), np.float32),
+            action_mask=np.zeros((n, width), np.bool_),
+        )
+        self._shown = Shown(
+            stages=np.full((n, self.max_stages), NO_STAGE, np.int64),
+            jobs=np.full((n, self.max_jobs), NO_JOB, np.int64),
+            row_of_stage=np.full((n, num_stages), NO_ROW, np.int64),
+            row_of_job=np.full((n, self.settings.num_jobs), NO_ROW, np.int64),
+        )
+        self._simulators: list[Simulator | None] = [None] * n
+        self._num_masked = np.zeros(n, np.int64)
+
+    def _spaces(self) -> tuple[spaces.Dict, spaces.MultiDiscrete]:
+        views = self._views
+        last = {"stage_job": self.max_jobs - 1, "edges": self.max_stages - 1}
+        boxes: dict[str, spaces.Space[Any]] = {}
+        for name, array in views._asdict().items():
+            if name in last:  # rows that may be left over
+                boxes[name] = spaces.Box(NO_ROW, max(0, last[name]), array.shape[1:], np.int32)
+            else:
+                high = 1 if name == "action_mask" else BOUND
+                boxes[name] = spaces.Box(0, high, array.shape[1:], array.dtype)
+        return spaces.Dict(boxes), spaces.MultiDiscrete([self.max_stages + 1, len(self.levels)])
+
+    def simulator(self, row: int) -> Simulator:
+        """The simulator of an episode that was started."""
+        simulator = self._simulators[row]
+        assert simulator is not None, f"episode {row} was not started"
+        return simulator
+
+    def start(self, row: int, seed: int) -> None:
+        """Begin the episode of that seed: the jobs and the luck of `parcae simulate --seed`."""
+        simulator = Simulator(self.settings.sequence(self.workload, seed), self.settings.cluster, seed)
+        simulator.start()
+        self._simulators[row], self._num_masked[row] = simulator, 0
+        self._show(row)
+
+    def step(self, actions: Array, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
+        """Decide in some rows; the reward of a decision is minus what accrued from it to the next one."""
+        rewards = np.zeros(self.count)
+        terminated, truncated = np.zeros((2, self.count), np.bool_)
+        for row in rows:
+            simulator = self.simulator(row)
+            before = self._cost_s(simulator)
+            simulator.step(self.decision(row, actions[row]))
+            self._show(row)
+            rewards[row] = -self.settings.reward_scale * (self._cost_s(simulator) - before)
+            terminated[row] = simulator.status is Status.COMPLETE
+            truncated[row] = simulator.status is Status.ENDED
+        return rewards, terminated, truncated
+
+    def decision(self, row: int, action: Array) -> Decision:
+        """What an action means now. A masked choice of the stage counts as the first one that is not masked."""
+        choice, level = int(action[0]), int(action[1])
+        mask = self._views.action_mask[row, : self.max_stages + 1]
+        if not mask[choice]:
+            self._num_masked[row] += 1
+            choice = int(np.argmax(mask))
+        if choice == self.max_stages:
+            return Decision()
+        return Decision(int(self._shown.stages[row, choice]), int(self.levels[level]))
+
+    def action(self, row: int, decision: Decision) -> npt.NDArray[np.int64]:
+        """The action that means a decision, e.g. a heuristic's: int64[2]; its limit is the first level that is as large.
+
+        Example: `env.step(episodes.action(0, policy.decide(episodes.simulator(0).observe())))`.
+
+        Raises:
+            PolicyError: the stage has no row.
+        """
+        if decision.stage == NO_STAGE:
+            return np.array([self.max_stages, 0])
+        choice = int(self._shown.row_of_stage[row, decision.stage])
+        if choice == NO_ROW:
+            raise PolicyError(f"stage {decision.stage} is not shown; make max_jobs and max_stages larger")
+        limit = min(decision.limit, int(self.simulator(row).state.now.num_source[0]))
+        return np.array([choice, np.searchsorted(self.levels, limit)])
+
+    def observations(self) -> Arrays:
+        """What every episode shows, each [count, ...]: new arrays."""
+        return {name: array.copy() for name, array in self._views._asdict().items()}
+
+    def outcome(self, row: int) -> dict[str, float]:
+        """What an episode that is over came to; jobs that its end cut off count up to it."""
+        simulator = self.simulator(row)
+        summary = summarize(simulator.trace(_POLICY), simulator.sequence)
+        return {
+            "seed": simulator.seed,
+            "average_jct_s": s_from_ms(summary.average_jct_ms),
+            "p95_jct_s": s_from_ms(summary.p95_jct_ms),
+            "makespan_s": s_from_ms(summary.makespan_ms),
+            "mean_slowdown": summary.mean_slowdown,
+            "utilization": summary.utilization,
+            "num_unfinished": summary.unfinished,
+            "num_decisions": summary.decisions,
+            "num_masked_actions": int(self._num_masked[row]),
+        }
+
+    def _show(self, row: int) -> None:
+        """Go on to a decision with a choice, and write what it shows."""
+        simulator = self.simulator(row)
+        while simulator.status is Status.NEEDS_DECISION and not has_choice(simulator.state):
+            simulator.step(Decision())
+        shown, view = Shown(*(a[row] for a in self._shown)), ClusterView(*(a[row] for a in self._views))
+        show(simulator.state, shown, view, self.levels, self.scales)
+
+    def _cost_s(self, simulator: Simulator) -> float:
+        """The objective as it has accrued: seconds of jobs in the system, or seconds."""
+        now = simulator.state.now
+        if self.settings.objective is Objective.AVERAGE_JCT:
+            return s_from_ms(int(now.job_ms[0]) + int(now.num_active[0]) * int(now.clock_ms[0] - now.accounted_ms[0]))
+        if simulator.status is Status.COMPLETE:
+            return s_from_ms(int(simulator.state.jobs.completion_ms.max()))
+        return s_from_ms(int(now.clock_ms[0]))
+
+
+class ClusterEnv(EpisodeEnv):
+    """`parcae/Cluster-v0`; keyword arguments are those of `ClusterSettings` and `SimulationConfig`.
+
+    Example: `gymnasium.make("parcae/Cluster-v0", workload="tpch", num_jobs=10, executors=10, moving_delay_ms=200)`.
+    """
+
+    episodes: ClusterEpisodes
+
+    def __init__(self, *, render_mode: None = None, **settings: Any) -> None:
+        super().__init__(ClusterEpisodes(1, read_cluster(settings)))
+
+
+class ClusterVectorEnv(EpisodeVectorEnv):
+    """Many of `parcae/Cluster-v0`: `gymnasium.make_vec(..., vectorization_mode="vector_entry_point")`."""
+
+    episodes: ClusterEpisodes
+
+    def __init__(self, num_envs: int = 1, **settings: Any) -> None:
+        super().__init__(ClusterEpisodes(num_envs, read_cluster(settings)))

@@ -1,0 +1,183 @@
+"""`parcae/Packing-v0`: DeepRM's cluster as a Gymnasium environment; the world steps all episodes in one compiled call.
+
+An episode is one sequence of rigid jobs, a step one decision: which waiting job is placed next, or that time passes.
+
+Source: DeepRM, section 3.2 (states, actions, rewards).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from parcae.environment.adapters import Array, Arrays, BoolArray, EpisodeEnv, EpisodeVectorEnv
+from parcae.environment.layout import BOUND, PackingFeature, WaitingFeature
+from parcae.environment.settings import PackingSettings, read_packing
+from parcae.packing.images import ImageSettings
+from parcae.packing.kernels.images import draw_images
+from parcae.packing.kernels.stepping import begin_many, mask_many, show_many, step_many
+from parcae.packing.layout import RULES, SPEC, VOID, Asked, Packing, View, allocate, allocate_view, records, select
+from parcae.packing.world import asked_of
+from parcae.workloads.rigid import RigidJobs
+
+
+class PackingEpisodes:
+    """Packing clusters side by side.
+
+    Args:
+        count: how many.
+        settings: the same for all.
+
+    Raises:
+        ConfigError: rates, capacities or pieces that cannot be drawn.
+        WorkloadError: a job longer than the horizon.
+    """
+
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+
+    def __init__(self, count: int, settings: PackingSettings) -> None:
+        self.count, self.settings, self.source = count, settings, settings.source()
+        self.config = self.source.config
+        jobs = settings.jobs if settings.jobs is not None else self.source.draw([0])[0]
+        asked_of([jobs], self.config)  # refuses jobs that cannot be placed
+        self.capacity, self.num_slots = jobs.capacity, self.config.num_slots
+        self._allocate(settings.most_jobs, len(jobs.capacity))
+        self.action_space = spaces.Discrete(self.num_slots + 1)
+        shown = self.observations()
+        high = {"jobs": BOUND, "cluster": BOUND}
+        self.observation_space = spaces.Dict(
+            {name: spaces.Box(0, high.get(name, 1), array.shape[1:], array.dtype) for name, array in shown.items()}
+        )
+
+    def _allocate(self, num_jobs: int, num_resources: int) -> None:
+        n, config = self.count, self.config
+        self.sequences: list[RigidJobs | None] = [None] * n
+        self.seeds = [0] * n
+        self._states: Packing = allocate(n, num_jobs, self.num_slots, config.backlog_size, config.horizon, num_resources)
+        self._states.capacity[:] = self.capacity
+        demand = np.zeros((n, num_jobs, num_resources), np.int64)
+        self._asked = Asked(records((n, num_jobs), SPEC), demand, np.zeros((n, 1), np.int64), records((n, 1), RULES))
+        self._views: View = allocate_view(n, self.num_slots, 1, num_resources)
+        self._sequence = np.arange(n)
+        shape = ImageSettings().shape(config, self.capacity) if self.settings.has_image else (0, 0)
+        self._images = np.zeros((n, *shape), np.float32)
+
+    @property
+    def _tables(self) -> tuple[Packing, Asked, npt.NDArray[np.int64]]:
+        return self._states, self._asked, self._sequence
+
+    def state(self, row: int) -> Packing:
+        """The tables of one cluster (views)."""
+        state: Packing = select(self._states, row)
+        return state
+
+    def view(self, row: int) -> View:
+        """What a policy sees of one cluster now; overwritten by the next call."""
+        show_many(*self._tables, self._views, row, row + 1)
+        view: View = select(self._views, row)
+        return view
+
+    def start(self, row: int, seed: int) -> None:
+        """Begin the episode of that seed."""
+        jobs = self.source.draw([seed])[0]
+        for table, new in zip(self._asked, asked_of([jobs], self.config), strict=True):
+            table[row, : new.shape[1]] = new[0]
+        self.sequences[row], self.seeds[row] = jobs, seed
+        begin_many(*self._tables, row, row + 1)
+
+    def step(self, actions: Array, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
+        """Place a job or let time pass; the reward is minus what accrues meanwhile. Clusters that are over stand still."""
+        slots = np.full(self.count, VOID, np.int64)
+        slots[rows] = np.where(actions[rows] == self.num_slots, VOID, actions[rows])
+        accrued = self._states.costs[:, self.settings.cost]
+        before = accrued.copy()
+        step_many(*self._tables, slots, np.zeros(self.count, np.int64), 0, self.count)
+        clock, is_stepped = self._states.clock, np.isin(self._sequence, rows)
+        is_over = (clock["is_over"][:, 0] == 1) & is_stepped
+        is_done = (clock["num_finished"] + clock["num_dropped"])[:, 0] == self._asked.num_jobs[:, 0]
+        return -self.settings.reward_scale * (accrued - before), is_over & is_done, is_over & ~is_done
+
+    def observations(self) -> Arrays:
+        """What every episode shows, each [count, ...]: new arrays."""
+        states, show = self._states, (0, self.count)
+        show_many(*self._tables, self._views, *show)
+        masks = np.zeros((self.count, self.num_slots + 1), np.int8)
+        mask_many(*self._tables, masks, *show)
+        shown: Arrays = {
+            "jobs": self._waiting(),
+            "free": (states.free / self.capacity).astype(np.float32),
+            "cluster": self._cluster(),
+            "action_mask": masks == 1,
+        }
+        if self.settings.has_image:
+            draw_images(*self._tables, self._images, False, False, *show)
+            shown["image"] = self._images.copy()
+        return shown
+
+    def _waiting(self) -> Array:
+        """float32[count, num_slots, features]; the view's rows are the slots that are taken."""
+        seen, head = self._views.jobs, self._views.head
+        cluster, row = np.nonzero(np.arange(self.num_slots) < head["num_jobs"])
+        slot = seen["slot"][cluster, row]
+        features = np.zeros((self.count, self.num_slots, len(WaitingFeature) + len(self.capacity)), np.float32)
+        features[cluster, slot, WaitingFeature.IS_SHOWN] = 1.0
+        features[cluster, slot, WaitingFeature.CAN_START] = seen["can_start"][cluster, row]
+        features[cluster, slot, WaitingFeature.DURATION] = seen["told"][cluster, row] / self.config.horizon
+        features[cluster, slot, WaitingFeature.AGE] = self._measured(seen["age"][cluster, row])
+        features[cluster, slot, len(WaitingFeature) :] = self._views.demand[cluster, row] / self.capacity
+        return features
+
+    def _cluster(self) -> Array:
+        head = self._views.head
+        features = np.zeros((self.count, len(PackingFeature)), np.float32)
+        features[:, PackingFeature.BACKLOG] = head["num_backlog"][:, 0] / max(1, self.config.backlog_size)
+        features[:, PackingFeature.PAUSE] = self._measured(head["since_arrival"][:, 0])
+        return features
+
+    def _measured(self, steps: Array) -> Array:
+        return np.minimum(np.log1p(steps / self.config.horizon), BOUND)
+
+    def outcome(self, row: int) -> dict[str, float]:
+        """What an episode that is over came to, in steps; jobs that its end cut off count up to it, lost ones do not count."""
+        jobs, state = self.sequences[row], self.state(row)
+        assert jobs is not None, f"episode {row} was not started"
+        table, clock = state.jobs[: len(jobs)], state.clock
+        now, num_arrived = int(clock["now"][0]), int(clock["num_arrived"][0])
+        counts = (np.arange(len(jobs)) < num_arrived) & (table["is_dropped"] == 0)
+        end = np.where(table["finish"] < 0, now, np.minimum(table["finish"], now))
+        jct = (end - jobs.arrival)[counts]
+        return {
+            "seed": self.seeds[row],
+            "mean_slowdown": float((jct / jobs.duration[counts]).mean()) if len(jct) else 1.0,
+            "average_jct": float(jct.mean()) if len(jct) else 0.0,
+            "makespan": now,
+            "num_jobs": len(jobs),
+            "num_unfinished": len(jobs) - int(clock["num_finished"][0] + clock["num_dropped"][0]),
+            "num_dropped": int(clock["num_dropped"][0]),
+            "num_decisions": int(clock["num_decisions"][0]),
+        }
+
+
+class PackingEnv(EpisodeEnv):
+    """`parcae/Packing-v0`; keyword arguments are those of `PackingSettings` and `PackingConfig`.
+
+    Example: `gymnasium.make("parcae/Packing-v0", rates=(0.7,), num_slots=10, objective="slowdown")`.
+    """
+
+    episodes: PackingEpisodes
+
+    def __init__(self, *, render_mode: None = None, **settings: Any) -> None:
+        super().__init__(PackingEpisodes(1, read_packing(settings)))
+
+
+class PackingVectorEnv(EpisodeVectorEnv):
+    """Many of `parcae/Packing-v0`: `gymnasium.make_vec(..., vectorization_mode="vector_entry_point")`."""
+
+    episodes: PackingEpisodes
+
+    def __init__(self, num_envs: int = 1, **settings: Any) -> None:
+        super().__init__(PackingEpisodes(num_envs, read_packing(settings)))

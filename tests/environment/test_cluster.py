@@ -1,0 +1,230 @@
+"""The environment of the cluster: what Gymnasium asks for, what it means, and that it is the simulator's own run."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import check_env
+
+from parcae.cluster.decision import Decision
+from parcae.cluster.state import ExecutorClass
+from parcae.environment import CLUSTER_ID
+from parcae.environment.cluster import ClusterEnv
+from parcae.environment.layout import NO_ROW, ClusterFeature, JobFeature, StageFeature
+from parcae.errors import ConfigError, PolicyError, WorkloadError
+from parcae.metrics.jobs import jct_ms
+from parcae.policies.catalog import make_policy
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.run import simulate
+from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.catalog import load_workload
+from parcae.workloads.job import Workload
+from parcae.workloads.random_streams import TRAINING_SEED_START, RandomStreams
+from tests.conftest import job
+
+
+def _split(env: ClusterEnv, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    rows = env.episodes.max_stages + 1
+    return np.flatnonzero(mask[:rows]), np.flatnonzero(mask[rows:])
+
+
+def _play_at_random(env: ClusterEnv, seed: int) -> tuple[float, dict[str, Any], bool]:
+    rng = np.random.default_rng(seed)
+    observation, _ = env.reset(seed=seed)
+    total, is_over, truncated, info = 0.0, False, False, {}
+    while not is_over:
+        assert (observation["action_mask"] == env.action_masks()).all()
+        choices, limits = _split(env, observation["action_mask"])
+        observation, reward, terminated, truncated, info = env.step(np.array([rng.choice(choices), rng.choice(limits)]))
+        assert env.observation_space.contains(observation)
+        total, is_over = total + reward, terminated or truncated
+    return total, info, truncated
+
+
+def _two_jobs(**settings: Any) -> ClusterEnv:
+    """Job a: two stages of two tasks of 1 s and 3 s, one after the other; drawn twice, on two executors without delays."""
+    workload = Workload("test", (job("a", (2, 1_000, ()), (2, 3_000, (0,))),))
+    return ClusterEnv(workload=workload, num_jobs=2, executors=2, moving_delay_ms=0, warmup_delay_ms=0, **settings)
+
+
+def test_gymnasium_finds_nothing_to_complain_of() -> None:
+    env = gymnasium.make(CLUSTER_ID, workload="toy", num_jobs=3, executors=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env.unwrapped)
+
+
+def test_every_bound_is_finite() -> None:
+    spaces = ClusterEnv(num_jobs=2, executors=3).observation_space.spaces
+    assert set(spaces) == {"stages", "stage_job", "edges", "jobs", "cluster", "action_mask"}
+    assert all(np.isfinite(space.low).all() and np.isfinite(space.high).all() for space in spaces.values())
+    assert spaces["action_mask"].shape == (2 * 18 + 1 + 3,)
+
+
+def test_an_observation_says_what_the_cluster_is_in() -> None:
+    env = _two_jobs()
+    observation, _ = env.reset(seed=1)
+    shown = [StageFeature.IS_SHOWN, StageFeature.IS_SCHEDULABLE, StageFeature.IS_RUNNABLE]
+    assert observation["stages"][:, shown].tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 1], [1, 0, 0]]
+    assert observation["stage_job"].tolist() == [0, 0, 1, 1]
+    assert observation["edges"].tolist() == [[0, 1], [2, 3]]
+    assert observation["jobs"][0, JobFeature.STAGES_LEFT] == pytest.approx(np.log1p(2 / 2))
+    assert observation["stages"][0, StageFeature.TASK_TIME] == pytest.approx(np.log1p(1_000 / 2_000))
+    assert observation["stages"][1, StageFeature.WORK_LEFT] == pytest.approx(np.log1p(6_000 / 8_000))
+    assert observation["cluster"].tolist() == pytest.approx([1.0, 1.0, np.log1p(2), 0.0])
+    assert observation["action_mask"].tolist() == [True, False, True, False, False, True, True]
+
+
+def test_a_step_commits_executors_and_earns_what_accrues_until_the_next() -> None:
+    env = _two_jobs(reward_scale=1.0)
+    env.reset(seed=1)
+    observation, reward, *_ = env.step(np.array([0, 0]))  # one executor to job 0's first stage; the other is asked about
+    assert (reward, observation["cluster"][ClusterFeature.ASKED]) == (0.0, 0.5)
+    observation, reward, *_ = env.step(np.array([2, 0]))  # it goes to job 1; each runs its two tasks of 1 s: 2 jobs x 2 s
+    assert reward == -4.0
+    assert observation["stages"][0, StageFeature.CRITICAL_PATH] == pytest.approx(np.log1p(6_000 / 8_000))
+
+
+def test_executors_may_idle_only_while_others_work() -> None:
+    env = _two_jobs()
+    observation, _ = env.reset(seed=1)
+    idle = env.episodes.max_stages
+    assert not observation["action_mask"][idle]
+    observation, *_ = env.step(np.array([0, 0]))
+    assert observation["action_mask"][idle]
+    observation, *_ = env.step(np.array([idle, 0]))
+    # The other's stage is done: it is asked about while the first still idles.
+    assert observation["cluster"][[ClusterFeature.IDLE, ClusterFeature.ASKED]].tolist() == [1.0, 0.5]
+    assert not observation["action_mask"][idle]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_jobs": 6, "executors": 5},
+        {"workload": "synthetic", "num_jobs": 4, "executors": 7, "num_limits": 3, "max_stages": 3, "max_jobs": 2},
+        {"num_jobs": 8, "executors": 4, "arrivals": "poisson:3s", "max_stages": 1},
+        {"num_jobs": 5, "executor_classes": (ExecutorClass(1, 1.0, 1.0), ExecutorClass(2, 2.0, 4.0))},
+        {"num_jobs": 5, "executors": 3, "unknown_share": 0.5, "moving_delay_ms": 0},
+    ],
+    ids=["batch", "little room", "one row", "classes", "unknown durations"],
+)
+def test_random_unmasked_choices_complete_all_jobs(settings: dict[str, Any]) -> None:
+    env = ClusterEnv(**settings)
+    for seed in (1000, 1001):
+        total, info, truncated = _play_at_random(env, seed)
+        completion_ms = env.episodes.simulator(0).state.jobs.completion_ms
+        arrival_ms = env.episodes.simulator(0).sequence.arrival_ms
+        assert (info["num_unfinished"], info["num_masked_actions"], truncated) == (0, 0, False)
+        assert total == pytest.approx(-0.01 * (completion_ms - arrival_ms).sum() / 1000)
+        assert info["average_jct_s"] == pytest.approx((completion_ms - arrival_ms).mean() / 1000)
+
+
+def test_the_return_is_minus_the_makespan_where_that_is_the_objective() -> None:
+    env = ClusterEnv(num_jobs=6, executors=5, arrivals="poisson:3s", objective="makespan", reward_scale=1.0)
+    total, info, _ = _play_at_random(env, 1000)
+    assert total == pytest.approx(-info["makespan_s"])
+
+
+def test_an_episode_that_is_cut_off_is_truncated() -> None:
+    total, info, truncated = _play_at_random(ClusterEnv(num_jobs=6, executors=5, end_ms=4_000), 1000)
+    assert (truncated, info["num_unfinished"]) == (True, 6)
+    assert total == pytest.approx(-0.01 * 6 * 4.0)
+
+
+def test_the_same_seed_is_the_same_episode_and_no_seed_is_one_of_the_trainings() -> None:
+    env = ClusterEnv(num_jobs=4, executors=4)
+    first, second, other = (_play_at_random(env, seed) for seed in (7, 7, 8))
+    assert first == second != other
+    seeds = []
+    for _ in range(2):
+        env.reset()
+        seeds.append(env.episodes.simulator(0).seed)
+    assert TRAINING_SEED_START <= min(seeds) < max(seeds) < 2 * TRAINING_SEED_START
+
+
+@pytest.mark.parametrize("name", ["fifo", "fair", "srpt-cap"])
+def test_a_heuristic_through_the_environment_is_the_heuristic(name: str) -> None:
+    env = ClusterEnv(num_jobs=8, executors=10, arrivals="poisson:2s")
+    config, policy, seed = SimulationConfig(num_executors=10), make_policy(name, 10), 1003
+    sequence = draw_sequence(load_workload("tpch"), "poisson:2s", 8, 10, RandomStreams(seed))
+    trace = simulate(sequence, policy, config, seed)
+    env.reset(seed=seed)
+    is_over, info = False, {}
+    while not is_over:
+        action = env.episodes.action(0, policy.decide(env.episodes.simulator(0).observe()))
+        _, _, is_over, _, info = env.step(action)
+    assert info["average_jct_s"] == pytest.approx(jct_ms(trace).mean() / 1000)
+    assert (info["num_decisions"], info["num_masked_actions"]) == (trace.num_decisions, 0)
+
+
+def test_where_there_is_little_room_what_may_be_chosen_comes_first() -> None:
+    env = _two_jobs(max_stages=2)
+    observation, _ = env.reset(seed=1)
+    assert observation["stages"][:, StageFeature.IS_SCHEDULABLE].tolist() == [1, 1]
+    assert observation["stage_job"].tolist() == [0, 1]
+    assert (observation["edges"] == NO_ROW).all()
+    env = _two_jobs(max_jobs=1)
+    observation, _ = env.reset(seed=1)
+    assert observation["edges"].tolist() == [[0, 1]]
+    assert observation["cluster"][ClusterFeature.HIDDEN_JOBS] == pytest.approx(np.log(2))
+    with pytest.raises(PolicyError, match="not shown"):
+        env.episodes.action(0, Decision(2, 1))
+    observation, *_ = env.step(np.array([0, 0]))  # that stage was chosen in this round: now the other job's may be
+    assert observation["stages"][:, StageFeature.IS_SCHEDULABLE].tolist() == [1, 0]
+
+
+def test_limits_beyond_what_is_asked_about_are_masked() -> None:
+    env = ClusterEnv(workload=Workload("test", (job("a", (20, 1_000, ())),)), num_jobs=3, executors=10, num_limits=4)
+    assert env.episodes.levels.tolist() == [3, 5, 8, 10]
+    observation, _ = env.reset(seed=1000)
+    choices, limits = _split(env, observation["action_mask"])
+    assert limits.tolist() == [0, 1, 2, 3]
+    observation, *_ = env.step(np.array([choices[0], 1]))
+    assert _split(env, observation["action_mask"])[1].tolist() == [0, 1]
+
+
+def test_a_masked_choice_counts_as_the_first_that_is_not() -> None:
+    env = _two_jobs()
+    env.reset(seed=1)
+    assert env.episodes.decision(0, np.array([1, 1])) == Decision(0, 2)
+    assert env.episodes.decision(0, np.array([4, 0])) == Decision(0, 1)
+
+
+def test_a_step_after_the_end_asks_for_a_reset() -> None:
+    env = ClusterEnv(workload="toy", num_jobs=1, executors=1)
+    with pytest.raises(ResetNeeded, match=r"call reset\(\)"):
+        env.step(np.array([0, 0]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_job": 3}, "did you mean 'num_jobs'"),
+        ({"num_executors": 3}, "did you mean 'executors'"),
+        ({"zzz": 3}, "known are workload"),
+        ({"num_jobs": 0}, "setting num_jobs = 0: Input should be greater than or equal to 1"),
+        ({"executors": -2}, "setting executors = -2: Input should be greater"),
+        ({"workload": "tpchh"}, "did you mean 'tpch'"),
+        ({"arrivals": "often"}, "write batch, poisson:25s"),
+        ({"arrivals": "recorded"}, "import it with its arrivals"),
+        ({"objective": "p95-jct"}, "write one of average-jct, makespan"),
+        ({"objective": "speed"}, "write one of average-jct"),
+        ({"executors": 4, "num_limits": 5}, "ask for at most as many limits"),
+        ({"end_ms": 5, "mean_episode_ms": 5.0}, "not both"),
+        ({"parallelism_model": "some"}, "write one of none"),
+    ],
+)
+def test_wrong_settings_are_refused_with_a_remedy(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        gymnasium.make(CLUSTER_ID, **settings)
+
+
+def test_a_stage_that_fits_no_executor_is_refused_at_once() -> None:
+    with pytest.raises(WorkloadError, match="no executor class is as large"):
+        ClusterEnv(executor_classes=(ExecutorClass(2, 0.5, 0.0),))

@@ -1,0 +1,156 @@
+"""The environment of the packing world: what Gymnasium asks for, what it means, and that it is the world's own run."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from parcae.environment import PACKING_ID
+from parcae.environment.layout import PackingFeature, WaitingFeature
+from parcae.environment.packing import PackingEnv
+from parcae.errors import ConfigError, WorkloadError
+from parcae.packing.layout import VOID, Cost
+from parcae.packing.sources import DrawnSource
+from parcae.packing.world import PackingBatch
+from parcae.policies.packing.layout import PackingKind
+from parcae.policies.packing.policy import HandMadePolicy
+from parcae.workloads.rigid import RigidJobs
+
+#: Two jobs that cannot run together at 0, and one later.
+_THREE = RigidJobs("three", [0, 0, 1], [2, 3, 1], [[6, 1], [5, 1], [1, 6]], [10, 10])
+
+
+def _play_at_random(env: PackingEnv, seed: int) -> tuple[float, dict[str, Any], bool]:
+    rng = np.random.default_rng(seed)
+    observation, _ = env.reset(seed=seed)
+    total, is_over, truncated, info = 0.0, False, False, {}
+    while not is_over:
+        assert (observation["action_mask"] == env.action_masks()).all()
+        before = int(env.episodes.state(0).clock["num_placed"][0])
+        action = rng.choice(np.flatnonzero(observation["action_mask"]))
+        observation, reward, terminated, truncated, info = env.step(action)
+        is_placed = int(env.episodes.state(0).clock["num_placed"][0]) > before
+        assert is_placed == (action != env.episodes.num_slots), "what is not masked does something"
+        assert env.observation_space.contains(observation)
+        total, is_over = total + reward, terminated or truncated
+    return total, info, truncated
+
+
+def test_gymnasium_finds_nothing_to_complain_of() -> None:
+    env = gymnasium.make(PACKING_ID)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env.unwrapped)
+
+
+def test_the_image_has_the_size_of_deeprms_and_can_be_left_out() -> None:
+    spaces = PackingEnv().observation_space.spaces
+    assert spaces["image"].shape == (20, 223)
+    assert all(np.isfinite(space.low).all() and np.isfinite(space.high).all() for space in spaces.values())
+    assert "image" not in PackingEnv(has_image=False).observation_space.spaces
+
+
+def test_an_observation_shows_slots_demands_and_what_is_free() -> None:
+    env = PackingEnv(jobs=_THREE, num_slots=3, backlog_size=4)
+    observation, _ = env.reset(seed=1)
+    assert observation["jobs"][:, [WaitingFeature.IS_SHOWN, WaitingFeature.CAN_START]].tolist() == [[1, 1], [1, 1], [0, 0]]
+    assert observation["jobs"][1, [WaitingFeature.DURATION, 4, 5]].tolist() == pytest.approx([3 / 20, 0.5, 0.1])
+    assert observation["action_mask"].tolist() == [True, True, False, True]
+    assert observation["image"][0, 10:16].tolist() == [1] * 6
+    observation, reward, *_ = env.step(np.int64(0))  # the first is placed: no time passes
+    assert reward == 0.0
+    assert observation["jobs"][:, WaitingFeature.CAN_START].tolist() == [0, 0, 0]
+    assert observation["free"][:3, 0].tolist() == pytest.approx([0.4, 0.4, 1.0])
+    observation, reward, *_ = env.step(np.int64(3))  # a step passes: jobs of 2 and 3 steps are in the system
+    assert reward == pytest.approx(-(1 / 2 + 1 / 3))
+    assert observation["jobs"][:, WaitingFeature.IS_SHOWN].tolist() == [1, 1, 0]
+    assert observation["cluster"].tolist() == [0.0, 0.0]
+
+
+def test_the_backlog_is_a_share_of_its_size() -> None:
+    env = PackingEnv(jobs=_THREE, num_slots=1, backlog_size=4)
+    observation, _ = env.reset(seed=1)
+    assert observation["cluster"][PackingFeature.BACKLOG] == 0.25
+
+
+@pytest.mark.parametrize("settings", [{}, {"rates": (0.3, 0.9), "num_slots": 2, "backlog_size": 3, "mix": "paper"}])
+def test_random_unmasked_choices_complete_all_jobs(settings: dict[str, Any]) -> None:
+    env = PackingEnv(**settings)
+    for seed in (1000, 1001):
+        total, info, truncated = _play_at_random(env, seed)
+        num_done = info["num_jobs"] - info["num_dropped"]
+        assert (info["num_unfinished"], truncated) == (0, False)
+        assert total == pytest.approx(-info["mean_slowdown"] * num_done)
+
+
+@pytest.mark.parametrize(("objective", "outcome"), [("completion", "average_jct"), ("makespan", "makespan")])
+def test_the_return_is_minus_the_objective(objective: str, outcome: str) -> None:
+    total, info, _ = _play_at_random(PackingEnv(objective=objective, reward_scale=0.5), 1002)
+    times = info["num_jobs"] if objective == "completion" else 1
+    assert total == pytest.approx(-0.5 * times * info[outcome])
+
+
+@pytest.mark.parametrize(("kind", "params"), [(PackingKind.SJF, (0.0,)), (PackingKind.TETRIS, (0.5,))])
+def test_a_heuristic_through_the_environment_is_the_heuristic(kind: PackingKind, params: tuple[float, ...]) -> None:
+    policy, source = HandMadePolicy("it", kind, params), DrawnSource()
+    batch = PackingBatch(source.draw([1003]), source.config)
+    batch.run(policy.play_many, 1)
+    env = PackingEnv()
+    env.reset(seed=1003)
+    total, is_over, info = 0.0, False, {}
+    while not is_over:
+        slot = policy.decide(env.episodes.view(0))
+        _, reward, is_over, _, info = env.step(np.int64(env.episodes.num_slots if slot == VOID else slot))
+        total += reward
+    assert total == pytest.approx(-batch.costs(Cost.SLOWDOWN)[0])
+    assert info["num_decisions"] == batch.outcome(0).num_decisions
+    assert env.episodes.state(0).jobs["finish"][: info["num_jobs"]].tolist() == batch.outcome(0).finish.tolist()
+
+
+def test_who_lets_time_pass_for_ever_is_stopped() -> None:
+    env = PackingEnv(jobs=_THREE)
+    env.reset(seed=1)
+    results = [env.step(np.int64(10)) for _ in range(3 * 40)]
+    assert [truncated for _, _, _, truncated, _ in results] == [False] * 119 + [True]
+    info = results[-1][4]
+    assert (info["num_unfinished"], info["average_jct"]) == (3, (120 + 120 + 119) / 3)
+    assert sum(reward for _, reward, *_ in results) == pytest.approx(-3 * info["mean_slowdown"])
+
+
+def test_pieces_of_given_jobs_are_drawn_by_seed() -> None:
+    env = PackingEnv(jobs=_THREE, num_jobs=2)
+    firsts = set()
+    for seed in range(8):
+        env.reset(seed=seed)
+        firsts.add(int(env.episodes.sequences[0].ids[0]))
+    assert firsts == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rate": 0.7}, "did you mean 'rates'"),
+        ({"rates": (1.5,)}, "1.5"),
+        ({"window": 0}, "setting window = 0: Input should be greater"),
+        ({"num_slots": 0}, "setting num_slots = 0: Input should be greater"),
+        ({"mix": "papre"}, "did you mean 'paper'"),
+        ({"objective": "jct"}, "write one of slowdown, bounded-slowdown"),
+        ({"mode": "exact"}, "leave mode out"),
+        ({"horizon": 9}, "give a longer horizon"),
+        ({"jobs": RigidJobs("none", [], [], np.zeros((0, 1)), [4])}, "give at least one"),
+        ({"jobs": _THREE, "num_jobs": 4}, "give a number from 1 to 3"),
+    ],
+)
+def test_wrong_settings_are_refused_with_a_remedy(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        gymnasium.make(PACKING_ID, **settings)
+
+
+def test_a_job_longer_than_the_horizon_is_refused_at_once() -> None:
+    with pytest.raises(WorkloadError, match="longer than the horizon allows"):
+        PackingEnv(jobs=RigidJobs("long", [0], [21], [[1]], [4]))

@@ -1,0 +1,75 @@
+"""Many environments at once are the single ones, one beside the other."""
+
+from __future__ import annotations
+
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from parcae.environment import CLUSTER_ID, PACKING_ID
+from parcae.errors import ConfigError
+
+_SETTINGS = {CLUSTER_ID: {"num_jobs": 2, "executors": 3}, PACKING_ID: {"window": 6, "num_slots": 4}}
+_EACH = pytest.mark.parametrize("name", list(_SETTINGS))
+
+
+def _vector(name: str, mode: str = "vector_entry_point") -> VectorEnv:
+    return gymnasium.make_vec(name, num_envs=3, vectorization_mode=mode, **_SETTINGS[name])
+
+
+def _first_allowed(name: str, env: VectorEnv, mask: np.ndarray) -> np.ndarray:
+    if name == PACKING_ID:
+        return mask.argmax(1)
+    choices = mask[:, : int(env.single_action_space.nvec[0])].argmax(1)
+    return np.stack([choices, np.zeros(len(mask), np.int64)], axis=1)
+
+
+@_EACH
+def test_it_says_how_it_begins_anew(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env = _vector(name)
+    assert env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert env.num_envs == 3
+    assert env.observation_space["jobs"].shape == (3, *env.single_observation_space["jobs"].shape)
+    assert env.action_space.shape == (3, *env.single_action_space.shape)
+
+
+@_EACH
+def test_it_is_gymnasiums_own_vector_of_single_ones(name: str) -> None:
+    ours, theirs, ends = _vector(name), _vector(name, "sync"), 0
+    (a, _), (b, _) = ours.reset(seed=1000), theirs.reset(seed=1000)
+    for _ in range(120):
+        assert data_equivalence(dict(sorted(a.items())), dict(sorted(b.items())), exact=True)
+        assert ours.observation_space.contains(a)
+        actions = _first_allowed(name, ours, a["action_mask"])
+        a, *results_a, info_a = ours.step(actions)
+        b, *results_b, info_b = theirs.step(actions)
+        assert all(np.array_equal(x, y) for x, y in zip(results_a, results_b, strict=True))
+        assert info_a.keys() == info_b.keys()
+        assert all(np.array_equal(info_a[key], info_b[key]) for key in info_a)
+        ends += int(results_a[1].sum())
+    assert ends >= 6
+
+
+@_EACH
+def test_observations_are_the_users_own(name: str) -> None:
+    env = _vector(name)
+    before, _ = env.reset(seed=1000)
+    kept = before["jobs"].copy()
+    for _ in range(5):
+        env.step(_first_allowed(name, env, before["action_mask"]))
+    assert (before["jobs"] == kept).all()
+
+
+def test_every_environment_may_have_a_seed_of_its_own() -> None:
+    env = _vector(CLUSTER_ID)
+    together, _ = env.reset(seed=[5, 1000, 5])
+    assert (together["stages"][0] == together["stages"][2]).all()
+    assert (together["stages"][0] != together["stages"][1]).any()
+    with pytest.raises(ConfigError, match="2 seeds for 3 environments; give one for each"):
+        env.reset(seed=[5, 6])

@@ -1,0 +1,91 @@
+"""The loop that trains packing policies, with the set network: it learns, saves, resumes, and refuses what does not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.learning.packing.jobset import set_learner
+from parcae.learning.packing.loop import BEST_FILE, STATE_FILE, PackingTraining, mean_cost, train_packing
+from parcae.packing.layout import Cost
+from parcae.packing.sources import DrawnSource
+from parcae.packing.world import PackingBatch
+from parcae.policies.checkpoint import read_checkpoint
+from parcae.policies.packing.catalog import make_packing_policy
+from parcae.workloads.random_streams import SELECTION_SEED_START
+
+SOURCE = DrawnSource(rates=(0.8,), window=30)
+SMALL = ["num_groups=4", "group_size=4", "minibatch=512"]
+
+
+def _train(folder, iterations, is_resumed=False, seed=1, settings=SMALL):
+    learner = set_learner(SOURCE, Cost.SLOWDOWN, None, settings, seed=seed)
+    training = PackingTraining(
+        SOURCE, max_iterations=iterations, select_every=2, num_selection=20, seed=seed, folder=folder, is_resumed=is_resumed
+    )
+    return train_packing(learner, training), learner
+
+
+def test_a_training_that_was_resumed_ends_with_the_same_weights(tmp_path):
+    # The learning rate falls with the iterations of the whole training, so that the first half must know of it.
+    whole, learner = _train(tmp_path / "whole", 4)
+
+    half = set_learner(SOURCE, Cost.SLOWDOWN, None, SMALL, seed=1)
+    training = PackingTraining(SOURCE, max_iterations=4, select_every=2, num_selection=20, seed=1, folder=tmp_path / "half")
+
+    class Stop(Exception):
+        pass
+
+    def stop(iteration):
+        if iteration.iteration == 3:
+            raise Stop
+
+    with pytest.raises(Stop):
+        train_packing(half, training, stop)
+    resumed, again = _train(tmp_path / "half", 4, is_resumed=True)
+    assert resumed.iterations == whole.iterations == 4
+    for name, array in learner.weights().items():
+        assert np.array_equal(array, again.weights()[name]), name
+
+
+def test_the_best_policy_is_a_checkpoint_that_the_catalogue_reads(tmp_path):
+    result, _ = _train(tmp_path, 2)
+    policy = make_packing_policy(str(tmp_path / BEST_FILE))
+    selection = SOURCE.draw([SELECTION_SEED_START + row for row in range(20)])
+    batch = PackingBatch(selection, SOURCE.config, wants_profile=True, seed=1)
+    batch.run(policy.play_many)
+    assert mean_cost(batch, Cost.SLOWDOWN) == pytest.approx(result.best)
+    card = read_checkpoint(tmp_path / BEST_FILE).card
+    assert card["source"]["rates"] == [0.8]
+    assert card["cost"] == "slowdown"
+
+
+def test_a_folder_with_a_training_is_not_overwritten(tmp_path):
+    _train(tmp_path, 1)
+    before = (tmp_path / STATE_FILE).read_bytes()
+    with pytest.raises(ConfigError, match="holds a training already"):
+        _train(tmp_path, 1)
+    assert (tmp_path / STATE_FILE).read_bytes() == before
+
+
+def test_a_training_of_other_settings_is_not_resumed(tmp_path):
+    _train(tmp_path, 1)
+    with pytest.raises(ConfigError, match="another settings"):
+        _train(tmp_path, 2, is_resumed=True, settings=[*SMALL, "entropy=0.5"])
+    with pytest.raises(ConfigError, match="another seed"):
+        _train(tmp_path, 2, is_resumed=True, seed=2)
+
+
+@pytest.mark.slow
+def test_the_set_network_improves_on_the_rule_that_it_starts_from():
+    source = DrawnSource(rates=(0.7,))
+    learner = set_learner(source, Cost.SLOWDOWN, None, ["num_groups=24"], seed=3)
+    held_out = PackingBatch(source.draw(range(1000, 1300)), source.config, wants_profile=True)
+    held_out.run(learner.policy().play_many)
+    before = mean_cost(held_out, Cost.SLOWDOWN)
+    result = train_packing(learner, PackingTraining(source, max_iterations=30, select_every=10, num_selection=100, seed=3))
+    from parcae.policies.packing.catalog import policy_of_checkpoint
+
+    held_out.run(policy_of_checkpoint(result.checkpoint, "best", "set").play_many)
+    assert mean_cost(held_out, Cost.SLOWDOWN) < 0.97 * before

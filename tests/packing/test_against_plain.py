@@ -1,0 +1,128 @@
+"""The kernels against the plain oracle, decision by decision."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.packing.config import PackingConfig, TimeMode
+from parcae.packing.layout import Cost
+from parcae.packing.world import PackingBatch
+from parcae.policies.packing.catalog import make_packing_policy
+from parcae.workloads.rigid import RigidJobs
+from tests.packing.plain import PlainEvents, PlainSteps
+
+FIXTURE = Path(__file__).parents[3] / "shared" / "data" / "conformance" / "deeprm.json"
+
+
+def _steps_jobs(seed: int, num_resources: int) -> RigidJobs:
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 40))
+    arrival = np.sort(rng.integers(0, 25, count))
+    capacity = rng.integers(4, 12, num_resources)
+    demand = rng.integers(1, capacity + 1, (count, num_resources))
+    return RigidJobs(f"s{seed}", arrival, rng.integers(1, 7, count), demand, capacity)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_steps_and_bookings_are_those_of_the_oracle_under_random_decisions(seed):
+    jobs = _steps_jobs(seed, 1 + seed % 3)
+    config = PackingConfig(num_slots=3, backlog_size=5, horizon=8, window=10 * (seed % 3))
+    batch, plain, rng = PackingBatch([jobs], config), PlainSteps(jobs, 3, 5, 8, 10 * (seed % 3)), np.random.default_rng(seed)
+    batch.begin()
+    for _ in range(5000):
+        assert bool(batch.is_over[0]) == plain.is_over
+        if plain.is_over:
+            break
+        state = batch.state(0)
+        assert int(state.clock["now"][0]) == plain.now
+        assert [None if j == -1 else j for j in state.slots.tolist()] == plain.slots
+        masks = batch.masks()[0]
+        assert masks.tolist() == [int(j is not None and plain.first_fit(j) is not None) for j in plain.slots] + [1]
+        slot = int(rng.integers(-1, 3))
+        batch.step(np.array([slot]))
+        plain.take(slot)
+    outcome = batch.outcome(0)
+    assert plain.is_over
+    assert outcome.start.tolist() == [plain.start.get(j, -1) for j in range(len(jobs))]
+    assert np.flatnonzero(outcome.is_dropped).tolist() == plain.dropped
+    assert outcome.costs[Cost.SLOWDOWN] == pytest.approx(plain.cost)
+
+
+def _log_jobs(seed: int) -> RigidJobs:
+    rng = np.random.default_rng(seed)
+    count = 60
+    duration = np.maximum(1, rng.lognormal(3, 1.2, count).astype(int))
+    told = np.maximum(1, (duration * rng.choice([0.5, 1, 1, 3], count)).astype(int))
+    arrival = np.cumsum(rng.integers(0, 12, count))
+    demand = rng.integers(1, 9, (count, 1 + seed % 2))
+    return RigidJobs(f"log{seed}", arrival, duration, demand, [8] * (1 + seed % 2), told, step="s")
+
+
+@pytest.mark.parametrize("name", ["easy", "conservative:1000", "fcfs", "sjf"])
+@pytest.mark.parametrize("seed", range(5))
+def test_exact_times_are_those_of_the_oracle(name, seed):
+    jobs = _log_jobs(seed)
+    plain = PlainEvents(jobs)
+    choose = {
+        "easy": plain.easy,
+        "conservative:1000": plain.conservative,
+        "fcfs": lambda: plain.waiting[0] if plain.waiting else None,
+        "sjf": lambda: min((j for j in plain.waiting if plain.fits(j)), key=lambda j: (jobs.told[j], j), default=None),
+    }[name]
+    while not plain.is_over:
+        plain.take(choose())
+    policy = make_packing_policy(name)
+    batch = PackingBatch([jobs], PackingConfig.for_log(jobs), wants_profile=policy.wants_profile)
+    batch.run(policy.play_many, 1)
+    assert batch.outcome(0).start.tolist() == [plain.start[j] for j in range(len(jobs))]
+
+
+def test_conservative_backfilling_delays_no_job_beyond_what_first_come_would_give_it():
+    jobs = _log_jobs(3)
+    exact = RigidJobs("exact", jobs.arrival, jobs.duration, jobs.demand, jobs.capacity, step="s")
+    starts = {}
+    for name in ("fcfs", "conservative:1000"):
+        policy = make_packing_policy(name)
+        batch = PackingBatch([exact], PackingConfig.for_log(exact), wants_profile=policy.wants_profile)
+        batch.run(policy.play_many, 1)
+        starts[name] = batch.outcome(0).start
+    assert (starts["conservative:1000"] <= starts["fcfs"]).all()
+    assert (starts["conservative:1000"] < starts["fcfs"]).any()
+
+
+@pytest.mark.skipif(not FIXTURE.exists(), reason="the shared conformance runs are not here")
+@pytest.mark.parametrize("policy", ["sjf", "packer", "tetris_k0.5", "tetris_k0.005"])
+def test_the_released_codes_runs_are_reproduced_exactly(policy):
+    for sequence in json.loads(FIXTURE.read_text())["sequences"]:
+        table, params, expected = np.array(sequence["jobs"]), sequence["params"], sequence["expected"][policy]
+        jobs = RigidJobs(sequence["name"], table[:, 0], table[:, 1], table[:, 2:], [params["capacity"]] * (table.shape[1] - 2))
+        config = PackingConfig(
+            num_slots=params["job_slots"],
+            backlog_size=params["backlog_size"],
+            horizon=params["time_horizon"],
+            window=sequence["arrival_window"],
+        )
+        for as_coded, reward in ((False, "reward"), (True, "reward_as_coded")):
+            batch = PackingBatch([jobs], config.model_copy(update={"as_coded": as_coded}))
+            batch.run(make_packing_policy(policy).play_many, 1)
+            outcome = batch.outcome(0)
+            assert outcome.start.tolist() == expected["start"]
+            assert outcome.finish.tolist() == expected["finish"]
+            assert -outcome.costs[Cost.SLOWDOWN] == pytest.approx(expected[reward], abs=1e-8)
+            assert outcome.num_decisions == expected["decisions"]
+
+
+def test_an_exact_run_costs_what_its_jobs_waited_and_ran():
+    jobs = RigidJobs("two", [5, 6], [10, 20], [[8], [8]], [8], step="s")
+    batch = PackingBatch([jobs], PackingConfig(mode=TimeMode.EXACT, bound=10))
+    batch.run(make_packing_policy("fcfs").play_many, 1)
+    outcome = batch.outcome(0)
+    assert outcome.start.tolist() == [5, 15]
+    assert outcome.costs[Cost.SLOWDOWN] == pytest.approx(10 / 10 + 29 / 20)
+    assert outcome.costs[Cost.COMPLETION] == 10 + 29
+    assert outcome.costs[Cost.MAKESPAN] == 30
+    assert outcome.costs[Cost.UTILIZATION] == pytest.approx(-30)

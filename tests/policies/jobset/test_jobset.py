@@ -1,0 +1,136 @@
+"""The set network: its compiled pass against PyTorch, what it starts as, and what it never does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from parcae.errors import FormatError
+from parcae.learning.packing.jobset import Recorded, set_learner
+from parcae.packing.config import PackingConfig
+from parcae.packing.layout import Cost, select
+from parcae.packing.sources import DrawnSource, LogSource
+from parcae.packing.world import PackingBatch
+from parcae.policies.jobset.kernels import explore_many
+from parcae.policies.jobset.layout import START_RULE, JobFeature, SharedFeature, initial_weights
+from parcae.policies.jobset.network import JobSetNetwork
+from parcae.policies.jobset.policy import JobSetPolicy, allocate_record, allocate_workspace
+from parcae.policies.packing.layout import PackingKind
+from parcae.policies.packing.policy import HandMadePolicy
+from parcae.workloads.rigid import RigidJobs
+
+RULE = np.array(START_RULE)
+
+
+def _random_weights(seed: int):
+    rng = np.random.default_rng(seed)
+    weights = initial_weights(rng)
+    return {k: (v + rng.normal(0, 0.2, v.shape)).astype(np.float32) for k, v in weights.items()}
+
+
+def _log(num_resources: int) -> RigidJobs:
+    rng = np.random.default_rng(4)
+    duration = np.maximum(1, rng.lognormal(4, 1.5, 300).astype(int))
+    demand = rng.integers(0, 17, (300, num_resources)) + np.eye(num_resources, dtype=int)[rng.integers(0, num_resources, 300)]
+    arrival = np.cumsum(rng.integers(0, 20, 300))
+    return RigidJobs("log", arrival, duration, np.minimum(demand, 32), [32] * num_resources, 2 * duration, step="s")
+
+
+def _explored(source, weights):
+    batch = PackingBatch(source.draw([1000, 1001]), source.config, wants_profile=True, seed=3)
+    records, works = allocate_record(2, 2048, 40_000), allocate_workspace(2)
+    policy = JobSetPolicy("set", {**weights, "rule": RULE})
+    run = (batch.states, batch.asked, batch.sequence, batch.views, policy.network, works, records, int(Cost.SLOWDOWN))
+    explore_many(*run, 0, 2)
+    return batch, [select(records, row) for row in range(2)]
+
+
+@pytest.mark.parametrize("source", [DrawnSource(rates=(0.9,)), LogSource(_log(1), 200), LogSource(_log(3), 200)])
+def test_the_compiled_pass_and_pytorch_agree_on_every_recorded_choice(source):
+    weights = _random_weights(1)
+    _, records = _explored(source, weights)
+    data = Recorded(records)
+    assert len(data) > 40
+    judged = JobSetNetwork(weights)(data.decisions(np.arange(len(data)), torch.device("cpu")))
+    assert np.abs(judged.log_prob.detach().numpy() - data.log_prob).max() < 1e-4
+    assert float(judged.entropy.detach().min()) >= 0.0
+
+
+def test_shuffled_minibatches_keep_their_jobs():
+    _, records = _explored(DrawnSource(rates=(0.9,)), _random_weights(2))
+    data = Recorded(records)
+    index = np.random.default_rng(0).permutation(len(data))[:30]
+    judged = JobSetNetwork(_random_weights(2))(data.decisions(index, torch.device("cpu")))
+    assert np.abs(judged.log_prob.detach().numpy() - data.log_prob[index]).max() < 1e-4
+
+
+@pytest.mark.parametrize("source", [DrawnSource(rates=(0.8,)), LogSource(_log(2), 250)])
+def test_a_fresh_network_decides_as_the_rule_that_it_corrects(source):
+    fresh = {**initial_weights(np.random.default_rng(0)), "rule": RULE}
+    outcomes = []
+    for policy in (JobSetPolicy("set", fresh), HandMadePolicy("withhold", PackingKind.WITHHOLD, RULE)):
+        batch = PackingBatch(source.draw(range(1000, 1006)), source.config, wants_profile=policy.wants_profile)
+        batch.run(policy.play_many)
+        outcomes.append([outcome.start.tolist() for outcome in batch.outcomes()])
+    assert outcomes[0] == outcomes[1]
+
+
+def test_features_of_a_view_worked_out_by_hand():
+    jobs = RigidJobs("three", [0, 0, 0], [4, 2, 8], [[6, 1], [5, 5], [1, 1]], [10, 10])
+    batch = PackingBatch([jobs], PackingConfig(), wants_profile=True)
+    batch.begin()
+    batch.step(np.array([0]))  # four steps of 6 and 1 units
+    view = select(batch.show(), 0)
+    policy = JobSetPolicy("set", {**initial_weights(np.random.default_rng(0)), "rule": RULE})
+    assert policy.decide(view) in (2, -1)  # only the third fits beside it
+    features, work = policy._work.features, policy._work
+    assert work.row[:2].tolist() == [1, 0]  # the view's rows: what can start comes first
+    x = features[0]
+    assert x[JobFeature.TOLD] == pytest.approx(np.log(8))
+    assert x[JobFeature.CAN_START] == 1
+    assert x[JobFeature.LEFT] == pytest.approx(0.3)
+    assert x[JobFeature.ALIGNMENT] == pytest.approx(0.4 * 0.1 + 0.9 * 0.1)
+    assert x[JobFeature.FREE_AT_END] == pytest.approx(1.0)
+    assert features[1][JobFeature.CAN_START] == 0
+    assert features[1][JobFeature.LEFT] == pytest.approx(-0.1)
+    assert work.shared[SharedFeature.FREE_LEAST] == pytest.approx(0.4)
+    assert work.shared[SharedFeature.FREE_SOON] == pytest.approx(0.4)  # 1/4 of the typical four steps
+    assert work.shared[SharedFeature.FREE_THEN] == pytest.approx(1.0)  # after four
+    assert work.shared[SharedFeature.STARTABLE] == pytest.approx(0.5)
+
+
+def test_it_never_holds_for_ever():
+    weights = {**initial_weights(np.random.default_rng(0)), "rule": RULE}
+    weights["hold.bias"] = np.array([1000.0], np.float32)
+    source = DrawnSource(rates=(0.5,), window=20)
+    batch = PackingBatch(source.draw([1000]), source.config, wants_profile=True)
+    batch.run(JobSetPolicy("set", weights).play_many)
+    assert (batch.outcome(0).start >= 0).all()
+
+
+def test_weights_of_another_shape_are_refused():
+    weights = {**initial_weights(np.random.default_rng(0)), "rule": RULE}
+    weights["job1.bias"] = np.zeros(7, np.float32)
+    with pytest.raises(FormatError, match=r"'job1.bias' should have shape \(24,\)"):
+        JobSetPolicy("set", weights)
+
+
+def test_many_waiting_jobs_are_looked_at_by_the_rules_taste():
+    count = 200
+    durations = np.random.default_rng(1).permutation(np.arange(1, count + 1))
+    jobs = RigidJobs("queue", [0] * count, durations, [[1]] * count, [64], step="s")
+    batch = PackingBatch([jobs], PackingConfig.for_log(jobs), wants_profile=True)
+    batch.begin()
+    view = select(batch.show(), 0)
+    policy = JobSetPolicy("set", {**initial_weights(np.random.default_rng(0)), "rule": RULE})
+    slot = policy.decide(view)
+    assert durations[slot] == 1
+    assert sorted(durations[policy._work.row]) == list(range(1, 33))
+
+
+def test_a_setting_that_does_not_exist_is_refused_with_a_suggestion():
+    from parcae.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="did you mean 'num_groups'"):
+        set_learner(DrawnSource(), Cost.SLOWDOWN, None, ["num_group=3"])
