@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from parcae.workloads.packing_sets import PackingSet
     from parcae.workloads.rigid import RigidJobs
 
+    #: A sequence, how it runs, and (policy, what became of the jobs, the same as JSON) for each policy.
+    _SequenceRuns = tuple[RigidJobs, PackingConfig, list[tuple[str, Outcome, dict[str, Any]]]]
+
 app = typer.Typer(help="Pack rigid jobs: DeepRM's world and logs of batch clusters.", no_args_is_help=True)
 app.command("train")(packing_learning.train_command)
 app.command("tune")(packing_learning.tune_command)
@@ -57,6 +60,7 @@ CONFORMANCE_POLICIES = ("sjf", "packer", "tetris_k0.5", "tetris_k0.005")
 DEFAULT_POLICIES, DEFAULT_LOG_POLICIES = "sjf,packer,tetris,random", "easy,fcfs,conservative,sjf,tetris"
 #: Columns that the table needs.
 _WIDTH = 140
+_COLUMNS = ("policy", "slowdown", "bounded", "completion", "waiting", "makespan", "busy", "never started", "decisions")
 
 
 @app.command("simulate")
@@ -93,12 +97,13 @@ def simulate_command(
     from parcae.errors import ConfigError
     from parcae.evaluation.packing.policies import resolve_packing
     from parcae.packing.config import PackingConfig
+    from parcae.policies.packing.catalog import PackingSetting
 
     reject_both(swf, load, rate)
     if job_set is not None and (swf is not None or load is not None or rate is not None):
         raise ConfigError("--job-set runs the sequences of a file: give it without --load, --rate and --swf")
     names = CONFORMANCE_POLICIES if policy == "all" else tuple(policy.split(","))
-    policies = resolve_packing(names, None).policies
+    setting = PackingSetting(is_exact=swf is not None)
     if job_set is not None:
         runs = _job_sets(job_set, set_id)
     elif swf is not None:
@@ -106,7 +111,8 @@ def simulate_command(
         runs = [(log.jobs, PackingConfig.for_log(log.jobs))]
     else:
         source = DrawnOptions(load, rate, mix, window, units, resources, sizes(slots, backlog, horizon)).source()
-        runs = [(source.draw([seed])[0], source.config)]
+        runs, setting = [(source.draw([seed])[0], source.config)], PackingSetting(rate=sum(source.rates) / len(source.rates))
+    policies = resolve_packing(names, None, setting=setting).policies
     _print_runs([(jobs, config, list(_run(jobs, config, policies.items()))) for jobs, config in runs], as_json)
     if gantt is not None:
         _draw(*runs[0], policies, gantt)
@@ -170,28 +176,25 @@ def _run_json(name: str, outcome: Outcome, as_coded: Outcome | None) -> dict[str
     return result
 
 
-def _print_runs(
-    runs: Sequence[tuple[RigidJobs, PackingConfig, list[tuple[str, Outcome, dict[str, Any]]]]], as_json: bool
-) -> None:
-    from parcae.evaluation.packing.compare import number
-    from parcae.metrics.packing import summarize_packing
-
+def _print_runs(runs: Sequence[_SequenceRuns], as_json: bool) -> None:
     for jobs, config, results in runs:
         if as_json:
             for _, _, result in results:
                 typer.echo(json.dumps(result))
-            continue
-        rows = []
-        for name, outcome, result in results:
-            s = summarize_packing(outcome, num_visible=config.num_slots if jobs.step == "step" else None)
-            busy = " ".join(f"{share:.0%}" for share in s.utilization.values())
-            means = (s.mean_slowdown, s.mean_bounded_slowdown, s.mean_completion, s.mean_waiting)
-            lost = f"{s.unallocated + s.dropped:,}"
-            rows.append((name, *map(number, means), f"{s.makespan:,}", busy, lost, f"{result['decisions']:,}"))
-        columns = ("policy", "slowdown", "bounded", "completion", "waiting", "makespan", "busy", "never started", "decisions")
-        print_rows(
-            f"{jobs.name}: {len(jobs):,} jobs, times in {jobs.step if jobs.step == 's' else 'steps'}", columns, rows, _WIDTH
-        )
+        else:
+            unit = jobs.step if jobs.step == "s" else "steps"
+            rows = [_row(name, outcome, config, result["decisions"]) for name, outcome, result in results]
+            print_rows(f"{jobs.name}: {len(jobs):,} jobs, times in {unit}", _COLUMNS, rows, _WIDTH)
+
+
+def _row(name: str, outcome: Outcome, config: PackingConfig, decisions: int) -> tuple[str, ...]:
+    from parcae.evaluation.packing.compare import number
+    from parcae.metrics.packing import summarize_packing
+
+    s = summarize_packing(outcome, num_visible=config.num_slots if outcome.jobs.step != "s" else None)
+    busy = " ".join(f"{share:.0%}" for share in s.utilization.values())
+    means = (s.mean_slowdown, s.mean_bounded_slowdown, s.mean_completion, s.mean_waiting)
+    return (name, *map(number, means), f"{s.makespan:,}", busy, f"{s.unallocated + s.dropped:,}", f"{decisions:,}")
 
 
 def _draw(jobs: RigidJobs, config: PackingConfig, policies: Any, path: Path) -> None:

@@ -44,16 +44,17 @@ PieceOption = Annotated[
 _TRAINING_PIECE = 256
 
 
-def _source(swf: Path | None, log: LogOptions, piece_jobs: int | None, drawn: DrawnOptions) -> PackingSource:
-    """Drawn sequences, or pieces of a log's first half: the second is kept for comparisons."""
+def _source(swf: Path | None, log: LogOptions, piece_jobs: int | None, most: int, drawn: DrawnOptions) -> PackingSource:
+    """Drawn sequences, or pieces of a log's first half (of `most` jobs, unless told): the second is kept for comparisons."""
     from parcae.evaluation.packing.compare import part_of
+    from parcae.evaluation.packing.tuning import tuning_pieces
     from parcae.packing.sources import LogSource
 
     reject_both(swf, drawn.load, drawn.rate)
     if swf is None:
         return drawn.source()
     half = part_of(log.read(swf).jobs, "first")
-    return LogSource(half, piece_jobs or max(1, min(_TRAINING_PIECE, len(half))))
+    return tuning_pieces(half, most) if piece_jobs is None else LogSource(half, piece_jobs)
 
 
 def train_command(
@@ -105,7 +106,7 @@ def train_command(
 
     log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share)
     drawn = DrawnOptions(load, rate, mix, window, units, resources, sizes(slots, backlog, horizon))
-    source, cost = _source(swf, log, piece_jobs, drawn), cost_of(objective, swf is not None)
+    source, cost = _source(swf, log, piece_jobs, _TRAINING_PIECE, drawn), cost_of(objective, swf is not None)
     weights = None if start is None else start_weights(learner, read_checkpoint(start), str(start))
     line = ProgressLine(budget * 60)
     training = PackingTraining(
@@ -189,7 +190,7 @@ def tune_command(
         raise ConfigError(f"{rule!r} cannot be tuned: write one of {', '.join(TUNED)}")
     log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share)
     drawn = DrawnOptions(load, rate, mix, window, units, resources, sizes(slots, backlog, horizon))
-    source, cost = _source(swf, log, piece_jobs or PIECE_JOBS, drawn), cost_of(objective, swf is not None)
+    source, cost = _source(swf, log, piece_jobs, PIECE_JOBS, drawn), cost_of(objective, swf is not None)
     line = ProgressLine(budget * 60)
 
     def save(tuned: Tuned, seconds: float, count: int) -> None:

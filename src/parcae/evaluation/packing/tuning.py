@@ -51,12 +51,12 @@ class Tuned:
     card: Mapping[str, Any] = field(default_factory=dict)
 
 
-def tuning_pieces(log: RigidJobs) -> LogSource:
-    """Pieces of a log for tuning.
+def tuning_pieces(log: RigidJobs, most: int = PIECE_JOBS) -> LogSource:
+    """Pieces of a log for tuning or training: of `most` jobs, of a short log of a quarter of them.
 
     Example: of a log of 10,000 jobs they have 1,000 jobs, of one of 400 they have 100.
     """
-    return LogSource(log, max(1, min(PIECE_JOBS, len(log) // _MIN_PIECES)))
+    return LogSource(log, max(1, min(most, len(log) // _MIN_PIECES)))
 
 
 class _Arena:
