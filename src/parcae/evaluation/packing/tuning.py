@@ -101,8 +101,9 @@ def tune_knob(source: PackingSource, cost: Cost = Cost.SLOWDOWN, name: str = "te
 
 
 def cost_name(cost: Cost) -> str:
-    """In words; "mean slowdown"."""
-    return ("mean " if cost in BY_JOB else "") + cost.name.lower().replace("_", " ")
+    """In words; "mean slowdown". What accrues as bounded slowdown is below 1 for jobs that are done within the bound."""
+    name = ("mean " if cost in BY_JOB else "") + cost.name.lower().replace("_", " ")
+    return name + (" not held to 1," if cost is Cost.BOUNDED_SLOWDOWN else "")
 
 
 def tune_withholding(
