@@ -15,6 +15,7 @@ from parcae.workloads.archive import write_workload
 from parcae.workloads.catalog import BUNDLED
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
+from tests.cli.packing_files import write_packing_files
 from tests.conftest import REPOSITORY, shared_data
 
 _PARCAE = [sys.executable, "-m", "parcae.cli.main"]
@@ -191,6 +192,7 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "batch_task.csv").write_text("M1,2,j_1,1,Terminated,100,110,100,0.5\nR2_1,3,j_1,1,Terminated,110,130,50,1\n")
     sets = {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", 0], [9, "2g", 400]]}}}
     (folder / "sets.json").write_text(json.dumps(sets))
+    write_packing_files(folder)
     return folder
 
 
@@ -201,10 +203,10 @@ def test_every_command_in_the_documents_runs(user_folder: Path) -> None:
     profiles = shared_data("tpch-decima/tpch_profiles.json.gz")
     (user_folder / profiles.name).write_bytes(profiles.read_bytes())
     (user_folder / "secret").write_text("a secret that nobody guesses\n")
-    first = ("import", "parcae tune", "parcae train", "parcae learn", "parcae serve")
+    first = ("import", "packing tune", "packing train", "parcae tune", "parcae train", "parcae learn", "parcae serve")
     for command in sorted(commands, key=lambda c: (min([i for i, w in enumerate(first) if w in c], default=9), c)):
         runnable = re.sub(r"/path/to/event-logs", "event-logs", command)
-        runnable = re.sub(r"--budget \S+", "--budget 0.02", runnable)  # minutes
+        runnable = re.sub(r"--(tune-)?budget \S+", r"--\1budget 0.02", runnable)  # minutes
         runnable = re.sub(r"parcae bench decision", "parcae bench decision --decisions 30", runnable)
         runnable = re.sub(r"parcae bench training", "parcae bench training --iterations 1", runnable)
         runnable = re.sub(r"parcae bench service", "parcae bench service --jobs 3 --runs 1", runnable)

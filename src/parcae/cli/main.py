@@ -16,6 +16,7 @@ from parcae.cli import (
     compare_logs,
     learn,
     learning,
+    packing,
     policies,
     reproduce,
     serve,
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.add_typer(workload.app, name="workload")
 app.add_typer(bench.app, name="bench")
 app.add_typer(spark.app, name="spark")
+app.add_typer(packing.app, name="packing")
 app.command("simulate")(simulate.simulate_command)
 app.command("compare")(compare.compare_command)
 app.command("compare-logs")(compare_logs.compare_logs_command)

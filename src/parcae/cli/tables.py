@@ -44,8 +44,8 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
     yield jobs
 
 
-def print_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table of text; the first column is on the left, numbers on the right."""
+def print_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], width: int = 0) -> None:
+    """Print a table of text, at least `width` wide where it needs that; the first column is on the left, numbers on the right."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -55,4 +55,5 @@ def print_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
         table.add_column(column, justify="right" if number else "left")
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
-    Console().print(table)
+    console = Console()
+    (console if console.width >= width else Console(width=width)).print(table)

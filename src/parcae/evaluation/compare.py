@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -232,7 +232,14 @@ def _results(names: Sequence[str], rows: Sequence[Sequence[RunSummary]], method:
         )
 
 
-def write_comparison(comparison: Comparison, path: Path) -> None:
+class Reportable(Protocol):
+    """What can be written as JSON."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and text."""
+
+
+def write_comparison(comparison: Reportable, path: Path) -> None:
     """Write the JSON, wholly or not at all."""
     write_text(path, json.dumps(comparison.to_json(), indent=2) + "\n")
 

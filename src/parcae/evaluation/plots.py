@@ -32,11 +32,13 @@ def policy_color(row: int) -> str:
     return PALETTE[row % len(PALETTE)]
 
 
-def _line(row: int) -> dict[str, Any]:
+def line_style(row: int) -> dict[str, Any]:
+    """How the line of the policy at a row of the comparison is drawn."""
     return {"color": policy_color(row), "dash": _DASHES[row // len(PALETTE) % len(_DASHES)], "width": 2}
 
 
-def _figure(title: str, x: str, y: str) -> Any:
+def new_figure(title: str, x: str, y: str) -> Any:
+    """An empty chart in the reports' style."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -54,9 +56,11 @@ def _figure(title: str, x: str, y: str) -> Any:
     return figure
 
 
-def jct_bars(names: Sequence[str], means: Sequence[float], low: Sequence[float], high: Sequence[float]) -> Figure:
-    """Average JCT of every policy, in seconds, with its interval; the first on top."""
-    figure = _figure("Average job completion time, with 95% intervals", "average JCT (s)", "")
+def interval_bars(
+    title: str, axis: str, names: Sequence[str], means: Sequence[float], low: Sequence[float], high: Sequence[float]
+) -> Figure:
+    """A number of every policy with its interval; the first on top."""
+    figure = new_figure(title, axis, "")
     error = {
         "type": "data",
         "array": np.nan_to_num(np.subtract(high, means)),
@@ -69,6 +73,11 @@ def jct_bars(names: Sequence[str], means: Sequence[float], low: Sequence[float],
     figure.update_layout(height=110 + 38 * len(names), yaxis={"autorange": "reversed", "ticksuffix": "  "})
     figure.update_xaxes(rangemode="tozero")
     return figure
+
+
+def jct_bars(names: Sequence[str], means: Sequence[float], low: Sequence[float], high: Sequence[float]) -> Figure:
+    """Average JCT of every policy, in seconds, with its interval; the first on top."""
+    return interval_bars("Average job completion time, with 95% intervals", "average JCT (s)", names, means, low, high)
 
 
 def cdf(trace: Trace) -> tuple[FloatArray, FloatArray]:
@@ -84,27 +93,27 @@ def cdf(trace: Trace) -> tuple[FloatArray, FloatArray]:
 
 def jct_cdf(traces: Mapping[str, Trace]) -> Figure:
     """Share of the jobs that completed within a time (Decima, Figure 9a)."""
-    figure = _figure("Share of jobs done within a time", "JCT (s)", "share of jobs")
+    figure = new_figure("Share of jobs done within a time", "JCT (s)", "share of jobs")
     for row, (name, trace) in enumerate(traces.items()):
         jct_s, share = cdf(trace)
-        figure.add_scatter(x=jct_s, y=share, name=name, mode="lines", line={**_line(row), "shape": "hv"})
+        figure.add_scatter(x=jct_s, y=share, name=name, mode="lines", line={**line_style(row), "shape": "hv"})
     figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
     return figure
 
 
 def concurrency_over_time(traces: Mapping[str, Trace]) -> Figure:
     """Jobs in the system over time (Decima, Figure 10a)."""
-    figure = _figure("Jobs in the system", "time (s)", "jobs in the system")
+    figure = new_figure("Jobs in the system", "time (s)", "jobs in the system")
     for row, (name, trace) in enumerate(traces.items()):
         times, count = concurrency(trace)
-        figure.add_scatter(x=times / MS_PER_S, y=count, name=name, mode="lines", line={**_line(row), "shape": "hv"})
+        figure.add_scatter(x=times / MS_PER_S, y=count, name=name, mode="lines", line={**line_style(row), "shape": "hv"})
     figure.update_yaxes(rangemode="tozero")
     return figure
 
 
 def jct_over_time(traces: Mapping[str, Trace]) -> Figure:
     """Each completed job's JCT at its completion (Decima, Figure 10b)."""
-    figure = _figure("Job completion times, by when the job completed", "time of completion (s)", "JCT (s)")
+    figure = new_figure("Job completion times, by when the job completed", "time of completion (s)", "JCT (s)")
     for row, (name, trace) in enumerate(traces.items()):
         done = np.flatnonzero(trace.completion_ms != NOT_COMPLETED)
         figure.add_scatter(
@@ -132,20 +141,20 @@ def busy_over_time(traces: Mapping[str, Trace]) -> Figure:
     Raises:
         ConfigError: the tasks were not recorded.
     """
-    figure = _figure("Executors that run tasks", "time (s)", "busy executors")
+    figure = new_figure("Executors that run tasks", "time (s)", "busy executors")
     end_ms = max(last_completion_ms(trace) for trace in traces.values())
     edges = np.linspace(0, max(1, end_ms), _NUM_SPANS + 1)
     for row, (name, trace) in enumerate(traces.items()):
         shown = edges[:-1] < last_completion_ms(trace)
         busy = mean_over_spans(*busy_executors(trace), edges)
-        figure.add_scatter(x=edges[:-1][shown] / MS_PER_S, y=busy[shown], name=name, mode="lines", line=_line(row))
+        figure.add_scatter(x=edges[:-1][shown] / MS_PER_S, y=busy[shown], name=name, mode="lines", line=line_style(row))
     figure.update_yaxes(rangemode="tozero")
     return figure
 
 
 def share_by_work(traces: Mapping[str, Trace]) -> Figure:
     """Executors that ran each job's tasks on average while it was in the system, by its size (Decima, Figure 10d)."""
-    figure = _figure("Executors a job had on average, by its size", "executor time of the job (s)", "executors")
+    figure = new_figure("Executors a job had on average, by its size", "executor time of the job (s)", "executors")
     for row, (name, trace) in enumerate(traces.items()):
         jobs = np.flatnonzero(arrived(trace) & (trace.executed_ms > 0))
         figure.add_scatter(

@@ -3,55 +3,28 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from parcae.cluster.trace import Trace
 from parcae.evaluation.bounds import Bounds
 from parcae.evaluation.compare import Comparison, PolicyResult
 from parcae.evaluation.gantt import MAX_EXECUTORS, gantt_figure
+from parcae.evaluation.page import cell, figure_html, how_made, how_sure, html_table, named, pair, write_page
 from parcae.evaluation.plots import (
     busy_over_time,
     concurrency_over_time,
     jct_bars,
     jct_cdf,
     jct_over_time,
-    policy_color,
     share_by_work,
 )
 from parcae.evaluation.statistics import Estimate
-from parcae.files import write_text
 from parcae.metrics.cluster import last_completion_ms, makespan_ms
 from parcae.metrics.jobs import arrived, jct_ms
 from parcae.units import MS_PER_S
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-_STYLE = """
-body{font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;color:#1d232a;background:#fff;
-  max-width:1120px;margin:0 auto;padding:32px 24px 72px}
-h1{font-size:1.75rem;letter-spacing:-.01em;margin:0 0 .15rem}
-h2{font-size:1.22rem;margin:2.8rem 0 .5rem;border-bottom:1px solid #e3e6ea;padding-bottom:.3rem}
-.lead{font-size:1.1rem;background:#f4f8fb;border-left:4px solid #0072b2;padding:.85rem 1.1rem;margin:1.1rem 0 1.4rem}
-.wide{overflow-x:auto}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.9rem}
-th,td{padding:.42rem .55rem;text-align:right;border-bottom:1px solid #eceff2;white-space:nowrap}
-th:first-child,td:first-child{text-align:left}
-th{font-weight:600;color:#48525c;vertical-align:bottom}
-th small{display:block;font-weight:400}
-tr.best td{font-weight:600;background:#f1f8f4}
-td span{font-weight:400;color:#5b6670}
-i.dot{display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right:.5em}
-small,.quiet{color:#5b6670}
-.pair{display:grid;grid-template-columns:1fr 1fr;gap:0 20px}.pair>div{min-width:0}
-@media(max-width:820px){.pair{grid-template-columns:1fr}}
-code,pre{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,"DejaVu Sans Mono",monospace;background:#f5f6f8;border-radius:4px}
-pre{padding:.8rem 1rem;overflow-x:auto;white-space:pre-wrap;word-break:break-word}
-"""
-_CONFIG = {"displayModeBar": False, "responsive": True}
 #: The charts' shared time axis ends at this many times the shortest run, so that one slow policy does not squash the others.
 _LONGEST_AXIS = 3.0
 #: Ratios closer to 1 than this are told as "the same".
@@ -77,7 +50,7 @@ def summary_sentence(comparison: Comparison) -> str:
         saved = Estimate(1 - ratio.mean, 1 - ratio.high, 1 - ratio.low)
         if saved.mean < _SAME:
             return f"{won}, the same as {first.name}."
-        return f"{won}, {saved.mean:.1%} less than {first.name}{_interval(saved, percent=True)}. {_sure(ratio)}"
+        return f"{won}, {saved.mean:.1%} less than {first.name}{_interval(saved, percent=True)}. {how_sure(ratio)}"
     deployable = [p for p in comparison.policies[1:] if p.name not in comparison.resolved.oracles]
     if not deployable:
         return f"{won}{_interval(first.average_jct_s)}."
@@ -90,9 +63,9 @@ def _next_best(second: PolicyResult) -> str:
         return f"{second.name} does exactly as well."
     if ratio.mean >= 2:
         ends = "" if ratio.is_unknown else f" (95% interval {ratio.low:,.2f} to {ratio.high:,.2f} times)"
-        return f"The next best, {second.name}, takes {ratio.mean:,.2f} times as long{ends}. {_sure(ratio)}"
+        return f"The next best, {second.name}, takes {ratio.mean:,.2f} times as long{ends}. {how_sure(ratio)}"
     more = Estimate(ratio.mean - 1, ratio.low - 1, ratio.high - 1)
-    return f"The next best, {second.name}, takes {more.mean:.1%} longer{_interval(more, percent=True)}. {_sure(ratio)}"
+    return f"The next best, {second.name}, takes {more.mean:.1%} longer{_interval(more, percent=True)}. {how_sure(ratio)}"
 
 
 def _interval(estimate: Estimate, percent: bool = False) -> str:
@@ -100,14 +73,6 @@ def _interval(estimate: Estimate, percent: bool = False) -> str:
         return " (one seed: no interval)"
     low, high = (f"{end:.1%}" if percent else f"{end:,.1f} s" for end in (estimate.low, estimate.high))
     return f" (95% interval {low} to {high})"
-
-
-def _sure(ratio: Estimate) -> str:
-    if ratio.is_unknown:
-        return "Run more seeds to see how sure that is."
-    if ratio.low <= 1 <= ratio.high:
-        return "The interval includes no difference: this many seeds do not tell the two apart."
-    return "The interval excludes no difference."
 
 
 def write_report(
@@ -126,18 +91,13 @@ def write_report(
         ConfigError: a trace without recorded tasks.
         OSError: the folder does not exist or cannot be written.
     """
-    name = html.escape(comparison.settings["workload"])
+    name = comparison.settings["workload"]
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
-        f"<title>Parcae: {name}</title><style>{_STYLE}</style>",
-        f"<h1>Scheduling {name}</h1>",
-        f"<p class=quiet>{html.escape(_setting(comparison.settings))}</p>",
-        f"<p class=lead>{html.escape(summary_sentence(comparison))}</p>",
         _table(comparison),
         *_figures(comparison, traces, bounds),
-        _reproduce(comparison, command),
+        how_made(comparison.settings, command),
     ]
-    write_text(path, "\n".join(parts) + "\n")
+    write_page(path, name, f"Scheduling {name}", _setting(comparison.settings), summary_sentence(comparison), parts)
 
 
 def _setting(s: dict[str, Any]) -> str:
@@ -155,33 +115,19 @@ def _table(comparison: Comparison) -> str:
         "p95 JCT<small>s</small>", "makespan<small>s</small>", "slowdown<small>mean</small>", "busy<small>share</small>",
         "work<small>inflation</small>", "executor<small>moves</small>",
     )  # fmt: skip
-    rows = "".join(_row(row, result, result is best) for row, result in enumerate(comparison.policies))
+    rows = [_row(row, result) for row, result in enumerate(comparison.policies)]
     cut = sum(s.unfinished for result in comparison.policies for s in result.summaries)
-    note = f"<p class=quiet>{cut} jobs were cut off by the runs' end: their times are lower bounds.</p>" if cut else ""
-    return f"<div class=wide><table><tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>{rows}</table></div>{note}"
+    note = [f"{cut} jobs were cut off by the runs' end: their times are lower bounds."] if cut else []
+    return html_table(head, rows, comparison.policies.index(best), note)
 
 
-def _row(row: int, result: PolicyResult, is_best: bool) -> str:
+def _row(row: int, result: PolicyResult) -> tuple[str, ...]:
     means = result.means()
-    cells = (
-        f"<i class=dot style='background:{policy_color(row)}'></i>{html.escape(result.name)}",
-        _cell(result.average_jct_s, ",.1f"), _cell(result.ratio_to_first, ".3f"),
+    return (
+        named(row, result.name), cell(result.average_jct_s, ",.1f"), cell(result.ratio_to_first, ".3f"),
         f"{means['p95_jct_s']:,.1f}", f"{means['makespan_s']:,.1f}", f"{means['mean_slowdown']:,.1f}",
         f"{means['utilization']:.0%}", f"{means['work_inflation']:.2f}", f"{means['moves']:,.0f}",
     )  # fmt: skip
-    return f"<tr{' class=best' if is_best else ''}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-
-
-def _cell(estimate: Estimate, digits: str) -> str:
-    if estimate.is_unknown:
-        return format(estimate.mean, digits)
-    return f"{estimate.mean:{digits}} <span>{estimate.low:{digits}} – {estimate.high:{digits}}</span>"
-
-
-def _html(figure: Figure, with_library: bool = False) -> str:
-    import plotly.io
-
-    return str(plotly.io.to_html(figure, include_plotlyjs=with_library, full_html=False, config=_CONFIG))
 
 
 def _figures(comparison: Comparison, traces: Mapping[str, Trace], bounds: Bounds | None) -> list[str]:
@@ -191,18 +137,14 @@ def _figures(comparison: Comparison, traces: Mapping[str, Trace], bounds: Bounds
     end_s = _axis_end_ms(traces) / MS_PER_S
     return [
         "<h2>Over all seeds</h2>",
-        _html(bars, with_library=True),
+        figure_html(bars, with_library=True),
         f"<h2>One run (seed {seed}): who ran where</h2><p class=quiet>{_gantt_note(traces)}</p>",
-        *(_html(gantt_figure(trace, end_s)) for trace in traces.values()),
+        *(figure_html(gantt_figure(trace, end_s)) for trace in traces.values()),
         f"<h2>The same run in curves</h2>{_bounds_note(traces, bounds)}",
-        *_pair(jct_cdf(traces), concurrency_over_time(traces)),
-        *_pair(jct_over_time(traces), busy_over_time(traces)),
-        _html(share_by_work(traces)),
+        *pair(jct_cdf(traces), concurrency_over_time(traces)),
+        *pair(jct_over_time(traces), busy_over_time(traces)),
+        figure_html(share_by_work(traces)),
     ]
-
-
-def _pair(left: Figure, right: Figure) -> list[str]:
-    return ["<div class=pair>", _html(left), _html(right), "</div>"]
 
 
 def _axis_end_ms(traces: Mapping[str, Trace]) -> float:
@@ -230,15 +172,4 @@ def _bounds_note(traces: Mapping[str, Trace], bounds: Bounds | None) -> str:
         f"<p>No schedule of this run can have an average JCT below <b>{bounds.average_jct_ms / MS_PER_S:,.1f} s</b> or a "
         f"makespan below <b>{bounds.makespan_ms / MS_PER_S:,.1f} s</b>; the best here are {jct_s:,.1f} s and {span_s:,.1f} s. "
         f"<span class=quiet>The bounds: {html.escape(bounds.explanation)}. They are loose where tasks vary a lot.</span></p>"
-    )
-
-
-def _reproduce(comparison: Comparison, command: str) -> str:
-    run = f"<pre>{html.escape(command)}</pre>" if command else ""
-    settings = html.escape(json.dumps(comparison.settings, indent=2))
-    tuned = "".join(f"<li><b>{html.escape(k)}</b>: {html.escape(v)}</li>" for k, v in comparison.settings["tuned"].items())
-    notes = f"<p>Tuned policies, on seeds that no comparison uses:</p><ul>{tuned}</ul>" if tuned else ""
-    return (
-        f"<h2>How this was made</h2>{run}<p>{html.escape(comparison.settings['intervals'])}.</p>{notes}"
-        f"<details><summary>Settings</summary><pre>{settings}</pre></details>"
     )

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from parcae.errors import ConfigError, DivergedError
 from parcae.learning.stopping import ScalarLog, stopping
+from parcae.metrics.packing import mean_cost
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import PackingBatch
@@ -29,8 +30,6 @@ from parcae.workloads.random_streams import SELECTION_SEED_START, TRAINING_SEED_
 Weights = dict[str, npt.NDArray[Any]]
 #: The file in a training's folder that it resumes from, and the best policy.
 STATE_FILE, BEST_FILE = "training.safetensors", "best.safetensors"
-#: Costs that count by job; the others count by run.
-BY_JOB = (Cost.SLOWDOWN, Cost.BOUNDED_SLOWDOWN, Cost.COMPLETION)
 
 
 class Learner(Protocol):
@@ -125,14 +124,6 @@ class PackingResult:
     best: float
     curve: tuple[PackingIteration, ...]
     ending: str
-
-
-def mean_cost(batch: PackingBatch, cost: Cost) -> float:
-    """Mean slowdown, bounded slowdown or completion time of a job, or the mean of the runs' costs, of runs that were played."""
-    costs = batch.costs(cost)
-    if cost not in BY_JOB:
-        return float(costs.mean())
-    return float(costs.sum() / max(1, int(batch.asked.num_jobs[batch.sequence].sum())))
 
 
 def train_packing(

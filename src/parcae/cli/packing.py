@@ -1,0 +1,350 @@
+"""`parcae packing`: rigid jobs, drawn or of a log: simulate, compare, describe, list the policies."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from parcae.cli import packing_learning
+from parcae.cli.packing_options import (
+    BacklogOption,
+    BadShareOption,
+    CancelledOption,
+    DrawnOptions,
+    EstimatesOption,
+    HorizonOption,
+    LoadOption,
+    LogOptions,
+    MemoryOption,
+    MixOption,
+    ObjectiveOption,
+    PartitionsOption,
+    ProcessorsOption,
+    RateOption,
+    ResourcesOption,
+    SlotsOption,
+    SwfOption,
+    UnitsOption,
+    WindowOption,
+    cost_of,
+    log_json,
+    reject_both,
+    sizes,
+)
+from parcae.cli.tables import print_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from parcae.evaluation.packing.compare import PackingComparison
+    from parcae.packing.config import PackingConfig
+    from parcae.packing.world import Outcome
+    from parcae.policies.packing.policy import PackingPolicy
+    from parcae.workloads.packing_sets import PackingSet
+    from parcae.workloads.rigid import RigidJobs
+
+    #: A sequence, how it runs, and (policy, what became of the jobs, the same as JSON) for each policy.
+    _SequenceRuns = tuple[RigidJobs, PackingConfig, list[tuple[str, Outcome, dict[str, Any]]]]
+
+app = typer.Typer(help="Pack rigid jobs: DeepRM's world and logs of batch clusters.", no_args_is_help=True)
+app.command("train")(packing_learning.train_command)
+app.command("tune")(packing_learning.tune_command)
+
+#: What `--policy all` means with a job-set file: the policies of the conformance runs.
+CONFORMANCE_POLICIES = ("sjf", "packer", "tetris_k0.5", "tetris_k0.005")
+DEFAULT_POLICIES, DEFAULT_LOG_POLICIES = "sjf,packer,tetris,random", "easy,fcfs,conservative,sjf,tetris"
+#: Columns that the table needs.
+_WIDTH = 140
+_COLUMNS = ("policy", "slowdown", "bounded", "completion", "waiting", "makespan", "busy", "never started", "decisions")
+
+
+@app.command("simulate")
+def simulate_command(
+    policy: Annotated[
+        str, typer.Option("--policy", help="Policies, separated by commas (see `parcae packing policies`), or all.")
+    ] = "sjf",
+    job_set: Annotated[Path | None, typer.Option("--job-set", help="Run the sequences of this JSON file.")] = None,
+    set_id: Annotated[str, typer.Option("--set", help="Which sequence: its name, its position, or all.")] = "all",
+    load: LoadOption = None,
+    rate: RateOption = None,
+    mix: MixOption = "code",
+    window: WindowOption = 50,
+    slots: SlotsOption = 10,
+    backlog: BacklogOption = 60,
+    horizon: HorizonOption = 20,
+    units: UnitsOption = 10,
+    resources: ResourcesOption = 2,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Which sequence is drawn.")] = 1_000,
+    swf: SwfOption = None,
+    processors: ProcessorsOption = None,
+    memory: MemoryOption = None,
+    estimates: EstimatesOption = "requested",
+    cancelled: CancelledOption = "keep",
+    partitions: PartitionsOption = None,
+    max_bad_share: BadShareOption = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    gantt: Annotated[Path | None, typer.Option("--gantt", help="Draw the runs of the first sequence as a PNG.")] = None,
+) -> None:
+    """Run sequences of rigid jobs: of a file, one that is drawn, or a log.
+
+    Example: parcae packing simulate --load 1.3 --policy sjf,packer
+    """
+    from parcae.errors import ConfigError
+    from parcae.evaluation.packing.policies import resolve_packing
+    from parcae.packing.config import PackingConfig
+    from parcae.policies.packing.catalog import PackingSetting
+
+    reject_both(swf, load, rate)
+    if job_set is not None and (swf is not None or load is not None or rate is not None):
+        raise ConfigError("--job-set runs the sequences of a file: give it without --load, --rate and --swf")
+    names = CONFORMANCE_POLICIES if policy == "all" else tuple(policy.split(","))
+    setting = PackingSetting(is_exact=swf is not None)
+    if job_set is not None:
+        runs = _job_sets(job_set, set_id)
+    elif swf is not None:
+        log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share).read(swf)
+        runs = [(log.jobs, PackingConfig.for_log(log.jobs))]
+    else:
+        source = DrawnOptions(load, rate, mix, window, units, resources, sizes(slots, backlog, horizon)).source()
+        runs, setting = [(source.draw([seed])[0], source.config)], PackingSetting(rate=sum(source.rates) / len(source.rates))
+    policies = resolve_packing(names, None, setting=setting).policies
+    _print_runs([(jobs, config, list(_run(jobs, config, policies.items()))) for jobs, config in runs], as_json)
+    if gantt is not None:
+        _draw(*runs[0], policies, gantt)
+        typer.echo(f"Gantt chart: {gantt}", err=True)
+
+
+def _job_sets(path: Path, which: str) -> list[tuple[RigidJobs, PackingConfig]]:
+    from parcae.workloads.packing_sets import read_packing_sets
+
+    return [(one.jobs, _config(one)) for one in read_packing_sets(path, which)]
+
+
+def _config(one: PackingSet) -> PackingConfig:
+    from parcae.packing.config import PackingConfig
+
+    return PackingConfig(
+        num_slots=one.job_slots, backlog_size=one.backlog_size, horizon=one.time_horizon, window=one.arrival_window
+    )
+
+
+def _run(jobs: RigidJobs, config: PackingConfig, policies: Any) -> Iterator[tuple[str, Outcome, dict[str, Any]]]:
+    """(policy, what became of the jobs, the same as JSON)."""
+    from parcae.evaluation.packing.compare import run_policy
+
+    for name, policy in policies:
+        outcome = run_policy(policy, [jobs], config)[0]
+        yield name, outcome, _run_json(name, outcome, _as_coded(policy, jobs, config))
+
+
+def _as_coded(policy: PackingPolicy, jobs: RigidJobs, config: PackingConfig) -> Outcome | None:
+    """The run as the released code counts it; None where it has no such run: exact times, or a job as long as the horizon."""
+    from parcae.evaluation.packing.compare import run_policy
+    from parcae.packing.config import TimeMode
+
+    if config.mode is TimeMode.EXACT or (len(jobs) and int(jobs.duration.max()) >= config.horizon):
+        return None
+    return run_policy(policy, [jobs], config.model_copy(update={"as_coded": True}))[0]
+
+
+def _run_json(name: str, outcome: Outcome, as_coded: Outcome | None) -> dict[str, Any]:
+    """One run. `reward` is minus the sum of the slowdowns of the jobs that were not lost."""
+    from parcae.metrics.packing import mean_of_started, plain, slowdown
+    from parcae.packing.layout import NOT_YET, Cost
+
+    def times(values: Any) -> list[int | None]:
+        return [None if value == NOT_YET else value for value in values.tolist()]
+
+    counted = outcome if as_coded is None else as_coded
+    result: dict[str, Any] = plain(
+        {
+            "sequence": outcome.jobs.name,
+            "policy": name,
+            "start": times(outcome.start),
+            "finish": times(outcome.finish),
+            "slowdown": mean_of_started(slowdown(outcome)),
+            "reward": -float(outcome.costs[Cost.SLOWDOWN]),
+            "reward_as_coded": None if as_coded is None else -float(as_coded.costs[Cost.SLOWDOWN]),
+            "decisions": counted.num_decisions,
+        }
+    )
+    return result
+
+
+def _print_runs(runs: Sequence[_SequenceRuns], as_json: bool) -> None:
+    for jobs, config, results in runs:
+        if as_json:
+            for _, _, result in results:
+                typer.echo(json.dumps(result))
+        else:
+            unit = jobs.step if jobs.step == "s" else "steps"
+            rows = [_row(name, outcome, config, result["decisions"]) for name, outcome, result in results]
+            print_rows(f"{jobs.name}: {len(jobs):,} jobs, times in {unit}", _COLUMNS, rows, _WIDTH)
+
+
+def _row(name: str, outcome: Outcome, config: PackingConfig, decisions: int) -> tuple[str, ...]:
+    from parcae.evaluation.packing.compare import number
+    from parcae.metrics.packing import summarize_packing
+
+    s = summarize_packing(outcome, num_visible=config.num_slots if outcome.jobs.step != "s" else None)
+    busy = " ".join(f"{share:.0%}" for share in s.utilization.values())
+    means = (s.mean_slowdown, s.mean_bounded_slowdown, s.mean_completion, s.mean_waiting)
+    return (name, *map(number, means), f"{s.makespan:,}", busy, f"{s.unallocated + s.dropped:,}", f"{decisions:,}")
+
+
+def _draw(jobs: RigidJobs, config: PackingConfig, policies: Any, path: Path) -> None:
+    from parcae.errors import ConfigError
+    from parcae.evaluation.packing.compare import run_policy
+    from parcae.evaluation.packing.gantt import MAX_JOBS, MAX_UNITS, can_be_drawn, packing_gantt_png
+
+    outcomes = {name: run_policy(policy, [jobs], config)[0] for name, policy in policies.items()}
+    if not all(map(can_be_drawn, outcomes.values())):
+        raise ConfigError(f"a chart of more than {MAX_JOBS} jobs or {MAX_UNITS} units cannot be read: draw a smaller run")
+    packing_gantt_png(outcomes, path, jobs.name)
+
+
+@app.command("compare")
+def compare_command(
+    policies: Annotated[
+        str | None, typer.Option("--policies", help="Policies or checkpoints, separated by commas; ratios are to the first.")
+    ] = None,
+    load: LoadOption = None,
+    rate: RateOption = None,
+    mix: MixOption = "code",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many sequences (paired over the policies).")] = 100,
+    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 1_000,
+    window: WindowOption = 50,
+    slots: SlotsOption = 10,
+    backlog: BacklogOption = 60,
+    horizon: HorizonOption = 20,
+    units: UnitsOption = 10,
+    resources: ResourcesOption = 2,
+    swf: SwfOption = None,
+    part: Annotated[str, typer.Option("--part", help="Of the log: second (half) | first | all")] = "second",
+    piece_jobs: Annotated[
+        int | None, typer.Option("--piece-jobs", min=1, help="Run pieces of so many jobs, each from an empty cluster.")
+    ] = None,
+    processors: ProcessorsOption = None,
+    memory: MemoryOption = None,
+    estimates: EstimatesOption = "requested",
+    cancelled: CancelledOption = "keep",
+    partitions: PartitionsOption = None,
+    max_bad_share: BadShareOption = 0.0,
+    objective: ObjectiveOption = None,
+    tune_budget: Annotated[
+        float, typer.Option("--tune-budget", min=0.01, help="Minutes that tuning `withhold` may take at most.")
+    ] = 2.0,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="Write an HTML report (one self-contained file).")] = None,
+) -> None:
+    """Compare policies on the same sequences, or on a log, with 95% confidence intervals.
+
+    `tetris` and `withhold` are tuned first, on other sequences of the setting (of a log: on pieces of its first half).
+
+    Example: parcae packing compare --load 1.3 --policies sjf,packer,tetris --seeds 100 --report report.html
+    """
+    from rich.console import Console
+
+    from parcae.evaluation.compare import write_comparison
+    from parcae.evaluation.packing.compare import compare_log, compare_packing, packing_table
+    from parcae.evaluation.packing.report import write_packing_report
+
+    reject_both(swf, load, rate)
+    names = (policies or (DEFAULT_POLICIES if swf is None else DEFAULT_LOG_POLICIES)).split(",")
+    cost = cost_of(objective, swf is not None)
+    comparison: PackingComparison
+    with Console(stderr=True).status("reading") as status:
+        if swf is not None:
+            log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share).read(swf)
+            comparison = compare_log(
+                log.jobs,
+                names,
+                part=part,
+                piece_jobs=piece_jobs,
+                tune_budget_s=60 * tune_budget,
+                cost=cost,
+                progress=status.update,
+            )
+            comparison.settings["read"] = log_json(log)["read"]
+        else:
+            drawn = DrawnOptions(load, rate, mix, window, units, resources, sizes(slots, backlog, horizon))
+            comparison = compare_packing(
+                drawn.source(), names, num_seeds=seeds, seed_start=seed_start, tune_budget_s=60 * tune_budget, cost=cost,
+                label=drawn.label(), progress=status.update,
+            )  # fmt: skip
+    console = Console()
+    (console if console.width >= _WIDTH else Console(width=_WIDTH)).print(packing_table(comparison))
+    for name, text in comparison.settings["tuned"].items():
+        typer.echo(f"{name}: {text}")
+    if json_path is not None:
+        write_comparison(comparison, json_path)
+        typer.echo(f"JSON: {json_path}")
+    if report is not None:
+        write_packing_report(comparison, report, command=shlex.join(["parcae", *sys.argv[1:]]))
+        typer.echo(f"report: {report}")
+
+
+@app.command("describe")
+def describe_command(
+    swf: Annotated[Path, typer.Option("--swf", help="A log of a batch cluster (*.swf[.gz]).")],
+    processors: ProcessorsOption = None,
+    memory: MemoryOption = None,
+    estimates: EstimatesOption = "requested",
+    cancelled: CancelledOption = "keep",
+    partitions: PartitionsOption = None,
+    max_bad_share: BadShareOption = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what a log holds, and what reading it left out or changed, with the line of the first.
+
+    Example: parcae packing describe --swf lublin_256.swf
+    """
+    log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share).read(swf)
+    described = log_json(log)
+    if as_json:
+        typer.echo(json.dumps(described, indent=2))
+        return
+    facts = [
+        ("jobs", f"{described['jobs']:,} of {described['read']['lines']:,} lines"),
+        ("bad lines", f"{described['read']['bad']:,}"),
+        ("days", f"{described['span_s'] / 86_400:,.1f}"),
+        *((f"{name} of the cluster", f"{units:,}") for name, units in described["capacity"].items()),
+        *((f"load of {name}", f"{load:.1%}") for name, load in described["load"].items()),
+    ]
+    print_rows(f"Log {described['log']}", ("", ""), facts)
+    spreads = {"duration (s)": described["duration_s"], "told (s)": described["told_s"], **described["demand"]}
+    print_rows(
+        "Per job", ("", "mean", "median", "p95", "largest"),
+        [(name, *(f"{s[key]:,.1f}" for key in ("mean", "p50", "p95", "max"))) for name, s in spreads.items()],
+    )  # fmt: skip
+    for note in (*log.report.bad_samples, *log.report.notes):
+        typer.echo(f"note: {note}")
+    for key, value in log.header.entries:
+        typer.echo(f"; {key}: {value}")
+
+
+@app.command("policies")
+def policies_command(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List the packing policies; a policy is written NAME, NAME:ARGUMENT, tetris-kKNOB, or as the path of a checkpoint.
+
+    Example: parcae packing policies
+    """
+    from parcae.policies.packing.catalog import PACKING_CATALOG
+
+    if as_json:
+        rows = [{"usage": e.usage, "summary": e.summary, "source": e.source} for e in PACKING_CATALOG]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("policy", "what it does", "source", title="Packing policies")
+    for entry in PACKING_CATALOG:
+        table.add_row(escape(entry.usage), escape(entry.summary), escape(entry.source))
+    Console().print(table)

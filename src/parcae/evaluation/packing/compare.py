@@ -1,0 +1,452 @@
+"""Several packing policies on the same sequences, or on the same log, paired, with confidence intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae import __version__
+from parcae.errors import ConfigError
+from parcae.evaluation.packing.policies import ResolvedPacking, Tuning, resolve_packing
+from parcae.evaluation.packing.tuning import tuning_pieces
+from parcae.evaluation.statistics import Estimate, ratio_estimate
+from parcae.evaluation.tuning import check_seeds
+from parcae.metrics.packing import MEASURES, PackingSummary, SizeGroups, mean_of_started, plain, size_groups, summarize_packing
+from parcae.packing.config import PackingConfig, TimeMode
+from parcae.packing.layout import Cost
+from parcae.packing.sources import PackingSource
+from parcae.packing.world import Outcome, PackingBatch
+from parcae.policies.packing.catalog import PackingSetting
+from parcae.policies.packing.policy import PackingPolicy
+from parcae.workloads.rigid import RigidJobs
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+FloatArray = npt.NDArray[np.float64]
+Progress = Callable[[str], None]
+#: Measures whose ratio to the first policy is told; waiting can be 0.
+_RATIOS = ("slowdown", "bounded_slowdown", "completion")
+#: Consecutive blocks of jobs that a single run is divided into for its intervals.
+NUM_BLOCKS = 20
+_BY_RUN = (
+    "95% confidence intervals: of a mean over all jobs as the ratio of the {0}' sums and numbers of jobs, of a ratio to the "
+    "first policy paired by {1}; delta method on the logarithm, Student's t over {2} {0}"
+)
+_BY_BLOCK = (
+    "95% confidence intervals by batch means: one run, its jobs in order of arrival divided into {0} consecutive blocks that are "
+    "taken for independent, paired by block; delta method on the logarithm, Student's t. Neighbouring blocks share queues: where "
+    "their means are correlated (lag 1 of {1:+.2f} to {2:+.2f} here; chance keeps it within {3:.2f}), intervals are too narrow"
+)
+PARTS = ("second", "first", "all")
+
+
+@dataclass(frozen=True)
+class PackingResult:
+    """One policy over all runs.
+
+    Args:
+        name: as it was asked for.
+        runs: what each came to.
+        estimates: mean over the jobs that started, by measure ("slowdown", "bounded_slowdown", "completion", "waiting").
+        ratios: of the means to the first policy's, paired; by measure.
+        values: float64[jobs of all runs], the measure that is compared first; NaN for jobs that never started.
+        groups: int64[jobs of all runs], their size.
+        correlation: of neighbouring blocks' means; NaN where runs are independent.
+    """
+
+    name: str
+    runs: tuple[PackingSummary, ...]
+    estimates: Mapping[str, Estimate]
+    ratios: Mapping[str, Estimate]
+    values: FloatArray
+    groups: npt.NDArray[np.int64]
+    correlation: float = math.nan
+
+    @property
+    def num_jobs(self) -> int:
+        """Jobs of all runs."""
+        return sum(run.jobs for run in self.runs)
+
+    @property
+    def unallocated(self) -> int:
+        """Jobs of all runs that waited to the end."""
+        return sum(run.unallocated for run in self.runs)
+
+    @property
+    def dropped(self) -> int:
+        """Jobs of all runs that were lost, because slots and backlog were full."""
+        return sum(run.dropped for run in self.runs)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every job of every run started: without that, means are of those that the policy chose to start."""
+        return self.unallocated + self.dropped == 0
+
+    def mean(self, key: str) -> float:
+        """Mean over runs of a number of their summaries."""
+        return mean_of_started(np.array([getattr(run, key) for run in self.runs], np.float64))
+
+    def utilization(self) -> dict[str, float]:
+        """Mean over runs for each resource."""
+        return {name: float(np.mean([run.utilization[name] for run in self.runs])) for name in self.runs[0].utilization}
+
+    def by_size(self, names: Sequence[str]) -> dict[str, float]:
+        """Mean of the measure over the jobs of each size."""
+        return {name: mean_of_started(self.values[self.groups == row]) for row, name in enumerate(names)}
+
+    def quantiles(self, shares: Sequence[float] = (50, 95, 99)) -> dict[str, float]:
+        """Of the measure over all jobs that started."""
+        known = self.values[~np.isnan(self.values)]
+        return {f"p{share:g}": float(np.percentile(known, share)) if len(known) else math.nan for share in shares}
+
+    def to_json(self, sizes: SizeGroups, measure: str) -> dict[str, Any]:
+        """Estimates with intervals, and means over runs."""
+        own: dict[str, Any] = {name: estimate.to_json() for name, estimate in self.estimates.items()}
+        own |= {f"{name}_ratio_to_first": ratio.to_json() for name, ratio in self.ratios.items()}
+        own |= {"ratio_to_first": self.ratios[measure].to_json()}
+        own |= {"jobs": self.num_jobs, "unallocated": self.unallocated, "dropped": self.dropped}
+        own |= {"quantiles": self.quantiles(), f"{measure}_by_size": self.by_size(sizes.names)}
+        own |= {"makespan": self.mean("makespan"), "utilization": self.utilization()}
+        own |= {"withheld_share": self.mean("withheld_share"), "decisions": self.mean("decisions")}
+        own |= {"block_correlation": self.correlation, f"{measure}_by_run": [getattr(r, f"mean_{measure}") for r in self.runs]}
+        json: dict[str, Any] = plain({key: _plain_list(value) for key, value in own.items()})
+        return json
+
+
+def _plain_list(value: Any) -> Any:
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+@dataclass(frozen=True)
+class PackingComparison:
+    """What came of comparing packing policies; `settings` says all that is needed to run it again.
+
+    Args:
+        measure: what is compared first: "slowdown", or "bounded_slowdown" for logs.
+        sizes: the groups of `PackingResult.groups`.
+        outcomes: the first run of every policy, for the pictures.
+    """
+
+    policies: tuple[PackingResult, ...]
+    settings: dict[str, Any]
+    measure: str
+    sizes: SizeGroups
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+
+    @property
+    def is_log(self) -> bool:
+        """Whether the jobs are of a log."""
+        return self.measure == "bounded_slowdown"
+
+    @property
+    def unit(self) -> str:
+        """Of times: "steps" or "s"."""
+        return "s" if self.is_log else "steps"
+
+    @property
+    def sampled(self) -> str:
+        """What the intervals are over: "seeds", "pieces" of a log, or "jobs" of it in blocks."""
+        if not self.is_log:
+            return "seeds"
+        return "pieces" if self.settings["piece_jobs"] else "jobs"
+
+    def best(self) -> PackingResult | None:
+        """The policy of the least mean among those under which every job started; None if there is none."""
+        complete = [p for p in self.policies if p.is_complete]
+        return min(complete, key=lambda p: p.estimates[self.measure].mean) if complete else None
+
+    def to_json(self) -> dict[str, Any]:
+        """{"policies": {name: {...}}, "settings": {...}}"""
+        policies = {p.name: p.to_json(self.sizes, self.measure) for p in self.policies}
+        return {"policies": policies, "measure": self.measure, "settings": self.settings}
+
+
+def compare_packing(
+    source: PackingSource,
+    policies: Sequence[str],
+    *,
+    num_seeds: int = 100,
+    seed_start: int = 1_000,
+    tune_budget_s: float = 120.0,
+    cost: Cost = Cost.SLOWDOWN,
+    label: str = "",
+    num_threads: int | None = None,
+    progress: Progress | None = None,
+) -> PackingComparison:
+    """Run every policy on the sequences of the seeds seed_start .. seed_start + num_seeds - 1.
+
+    Args:
+        policies: names as in `parcae packing policies`, or checkpoints; ratios are to the first. `tetris` and `withhold` are
+            tuned first, on sequences of the same source with the tuning's own seeds.
+        tune_budget_s: seconds that the search of `withhold` may take at most. cost: what is tuned for.
+        label: of the setting, for titles.
+        progress: called with what is being done.
+
+    Raises:
+        PolicyError, ConfigError, WorkloadError: something that cannot be run.
+
+    Example: `compare_packing(DrawnSource(rates=(0.7,)), ["sjf", "tetris"], num_seeds=20)`.
+    """
+    if num_seeds < 1:
+        raise ConfigError("compare on at least one seed")
+    check_seeds(seed_start, num_seeds)
+    rates = getattr(source, "rates", ())
+    setting = PackingSetting(rate=float(np.mean(rates)) if rates else None)
+    resolved = resolve_packing(_some(policies), Tuning(source, cost, tune_budget_s), progress, setting)
+    sequences = source.draw(range(seed_start, seed_start + num_seeds))
+    if not any(len(jobs) for jobs in sequences):
+        raise ConfigError("no job arrives on any of these seeds: give more seeds, a higher load or a longer window")
+    settings = {"source": source.card(), "seeds": [seed_start, seed_start + num_seeds - 1], "label": label}
+    return _compare(resolved, sequences, source.config, settings, progress, num_threads)
+
+
+def compare_log(
+    log: RigidJobs,
+    policies: Sequence[str],
+    *,
+    part: str = "second",
+    piece_jobs: int | None = None,
+    tune_budget_s: float = 120.0,
+    cost: Cost = Cost.BOUNDED_SLOWDOWN,
+    num_threads: int | None = None,
+    progress: Progress | None = None,
+) -> PackingComparison:
+    """Run every policy on a part of a log, with exact times.
+
+    `tetris` and `withhold` are tuned on pieces of the first half.
+
+    Args:
+        part: "second" (half, by number of jobs), "first" or "all".
+        piece_jobs: run consecutive pieces of so many jobs, each from an empty cluster (what is left over is left out, and
+            told in the settings); None: the part as one run.
+
+    Raises:
+        PolicyError, ConfigError, WorkloadError: something that cannot be run.
+    """
+    half, jobs = len(log) // 2, part_of(log, part)
+    if half < 1:
+        raise ConfigError(f"{log.name}: a log of {len(log)} jobs has no halves; give at least 2")
+    where = "pieces of the log's first half" + ("" if part == "second" else ", which is among what is compared")
+    tuning = Tuning(tuning_pieces(log.piece(0, half)), cost, tune_budget_s, where)
+    sequences = _pieces(jobs, piece_jobs)
+    resolved = resolve_packing(_some(policies), tuning, progress, PackingSetting(is_exact=True))
+    config = PackingConfig.for_log(jobs)
+    settings = {
+        "log": log.name, "part": part, "jobs": sum(map(len, sequences)), "left_out": len(jobs) - sum(map(len, sequences)),
+        "piece_jobs": piece_jobs, "pieces": len(sequences), "ids": [int(jobs.ids[0]), int(jobs.ids[-1])],
+        "capacity": dict(zip(jobs.resources, jobs.capacity.tolist(), strict=True)), "load": _load(jobs),
+        "config": config.model_dump(mode="json"), "label": f"{log.name}, {_PART_WORDS[part]}",
+    }  # fmt: skip
+    return _compare(resolved, sequences, config, settings, progress, num_threads)
+
+
+_PART_WORDS = {"second": "second half", "first": "first half", "all": "whole"}
+
+
+def _load(jobs: RigidJobs) -> dict[str, float]:
+    return {name: round(float(load), 4) for name, load in zip(jobs.resources, jobs.load, strict=True)}
+
+
+def part_of(log: RigidJobs, part: str) -> RigidJobs:
+    """The second or the first half of a log by number of jobs, or all of it; time begins with its first job.
+
+    Raises:
+        ConfigError: another part.
+    """
+    half = len(log) // 2
+    bounds = {"second": (half, len(log)), "first": (0, half), "all": (0, len(log))}
+    if part not in bounds:
+        raise ConfigError(f"part {part!r} of a log: write one of {', '.join(PARTS)}")
+    return log.piece(*bounds[part])
+
+
+def _pieces(jobs: RigidJobs, piece_jobs: int | None) -> list[RigidJobs]:
+    if piece_jobs is None:
+        return [jobs]
+    if not 1 <= piece_jobs <= len(jobs):
+        raise ConfigError(f"pieces of {piece_jobs} jobs of a part of {len(jobs)}: give a number from 1 to {len(jobs)}")
+    return [jobs.piece(first, first + piece_jobs) for first in range(0, len(jobs) - piece_jobs + 1, piece_jobs)]
+
+
+def _some(policies: Sequence[str]) -> Sequence[str]:
+    if not policies or not all(policies):
+        raise ConfigError("compare at least one policy; separate names by single commas")
+    return policies
+
+
+def run_policy(
+    policy: PackingPolicy, sequences: Sequence[RigidJobs], config: PackingConfig, num_threads: int | None = None
+) -> list[Outcome]:
+    """Every sequence under a policy."""
+    batch = PackingBatch(sequences, config, wants_profile=policy.wants_profile)
+    batch.run(policy.play_many, num_threads)
+    return batch.outcomes()
+
+
+def _compare(
+    resolved: ResolvedPacking,
+    sequences: Sequence[RigidJobs],
+    config: PackingConfig,
+    settings: dict[str, Any],
+    progress: Progress | None,
+    num_threads: int | None,
+) -> PackingComparison:
+    is_log = config.mode is TimeMode.EXACT
+    measure, sizes = "bounded_slowdown" if is_log else "slowdown", size_groups(sequences)
+    num_visible = None if is_log else config.num_slots
+    results: list[PackingResult] = []
+    first: Mapping[str, _Samples] = {}
+    shown: dict[str, Outcome] = {}
+    for name, policy in resolved.policies.items():
+        if progress is not None:
+            progress(f"running {name}")
+        outcomes = run_policy(policy, sequences, config, num_threads)
+        samples = {key: _samples([of(outcome) for outcome in outcomes]) for key, of in MEASURES.items()}
+        first, shown[name] = first or samples, outcomes[0]
+        results.append(
+            PackingResult(
+                name,
+                tuple(summarize_packing(outcome, sizes, num_visible) for outcome in outcomes),
+                {key: own.mean() for key, own in samples.items()},
+                {key: samples[key].ratio(first[key]) for key in _RATIOS},
+                np.concatenate([MEASURES[measure](outcome) for outcome in outcomes]),
+                np.concatenate([sizes.of(outcome.jobs) for outcome in outcomes]),
+                samples[measure].correlation() if len(sequences) == 1 else math.nan,
+            )
+        )
+    settings |= {"tuned": dict(resolved.tuned), "intervals": _method(results, sequences), "version": __version__}
+    return PackingComparison(tuple(results), settings, measure, sizes, shown)
+
+
+def _method(results: Sequence[PackingResult], sequences: Sequence[RigidJobs]) -> str:
+    if len(sequences) > 1:
+        kind = "pieces" if sequences[0].step == "s" else "seeds"
+        return _BY_RUN.format(kind, kind[:-1], len(sequences))
+    count = min(NUM_BLOCKS, len(sequences[0]))
+    known = [p.correlation for p in results if not math.isnan(p.correlation)]
+    if count < 2 or not known:
+        return "one run of too few jobs for confidence intervals"
+    return _BY_BLOCK.format(count, min(known), max(known), 2 / math.sqrt(count))
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """Sums of a measure and numbers of the jobs that started, one a run, or one a block of a single run."""
+
+    total: FloatArray
+    count: FloatArray
+
+    def mean(self) -> Estimate:
+        """Over all jobs."""
+        is_known = self.count > 0
+        return ratio_estimate(self.total[is_known], self.count[is_known]) if is_known.any() else _UNKNOWN
+
+    def ratio(self, first: _Samples) -> Estimate:
+        """Of the means over all jobs; runs without a job that started in both are left out."""
+        is_known = (self.count > 0) & (first.count > 0)
+        if not is_known.any():
+            return _UNKNOWN
+        above, below = (own.total[is_known] / own.count[is_known].mean() for own in (self, first))
+        return ratio_estimate(above, below)
+
+    def correlation(self) -> float:
+        """Of neighbours' means (lag 1)."""
+        if len(self.total) < 3 or not (self.count > 0).all():
+            return math.nan
+        means = self.total / self.count
+        off = means - means.mean()
+        return float((off[1:] * off[:-1]).sum() / (off**2).sum()) if off.any() else 0.0
+
+
+_UNKNOWN = Estimate(math.nan, math.nan, math.nan)
+
+
+def _samples(values: Sequence[FloatArray]) -> _Samples:
+    parts = values if len(values) > 1 else np.array_split(values[0], max(1, min(NUM_BLOCKS, len(values[0]))))
+    total = np.array([np.nansum(part) for part in parts], np.float64)
+    return _Samples(total, np.array([np.count_nonzero(~np.isnan(part)) for part in parts], np.float64))
+
+
+def headings(comparison: PackingComparison) -> tuple[str, ...]:
+    """Of the columns of `rows`."""
+    main = "bounded slowdown" if comparison.is_log else "slowdown"
+    other = "slowdown" if comparison.is_log else "completion"
+    return ("policy", main, "ratio to first", "p95", other, "waiting", "busy", "withheld", "never started")
+
+
+def rows(comparison: PackingComparison) -> Iterator[tuple[str, ...]]:
+    """What the table says, a row a policy."""
+    for result in comparison.policies:
+        main, ratio = result.estimates[comparison.measure], result.ratios[comparison.measure]
+        other = result.estimates["slowdown" if comparison.is_log else "completion"].mean
+        busy = " ".join(f"{share:.0%}" for share in result.utilization().values())
+        lost = f"{result.unallocated + result.dropped:,}" if not result.is_complete else "–"
+        yield (
+            result.name, with_interval(main), with_interval(ratio),
+            number(result.quantiles()["p95"]), number(other), number(result.estimates["waiting"].mean), busy,
+            f"{result.mean('withheld_share'):.0%}", lost,
+        )  # fmt: skip
+
+
+def with_interval(estimate: Estimate) -> str:
+    """ "3.12 [3.01, 3.24]"; without an interval where it is unknown."""
+    if math.isnan(estimate.mean):
+        return "–"
+    ends = "" if estimate.is_unknown else f" [{number(estimate.low)}, {number(estimate.high)}]"
+    return number(estimate.mean) + ends
+
+
+def number(value: float) -> str:
+    """With as many digits as are of use; a dash for what is unknown.
+
+    Example: 3.1416 is "3.142", 1234.5 is "1,234".
+    """
+    if math.isnan(value):
+        return "–"
+    if 0 < abs(value) < 0.1:
+        return f"{value:.2g}"
+    return f"{value:,.{3 if abs(value) < 10 else 1 if abs(value) < 1_000 else 0}f}"
+
+
+def packing_title(comparison: PackingComparison) -> str:
+    """The setting in a line."""
+    s, jobs = comparison.settings, comparison.policies[0].num_jobs
+    if not comparison.is_log:
+        label = f"{s['label']}, " if s["label"] else ""
+        return f"{label}{jobs:,} jobs on {s['seeds'][1] - s['seeds'][0] + 1} seeds ({s['seeds'][0]}-{s['seeds'][1]})"
+    pieces = f" in {s['pieces']} pieces of {s['piece_jobs']:,}" if s["piece_jobs"] else ""
+    load = ", ".join(f"{name} {load:.0%}" for name, load in s["load"].items())
+    return f"{s['label']}: {jobs:,} jobs{pieces}, load of {load}"
+
+
+def notes(comparison: PackingComparison) -> list[str]:
+    """What a reader of the table must know."""
+    told = [f"times in {comparison.unit}; means over the jobs that started; [ ] are 95% confidence intervals"]
+    for result in comparison.policies:
+        if not result.is_complete:
+            lost = f"{result.unallocated:,} jobs that never started and {result.dropped:,} lost to a full backlog"
+            told.append(f"{result.name} left out {lost}, of {result.num_jobs:,}: its means are of the others alone")
+    known = [p.correlation for p in comparison.policies if not math.isnan(p.correlation)]
+    if known and max(known) > 2 / math.sqrt(NUM_BLOCKS):
+        told.append(f"neighbouring blocks are correlated (up to {max(known):.2f}): the intervals are too narrow")
+    return told
+
+
+def packing_table(comparison: PackingComparison) -> Table:
+    """The comparison as a table for the terminal."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(packing_title(comparison)))
+    for column, heading in enumerate(headings(comparison)):
+        table.add_column(heading, justify="right" if column else "left", no_wrap=column == 0)
+    for cells in rows(comparison):
+        table.add_row(*map(escape, cells))
+    table.caption = escape("\n".join(notes(comparison)))
+    return table

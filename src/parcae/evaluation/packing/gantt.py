@@ -1,0 +1,163 @@
+"""Gantt charts of rigid jobs: for every resource, units x time, each job a box of the units that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.evaluation.gantt import FONT, job_color
+from parcae.files import replacing
+from parcae.metrics.packing import has_started, mean_of_started, slowdown
+from parcae.packing.world import Outcome
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+#: Charts of more jobs, or of resources of more units, cannot be read.
+MAX_JOBS, MAX_UNITS = 400, 400
+_HEIGHT = 150
+
+
+class Box(NamedTuple):
+    """Units first_unit..first_unit + num_units - 1 that a job (a row) holds from start to finish."""
+
+    job: int
+    first_unit: int
+    num_units: int
+    start: int
+    finish: int
+
+
+def boxes(outcome: Outcome, resource: int) -> list[Box]:
+    """Every job at the lowest units that are free when it starts; a box for each run of neighbouring units.
+
+    A model of rigid jobs says how many units a job holds, not which; this is one way to draw them.
+
+    Example: jobs of 2 and 3 units that start together hold units 0-1 and 2-4.
+    """
+    jobs = outcome.jobs
+    free_from = np.zeros(int(jobs.capacity[resource]), np.int64)
+    drawn: list[Box] = []
+    order = np.flatnonzero(has_started(outcome))
+    for job in order[np.argsort(outcome.start[order], kind="stable")].tolist():
+        start, finish = int(outcome.start[job]), int(outcome.finish[job])
+        units = np.flatnonzero(free_from <= start)[: jobs.demand[job, resource]]
+        free_from[units] = finish
+        drawn += [Box(job, first, count, start, finish) for first, count in _runs(units)]
+    return drawn
+
+
+def _runs(units: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """(first, how many) of every run of neighbours."""
+    if not len(units):
+        return []
+    edges = [0, *(np.flatnonzero(np.diff(units) > 1) + 1).tolist(), len(units)]
+    return [(int(units[a]), b - a) for a, b in pairwise(edges)]
+
+
+def can_be_drawn(outcome: Outcome) -> bool:
+    """Whether a chart of the run could be read."""
+    return len(outcome.jobs) <= MAX_JOBS and int(outcome.jobs.capacity.max()) <= MAX_UNITS
+
+
+def chart_title(name: str, outcome: Outcome) -> str:
+    """The policy and what came of it."""
+    lost = int((~has_started(outcome)).sum())
+    never = f", {lost} jobs never started" if lost else ""
+    return f"{name}: mean slowdown {mean_of_started(slowdown(outcome)):,.2f}{never}"
+
+
+def packing_gantt(name: str, outcome: Outcome, end: int) -> Figure:
+    """The charts of one run, a resource below the other, on a time axis up to `end`."""
+    from plotly.subplots import make_subplots
+
+    jobs = outcome.jobs
+    count = len(jobs.capacity)
+    figure = make_subplots(rows=count, cols=1, shared_xaxes=True, vertical_spacing=0.08)
+    for resource in range(count):
+        _add_boxes(figure, outcome, resource)
+        figure.update_yaxes(
+            title=jobs.resources[resource], range=[0, int(jobs.capacity[resource])], showgrid=False, zeroline=False,
+            row=resource + 1, col=1,
+        )  # fmt: skip
+    figure.update_xaxes(range=[0, end], showgrid=False, zeroline=False)
+    figure.update_xaxes(title=f"time ({_unit(outcome)})", row=count, col=1)
+    figure.update_layout(
+        title={"text": chart_title(name, outcome), "font": {"size": 15}, "x": 0, "xref": "paper"},
+        barmode="overlay",
+        showlegend=False,
+        template="plotly_white",
+        font={"family": FONT, "color": "#1d232a"},
+        height=80 + _HEIGHT * count,
+        margin={"l": 58, "r": 12, "t": 38, "b": 42},
+    )
+    return figure
+
+
+def _unit(outcome: Outcome) -> str:
+    return "s" if outcome.jobs.step == "s" else "steps"
+
+
+def _add_boxes(figure: Any, outcome: Outcome, resource: int) -> None:
+    drawn, ids = boxes(outcome, resource), outcome.jobs.ids
+    figure.add_bar(
+        orientation="h",
+        y=[box.first_unit + box.num_units / 2 for box in drawn],
+        base=[box.start for box in drawn],
+        x=[box.finish - box.start for box in drawn],
+        width=[box.num_units for box in drawn],
+        marker={"color": [job_color(box.job) for box in drawn], "line": {"width": 0.5, "color": "white"}},
+        customdata=[_label(outcome, box, resource, int(ids[box.job])) for box in drawn],
+        hovertemplate="%{customdata}<extra></extra>",
+        row=resource + 1,
+        col=1,
+    )
+
+
+def _label(outcome: Outcome, box: Box, resource: int, job_id: int) -> str:
+    jobs, job = outcome.jobs, box.job
+    waited = box.start - int(jobs.arrival[job])
+    return f"job {job_id}: {jobs.demand[job, resource]} units from {box.start} to {box.finish}, waited {waited}"
+
+
+def packing_gantt_png(outcomes: Mapping[str, Outcome], path: Path, title: str = "") -> None:
+    """Write the charts of several policies' runs, one below the other on one time axis, as a PNG; a resource a column."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    runs = list(outcomes.items())
+    count, end = len(runs[0][1].jobs.capacity), last_finish(outcomes)
+    figure = Canvas(figsize=(5.2 * count, 1.7 * len(runs) + 0.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(runs), count, sharex=True, squeeze=False)
+    for row, (name, outcome) in enumerate(runs):
+        for resource in range(count):
+            _draw(axes[row, resource], outcome, resource, end)
+        axes[row, 0].set_title(chart_title(name, outcome), fontsize=9, loc="left")
+    for resource in range(count):
+        axes[-1, resource].set_xlabel(f"time ({_unit(runs[0][1])})")
+    if title:
+        figure.suptitle(title)
+    with replacing(path) as stream:
+        figure.savefig(stream, dpi=110, format="png")
+
+
+def _draw(axis: Any, outcome: Outcome, resource: int, end: int) -> None:
+    from matplotlib.patches import Rectangle
+
+    for box in boxes(outcome, resource):
+        place, size = (box.start, box.first_unit), (box.finish - box.start, box.num_units)
+        axis.add_patch(Rectangle(place, *size, facecolor=job_color(box.job), edgecolor="white", linewidth=0.5))
+    axis.set(xlim=(0, end), ylim=(0, int(outcome.jobs.capacity[resource])), ylabel=outcome.jobs.resources[resource])
+    axis.yaxis.get_major_locator().set_params(integer=True)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def last_finish(outcomes: Mapping[str, Outcome]) -> int:
+    """When the last job of any run finishes, at least 1."""
+    return max(1, *(int(outcome.finish.max(initial=0)) for outcome in outcomes.values()))

@@ -1,0 +1,109 @@
+"""The curves of a report on packing policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.evaluation.packing.compare import PackingComparison
+from parcae.evaluation.packing.gantt import last_finish
+from parcae.evaluation.plots import interval_bars, line_style, new_figure, policy_color
+from parcae.metrics.cluster import mean_over_spans
+from parcae.metrics.packing import jobs_waiting, utilization_over_time
+from parcae.packing.world import Outcome
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+#: Points of a curve over time, and of a distribution.
+_NUM_SPANS, _NUM_RANKS = 240, 500
+#: Means further apart than this are drawn on a logarithmic axis.
+_WIDE = 30.0
+
+
+def measure_words(comparison: PackingComparison) -> str:
+    """The measure that is compared first."""
+    return comparison.measure.replace("_", " ")
+
+
+def slowdown_bars(comparison: PackingComparison) -> Figure:
+    """Mean (bounded) slowdown of every policy, with its interval; the first on top."""
+    words, known = measure_words(comparison), comparison.policies
+    estimates = [p.estimates[comparison.measure] for p in known]
+    ends = ([getattr(e, key) for e in estimates] for key in ("mean", "low", "high"))
+    figure = interval_bars(f"Mean {words}, with 95% intervals", f"mean {words}", [p.name for p in known], *ends)
+    if _is_wide([e.mean for e in estimates]):
+        figure.update_xaxes(type="log", dtick=1, rangemode=None)
+    return figure
+
+
+def _is_wide(values: list[float]) -> bool:
+    known = [v for v in values if v > 0]
+    return bool(known) and max(known) > _WIDE * min(known)
+
+
+def slowdown_cdf(comparison: PackingComparison) -> Figure:
+    """Share of all jobs with at most a (bounded) slowdown; those that never started count, so such a curve ends below 1."""
+    words = measure_words(comparison)
+    figure = new_figure(f"Share of jobs with at most a {words}", words, "share of jobs")
+    for row, result in enumerate(comparison.policies):
+        known = np.sort(result.values[~np.isnan(result.values)])
+        ranks = np.unique(np.linspace(0, max(0, len(known) - 1), min(_NUM_RANKS, max(1, len(known)))).round().astype(np.int64))
+        share = (ranks + 1) / max(1, len(result.values))
+        values = known[ranks] if len(known) else known
+        figure.add_scatter(x=values, y=share, name=result.name, mode="lines", line={**line_style(row), "shape": "hv"})
+    figure.update_xaxes(type="log")
+    figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
+    return figure
+
+
+def slowdown_by_size(comparison: PackingComparison) -> Figure:
+    """Mean (bounded) slowdown of small and of large jobs."""
+    words = measure_words(comparison)
+    figure = new_figure(f"Mean {words} by size of the job", comparison.sizes.what, f"mean {words}")
+    every: list[float] = []
+    for row, result in enumerate(comparison.policies):
+        means = result.by_size(comparison.sizes.names)
+        every += means.values()
+        figure.add_bar(x=list(means), y=list(means.values()), name=result.name, marker_color=policy_color(row))
+    if _is_wide(every):
+        figure.update_yaxes(type="log", dtick=1)
+    return figure
+
+
+def waiting_over_time(outcomes: Mapping[str, Outcome]) -> Figure:
+    """Jobs that wait over time, as means of 240 spans."""
+    figure = new_figure("Jobs waiting", _time_axis(outcomes), "jobs waiting")
+    edges = _edges(outcomes)
+    for row, (name, outcome) in enumerate(outcomes.items()):
+        _add(figure, row, name, edges, mean_over_spans(*jobs_waiting(outcome), edges))
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def busy_over_time(outcomes: Mapping[str, Outcome], resource: int) -> Figure:
+    """Share of a resource in use over time, as means of 240 spans."""
+    name_of = next(iter(outcomes.values())).jobs.resources[resource]
+    figure = new_figure(f"In use: {name_of}", _time_axis(outcomes), f"share of {name_of}")
+    edges = _edges(outcomes)
+    for row, (name, outcome) in enumerate(outcomes.items()):
+        _add(figure, row, name, edges, utilization_over_time(outcome, resource, edges))
+    figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
+    return figure
+
+
+def _add(figure: Any, row: int, name: str, edges: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> None:
+    figure.add_scatter(x=edges[:-1], y=values, name=name, mode="lines", line=line_style(row))
+
+
+def _time_axis(outcomes: Mapping[str, Outcome]) -> str:
+    return "time (s)" if next(iter(outcomes.values())).jobs.step == "s" else "time (steps)"
+
+
+def _edges(outcomes: Mapping[str, Outcome]) -> npt.NDArray[np.float64]:
+    """Of the spans; of short runs in steps, a span a step."""
+    end = last_finish(outcomes)
+    return np.linspace(0, end, min(_NUM_SPANS, end) + 1)

@@ -1,0 +1,101 @@
+"""The HTML report of a comparison of packing policies: one self-contained file that opens without a network."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+
+from parcae.evaluation.packing.compare import (
+    PackingComparison,
+    PackingResult,
+    headings,
+    notes,
+    number,
+    packing_title,
+    rows,
+    with_interval,
+)
+from parcae.evaluation.packing.gantt import can_be_drawn, last_finish, packing_gantt
+from parcae.evaluation.packing.plots import (
+    busy_over_time,
+    measure_words,
+    slowdown_bars,
+    slowdown_by_size,
+    slowdown_cdf,
+    waiting_over_time,
+)
+from parcae.evaluation.page import figure_html, how_made, how_sure, html_table, named, pair, write_page
+
+
+def packing_sentence(comparison: PackingComparison) -> str:
+    """Who wins, by how much and how sure that is, in plain words."""
+    words, best = measure_words(comparison), comparison.best()
+    if best is None:
+        return "Under every policy some jobs never started: no policy is called the best, since its mean is of the others alone."
+    mean = best.estimates[comparison.measure]
+    if len(comparison.policies) == 1:
+        return f"With {best.name} the mean {words} is {with_interval(mean)}."
+    won = f"{best.name} has the lowest mean {words}: {number(mean.mean)}"
+    return f"{won}{_against(comparison, best)}{_left_out(comparison)}"
+
+
+def _against(comparison: PackingComparison, best: PackingResult) -> str:
+    first = comparison.policies[0]
+    if best is first:
+        others = [p for p in comparison.policies[1:] if p.is_complete]
+        if not others:
+            return "."
+        second = min(others, key=lambda p: p.estimates[comparison.measure].mean)
+        ratio = second.ratios[comparison.measure]
+        return f". The next best, {second.name}, has {with_interval(ratio)} times as much. {how_sure(ratio, comparison.sampled)}"
+    ratio = best.ratios[comparison.measure]
+    return f", which is {with_interval(ratio)} of that of {first.name}. {how_sure(ratio, comparison.sampled)}"
+
+
+def _left_out(comparison: PackingComparison) -> str:
+    names = [p.name for p in comparison.policies if not p.is_complete]
+    return f" Not in the running, since some of their jobs never started: {', '.join(names)}." if names else ""
+
+
+def write_packing_report(comparison: PackingComparison, path: Path, *, command: str = "") -> None:
+    """Write the report; its pictures are of the first run.
+
+    Args:
+        path: the HTML file.
+        command: how to make the comparison again.
+
+    Raises:
+        OSError: the folder does not exist or cannot be written.
+    """
+    best = comparison.best()
+    head = [f"<span>{html.escape(text)}</span>" for text in headings(comparison)]
+    body = [(named(row, cells[0]), *map(html.escape, cells[1:])) for row, cells in enumerate(rows(comparison))]
+    parts = [
+        html_table(head, body, None if best is None else comparison.policies.index(best), notes(comparison)),
+        "<h2>Over all runs</h2>" if len(comparison.policies[0].runs) > 1 else "<h2>Over the run</h2>",
+        figure_html(slowdown_bars(comparison), with_library=True),
+        *pair(slowdown_cdf(comparison), slowdown_by_size(comparison)),
+        *_one_run(comparison),
+        how_made(comparison.settings, command),
+    ]
+    name = packing_title(comparison)
+    write_page(path, name, "Packing rigid jobs", name, packing_sentence(comparison), parts)
+
+
+def _one_run(comparison: PackingComparison) -> list[str]:
+    outcomes = comparison.outcomes
+    first = next(iter(outcomes.values()))
+    over_time = [figure_html(waiting_over_time(outcomes))]
+    if all(map(can_be_drawn, outcomes.values())):
+        end = last_finish(outcomes)
+        note = "Each box is a job with the units that it holds, the same colour in every chart; white is free."
+        charts = [figure_html(packing_gantt(name, outcome, end)) for name, outcome in outcomes.items()]
+        return [f"<h2>{_which(comparison)}: who ran when</h2><p class=quiet>{note}</p>", *charts, *over_time]
+    busy = [figure_html(busy_over_time(outcomes, resource)) for resource in range(len(first.jobs.capacity))]
+    return [f"<h2>{_which(comparison)} over time</h2>", *busy, *over_time]
+
+
+def _which(comparison: PackingComparison) -> str:
+    if comparison.is_log:
+        return "The first piece" if comparison.settings["piece_jobs"] else "The run"
+    return f"One run (seed {comparison.settings['seeds'][0]})"

@@ -1,0 +1,180 @@
+"""Hand-made packing policies tuned on sequences that no comparison ever uses."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.metrics.packing import BY_JOB, mean_cost
+from parcae.packing.layout import Cost
+from parcae.packing.sources import LogSource, PackingSource
+from parcae.packing.world import PackingBatch
+from parcae.policies.packing.layout import PackingKind, WithholdParameter
+from parcae.policies.packing.policy import HandMadePolicy
+from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_START
+from parcae.workloads.rigid import RigidJobs
+
+FloatArray = npt.NDArray[np.float64]
+#: Sequences that a value is measured on: of steps, or pieces of a log; the knob's sweep, which has no second stage, takes more.
+_NUM_SEQUENCES, _NUM_PIECES, _SWEEP_FACTOR = 500, 12, 2
+#: Jobs of a piece of a log, and of how many pieces of the log's length it is at most one.
+PIECE_JOBS, _MIN_PIECES = 1_000, 4
+#: A sweep tries so many knobs a factor of ten, from where alignment hardly breaks ties of the longest jobs.
+_KNOBS_A_DECADE = 6
+_LARGEST_ALIGNMENT = 200.0
+_START_SPREAD, _AGAIN_SPREAD = 0.5, 0.15
+#: Generations of the search, and every how many of them its mean is measured on the selection's sequences.
+MAX_GENERATIONS = 60
+_SELECT_EVERY = 5
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A tuned policy, and how it came about.
+
+    Args:
+        policy: with the parameters that were found.
+        cost: on the sequences that decided; optimistic, since it was chosen on them.
+        text: what was found, in words, for the settings.
+        card: the same as plain JSON.
+    """
+
+    policy: HandMadePolicy
+    cost: float
+    text: str
+    card: Mapping[str, Any] = field(default_factory=dict)
+
+
+def tuning_pieces(log: RigidJobs, most: int = PIECE_JOBS) -> LogSource:
+    """Pieces of a log for tuning or training: of `most` jobs, of a short log of a quarter of them.
+
+    Example: of a log of 10,000 jobs they have 1,000 jobs, of one of 400 they have 100.
+    """
+    return LogSource(log, max(1, min(most, len(log) // _MIN_PIECES)))
+
+
+class _Arena:
+    """Measures policies on sequences of a source."""
+
+    def __init__(self, source: PackingSource, cost: Cost) -> None:
+        self.source, self.cost = source, cost
+        self.count = _NUM_PIECES if isinstance(source, LogSource) else _NUM_SEQUENCES
+
+    def batch(self, first_seed: int, factor: int = 1) -> PackingBatch:
+        count = self.count * factor
+        return PackingBatch(self.source.draw(range(first_seed, first_seed + count)), self.source.config)
+
+    def measure(self, policy: HandMadePolicy, batch: PackingBatch) -> float:
+        batch.run(policy.play_many)
+        return mean_cost(batch, self.cost)
+
+
+def knobs(sequences: Sequence[RigidJobs]) -> tuple[float, ...]:
+    """The knobs that a sweep tries: 0, and up to 1 evenly on a logarithmic scale.
+
+    The knob weighs alignment, up to 200, against 1 / duration: the longer the jobs, the smaller are knobs that matter.
+    """
+    longest = max((int(jobs.told.max()) for jobs in sequences if len(jobs)), default=1)
+    low = 0.1 / (_LARGEST_ALIGNMENT * longest)
+    count = int(np.ceil(-np.log10(low) * _KNOBS_A_DECADE)) + 1
+    return (0.0, *(float(f"{knob:.3g}") for knob in np.geomspace(low, 1.0, count)))
+
+
+def tune_knob(source: PackingSource, cost: Cost = Cost.SLOWDOWN, name: str = "tetris") -> Tuned:
+    """Tetris* with the knob that is best on the tuning's sequences; of equals, the least knob.
+
+    Source: DeepRM, section 4.1, which gives no knob.
+    """
+    arena = _Arena(source, cost)
+    batch = arena.batch(TUNING_SEED_START, _SWEEP_FACTOR)
+    tried = knobs(batch.sequences)
+    costs = {knob: arena.measure(HandMadePolicy(name, PackingKind.TETRIS, (knob,)), batch) for knob in tried}
+    best = min(costs, key=lambda knob: (costs[knob], knob))
+    text = f"knob {best:g} ({cost_name(cost)} {costs[best]:,.3f}) of {len(tried)} from 0 to 1, on {len(batch)} tuning sequences"
+    return Tuned(HandMadePolicy(name, PackingKind.TETRIS, (best,)), costs[best], text, {"knob": best, "cost": costs[best]})
+
+
+def cost_name(cost: Cost) -> str:
+    """In words; "mean slowdown". What accrues as bounded slowdown is below 1 for jobs that are done within the bound."""
+    name = ("mean " if cost in BY_JOB else "") + cost.name.lower().replace("_", " ")
+    return name + (" not held to 1," if cost is Cost.BOUNDED_SLOWDOWN else "")
+
+
+def tune_withholding(
+    source: PackingSource,
+    cost: Cost = Cost.SLOWDOWN,
+    budget_s: float = 60.0,
+    *,
+    max_generations: int = MAX_GENERATIONS,
+    start: npt.ArrayLike | None = None,
+    seed: int = 0,
+    name: str = "withhold",
+    progress: Callable[[Tuned, float, int], None] | None = None,
+) -> Tuned:
+    """The withholding rule with parameters found by CMA-ES.
+
+    Every generation is measured on fresh tuning sequences, the same for all of its candidates; which mean is kept is decided on
+    the selection's sequences. The search ends after so many generations or seconds, whichever is first: where the
+    generations end it, the same seed finds the same rule.
+
+    Args:
+        start: parameters to go on from (they are searched more narrowly). seed: of the search.
+        progress: called with the best so far, the seconds and the generations.
+    """
+    arena = _Arena(source, cost)
+    selection = arena.batch(SELECTION_SEED_START)
+    search = _search(start_parameters(selection.sequences) if start is None else np.asarray(start, np.float64), start, seed)
+    began, generation, is_over = time.perf_counter(), 0, False
+    best = np.array(search.mean)
+    best_cost = arena.measure(_withhold(name, best), selection)
+    while not is_over:
+        batch = arena.batch(TUNING_SEED_START + ((seed & 0xFF) << 30) + (generation + 1) * arena.count)
+        candidates = search.ask()
+        search.tell(candidates, [arena.measure(_withhold(name, theta), batch) for theta in candidates])
+        generation += 1
+        seconds = time.perf_counter() - began
+        is_over = seconds >= budget_s or generation >= max_generations or bool(search.stop())
+        if generation % _SELECT_EVERY == 0 or is_over:
+            own = arena.measure(_withhold(name, search.mean), selection)
+            if own < best_cost:
+                best, best_cost = np.array(search.mean), own
+            if progress is not None:
+                progress(_tuned_rule(name, best, best_cost, cost, generation), seconds, generation)
+    return _tuned_rule(name, best, best_cost, cost, generation)
+
+
+def start_parameters(sequences: Sequence[RigidJobs]) -> FloatArray:
+    """Where the search begins: shortest first, and jobs longer than most are withheld while they would leave little free."""
+    told = np.concatenate([jobs.told for jobs in sequences])
+    start = np.zeros(len(WithholdParameter))
+    start[WithholdParameter.RESERVE], start[WithholdParameter.STEEPNESS] = 0.3, 2.0
+    start[WithholdParameter.LENGTH] = float(np.quantile(np.log(told), 0.7)) if len(told) else 0.0
+    start[WithholdParameter.PATIENCE] = 0.1
+    return start
+
+
+def _search(first: FloatArray, start: npt.ArrayLike | None, seed: int) -> Any:
+    import cma
+
+    options = {"seed": seed + 1, "verbose": -9, "maxfevals": np.inf, "tolfun": 0, "tolx": 1e-6}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return cma.CMAEvolutionStrategy(first, _START_SPREAD if start is None else _AGAIN_SPREAD, options)
+
+
+def _withhold(name: str, theta: npt.ArrayLike) -> HandMadePolicy:
+    return HandMadePolicy(name, PackingKind.WITHHOLD, theta)
+
+
+def _tuned_rule(name: str, theta: FloatArray, cost: float, what: Cost, generations: int) -> Tuned:
+    found = {parameter.name.lower(): round(float(theta[parameter]), 4) for parameter in WithholdParameter}
+    text = ", ".join(f"{key} {value:g}" for key, value in found.items())
+    text += f" ({cost_name(what)} {cost:,.3f} on selection sequences, {generations} generations of CMA-ES)"
+    card = {**found, "cost": cost, "generations": generations}
+    return Tuned(_withhold(name, theta), cost, text, card)

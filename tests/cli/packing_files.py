@@ -1,0 +1,42 @@
+"""Small files of rigid jobs: job sets, and a log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+#: Two jobs that cannot run together; the second is shorter and waits.
+PAIR = {
+    "name": "pair",
+    "arrival_window": 5,
+    "params": {"job_slots": 2, "backlog_size": 1, "time_horizon": 10, "capacity": [4, 4]},
+    "jobs": [[0, 4, 3, 1], [1, 2, 2, 1]],
+}
+#: Four jobs at once for one slot and a backlog of two: the fourth is lost.
+CROWD = {
+    "name": "crowd",
+    "arrival_window": 2,
+    "params": {"job_slots": 1, "backlog_size": 2, "time_horizon": 5, "capacity": 1},
+    "jobs": [[1, 2, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]],
+}
+
+
+def write_packing_files(folder: Path) -> None:
+    """`deeprm.json` with two sequences, and `log.swf` with 800 jobs."""
+    (folder / "deeprm.json").write_text(json.dumps({"sequences": [PAIR, CROWD]}))
+    (folder / "log.swf").write_text(swf_text(800))
+
+
+def swf_text(num_jobs: int, num_processors: int = 16) -> str:
+    """A busy log of short and of long jobs."""
+    rng = np.random.default_rng(5)
+    submit = np.cumsum(rng.exponential(120, num_jobs)).astype(int)
+    run_time = np.where(rng.random(num_jobs) < 0.8, rng.integers(5, 60, num_jobs), rng.integers(600, 1_200, num_jobs))
+    taken = rng.integers(1, num_processors // 2, num_jobs)
+    lines = [f"; MaxProcs: {num_processors}", "; UnixStartTime: 0"]
+    for row in range(num_jobs):
+        run, asked = int(run_time[row]), 2 * int(run_time[row])
+        lines.append(f"{row + 1} {submit[row]} -1 {run} {taken[row]} -1 -1 -1 {asked} -1 1 -1 -1 -1 0 0 -1 -1")
+    return "\n".join(lines) + "\n"

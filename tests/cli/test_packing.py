@@ -1,0 +1,188 @@
+"""`parcae packing` as a user meets it, in this process: exit codes, JSON, one clear line on bad input."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from parcae.cli.main import main
+from parcae.policies.checkpoint import read_checkpoint
+from tests.cli.packing_files import swf_text, write_packing_files
+from tests.conftest import shared_data
+
+
+class Done(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[[str], Done]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in a folder with small files."""
+    write_packing_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def run_command(command: str) -> Done:
+        monkeypatch.setattr("sys.argv", shlex.split(command))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        code = ended.value.code
+        return Done(code if isinstance(code, int) else 0, *capsys.readouterr())
+
+    return run_command
+
+
+def test_a_job_set_prints_the_contracted_json(run: Run) -> None:
+    done = run("parcae packing simulate --job-set deeprm.json --set pair --policy sjf,tetris_k0.5 --json")
+    sjf, tetris = (json.loads(line) for line in done.out.splitlines())
+    assert sjf == {
+        "sequence": "pair", "policy": "sjf", "start": [0, 4], "finish": [4, 6], "slowdown": 1.75, "reward": -3.5,
+        "reward_as_coded": -3.5, "decisions": 8,
+    }  # fmt: skip
+    assert tetris["policy"] == "tetris_k0.5"
+
+
+def test_a_lost_job_is_null_and_counts_in_no_mean(run: Run) -> None:
+    done = run("parcae packing simulate --job-set deeprm.json --set crowd --policy sjf --json")
+    row = json.loads(done.out)
+    assert row["start"] == [1, 3, 4, None]
+    assert row["finish"] == [3, 4, 5, None]
+    assert row["slowdown"] == pytest.approx((1 + 3 + 4) / 3)
+    assert row["reward"] == pytest.approx(-8)
+
+
+def test_every_shared_sequence_runs_exactly_as_with_the_authors_code(run: Run) -> None:
+    path = shared_data("conformance/deeprm.json")
+    done = run(f"parcae packing simulate --job-set {path} --set all --policy all --json")
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    sequences = json.loads(path.read_text())["sequences"]
+    expected = {(s["name"], policy): result for s in sequences for policy, result in s["expected"].items()}
+    assert len(rows) == len(expected) == 28
+    for row in rows:
+        wanted = expected[row["sequence"], row["policy"]]
+        for key in ("start", "finish", "decisions"):
+            assert row[key] == wanted[key], (row["sequence"], row["policy"], key)
+        for key in ("slowdown", "reward", "reward_as_coded"):
+            assert row[key] == pytest.approx(wanted[key], abs=1e-6), (row["sequence"], row["policy"], key)
+
+
+def test_simulate_draws_a_sequence_or_runs_a_log_and_prints_a_table(run: Run, tmp_path: Path) -> None:
+    done = run("parcae packing simulate --load 70% --policy sjf,easy --seed 1003 --gantt g.png")
+    assert done.code == 0, done.err
+    assert "slowdown" in done.out
+    assert (tmp_path / "g.png").exists()
+    done = run("parcae packing simulate --swf log.swf --policy fcfs --json")
+    row = json.loads(done.out)
+    assert len(row["start"]) == 800
+    assert row["reward_as_coded"] is None
+
+
+def test_compare_writes_json_and_a_report(run: Run, tmp_path: Path) -> None:
+    done = run("parcae packing compare --load 1.3 --policies sjf,packer,tetris --seeds 4 --json c.json --report r.html")
+    assert done.code == 0, done.err
+    assert "tetris: knob " in done.out
+    data = json.loads((tmp_path / "c.json").read_text())
+    assert list(data["policies"]) == ["sjf", "packer", "tetris"]
+    assert data["settings"]["source"]["rates"] == [pytest.approx(0.704607, abs=1e-6)]
+    assert "load 1.3, mix code" in (tmp_path / "r.html").read_text()
+
+
+def test_compare_runs_a_log_and_says_what_reading_it_met(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "torn.swf").write_text(swf_text(100) + "101 9000 -1 5")
+    done = run("parcae packing compare --swf torn.swf --policies easy,sjf --part all --json c.json")
+    assert done.code == 0, done.err
+    data = json.loads((tmp_path / "c.json").read_text())
+    assert data["measure"] == "bounded_slowdown"
+    assert data["settings"]["jobs"] == 100
+    assert data["settings"]["read"]["bad"] == 1
+    assert "torn.swf:103: torn" in data["settings"]["read"]["bad_samples"][0]
+
+
+def test_describe_counts_what_was_dropped_with_its_line(run: Run, tmp_path: Path) -> None:
+    lost = "101 99999 -1 -1 2 -1 -1 -1 50 -1 0 -1 -1 -1 0 0 -1 -1\n"
+    (tmp_path / "some.swf").write_text(swf_text(100) + lost)
+    done = run("parcae packing describe --swf some.swf")
+    assert "1 dropped: no run time (first: some.swf:103)" in done.out.replace("\n", "")
+    described = json.loads(run("parcae packing describe --swf some.swf --json").out)
+    assert described["jobs"] == 100
+    assert described["read"]["lines"] == 101
+    assert described["capacity"] == {"processors": 16}
+
+
+def test_a_tuned_rule_is_a_policy_and_is_gone_on_from(run: Run, tmp_path: Path) -> None:
+    done = run("parcae packing tune withhold --load 1.3 --generations 1 --budget 1 -o w.safetensors --json")
+    found = json.loads(done.out)
+    assert found["generations"] == 1
+    assert read_checkpoint(tmp_path / "w.safetensors").card["objective"] == "slowdown"
+    done = run("parcae packing tune withhold --load 1.3 --generations 1 --start w.safetensors -o w2.safetensors --json")
+    assert json.loads(done.out)["cost"] <= found["cost"]
+    assert run("parcae packing tune tetris --swf log.swf -o t.safetensors").code == 0
+    done = run("parcae packing compare --load 1.3 --policies sjf,w2.safetensors,t.safetensors --seeds 3 --json c.json")
+    assert done.code == 0, done.err
+    assert set(json.loads((tmp_path / "c.json").read_text())["policies"]) == {"sjf", "w2.safetensors", "t.safetensors"}
+
+
+def test_a_network_is_trained_resumed_and_compared(run: Run, tmp_path: Path) -> None:
+    train = "parcae packing train set --load 0.1:1.84 -o trained --set num_groups=2 --set group_size=2 --select-every 1 --json"
+    found = json.loads(run(f"{train} --iterations 1").out)
+    assert found["iterations"] == 1
+    assert len(read_checkpoint(tmp_path / "trained" / "best.safetensors").card["source"]["rates"]) == 10
+    assert "holds a training already" in run(f"{train} --iterations 2").err
+    assert json.loads(run(f"{train} --iterations 2 --resume").out)["iterations"] == 2
+    assert any((tmp_path / "trained" / "tensorboard").iterdir())
+    done = run("parcae packing compare --load 1.3 --policies sjf,trained/best.safetensors --seeds 3")
+    assert done.code == 0, done.err
+
+
+def test_policies_lists_the_catalogue(run: Run) -> None:
+    rows = json.loads(run("parcae packing policies --json").out)
+    assert {"sjf", "easy", "withhold"} <= {row["usage"] for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("simulate", "one of --load 1.3, --rate 0.7 and --swf FILE"),
+        ("simulate --load 3", "a load of 300.0% cannot be"),
+        ("simulate --job-set deeprm.json --set nope", "no sequence 'nope'"),
+        ("simulate --job-set deeprm.json --load 1", "give it without --load"),
+        ("simulate --load 1 --policy tetris", "tuned for a load or a log first"),
+        ("simulate --swf log.swf --gantt g.png", "cannot be read: draw a smaller run"),
+        ("compare --load 1 --swf log.swf", "give one of them"),
+        ("compare --load 1 --rate 0.5", "one of --load 1.3, --rate 0.7"),
+        ("compare --load a:b", "'a:b' is not a range"),
+        ("compare --load 1 --policies sfj", "did you mean 'sjf'"),
+        ("compare --load 1 --mix paperr", "did you mean 'paper'"),
+        ("compare --load 1 --objective x", "objective 'x': write one of"),
+        ("compare --swf log.swf --part third", "write one of second, first, all"),
+        ("compare --swf log.swf --partitions a", "write numbers separated by commas"),
+        ("compare --swf short.swf", "short.swf:2: 17 fields, expected 18"),
+        ("compare --swf large.swf", "large.swf:2: the job takes 4 processors, the cluster has 2"),
+        ("compare --swf negative.swf", "negative.swf:2: field 2 (submit time) is -5"),
+        ("compare --swf none.swf", "none.swf: No such file"),
+        ("tune sjf --load 1 -o x.safetensors", "'sjf' cannot be tuned"),
+        ("train foo --load 1 -o x", "no learner 'foo'"),
+        ("train set --load 1 -o x --recipe slow", "recipe 'slow'"),
+        ("train set --load 1 -o x --start deeprm.json", "not a checkpoint"),
+    ],
+)
+def test_bad_input_ends_with_one_clear_line(run: Run, tmp_path: Path, command: str, message: str) -> None:
+    head = "; MaxProcs: 2\n"
+    (tmp_path / "short.swf").write_text(head + "1 0 -1 5 1 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1\n")
+    (tmp_path / "large.swf").write_text(head + "1 0 -1 5 4 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n")
+    (tmp_path / "negative.swf").write_text(head + "1 -5 -1 5 1 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n")
+    done = run(f"parcae packing {command}")
+    assert done.code == 2
+    assert message in done.err
+    assert len(done.err.strip().splitlines()) == 1

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError, PolicyError, WorkloadError
+from parcae.evaluation.packing.compare import (
+    compare_log,
+    compare_packing,
+    notes,
+    number,
+    packing_title,
+    part_of,
+    rows,
+    run_policy,
+)
+from parcae.metrics.packing import bounded_slowdown, slowdown
+from parcae.packing.config import PackingConfig
+from parcae.packing.sources import DrawnSource
+from parcae.policies.packing.catalog import make_packing_policy
+from parcae.workloads.random_streams import TUNING_SEED_START
+from parcae.workloads.rigid import RigidJobs
+
+SOURCE = DrawnSource(rates=(0.7,), window=20)
+
+
+def log(num_jobs: int = 200, seed: int = 1) -> RigidJobs:
+    """A busy cluster of 8 processors."""
+    rng = np.random.default_rng(seed)
+    arrival = np.sort(rng.integers(0, 60 * num_jobs, num_jobs))
+    duration = np.where(rng.random(num_jobs) < 0.8, rng.integers(1, 30, num_jobs), rng.integers(200, 600, num_jobs))
+    return RigidJobs("log", arrival, duration, rng.integers(1, 5, (num_jobs, 1)), [8], told=2 * duration, step="s")
+
+
+def test_means_are_over_all_jobs_of_all_seeds_and_ratios_are_of_these_means() -> None:
+    comparison = compare_packing(SOURCE, ["sjf", "packer"], num_seeds=12)
+    means = []
+    for result in comparison.policies:
+        outcomes = run_policy(make_packing_policy(result.name), SOURCE.draw(range(1000, 1012)), SOURCE.config)
+        values = np.concatenate([slowdown(outcome) for outcome in outcomes])
+        means.append(values.mean())
+        assert result.estimates["slowdown"].mean == pytest.approx(values.mean())
+        assert result.num_jobs == len(values)
+    ratio = comparison.policies[1].ratios["slowdown"]
+    assert ratio.mean == pytest.approx(means[1] / means[0])
+    assert ratio.low < ratio.mean < ratio.high
+
+
+def test_a_policy_compared_with_itself_has_ratio_1_without_doubt() -> None:
+    ratio = compare_packing(SOURCE, ["sjf"], num_seeds=5).policies[0].ratios["slowdown"]
+    assert (ratio.mean, ratio.low, ratio.high) == (1.0, 1.0, 1.0)
+
+
+def test_seeds_without_a_job_are_no_obstacle() -> None:
+    comparison = compare_packing(DrawnSource(rates=(0.1,), window=10), ["sjf", "fcfs"], num_seeds=20)
+    assert any(run.jobs == 0 for run in comparison.policies[0].runs)
+    assert comparison.policies[0].estimates["slowdown"].mean >= 1.0
+
+
+def test_without_any_job_there_is_nothing_to_compare() -> None:
+    with pytest.raises(ConfigError, match="no job arrives"):
+        compare_packing(DrawnSource(rates=(0.0,)), ["sjf"], num_seeds=2)
+
+
+def test_a_policy_that_loses_jobs_is_never_the_best_and_that_is_said() -> None:
+    source = DrawnSource(rates=(1.0,), window=30, settings=PackingConfig(num_slots=2, backlog_size=2))
+    comparison = compare_packing(source, ["fcfs", "sjf"], num_seeds=5)
+    assert all(not result.is_complete for result in comparison.policies)
+    assert comparison.best() is None
+    assert any("lost to a full backlog" in note and note.startswith("sjf") for note in notes(comparison))
+    assert next(iter(rows(comparison)))[-1] != "–"
+
+
+def test_the_best_is_the_least_mean() -> None:
+    best = compare_packing(SOURCE, ["packer", "sjf", "fcfs"], num_seeds=10).best()
+    assert best is not None
+    assert best.name == "sjf"
+
+
+def test_json_holds_every_measure_and_all_settings_without_nan() -> None:
+    comparison = compare_packing(SOURCE, ["sjf", "random"], num_seeds=4, label="load 1.3")
+    data = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
+    own = data["policies"]["random"]
+    assert {"slowdown", "ratio_to_first", "unallocated", "dropped", "utilization", "withheld_share", "slowdown_by_size"} <= set(
+        own
+    )
+    assert len(own["slowdown_by_run"]) == 4
+    assert data["settings"]["seeds"] == [1000, 1003]
+    assert data["settings"]["source"]["rates"] == [0.7]
+
+
+def test_seeds_of_the_tuning_are_refused() -> None:
+    with pytest.raises(ConfigError, match="kept for tuning"):
+        compare_packing(SOURCE, ["sjf"], num_seeds=1, seed_start=TUNING_SEED_START)
+
+
+def test_an_unknown_policy_and_an_empty_name_are_refused() -> None:
+    with pytest.raises(PolicyError, match="did you mean 'sjf'"):
+        compare_packing(SOURCE, ["sfj"], num_seeds=1)
+    with pytest.raises(ConfigError, match="at least one policy"):
+        compare_packing(SOURCE, ["sjf", ""], num_seeds=1)
+
+
+def test_a_horizon_that_the_jobs_do_not_fit_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="longer than the horizon allows"):
+        compare_packing(DrawnSource(settings=PackingConfig(horizon=5)), ["sjf"], num_seeds=3)
+
+
+def test_a_log_is_one_run_of_its_second_half_with_intervals_over_blocks() -> None:
+    jobs = log()
+    comparison = compare_log(jobs, ["easy", "sjf"])
+    outcome = run_policy(make_packing_policy("sjf"), [part_of(jobs, "second")], PackingConfig.for_log(jobs))[0]
+    sjf = comparison.policies[1]
+    assert comparison.measure == "bounded_slowdown"
+    assert sjf.num_jobs == 100
+    assert sjf.estimates["bounded_slowdown"].mean == pytest.approx(bounded_slowdown(outcome).mean())
+    assert not sjf.estimates["bounded_slowdown"].is_unknown
+    assert -1 <= sjf.correlation <= 1
+    assert "batch means" in comparison.settings["intervals"]
+
+
+def test_the_correlation_of_blocks_is_told_where_queues_outlive_them() -> None:
+    jobs = RigidJobs("overload", np.arange(400) * 5, np.full(400, 20), np.full((400, 1), 3), [8], step="s")
+    comparison = compare_log(jobs, ["fcfs"], part="all")
+    assert comparison.policies[0].correlation > 0.5
+    assert any("intervals are too narrow" in note for note in notes(comparison))
+
+
+def test_pieces_of_a_log_are_consecutive_and_what_is_left_over_is_told() -> None:
+    comparison = compare_log(log(), ["fcfs", "easy"], part="all", piece_jobs=60)
+    assert [run.jobs for run in comparison.policies[0].runs] == [60, 60, 60]
+    assert comparison.settings["left_out"] == 20
+    assert math.isnan(comparison.policies[0].correlation)
+    assert "3 pieces of 60" in packing_title(comparison)
+
+
+def test_parts_of_a_log_meet_in_the_middle() -> None:
+    jobs = log(101)
+    assert part_of(jobs, "first").ids.tolist() == list(range(50))
+    assert part_of(jobs, "second").ids.tolist() == list(range(50, 101))
+    assert part_of(jobs, "second").arrival[0] == 0
+    assert len(part_of(jobs, "all")) == 101
+    with pytest.raises(ConfigError, match="second, first, all"):
+        part_of(jobs, "third")
+
+
+def test_numbers_have_the_digits_that_are_of_use() -> None:
+    assert [number(v) for v in (3.1416, 31.416, 1234.5, 0.00123, 0.0, math.nan)] == [
+        "3.142",
+        "31.4",
+        "1,234",
+        "0.0012",
+        "0.000",
+        "–",
+    ]

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.evaluation.packing.compare import PackingComparison, compare_log, compare_packing
+from parcae.evaluation.packing.gantt import Box, boxes, can_be_drawn, packing_gantt, packing_gantt_png
+from parcae.evaluation.packing.plots import slowdown_bars, slowdown_by_size, slowdown_cdf
+from parcae.evaluation.packing.report import packing_sentence, write_packing_report
+from parcae.packing.config import PackingConfig
+from parcae.packing.sources import DrawnSource
+from parcae.workloads.rigid import RigidJobs
+from tests.evaluation.packing.test_compare import SOURCE, log
+from tests.metrics.test_packing import outcome
+
+
+@pytest.fixture(scope="module")
+def drawn() -> PackingComparison:
+    return compare_packing(DrawnSource(rates=(0.7,)), ["packer", "sjf", "random"], num_seeds=12, label="<load> 1.3")
+
+
+def test_jobs_are_drawn_at_the_lowest_free_units() -> None:
+    jobs = RigidJobs("three", [0, 0, 0], [2, 4, 2], [[1], [2], [2]], [4])
+    assert boxes(outcome(jobs, [0, 0, 2]), 0) == [
+        Box(0, 0, 1, 0, 2), Box(1, 1, 2, 0, 4), Box(2, 0, 1, 2, 4), Box(2, 3, 1, 2, 4),
+    ]  # fmt: skip
+
+
+def test_a_job_that_takes_nothing_of_a_resource_has_no_box_there() -> None:
+    jobs = RigidJobs("one", [0], [2], [[1, 0]], [4, 4])
+    assert boxes(outcome(jobs, [0]), 1) == []
+
+
+def test_no_two_boxes_of_a_run_overlap(drawn: PackingComparison) -> None:
+    for run in drawn.outcomes.values():
+        for resource in range(2):
+            grid = np.zeros((10, int(run.finish.max())), int)
+            for box in boxes(run, resource):
+                grid[box.first_unit : box.first_unit + box.num_units, box.start : box.finish] += 1
+            assert grid.max() == 1
+            assert grid.sum() == (run.jobs.demand[:, resource] * run.jobs.duration).sum()
+
+
+def test_large_logs_are_not_drawn_as_boxes() -> None:
+    assert not can_be_drawn(outcome(RigidJobs("big", [0], [1], [[1]], [1000]), [0]))
+
+
+def test_the_page_is_one_file_with_the_table_charts_of_every_resource_and_the_settings(
+    drawn: PackingComparison, tmp_path: Path
+) -> None:
+    write_packing_report(drawn, tmp_path / "r.html", command="parcae packing compare --load 1.3")
+    page = (tmp_path / "r.html").read_text()
+    assert "<title>Parcae: &lt;load&gt; 1.3" in page
+    assert "parcae packing compare --load 1.3" in page
+    assert page.count("Plotly.newPlot") == 1 + 2 + 3 + 1
+    assert "resource 1" in page
+    assert re.search("<tr class=best><td><i class=dot style='background:#[0-9a-f]{6}'></i>sjf", page)
+    assert 'src="http' not in page
+
+
+def test_the_page_of_a_log_shows_utilization_over_time_instead_of_boxes(tmp_path: Path) -> None:
+    comparison = compare_log(log(1_000), ["easy", "sjf"])
+    write_packing_report(comparison, tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert "In use: resource 0" in page
+    assert page.count("Plotly.newPlot") == 1 + 2 + 2
+
+
+def test_the_sentence_says_who_wins_and_how_sure_that_is(drawn: PackingComparison) -> None:
+    sentence = packing_sentence(drawn)
+    assert sentence.startswith("sjf has the lowest mean slowdown: ")
+    assert "of that of packer. The interval excludes no difference." in sentence
+    turned = compare_packing(SOURCE, ["sjf", "packer"], num_seeds=6)
+    assert "The next best, packer, has " in packing_sentence(turned)
+    assert packing_sentence(compare_packing(SOURCE, ["sjf"], num_seeds=3)).startswith("With sjf the mean slowdown is ")
+
+
+def test_the_sentence_calls_nobody_the_best_whose_jobs_were_lost() -> None:
+    source = DrawnSource(rates=(1.0,), window=30, settings=PackingConfig(num_slots=2, backlog_size=2))
+    assert packing_sentence(compare_packing(source, ["sjf", "fcfs"], num_seeds=3)).startswith(
+        "Under every policy some jobs never"
+    )
+
+
+def test_a_policy_that_lost_jobs_is_named_as_out_of_the_running(drawn: PackingComparison) -> None:
+    packer, sjf, random = drawn.policies
+    cut = replace(sjf, runs=(replace(sjf.runs[0], unallocated=1), *sjf.runs[1:]))
+    sentence = packing_sentence(replace(drawn, policies=(packer, cut, random)))
+    assert not sentence.startswith("sjf")
+    assert sentence.endswith("Not in the running, since some of their jobs never started: sjf.")
+
+
+def test_a_distribution_ends_below_1_where_jobs_never_started(drawn: PackingComparison) -> None:
+    result = drawn.policies[0]
+    values = result.values.copy()
+    values[: len(values) // 2] = np.nan
+    figure = slowdown_cdf(replace(drawn, policies=(replace(result, values=values),)))
+    assert max(figure.data[0].y) == pytest.approx(1 - (len(values) // 2) / len(values))
+
+
+def test_bars_tell_means_over_all_and_by_size(drawn: PackingComparison) -> None:
+    assert list(slowdown_bars(drawn).data[0].x) == [p.estimates["slowdown"].mean for p in drawn.policies]
+    bars = slowdown_by_size(drawn).data[1]
+    assert list(bars.x) == ["short", "long"]
+    assert bars.y[0] == pytest.approx(drawn.policies[1].values[drawn.policies[1].groups == 0].mean())
+
+
+def test_charts_are_written_as_a_picture_for_documents(drawn: PackingComparison, tmp_path: Path) -> None:
+    packing_gantt_png(drawn.outcomes, tmp_path / "g.png", "one run")
+    assert (tmp_path / "g.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    figure = packing_gantt("sjf", drawn.outcomes["sjf"], 50)
+    assert figure.layout.title.text.startswith("sjf: mean slowdown ")
+    assert len(figure.data) == 2

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from parcae.evaluation.packing.compare import compare_log, compare_packing
+from parcae.evaluation.packing.tuning import knobs, start_parameters, tune_knob, tune_withholding, tuning_pieces
+from parcae.packing.config import PackingConfig
+from parcae.packing.layout import Cost
+from parcae.packing.sources import DrawnSource
+from parcae.policies.packing.layout import PackingKind, WithholdParameter
+from parcae.workloads.random_streams import SELECTION_SEED_START, TRAINING_SEED_START, TUNING_SEED_START
+from parcae.workloads.rigid import RigidJobs
+from tests.evaluation.packing.test_compare import SOURCE, log
+
+
+@dataclass
+class Watched:
+    """A source that remembers the seeds that it was asked for."""
+
+    source: DrawnSource
+    seeds: list[int] = field(default_factory=list)
+
+    @property
+    def config(self) -> PackingConfig:
+        return self.source.config
+
+    def draw(self, seeds: Sequence[int]) -> list[RigidJobs]:
+        self.seeds += seeds
+        return self.source.draw(seeds)
+
+    def card(self) -> dict[str, object]:
+        return self.source.card()
+
+
+def test_the_knob_found_is_at_least_as_good_as_shortest_first() -> None:
+    tuned = tune_knob(SOURCE)
+    comparison = compare_packing(SOURCE, ["sjf", "tetris", "tetris-k0.5"], num_seeds=100)
+    sjf, tetris, half = (p.estimates["slowdown"].mean for p in comparison.policies)
+    assert tuned.policy.kind is PackingKind.TETRIS
+    assert 0 < tuned.policy.params[0] < 0.5
+    assert tetris < 1.02 * sjf
+    assert tetris < half
+    assert comparison.settings["tuned"]["tetris"].startswith(f"knob {tuned.policy.params[0]:g} (mean slowdown ")
+
+
+def test_knobs_are_the_smaller_the_longer_the_jobs() -> None:
+    short, long = (knobs([RigidJobs("k", [0], [steps], [[1]], [1])]) for steps in (10, 10_000))
+    assert short[0] == long[0] == 0.0
+    assert short[1] == pytest.approx(5e-5)
+    assert long[1] == pytest.approx(5e-8)
+    assert short[-1] == long[-1] == 1.0
+
+
+def test_the_search_betters_its_start_and_never_touches_a_seed_of_comparisons_or_trainings() -> None:
+    source = Watched(SOURCE)
+    begun: list[float] = []
+    tuned = tune_withholding(source, Cost.SLOWDOWN, 60, max_generations=6, progress=lambda t, s, g: begun.append(t.cost))
+    sjf = compare_packing(SOURCE, ["sjf"], num_seeds=200).policies[0].estimates["slowdown"].mean
+    assert len(begun) == 2
+    assert begun[-1] <= begun[0]
+    assert tuned.cost < sjf
+    assert min(source.seeds) >= TUNING_SEED_START
+    assert not any(TRAINING_SEED_START <= seed < SELECTION_SEED_START for seed in source.seeds)
+
+
+def test_the_same_seed_finds_the_same_rule_and_a_start_is_gone_on_from() -> None:
+    first, again = (tune_withholding(SOURCE, max_generations=1) for _ in range(2))
+    assert first.policy.params.tolist() == again.policy.params.tolist()
+    further = tune_withholding(SOURCE, max_generations=1, start=first.policy.params)
+    assert further.cost <= first.cost
+
+
+def test_the_start_withholds_jobs_longer_than_most() -> None:
+    start = start_parameters([RigidJobs("s", [0] * 10, [1] * 6 + [100] * 4, [[1]] * 10, [1])])
+    assert np.exp(start[WithholdParameter.LENGTH]) > 1
+    assert start[WithholdParameter.RESERVE] > 0
+
+
+def test_logs_are_tuned_on_pieces_of_their_first_half() -> None:
+    assert tuning_pieces(log(400)).num_jobs == 100
+    assert tuning_pieces(log(3)).num_jobs == 1
+    comparison = compare_log(log(), ["sjf", "tetris"])
+    assert comparison.settings["tuned"]["tetris"].endswith("pieces of the log's first half")
+    comparison = compare_log(log(), ["sjf", "tetris"], part="all")
+    assert comparison.settings["tuned"]["tetris"].endswith("which is among what is compared")

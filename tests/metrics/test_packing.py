@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.metrics.packing import (
+    bounded_slowdown,
+    jobs_waiting,
+    makespan,
+    mean_cost,
+    parse_cost,
+    size_groups,
+    slowdown,
+    summarize_packing,
+    usage,
+    utilization,
+    withheld_share,
+)
+from parcae.packing.config import PackingConfig
+from parcae.packing.layout import NOT_YET, Cost
+from parcae.packing.world import Outcome, PackingBatch
+from parcae.policies.packing.catalog import make_packing_policy
+from parcae.workloads.rigid import RigidJobs
+
+
+def outcome(jobs: RigidJobs, start: list[int], dropped: tuple[int, ...] = (), end: int | None = None) -> Outcome:
+    """What became of jobs that started then; -1 is never."""
+    starts = np.array(start, np.int64)
+    finish = np.where(starts == NOT_YET, NOT_YET, starts + jobs.duration)
+    is_dropped = np.isin(np.arange(len(jobs)), dropped)
+    return Outcome(jobs, starts, finish, is_dropped, np.zeros(len(Cost)), 7, int(finish.max()) if end is None else end)
+
+
+def pair(**changes: object) -> RigidJobs:
+    """Two jobs that fit side by side on 4 units."""
+    return RigidJobs("pair", **{"arrival": [0, 0], "duration": [2, 3], "demand": [[2], [2]], "capacity": [4], **changes})  # type: ignore[arg-type]
+
+
+def test_slowdown_is_true_and_not_floored() -> None:
+    assert slowdown(outcome(pair(), [0, 2])).tolist() == [1.0, pytest.approx(5 / 3)]
+
+
+def test_in_logs_short_jobs_count_as_ten_seconds_in_bounded_slowdown() -> None:
+    jobs = RigidJobs("log", [0, 0], [1, 40], [[1], [1]], [1], step="s")
+    done = outcome(jobs, [19, 20])
+    assert slowdown(done).tolist() == [20.0, 1.5]
+    assert bounded_slowdown(done).tolist() == [2.0, 1.5]
+
+
+def test_bounded_slowdown_is_at_least_1() -> None:
+    assert bounded_slowdown(outcome(RigidJobs("log", [0], [1], [[1]], [1], step="s"), [0])).tolist() == [1.0]
+
+
+def test_jobs_that_never_started_are_counted_and_left_out_of_the_means() -> None:
+    jobs = RigidJobs("three", [0, 0, 0], [2, 2, 2], [[1], [1], [1]], [1])
+    summary = summarize_packing(outcome(jobs, [1, -1, -1], dropped=(2,), end=9))
+    assert (summary.jobs, summary.unallocated, summary.dropped) == (3, 1, 1)
+    assert summary.mean_slowdown == 1.5
+    assert summary.mean_waiting == 1.0
+    assert not summary.is_complete
+
+
+def test_without_a_job_that_started_there_is_no_mean_and_json_says_null() -> None:
+    json = summarize_packing(outcome(pair(), [-1, -1], end=4)).to_json()
+    assert json["mean_slowdown"] is None
+    assert json["quantiles"]["p95_slowdown"] is None
+    assert json["makespan"] == 0
+
+
+def test_a_sequence_without_jobs_is_summarized() -> None:
+    jobs = RigidJobs("none", [], [], np.zeros((0, 1)), [4])
+    empty = np.zeros(0, np.int64)
+    summary = summarize_packing(Outcome(jobs, empty, empty, np.zeros(0, bool), np.zeros(5), 50, 50))
+    assert summary.jobs == 0
+    assert math.isnan(summary.mean_slowdown)
+
+
+def test_makespan_and_utilization_are_from_the_first_arrival_to_the_last_finish() -> None:
+    jobs = pair(arrival=[1, 3], demand=[[2, 1], [4, 0]], capacity=[4, 2])
+    done = outcome(jobs, [1, 3])
+    assert makespan(done) == 5
+    assert utilization(done).tolist() == [pytest.approx((4 + 12) / 20), pytest.approx(2 / 10)]
+    assert [v.tolist() for v in usage(done, 0)] == [[1, 3, 6], [2, 4, 0]]
+
+
+def test_jobs_wait_until_they_start_and_those_that_never_do_to_the_end() -> None:
+    jobs = RigidJobs("three", [0, 1, 1], [1, 1, 1], [[1], [1], [1]], [1])
+    times, count = jobs_waiting(outcome(jobs, [2, -1, -1], dropped=(2,), end=5))
+    assert times.tolist() == [0, 1, 2, 5]
+    assert count.tolist() == [1, 2, 1, 0]
+
+
+def test_a_fitting_job_that_waits_is_withheld() -> None:
+    assert withheld_share(outcome(pair(), [0, 1])) == 1.0
+    assert withheld_share(outcome(pair(demand=[[3], [2]]), [0, 2])) == 0.0
+    assert withheld_share(outcome(pair(demand=[[3], [2]]), [0, 4])) == pytest.approx(2 / 4)
+    assert withheld_share(outcome(pair(), [0, 0])) == 0.0
+
+
+def test_a_job_that_the_policy_cannot_see_is_not_withheld() -> None:
+    jobs = RigidJobs("three", [0, 0, 0], [4, 4, 1], [[3], [3], [1]], [4])
+    done = outcome(jobs, [0, 4, 4])
+    assert withheld_share(done, num_visible=1) == 0.0
+    assert withheld_share(done) == 1.0
+
+
+def test_a_work_conserving_policy_withholds_nothing_in_steps_and_in_exact_time() -> None:
+    rng = np.random.default_rng(3)
+    arrival, duration = np.sort(rng.integers(0, 60, 80)), rng.integers(1, 12, 80)
+    jobs = RigidJobs("random", arrival, duration, rng.integers(1, 8, (80, 2)), [10, 10])
+    policy = make_packing_policy("sjf")
+    for config in (PackingConfig(window=60), PackingConfig(mode="exact")):  # type: ignore[arg-type]
+        batch = PackingBatch([jobs], config)
+        batch.run(policy.play_many)
+        visible = config.num_slots if config.mode == "steps" else None
+        assert withheld_share(batch.outcome(0), visible) == 0.0
+        assert slowdown(batch.outcome(0)).sum() == pytest.approx(batch.costs()[0])
+        assert mean_cost(batch, Cost.SLOWDOWN) == pytest.approx(slowdown(batch.outcome(0)).mean())
+
+
+def test_jobs_in_steps_are_short_or_long_and_those_of_logs_in_quarters_by_area() -> None:
+    steps = size_groups([RigidJobs("s", [0, 0, 0], [3, 10, 15], [[1]] * 3, [2])])
+    assert steps.names == ("short", "long")
+    assert steps.of(RigidJobs("s", [0, 0], [7, 8], [[1]] * 2, [2])).tolist() == [0, 1]
+    log = RigidJobs("log", [0] * 4, [10, 20, 30, 1], [[1], [1], [1], [100]], [100], step="s")
+    assert size_groups([log]).of(log).tolist() == [0, 1, 2, 3]
+
+
+def test_an_objective_is_named_as_on_the_command_line() -> None:
+    assert parse_cost("bounded-slowdown") is Cost.BOUNDED_SLOWDOWN
+    with pytest.raises(ConfigError, match="write one of slowdown, bounded-slowdown, completion"):
+        parse_cost("speed")
