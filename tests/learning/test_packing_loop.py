@@ -7,7 +7,8 @@ import pytest
 
 from parcae.errors import ConfigError
 from parcae.learning.packing.jobset import set_learner
-from parcae.learning.packing.loop import BEST_FILE, STATE_FILE, PackingTraining, mean_cost, train_packing
+from parcae.learning.packing.loop import BEST_FILE, STATE_FILE, PackingTraining, train_packing
+from parcae.metrics.packing import mean_cost
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource
 from parcae.packing.world import PackingBatch

@@ -21,7 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from parcae.errors import ConfigError, DivergedError
 from parcae.learning.config import override
-from parcae.learning.packing.loop import IterationSeeds, Weights, mean_cost
+from parcae.learning.packing.loop import IterationSeeds, Weights
+from parcae.metrics.packing import mean_cost
 from parcae.packing.config import PackingConfig
 from parcae.packing.images import ImageSettings
 from parcae.packing.layout import Cost

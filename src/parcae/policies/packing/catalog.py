@@ -14,7 +14,7 @@ from parcae.policies.checkpoint import Checkpoint, read_checkpoint
 from parcae.policies.packing.layout import PackingKind, WithholdParameter
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 
-SHIPPED = Path(__file__).parent.parent / "shipped"
+SHIPPED = Path(__file__).parent.parent / "shipped" / "packing"
 SUFFIX = ".safetensors"
 #: Kind and version of tuned hand-made policies' checkpoints.
 RULE_KIND, RULE_VERSION = "packing-rule", 1
@@ -139,11 +139,7 @@ def _tetris(text: str, knob: str) -> PackingPolicy:
 
 def variants(name: str) -> list[str]:
     """The shipped variants of a learned policy."""
-    return sorted(path.stem.removeprefix(f"{name}-") for path in SHIPPED.glob(f"{name}-*{SUFFIX}") if _is_packing(path))
-
-
-def _is_packing(path: Path) -> bool:
-    return path.stem.partition("-")[0] in LEARNED
+    return sorted(path.stem.removeprefix(f"{name}-") for path in SHIPPED.glob(f"{name}-*{SUFFIX}"))
 
 
 def _shipped(text: str, name: str, variant: str, setting: PackingSetting) -> PackingPolicy:

@@ -21,7 +21,7 @@ from parcae.packing.world import PackingBatch
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.deeprm.layout import KIND
 from parcae.policies.deeprm.policy import DeepRMPolicy, deeprm_policy
-from parcae.policies.learned import shipped
+from parcae.policies.packing.catalog import SHIPPED
 from parcae.policies.packing.layout import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 from parcae.studies.reproduce.study import PackingRequest
@@ -156,7 +156,7 @@ def learned_deeprm(request: PackingRequest, rate: float, cost: Cost, share_s: fl
         FormatError, FileNotFoundError: a given file that cannot be read.
         KeyboardInterrupt: the user stopped the training, and so the study.
     """
-    for path in [*map(Path, request.policies), *(path for (name, _), path in shipped().items() if name == KIND)]:
+    for path in [*map(Path, request.policies), *sorted(SHIPPED.glob(f"{KIND}-*.safetensors"))]:
         checkpoint = read_checkpoint(path)
         if _is_for(checkpoint, path, rate, cost):
             policy = deeprm_policy(checkpoint, str(path))
