@@ -94,9 +94,12 @@ def test_features_of_a_view_worked_out_by_hand():
     assert x[JobFeature.FREE_AT_END] == pytest.approx(1.0)
     assert features[1][JobFeature.CAN_START] == 0
     assert features[1][JobFeature.LEFT] == pytest.approx(-0.1)
-    assert work.shared[SharedFeature.FREE_LEAST] == pytest.approx(0.4)
-    assert work.shared[SharedFeature.FREE_SOON] == pytest.approx(0.4)  # 1/4 of the typical four steps
-    assert work.shared[SharedFeature.FREE_THEN] == pytest.approx(1.0)  # after four
+    # now, and after 1/4, 1/2, 1, 2 and 4 times the typical four steps
+    ahead = slice(SharedFeature.FREE_NOW, SharedFeature.FREE_LAST + 1)
+    assert work.shared[ahead].tolist() == pytest.approx([0.4, 0.4, 0.4, 1.0, 1.0, 1.0])
+    # the third job asks 1 of 10 of both; the first of equals counts as its own
+    assert x[JobFeature.OWN_NOW : JobFeature.OWN_LAST + 1].tolist() == pytest.approx([0.3, 0.3, 0.3, 0.9, 0.9, 0.9])
+    assert x[JobFeature.OTHER_NOW : JobFeature.OTHER_LAST + 1].tolist() == pytest.approx([0.8, 0.8, 0.8, 0.9, 0.9, 0.9])
     assert work.shared[SharedFeature.STARTABLE] == pytest.approx(0.5)
 
 

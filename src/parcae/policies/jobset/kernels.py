@@ -47,12 +47,13 @@ _AT_END, _IS_RULE, _SCORE, _RESERVE = (
     int(JobFeature.RESERVE),
 )
 _S_WAITING, _S_BACKLOG, _S_RUNNING = int(SharedFeature.WAITING), int(SharedFeature.BACKLOG), int(SharedFeature.RUNNING)
-_S_FREE_LEAST, _S_FREE_MEAN, _S_SOON = int(SharedFeature.FREE_LEAST), int(SharedFeature.FREE_MEAN), int(SharedFeature.FREE_SOON)
+_S_FREE, _S_FREE_MEAN = int(SharedFeature.FREE_NOW), int(SharedFeature.FREE_MEAN)
+_OWN, _OTHER = int(JobFeature.OWN_NOW), int(JobFeature.OTHER_NOW)
 _S_LOAD, _S_CLOCK, _S_PAUSE = int(SharedFeature.LOAD), int(SharedFeature.CLOCK), int(SharedFeature.PAUSE)
 _S_STARTABLE, _S_TYPICAL = int(SharedFeature.STARTABLE), int(SharedFeature.TYPICAL)
 _S_TOLD, _S_SHARE = int(SharedFeature.WAITING_TOLD), int(SharedFeature.WAITING_SHARE)
 _S_RULE, _S_CAN = int(SharedFeature.RULE_HOLDS), int(SharedFeature.CAN_HOLD)
-_LOOKAHEAD = LOOKAHEAD
+_LOOKAHEAD, _NUM_LOOKS = LOOKAHEAD, len(LOOKAHEAD)
 #: The rule's score counts down to this below the best.
 _LOWEST = -5.0
 
@@ -69,6 +70,7 @@ class Workspace(NamedTuple):
 
     row: Any  # int64[MAX_ROWS], the view's row
     score: Any  # float64[MAX_ROWS], the rule's, those that cannot start far below
+    look: Any  # int64[len(LOOKAHEAD)], points of the profile
     features: Any  # float32[MAX_ROWS, job features]
     hidden: Any  # float32[MAX_ROWS, HIDDEN]
     shared: Any  # float32[shared features]
@@ -115,8 +117,8 @@ def _select_rows(view, net, work):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _free_share(view, then):  # type: ignore[no-untyped-def]
-    """Least share of a resource that is free at a time, as far as is known."""
+def _point(view, then):  # type: ignore[no-untyped-def]
+    """Point of the profile that holds at a time."""
     low, high = 0, view.head.num_points[0] - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -124,9 +126,15 @@ def _free_share(view, then):  # type: ignore[no-untyped-def]
             low = middle
         else:
             high = middle - 1
+    return low
+
+
+@inlined
+def _free_share(view, point):  # type: ignore[no-untyped-def]
+    """Least share of a resource that is free from a point of the profile on."""
     share = 1.0
     for resource in range(view.free.shape[0]):
-        share = min(share, view.free_from[low, resource] / view.capacity[resource])
+        share = min(share, view.free_from[point, resource] / view.capacity[resource])
     return share
 
 
@@ -145,13 +153,13 @@ def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
     told, share = told / max(1, num), share / max(1, num)
     x[_S_WAITING], x[_S_BACKLOG] = math.log1p(num), math.log1p(head.num_backlog[0])
     x[_S_RUNNING] = math.log1p(head.num_running[0])
-    least, mean = 1.0, 0.0
+    mean = 0.0
     for resource in range(view.free.shape[0]):
-        own = view.free[resource] / view.capacity[resource]
-        least, mean = min(least, own), mean + own / view.free.shape[0]
-    x[_S_FREE_LEAST], x[_S_FREE_MEAN] = least, mean
-    for k in range(3):
-        x[_S_SOON + k] = _free_share(view, head.now[0] + np.int64(scale * _LOOKAHEAD[k] + 0.5))
+        mean += view.free[resource] / view.capacity[resource] / view.free.shape[0]
+    x[_S_FREE_MEAN] = mean
+    for k in range(_NUM_LOOKS):
+        work.look[k] = _point(view, head.now[0] + np.int64(scale * _LOOKAHEAD[k] + 0.5))
+        x[_S_FREE + k] = _free_share(view, work.look[k])
     x[_S_LOAD] = math.log1p(head.arrived_work[0] / (head.now[0] + scale))
     x[_S_CLOCK], x[_S_PAUSE] = math.log1p(head.now[0] / scale), math.log1p(head.since_arrival[0] / scale)
     x[_S_STARTABLE], x[_S_TYPICAL] = startable / max(1, num), typical
@@ -160,19 +168,36 @@ def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _look_ahead(view, work, x, row, dominant):  # type: ignore[no-untyped-def]
+    """What will be free less the job's demand: of the resource that it asks most of, and the least of the others."""
+    for k in range(_NUM_LOOKS):
+        other = 1.0
+        for resource in range(view.free.shape[0]):
+            spare = (view.free_from[work.look[k], resource] - view.demand[row, resource]) / view.capacity[resource]
+            if resource == dominant:
+                x[_OWN + k] = spare
+            else:
+                other = min(other, spare)
+        x[_OTHER + k] = other
+
+
+@inlined
 def _encode_job(view, net, work, position, typical, waiting_told, waiting):  # type: ignore[no-untyped-def]
     row, x = work.row[position], work.features[position]
     told = view.jobs.log_told[row]
     x[_TOLD], x[_OF_ARRIVED], x[_OF_WAITING] = told, told - typical, told - waiting_told
     x[_AGE] = math.log1p(view.jobs.age[row] / view.jobs.told[row])
-    least, mean, most = 1.0, 0.0, 0.0
+    least, mean, most, dominant = 1.0, 0.0, 0.0, 0
     for resource in range(view.free.shape[0]):
         own = view.demand[row, resource] / view.capacity[resource]
-        least, mean, most = min(least, own), mean + own / view.free.shape[0], max(most, own)
+        if own > most:
+            most, dominant = own, resource
+        least, mean = min(least, own), mean + own / view.free.shape[0]
     x[_LEAST], x[_MEAN], x[_LARGEST] = least, mean, most
+    _look_ahead(view, work, x, row, dominant)
     free = left(view, row)
     x[_LEFT], x[_ALIGNMENT], x[_CAN_START] = free, alignment(view, row) * 0.01, view.jobs.can_start[row]
-    x[_AT_END] = _free_share(view, view.head.now[0] + view.jobs.told[row])
+    x[_AT_END] = _free_share(view, _point(view, view.head.now[0] + view.jobs.told[row]))
     x[_IS_RULE] = 0.0
     x[_SCORE] = max(_LOWEST, preference(view, row, net.rule) - preference(view, work.row[0], net.rule))
     x[_RESERVE] = free - reserve(view, row, net.rule, waiting)
@@ -314,8 +339,8 @@ def explore_many(states, asked, sequence, views, net, works, records, cost, firs
 @inlined
 def _work_of(works, row):  # type: ignore[no-untyped-def]
     return Workspace(
-        works.row[row], works.score[row], works.features[row], works.hidden[row], works.shared[row], works.context[row],
-        works.base[row], works.layer[row], works.logits[row],
+        works.row[row], works.score[row], works.look[row], works.features[row], works.hidden[row], works.shared[row],
+        works.context[row], works.base[row], works.layer[row], works.logits[row],
     )  # fmt: skip
 
 

@@ -40,6 +40,10 @@ class JobFeature(IntEnum):
     IS_RULE = 11  # the rule starts it
     SCORE = 12  # the rule's score less the best, at least -5
     RESERVE = 13  # what would stay free less what the rule wants to stay free
+    OWN_NOW = 14  # what is free, less its demand, of the resource that it asks most of: now and at the five times of LOOKAHEAD
+    OWN_LAST = 19
+    OTHER_NOW = 20  # the same of the other resources, the least of them
+    OTHER_LAST = 25
 
 
 class SharedFeature(IntEnum):
@@ -48,25 +52,23 @@ class SharedFeature(IntEnum):
     WAITING = 0  # log1p of the visible jobs
     BACKLOG = 1  # log1p of the others that wait
     RUNNING = 2  # log1p of the placed ones
-    FREE_LEAST = 3
-    FREE_MEAN = 4
-    FREE_SOON = 5  # least free share after 1/4 of the arrived jobs' typical duration
-    FREE_THEN = 6  # after 1
-    FREE_LATER = 7  # after 4
-    LOAD = 8  # arrived work a step so far, log1p
-    CLOCK = 9  # log1p of the time since the start / typical duration
-    PAUSE = 10  # log1p of the time since the last arrival / typical duration
-    STARTABLE = 11  # share of the waiting that can start
-    TYPICAL = 12  # mean log duration of the arrived
-    WAITING_TOLD = 13  # mean log duration of the waiting, less TYPICAL
-    WAITING_SHARE = 14  # mean largest share of the waiting
-    RULE_HOLDS = 15
-    CAN_HOLD = 16
+    FREE_NOW = 3  # least free share of a resource, now and at the five times of LOOKAHEAD
+    FREE_LAST = 8
+    FREE_MEAN = 9  # mean free share, now
+    LOAD = 10  # arrived work a step so far, log1p
+    CLOCK = 11  # log1p of the time since the start / typical duration
+    PAUSE = 12  # log1p of the time since the last arrival / typical duration
+    STARTABLE = 13  # share of the waiting that can start
+    TYPICAL = 14  # mean log duration of the arrived
+    WAITING_TOLD = 15  # mean log duration of the waiting, less TYPICAL
+    WAITING_SHARE = 16  # mean largest share of the waiting
+    RULE_HOLDS = 17
+    CAN_HOLD = 18
 
 
-#: Times at which FREE_SOON, FREE_THEN and FREE_LATER look, in typical durations.
-LOOKAHEAD = (0.25, 1.0, 4.0)
-NUM_JOB_FEATURES, NUM_SHARED_FEATURES = len(JobFeature), len(SharedFeature)
+#: Times at which the policy looks at what will be free, in typical durations of the jobs that arrived.
+LOOKAHEAD = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
+NUM_JOB_FEATURES, NUM_SHARED_FEATURES = JobFeature.OTHER_LAST + 1, SharedFeature.CAN_HOLD + 1
 HIDDEN = 24
 #: Slope of the leaky rectifier below zero.
 SLOPE = 0.1

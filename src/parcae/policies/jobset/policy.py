@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from parcae.packing.layout import Asked, Packing, View
 from parcae.policies.jobset.kernels import Network, Record, Workspace, decide, play_many
-from parcae.policies.jobset.layout import HIDDEN, MAX_ROWS, NUM_JOB_FEATURES, NUM_SHARED_FEATURES, Weights, flatten
+from parcae.policies.jobset.layout import HIDDEN, LOOKAHEAD, MAX_ROWS, NUM_JOB_FEATURES, NUM_SHARED_FEATURES, Weights, flatten
 
 IntArray = npt.NDArray[np.int64]
 
@@ -23,6 +23,7 @@ def allocate_workspace(count: int) -> Workspace:
     return Workspace(
         row=np.zeros((count, MAX_ROWS), np.int64),
         score=np.zeros((count, MAX_ROWS), np.float64),
+        look=np.zeros((count, len(LOOKAHEAD)), np.int64),
         features=floats(MAX_ROWS, NUM_JOB_FEATURES),
         hidden=floats(MAX_ROWS, HIDDEN),
         shared=floats(NUM_SHARED_FEATURES),
