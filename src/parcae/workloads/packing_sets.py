@@ -1,0 +1,183 @@
+"""Job sets of the packing world: fixed sequences of rigid jobs with the sizes of the world that they are for, as JSON."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from parcae.errors import ConfigError, FormatError, WorkloadError
+from parcae.workloads.rigid import RigidJobs
+
+_FILE_KEYS = ("sequences", "description")
+_SET_KEYS = ("name", "arrival_window", "params", "jobs", "expected", "description")
+_PARAMS = ("job_slots", "backlog_size", "time_horizon", "capacity")
+#: How alike an unknown key must be to one that is known to be taken for a slip of the pen.
+_ALIKE = 0.75
+#: No duration, demand or product of the two comes near the largest int64.
+_LARGEST = 1 << 31
+_LAYOUT = (
+    '{"sequences": [{"name": "a", "arrival_window": 50, "params": {"job_slots": 10, "backlog_size": 60, "time_horizon": 20,'
+    ' "capacity": 10}, "jobs": [[arrival, duration, demand, ...], ...]}]}'
+)
+
+
+@dataclass(frozen=True, eq=False)
+class PackingSet:
+    """A fixed sequence of jobs, and the world that it is for.
+
+    Args:
+        jobs: the jobs; `jobs.capacity` is the cluster, `jobs.name` the sequence's name.
+        arrival_window: steps in which jobs can arrive: all do so before this step.
+        job_slots: waiting jobs that a policy sees.
+        backlog_size: waiting jobs beyond those; what arrives when all are full is lost.
+        time_horizon: steps ahead for which jobs are booked.
+        expected: results to be met, by policy, as they are in the file; empty if there are none.
+    """
+
+    jobs: RigidJobs
+    arrival_window: int
+    job_slots: int
+    backlog_size: int
+    time_horizon: int
+    expected: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The sequence's name."""
+        return self.jobs.name
+
+
+def read_packing_sets(path: Path | str, which: str = "all") -> tuple[PackingSet, ...]:
+    """Read the `sequences` of a file, all of them, or the one of a name or of a position from 0.
+
+    Jobs are [arrival step, duration, demand of each resource ...] in order of arrival; `capacity` is one number for all resources,
+    or a list. Other keys of a file or a sequence are let be, unless one looks like a misspelt key; `params` has no others.
+
+    Raises:
+        FormatError: not such a file; the message says where, as in "sets.json: sequences[2] ('a') jobs[4]: ...".
+        WorkloadError: a job that the cluster or the horizon is too small for, or that arrives out of order or window.
+        ConfigError: no sequence of that name or position.
+
+    Example: `read_packing_sets("deeprm.json", "single job")[0].jobs.arrival` is [1].
+    """
+    path = Path(path)
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise FormatError(f"{path}:{error.lineno}: not JSON ({error.msg}); expected {_LAYOUT}") from None
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: not text ({error}); expected {_LAYOUT}") from None
+    entries = _keys(f"{path}", data, _FILE_KEYS, ("sequences",))["sequences"]
+    if not isinstance(entries, list) or not entries:
+        raise FormatError(f'{path}: "sequences" must be a list of at least one; expected {_LAYOUT}')
+    return select_sets(tuple(_packing_set(f"{path}: sequences[{row}]", entry) for row, entry in enumerate(entries)), which, path)
+
+
+def select_sets(sets: Sequence[PackingSet], which: str, source: Path | str = "job sets") -> tuple[PackingSet, ...]:
+    """All of the sets ("all"), the one of that name, or the one of that position from 0.
+
+    Raises:
+        ConfigError: there is none, or several have that name.
+    """
+    named = [one for one in sets if one.name == which]
+    if len(named) > 1:
+        rows = ", ".join(str(row) for row, one in enumerate(sets) if one.name == which)
+        raise ConfigError(f"{source}: several sequences have the name {which!r}; choose one by its position: {rows}")
+    if named:
+        return (named[0],)
+    if which == "all":
+        return tuple(sets)
+    if which.isdecimal() and int(which) < len(sets):
+        return (sets[int(which)],)
+    close = difflib.get_close_matches(which, [one.name for one in sets], n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "known are " + "; ".join(one.name for one in sets)
+    raise ConfigError(f"{source}: no sequence {which!r}; {hint} (or all, or a position 0..{len(sets) - 1})")
+
+
+def _keys(where: str, data: Any, known: Sequence[str], needed: Sequence[str], *, is_strict: bool = False) -> dict[str, Any]:
+    """The data, once it is an object that has what is needed and nothing that looks like a slip."""
+    if not isinstance(data, dict):
+        raise FormatError(f"{where}: not an object; expected {_LAYOUT}")
+    for key in data:
+        close = difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)
+        if key not in known and (close or is_strict):
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+            raise FormatError(f"{where}: unknown key {key!r}; {hint}")
+    missing = [key for key in needed if key not in data]
+    if missing:
+        raise FormatError(f"{where}: {', '.join(map(repr, missing))} missing; expected {_LAYOUT}")
+    return data
+
+
+def _whole(where: str, value: Any, least: int) -> int:
+    if type(value) is not int or not least <= value <= _LARGEST:
+        raise FormatError(f"{where}: {json.dumps(value)[:60]} is not a whole number of {least} up to {_LARGEST:,}")
+    return value
+
+
+def _packing_set(where: str, entry: Any) -> PackingSet:
+    data = _keys(where, entry, _SET_KEYS, _SET_KEYS[:4])
+    name = data["name"]
+    if not isinstance(name, str) or not name:
+        raise FormatError(f"{where}: the name {json.dumps(name)[:60]} is not a text")
+    where = f"{where} ({name!r})"
+    params = _keys(f"{where} params", data["params"], _PARAMS, _PARAMS, is_strict=True)
+    sizes = {key: _whole(f"{where} params.{key}", params[key], int(key != "backlog_size")) for key in _PARAMS[:3]}
+    window = _whole(f"{where} arrival_window", data["arrival_window"], 1)
+    rows = _rows(where, data["jobs"])
+    capacity = _capacity(f"{where} params.capacity", params["capacity"], len(rows[0]) - 2)
+    _check_jobs(where, rows, capacity, window, sizes["time_horizon"])
+    table = np.array(rows, np.int64)
+    jobs = RigidJobs(name, table[:, 0], table[:, 1], table[:, 2:], np.array(capacity, np.int64))
+    expected = data.get("expected", {})
+    if not isinstance(expected, dict):
+        raise FormatError(f"{where} expected: not an object of results by policy")
+    return PackingSet(jobs, window, **sizes, expected=MappingProxyType(expected))
+
+
+def _rows(where: str, jobs: Any) -> list[list[int]]:
+    """The jobs as whole numbers, all with the same number of resources."""
+    if not isinstance(jobs, list) or not jobs:
+        raise FormatError(f'{where}: "jobs" must be a list of at least one [arrival, duration, demand, ...]')
+    for row, job in enumerate(jobs):
+        place = f"{where} jobs[{row}]"
+        if not isinstance(job, list) or len(job) < 3 or len(job) != len(jobs[0]):
+            raise FormatError(
+                f"{place}: {json.dumps(job)[:60]} is not [arrival, duration, demand of each resource, ...] as the first"
+            )
+        for value, what, least in zip(
+            job, ("arrival", "duration", *["demand"] * (len(job) - 2)), (0, 1, *[0] * len(job)), strict=False
+        ):
+            _whole(f"{place} {what}", value, least)
+    return jobs
+
+
+def _capacity(where: str, value: Any, num_resources: int) -> list[int]:
+    values = value if isinstance(value, list) else [value] * num_resources
+    if len(values) != num_resources:
+        raise FormatError(f"{where}: {len(values)} resources, but the jobs have {num_resources}")
+    return [_whole(where, units, 1) for units in values]
+
+
+def _check_jobs(where: str, rows: list[list[int]], capacity: list[int], window: int, horizon: int) -> None:
+    last = 0
+    for row, (arrival, duration, *demand) in enumerate(rows):
+        place = f"{where} jobs[{row}]"
+        if arrival < last:
+            raise WorkloadError(f"{place}: arrives at {arrival}, before the job above it; sort the jobs by arrival")
+        if arrival >= window:
+            raise WorkloadError(f"{place}: arrives at {arrival}, but jobs arrive before step {window} (arrival_window)")
+        if duration > horizon:
+            raise WorkloadError(f"{place}: takes {duration} steps, more than the horizon of {horizon} (time_horizon)")
+        if any(d > c for d, c in zip(demand, capacity, strict=True)):
+            raise WorkloadError(f"{place}: asks for {demand}, more than the cluster's {capacity}")
+        if not any(demand):
+            raise WorkloadError(f"{place}: asks for {demand}: nothing at all")
+        last = arrival

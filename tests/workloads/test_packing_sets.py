@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parcae.errors import ConfigError, FormatError, WorkloadError
+from parcae.workloads.packing_sets import read_packing_sets
+from tests.conftest import shared_data
+
+_PARAMS = {"job_slots": 5, "backlog_size": 0, "time_horizon": 20, "capacity": 10}
+
+
+def _set(**changes: Any) -> dict[str, Any]:
+    return {"name": "a", "arrival_window": 50, "params": _PARAMS, "jobs": [[1, 3, 5, 1], [1, 20, 0, 10]], **changes}
+
+
+def _write(tmp_path: Path, *sets: object, **more: object) -> Path:
+    path = tmp_path / "sets.json"
+    path.write_text(json.dumps({"sequences": list(sets), **more}))
+    return path
+
+
+def test_the_sequences_of_the_conformance_file_are_read_as_they_are() -> None:
+    path = shared_data("conformance/deeprm.json")
+    sets = read_packing_sets(path)
+    assert [len(one.jobs) for one in sets] == [1, 4, 8, 19, 23, 17, 49]
+    single = sets[0]
+    assert (single.name, single.arrival_window, single.job_slots, single.backlog_size, single.time_horizon) == (
+        "single job",
+        10,
+        10,
+        60,
+        20,
+    )
+    assert (single.jobs.arrival.tolist(), single.jobs.duration.tolist(), single.jobs.demand.tolist()) == ([1], [3], [[5, 1]])
+    assert single.jobs.capacity.tolist() == [10, 10]
+    assert single.expected["sjf"]["finish"] == [4]
+
+
+def test_one_sequence_is_chosen_by_name_or_position(tmp_path: Path) -> None:
+    path = _write(tmp_path, _set(), _set(name="b"), _set(name="0"))
+    assert [one.name for one in read_packing_sets(path)] == ["a", "b", "0"]
+    assert [read_packing_sets(path, which)[0].name for which in ("b", "1", "0")] == ["b", "b", "0"]
+    for which, message in (("3", "position 0..2"), ("-1", "known are a; b; 0"), ("c", "known are a; b; 0")):
+        with pytest.raises(ConfigError, match=message):
+            read_packing_sets(path, which)
+
+
+def test_a_misspelt_name_is_answered_with_the_right_one(tmp_path: Path) -> None:
+    path = _write(tmp_path, _set(name="single job"), _set(name="ties"))
+    with pytest.raises(ConfigError, match=r"sets\.json: no sequence 'singel job'; did you mean 'single job'"):
+        read_packing_sets(path, "singel job")
+
+
+def test_a_name_that_two_sequences_have_needs_a_position(tmp_path: Path) -> None:
+    path = _write(tmp_path, _set(), _set(arrival_window=7))
+    assert read_packing_sets(path, "1")[0].arrival_window == 7
+    with pytest.raises(ConfigError, match="several sequences have the name 'a'; choose one by its position: 0, 1"):
+        read_packing_sets(path, "a")
+
+
+def test_any_number_of_resources_and_a_capacity_for_each(tmp_path: Path) -> None:
+    params = {**_PARAMS, "capacity": [4, 8, 1]}
+    (one,) = read_packing_sets(_write(tmp_path, _set(params=params, jobs=[[0, 1, 4, 8, 1]])))
+    assert (one.jobs.demand.tolist(), one.jobs.capacity.tolist()) == ([[4, 8, 1]], [4, 8, 1])
+    assert dict(one.expected) == {}
+
+
+def test_keys_of_other_meaning_are_let_be(tmp_path: Path) -> None:
+    path = _write(tmp_path, _set(seed=4, description="x"), description="y", version=2)
+    assert len(read_packing_sets(path)) == 1
+
+
+def _without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in _set().items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (_without("jobs"), r"sequences\[1\]: 'jobs' missing"),
+        ({**_without("arrival_window"), "arival_window": 3}, "unknown key 'arival_window'; did you mean 'arrival_window'"),
+        (_set(expcted={}), "unknown key 'expcted'; did you mean 'expected'"),
+        (
+            _set(params={**_PARAMS, "job_slot": 4}),
+            r"\('b'\) params: unknown key 'job_slot'; did you mean 'job_slots'".replace("'b'", "'a'"),
+        ),
+        (
+            _set(params={**_PARAMS, "colour": 4}),
+            "unknown key 'colour'; known are job_slots, backlog_size, time_horizon, capacity",
+        ),
+        (_set(params={"job_slots": 4, "capacity": 10}), "'backlog_size', 'time_horizon' missing"),
+        (_set(params=[5, 60]), "params: not an object"),
+        (_set(params={**_PARAMS, "job_slots": 0}), r"params\.job_slots: 0 is not a whole number of 1 up"),
+        (_set(params={**_PARAMS, "time_horizon": "20"}), r'params\.time_horizon: "20" is not a whole number'),
+        (_set(params={**_PARAMS, "capacity": [10]}), r"capacity: 1 resources, but the jobs have 2"),
+        (_set(params={**_PARAMS, "capacity": 1.5}), r"capacity: 1\.5 is not a whole number"),
+        (_set(arrival_window=True), "arrival_window: true is not a whole number"),
+        (_set(name=7), "the name 7 is not a text"),
+        (_set(jobs=[]), "at least one"),
+        (_set(jobs={}), "at least one"),
+        (_set(jobs=[[1, 3]]), r"jobs\[0\]: \[1, 3\] is not"),
+        (_set(jobs=[[1, 3, 5, 1], [2, 3, 5]]), r"jobs\[1\]: \[2, 3, 5\] is not .* as the first"),
+        (_set(jobs=[[1, 3, 5, 1], [2, 3, 5, None]]), r"jobs\[1\] demand: null is not"),
+        (_set(jobs=[[1, 3, 5, float("nan")]]), r"jobs\[0\] demand: NaN is not"),
+        (_set(jobs=[[-1, 3, 5, 1]]), r"jobs\[0\] arrival: -1 is not"),
+        (_set(jobs=[[1, 0, 5, 1]]), r"jobs\[0\] duration: 0 is not"),
+        (_set(jobs=[[1, 3, 10**30, 1]]), r"jobs\[0\] demand: 10+ is not"),
+        (_set(expected=[1]), "expected: not an object"),
+        ("a", r"sequences\[1\]: not an object"),
+    ],
+)
+def test_files_of_another_layout_are_refused_with_the_place(tmp_path: Path, entry: object, message: str) -> None:
+    with pytest.raises(FormatError, match=message) as refusal:
+        read_packing_sets(_write(tmp_path, _set(), entry))
+    assert "sets.json: sequences[1]" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        ([0, 3, 5, 1], "arrives at 0, before the job above it; sort"),
+        ([50, 3, 5, 1], r"arrives at 50, but jobs arrive before step 50 \(arrival_window\)"),
+        ([1, 21, 5, 1], "takes 21 steps, more than the horizon of 20"),
+        ([1, 3, 11, 1], r"asks for \[11, 1\], more than the cluster's \[10, 10\]"),
+        ([1, 3, 0, 0], "nothing at all"),
+    ],
+)
+def test_jobs_that_the_world_has_no_room_for_are_refused(tmp_path: Path, job: list[int], message: str) -> None:
+    with pytest.raises(WorkloadError, match=rf"sets\.json: sequences\[0\] \('a'\) jobs\[1\]: {message}"):
+        read_packing_sets(_write(tmp_path, _set(jobs=[[1, 3, 5, 1], job])))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"sequences": [\n{"name"', r"sets\.json:2: not JSON"),
+        (b"\xff\xfe\x00", "not text"),
+        (b"[]", "not an object"),
+        (b'{"sequences": []}', '"sequences" must be a list of at least one'),
+        (b'{"sequences": {}}', '"sequences" must be a list'),
+        (b'{"sequence": []}', "did you mean 'sequences'"),
+        (b"{}", "'sequences' missing"),
+    ],
+)
+def test_torn_and_foreign_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "sets.json"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=message):
+        read_packing_sets(path)
