@@ -114,7 +114,7 @@ def test_a_load_that_cannot_be_is_refused(text: str, message: str) -> None:
 
 
 def test_the_papers_demands_cannot_fill_the_cluster_twice() -> None:
-    with pytest.raises(ConfigError, match="102.5% with the mix 'paper'"):
+    with pytest.raises(ConfigError, match=r"102\.5% with the mix 'paper'"):
         parse_load("1.3", PAPER)
 
 

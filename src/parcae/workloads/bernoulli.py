@@ -96,8 +96,8 @@ class JobMix:
 
 #: What DeepRM's released code draws: 5..10 and 1..2 of 10 units.
 CODE = JobMix("code", dominant=(0.5, 1.0), other=(0.1, 0.2))
-# Deviation: DeepRM 4.1: of 10 units, demands are 3..5 and 1 because 2.5 and 0.5 are not whole, and the load is 1.025 x rate instead
-# of 0.9225 x rate. Capacity 20 holds the ranges exactly, but images of it have more columns than the paper's network has inputs for.
+# Deviation: DeepRM 4.1: of 10 units, demands are 3..5 and 1 because 2.5 and 0.5 are not whole, and the load is 1.025 x rate, not
+# 0.9225 x rate. Capacity 20 holds the ranges exactly, but its images have more columns than the paper's network has inputs for.
 #: What DeepRM's text says.
 PAPER = JobMix("paper", dominant=(0.25, 0.5), other=(0.05, 0.1))
 MIXES = {mix.name: mix for mix in (CODE, PAPER)}

@@ -57,7 +57,7 @@ class PackingSet:
 def read_packing_sets(path: Path | str, which: str = "all") -> tuple[PackingSet, ...]:
     """Read the `sequences` of a file, all of them, or the one of a name or of a position from 0.
 
-    Jobs are [arrival step, duration, demand of each resource ...] in order of arrival; `capacity` is one number for all resources,
+    Jobs are [arrival step, duration, demand of each resource ...] in order of arrival; `capacity` is one number for all,
     or a list. Other keys of a file or a sequence are let be, unless one looks like a misspelt key; `params` has no others.
 
     Raises:
