@@ -98,7 +98,7 @@ class RigidJobs:
 
         Example: one job of 2 steps and 5 of 10 units that arrives every step asks for a load of 1.
         """
-        return np.asarray((self.demand * self.duration[:, None]).sum(axis=0) / self.capacity / self.span)
+        return np.asarray((self.demand / self.capacity * self.duration[:, None]).sum(axis=0) / self.span)
 
     def piece(self, first: int, last: int) -> RigidJobs:
         """Jobs first..last-1, time counted from the first of them."""
@@ -108,6 +108,17 @@ class RigidJobs:
             f"{self.name}[{first}:{last}]", self.arrival[rows] - start, self.duration[rows], self.demand[rows], self.capacity,
             self.told[rows], self.resources, self.step, self.ids[rows],
         )  # fmt: skip
+
+    def halves(self) -> tuple[RigidJobs, RigidJobs]:
+        """The first half of the jobs, to train on, and the second, to evaluate on; each counts time from its first job.
+
+        Raises:
+            WorkloadError: fewer than two jobs.
+        """
+        if len(self) < 2:
+            raise WorkloadError(f"{self.name}: {len(self)} jobs cannot be parted into two halves")
+        middle = len(self) // 2
+        return self.piece(0, middle), self.piece(middle, len(self))
 
 
 def _whole(name: str, key: str, values: npt.ArrayLike) -> IntArray:
