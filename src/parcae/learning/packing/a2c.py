@@ -291,7 +291,7 @@ class A2cLearner:
             raise DivergedError("the loss is not finite; use smaller step sizes (actor_rate, critic_rate)")
         self._actor.step(seen, actor_sums, loss, left)
         self._critic.step(seen, critic_sums, critic_loss, left)
-        return {"entropy": entropy, "critic_loss": float(critic_loss.detach()), "value": float(values.detach().mean())}
+        return {"entropy": entropy, "critic_loss": float(critic_loss.detach()), "explained": _explained(targets, values.detach())}
 
     def _actor_loss(
         self, sums: torch.Tensor, masks: torch.Tensor, actions: torch.Tensor, advantages: torch.Tensor, left: float
@@ -303,6 +303,11 @@ class A2cLearner:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-6)
         chosen = logs.gather(1, actions.unsqueeze(1)).squeeze(1)
         return -(advantages * chosen).mean() - self.config.entropy * left * entropy, float(entropy.detach())
+
+
+def _explained(targets: torch.Tensor, values: torch.Tensor) -> float:
+    """Share of the returns' variance that the critic explains."""
+    return 1.0 - float((targets - values).var(correction=0) / (targets.var(correction=0) + 1e-9))
 
 
 def a2c_learner(
