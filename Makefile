@@ -43,6 +43,7 @@ bench: $(READY)  ## Speed on this machine.
 	$(BIN)/parcae bench decision --json
 	$(BIN)/parcae bench training --json
 	$(BIN)/parcae bench service --json
+	$(BIN)/parcae bench packing --json
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

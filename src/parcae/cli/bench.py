@@ -126,3 +126,27 @@ def service_command(
             f"({row.scheduling_events} scheduling events; all {row.messages} messages: p50 {row.message_p50_ms:.3f} ms; "
             f"a ping: p50 {row.ping_p50_ms:.3f} ms, p99 {row.ping_p99_ms:.3f} ms)"
         )
+
+
+@app.command("packing")
+def packing_command(
+    rate: Annotated[float, typer.Option("--rate", min=0.0, max=1.0, help="Jobs that arrive a step.")] = 0.7,
+    clusters: Annotated[int, typer.Option("--clusters", min=1, help="Clusters side by side.")] = 500,
+    repetitions: Annotated[int, typer.Option("--repetitions", min=1, help="Timed repetitions.")] = 7,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Packing rigid jobs on one core: steps a second, decisions of SJF and of DeepRM, seconds of a full training iteration.
+
+    Example: parcae bench packing --json
+    """
+    from parcae.learning.packing.benchmark import benchmark_packing
+
+    result = benchmark_packing(rate, clusters, repetitions)
+    if as_json:
+        typer.echo(json.dumps(result.to_json(), indent=2))
+        return
+    typer.echo(
+        f"{result.steps_per_second / 1e6:.1f} million steps/s, decisions/s: {result.sjf_decisions_per_second / 1e6:.1f} million of "
+        f"SJF, {result.deeprm_decisions_per_second / 1e6:.2f} million of DeepRM ({result.deeprm_to_sjf:.1f} times fewer); a "
+        f"training iteration takes {result.iteration_seconds:.2f} s ({result.iteration_decisions / 1e3:,.0f} thousand decisions)"
+    )

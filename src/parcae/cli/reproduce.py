@@ -1,4 +1,4 @@
-"""`parcae reproduce`: the Decima paper's studies, each a table, a picture and JSON."""
+"""`parcae reproduce`: the papers' studies, each a table, a picture and JSON."""
 
 from __future__ import annotations
 
@@ -28,13 +28,23 @@ def _setting(
     return (fitting if model == "none" else loaded), type(config).model_validate({**config.model_dump(), **changed})
 
 
+def _refuse(study: str, *given: object) -> None:
+    from parcae.errors import ConfigError
+
+    if any(value is not None for value in given):
+        raise ConfigError(
+            f"{study} has a cluster of its own: --executors, --moving-delay-ms, --warmup-delay-ms, --arrivals and --jobs are not "
+            "for it; leave them out"
+        )
+
+
 def reproduce_command(
     study: Annotated[
         str,
         typer.Argument(
             metavar="STUDY",
             help="decima-fig3, and so on for fig9a, fig9b, fig10, fig13, fig14, fig15a, fig15b, fig16, fig19, fig22, fig23, "
-            "table2; objectives, shifts, learning-curves.",
+            "table2; objectives, shifts, learning-curves; deeprm-fig4, deeprm-fig5, deeprm-fig6, deeprm-fig7.",
             show_default=False,
         ),
     ],
@@ -54,7 +64,10 @@ def reproduce_command(
     policy: Annotated[
         str | None, typer.Option("--policy", help="Learned policies to show, separated by commas, instead of training.")
     ] = None,
-    recipe: Annotated[str, typer.Option("--recipe", help="Of the trainings: fast | decima-2019")] = "fast",
+    recipe: Annotated[
+        str | None,
+        typer.Option("--recipe", help="Of the trainings: fast | decima-2019; of DeepRM: fresh | paper. [default: the first]"),
+    ] = None,
     runs: Annotated[int | None, typer.Option("--runs", min=2, help="Runs of the evaluation, instead of the study's.")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Jobs of a run, instead of the study's.")] = None,
     executors: ExecutorsOption = None,
@@ -63,36 +76,44 @@ def reproduce_command(
     parallelism_model: ModelOption = "none",
     processes: Annotated[int | None, typer.Option("--processes", min=1, help="Worker processes. [default: all cores]")] = None,
 ) -> None:
-    """Run one of the Decima paper's studies: a table, a picture and JSON in a folder.
+    """Run one of the studies of the Decima or the DeepRM paper: a table, a picture and JSON in a folder.
 
     Example: parcae reproduce decima-fig16 -o reproduced
     """
     from rich.console import Console
 
     from parcae.learning.recipes import parse_recipe
-    from parcae.studies.reproduce.catalog import DEFAULT_STREAM, find_study, reproduce
-    from parcae.studies.reproduce.study import FULL_MINUTES, QUICK_MINUTES, StudyRequest
+    from parcae.studies.reproduce.catalog import DEFAULT_STREAM, PACKING_STUDIES, find_study, reproduce
+    from parcae.studies.reproduce.study import FULL_MINUTES, QUICK_MINUTES, PackingRequest, StudyRequest
 
     find_study(study)
-    fitting, config = _setting(workload, parallelism_model, executors, moving_delay_ms, warmup_delay_ms)
     minutes = budget if budget is not None else FULL_MINUTES if full else QUICK_MINUTES
+    known = tuple(policy.split(",")) if policy else ()
     console = Console(stderr=True)
+    request: StudyRequest | PackingRequest
     with console.status("starting") as status:
-        request = StudyRequest(
-            fitting,
-            config,
-            arrivals or DEFAULT_STREAM,
-            output,
-            is_full=full,
-            budget_s=60.0 * minutes,
-            seed=seed,
-            policies=tuple(policy.split(",")) if policy else (),
-            recipe=parse_recipe(recipe),
-            num_runs=runs,
-            num_jobs=jobs,
-            processes=processes,
-            say=lambda text: status.update(text),
-        )
+        if study in PACKING_STUDIES:
+            _refuse(study, executors, moving_delay_ms, warmup_delay_ms, arrivals, jobs)
+            request = PackingRequest(
+                output, full, 60.0 * minutes, seed, known, recipe or "fresh", runs, processes, lambda text: status.update(text)
+            )
+        else:
+            fitting, config = _setting(workload, parallelism_model, executors, moving_delay_ms, warmup_delay_ms)
+            request = StudyRequest(
+                fitting,
+                config,
+                arrivals or DEFAULT_STREAM,
+                output,
+                is_full=full,
+                budget_s=60.0 * minutes,
+                seed=seed,
+                policies=known,
+                recipe=parse_recipe(recipe or "fast"),
+                num_runs=runs,
+                num_jobs=jobs,
+                processes=processes,
+                say=lambda text: status.update(text),
+            )
         result, files = reproduce(study, request, shlex.join(["parcae", *sys.argv[1:]]))
     _print(study, result)
     typer.echo(f"{files.table}\n{files.picture}\n{files.numbers}")

@@ -12,6 +12,7 @@ from parcae.studies.reproduce.ablations import fig14, fig15a
 from parcae.studies.reproduce.batch import fig3, fig9a
 from parcae.studies.reproduce.cross_objectives import cross_objectives
 from parcae.studies.reproduce.curves import learning_curves
+from parcae.studies.reproduce.deeprm import fig4, fig5, fig6, fig7
 from parcae.studies.reproduce.join import fig16
 from parcae.studies.reproduce.latency import fig15b
 from parcae.studies.reproduce.objectives import fig13
@@ -19,7 +20,17 @@ from parcae.studies.reproduce.orders import fig22
 from parcae.studies.reproduce.robustness import fig23, table2
 from parcae.studies.reproduce.shifts import shifts
 from parcae.studies.reproduce.stream import fig9b, fig10
-from parcae.studies.reproduce.study import Origin, Study, StudyFiles, StudyRequest, StudyResult, settings_of, write_study
+from parcae.studies.reproduce.study import (
+    Origin,
+    PackingRequest,
+    PackingStudy,
+    Study,
+    StudyFiles,
+    StudyRequest,
+    StudyResult,
+    settings_of,
+    write_study,
+)
 from parcae.studies.reproduce.supervised import fig19
 from parcae.units import MS_PER_S
 from parcae.workloads.job import Workload
@@ -44,6 +55,14 @@ STUDIES: dict[str, Study] = {
     "learning-curves": learning_curves,
 }
 
+#: Those of the packing world, which take a `PackingRequest`.
+PACKING_STUDIES: dict[str, PackingStudy] = {
+    "deeprm-fig4": fig4,
+    "deeprm-fig5": fig5,
+    "deeprm-fig6": fig6,
+    "deeprm-fig7": fig7,
+}
+
 #: Arrivals of continuous studies: on the Decima authors' profile this is a mean gap of 25 s, that of their released code.
 DEFAULT_STREAM = "load:0.7"
 #: A workload of jobs with less work than this on average is scheduled on a small cluster with short delays.
@@ -63,20 +82,30 @@ def paper_setting(workload: Workload) -> tuple[Workload, SimulationConfig]:
     return with_parallelism_model(workload, "decima-cluster"), _SMALL_CLUSTER
 
 
-def find_study(name: str) -> Study:
+def find_study(name: str) -> Study | PackingStudy:
     """The study of that name.
 
     Raises:
         ConfigError: there is none; the message suggests one.
     """
-    if name in STUDIES:
-        return STUDIES[name]
-    close = difflib.get_close_matches(name, STUDIES, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"write one of {', '.join(STUDIES)}"
+    known: dict[str, Study | PackingStudy] = {**STUDIES, **PACKING_STUDIES}
+    if name in known:
+        return known[name]
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"write one of {', '.join(known)}"
     raise ConfigError(f"no study {name!r}; {hint}")
 
 
-def reproduce(name: str, request: StudyRequest, command: str = "") -> tuple[StudyResult, StudyFiles]:
+def _run(name: str, request: StudyRequest | PackingRequest) -> StudyResult:
+    folder = request.output / f"{name}-policies"
+    if isinstance(request, PackingRequest) and name in PACKING_STUDIES:
+        return PACKING_STUDIES[name](replace(request, output=folder))
+    if isinstance(request, StudyRequest) and name in STUDIES:
+        return STUDIES[name](replace(request, output=folder))
+    raise ConfigError(f"study {name!r} takes a {'PackingRequest' if name in PACKING_STUDIES else 'StudyRequest'}")
+
+
+def reproduce(name: str, request: StudyRequest | PackingRequest, command: str = "") -> tuple[StudyResult, StudyFiles]:
     """Run a study and write its table, picture and numbers into the request's folder; what it trains lies in NAME-policies.
 
     Raises:
@@ -85,9 +114,9 @@ def reproduce(name: str, request: StudyRequest, command: str = "") -> tuple[Stud
 
     Example: `reproduce("decima-fig16", request)` writes decima-fig16.md, .png and .json.
     """
-    study = find_study(name)
+    find_study(name)
     request.output.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    result = study(replace(request, output=request.output / f"{name}-policies"))
+    result = _run(name, request)
     origin = Origin(name, time.perf_counter() - began, command, settings_of(request))
     return result, write_study(result, origin, request.output)

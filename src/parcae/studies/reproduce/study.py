@@ -19,14 +19,37 @@ from parcae.workloads.job import Workload
 QUICK_MINUTES, FULL_MINUTES = 1.0, 120.0
 #: Evaluation seeds of one study start this far from those of the next `--seed`.
 _SEEDS_APART = 10_000
+_FIRST_PACKING_SEED = 1_000
 
 
 def _silent(_: str) -> None:
     return None
 
 
+class _Amounts:
+    """What follows from a request's numbers, whatever the study runs on."""
+
+    seed: int
+    is_full: bool
+    num_runs: int | None
+
+    def runs(self, quick: int, full: int) -> int:
+        """How many runs: those asked for, or the study's own."""
+        return self.num_runs or (full if self.is_full else quick)
+
+    @property
+    def first_seed(self) -> int:
+        """First of the evaluation's seeds; no training ever uses one of them."""
+        return self.seed * _SEEDS_APART
+
+    @property
+    def training_seed(self) -> int:
+        """Seed of the trainings, 0 to 255."""
+        return self.seed & 0xFF
+
+
 @dataclass(frozen=True)
-class StudyRequest:
+class StudyRequest(_Amounts):
     """What a study runs on and how much of it.
 
     Args:
@@ -57,23 +80,35 @@ class StudyRequest:
     processes: int | None = None
     say: Callable[[str], None] = _silent
 
-    def runs(self, quick: int, full: int) -> int:
-        """How many runs: those asked for, or the study's own."""
-        return self.num_runs or (full if self.is_full else quick)
-
     def jobs(self, quick: int, full: int) -> int:
         """How many jobs a run has."""
         return self.num_jobs or (full if self.is_full else quick)
 
-    @property
-    def first_seed(self) -> int:
-        """First of the evaluation's seeds; no training ever uses one of them."""
-        return self.seed * _SEEDS_APART
+
+@dataclass(frozen=True)
+class PackingRequest(_Amounts):
+    """How much of a study of the packing world is run; the world is the study's.
+
+    Args:
+        output, is_full, budget_s, seed, num_runs, processes, say: as in `StudyRequest`; processes are threads here.
+        policies: checkpoints to show, where they are of the study's setting, before those that ship or are trained.
+        recipe: of the trainings.
+    """
+
+    output: Path
+    is_full: bool = False
+    budget_s: float = 60.0 * QUICK_MINUTES
+    seed: int = 0
+    policies: tuple[str, ...] = ()
+    recipe: str = "fresh"
+    num_runs: int | None = None
+    processes: int | None = None
+    say: Callable[[str], None] = _silent
 
     @property
-    def training_seed(self) -> int:
-        """Seed of the trainings, 0 to 255."""
-        return self.seed & 0xFF
+    def first_seed(self) -> int:
+        """First of the evaluation's seeds, 1000 or above."""
+        return _FIRST_PACKING_SEED + self.seed * _SEEDS_APART
 
 
 @dataclass(frozen=True)
@@ -99,6 +134,7 @@ class StudyResult:
 
 
 Study = Callable[[StudyRequest], StudyResult]
+PackingStudy = Callable[[PackingRequest], StudyResult]
 
 
 @dataclass(frozen=True)
@@ -124,23 +160,28 @@ class Origin:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def settings_of(request: StudyRequest) -> dict[str, Any]:
+def settings_of(request: StudyRequest | PackingRequest) -> dict[str, Any]:
     """All that is needed to run the study again."""
-    return {
-        "workload": request.workload.name,
-        "fingerprint": fingerprint(request.workload),
-        "config": request.config.model_dump(mode="json"),
-        "stream": request.stream,
+    own = {
         "full": request.is_full,
         "training_budget_s": request.budget_s,
         "recipe": str(request.recipe),
         "seed": request.seed,
         "first_evaluation_seed": request.first_seed,
         "runs": request.num_runs,
-        "jobs": request.num_jobs,
         "policies": list(request.policies),
         "version": __version__,
     }
+    if isinstance(request, PackingRequest):
+        return own
+    setting = {
+        "workload": request.workload.name,
+        "fingerprint": fingerprint(request.workload),
+        "config": request.config.model_dump(mode="json"),
+        "stream": request.stream,
+        "jobs": request.num_jobs,
+    }
+    return setting | own
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,0 +1,1 @@
+"""DeepRM: one hidden layer that looks at an image of the cluster."""

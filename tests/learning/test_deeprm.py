@@ -1,0 +1,207 @@
+"""DeepRM's learning: returns, gradients, updates, and that it learns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from parcae.errors import ConfigError, DivergedError
+from parcae.evaluation.statistics import ratio_estimate
+from parcae.learning.packing.benchmark import benchmark_packing
+from parcae.learning.packing.deeprm import (
+    DeepRMLearner,
+    Gradient,
+    deeprm_learner,
+    logit_gradient,
+    run_advantages,
+)
+from parcae.learning.packing.loop import STATE_FILE, IterationSeeds, PackingTraining, train_packing
+from parcae.packing.config import PackingConfig
+from parcae.packing.images import Images
+from parcae.packing.layout import Cost, select
+from parcae.packing.sources import DrawnSource, LogSource
+from parcae.packing.world import PackingBatch
+from parcae.policies.checkpoint import read_checkpoint
+from parcae.policies.deeprm.kernels import decide
+from parcae.policies.deeprm.layout import DeepRMSettings, Work, allocate_work, shapes
+from parcae.policies.deeprm.network import DeepRMNetwork
+from parcae.policies.deeprm.policy import DeepRMPolicy, make_network
+from parcae.workloads.rigid import RigidJobs
+
+#: A small world in which much is to be gained: short and long jobs of a narrow cluster.
+_TOY = DrawnSource(rates=(0.7,), window=15, settings=PackingConfig(num_slots=3, backlog_size=20))
+_FEW = {"num_sequences": 6, "num_runs": 4}
+
+
+def test_advantages_compare_decisions_at_the_same_time() -> None:
+    position, run = np.array([0, 0, 1, 0]), np.array([0, 0, 0, 1])
+    found = run_advantages(position, np.array([-4.0, -4.0, -3.0, -2.0]), run, 2)
+    assert found.tolist() == [-1.0, -1.0, -1.5, 1.0]
+
+
+def test_the_gradient_of_logits_is_that_of_autograd() -> None:
+    rng = np.random.default_rng(0)
+    logits = torch.from_numpy(rng.normal(size=(5, 4)).astype(np.float32)).requires_grad_()
+    action, advantage = rng.integers(4, size=5), rng.normal(size=5)
+    logs = torch.log_softmax(logits, 1)
+    entropy = -(logs.exp() * logs).sum()
+    chosen = logs[torch.arange(5), torch.from_numpy(action)]
+    ((chosen * torch.from_numpy(advantage)).sum() + 0.3 * entropy).backward()  # type: ignore[no-untyped-call]
+    found = logit_gradient(logs.exp().detach().numpy(), action, advantage, 0.3)
+    assert logits.grad is not None
+    np.testing.assert_allclose(found, logits.grad.numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("has_pause", [False, True])
+def test_the_gradient_through_the_sums_is_that_of_a_dense_network(has_pause: bool) -> None:
+    settings = DeepRMSettings(has_pause=has_pause)
+    rng = np.random.default_rng(1)
+    weights = {name: rng.normal(0, 0.1, shape).astype(np.float32) for name, shape in shapes(settings).items()}
+    source = DrawnSource(rates=(0.9,))
+    batch = PackingBatch(source.draw(range(1_000, 1_020)), source.config, wants_profile=True)
+    batch.begin()
+    for _ in range(40):
+        batch.step(rng.integers(-1, 10, len(batch)))
+    compiled, work, views = make_network(weights, settings), allocate_work(settings, 20), batch.show()
+    for row in range(20):
+        decide(select(views, row), compiled, Work(*(table[row] for table in work)), False)
+    action, advantage = rng.integers(11, size=20), rng.normal(size=20)
+    gradient = Gradient.zeros(compiled)
+    gradient.add(compiled, work, logit_gradient(work.chances, action, advantage, 0.0))
+
+    network = DeepRMNetwork(weights, settings)
+    logs = network(torch.from_numpy(Images(batch, settings.image).draw()))
+    chosen = logs[torch.arange(20), torch.from_numpy(action)]
+    (chosen * torch.from_numpy(advantage.astype(np.float32))).mean().backward()  # type: ignore[no-untyped-call]
+    for name, found in gradient.of_weights(settings).items():
+        wanted = network.table[name.replace(".", "_")].grad
+        assert wanted is not None
+        np.testing.assert_allclose(found, wanted.numpy(), atol=2e-6 + 1e-4 * float(wanted.abs().max()), err_msg=name)
+
+
+def test_the_recipes_are_the_papers_and_fresh_sequences() -> None:
+    paper, fresh = deeprm_learner(_TOY, recipe="paper").settings(), deeprm_learner(_TOY).settings()
+    assert paper["learning"] | {"sequences": "fresh"} == fresh["learning"]
+    assert (paper["learning"]["num_sequences"], paper["learning"]["num_runs"], paper["learning"]["learning_rate"]) == (
+        100,
+        20,
+        1e-3,
+    )
+
+
+def test_fixed_sequences_stay_and_fresh_ones_do_not() -> None:
+    def arrivals(recipe: str, iteration: int) -> list[int]:
+        learner = deeprm_learner(_TOY, recipe=recipe, settings=_FEW)
+        batch = learner._batch(IterationSeeds(0, iteration))
+        assert len(batch) == 24
+        return [int(a) for jobs in batch.sequences for a in jobs.arrival]
+
+    assert arrivals("paper", 0) == arrivals("paper", 1)
+    assert arrivals("fresh", 0) != arrivals("fresh", 1)
+
+
+def test_a_step_of_rmsprop_is_the_rate_times_the_scaled_gradient() -> None:
+    learner = deeprm_learner(_TOY, settings=_FEW)
+    before = learner.weights()
+    gradient = {name: np.full(array.shape, 2.0) for name, array in before.items()}
+    learner._step(gradient, 1.0)
+    # acc = 0.1 x 4, so that the step is 0.001 x 2 / sqrt(0.4).
+    assert np.allclose(learner.weights()["actions.bias"] - before["actions.bias"], 0.0031623, atol=1e-7)
+
+
+@pytest.mark.parametrize("cost", [Cost.SLOWDOWN, Cost.COMPLETION, Cost.UTILIZATION, Cost.MAKESPAN])
+def test_every_objective_can_be_learned_and_rewards_are_minus_its_costs(cost: Cost) -> None:
+    learner = deeprm_learner(_TOY, cost, settings=_FEW)
+    numbers = learner.iterate(IterationSeeds(0, 0), 1.0)
+    assert numbers["reward/best"] >= numbers["reward/mean"]
+    assert numbers["gradient_norm"] > 0
+    if cost is Cost.MAKESPAN:
+        assert numbers["cost"] == pytest.approx(-numbers["reward/mean"])
+
+
+def _settings(name: str, value: object) -> dict[str, object]:
+    return {**_FEW, name: value}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [_settings("baseline", "decision"), _settings("optimizer", "adam"), _settings("is_scaled", True), _settings("entropy", 0.1)],
+)
+def test_other_ways_of_learning_take_other_steps(settings: dict[str, object]) -> None:
+    def after(own: dict[str, object]) -> float:
+        learner = deeprm_learner(_TOY, settings=own)
+        for iteration in range(2):
+            learner.iterate(IterationSeeds(0, iteration), 1.0)
+        return float(np.abs(learner.weights()["hidden.weight"]).sum())
+
+    assert after(settings) != after(dict(_FEW))
+
+
+def test_threads_change_nothing() -> None:
+    def after(threads: int) -> bytes:
+        learner = deeprm_learner(_TOY, settings={**_FEW, "num_threads": threads})
+        learner.iterate(IterationSeeds(0, 0), 1.0)
+        return bytes(learner.weights()["hidden.weight"].tobytes())
+
+    assert after(1) == after(3)
+
+
+@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
+def test_a_resumed_training_goes_on_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
+    def train(folder: Path, iterations: int, is_resumed: bool = False) -> None:
+        learner = deeprm_learner(_TOY, settings={**_FEW, "optimizer": optimizer})
+        training = PackingTraining(
+            _TOY, max_iterations=iterations, select_every=2, num_selection=5, folder=folder, is_resumed=is_resumed
+        )
+        assert train_packing(learner, training).ending == "done"
+
+    train(tmp_path / "whole", 4)
+    train(tmp_path / "parts", 2)
+    train(tmp_path / "parts", 4, is_resumed=True)
+    whole, parts = (read_checkpoint(tmp_path / folder / STATE_FILE) for folder in ("whole", "parts"))
+    assert whole.weights.keys() == parts.weights.keys()
+    assert all((whole.weights[name] == parts.weights[name]).all() for name in whole.weights)
+
+
+def test_weights_that_are_not_finite_end_the_training() -> None:
+    learner = deeprm_learner(_TOY, settings=_FEW)
+    weights = learner.weights()
+    weights["actions.bias"][0] = np.nan
+    learner.restore(weights, learner.state())
+    with pytest.raises(DivergedError, match="lower the learning rate"):
+        learner.iterate(IterationSeeds(0, 0), 1.0)
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no recipe 'papper'"):
+        deeprm_learner(_TOY, recipe="papper")
+    with pytest.raises(ConfigError, match="learning_rte"):
+        deeprm_learner(_TOY, settings={"learning_rte": 1})
+    jobs = RigidJobs("log", np.array([0, 1]), np.array([5, 5]), np.array([[1], [1]]), np.array([4]), step="s")
+    with pytest.raises(ConfigError, match="time in steps"):
+        deeprm_learner(LogSource(jobs, 1))
+
+
+def _slowdowns(learner: DeepRMLearner) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    sequences = _TOY.draw(range(1_000, 1_200))
+    batch = PackingBatch(sequences, _TOY.config, wants_profile=True, seed=1)
+    batch.run(DeepRMPolicy("deeprm", learner.weights(), learner.network).play_many, 1)
+    return batch.costs()
+
+
+def test_a_few_small_iterations_learn_to_do_better_on_other_sequences() -> None:
+    learner = deeprm_learner(_TOY, settings={"num_sequences": 20, "num_runs": 10, "learning_rate": 0.003})
+    before = _slowdowns(learner)
+    for iteration in range(30):
+        learner.iterate(IterationSeeds(0, iteration), 1.0)
+    ratio = ratio_estimate(_slowdowns(learner), before)
+    assert ratio.high < 0.85
+
+
+def test_the_benchmark_measures_every_part() -> None:
+    found = benchmark_packing(0.2, clusters=4, repetitions=1).to_json()
+    assert all(value > 0 for value in found.values())
+    assert found["deeprm_to_sjf"] == found["sjf_decisions_per_second"] / found["deeprm_decisions_per_second"]

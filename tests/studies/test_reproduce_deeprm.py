@@ -1,0 +1,150 @@
+"""DeepRM's studies from beginning to end, with few runs and trainings of a moment."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from parcae.cli.reproduce import reproduce_command
+from parcae.errors import ConfigError, FormatError
+from parcae.packing.layout import Cost
+from parcae.packing.world import PackingBatch
+from parcae.policies.checkpoint import Checkpoint, write_checkpoint
+from parcae.policies.deeprm.layout import DeepRMSettings, initial_weights
+from parcae.policies.deeprm.policy import DeepRMPolicy
+from parcae.policies.packing.layout import PackingKind
+from parcae.policies.packing.policy import HandMadePolicy
+from parcae.studies.reproduce.catalog import PACKING_STUDIES, find_study, reproduce
+from parcae.studies.reproduce.deeprm import Curve, slowdowns_by_size, withholding_of
+from parcae.studies.reproduce.packing import KNOBS, Stage, heuristics, label_of, load_at, source_at
+from parcae.studies.reproduce.study import PackingRequest, settings_of
+from parcae.workloads.random_streams import TUNING_SEED_START
+from parcae.workloads.rigid import RigidJobs
+
+_ROWS = {"deeprm-fig4": "190%", "deeprm-fig5": "deeprm for completion", "deeprm-fig6": "deeprm, fresh", "deeprm-fig7": "tetris*"}
+
+
+def _checkpoint(folder: Path, rate: float, cost: Cost) -> str:
+    """As a training would have written it, but of first weights."""
+    path, settings = folder / f"deeprm-{rate:g}-{cost.name.lower()}.safetensors", DeepRMSettings()
+    card = {"source": source_at(rate).card(), "cost": cost.name.lower(), "iterations": 7, "seconds": 1.0}
+    weights = initial_weights(np.random.default_rng(0), settings)
+    write_checkpoint(Checkpoint("deeprm", 1, weights, {"network": settings.model_dump(mode="json")}, card), path)
+    return str(path)
+
+
+def _request(folder: Path, rates: tuple[float, ...]) -> PackingRequest:
+    known = [_checkpoint(folder, rate, cost) for rate in rates for cost in (Cost.SLOWDOWN, Cost.COMPLETION)]
+    return PackingRequest(folder / "found", budget_s=0.01, num_runs=4, processes=1, policies=tuple(known))
+
+
+@pytest.mark.parametrize("name", PACKING_STUDIES)
+def test_a_study_runs_to_its_table_picture_and_numbers(tmp_path: Path, name: str) -> None:
+    rates = tuple(round(0.1 * k, 1) for k in range(1, 11)) if name == "deeprm-fig4" else (0.6, 0.7)
+    result, files = reproduce(name, _request(tmp_path, rates), "parcae reproduce")
+    assert _ROWS[name] in [row[0] for row in result.rows]
+    assert all(len(row) == len(result.columns) for row in result.rows)
+    found = json.loads(files.numbers.read_text())
+    assert found["settings"]["first_evaluation_seed"] == 1_000
+    assert files.picture.stat().st_size > 5_000
+    is_trained = (tmp_path / "found" / f"{name}-policies").exists()
+    assert is_trained == (name == "deeprm-fig6")
+    assert ("7 iterations" in files.table.read_text()) != is_trained
+
+
+def test_labels_and_loads_are_those_of_the_paper() -> None:
+    assert [label_of(rate) for rate in (0.1, 0.4, 0.7, 1.0)] == ["10%", "70%", "130%", "190%"]
+    assert load_at(0.4) == pytest.approx(0.738)
+
+
+def test_evaluation_never_meets_tuning_or_training() -> None:
+    request = PackingRequest(Path("x"), seed=255)
+    assert 1_000 <= request.first_seed < request.first_seed + 10_000 < TUNING_SEED_START
+    assert settings_of(request)["recipe"] == "fresh"
+
+
+def test_tetris_has_the_knob_that_is_best_on_other_sequences() -> None:
+    tetris = heuristics(source_at(0.7), num_threads=1)["tetris*"]
+    assert 0.0 < tetris.params[0] <= 0.01
+    assert tetris.params[0] in KNOBS
+
+
+def test_means_are_by_sequence_and_empty_sequences_are_left_out() -> None:
+    stage = Stage(source_at(0.05), 1_000, 60, 1)
+    assert 40 < len(stage.sequences) < 60
+    played = stage.play(HandMadePolicy("sjf", PackingKind.SJF))
+    first = played.batch.outcome(0)
+    wanted = ((first.finish - first.jobs.arrival) / first.jobs.duration).mean()
+    assert played.per_job(Cost.SLOWDOWN)[0] == pytest.approx(wanted)
+    assert played.num_unfinished == 0
+
+
+class _Fixed(Stage):
+    """Two sequences made by hand."""
+
+    def batch(self, wants_profile: bool) -> PackingBatch:
+        one = RigidJobs("one", np.array([0]), np.array([3]), np.array([[5, 1]]), np.array([10, 10]))
+        two = RigidJobs("two", np.array([0, 0]), np.array([2, 10]), np.array([[10, 1], [10, 1]]), np.array([10, 10]))
+        return PackingBatch([one, two], self.source.config.model_copy(update={"window": 0}), wants_profile=wants_profile)
+
+
+def test_what_is_withheld_is_counted_by_step_and_job() -> None:
+    """A greedy policy that would rather wait starts a job only in an empty cluster."""
+    weights = initial_weights(np.random.default_rng(0), DeepRMSettings())
+    weights["actions.bias"][-1] = 9.0
+    weights["actions.bias"][0] = 5.0
+    policy = DeepRMPolicy("deeprm", weights, DeepRMSettings(), is_greedy=True)
+    found, played = withholding_of(_Fixed(source_at(0.1), 0, 2), policy)
+    # One: 3 steps with nothing waiting. Two: 2 steps with the long job waiting that cannot start, then its 10 steps.
+    assert (found.num_steps, found.num_waiting, found.num_withheld, len(found.durations)) == (15, 2, 0, 0)
+    weights["actions.bias"][-1] = 50.0
+    drawn = DeepRMPolicy("deeprm", weights, DeepRMSettings())
+    stage = _Fixed(source_at(0.1), 0, 2)
+    held, ended = withholding_of(_Capped(stage), drawn)
+    # Never starting anything, each of 6 steps of both runs withholds what waits.
+    assert (held.num_steps, held.num_withheld, sorted(set(held.durations.tolist()))) == (12, 12, [2, 3, 10])
+    small, large = slowdowns_by_size(played.batch.outcomes())
+    assert small.tolist() == [1.0, 1.0]
+    assert np.isnan(large[0])
+    assert large[1] == pytest.approx(1.2)
+    assert np.isnan(slowdowns_by_size(ended.batch.outcomes())[0]).all()
+
+
+class _Capped(_Fixed):
+    """The same, ended after 6 decisions."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.source, 0, 2)
+
+    def batch(self, wants_profile: bool) -> PackingBatch:
+        whole = super().batch(wants_profile)
+        return PackingBatch(whole.sequences, whole.config.model_copy(update={"max_decisions": 6}), wants_profile=wants_profile)
+
+
+def test_a_curve_passes_a_line_where_it_stays_below() -> None:
+    curve = Curve(Stage(source_at(0.4), 0, 1), [1, 10, 20, 30, 40, 50], [9.0, 4.0, 6.0, 4.0, 3.0, 3.0])
+    assert (curve.crossing(5.0), curve.crossing(2.0)) == (30, None)
+
+
+def test_checkpoints_of_other_policies_and_requests_of_another_world_are_refused(tmp_path: Path) -> None:
+    write_checkpoint(Checkpoint("rule", 1, {"rule": np.zeros(3)}), tmp_path / "rule.safetensors")
+    request = replace(_request(tmp_path, ()), policies=(str(tmp_path / "rule.safetensors"),))
+    with pytest.raises(FormatError, match="DeepRM's alone"):
+        reproduce("deeprm-fig7", request)
+    with pytest.raises(ConfigError, match="takes a StudyRequest"):
+        reproduce("decima-fig3", request)
+    with pytest.raises(ConfigError, match="did you mean 'deeprm-fig4'"):
+        find_study("deeprm-fig44")
+
+
+def test_the_command_refuses_the_options_of_another_world(tmp_path: Path) -> None:
+    app = typer.Typer()
+    app.command()(reproduce_command)
+    done = CliRunner().invoke(app, ["deeprm-fig7", "--executors", "3", "-o", str(tmp_path)])
+    assert "has a cluster of its own" in str(done.exception)
