@@ -32,8 +32,10 @@ class Stepped:
     def __str__(self) -> str:
         unit = " and ".join(f"{size:g} of {name}" for size, name in zip(self.unit, self.jobs.resources, strict=True))
         return (
-            f"{len(self.jobs):,} jobs in steps of {self.step_s:,} s and units of {unit}; {self.num_left_out:,} jobs larger than the "
-            f"cluster left out; {self.num_clipped:,} jobs longer than the horizon cut to it ({self.clipped_share:.1%} of the work); "
+            f"{len(self.jobs):,} jobs in steps of {self.step_s:,} s and units of {unit}; {self.num_left_out:,} jobs larger "
+            "than the "
+            f"cluster left out; {self.num_clipped:,} jobs longer than the horizon cut to it ({self.clipped_share:.1%} of the "
+            "work); "
             f"rounding up makes {self.growth:.2f} of the work"
         )
 
@@ -84,7 +86,10 @@ def _check(jobs: RigidJobs, step_s: int, num_units: int, horizon: int, size: np.
         raise ConfigError(f"steps of {step_s} s, {num_units} units, a horizon of {horizon} steps: each must be at least 1")
     if size.shape != jobs.capacity.shape or (size < 1).any() or (size > jobs.capacity).any():
         raise ConfigError(
-            f"{jobs.name}: a cluster of {size.tolist()} is not one of 1 up to {jobs.capacity.tolist()}, a number for each resource"
+            f"{jobs.name}: a cluster of {size.tolist()} is not one of 1 up to {jobs.capacity.tolist()}, a number for each "
+            "resource"
         )
     if (size < num_units).any():
-        raise ConfigError(f"{jobs.name}: {num_units} units of a cluster of {size.tolist()} would be less than one each; give fewer")
+        raise ConfigError(
+            f"{jobs.name}: {num_units} units of a cluster of {size.tolist()} would be less than one each; give fewer"
+        )

@@ -22,7 +22,9 @@ def _drawn(settings: A2cSettings, num_outputs: int = 3) -> dict[str, npt.NDArray
     """Weights with biases that are not zero."""
     rng = np.random.default_rng(3)
     weights = draw_weights(settings, num_outputs, rng, last_scale=1.0)
-    return {name: array + np.float32(0.3) * rng.standard_normal(array.shape).astype(np.float32) for name, array in weights.items()}
+    return {
+        name: array + np.float32(0.3) * rng.standard_normal(array.shape).astype(np.float32) for name, array in weights.items()
+    }
 
 
 def _images(count: int = 6, horizon: int = 7, width: int = 11) -> npt.NDArray[np.float32]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -29,6 +28,8 @@ from parcae.policies.a2c.network import A2cNetwork
 from parcae.policies.a2c.policy import A2cPolicy, draw_actions, fitting, masks_of, named, slots_of
 
 FloatArray = npt.NDArray[np.float64]
+#: Time takes less than so many bits.
+_TIME_BITS = 32
 
 
 class Optimizer(StrEnum):
@@ -44,15 +45,19 @@ class A2cConfig(BaseModel):
 
     Args:
         num_sequences: fresh sequences of an iteration. repeats: clusters that run each of them, side by side.
-        num_steps: decisions between two updates; returns are summed over those that are left of them, the critic judges the rest.
+        num_steps: decisions of each cluster between two updates (more of the others', once some are over); returns sum what is
+            left of them, the critic judges the rest.
         discount: of reward, a decision.
         actor_rate, critic_rate: step sizes. final_share: what is left of them at the training's end, falling linearly.
         optimizer: sgd, rmsprop or adam.
         entropy: weight of the entropy bonus, falling like the step sizes.
         max_norm: largest norm of each network's gradient; 0 for any.
+        is_aligned: advantages count beyond their mean over the clusters at the same time, with the same sequence if each has
+            `repeats`: an image does not tell how long jobs will go on to arrive, so that the critic cannot know it.
         is_normalized: advantages are divided by their standard deviation.
         reward_scale: rewards are divided by it.
-        hidden: units between flattened image and outputs, 0 for none. is_masked: what cannot be placed is never chosen.
+        hidden: units between flattened image and outputs, 0 for none. is_masked: only jobs that can start now are chosen; else also others,
+            which books them ahead, and learning ends where everything is booked at once.
         max_decisions: an episode in training is cut off there; the critic judges the rest.
     """
 
@@ -60,16 +65,17 @@ class A2cConfig(BaseModel):
 
     num_sequences: int = Field(default=64, ge=1)
     repeats: int = Field(default=1, ge=1)
-    num_steps: int = Field(default=16, ge=1)
-    discount: float = Field(default=0.99, gt=0, le=1)
-    actor_rate: float = Field(default=1e-3, gt=0)
-    critic_rate: float = Field(default=1e-3, gt=0)
+    num_steps: int = Field(default=32, ge=1)
+    discount: float = Field(default=0.97, gt=0, le=1)
+    actor_rate: float = Field(default=1e-4, gt=0)
+    critic_rate: float = Field(default=3e-4, gt=0)
     final_share: float = Field(default=0.05, ge=0, le=1)
     optimizer: Optimizer = Optimizer.ADAM
     entropy: float = Field(default=0.01, ge=0)
     max_norm: float = Field(default=1.0, ge=0)
+    is_aligned: bool = True
     is_normalized: bool = True
-    reward_scale: float = Field(default=10.0, gt=0)
+    reward_scale: float = Field(default=40.0, gt=0)
     hidden: int = Field(default=32, ge=0)
     is_masked: bool = True
     max_decisions: int = Field(default=2000, ge=1)
@@ -79,8 +85,8 @@ class A2cConfig(BaseModel):
 RECIPES: dict[str, A2cConfig] = {
     "fast": A2cConfig(),
     "paper": A2cConfig(
-        num_sequences=1, num_steps=1, actor_rate=1e-4, critic_rate=1e-3, final_share=1.0, optimizer=Optimizer.SGD, entropy=0.0,
-        max_norm=0.0, is_normalized=False, hidden=0, is_masked=False,
+        num_sequences=1, num_steps=1, discount=0.99, actor_rate=1e-4, critic_rate=1e-3, final_share=1.0,
+        optimizer=Optimizer.SGD, entropy=0.0, max_norm=0.0, is_aligned=False, is_normalized=False, hidden=0, is_masked=False,
     ),
 }  # fmt: skip
 
@@ -127,6 +133,12 @@ class _Moment(NamedTuple):
     is_alive: npt.NDArray[np.bool_]
     rewards: FloatArray
     is_over: npt.NDArray[np.bool_]
+    groups: npt.NDArray[np.int64]  # clusters with the same sequence (if there are several) and time
+
+    @property
+    def num_deciding(self) -> int:
+        """Clusters that decided."""
+        return int(self.is_alive.sum())
 
 
 class _Trained:
@@ -203,7 +215,13 @@ class A2cLearner:
     kind, feature_version = KIND, FEATURE_VERSION
 
     def __init__(
-        self, source: PackingSource, cost: Cost, settings: A2cSettings, config: A2cConfig, weights: Weights | None = None, seed: int = 0
+        self,
+        source: PackingSource,
+        cost: Cost,
+        settings: A2cSettings,
+        config: A2cConfig,
+        weights: Weights | None = None,
+        seed: int = 0,
     ) -> None:
         self.source, self.cost, self.network, self.config = source, cost, settings, config
         rng = np.random.default_rng(np.random.SeedSequence([0x6132_6373, seed]))
@@ -239,7 +257,7 @@ class A2cLearner:
         self._critic.restore(state, moments, "critic")
 
     def iterate(self, seeds: IterationSeeds, left: float) -> Mapping[str, float]:
-        """Run fresh sequences to their end, with an update after every `num_steps` decisions of each cluster."""
+        """Run fresh sequences to their end, with an update after every `num_steps` x clusters decisions."""
         sequences = self.source.draw(seeds.sequences(self.config.num_sequences))
         world = self.source.config.model_copy(update={"max_decisions": self.config.max_decisions})
         batch = PackingBatch(sequences, world, repeats=self.config.repeats)
@@ -248,13 +266,13 @@ class A2cLearner:
         told: list[Mapping[str, float]] = []
         while not batch.is_over.all():
             moments: list[_Moment] = []
-            while len(moments) < self.config.num_steps and not batch.is_over.all():
+            while not batch.is_over.all() and sum(moment.num_deciding for moment in moments) < self.config.num_steps * len(batch):
                 moments.append(self._decide(batch, seen, rng))
                 seen = self._look(batch)
             told.append(self._update(moments, seen, left))
-        means = {key: float(np.mean([one[key] for one in told])) for key in told[0]}
         decisions = float(batch.states.clock["num_decisions"].sum())
-        return {"decisions": decisions, "cost": mean_cost(batch, self.cost), "updates": float(len(told)), **means}
+        means = {key: sum(one[key] * one["decisions"] for one in told) / decisions for key in told[0]}
+        return {**means, "decisions": decisions, "cost": mean_cost(batch, self.cost), "updates": float(len(told))}
 
     def _look(self, batch: PackingBatch) -> Seen:
         return self._eye.look(batch.states, batch.asked, batch.sequence)
@@ -264,12 +282,13 @@ class A2cLearner:
         logits = self._actor.outputs(sums)
         masks = np.ones(logits.shape, np.bool_)
         if self.network.is_masked:
-            masks = masks_of(batch.states, batch.asked, batch.sequence)
+            masks = masks_of(batch.show())
         actions = draw_actions(np.where(masks, logits, np.float32(-np.inf)), rng.random(len(batch)))
         is_alive, before = ~batch.is_over, batch.costs(self.cost)
+        groups = batch.states.clock["now"][:, 0] + (batch.sequence << _TIME_BITS if self.config.repeats > 1 else 0)
         batch.step(slots_of(actions, self.network.num_slots))
         rewards = (before - batch.costs(self.cost)) / self.config.reward_scale
-        return _Moment(seen, sums, masks, actions, is_alive, rewards, batch.is_over)
+        return _Moment(seen, sums, masks, actions, is_alive, rewards, batch.is_over, groups)
 
     def _update(self, moments: list[_Moment], after: Seen, left: float) -> Mapping[str, float]:
         is_alive = np.stack([moment.is_alive for moment in moments])
@@ -279,19 +298,27 @@ class A2cLearner:
         values = self._critic.network.outputs(critic_sums)[:, 0]
         last = self._critic.outputs(self._critic.layer.sums(after))[:, 0].astype(np.float64)
         returns = n_step_returns(
-            np.stack([moment.rewards for moment in moments]), np.stack([moment.is_over for moment in moments]), last, self.config.discount
+            np.stack([moment.rewards for moment in moments]),
+            np.stack([moment.is_over for moment in moments]),
+            last,
+            self.config.discount,
         )[is_alive]
         targets = torch.from_numpy(returns.astype(np.float32))
-        advantages = targets - values.detach()
+        advantages = returns - values.detach().numpy()
+        if self.config.is_aligned:
+            advantages = beyond_group_means(advantages, np.stack([moment.groups for moment in moments])[is_alive])
         actor_sums = torch.from_numpy(np.concatenate([moment.sums for moment in moments])[flat]).requires_grad_()
-        masks, actions = (torch.from_numpy(np.concatenate(part)[flat]) for part in ([m.masks for m in moments], [m.actions for m in moments]))
-        loss, entropy = self._actor_loss(actor_sums, masks, actions, advantages, left)
+        masks, actions = (
+            torch.from_numpy(np.concatenate(part)[flat]) for part in ([m.masks for m in moments], [m.actions for m in moments])
+        )
+        loss, entropy = self._actor_loss(actor_sums, masks, actions, torch.from_numpy(advantages.astype(np.float32)), left)
         critic_loss = 0.5 * (targets - values).square().mean()
+        share = min(1.0, len(targets) / (self.config.num_steps * is_alive.shape[1]))
         if not bool(torch.isfinite(loss + critic_loss)):
             raise DivergedError("the loss is not finite; use smaller step sizes (actor_rate, critic_rate)")
-        self._actor.step(seen, actor_sums, loss, left)
-        self._critic.step(seen, critic_sums, critic_loss, left)
-        return {"entropy": entropy, "critic_loss": float(critic_loss.detach()), "explained": _explained(targets, values.detach())}
+        self._actor.step(seen, actor_sums, share * loss, left)
+        self._critic.step(seen, critic_sums, share * critic_loss, left)
+        return {"entropy": entropy, "critic_loss": float(critic_loss.detach()), "decisions": float(len(targets))}
 
     def _actor_loss(
         self, sums: torch.Tensor, masks: torch.Tensor, actions: torch.Tensor, advantages: torch.Tensor, left: float
@@ -305,9 +332,13 @@ class A2cLearner:
         return -(advantages * chosen).mean() - self.config.entropy * left * entropy, float(entropy.detach())
 
 
-def _explained(targets: torch.Tensor, values: torch.Tensor) -> float:
-    """Share of the returns' variance that the critic explains."""
-    return 1.0 - float((targets - values).var(correction=0) / (targets.var(correction=0) + 1e-9))
+def beyond_group_means(values: FloatArray, groups: npt.NDArray[np.int64]) -> FloatArray:
+    """Each value less the mean of its group.
+
+    Example: values of 1, 3 and 5 in groups 7, 7 and 8 are -1, 1 and 0.
+    """
+    _, group = np.unique(groups, return_inverse=True)
+    return np.asarray(values - (np.bincount(group, values) / np.bincount(group))[group])
 
 
 def a2c_learner(

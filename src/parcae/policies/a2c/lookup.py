@@ -125,7 +125,13 @@ class FirstLayer:
     def gradient(self, seen: Seen, of_sums: FloatArray, room: GradientRoom) -> None:
         """Add the gradient of the weights, given that of what `sums` gave for `seen`."""
         gather_gradient(
-            seen.numbers, seen.starts, self.eye.grid, self.eye.index, self._layer(), of_sums, room.fitting(self._table, self._features)
+            seen.numbers,
+            seen.starts,
+            self.eye.grid,
+            self.eye.index,
+            self._layer(),
+            of_sums,
+            room.fitting(self._table, self._features),
         )
 
 

@@ -28,7 +28,10 @@ class A2cNetwork(nn.Module):
         check_weights(weights, settings, num_outputs, path)
         self.settings = settings
         self.table = nn.ParameterDict(
-            {name.replace(".", "_"): nn.Parameter(torch.from_numpy(np.array(array, np.float32))) for name, array in weights.items()}
+            {
+                name.replace(".", "_"): nn.Parameter(torch.from_numpy(np.array(array, np.float32)))
+                for name, array in weights.items()
+            }
         )
 
     def arrays(self) -> Weights:

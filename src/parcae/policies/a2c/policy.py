@@ -11,13 +11,13 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from parcae.errors import ConfigError, FormatError
+from parcae.packing.config import PackingConfig
 from parcae.packing.images import ImageSettings
-from parcae.packing.kernels.stepping import begin_many, mask_many, show_many, step_many
+from parcae.packing.kernels.stepping import begin_many, show_many, step_many
 from parcae.packing.layout import VOID, Asked, Packing, View
 from parcae.policies.a2c.layout import FEATURE_VERSION, KIND, A2cSettings, Architecture, Weights, check_weights
 from parcae.policies.a2c.lookup import Eye, FirstLayer, FloatArray, IntArray, outputs
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
-from parcae.packing.config import PackingConfig
 
 #: Decisions in a row that may let time pass in an idle cluster while a job could be placed if the policy is drawn from.
 _PATIENCE = 20
@@ -34,17 +34,26 @@ def fitting(
     horizon, width = ImageSettings().shape(config, capacity)
     try:
         return A2cSettings(
-            architecture=architecture, horizon=horizon, width=width, num_slots=config.num_slots, hidden=hidden, is_masked=is_masked
+            architecture=architecture,
+            horizon=horizon,
+            width=width,
+            num_slots=config.num_slots,
+            hidden=hidden,
+            is_masked=is_masked,
         )
     except ValidationError as error:
         raise ConfigError(str(error.errors()[0]["msg"])) from None
 
 
-def masks_of(states: Packing, asked: Asked, sequence: IntArray) -> npt.NDArray[np.bool_]:
-    """bool[num_clusters, num_slots + 1]: decisions that do something; the last, letting time pass, always does."""
-    masks = np.zeros((len(sequence), states.slots.shape[1] + 1), np.int8)
-    mask_many(states, asked, sequence, masks, 0, len(sequence))
-    return masks == 1
+def masks_of(views: View) -> npt.NDArray[np.bool_]:
+    """bool[num_clusters, num_slots + 1]: slots whose job can start now; the last, letting time pass, is always there."""
+    count, num_slots = views.jobs.shape
+    masks = np.zeros((count, num_slots + 1), np.bool_)
+    is_shown = np.arange(num_slots) < views.head["num_jobs"]
+    row, at = np.nonzero(is_shown & (views.jobs["can_start"] == 1))
+    masks[row, views.jobs["slot"][row, at]] = True
+    masks[:, -1] = True
+    return masks
 
 
 def draw_actions(logits: FloatArray, luck: npt.NDArray[np.float64]) -> IntArray:
@@ -120,13 +129,11 @@ class A2cPolicy:
         while (states.clock["is_over"] == 0).any():
             show_many(states, asked, sequence, views, 0, count)
             logits = outputs(layer.sums(eye.look(states, asked, sequence)), layer.blank, self.weights)
-            actions = self._choose(logits, masks_of(states, asked, sequence), states, views, held)
+            actions = self._choose(logits, masks_of(views), states, views, held)
             step_many(states, asked, sequence, slots_of(actions, self.settings.num_slots), is_placed, 0, count)
             held = np.where(is_placed == 1, 0, held + 1)
 
-    def _choose(
-        self, logits: FloatArray, masks: npt.NDArray[np.bool_], states: Packing, views: View, held: IntArray
-    ) -> IntArray:
+    def _choose(self, logits: FloatArray, masks: npt.NDArray[np.bool_], states: Packing, views: View, held: IntArray) -> IntArray:
         can = np.where(masks, logits, np.float32(-np.inf))
         odds = can if self.settings.is_masked else logits
         luck = (views.head["luck"][:, 0] >> np.uint64(11)) * 2.0**-53
@@ -147,7 +154,8 @@ class A2cPolicy:
         found = (states.free.shape[1], int(capacity[0].sum()) * (1 + slots) + backlog, slots)
         if is_exact or (capacity != capacity[0]).any() or found != own:
             raise ConfigError(
-                f"{self.name}: made for images of {own[0]}x{own[1]} cells and {own[2]} slots, not {found[0]}x{found[1]} and {found[2]}"
+                f"{self.name}: made for images of {own[0]}x{own[1]} cells and {own[2]} slots, not {found[0]}x{found[1]} and "
+                f"{found[2]}"
                 f"{' with exact times' if is_exact else ''}: run it in a cluster like the one that it was trained for"
             )
 

@@ -26,7 +26,7 @@ from parcae.studies.reproduce.pictures import bar_panel, save
 from parcae.studies.reproduce.study import PackingRequest, StudyResult
 
 FloatArray = npt.NDArray[np.float64]
-_METRICS = ("slowdown", "completion time", "waiting time")
+METRICS = ("slowdown", "completion time", "waiting time")
 #: The paper's policies, by our names of those that behave like them.
 _RANDOM, _TETRIS, _SJF, _A2C = "random", "tetris, as the paper's", "sjf", "a2c"
 #: Tables 1 and 2, and 4: slowdown, completion time and waiting time.
@@ -66,7 +66,7 @@ class Measured:
         """All of it."""
         return {
             label: {
-                **{name: own.to_json() for name, own in zip(_METRICS, self.estimates(label), strict=True)},
+                **{name: own.to_json() for name, own in zip(METRICS, self.estimates(label), strict=True)},
                 "slowdown to sjf": self.to_sjf(label).to_json(),
                 "unfinished": self.num_unfinished[label],
             }
@@ -120,21 +120,23 @@ def _rates(request: PackingRequest, rates: Sequence[float], table: str) -> Study
     return StudyResult(
         f"A2cScheduler and its baselines at job rates of {' and '.join(f'{rate:g}' for rate in rates)}",
         f"A2cScheduler is the best or close to the best at every rate ({table}, section 4.5)",
-        ("rate", "policy", *_METRICS, "slowdown to sjf", "the paper's three"),
+        ("rate", "policy", *METRICS, "slowdown to sjf", "the paper's three"),
         [row for rate in rates for row in rows_of(f"{rate:g}", found[rate], PUBLISHED[rate])],
         {
             f"{rate:g}": {
-                "load": load_at(rate), "policies": found[rate].to_json(), "paper": {k: list(v) for k, v in PUBLISHED[rate].items()},
+                "load": load_at(rate), "policies": found[rate].to_json(),
+                "paper": {k: list(v) for k, v in PUBLISHED[rate].items()},
                 "a2c": dict(learned[rate].card),
             }
             for rate in rates
         },
         [
             *(note for rate in rates for note in orderings(f"rate {rate:g}", found[rate], PUBLISHED[rate])),
-            _PUBLISHED_NOTE,
+            PUBLISHED_NOTE,
             f"our setting: {stage.num_runs} sequences of {stage.source.config.window} steps that nobody learned from, seeds "
             f"{stage.first_seed} to {stage.first_seed + stage.num_runs - 1}, the same for all; DeepRM's jobs as its code draws "
-            f"them (loads {', '.join(f'{load_at(rate):.0%}' for rate in rates)}), 2 resources of 10 units, 10 slots, a backlog of "
+            f"them (loads {', '.join(f'{load_at(rate):.0%}' for rate in rates)}), 2 resources of 10 units, 10 slots, a "
+            "backlog of "
             "60, a horizon of 20 steps; runs end when all jobs are done; 95% intervals (Student's t; ratios paired by sequence)",
             *policy_notes(),
             *unfinished_notes({f"rate {rate:g}": found[rate] for rate in rates}),
@@ -144,9 +146,10 @@ def _rates(request: PackingRequest, rates: Sequence[float], table: str) -> Study
     )  # fmt: skip
 
 
-_PUBLISHED_NOTE = (
+PUBLISHED_NOTE = (
     "the published values follow from no setting that was tried, and do not agree among themselves: completion time less waiting "
-    "time is the mean duration, which is the same for all policies on the same jobs, but in the paper it differs (rate 0.9: 4.29, "
+    "time is the mean duration, which is the same for all policies on the same jobs, but in the paper it differs (rate 0.9: "
+    "4.29, "
     "5.29, 5.21 and 5.00); compare orderings, not values"
 )
 
@@ -154,8 +157,10 @@ _PUBLISHED_NOTE = (
 def policy_notes() -> list[str]:
     """Who the policies are."""
     return [
-        f"{_TETRIS}: the one that the paper calls Tetris behaves like the Packer (alignment alone); tuned: the knob that is best of "
-        f"{', '.join(f'{knob:g}' for knob in KNOBS)} on other sequences; random starts any job that fits, as the paper's baselines "
+        f"{_TETRIS}: the one that the paper calls Tetris behaves like the Packer (alignment alone); tuned: the knob that is "
+        "best of "
+        f"{', '.join(f'{knob:g}' for knob in KNOBS)} on other sequences; random starts any job that fits, as the paper's "
+        "baselines "
         "do, the other takes any action; a2c draws its actions, greedy takes the most probable ones",
     ]
 
@@ -186,8 +191,9 @@ def _fine(estimate: Estimate) -> str:
 def orderings(place: str, found: Measured, published: Mapping[str, tuple[float, float, float]]) -> list[str]:
     """For each metric, which of the paper's pairs of policies stand in the same order here."""
     notes = []
-    for row, metric in enumerate(_METRICS):
-        agree, differ = [], []
+    for row, metric in enumerate(METRICS):
+        agree: list[str] = []
+        differ: list[str] = []
         for one, other in itertools.combinations(published, 2):
             paper, ours = published[one][row] - published[other][row], found.values[one][row] - found.values[other][row]
             better = (other, one) if paper > 0 else (one, other)
@@ -199,7 +205,8 @@ def orderings(place: str, found: Measured, published: Mapping[str, tuple[float, 
             else:
                 (agree if is_clear and (gap.mean > 0) == (paper > 0) else differ).append(words)
         notes.append(
-            f"{place}, {metric}: of the paper's orderings {len(agree)} of {len(agree) + len(differ)} hold here (beyond the interval "
+            f"{place}, {metric}: of the paper's orderings {len(agree)} of {len(agree) + len(differ)} hold here (beyond the "
+            "interval "
             f"of the paired differences): {', '.join(agree) or 'none'}" + (f"; not: {', '.join(differ)}" if differ else "")
         )
     return notes

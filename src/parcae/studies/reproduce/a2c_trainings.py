@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from parcae.errors import FormatError
 from parcae.learning.packing.a2c import a2c_learner
-from parcae.learning.packing.loop import PackingIteration, PackingResult, PackingTraining, train_packing
+from parcae.learning.packing.loop import PackingResult, PackingTraining, train_packing
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.policies.a2c.layout import KIND, Architecture
@@ -45,7 +45,12 @@ class LearnedA2c:
 
 
 def learned_a2c(
-    request: PackingRequest, source: PackingSource, where: str, share_s: float, architecture: Architecture = Architecture.CONV_16
+    request: PackingRequest,
+    source: PackingSource,
+    where: str,
+    share_s: float,
+    architecture: Architecture = Architecture.CONV_16,
+    num_selection: int = 200,
 ) -> LearnedA2c:
     """A2cScheduler for a source: of the files given, of those that ship, or trained for `share_s` seconds.
 
@@ -57,13 +62,20 @@ def learned_a2c(
         checkpoint = read_checkpoint(path)
         if checkpoint.kind != KIND:
             raise FormatError(f"{path}: a checkpoint of a {checkpoint.kind!r} policy; this study shows A2cScheduler's alone")
-        if checkpoint.card.get("source") == source.card():
+        if _is_for(checkpoint, source):
             words = f"{path.name}, {checkpoint.card['iterations']} iterations in {checkpoint.card['seconds']:,.0f} s"
             return LearnedA2c(checkpoint, f"a2c at {where}: {words}")
-    result = train_a2c(request, source, where, share_s, architecture)
+    result = train_a2c(request, source, where, share_s, architecture, num_selection=num_selection)
     ended = "" if result.ending == "done" else f"; it ended early: {result.ending}"
     words = f"trained here, {result.iterations} iterations in {result.seconds:,.0f} s{ended}"
     return LearnedA2c(result.checkpoint, f"a2c at {where}: {words}")
+
+
+def _is_for(checkpoint: Checkpoint, source: PackingSource) -> bool:
+    """Whether it was trained on the source, perhaps on other rates besides."""
+    learned, own = dict(checkpoint.card.get("source", {})), source.card()
+    is_among = set(own.get("rates", ())) <= set(learned.get("rates", ()))
+    return is_among and {**learned, "rates": None} == {**own, "rates": None}
 
 
 def train_a2c(
@@ -73,7 +85,7 @@ def train_a2c(
     share_s: float,
     architecture: Architecture,
     select_every: int = 20,
-    told: Callable[[PackingIteration], None] | None = None,
+    num_selection: int = 200,
 ) -> PackingResult:
     """Train for `share_s` seconds; the checkpoint lies in the study's folder.
 
@@ -81,11 +93,11 @@ def train_a2c(
         KeyboardInterrupt: the user stopped the training, and so the study.
     """
     request.say(f"training A2cScheduler ({architecture.value}) at {where}, {share_s:.0f} s")
-    learner = a2c_learner(
-        source, Cost.SLOWDOWN, request.recipe or "fast", architecture=architecture, seed=request.training_seed
+    learner = a2c_learner(source, Cost.SLOWDOWN, request.recipe, architecture=architecture, seed=request.training_seed)
+    training = PackingTraining(
+        source, Cost.SLOWDOWN, share_s, select_every=select_every, num_selection=num_selection, seed=request.training_seed
     )
-    training = PackingTraining(source, Cost.SLOWDOWN, share_s, select_every=select_every, seed=request.training_seed)
-    result = train_packing(learner, training, told)
+    result = train_packing(learner, training)
     if result.ending == "interrupted":
         raise KeyboardInterrupt
     request.output.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ def _look(image, grid, index, codes, numbers, at):  # type: ignore[no-untyped-de
     """Write the numbers of the image's windows to numbers[at:]. Returns their end, or -1 if the index is full."""
     for row in range(grid.rows):
         for column in range(image.shape[1]):
-            code = 0
+            code = np.int64(0)
             for i in range(grid.window):
                 code |= np.int64(image[row * grid.stride + i, column] != 0.0) << i
             codes[column] = code
@@ -64,10 +64,10 @@ def _look(image, grid, index, codes, numbers, at):  # type: ignore[no-untyped-de
 
 @kernel
 def look_many(images, is_over, grid, index, codes, numbers, starts):  # type: ignore[no-untyped-def]
-    """Numbers of what the windows of images float32[count, horizon, width] show: those of image k are numbers[starts[k]:starts[k + 1]].
+    """Numbers of what the windows of images float32[count, horizon, width] show.
 
-    Images of clusters that are over (is_over int64[count]) have none. codes: int64[width], room. Returns FULL if the index is
-    full, in which case it is called again with more room.
+    Those of image k are numbers[starts[k]:starts[k + 1]]; images of clusters that are over (is_over int64[count]) have none.
+    codes: int64[width], room. Returns FULL if the index is full, in which case it is called again with more room.
     """
     starts[0] = 0
     for row in range(images.shape[0]):
