@@ -56,7 +56,7 @@ def test_the_papers_recipe_is_one_cluster_and_an_update_a_decision() -> None:
 
 
 def test_an_iteration_updates_after_so_many_decisions_of_all_clusters() -> None:
-    numbers = _learner("num_sequences=8", "num_steps=4").iterate(IterationSeeds(0, 0), 1.0)
+    numbers = _learner("num_sequences=8", "repeats=1", "num_steps=4").iterate(IterationSeeds(0, 0), 1.0)
     assert numbers["decisions"] / 40 < numbers["updates"] <= numbers["decisions"] / 32 + 1
     assert np.isfinite(numbers["cost"])
 
@@ -64,7 +64,9 @@ def test_an_iteration_updates_after_so_many_decisions_of_all_clusters() -> None:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_resumed_training_goes_on_exactly(tmp_path: Path, recipe: str) -> None:
     def train(folder: str, iterations: int, is_resumed: bool = False) -> dict[str, np.ndarray]:
-        learner = _learner(*(["num_sequences=4"] if recipe == "fast" else []), "final_share=1", "entropy=0", recipe=recipe)
+        learner = _learner(
+            *(["num_sequences=2", "repeats=2"] if recipe == "fast" else []), "final_share=1", "entropy=0", recipe=recipe
+        )
         training = PackingTraining(
             _TOY, max_iterations=iterations, select_every=2, num_selection=4, folder=tmp_path / folder, is_resumed=is_resumed
         )
@@ -102,9 +104,9 @@ def _slowdown(policy: A2cPolicy | HandMadePolicy) -> float:
 
 
 def test_it_learns_a_toy_in_seconds() -> None:
-    learner = _learner("num_sequences=16", "num_steps=16", "actor_rate=1e-3", "critic_rate=1e-3", architecture=Architecture.FC)
+    learner = _learner("num_sequences=4", "num_steps=16", "actor_rate=1e-3", "critic_rate=2e-3", architecture=Architecture.FC)
     before = _slowdown(learner.policy())
-    train_packing(learner, PackingTraining(_TOY, budget_s=1e9, max_iterations=15, select_every=15, num_selection=4))
+    train_packing(learner, PackingTraining(_TOY, budget_s=1e9, max_iterations=40, select_every=40, num_selection=4))
     after = _slowdown(learner.policy())
     rivals = {greedy: _slowdown(HandMadePolicy("random", PackingKind.RANDOM, (greedy,))) for greedy in (0.0, 1.0)}
     assert after < min(before, *rivals.values())

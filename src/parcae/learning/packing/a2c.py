@@ -56,15 +56,17 @@ class A2cConfig(BaseModel):
             `repeats`: an image does not tell how long jobs will go on to arrive, so that the critic cannot know it.
         is_normalized: advantages are divided by their standard deviation.
         reward_scale: rewards are divided by it.
-        hidden: units between flattened image and outputs, 0 for none. is_masked: only jobs that can start now are chosen; else also others,
-            which books them ahead, and learning ends where everything is booked at once.
+        hidden: units between flattened image and outputs, 0 for none.
+        is_masked: only jobs that can start now are chosen; else others too, which books them ahead: learning then ends early,
+            where everything is booked at once.
+        void_prior: logit of letting time pass at the start, those of jobs being about 0.
         max_decisions: an episode in training is cut off there; the critic judges the rest.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    num_sequences: int = Field(default=64, ge=1)
-    repeats: int = Field(default=1, ge=1)
+    num_sequences: int = Field(default=16, ge=1)
+    repeats: int = Field(default=8, ge=1)
     num_steps: int = Field(default=32, ge=1)
     discount: float = Field(default=0.97, gt=0, le=1)
     actor_rate: float = Field(default=1e-4, gt=0)
@@ -78,6 +80,7 @@ class A2cConfig(BaseModel):
     reward_scale: float = Field(default=40.0, gt=0)
     hidden: int = Field(default=32, ge=0)
     is_masked: bool = True
+    void_prior: float = -2.0
     max_decisions: int = Field(default=2000, ge=1)
 
 
@@ -85,8 +88,9 @@ class A2cConfig(BaseModel):
 RECIPES: dict[str, A2cConfig] = {
     "fast": A2cConfig(),
     "paper": A2cConfig(
-        num_sequences=1, num_steps=1, discount=0.99, actor_rate=1e-4, critic_rate=1e-3, final_share=1.0,
+        num_sequences=1, repeats=1, num_steps=1, discount=0.99, actor_rate=1e-4, critic_rate=1e-3, final_share=1.0,
         optimizer=Optimizer.SGD, entropy=0.0, max_norm=0.0, is_aligned=False, is_normalized=False, hidden=0, is_masked=False,
+        void_prior=0.0,
     ),
 }  # fmt: skip
 
@@ -225,7 +229,9 @@ class A2cLearner:
     ) -> None:
         self.source, self.cost, self.network, self.config = source, cost, settings, config
         rng = np.random.default_rng(np.random.SeedSequence([0x6132_6373, seed]))
-        actor = named(draw_weights(settings, settings.num_actions, rng), "actor") | dict(weights or {})
+        drawn = draw_weights(settings, settings.num_actions, rng)
+        drawn["out.bias" if settings.hidden else "dense.bias"][-1] = config.void_prior
+        actor = named(drawn, "actor") | dict(weights or {})
         critic = draw_weights(settings, 1, rng)
         eye = Eye(settings)
         own = {name.removeprefix("actor."): array for name, array in actor.items()}
