@@ -69,8 +69,8 @@ class A2cConfig(BaseModel):
     repeats: int = Field(default=8, ge=1)
     num_steps: int = Field(default=32, ge=1)
     discount: float = Field(default=0.97, gt=0, le=1)
-    actor_rate: float = Field(default=1e-4, gt=0)
-    critic_rate: float = Field(default=3e-4, gt=0)
+    actor_rate: float = Field(default=3e-4, gt=0)
+    critic_rate: float = Field(default=1e-3, gt=0)
     final_share: float = Field(default=0.05, ge=0, le=1)
     optimizer: Optimizer = Optimizer.ADAM
     entropy: float = Field(default=0.01, ge=0)

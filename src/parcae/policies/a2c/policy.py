@@ -46,13 +46,16 @@ def fitting(
 
 
 def masks_of(views: View) -> npt.NDArray[np.bool_]:
-    """bool[num_clusters, num_slots + 1]: slots whose job can start now; the last, letting time pass, is always there."""
+    """bool[num_clusters, num_slots + 1]: slots whose job can start now; the last lets time pass.
+
+    It is not there where the cluster would stand idle.
+    """
     count, num_slots = views.jobs.shape
     masks = np.zeros((count, num_slots + 1), np.bool_)
     is_shown = np.arange(num_slots) < views.head["num_jobs"]
     row, at = np.nonzero(is_shown & (views.jobs["can_start"] == 1))
     masks[row, views.jobs["slot"][row, at]] = True
-    masks[:, -1] = True
+    masks[:, -1] = (views.head["num_running"][:, 0] > 0) | ~masks[:, :-1].any(axis=1)
     return masks
 
 
@@ -72,8 +75,9 @@ def slots_of(actions: IntArray, num_slots: int) -> IntArray:
 class A2cPolicy:
     """The actor with its weights.
 
-    It is drawn from, or greedy. So that no run lasts for ever, an idle cluster in which a job could be placed gets the most
-    probable such job: at once if the policy is greedy, else after 20 decisions in a row that let time pass.
+    It is drawn from, or greedy. A masked policy never lets a cluster stand idle while a job waits. So that no run of another lasts
+    for ever, an idle cluster in which a job could be placed gets the most probable such job: at once if the policy is greedy,
+    else after 20 decisions in a row that let time pass.
 
     Args:
         name: how reports call it. weights: the actor's, as `A2cSettings.shapes` names them, each with "actor." before it.
