@@ -55,8 +55,8 @@ class A2cSettings(BaseModel):
         horizon, width: rows and columns of the image.
         num_slots: waiting jobs that can be chosen; one more action lets time pass.
         hidden: units of a layer between the flattened image and the outputs; 0 for none.
-        is_masked: slots whose job cannot start now have probability 0, as has letting time pass in an idle cluster; else, as in the paper, a job may be booked for later, and
-            what cannot be placed lets time pass.
+        is_masked: slots whose job cannot start now have probability 0, as has letting time pass in an idle cluster; else, as in
+            the paper, a job may be booked for later, and what cannot be placed lets time pass.
 
     Raises:
         pydantic.ValidationError: an image smaller than a window.
