@@ -76,8 +76,8 @@ class A2cPolicy:
     """The actor with its weights.
 
     It is drawn from, or greedy. A masked policy never lets a cluster stand idle while a job waits. So that no run of another
-    lasts for ever, an idle cluster in which a job could be placed gets the most probable such job: at once if the policy is greedy,
-    else after 20 decisions in a row that let time pass.
+    lasts for ever, an idle cluster in which a job could be placed gets the most probable such job: at once if the policy is
+    greedy, else after 20 decisions in a row that let time pass.
 
     Args:
         name: how reports call it. weights: the actor's, as `A2cSettings.shapes` names them, each with "actor." before it.
