@@ -20,7 +20,7 @@ from parcae.policies.deeprm.layout import DeepRMSettings, initial_weights
 from parcae.policies.deeprm.policy import DeepRMPolicy
 from parcae.policies.packing.layout import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy
-from parcae.studies.reproduce.catalog import PACKING_STUDIES, find_study, reproduce
+from parcae.studies.reproduce.catalog import find_study, reproduce
 from parcae.studies.reproduce.deeprm import Curve, slowdowns_by_size, withholding_of
 from parcae.studies.reproduce.packing import KNOBS, Stage, heuristics, label_of, load_at, source_at
 from parcae.studies.reproduce.study import PackingRequest, settings_of
@@ -44,7 +44,7 @@ def _request(folder: Path, rates: tuple[float, ...]) -> PackingRequest:
     return PackingRequest(folder / "found", budget_s=0.01, num_runs=4, processes=1, policies=tuple(known))
 
 
-@pytest.mark.parametrize("name", PACKING_STUDIES)
+@pytest.mark.parametrize("name", _ROWS)
 def test_a_study_runs_to_its_table_picture_and_numbers(tmp_path: Path, name: str) -> None:
     rates = tuple(round(0.1 * k, 1) for k in range(1, 11)) if name == "deeprm-fig4" else (0.6, 0.7)
     result, files = reproduce(name, _request(tmp_path, rates), "parcae reproduce")

@@ -44,11 +44,14 @@ def reproduce_command(
         typer.Argument(
             metavar="STUDY",
             help="decima-fig3, and so on for fig9a, fig9b, fig10, fig13, fig14, fig15a, fig15b, fig16, fig19, fig22, fig23, "
-            "table2; objectives, shifts, learning-curves; deeprm-fig4, deeprm-fig5, deeprm-fig6, deeprm-fig7.",
+            "table2; objectives, shifts, learning-curves; deeprm-fig4, deeprm-fig5, deeprm-fig6, deeprm-fig7; a2c-table1, "
+            "a2c-table2, a2c-table3, a2c-table4.",
             show_default=False,
         ),
     ],
-    workload: Annotated[str, typer.Option("--workload", help="A built-in workload or a workload file (*.parcae).")] = "tpch",
+    workload: Annotated[
+        str, typer.Option("--workload", help="A built-in workload, a workload file (*.parcae), or a2c-table4's log (*.swf).")
+    ] = "tpch",
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the table, the picture and the JSON.")] = Path(
         "reproduced"
     ),
@@ -67,7 +70,9 @@ def reproduce_command(
     recipe: Annotated[
         str | None,
         typer.Option(
-            "--recipe", help="Of the trainings: fast | decima-2019; of DeepRM: fresh | paper | fast. [default: the first]"
+            "--recipe",
+            help="Of the trainings: fast | decima-2019; of DeepRM: fresh | paper | fast; of A2cScheduler: fast | paper. [default: "
+            "the first]",
         ),
     ] = None,
     runs: Annotated[int | None, typer.Option("--runs", min=2, help="Runs of the evaluation, instead of the study's.")] = None,
@@ -78,7 +83,7 @@ def reproduce_command(
     parallelism_model: ModelOption = "none",
     processes: Annotated[int | None, typer.Option("--processes", min=1, help="Worker processes. [default: all cores]")] = None,
 ) -> None:
-    """Run one of the studies of the Decima or the DeepRM paper: a table, a picture and JSON in a folder.
+    """Run one of the studies of the Decima, the DeepRM or the A2cScheduler paper: a table, a picture and JSON in a folder.
 
     Example: parcae reproduce decima-fig16 -o reproduced
     """
@@ -97,7 +102,16 @@ def reproduce_command(
         if study in PACKING_STUDIES:
             _refuse(study, executors, moving_delay_ms, warmup_delay_ms, arrivals, jobs)
             request = PackingRequest(
-                output, full, 60.0 * minutes, seed, known, recipe or "fresh", runs, processes, lambda text: status.update(text)
+                output,
+                full,
+                60.0 * minutes,
+                seed,
+                known,
+                recipe or ("fast" if study.startswith("a2c") else "fresh"),
+                runs,
+                processes,
+                lambda text: status.update(text),
+                Path(workload) if workload.endswith((".swf", ".swf.gz")) else None,
             )
         else:
             fitting, config = _setting(workload, parallelism_model, executors, moving_delay_ms, warmup_delay_ms)

@@ -8,6 +8,9 @@ from dataclasses import replace
 
 from parcae.errors import ConfigError
 from parcae.simulation.config import SimulationConfig
+from parcae.studies.reproduce import a2c
+from parcae.studies.reproduce.a2c_architectures import table3
+from parcae.studies.reproduce.a2c_log import table4
 from parcae.studies.reproduce.ablations import fig14, fig15a
 from parcae.studies.reproduce.batch import fig3, fig9a
 from parcae.studies.reproduce.cross_objectives import cross_objectives
@@ -61,6 +64,10 @@ PACKING_STUDIES: dict[str, PackingStudy] = {
     "deeprm-fig5": fig5,
     "deeprm-fig6": fig6,
     "deeprm-fig7": fig7,
+    "a2c-table1": a2c.table1,
+    "a2c-table2": a2c.table2,
+    "a2c-table3": table3,
+    "a2c-table4": table4,
 }
 
 #: Arrivals of continuous studies: on the Decima authors' profile this is a mean gap of 25 s, that of their released code.

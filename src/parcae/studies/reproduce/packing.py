@@ -16,7 +16,7 @@ from parcae.evaluation.statistics import Estimate, mean_estimate, ratio_estimate
 from parcae.learning.packing.deeprm import deeprm_learner
 from parcae.learning.packing.loop import PackingIteration, PackingTraining, train_packing
 from parcae.packing.layout import Cost
-from parcae.packing.sources import DrawnSource
+from parcae.packing.sources import DrawnSource, PackingSource
 from parcae.packing.world import PackingBatch
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.deeprm.layout import KIND
@@ -74,7 +74,7 @@ class Played:
 class Stage:
     """Sequences that nobody has learned from; those without any job are left out."""
 
-    source: DrawnSource
+    source: PackingSource
     first_seed: int
     num_runs: int
     num_threads: int | None = None
@@ -101,7 +101,7 @@ def stage_of(request: PackingRequest, rate: float) -> Stage:
     return Stage(source_at(rate), request.first_seed, request.runs(100, 100), request.processes)
 
 
-def tuned_tetris(source: DrawnSource, cost: Cost, num_threads: int | None = None) -> HandMadePolicy:
+def tuned_tetris(source: PackingSource, cost: Cost, num_threads: int | None = None) -> HandMadePolicy:
     """Tetris* with the knob that is best on tuning sequences."""
     stage = Stage(source, TUNING_SEED_START, _TUNING_RUNS, num_threads)
 
@@ -111,7 +111,7 @@ def tuned_tetris(source: DrawnSource, cost: Cost, num_threads: int | None = None
     return min((HandMadePolicy(f"tetris* ({knob:g})", PackingKind.TETRIS, (knob,)) for knob in KNOBS), key=mean)
 
 
-def heuristics(source: DrawnSource, cost: Cost = Cost.SLOWDOWN, num_threads: int | None = None) -> dict[str, HandMadePolicy]:
+def heuristics(source: PackingSource, cost: Cost = Cost.SLOWDOWN, num_threads: int | None = None) -> dict[str, HandMadePolicy]:
     """The paper's, by name, and uniformly random actions."""
     return {
         "tetris*": tuned_tetris(source, cost, num_threads),
@@ -229,7 +229,7 @@ def setting_notes(stage: Stage, rates: Sequence[float]) -> list[str]:
     """What every study says of its setting."""
     labels = ", ".join(f"{label_of(rate)} is rate {rate:g} (measured load {load_at(rate):.0%})" for rate in rates)
     return [
-        f"{stage.num_runs} sequences of {stage.source.window} steps that nobody learned from, seeds {stage.first_seed} to "
+        f"{stage.num_runs} sequences of {stage.source.config.window} steps that nobody learned from, seeds {stage.first_seed} to "
         f"{stage.first_seed + stage.num_runs - 1}, the same for all; runs end when all jobs are done; 95% intervals "
         "(Student's t; ratios paired by sequence)",
         f"loads: {labels}. The paper's labels are matched with the released code's rates; demands are those of the code (5 to 10 "

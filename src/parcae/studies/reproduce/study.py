@@ -93,6 +93,7 @@ class PackingRequest(_Amounts):
         output, is_full, budget_s, seed, num_runs, processes, say: as in `StudyRequest`; processes are threads here.
         policies: checkpoints to show, where they are of the study's setting, before those that ship or are trained.
         recipe: of the trainings.
+        log: of a batch cluster, for the studies that run on one.
     """
 
     output: Path
@@ -104,6 +105,7 @@ class PackingRequest(_Amounts):
     num_runs: int | None = None
     processes: int | None = None
     say: Callable[[str], None] = _silent
+    log: Path | None = None
 
     @property
     def first_seed(self) -> int:
@@ -173,7 +175,7 @@ def settings_of(request: StudyRequest | PackingRequest) -> dict[str, Any]:
         "version": __version__,
     }
     if isinstance(request, PackingRequest):
-        return own
+        return own | ({"log": request.log.name} if request.log else {})
     setting = {
         "workload": request.workload.name,
         "fingerprint": fingerprint(request.workload),

@@ -1,0 +1,1 @@
+"""Compiled convolutions of images of zeros and ones."""

@@ -1,0 +1,180 @@
+"""A2cScheduler's networks: the five architectures, their shapes, and the tables that the kernels take.
+
+An image is covered by windows; each window gives `num_filters` numbers, and one matrix turns those of all windows into the next
+layer's inputs. Windows of a plain layer are single cells, of a convolution 3x3, of a convolution with 2x2 max-pooling 4x4.
+
+Source: A2cScheduler, section 4.3 and Table 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from parcae.errors import FormatError
+
+Weights = dict[str, npt.NDArray[Any]]
+KIND, FEATURE_VERSION = "a2c", 1
+
+
+class Architecture(StrEnum):
+    """What looks at the image, before the dense layer (Table 3)."""
+
+    FC = "fc"
+    CONV_16 = "conv3-16"
+    CONV_32 = "conv3-32"
+    CONV_16_POOL = "conv3-16-pool"
+    CONV_32_POOL = "conv3-32-pool"
+
+    @property
+    def num_filters(self) -> int:
+        """Numbers that each window gives."""
+        return 1 if self is Architecture.FC else 32 if "32" in self.value else 16
+
+    @property
+    def window(self) -> int:
+        """Rows and columns of a window."""
+        return 1 if self is Architecture.FC else 4 if self.has_pool else 3
+
+    @property
+    def has_pool(self) -> bool:
+        """Whether 2x2 max-pooling follows; windows are then two cells apart."""
+        return self.value.endswith("pool")
+
+
+class A2cSettings(BaseModel):
+    """Shape of the networks; an unknown key is refused.
+
+    Args:
+        architecture: what looks at the image.
+        horizon, width: rows and columns of the image.
+        num_slots: waiting jobs that can be chosen; one more action lets time pass.
+        hidden: units of a layer between the flattened image and the outputs; 0 for none.
+        is_masked: slots whose job cannot start now have probability 0, as has letting time pass in an idle cluster; else, as in
+            the paper, a job may be booked for later, and what cannot be placed lets time pass.
+
+    Raises:
+        pydantic.ValidationError: an image smaller than a window.
+
+    Example: `A2cSettings(horizon=20, width=223, num_slots=10).num_actions` is 11.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    architecture: Architecture = Architecture.CONV_16
+    horizon: int = Field(ge=1)
+    width: int = Field(ge=1)
+    num_slots: int = Field(ge=1)
+    hidden: int = Field(default=0, ge=0)
+    is_masked: bool = False
+
+    @model_validator(mode="after")
+    def _has_room(self) -> A2cSettings:
+        if min(self.horizon, self.width) < self.architecture.window:
+            raise ValueError(
+                f"an image of {self.horizon}x{self.width} cells is too small for {self.architecture.value}: "
+                f"at least {self.architecture.window} rows and columns are needed (a longer horizon, or fc)"
+            )
+        return self
+
+    @property
+    def num_actions(self) -> int:
+        """The slots, and letting time pass."""
+        return self.num_slots + 1
+
+    @property
+    def grid(self) -> Grid:
+        """Where the windows lie."""
+        size, stride = self.architecture.window, 2 if self.architecture.has_pool else 1
+        return Grid(size, stride, (self.horizon - size) // stride + 1, (self.width - size) // stride + 1)
+
+    def shapes(self, num_outputs: int) -> dict[str, tuple[int, ...]]:
+        """Weights by name, for so many outputs.
+
+        Example: `conv.weight` [16, 3, 3], `conv.bias` [16], `dense.weight` [3978, 16, 11], `dense.bias` [11] for 20x223 cells.
+        """
+        filters, first = self.architecture.num_filters, self.hidden or num_outputs
+        grid = self.grid
+        named: dict[str, tuple[int, ...]] = {}
+        if self.architecture is not Architecture.FC:
+            named |= {"conv.weight": (filters, 3, 3), "conv.bias": (filters,)}
+        named |= {"dense.weight": (grid.rows * grid.columns, filters, first), "dense.bias": (first,)}
+        if self.hidden:
+            named |= {"out.weight": (first, num_outputs), "out.bias": (num_outputs,)}
+        return named
+
+
+class Grid(NamedTuple):
+    """Windows of `window` x `window` cells, `stride` cells apart: `rows` x `columns` of them."""
+
+    window: int
+    stride: int
+    rows: int
+    columns: int
+
+
+class Index(NamedTuple):
+    """The pairs of a window's place and what it shows that were seen, numbered; what shows only zeros is not among them."""
+
+    keys: Any  # int64[2 x capacity], place x 65536 + pattern, or -1
+    numbers: Any  # int64[2 x capacity]
+    place: Any  # int64[capacity], row-major in the grid
+    pattern: Any  # int64[capacity], bit row + window x column for each cell of the window
+    count: Any  # int64[1]
+
+
+class Layer(NamedTuple):
+    """Convolution and dense layer of one network, and what they make of each numbered pair, computed once for each `now`."""
+
+    conv: Any  # float32[num_filters, 3, 3]
+    bias: Any  # float32[num_filters]
+    dense: Any  # float32[num_places, num_filters, num_units]
+    features: Any  # float32[num_patterns, num_filters], less those of a window of zeros
+    features_now: Any  # int64[num_patterns]
+    table: Any  # float32[capacity, num_units]
+    table_now: Any  # int64[capacity]
+    now: Any  # int64[1]
+
+
+class Gradient(NamedTuple):
+    """What a layer's gradient is gathered in; `table`, `features` and the marks are zero between uses."""
+
+    conv: Any  # float32[num_filters, 3, 3]
+    bias: Any  # float32[num_filters]
+    dense: Any  # float32[num_places, num_filters, num_units]
+    table: Any  # float32[capacity, num_units]
+    touched: Any  # int64[capacity], numbered pairs
+    is_touched: Any  # int8[capacity]
+    features: Any  # float32[num_patterns, num_filters]
+    patterns: Any  # int64[num_patterns], those touched
+    is_pattern_touched: Any  # int8[num_patterns]
+
+
+def draw_weights(settings: A2cSettings, num_outputs: int, rng: np.random.Generator, last_scale: float = 0.01) -> Weights:
+    """First weights: variance 2 / inputs (He et al.), the last layer's `last_scale` times as large, no biases."""
+    weights: Weights = {}
+    shapes = settings.shapes(num_outputs)
+    last = "out.weight" if settings.hidden else "dense.weight"
+    for name, shape in shapes.items():
+        inputs = 9 if name == "conv.weight" else int(np.prod(shape[:-1]))
+        scale = np.sqrt(2.0 / inputs) * (last_scale if name == last else 1.0)
+        weights[name] = (rng.standard_normal(shape) * (0.0 if name.endswith("bias") else scale)).astype(np.float32)
+    return weights
+
+
+def check_weights(weights: Mapping[str, npt.NDArray[Any]], settings: A2cSettings, num_outputs: int, path: str) -> None:
+    """Refuse weights of other shapes.
+
+    Raises:
+        FormatError: they do not fit.
+    """
+    expected = settings.shapes(num_outputs)
+    found = {name: tuple(array.shape) for name, array in weights.items()}
+    if found != expected:
+        wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+        raise FormatError(f"{path}: weights {', '.join(wrong)} do not fit the settings; the file was changed: train it again")

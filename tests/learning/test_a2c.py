@@ -1,0 +1,112 @@
+"""A2cScheduler's learning: returns by hand, resuming, and a toy that it learns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from parcae.errors import ConfigError
+from parcae.learning.packing.a2c import RECIPES, A2cLearner, a2c_config, a2c_learner, beyond_group_means, n_step_returns
+from parcae.learning.packing.loop import IterationSeeds, PackingTraining, mean_cost, train_packing
+from parcae.packing.config import PackingConfig
+from parcae.packing.layout import Cost
+from parcae.packing.sources import DrawnSource
+from parcae.packing.world import PackingBatch
+from parcae.policies.a2c.layout import Architecture
+from parcae.policies.a2c.policy import A2cPolicy
+from parcae.policies.packing.layout import PackingKind
+from parcae.policies.packing.policy import HandMadePolicy
+
+#: A small world: 2 resources of 10 units, 3 slots, 16 steps.
+_TOY = DrawnSource((0.6,), window=15, settings=PackingConfig(num_slots=3, backlog_size=15, horizon=16))
+
+
+def _learner(*settings: str, recipe: str = "fast", architecture: Architecture = Architecture.CONV_16_POOL) -> A2cLearner:
+    return a2c_learner(_TOY, Cost.SLOWDOWN, recipe, settings, architecture)
+
+
+def test_returns_of_several_steps_end_with_what_the_critic_expects() -> None:
+    rewards, is_over = np.array([[1.0, -1.0], [2.0, -3.0], [0.0, 5.0]]), np.zeros((3, 2), np.bool_)
+    returns = n_step_returns(rewards, is_over, np.array([4.0, 8.0]), 0.5)
+    assert returns.tolist() == [[2.5, -0.25], [3.0, 1.5], [2.0, 9.0]]
+
+
+def test_nothing_is_expected_of_a_run_that_is_over() -> None:
+    is_over = np.array([[False, True], [True, True]])
+    assert n_step_returns(np.array([[1.0, -1.0], [2.0, 0.0]]), is_over, np.array([4.0, 8.0]), 0.5).tolist() == [
+        [2.0, -1.0],
+        [2.0, 0.0],
+    ]
+
+
+def test_returns_of_one_step_are_algorithm_1() -> None:
+    assert n_step_returns(np.array([[-2.0]]), np.array([[False]]), np.array([10.0]), 0.9).tolist() == [[7.0]]
+
+
+def test_advantages_count_beyond_their_groups_mean() -> None:
+    assert beyond_group_means(np.array([1.0, 5.0, 3.0, 2.0]), np.array([7, 9, 7, 2])).tolist() == [-1.0, 0.0, 1.0, 0.0]
+
+
+def test_the_papers_recipe_is_one_cluster_and_an_update_a_decision() -> None:
+    numbers = _learner(recipe="paper").iterate(IterationSeeds(0, 0), 1.0)
+    assert numbers["updates"] == numbers["decisions"] > 15
+
+
+def test_an_iteration_updates_after_so_many_decisions_of_all_clusters() -> None:
+    numbers = _learner("num_sequences=8", "repeats=1", "num_steps=4").iterate(IterationSeeds(0, 0), 1.0)
+    assert numbers["decisions"] / 40 < numbers["updates"] <= numbers["decisions"] / 32 + 1
+    assert np.isfinite(numbers["cost"])
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_resumed_training_goes_on_exactly(tmp_path: Path, recipe: str) -> None:
+    def train(folder: str, iterations: int, is_resumed: bool = False) -> dict[str, np.ndarray]:
+        learner = _learner(
+            *(["num_sequences=2", "repeats=2"] if recipe == "fast" else []), "final_share=1", "entropy=0", recipe=recipe
+        )
+        training = PackingTraining(
+            _TOY, max_iterations=iterations, select_every=2, num_selection=4, folder=tmp_path / folder, is_resumed=is_resumed
+        )
+        train_packing(learner, training)
+        return {**learner.weights(), **learner.state()}
+
+    whole = train("whole", 4)
+    train("parted", 2)
+    parted = train("parted", 4, is_resumed=True)
+    assert whole.keys() == parted.keys()
+    for name, array in whole.items():
+        np.testing.assert_array_equal(parted[name], array, err_msg=name)
+
+
+def test_weights_to_start_from_are_taken() -> None:
+    learned = _learner("num_sequences=2")
+    learned.iterate(IterationSeeds(0, 0), 1.0)
+    again = a2c_learner(_TOY, settings=("num_sequences=2",), architecture=Architecture.CONV_16_POOL, weights=learned.weights())
+    np.testing.assert_array_equal(again.weights()["actor.dense.weight"], learned.weights()["actor.dense.weight"])
+
+
+def test_unknown_recipes_and_settings_are_refused_with_a_hint() -> None:
+    with pytest.raises(ConfigError, match="no recipe 'fats' of a2c; did you mean 'fast'"):
+        a2c_config("fats")
+    with pytest.raises(ConfigError, match="did you mean 'discount'"):
+        a2c_config("fast", ("discont=0.9",))
+    with pytest.raises(ValidationError):
+        a2c_config("fast", ("discount=1.5",))
+
+
+def _slowdown(policy: A2cPolicy | HandMadePolicy) -> float:
+    batch = PackingBatch(_TOY.draw(range(1000, 1060)), _TOY.config.model_copy(update={"max_decisions": 5000}))
+    batch.run(policy.play_many, 1)
+    return mean_cost(batch, Cost.SLOWDOWN)
+
+
+def test_it_learns_a_toy_in_seconds() -> None:
+    learner = _learner("num_sequences=4", "num_steps=16", "actor_rate=1e-3", "critic_rate=2e-3", architecture=Architecture.FC)
+    before = _slowdown(learner.policy())
+    train_packing(learner, PackingTraining(_TOY, budget_s=1e9, max_iterations=40, select_every=40, num_selection=4))
+    after = _slowdown(learner.policy())
+    rivals = {greedy: _slowdown(HandMadePolicy("random", PackingKind.RANDOM, (greedy,))) for greedy in (0.0, 1.0)}
+    assert after < min(before, *rivals.values())

@@ -1,0 +1,128 @@
+"""The five architectures: their sizes, and that looking windows up is convolving."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from pydantic import ValidationError
+
+from parcae.errors import FormatError
+from parcae.policies.a2c.layout import A2cSettings, Architecture, draw_weights
+from parcae.policies.a2c.lookup import Eye, FirstLayer, GradientRoom, outputs
+from parcae.policies.a2c.network import A2cNetwork
+
+ALL = list(Architecture)
+
+
+def _drawn(settings: A2cSettings, num_outputs: int = 3) -> dict[str, npt.NDArray[Any]]:
+    """Weights with biases that are not zero."""
+    rng = np.random.default_rng(3)
+    weights = draw_weights(settings, num_outputs, rng, last_scale=1.0)
+    return {
+        name: array + np.float32(0.3) * rng.standard_normal(array.shape).astype(np.float32) for name, array in weights.items()
+    }
+
+
+def _images(count: int = 6, horizon: int = 7, width: int = 11) -> npt.NDArray[np.float32]:
+    rng = np.random.default_rng(1)
+    images = (rng.random((count, horizon, width)) < 0.4).astype(np.float32)
+    images[-1] = 0.0
+    return images
+
+
+def _numpy(parameter: torch.nn.Parameter) -> npt.NDArray[np.float32]:
+    """The gradient's own memory."""
+    assert parameter.grad is not None
+    return parameter.grad.numpy()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "actor", "critic"),
+    [
+        (Architecture.FC, 49_071, 4_461),
+        (Architecture.CONV_16, 700_299, 63_809),
+        (Architecture.CONV_32, 1_400_587, 127_617),
+        (Architecture.CONV_16_POOL, 174_411, 16_001),
+        (Architecture.CONV_32_POOL, 348_811, 32_001),
+    ],
+)
+def test_networks_of_20_times_223_cells_have_these_sizes(architecture: Architecture, actor: int, critic: int) -> None:
+    settings = A2cSettings(architecture=architecture, horizon=20, width=223, num_slots=10)
+    sizes = [sum(int(np.prod(shape)) for shape in settings.shapes(count).values()) for count in (11, 1)]
+    assert sizes == [actor, critic]
+
+
+def test_the_windows_of_a_convolution_lie_on_18_times_221_places_and_of_a_pooled_one_on_9_times_110() -> None:
+    plain, pooled = (A2cSettings(architecture=a, horizon=20, width=223, num_slots=10).grid for a in (ALL[1], ALL[3]))
+    assert (plain.rows, plain.columns, pooled.rows, pooled.columns) == (18, 221, 9, 110)
+
+
+@pytest.mark.parametrize("hidden", [0, 5])
+@pytest.mark.parametrize("architecture", ALL)
+def test_looking_up_gives_what_convolving_gives(architecture: Architecture, hidden: int) -> None:
+    settings = A2cSettings(architecture=architecture, horizon=7, width=11, num_slots=2, hidden=hidden)
+    network, images = A2cNetwork(_drawn(settings), settings, 3), _images()
+    layer = FirstLayer(network.arrays(), Eye(settings))
+    found = outputs(layer.sums(layer.eye.look_at(images, np.zeros(6, np.int64))), layer.blank, network.arrays())
+    expected = network(torch.from_numpy(images)).detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    assert np.abs(expected[0] - expected[-1]).max() > 0.1
+
+
+@pytest.mark.parametrize("hidden", [0, 5])
+@pytest.mark.parametrize("architecture", ALL)
+def test_its_gradient_is_that_of_the_convolution(architecture: Architecture, hidden: int) -> None:
+    settings = A2cSettings(architecture=architecture, horizon=7, width=11, num_slots=2, hidden=hidden)
+    network, images = A2cNetwork(_drawn(settings), settings, 3), _images()
+    weigh = torch.linspace(-1.0, 1.0, 18).reshape(6, 3)
+    (network(torch.from_numpy(images)) * weigh).sum().backward()
+    expected = {name: np.array(_numpy(p)) for name, p in network.table.items()}
+    network.zero_grad(set_to_none=False)
+    layer = FirstLayer(network.arrays(), Eye(settings))
+    seen = layer.eye.look_at(images, np.zeros(6, np.int64))
+    sums = torch.from_numpy(layer.sums(seen)).requires_grad_()
+    (network.outputs(sums) * weigh).sum().backward()
+    grads = {name: _numpy(p) for name, p in network.table.items()}
+    room = GradientRoom(grads.get("conv_weight"), grads.get("conv_bias"), grads["dense_weight"])
+    assert sums.grad is not None
+    layer.gradient(seen, sums.grad.numpy(), room)
+    for name, gradient in expected.items():
+        np.testing.assert_allclose(grads[name], gradient, atol=1e-4, err_msg=name)
+
+
+def test_more_windows_than_there_is_room_for_make_room_and_keep_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = A2cSettings(horizon=7, width=11, num_slots=2)
+    wide = Eye(settings).look_at(_images(), np.zeros(6, np.int64))
+    monkeypatch.setattr("parcae.policies.a2c.lookup._CAPACITY", 4)
+    eye = Eye(settings)
+    narrow = eye.look_at(_images(), np.zeros(6, np.int64))
+    assert narrow.numbers.tolist() == wide.numbers.tolist()
+    assert len(eye.index.place) >= 2 * len(set(narrow.numbers.tolist())) // 2 > 4
+
+
+def test_changed_weights_are_used_once_the_layer_is_told() -> None:
+    settings = A2cSettings(horizon=7, width=11, num_slots=2)
+    weights = _drawn(settings)
+    layer = FirstLayer(weights, Eye(settings))
+    seen = layer.eye.look_at(_images(), np.zeros(6, np.int64))
+    before = layer.sums(seen)
+    weights["dense.weight"] *= 2.0
+    layer.renew()
+    np.testing.assert_allclose(layer.sums(seen), 2.0 * before, rtol=1e-5)
+
+
+def test_an_image_smaller_than_a_window_is_refused_with_a_way_out() -> None:
+    with pytest.raises(ValidationError, match="at least 4 rows and columns are needed"):
+        A2cSettings(architecture=Architecture.CONV_16_POOL, horizon=3, width=30, num_slots=2)
+
+
+def test_weights_of_another_shape_are_refused_by_name() -> None:
+    settings = A2cSettings(horizon=7, width=11, num_slots=2)
+    weights = _drawn(settings)
+    weights["dense.bias"] = np.zeros(4, np.float32)
+    with pytest.raises(FormatError, match=r"file\.safetensors: weights dense\.bias do not fit"):
+        A2cNetwork(weights, settings, 3, "file.safetensors")

@@ -1,0 +1,115 @@
+"""The actor decides, drawn or greedy, and never holds for ever."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError, FormatError
+from parcae.packing.config import PackingConfig, TimeMode
+from parcae.packing.sources import DrawnSource
+from parcae.packing.world import PackingBatch
+from parcae.policies.a2c.layout import A2cSettings, Architecture, draw_weights
+from parcae.policies.a2c.policy import A2cPolicy, draw_actions, fitting, named
+from parcae.policies.checkpoint import Checkpoint, write_checkpoint
+from parcae.workloads.rigid import RigidJobs
+
+_WORLD = PackingConfig(num_slots=3, backlog_size=8, horizon=8)
+_CAPACITY = [4, 4]
+
+
+def _jobs() -> RigidJobs:
+    return RigidJobs("few", [0, 0, 1, 2, 2, 5], [2, 3, 1, 4, 1, 2], [[2, 1], [4, 1], [1, 4], [3, 3], [1, 1], [2, 2]], _CAPACITY)
+
+
+def _policy(is_greedy: bool = False, is_masked: bool = False, void: float = 0.0) -> A2cPolicy:
+    """First weights of all the same size, and a logit for letting time pass."""
+    settings = fitting(_WORLD, _CAPACITY, Architecture.CONV_16, is_masked=is_masked)
+    weights = draw_weights(settings, 4, np.random.default_rng(2), last_scale=1.0)
+    weights["dense.bias"][3] = void
+    return A2cPolicy("a2c", named(weights, "actor"), settings, is_greedy)
+
+
+def _played(policy: A2cPolicy, count: int = 8, num_threads: int = 1) -> PackingBatch:
+    batch = PackingBatch([_jobs()] * count, _WORLD.model_copy(update={"max_decisions": 5000}), seed=4)
+    batch.run(policy.play_many, num_threads)
+    return batch
+
+
+@pytest.mark.parametrize("is_greedy", [False, True])
+def test_a_policy_that_would_rather_let_time_pass_for_ever_starts_every_job(is_greedy: bool) -> None:
+    batch = _played(_policy(is_greedy, void=1000.0))
+    assert all((outcome.start >= 0).all() for outcome in batch.outcomes())
+    assert max(outcome.num_decisions for outcome in batch.outcomes()) < 200
+
+
+def test_runs_are_the_same_whatever_the_number_of_threads() -> None:
+    one, two = (_played(_policy(), num_threads=n) for n in (1, 2))
+    assert [o.start.tolist() for o in one.outcomes()] == [o.start.tolist() for o in two.outcomes()]
+    assert len({tuple(o.start.tolist()) for o in one.outcomes()}) > 1
+
+
+def test_greedy_runs_of_one_sequence_are_all_the_same() -> None:
+    starts = [outcome.start.tolist() for outcome in _played(_policy(is_greedy=True)).outcomes()]
+    assert starts == [starts[0]] * 8
+
+
+def test_a_masked_policy_decides_only_what_does_something() -> None:
+    free, masked = (_played(_policy(is_masked=is_masked, void=-1000.0), count=1).outcome(0) for is_masked in (False, True))
+    assert masked.num_decisions == 6 + masked.end
+    assert free.num_decisions == 6 + free.end
+    assert masked.costs.sum() != free.costs.sum()
+
+
+def test_actions_are_drawn_by_softmax() -> None:
+    logits = np.log(np.array([[0.2, 0.5, 0.3], [1.0, 1e-30, 1e-30]], np.float32))
+    assert draw_actions(logits, np.array([0.19, 0.0])).tolist() == [0, 0]
+    assert draw_actions(logits, np.array([0.21, 0.999])).tolist() == [1, 0]
+    assert draw_actions(logits, np.array([0.71, 0.5])).tolist() == [2, 0]
+
+
+def test_what_is_impossible_is_never_drawn() -> None:
+    logits = np.array([[-np.inf, 0.0, -np.inf]] * 2, np.float32)
+    assert draw_actions(logits, np.array([0.0, 1.0 - 2.0**-53])).tolist() == [1, 1]
+
+
+def test_a_checkpoint_gives_the_policy_again(tmp_path: Path) -> None:
+    policy, path = _policy(), tmp_path / "a2c.safetensors"
+    weights = named(policy.weights, "actor")
+    write_checkpoint(Checkpoint("a2c", 1, weights, {"network": policy.settings.model_dump(mode="json")}), path)
+    again = A2cPolicy.read(path)
+    assert [o.start.tolist() for o in _played(again).outcomes()] == [o.start.tolist() for o in _played(policy).outcomes()]
+
+
+def test_a_checkpoint_of_another_policy_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.safetensors"
+    write_checkpoint(Checkpoint("deeprm", 1, {}, {}), path)
+    with pytest.raises(FormatError, match="of a 'deeprm' policy, not of 'a2c'"):
+        A2cPolicy.read(path)
+
+
+def test_a_cluster_with_another_image_is_refused() -> None:
+    source = DrawnSource(window=5)
+    batch = PackingBatch(source.draw([1000]), source.config)
+    with pytest.raises(ConfigError, match="made for images of 8x33 cells and 3 slots, not 20x223 and 10"):
+        batch.run(_policy().play_many, 1)
+
+
+def test_exact_times_have_no_image() -> None:
+    with pytest.raises(ConfigError, match="images need time in steps"):
+        fitting(PackingConfig(mode=TimeMode.EXACT), _CAPACITY, Architecture.FC)
+    with pytest.raises(ConfigError, match="at least 4 rows"):
+        fitting(PackingConfig(horizon=3), _CAPACITY, Architecture.CONV_16_POOL)
+
+
+def test_deciding_needs_no_pytorch() -> None:
+    code = "import sys, parcae.policies.a2c.policy; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_settings_know_the_number_of_actions() -> None:
+    assert A2cSettings(horizon=20, width=223, num_slots=10).num_actions == 11

@@ -1,0 +1,69 @@
+"""A2cScheduler's studies from beginning to end, with few runs and trainings of a moment."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.studies.reproduce.a2c import Measured, orderings
+from parcae.studies.reproduce.a2c_architectures import Curve, convergence
+from parcae.studies.reproduce.catalog import reproduce
+from parcae.studies.reproduce.study import PackingRequest
+
+_LOG = Path(__file__).parents[2] / "../shared/data/swf/DOST-ASTI_COARE-Saliksik-2020-cln.swf"
+
+
+def _request(folder: Path) -> PackingRequest:
+    return PackingRequest(folder, budget_s=0.02, recipe="fast", num_runs=4, processes=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a2c-table1", "a2c-table2", "a2c-table3", "a2c-table4"])
+def test_a_study_runs_to_its_table_picture_and_numbers(tmp_path: Path, name: str) -> None:
+    request = _request(tmp_path)
+    if name == "a2c-table4":
+        if not _LOG.exists():
+            pytest.skip("needs the logs in ../shared/data/swf")
+        request = replace(request, log=_LOG)
+    result, files = reproduce(name, request, "parcae reproduce")
+    assert all(len(row) == len(result.columns) for row in result.rows)
+    assert json.loads(files.numbers.read_text())["settings"]["first_evaluation_seed"] == 1_000
+    assert files.picture.stat().st_size > 5_000
+    if name != "a2c-table3":
+        assert {"a2c", "a2c, greedy", "sjf", "random"} <= {row[1] for row in result.rows}
+
+
+def test_table4_says_that_it_needs_a_log(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--workload LOG\.swf"):
+        reproduce("a2c-table4", _request(tmp_path))
+
+
+def test_orderings_hold_only_beyond_the_interval_of_paired_differences() -> None:
+    base = np.linspace(2.0, 3.0, 9)
+    values = {"a": np.tile(base, (3, 1)), "b": np.tile(base + 0.5, (3, 1)), "c": np.tile(base[::-1], (3, 1))}
+    published = {"a": (1.0, 1.0, 1.0), "b": (2.0, 0.5, 1.0), "c": (3.0, 2.0, 1.0)}
+    notes = orderings("here", Measured(values, {}), published)
+    assert "slowdown: of the paper's orderings 1 of 3 hold" in notes[0]
+    assert ": a < b; not: a < c, b < c" in notes[0]
+    assert "completion time: of the paper's orderings 0 of 3 hold" in notes[1]
+    assert "waiting time: of the paper's orderings" in notes[2]
+    assert "a = c" in notes[2]
+
+
+def _curve(*slowdowns: float, first: float = 10.0) -> Curve:
+    return Curve(list(range(10, 10 * len(slowdowns) + 10, 10)), [1.0] * len(slowdowns), list(slowdowns), first)
+
+
+def test_a_training_converged_where_its_curve_stays_at_its_end() -> None:
+    assert convergence(_curve(9.0, 7.0, 5.1, 5.0, 5.1, 5.0, 5.0, 5.0)) == 2
+
+
+def test_what_hardly_gained_still_falls_or_was_hardly_measured_has_not_converged() -> None:
+    assert convergence(_curve(*[9.5] * 8)) is None
+    assert convergence(_curve(9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0)) is None
+    assert convergence(_curve(5.0, 5.0, 5.0)) is None
