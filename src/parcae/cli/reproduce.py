@@ -71,8 +71,8 @@ def reproduce_command(
         str | None,
         typer.Option(
             "--recipe",
-            help="Of the trainings: fast | decima-2019; of DeepRM: fresh | paper | fast; of A2cScheduler: fast | paper. [default: "
-            "the first]",
+            help="Of the trainings: fast | decima-2019; of DeepRM: fresh | paper | fast; of A2cScheduler: fast | paper. "
+            "[default: the first]",
         ),
     ] = None,
     runs: Annotated[int | None, typer.Option("--runs", min=2, help="Runs of the evaluation, instead of the study's.")] = None,

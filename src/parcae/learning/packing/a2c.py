@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from parcae.errors import ConfigError, DivergedError
 from parcae.learning.config import override
-from parcae.learning.packing.loop import IterationSeeds, Weights, mean_cost
+from parcae.learning.packing.loop import IterationSeeds, Weights
+from parcae.metrics.packing import mean_cost
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import PackingBatch
