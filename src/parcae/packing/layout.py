@@ -74,6 +74,7 @@ HEAD = np.dtype(
         ("log_told", np.float64),
         ("since_arrival", np.int64),
         ("luck", np.uint64),
+        ("is_exact", np.int64),
         ("wants_profile", np.int64),
     ],
     align=True,

@@ -155,7 +155,7 @@ def start_parameters(sequences: Sequence[RigidJobs]) -> FloatArray:
     start = np.zeros(len(WithholdParameter))
     start[WithholdParameter.RESERVE], start[WithholdParameter.STEEPNESS] = 0.3, 2.0
     start[WithholdParameter.LENGTH] = float(np.quantile(np.log(told), 0.7)) if len(told) else 0.0
-    start[WithholdParameter.PATIENCE] = 0.1
+    start[WithholdParameter.PATIENCE], start[WithholdParameter.PAUSE] = 0.1, 3.0
     return start
 
 

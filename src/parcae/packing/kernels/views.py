@@ -16,6 +16,7 @@ def show(state, asked, view):  # type: ignore[no-untyped-def]
     """Fill the view with what may be known now."""
     clock, head = state.clock, view.head
     head.now[0], head.num_backlog[0] = clock.now[0], clock.num_backlog[0]
+    head.is_exact[0] = asked.rules.is_exact[0]
     head.num_running[0], head.num_arrived[0] = clock.num_running[0], clock.num_arrived[0]
     head.arrived_work[0], head.log_told[0] = clock.arrived_work[0], clock.log_told[0]
     head.luck[0] = mix(mix(state.luck[0] + _STEP) + np.uint64(clock.num_decisions[0]) * _STEP)

@@ -17,13 +17,15 @@ from parcae.policies.jobset.layout import (
     MAX_ROWS,
     NUM_JOB_FEATURES,
     NUM_SHARED_FEATURES,
+    PAUSE,
     SLOPE,
     JobFeature,
     SharedFeature,
     offsets,
 )
 from parcae.policies.networks.kernels import add_product, copy_bias, dot, draw, largest, log_sum_exp, rectify
-from parcae.policies.packing.kernels.scores import alignment, crowd, left, preference, reserve
+from parcae.policies.packing.kernels.scores import alignment, crowd, left, must_start, preference, reserve
+from parcae.policies.packing.layout import WithholdParameter
 
 _H, _F, _C, _K, _SLOPE = HIDDEN, NUM_JOB_FEATURES, NUM_SHARED_FEATURES, MAX_ROWS, np.float32(SLOPE)
 _IMPOSSIBLE = np.float32(-np.inf)
@@ -54,6 +56,7 @@ _S_STARTABLE, _S_TYPICAL = int(SharedFeature.STARTABLE), int(SharedFeature.TYPIC
 _S_TOLD, _S_SHARE = int(SharedFeature.WAITING_TOLD), int(SharedFeature.WAITING_SHARE)
 _S_RULE, _S_CAN = int(SharedFeature.RULE_HOLDS), int(SharedFeature.CAN_HOLD)
 _LOOKAHEAD, _NUM_LOOKS = LOOKAHEAD, len(LOOKAHEAD)
+_PAUSE, _RULE_PAUSE = PAUSE, int(WithholdParameter.PAUSE)
 #: The rule's score counts down to this below the best.
 _LOWEST = -5.0
 
@@ -209,17 +212,17 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
     count = _select_rows(view, net, work)
     typical = view.head.log_told[0] / max(1, view.head.num_arrived[0])
     waiting_told, waiting = _encode_shared(view, work, typical), crowd(view)
-    can_any, chosen = False, VOID
+    can_any, chosen, is_forced = False, VOID, must_start(view, min(_PAUSE, net.rule[_RULE_PAUSE]))
     for position in range(count):
         _encode_job(view, net, work, position, typical, waiting_told, waiting)
         can_start = work.features[position, _CAN_START] > 0.0
         can_any = can_any or can_start
-        if chosen == VOID and can_start and (view.head.num_running[0] == 0 or work.features[position, _RESERVE] >= 0.0):
+        if chosen == VOID and can_start and (is_forced or work.features[position, _RESERVE] >= 0.0):
             chosen = position
     if chosen != VOID:
         work.features[chosen, _IS_RULE] = 1.0
     work.shared[_S_RULE] = 1.0 if chosen == VOID else 0.0
-    work.shared[_S_CAN] = 1.0 if not can_any or view.head.num_running[0] > 0 else 0.0
+    work.shared[_S_CAN] = 0.0 if can_any and must_start(view, _PAUSE) else 1.0
     return count
 
 

@@ -75,7 +75,9 @@ SLOPE = 0.1
 #: What the rule's choice of job and its choice to hold weigh at the start, as logits.
 PRIOR = (2.0, 2.0)
 #: Where the rule starts that nobody tuned: shortest first, long jobs leave a third of the cluster free.
-START_RULE = (0.0, 0.05, 0.5, 3.0, 2.0, 0.2, 0.1)
+START_RULE = (0.0, 0.05, 0.5, 3.0, 2.0, 0.2, 0.1, 3.0)
+#: Steps after the last arrival for which it may leave an empty cluster empty (none with exact times).
+PAUSE = 10
 
 #: Weights by name: matrices are [in, out]. The compiled pass reads them from one flat array in this order.
 SHAPES: dict[str, tuple[int, ...]] = {

@@ -55,7 +55,7 @@ def allocate_record(count: int, capacity: int, row_capacity: int) -> Record:
 
 
 class JobSetPolicy:
-    """The set network with its weights; decides by the most probable choice, and never holds in an empty cluster.
+    """The set network with its weights; decides by the most probable choice, and never holds for ever.
 
     Args:
         weights: by the names of the layout, and "rule": the withholding rule's parameters.

@@ -32,6 +32,7 @@ class WithholdParameter(IntEnum):
     LENGTH = 4
     PATIENCE = 5
     CROWD = 6
+    PAUSE = 7
 
 
 class Plan(NamedTuple):

@@ -11,7 +11,7 @@ from parcae.policies.packing.layout import PackingKind, WithholdParameter
 _SJF, _PACKER, _TETRIS, _AREA = int(PackingKind.SJF), int(PackingKind.PACKER), int(PackingKind.TETRIS), int(PackingKind.AREA)
 _ALIGNMENT, _AGE, _RESERVE = int(WithholdParameter.ALIGNMENT), int(WithholdParameter.AGE), int(WithholdParameter.RESERVE)
 _STEEPNESS, _LENGTH = int(WithholdParameter.STEEPNESS), int(WithholdParameter.LENGTH)
-_PATIENCE, _CROWD = int(WithholdParameter.PATIENCE), int(WithholdParameter.CROWD)
+_PATIENCE, _CROWD, _PAUSE = int(WithholdParameter.PATIENCE), int(WithholdParameter.CROWD), int(WithholdParameter.PAUSE)
 #: Alignment counts in units of a cluster of 10 units a resource, as in DeepRM's code.
 _UNITS = 100.0
 
@@ -80,18 +80,24 @@ def withholding(view, params):  # type: ignore[no-untyped-def]
 
     A job is withheld while the least share of a resource that would stay free is below its reserve
         RESERVE / (1 + exp(-STEEPNESS (log duration - LENGTH))) - PATIENCE log(1 + age / duration) - CROWD log(1 + jobs waiting);
-    in an empty cluster nothing is withheld. Source: what DeepRM was seen to learn (section 4.3), as a rule.
+    an empty cluster is left empty for PAUSE steps after the last arrival at most.
+
+    Source: what DeepRM was seen to learn (section 4.3), as a rule.
     """
     best, best_score = VOID, 0.0
-    waiting = crowd(view)
+    waiting, is_forced = crowd(view), must_start(view, params[_PAUSE])
     for row in range(view.head.num_jobs[0]):
-        if view.jobs.can_start[row] == 1 and (
-            view.head.num_running[0] == 0 or left(view, row) >= reserve(view, row, params, waiting)
-        ):
+        if view.jobs.can_start[row] == 1 and (is_forced or left(view, row) >= reserve(view, row, params, waiting)):
             own = preference(view, row, params)
             if best == VOID or own > best_score:
                 best, best_score = view.jobs.slot[row], own
     return best
+
+
+@inlined
+def must_start(view, pause):  # type: ignore[no-untyped-def]
+    """Whether nobody may hold in this empty cluster any more; with exact times at once, for nothing else need ever happen."""
+    return view.head.num_running[0] == 0 and (view.head.is_exact[0] == 1 or view.head.since_arrival[0] >= pause)
 
 
 @inlined
