@@ -57,6 +57,7 @@ class A2cConfig(BaseModel):
             `repeats`: an image does not tell how long jobs will go on to arrive, so that the critic cannot know it.
         is_normalized: advantages are divided by their standard deviation.
         reward_scale: rewards are divided by it.
+        architecture: of actor and critic.
         hidden: units between flattened image and outputs, 0 for none.
         is_masked: only jobs that can start now are chosen; else others too, which books them ahead: learning then ends early,
             where everything is booked at once.
@@ -79,6 +80,7 @@ class A2cConfig(BaseModel):
     is_aligned: bool = True
     is_normalized: bool = True
     reward_scale: float = Field(default=40.0, gt=0)
+    architecture: Architecture = Architecture.CONV_16
     hidden: int = Field(default=32, ge=0)
     is_masked: bool = True
     void_prior: float = -2.0
@@ -353,11 +355,14 @@ def a2c_learner(
     cost: Cost = Cost.SLOWDOWN,
     recipe: str = "fast",
     settings: Sequence[str] = (),
-    architecture: Architecture = Architecture.CONV_16,
+    architecture: Architecture | None = None,
     weights: Weights | None = None,
     seed: int = 0,
 ) -> A2cLearner:
     """A learner for the clusters of a source; `weights` (an actor's) to start from.
+
+    Args:
+        architecture: instead of that of the settings.
 
     Raises:
         ConfigError: an unknown recipe or setting, or clusters without images.
@@ -367,6 +372,8 @@ def a2c_learner(
     Example: `a2c_learner(DrawnSource((0.7,)), settings=["num_steps=32"])`
     """
     config = a2c_config(recipe, settings)
+    if architecture is not None:
+        config = config.model_copy(update={"architecture": architecture})
     capacity = source.draw(IterationSeeds(seed, 0).sequences(1))[0].capacity
-    network = fitting(source.config, capacity, architecture, config.hidden, config.is_masked)
+    network = fitting(source.config, capacity, config.architecture, config.hidden, config.is_masked)
     return A2cLearner(source, cost, network, config, weights, seed)

@@ -19,6 +19,8 @@ from parcae.policies.a2c.layout import FEATURE_VERSION, KIND, A2cSettings, Archi
 from parcae.policies.a2c.lookup import Eye, FirstLayer, FloatArray, IntArray, outputs
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
 
+#: Steps after the last arrival for which a masked policy may leave an empty cluster empty.
+PAUSE = 10
 #: Decisions in a row that may let time pass in an idle cluster while a job could be placed if the policy is drawn from.
 _PATIENCE = 20
 
@@ -48,14 +50,15 @@ def fitting(
 def masks_of(views: View) -> npt.NDArray[np.bool_]:
     """bool[num_clusters, num_slots + 1]: slots whose job can start now; the last lets time pass.
 
-    It is not there where the cluster would stand idle.
+    It is not there in a cluster that has been empty for PAUSE steps since the last arrival.
     """
     count, num_slots = views.jobs.shape
     masks = np.zeros((count, num_slots + 1), np.bool_)
     is_shown = np.arange(num_slots) < views.head["num_jobs"]
     row, at = np.nonzero(is_shown & (views.jobs["can_start"] == 1))
     masks[row, views.jobs["slot"][row, at]] = True
-    masks[:, -1] = (views.head["num_running"][:, 0] > 0) | ~masks[:, :-1].any(axis=1)
+    may_idle = (views.head["num_running"][:, 0] > 0) | (views.head["since_arrival"][:, 0] < PAUSE)
+    masks[:, -1] = may_idle | ~masks[:, :-1].any(axis=1)
     return masks
 
 
@@ -75,7 +78,7 @@ def slots_of(actions: IntArray, num_slots: int) -> IntArray:
 class A2cPolicy:
     """The actor with its weights.
 
-    It is drawn from, or greedy. A masked policy never lets a cluster stand idle while a job waits. So that no run of another
+    It is drawn from, or greedy. A masked policy lets no cluster stand empty for long. So that no run of another
     lasts for ever, an idle cluster in which a job could be placed gets the most probable such job: at once if the policy is
     greedy, else after 20 decisions in a row that let time pass.
 

@@ -15,7 +15,7 @@ from parcae.packing.sources import PackingSource
 from parcae.policies.a2c.layout import KIND, Architecture
 from parcae.policies.a2c.policy import A2cPolicy
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.policies.learned import shipped
+from parcae.policies.packing.catalog import SHIPPED
 from parcae.studies.reproduce.study import PackingRequest
 
 
@@ -58,7 +58,7 @@ def learned_a2c(
         FormatError, FileNotFoundError: a given file that cannot be read.
         KeyboardInterrupt: the user stopped the training, and so the study.
     """
-    for path in [*map(Path, request.policies), *(path for (name, _), path in shipped().items() if name == KIND)]:
+    for path in [*map(Path, request.policies), *sorted(SHIPPED.glob(f"{KIND}-*.safetensors"))]:
         checkpoint = read_checkpoint(path)
         if checkpoint.kind != KIND:
             raise FormatError(f"{path}: a checkpoint of a {checkpoint.kind!r} policy; this study shows A2cScheduler's alone")
