@@ -334,7 +334,7 @@ def policies_command(as_json: Annotated[bool, typer.Option("--json", help="Print
 
     Example: parcae packing policies
     """
-    from parcae.policies.packing.catalog import PACKING_CATALOG
+    from parcae.policies.packing.catalog import LEARNED, PACKING_CATALOG, variants
 
     if as_json:
         rows = [{"usage": e.usage, "summary": e.summary, "source": e.source} for e in PACKING_CATALOG]
@@ -346,5 +346,6 @@ def policies_command(as_json: Annotated[bool, typer.Option("--json", help="Print
 
     table = Table("policy", "what it does", "source", title="Packing policies")
     for entry in PACKING_CATALOG:
-        table.add_row(escape(entry.usage), escape(entry.summary), escape(entry.source))
+        ships = f"; ships: {', '.join(variants(entry.name))}" if entry.name in LEARNED and variants(entry.name) else ""
+        table.add_row(escape(entry.usage), escape(entry.summary + ships), escape(entry.source))
     Console().print(table)

@@ -235,7 +235,7 @@ def compare_log(
     where = "pieces of the log's first half" + ("" if part == "second" else ", which is among what is compared")
     tuning = Tuning(tuning_pieces(log.piece(0, half)), cost, tune_budget_s, where)
     sequences = _pieces(jobs, piece_jobs)
-    resolved = resolve_packing(_some(policies), tuning, progress, PackingSetting(is_exact=True))
+    resolved = resolve_packing(_some(policies), tuning, progress, PackingSetting(is_exact=True, log=log.name))
     config = PackingConfig.for_log(jobs)
     settings = {
         "log": log.name, "part": part, "jobs": sum(map(len, sequences)), "left_out": len(jobs) - sum(map(len, sequences)),

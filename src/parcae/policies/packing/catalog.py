@@ -27,11 +27,12 @@ class PackingSetting:
     """What the nearest of several shipped variants is chosen by.
 
     Args:
-        rate: arrivals a step, where jobs are drawn. is_exact: exact times (a log).
+        rate: arrivals a step, where jobs are drawn. is_exact: exact times (a log). log: the log's name.
     """
 
     rate: float | None = None
     is_exact: bool = False
+    log: str = ""
 
 
 @dataclass(frozen=True)
@@ -157,22 +158,28 @@ def _shipped(text: str, name: str, variant: str, setting: PackingSetting) -> Pac
 
 
 def _nearest(text: str, name: str, known: list[str], setting: PackingSetting) -> str:
-    """The variant whose training was most alike: its mode, its objective (slowdown first), its arrival rate."""
+    """The variant whose training was most alike: its mode, its objective (slowdown first), its log, its arrival rate."""
 
-    def distance(variant: str) -> tuple[bool, bool, float]:
+    def distance(variant: str) -> tuple[bool, bool, bool, float]:
         card = read_checkpoint(SHIPPED / f"{name}-{variant}{SUFFIX}").card
         source = card.get("source", {})
         rates = source.get("rates") or []
         is_exact = source.get("config", {}).get("mode") == "exact"
         off = 0.0 if setting.rate is None or not rates else abs(setting.rate - float(np.mean(rates)))
         wanted = "bounded_slowdown" if is_exact else "slowdown"
-        return is_exact != setting.is_exact, card.get("cost") != wanted, off
+        is_other = _log_name(str(source.get("log", ""))) != _log_name(setting.log)
+        return is_exact != setting.is_exact, card.get("cost") != wanted, is_other, off
 
     best = min(known, key=distance)
     if distance(best)[0]:
         kind = "logs with exact times" if setting.is_exact else "time in steps"
         raise PolicyError(f"policy {text!r}: no shipped variant is for {kind}; train one with `parcae packing train {name}`")
     return best
+
+
+def _log_name(name: str) -> str:
+    """A log's name without the part that was taken of it."""
+    return name.partition("[")[0]
 
 
 def policy_of_checkpoint(checkpoint: Checkpoint, path: str, name: str) -> PackingPolicy:
