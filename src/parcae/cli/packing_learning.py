@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -111,7 +113,7 @@ def train_command(
     line = ProgressLine(budget * 60)
     training = PackingTraining(
         source, cost, budget * 60, iterations, select_every, seed=seed, folder=folder, is_resumed=resume,
-        num_selection=20 if swf is not None else 200,
+        num_selection=20 if swf is not None else 200, command=shlex.join(["parcae", *sys.argv[1:]]),
     )  # fmt: skip
     result = train_packing(
         make_learner(learner, source, cost, recipe, settings or [], weights, seed),

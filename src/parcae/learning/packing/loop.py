@@ -89,6 +89,7 @@ class PackingTraining:
     Args:
         cost: what to make small. budget_s: wall-clock seconds. max_iterations: the end, where given.
         select_every: iterations between measurements on the selection's runs; num_selection: how many runs these are.
+        command: the command line, for the model card.
         folder: for the state, the best policy and the log; None to keep nothing.
     """
 
@@ -101,6 +102,7 @@ class PackingTraining:
     seed: int = 0
     folder: Path | None = None
     is_resumed: bool = False
+    command: str = ""
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,7 @@ class _Loop:
             "seed": self.training.seed,
             "iterations": self.iteration,
             "seconds": round(self.seconds, 1),
+            "command": self.training.command,
             "cost_on_selection_runs": self.best if math.isfinite(self.best) else None,
         }
         return Checkpoint(self.learner.kind, self.learner.feature_version, self.best_weights, self.learner.settings(), card)

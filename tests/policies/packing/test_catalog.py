@@ -1,0 +1,104 @@
+"""Packing policies by name, tuned ones at rest, and the ones that ship."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parcae.errors import FormatError, PolicyError
+from parcae.packing.config import PackingConfig
+from parcae.packing.layout import VOID, select
+from parcae.packing.sources import DrawnSource
+from parcae.packing.world import PackingBatch
+from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from parcae.policies.packing.catalog import LEARNED, SHIPPED, make_packing_policy, policy_of_checkpoint, rule_checkpoint
+from parcae.policies.packing.layout import PackingKind, WithholdParameter
+from parcae.policies.packing.policy import HandMadePolicy
+from parcae.workloads.rigid import RigidJobs
+
+_ALL_SHIPPED = sorted(SHIPPED.glob("*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sfj", "did you mean 'sjf'"),
+        ("sjf:3", "takes no argument"),
+        ("tetris", "tuned for a load or a log first"),
+        ("tetris-k2", "a number from 0 to 1"),
+        ("conservative:0", "a whole number >= 1"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused_with_a_remedy(text, message):
+    with pytest.raises(PolicyError, match=message):
+        make_packing_policy(text)
+
+
+def test_a_tuned_rule_comes_back_from_its_file(tmp_path):
+    params = np.arange(len(WithholdParameter)) * 0.5
+    write_checkpoint(rule_checkpoint(HandMadePolicy("w", PackingKind.WITHHOLD, params), {}), tmp_path / "w.safetensors")
+    policy = make_packing_policy(str(tmp_path / "w.safetensors"))
+    assert isinstance(policy, HandMadePolicy)
+    assert (policy.kind, policy.params.tolist()) == (PackingKind.WITHHOLD, params.tolist())
+
+
+def test_a_checkpoint_that_does_not_pack_is_refused():
+    with pytest.raises(FormatError, match="'decima' policy, which does not pack"):
+        policy_of_checkpoint(Checkpoint("decima", 1, {}), "a.safetensors", "a")
+    with pytest.raises(FormatError, match="'withhold' with 3 parameters"):
+        policy_of_checkpoint(Checkpoint("packing-rule", 1, {"params": np.zeros(3)}, {"kind": "withhold"}), "a", "a")
+
+
+def _view_of(jobs: RigidJobs, steps: int = 0, **settings):
+    batch = PackingBatch([jobs], PackingConfig(**settings), wants_profile=True)
+    batch.begin()
+    for _ in range(steps):
+        batch.step(np.array([VOID]))
+    return batch, select(batch.show(), 0)
+
+
+def test_the_withholding_rule_holds_a_long_job_until_an_empty_cluster_has_waited_long_enough():
+    params = np.zeros(len(WithholdParameter))
+    params[WithholdParameter.RESERVE], params[WithholdParameter.STEEPNESS] = 1.0, 10.0
+    params[WithholdParameter.LENGTH], params[WithholdParameter.PAUSE] = np.log(5.0), 3.0
+    rule = HandMadePolicy("withhold", PackingKind.WITHHOLD, params)
+    long_job = RigidJobs("long", [0], [12], [[5, 1]], [10, 10])
+    assert [rule.decide(_view_of(long_job, steps)[1]) for steps in (0, 2, 3)] == [VOID, VOID, 0]
+    both = RigidJobs("both", [0, 0], [12, 2], [[5, 1], [5, 1]], [10, 10])
+    assert rule.decide(_view_of(both)[1]) == 1
+
+
+def test_the_withholding_rule_never_leaves_an_empty_cluster_empty_with_exact_times():
+    params = np.zeros(len(WithholdParameter))
+    params[WithholdParameter.RESERVE], params[WithholdParameter.PAUSE] = 10.0, 1e9
+    rule = HandMadePolicy("withhold", PackingKind.WITHHOLD, params)
+    jobs = RigidJobs("log", [0, 0], [10, 10], [[4], [4]], [8], step="s")
+    batch = PackingBatch([jobs], PackingConfig.for_log(jobs))
+    batch.run(rule.play_many)
+    assert batch.outcome(0).start.tolist() == [0, 10]
+
+
+def test_the_best_score_wins_and_ties_go_to_the_lowest_slot():
+    jobs = RigidJobs("three", [0, 0, 0], [2, 3, 2], [[5, 5], [9, 9], [5, 5]], [10, 10])
+    view = _view_of(jobs)[1]
+    assert make_packing_policy("sjf").decide(view) == 0
+    assert make_packing_policy("packer").decide(view) == 1
+    assert make_packing_policy("area").decide(view) == 0
+    assert make_packing_policy("tetris-k0.0").decide(view) == 0
+
+
+@pytest.mark.parametrize("path", _ALL_SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_policy_has_a_card_and_starts_every_job(path):
+    checkpoint = read_checkpoint(path)
+    assert {"source", "cost", "seed", "iterations", "seconds", "command"} <= set(checkpoint.card)
+    name, _, variant = path.stem.partition("-")
+    assert name in LEARNED
+    policy = make_packing_policy(f"{name}:{variant}")
+    if checkpoint.card["source"]["config"]["mode"] == "exact":
+        jobs = RigidJobs("log", range(0, 400, 10), [50] * 40, [[3]] * 40, [8], step="s")
+        batch = PackingBatch([jobs], PackingConfig.for_log(jobs), wants_profile=policy.wants_profile)
+    else:
+        source = DrawnSource(rates=(0.7,), window=20)
+        batch = PackingBatch(source.draw([1000, 1001]), source.config, wants_profile=policy.wants_profile)
+    batch.run(policy.play_many)
+    assert all((outcome.start >= 0).all() for outcome in batch.outcomes())
