@@ -102,3 +102,10 @@ def test_every_shipped_policy_has_a_card_and_starts_every_job(path):
         batch = PackingBatch(source.draw([1000, 1001]), source.config, wants_profile=policy.wants_profile)
     batch.run(policy.play_many)
     assert all((outcome.start >= 0).all() for outcome in batch.outcomes())
+
+
+def test_what_ships_says_how_it_learned():
+    for path in _ALL_SHIPPED:
+        curve = read_checkpoint(path).card["curve"]
+        assert len(curve) > 5, path.name
+        assert min(cost for _, _, cost in curve) == pytest.approx(read_checkpoint(path).card["cost_on_selection_runs"], rel=1e-4)

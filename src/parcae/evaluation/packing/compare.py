@@ -131,6 +131,7 @@ class PackingComparison:
         measure: what is compared first: "slowdown", or "bounded_slowdown" for logs.
         sizes: the groups of `PackingResult.groups`.
         outcomes: the first run of every policy, for the pictures.
+        curves: of learned policies, [iteration, seconds, cost on the selection's runs] for each measurement of their training.
     """
 
     policies: tuple[PackingResult, ...]
@@ -138,6 +139,7 @@ class PackingComparison:
     measure: str
     sizes: SizeGroups
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    curves: Mapping[str, list[list[float]]] = field(default_factory=dict)
 
     @property
     def is_log(self) -> bool:
@@ -321,7 +323,7 @@ def _compare(
             )
         )
     settings |= {"tuned": dict(resolved.tuned), "intervals": _method(results, sequences), "version": __version__}
-    return PackingComparison(tuple(results), settings, measure, sizes, shown)
+    return PackingComparison(tuple(results), settings, measure, sizes, shown, resolved.curves)
 
 
 def _method(results: Sequence[PackingResult], sequences: Sequence[RigidJobs]) -> str:

@@ -74,6 +74,18 @@ def slowdown_by_size(comparison: PackingComparison) -> Figure:
     return figure
 
 
+def learning_curves(comparison: PackingComparison) -> Figure:
+    """What learned policies cost on their selection's runs while they learned, against the time that it took."""
+    figure = new_figure("How the learned policies learned", "seconds of training", "cost on the runs that chose the checkpoint")
+    for row, result in enumerate(comparison.policies):
+        curve = comparison.curves.get(result.name)
+        if curve:
+            points = np.array(curve, np.float64)
+            figure.add_scatter(x=points[:, 1], y=points[:, 2], name=result.name, mode="lines", line=line_style(row))
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
 def waiting_over_time(outcomes: Mapping[str, Outcome]) -> Figure:
     """Jobs that wait over time, as means of 240 spans."""
     figure = new_figure("Jobs waiting", _time_axis(outcomes), "jobs waiting")

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from parcae.evaluation.packing.tuning import Tuned, tune_knob, tune_withholding
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
-from parcae.policies.packing.catalog import PackingSetting, make_packing_policy
+from parcae.policies.checkpoint import read_checkpoint
+from parcae.policies.packing.catalog import PackingSetting, make_packing_policy, packing_checkpoint
 from parcae.policies.packing.policy import PackingPolicy
 
 #: Policies that are tuned for the setting that they are compared in, before they are.
@@ -32,10 +33,14 @@ class Tuning:
 
 @dataclass(frozen=True)
 class ResolvedPacking:
-    """Policies by the name that was asked for, in that order; what tuning found, in words."""
+    """Policies by the name that was asked for, in that order; what tuning found, in words; how learned ones learned.
+
+    A curve is [iteration, seconds, cost on the selection's runs] for each measurement of the training.
+    """
 
     policies: Mapping[str, PackingPolicy]
     tuned: Mapping[str, str]
+    curves: Mapping[str, list[list[float]]]
 
 
 def resolve_packing(
@@ -66,7 +71,14 @@ def resolve_packing(
             found = _tune(name, tuning)
             policies[name] = found.policy
             tuned[name] = found.text + (f", {tuning.where}" if tuning.where else "")
-    return ResolvedPacking({name: policies[name] for name in names}, tuned)
+    curves = {name: _curve(name, setting) for name in names if not is_tuned[name]}
+    return ResolvedPacking({name: policies[name] for name in names}, tuned, {k: v for k, v in curves.items() if v})
+
+
+def _curve(name: str, setting: PackingSetting | None) -> list[list[float]]:
+    """The learning curve in a learned policy's model card; nothing for others."""
+    path = packing_checkpoint(name, setting)
+    return [] if path is None else list(read_checkpoint(path).card.get("curve", []))
 
 
 def _tune(name: str, tuning: Tuning) -> Tuned:

@@ -18,6 +18,7 @@ from parcae.evaluation.packing.compare import (
 from parcae.evaluation.packing.gantt import can_be_drawn, last_finish, packing_gantt
 from parcae.evaluation.packing.plots import (
     busy_over_time,
+    learning_curves,
     measure_words,
     slowdown_bars,
     slowdown_by_size,
@@ -75,6 +76,7 @@ def write_packing_report(comparison: PackingComparison, path: Path, *, command: 
         "<h2>Over all runs</h2>" if len(comparison.policies[0].runs) > 1 else "<h2>Over the run</h2>",
         figure_html(slowdown_bars(comparison), with_library=True),
         *pair(slowdown_cdf(comparison), slowdown_by_size(comparison)),
+        *([figure_html(learning_curves(comparison))] if comparison.curves else []),
         *_one_run(comparison),
         how_made(comparison.settings, command),
     ]

@@ -144,6 +144,7 @@ class _Loop:
         self.learner, self.training = learner, training
         self.iteration, self.seconds, self.best = 0, 0.0, math.inf
         self.best_weights = learner.weights()
+        self.selected: list[list[float]] = []  # [iteration, seconds, cost on the selection's runs]
         self.curve: list[PackingIteration] = []
         sequences = training.source.draw([SELECTION_SEED_START + row for row in range(training.num_selection)])
         self._selection = (sequences, training.source.config)
@@ -194,6 +195,7 @@ class _Loop:
         if self.iteration % self.training.select_every == 0 or self._left() <= 0 or is_stopped:
             selected = self._select()
             self.seconds = before + time.perf_counter() - began
+            self.selected.append([self.iteration, round(self.seconds, 1), selected])
             self._save()
         return PackingIteration(self.iteration, self.seconds, numbers, selected, self.best)
 
@@ -215,6 +217,7 @@ class _Loop:
             "seed": self.training.seed,
             "iterations": self.iteration,
             "seconds": round(self.seconds, 1),
+            "curve": self.selected,
             "command": self.training.command,
             "cost_on_selection_runs": self.best if math.isfinite(self.best) else None,
         }
@@ -240,7 +243,13 @@ class _Loop:
         weights |= {f"best.{name}": array for name, array in self.best_weights.items()}
         weights |= {f"state.{name}": array for name, array in self.learner.state().items()}
         best = self.best if math.isfinite(self.best) else None
-        settings = {"iteration": self.iteration, "seconds": self.seconds, "best": best, "identity": self._identity()}
+        settings = {
+            "iteration": self.iteration,
+            "seconds": self.seconds,
+            "best": best,
+            "curve": self.selected,
+            "identity": self._identity(),
+        }
         write_checkpoint(Checkpoint("packing-training", self.learner.feature_version, weights, settings), folder / STATE_FILE)
         write_checkpoint(self.checkpoint(), folder / BEST_FILE)
 
@@ -256,5 +265,6 @@ class _Loop:
 
         self.learner.restore(part("now."), part("state."))
         self.best_weights = part("best.")
+        self.selected = [list(point) for point in state.settings["curve"]]
         self.iteration, self.seconds = int(state.settings["iteration"]), float(state.settings["seconds"])
         self.best = math.inf if state.settings["best"] is None else float(state.settings["best"])

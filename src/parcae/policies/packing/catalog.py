@@ -70,7 +70,7 @@ def _tuned(text: str, argument: str) -> PackingPolicy:
 
 
 def _learned(text: str, argument: str) -> PackingPolicy:
-    raise PolicyError(f"policy {text!r}: no variant of it ships with this Parcae; train one with `parcae packing train`")
+    raise PolicyError(f"policy {text!r}: give the path of a checkpoint (*{SUFFIX})")
 
 
 PACKING_CATALOG: tuple[PackingEntry, ...] = (
@@ -113,8 +113,9 @@ def make_packing_policy(text: str, setting: PackingSetting | None = None) -> Pac
 
     Example: `make_packing_policy("tetris-k0.005")`
     """
-    if text.endswith(SUFFIX):
-        return policy_of_checkpoint(read_checkpoint(Path(text)), text, text)
+    path = packing_checkpoint(text, setting)
+    if path is not None:
+        return policy_of_checkpoint(read_checkpoint(path), str(path), text)
     plain = text.replace("_", "-")
     if plain.startswith("tetris-k"):
         return _tetris(text, plain.removeprefix("tetris-k"))
@@ -123,8 +124,6 @@ def make_packing_policy(text: str, setting: PackingSetting | None = None) -> Pac
         close = difflib.get_close_matches(name, _BY_NAME, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_BY_NAME)}"
         raise PolicyError(f"unknown packing policy {text!r}; {hint} (`parcae packing policies` lists all)")
-    if name in LEARNED:
-        return _shipped(text, name, argument, setting or PackingSetting())
     return _BY_NAME[name].make(text, argument)
 
 
@@ -143,18 +142,29 @@ def variants(name: str) -> list[str]:
     return sorted(path.stem.removeprefix(f"{name}-") for path in SHIPPED.glob(f"{name}-*{SUFFIX}"))
 
 
-def _shipped(text: str, name: str, variant: str, setting: PackingSetting) -> PackingPolicy:
+def packing_checkpoint(text: str, setting: PackingSetting | None = None) -> Path | None:
+    """The file that a name of a learned policy stands for, or a path itself; None for hand-made policies.
+
+    Raises:
+        PolicyError: no such variant, or none for the setting.
+    """
+    if text.endswith(SUFFIX):
+        return Path(text)
+    name, _, variant = text.partition(":")
+    return _shipped(text, name, variant, setting or PackingSetting()) if name in LEARNED else None
+
+
+def _shipped(text: str, name: str, variant: str, setting: PackingSetting) -> Path:
     known = variants(name)
     if not known:
-        return _BY_NAME[name].make(text, variant)
+        raise PolicyError(f"policy {text!r}: no variant of it ships with this Parcae; train one with `parcae packing train`")
     if variant and variant not in known:
         close = difflib.get_close_matches(variant, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
         raise PolicyError(f"policy {text!r}: no such variant; {hint}")
     if not variant:
         variant = _nearest(text, name, known, setting)
-    path = SHIPPED / f"{name}-{variant}{SUFFIX}"
-    return policy_of_checkpoint(read_checkpoint(path), str(path), text)
+    return SHIPPED / f"{name}-{variant}{SUFFIX}"
 
 
 def _nearest(text: str, name: str, known: list[str], setting: PackingSetting) -> str:
