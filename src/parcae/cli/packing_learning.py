@@ -40,23 +40,51 @@ if TYPE_CHECKING:
     from parcae.packing.sources import PackingSource
 
 PieceOption = Annotated[
-    int | None, typer.Option("--piece-jobs", min=1, help="Jobs of the log's pieces. [default: 1000 to tune, 256 to train]")
+    int | None, typer.Option("--piece-jobs", min=1, help="Jobs of the log's pieces. [default: 1000, of a short log a quarter]")
 ]
 #: Jobs of the pieces of a log that networks learn on.
-_TRAINING_PIECE = 256
+_TRAINING_PIECE = 1000
 
 
-def _source(swf: Path | None, log: LogOptions, piece_jobs: int | None, most: int, drawn: DrawnOptions) -> PackingSource:
-    """Drawn sequences, or pieces of a log's first half (of `most` jobs, unless told): the second is kept for comparisons."""
+AlsoOption = Annotated[list[Path] | None, typer.Option("--also-swf", help="A further log, of which pieces are drawn in turn.")]
+SpeedsOption = Annotated[
+    str, typer.Option("--speeds", help="How many times as fast the jobs of a piece arrive, one of: 1,1.5,2. [default: 1]")
+]
+
+
+def _source(
+    swf: list[Path], log: LogOptions, piece_jobs: int | None, speeds: str, most: int, drawn: DrawnOptions
+) -> PackingSource:
+    """Drawn sequences, or pieces of logs' first halves (of `most` jobs, unless told): the second ones are kept for comparisons."""
+    from dataclasses import replace
+
     from parcae.evaluation.packing.compare import part_of
     from parcae.evaluation.packing.tuning import tuning_pieces
-    from parcae.packing.sources import LogSource
+    from parcae.packing.sources import MixedSource
 
-    reject_both(swf, drawn.load, drawn.rate)
-    if swf is None:
+    reject_both(swf[0] if swf else None, drawn.load, drawn.rate)
+    if not swf:
         return drawn.source()
-    half = part_of(log.read(swf).jobs, "first")
-    return tuning_pieces(half, most) if piece_jobs is None else LogSource(half, piece_jobs)
+    halves = [part_of(log.read(path).jobs, "first") for path in swf]
+    sources = [replace(tuning_pieces(half, piece_jobs or most), speeds=_speeds(speeds)) for half in halves]
+    return sources[0] if len(sources) == 1 else MixedSource(tuple(sources))
+
+
+def _logs(swf: Path | None, also: list[Path] | None) -> list[Path]:
+    from parcae.errors import ConfigError
+
+    if swf is None and also:
+        raise ConfigError("--also-swf adds to --swf: give that one first")
+    return [] if swf is None else [swf, *(also or [])]
+
+
+def _speeds(text: str) -> tuple[float, ...]:
+    from parcae.errors import ConfigError
+
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise ConfigError(f"--speeds {text}: write numbers separated by commas, as in 1,1.5,2") from None
 
 
 def train_command(
@@ -74,7 +102,9 @@ def train_command(
     units: UnitsOption = 10,
     resources: ResourcesOption = 2,
     swf: SwfOption = None,
+    also_swf: AlsoOption = None,
     piece_jobs: PieceOption = None,
+    speeds: SpeedsOption = "1",
     processors: ProcessorsOption = None,
     memory: MemoryOption = None,
     estimates: EstimatesOption = "requested",
@@ -108,12 +138,15 @@ def train_command(
 
     log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share)
     drawn = DrawnOptions(load, rate, mix, window, units, resources, sizes(slots, backlog, horizon))
-    source, cost = _source(swf, log, piece_jobs, _TRAINING_PIECE, drawn), cost_of(objective, swf is not None)
+    source, cost = (
+        _source(_logs(swf, also_swf), log, piece_jobs, speeds, _TRAINING_PIECE, drawn),
+        cost_of(objective, swf is not None),
+    )
     weights = None if start is None else start_weights(learner, read_checkpoint(start), str(start))
     line = ProgressLine(budget * 60)
     training = PackingTraining(
         source, cost, budget * 60, iterations, select_every, seed=seed, folder=folder, is_resumed=resume,
-        num_selection=20 if swf is not None else 200, command=shlex.join(["parcae", *sys.argv[1:]]),
+        num_selection=48 if swf is not None else 200, command=shlex.join(["parcae", *sys.argv[1:]]),
     )  # fmt: skip
     result = train_packing(
         make_learner(learner, source, cost, recipe, settings or [], weights, seed),
@@ -162,7 +195,9 @@ def tune_command(
     units: UnitsOption = 10,
     resources: ResourcesOption = 2,
     swf: SwfOption = None,
+    also_swf: AlsoOption = None,
     piece_jobs: PieceOption = None,
+    speeds: SpeedsOption = "1",
     processors: ProcessorsOption = None,
     memory: MemoryOption = None,
     estimates: EstimatesOption = "requested",
@@ -192,7 +227,7 @@ def tune_command(
         raise ConfigError(f"{rule!r} cannot be tuned: write one of {', '.join(TUNED)}")
     log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share)
     drawn = DrawnOptions(load, rate, mix, window, units, resources, sizes(slots, backlog, horizon))
-    source, cost = _source(swf, log, piece_jobs, PIECE_JOBS, drawn), cost_of(objective, swf is not None)
+    source, cost = _source(_logs(swf, also_swf), log, piece_jobs, speeds, PIECE_JOBS, drawn), cost_of(objective, swf is not None)
     line = ProgressLine(budget * 60)
 
     def save(tuned: Tuned, seconds: float, count: int) -> None:

@@ -51,6 +51,17 @@ def mean_cost(batch: PackingBatch, cost: Cost) -> float:
     return float(costs.sum() / max(1, int(batch.asked.num_jobs[batch.sequence].sum())))
 
 
+def typical_cost(batch: PackingBatch, cost: Cost) -> float:
+    """What tuning and training make small: `mean_cost`; of logs the geometric mean of the runs' mean costs of a job.
+
+    In some pieces of a log nobody waits and in others queues last for days: their plain mean would be that of a few.
+    """
+    if cost not in BY_JOB or batch.config.mode is not TimeMode.EXACT:
+        return mean_cost(batch, cost)
+    costs = batch.costs(cost) / np.maximum(1, batch.asked.num_jobs[batch.sequence, 0])
+    return float(np.exp(np.log(np.maximum(costs, 1e-9)).mean()))
+
+
 def has_started(outcome: Outcome) -> npt.NDArray[np.bool_]:
     """Which jobs were placed, bool[num_jobs]."""
     return np.asarray(outcome.start != NOT_YET)

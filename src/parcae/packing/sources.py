@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -72,6 +72,8 @@ class LogSource:
     Args:
         jobs: the log, or the part of it that may be used.
         num_jobs: of a piece; None: all of it, whatever the seed.
+        speeds: the piece's jobs arrive so many times as fast; several: each seed has one of them. A log in which nobody waits
+            teaches nothing; the same jobs at twice the speed do.
 
     Raises:
         ConfigError: a piece longer than the log.
@@ -80,8 +82,11 @@ class LogSource:
     jobs: RigidJobs
     num_jobs: int | None = 256
     settings: PackingConfig | None = None
+    speeds: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
+        if not self.speeds or min(self.speeds) <= 0:
+            raise ConfigError(f"speeds {self.speeds}: give one or more numbers above 0")
         if self.num_jobs is not None and not 1 <= self.num_jobs <= len(self.jobs):
             raise ConfigError(
                 f"pieces of {self.num_jobs} jobs of a log of {len(self.jobs)}: give a number from 1 to {len(self.jobs)}"
@@ -96,18 +101,25 @@ class LogSource:
         """A piece for each seed."""
         if self.num_jobs is None:
             return [self.jobs for _ in seeds]
-        firsts = [self._first(seed) for seed in seeds]
-        return [self.jobs.piece(first, first + self.num_jobs) for first in firsts]
+        return [self._piece(seed, self.num_jobs) for seed in seeds]
 
-    def _first(self, seed: int) -> int:
-        assert self.num_jobs is not None
+    def _piece(self, seed: int, num_jobs: int) -> RigidJobs:
         rng = np.random.default_rng(np.random.SeedSequence([0x6C6F_6773, seed]))
-        return int(rng.integers(len(self.jobs) - self.num_jobs + 1))
+        first = int(rng.integers(len(self.jobs) - num_jobs + 1))
+        piece, speed = self.jobs.piece(first, first + num_jobs), self.speeds[int(rng.integers(len(self.speeds)))]
+        return piece if speed == 1.0 else replace(piece, arrival=(piece.arrival / speed).astype(np.int64))
 
     def card(self) -> dict[str, Any]:
         """All that is needed to draw them again, but the log."""
         first, last = int(self.jobs.ids[0]), int(self.jobs.ids[-1])
-        own = {"log": self.jobs.name, "jobs": len(self.jobs), "first_id": first, "last_id": last, "piece": self.num_jobs}
+        own = {
+            "log": self.jobs.name,
+            "jobs": len(self.jobs),
+            "first_id": first,
+            "last_id": last,
+            "piece": self.num_jobs,
+            "speeds": list(self.speeds),
+        }
         return {**own, "capacity": self.jobs.capacity.tolist(), "config": self.config.model_dump(mode="json")}
 
 

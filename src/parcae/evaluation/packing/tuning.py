@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.metrics.packing import BY_JOB, mean_cost
+from parcae.metrics.packing import BY_JOB, typical_cost
+from parcae.packing.config import TimeMode
 from parcae.packing.layout import Cost
 from parcae.packing.sources import LogSource, PackingSource
 from parcae.packing.world import PackingBatch
@@ -64,7 +65,7 @@ class _Arena:
 
     def __init__(self, source: PackingSource, cost: Cost) -> None:
         self.source, self.cost = source, cost
-        self.count = _NUM_PIECES if isinstance(source, LogSource) else _NUM_SEQUENCES
+        self.count = _NUM_PIECES if source.config.mode is TimeMode.EXACT else _NUM_SEQUENCES
 
     def batch(self, first_seed: int, factor: int = 1) -> PackingBatch:
         count = self.count * factor
@@ -72,7 +73,7 @@ class _Arena:
 
     def measure(self, policy: HandMadePolicy, batch: PackingBatch) -> float:
         batch.run(policy.play_many)
-        return mean_cost(batch, self.cost)
+        return typical_cost(batch, self.cost)
 
 
 def knobs(sequences: Sequence[RigidJobs]) -> tuple[float, ...]:

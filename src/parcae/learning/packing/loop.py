@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from parcae.errors import ConfigError, DivergedError
 from parcae.learning.stopping import ScalarLog, stopping
-from parcae.metrics.packing import mean_cost
+from parcae.metrics.packing import typical_cost
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import PackingBatch
@@ -44,7 +44,7 @@ class Learner(Protocol):
     def iterate(self, seeds: IterationSeeds, left: float) -> Mapping[str, float]:
         """One iteration: roll out and update. `left` is the share of the training that is left.
 
-        Returns numbers for the log, "decisions" and "cost" (on the training's own sequences, as `mean_cost`) among them.
+        Returns numbers for the log, "decisions" and "cost" (on the training's own sequences, as `parcae.metrics.packing.mean_cost`) among them.
         """
 
     def weights(self) -> Weights:
@@ -204,7 +204,7 @@ class _Loop:
         policy = self.learner.policy()
         batch = PackingBatch(*self._selection, wants_profile=policy.wants_profile, seed=self.training.seed)
         batch.run(policy.play_many)
-        selected = mean_cost(batch, self.training.cost)
+        selected = typical_cost(batch, self.training.cost)
         if selected < self.best:
             self.best, self.best_weights = selected, self.learner.weights()
         return selected
