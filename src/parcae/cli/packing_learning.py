@@ -55,18 +55,21 @@ SpeedsOption = Annotated[
 def _source(
     swf: list[Path], log: LogOptions, piece_jobs: int | None, speeds: str, most: int, drawn: DrawnOptions
 ) -> PackingSource:
-    """Drawn sequences, or pieces of logs' first halves (of `most` jobs, unless told): the second ones are kept for comparisons."""
+    """Drawn sequences, or pieces of logs' first halves (of `most` jobs, unless told); the second are kept for comparisons."""
     from dataclasses import replace
 
     from parcae.evaluation.packing.compare import part_of
     from parcae.evaluation.packing.tuning import tuning_pieces
-    from parcae.packing.sources import MixedSource
+    from parcae.packing.sources import LogSource, MixedSource
 
     reject_both(swf[0] if swf else None, drawn.load, drawn.rate)
     if not swf:
         return drawn.source()
     halves = [part_of(log.read(path).jobs, "first") for path in swf]
-    sources = [replace(tuning_pieces(half, piece_jobs or most), speeds=_speeds(speeds)) for half in halves]
+    sources = [
+        replace(tuning_pieces(half, most) if piece_jobs is None else LogSource(half, piece_jobs), speeds=_speeds(speeds))
+        for half in halves
+    ]
     return sources[0] if len(sources) == 1 else MixedSource(tuple(sources))
 
 
