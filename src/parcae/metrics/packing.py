@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from parcae.errors import ConfigError
 from parcae.metrics.cluster import mean_over_spans
-from parcae.packing.config import BOUND_S
+from parcae.packing.config import BOUND_S, TimeMode
 from parcae.packing.layout import NOT_YET, Cost
 from parcae.packing.world import Outcome, PackingBatch
 from parcae.workloads.rigid import RigidJobs

@@ -44,7 +44,7 @@ class Learner(Protocol):
     def iterate(self, seeds: IterationSeeds, left: float) -> Mapping[str, float]:
         """One iteration: roll out and update. `left` is the share of the training that is left.
 
-        Returns numbers for the log, "decisions" and "cost" (on the training's own sequences, as `parcae.metrics.packing.mean_cost`) among them.
+        Returns numbers for the log, "decisions" and "cost" (a job's mean, on the training's own sequences) among them.
         """
 
     def weights(self) -> Weights:
