@@ -133,3 +133,19 @@ def test_an_objective_is_named_as_on_the_command_line() -> None:
     assert parse_cost("bounded-slowdown") is Cost.BOUNDED_SLOWDOWN
     with pytest.raises(ConfigError, match="write one of slowdown, bounded-slowdown, completion"):
         parse_cost("speed")
+
+
+def test_of_two_logs_the_typical_cost_is_the_geometric_mean_of_their_means() -> None:
+    from parcae.metrics.packing import mean_cost, typical_cost
+    from parcae.packing.config import PackingConfig
+    from parcae.packing.layout import Cost
+    from parcae.packing.world import PackingBatch
+    from parcae.policies.packing.catalog import make_packing_policy
+    from parcae.workloads.rigid import RigidJobs
+
+    quiet = RigidJobs("quiet", [0, 100], [10, 10], [[1], [1]], [4], step="s")  # slowdown 1
+    busy = RigidJobs("busy", [0, 0], [70, 10], [[8], [8]], [8], step="s")  # in order: 1 and 8, mean 4.5
+    batch = PackingBatch([quiet, busy], PackingConfig.for_log(quiet))
+    batch.run(make_packing_policy("fcfs").play_many)
+    assert mean_cost(batch, Cost.SLOWDOWN) == pytest.approx((1 + 1 + 1 + 8) / 4)
+    assert typical_cost(batch, Cost.SLOWDOWN) == pytest.approx(np.sqrt(1.0 * 4.5))

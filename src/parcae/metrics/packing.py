@@ -52,14 +52,17 @@ def mean_cost(batch: PackingBatch, cost: Cost) -> float:
 
 
 def typical_cost(batch: PackingBatch, cost: Cost) -> float:
-    """What tuning and training make small: `mean_cost`; of logs the geometric mean of the runs' mean costs of a job.
+    """What tuning and training make small: `mean_cost`; of several logs the geometric mean of each log's.
 
-    In some pieces of a log nobody waits and in others queues last for days: their plain mean would be that of a few.
+    Logs are told apart by their clusters. In one log slowdowns may be a hundred times those of another: a plain mean over both
+    would be that of the one.
     """
     if cost not in BY_JOB or batch.config.mode is not TimeMode.EXACT:
         return mean_cost(batch, cost)
-    costs = batch.costs(cost) / np.maximum(1, batch.asked.num_jobs[batch.sequence, 0])
-    return float(np.exp(np.log(np.maximum(costs, 1e-9)).mean()))
+    _, log = np.unique(batch.states.capacity, axis=0, return_inverse=True)
+    costs = np.bincount(log.ravel(), batch.costs(cost))
+    jobs = np.bincount(log.ravel(), batch.asked.num_jobs[batch.sequence, 0])
+    return float(np.exp(np.log(np.maximum(costs, 1e-9) / np.maximum(1, jobs)).mean()))
 
 
 def has_started(outcome: Outcome) -> npt.NDArray[np.bool_]:
