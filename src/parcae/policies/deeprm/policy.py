@@ -58,7 +58,7 @@ def check_fits(settings: DeepRMSettings, states: Packing) -> None:
         raise ConfigError(
             f"DeepRM learned for clusters of {list(settings.capacity)} units, not {states.capacity.reshape(-1)[:8].tolist()}"
         )
-    if (horizon, slots, backlog) != (settings.horizon, settings.num_slots, max(1, settings.backlog_size)):
+    if (horizon, slots, backlog) != (settings.horizon, settings.num_slots, settings.backlog_size):
         raise ConfigError(
             f"DeepRM learned for a horizon of {settings.horizon}, {settings.num_slots} slots and a backlog of "
             f"{settings.backlog_size}, not for {horizon}, {slots} and {backlog}: run it with the same, in steps of time"
