@@ -172,6 +172,8 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
         ("compare --swf negative.swf", "negative.swf:2: field 2 (submit time) is -5"),
         ("compare --swf none.swf", "none.swf: No such file"),
         ("tune sjf --load 1 -o x.safetensors", "'sjf' cannot be tuned"),
+        ("tune tetris --load 1 -o x.txt", "whose name ends in .safetensors"),
+        ("tune tetris --load 1 -o nowhere/x.safetensors", "a folder that is there"),
         ("train foo --load 1 -o x", "no learner 'foo'"),
         ("train set --load 1 -o x --recipe slow", "recipe 'slow'"),
         ("train set --load 1 -o x --start deeprm.json", "not a checkpoint"),

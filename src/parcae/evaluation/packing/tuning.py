@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.metrics.packing import BY_JOB, mean_cost
+from parcae.packing.config import TimeMode
 from parcae.packing.layout import Cost
 from parcae.packing.sources import LogSource, PackingSource
 from parcae.packing.world import PackingBatch
@@ -27,6 +28,7 @@ _NUM_SEQUENCES, _NUM_PIECES, _SWEEP_FACTOR = 500, 12, 2
 PIECE_JOBS, _MIN_PIECES = 1_000, 4
 #: A sweep tries so many knobs a factor of ten, from where alignment hardly breaks ties of the longest jobs.
 _KNOBS_A_DECADE = 6
+#: Alignment of exact times, in units of a cluster of two resources of 10; in steps it counts in the cluster's own units.
 _LARGEST_ALIGNMENT = 200.0
 _START_SPREAD, _AGAIN_SPREAD = 0.5, 0.15
 #: Generations of the search, and every how many of them its mean is measured on the selection's sequences.
@@ -62,8 +64,8 @@ def tuning_pieces(log: RigidJobs, most: int = PIECE_JOBS) -> LogSource:
 class _Arena:
     """Measures policies on sequences of a source."""
 
-    def __init__(self, source: PackingSource, cost: Cost) -> None:
-        self.source, self.cost = source, cost
+    def __init__(self, source: PackingSource, cost: Cost, num_threads: int | None = None) -> None:
+        self.source, self.cost, self.num_threads = source, cost, num_threads
         self.count = _NUM_PIECES if isinstance(source, LogSource) else _NUM_SEQUENCES
 
     def batch(self, first_seed: int, factor: int = 1) -> PackingBatch:
@@ -71,29 +73,31 @@ class _Arena:
         return PackingBatch(self.source.draw(range(first_seed, first_seed + count)), self.source.config)
 
     def measure(self, policy: HandMadePolicy, batch: PackingBatch) -> float:
-        batch.run(policy.play_many)
+        batch.run(policy.play_many, self.num_threads)
         return mean_cost(batch, self.cost)
 
 
-def knobs(sequences: Sequence[RigidJobs]) -> tuple[float, ...]:
+def knobs(sequences: Sequence[RigidJobs], mode: TimeMode = TimeMode.STEPS) -> tuple[float, ...]:
     """The knobs that a sweep tries: 0, and up to 1 evenly on a logarithmic scale.
 
-    The knob weighs alignment, up to 200, against 1 / duration: the longer the jobs, the smaller are knobs that matter.
+    The knob weighs alignment, up to the sum of the squared capacities, against 1 / duration: the larger the cluster and the
+    longer the jobs, the smaller are knobs that matter.
     """
     longest = max((int(jobs.told.max()) for jobs in sequences if len(jobs)), default=1)
-    low = 0.1 / (_LARGEST_ALIGNMENT * longest)
+    in_units = max(float((jobs.capacity.astype(np.float64) ** 2).sum()) for jobs in sequences)
+    low = 0.1 / ((in_units if mode is TimeMode.STEPS else _LARGEST_ALIGNMENT) * longest)
     count = int(np.ceil(-np.log10(low) * _KNOBS_A_DECADE)) + 1
     return (0.0, *(float(f"{knob:.3g}") for knob in np.geomspace(low, 1.0, count)))
 
 
-def tune_knob(source: PackingSource, cost: Cost = Cost.SLOWDOWN, name: str = "tetris") -> Tuned:
+def tune_knob(source: PackingSource, cost: Cost = Cost.SLOWDOWN, name: str = "tetris", num_threads: int | None = None) -> Tuned:
     """Tetris* with the knob that is best on the tuning's sequences; of equals, the least knob.
 
     Source: DeepRM, section 4.1, which gives no knob.
     """
-    arena = _Arena(source, cost)
+    arena = _Arena(source, cost, num_threads)
     batch = arena.batch(TUNING_SEED_START, _SWEEP_FACTOR)
-    tried = knobs(batch.sequences)
+    tried = knobs(batch.sequences, source.config.mode)
     costs = {knob: arena.measure(HandMadePolicy(name, PackingKind.TETRIS, (knob,)), batch) for knob in tried}
     best = min(costs, key=lambda knob: (costs[knob], knob))
     text = f"knob {best:g} ({cost_name(cost)} {costs[best]:,.3f}) of {len(tried)} from 0 to 1, on {len(batch)} tuning sequences"

@@ -28,7 +28,7 @@ def alignment(view, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def dot_product(view, row):  # type: ignore[no-untyped-def]
-    """Of free and asked units, as DeepRM's code has it; with exact times of shares (`alignment`), for logs' units differ widely."""
+    """Of free and asked units, as in DeepRM's code; with exact times `alignment`, for units of logs differ widely."""
     if view.head.is_exact[0] == 1:
         return alignment(view, row)
     total = 0.0
