@@ -185,9 +185,9 @@ def test_a_greedy_policy_may_hold_a_job_while_another_runs() -> None:
 
 def test_runs_do_not_depend_on_the_number_of_threads() -> None:
     source, policy = DrawnSource(), DeepRMPolicy("deeprm", _random_weights(DeepRMSettings()), DeepRMSettings())
-    found = []
+    found, config = [], source.config.model_copy(update={"max_decisions": 300})
     for threads in (1, 3):
-        batch = PackingBatch(source.draw(range(1_000, 1_010)), source.config, wants_profile=True, seed=2)
+        batch = PackingBatch(source.draw(range(1_000, 1_010)), config, wants_profile=True, seed=2)
         batch.run(policy.play_many, threads)
         found.append(batch.costs())
     assert found[0].tolist() == found[1].tolist()
