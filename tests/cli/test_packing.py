@@ -171,6 +171,8 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
         ("compare --swf large.swf", "large.swf:2: the job takes 4 processors, the cluster has 2"),
         ("compare --swf negative.swf", "negative.swf:2: field 2 (submit time) is -5"),
         ("compare --swf none.swf", "none.swf: No such file"),
+        ("simulate --load 1 --policy sjf --gantt nowhere/g.png", "nowhere/g.png: the folder that it should be in is not there"),
+        ("compare --load 1 --policies sjf --seeds 2 --json .", ".: a folder; give the name of a file"),
         ("tune sjf --load 1 -o x.safetensors", "'sjf' cannot be tuned"),
         ("tune tetris --load 1 -o x.txt", "whose name ends in .safetensors"),
         ("tune tetris --load 1 -o nowhere/x.safetensors", "a folder that is there"),

@@ -99,6 +99,17 @@ def test_the_sums_equal_the_dense_product_on_the_drawn_image(has_pause: bool, st
         assert batch.states.clock["num_backlog"].max() > 0
 
 
+def test_an_image_without_a_backlog_has_no_columns_for_it() -> None:
+    config = PackingConfig(num_slots=2, backlog_size=0, horizon=4)
+    settings = DeepRMSettings.of(config, (3, 5), ImageSettings())
+    batch, weights = _visited(config, (3, 5), 0, 25), _random_weights(settings)
+    images = Images(batch).draw()
+    assert images.shape[1:] == (4, 8 * 3)
+    assert (batch.states.jobs["is_dropped"] == 1).any()
+    dense = images.reshape(len(batch), -1) @ weights["hidden.weight"] + weights["hidden.bias"]
+    np.testing.assert_allclose(_hidden(batch, weights, settings)[0], np.maximum(dense, 0.0), atol=1e-5)
+
+
 def test_the_sums_equal_the_dense_product_with_unequal_resources_and_a_full_backlog() -> None:
     config = PackingConfig(num_slots=2, backlog_size=7, horizon=4)
     batch = _visited(config, (3, 5), 0, 25)
