@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -15,9 +16,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """A stream to a temporary file beside `path`, which it replaces at the end; after an error nothing is left.
 
     Raises:
-        OSError: the folder does not exist or cannot be written.
+        OSError: the folder does not exist or cannot be written, or `path` is a folder.
     """
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "the folder that it should be in is not there", str(path))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "a folder; give the name of a file", str(path))
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:

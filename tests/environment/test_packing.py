@@ -136,6 +136,7 @@ def test_pieces_of_given_jobs_are_drawn_by_seed() -> None:
     [
         ({"rate": 0.7}, "did you mean 'rates'"),
         ({"rates": (1.5,)}, "1.5"),
+        ({"rates": ()}, "arrive at no rate"),
         ({"window": 0}, "setting window = 0: Input should be greater"),
         ({"num_slots": 0}, "setting num_slots = 0: Input should be greater"),
         ({"mix": "papre"}, "did you mean 'paper'"),

@@ -81,6 +81,16 @@ def test_exact_times_are_those_of_the_oracle(name, seed):
     assert batch.outcome(0).start.tolist() == [plain.start[j] for j in range(len(jobs))]
 
 
+@pytest.mark.parametrize(("name", "starts"), [("fcfs", [0, 4, 9, 9]), ("easy", [0, 4, 9, 9]), ("conservative", [0, 4, 9, 9])])
+def test_who_arrived_first_is_first_whatever_the_slot(name, starts):
+    """The third job takes the slot that the first one left, before the second's; so does the fourth."""
+    jobs = RigidJobs("order", [0, 0, 1, 2], [4, 5, 3, 2], [[10], [10], [6], [4]], [10])
+    policy = make_packing_policy(name)
+    batch = PackingBatch([jobs], PackingConfig(num_slots=2), wants_profile=policy.wants_profile)
+    batch.run(policy.play_many, 1)
+    assert batch.outcome(0).start.tolist() == starts
+
+
 def test_conservative_backfilling_delays_no_job_beyond_what_first_come_would_give_it():
     jobs = _log_jobs(3)
     exact = RigidJobs("exact", jobs.arrival, jobs.duration, jobs.demand, jobs.capacity, step="s")

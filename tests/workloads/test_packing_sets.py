@@ -55,6 +55,11 @@ def test_a_misspelt_name_is_answered_with_the_right_one(tmp_path: Path) -> None:
         read_packing_sets(path, "singel job")
 
 
+def test_a_sequence_may_have_no_jobs(tmp_path: Path) -> None:
+    one, listed = read_packing_sets(_write(tmp_path, _set(jobs=[]), _set(jobs=[], params={**_PARAMS, "capacity": [4, 6]})))
+    assert (len(one.jobs), one.jobs.capacity.tolist(), listed.jobs.capacity.tolist()) == (0, [10], [4, 6])
+
+
 def test_a_name_that_two_sequences_have_needs_a_position(tmp_path: Path) -> None:
     path = _write(tmp_path, _set(), _set(arrival_window=7))
     assert read_packing_sets(path, "1")[0].arrival_window == 7
@@ -100,8 +105,8 @@ def _without(key: str) -> dict[str, Any]:
         (_set(params={**_PARAMS, "capacity": 1.5}), r"capacity: 1\.5 is not a whole number"),
         (_set(arrival_window=True), "arrival_window: true is not a whole number"),
         (_set(name=7), "the name 7 is not a text"),
-        (_set(jobs=[]), "at least one"),
-        (_set(jobs={}), "at least one"),
+        (_set(jobs={}), '"jobs" must be a list of'),
+        (_set(jobs=[], params={**_PARAMS, "capacity": []}), "capacity: 0 resources, but the jobs have some"),
         (_set(jobs=[[1, 3]]), r"jobs\[0\]: \[1, 3\] is not"),
         (_set(jobs=[[1, 3, 5, 1], [2, 3, 5]]), r"jobs\[1\]: \[2, 3, 5\] is not .* as the first"),
         (_set(jobs=[[1, 3, 5, 1], [2, 3, 5, None]]), r"jobs\[1\] demand: null is not"),

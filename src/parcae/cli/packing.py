@@ -188,7 +188,7 @@ def _print_runs(runs: Sequence[_SequenceRuns], as_json: bool) -> None:
 
 
 def _row(name: str, outcome: Outcome, config: PackingConfig, decisions: int) -> tuple[str, ...]:
-    from parcae.evaluation.packing.compare import number
+    from parcae.evaluation.packing.table import number
     from parcae.metrics.packing import summarize_packing
 
     s = summarize_packing(outcome, num_visible=config.num_slots if outcome.jobs.step != "s" else None)
@@ -251,8 +251,9 @@ def compare_command(
     from rich.console import Console
 
     from parcae.evaluation.compare import write_comparison
-    from parcae.evaluation.packing.compare import compare_log, compare_packing, packing_table
+    from parcae.evaluation.packing.compare import compare_log, compare_packing
     from parcae.evaluation.packing.report import write_packing_report
+    from parcae.evaluation.packing.table import packing_table
 
     reject_both(swf, load, rate)
     names = (policies or (DEFAULT_POLICIES if swf is None else DEFAULT_LOG_POLICIES)).split(",")

@@ -224,10 +224,12 @@ def tune_command(
     from parcae.evaluation.packing.policies import TUNED
     from parcae.evaluation.packing.tuning import PIECE_JOBS, Tuned, tune_knob, tune_withholding
     from parcae.policies.checkpoint import write_checkpoint
-    from parcae.policies.packing.catalog import rule_checkpoint
+    from parcae.policies.packing.catalog import SUFFIX, rule_checkpoint
 
     if rule not in TUNED:
         raise ConfigError(f"{rule!r} cannot be tuned: write one of {', '.join(TUNED)}")
+    if output.suffix != SUFFIX or not output.parent.is_dir():
+        raise ConfigError(f"-o {output}: write a file in a folder that is there, whose name ends in {SUFFIX}, as policies' do")
     log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share)
     drawn = DrawnOptions(load, rate, mix, window, units, resources, sizes(slots, backlog, horizon))
     source, cost = _source(_logs(swf, also_swf), log, piece_jobs, speeds, PIECE_JOBS, drawn), cost_of(objective, swf is not None)

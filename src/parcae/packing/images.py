@@ -41,7 +41,7 @@ class ImageSettings:
         """
         if config.mode is TimeMode.EXACT:
             raise ConfigError("images need time in steps: run with mode 'steps', or use a policy that sees jobs (set)")
-        backlog = -(-max(1, config.backlog_size) // config.horizon)
+        backlog = -(-config.backlog_size // config.horizon)
         width = int(np.sum(capacity)) * (1 + config.num_slots) + backlog + self.has_pause
         return config.horizon, width
 

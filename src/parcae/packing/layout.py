@@ -135,7 +135,7 @@ def allocate(count: int, num_jobs: int, num_slots: int, backlog_size: int, horiz
         records((count, 1), CLOCK),
         records((count, num_jobs), JOB),
         np.full((count, num_slots), NO_JOB, np.int64),
-        np.full((count, max(1, backlog_size)), NO_JOB, np.int64),
+        np.full((count, backlog_size), NO_JOB, np.int64),
         np.full((count, num_jobs), NO_JOB, np.int64),
         np.zeros((count, horizon, num_resources), np.int64),
         np.zeros((count, num_resources), np.int64),

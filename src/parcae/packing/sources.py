@@ -36,6 +36,9 @@ class DrawnSource:
         rates: arrivals a step; several: each seed has one of them.
         window: steps in which jobs arrive. mix: which jobs, see `parcae.workloads.bernoulli.MIXES`.
         num_units: capacity of each resource.
+
+    Raises:
+        ConfigError: no rate.
     """
 
     rates: tuple[float, ...] = (0.7,)
@@ -44,6 +47,10 @@ class DrawnSource:
     num_units: int = 10
     num_resources: int = 2
     settings: PackingConfig = field(default_factory=PackingConfig)
+
+    def __post_init__(self) -> None:
+        if not self.rates:
+            raise ConfigError("jobs arrive at no rate: give one of 0..1 a step, or several")
 
     @property
     def config(self) -> PackingConfig:

@@ -132,9 +132,9 @@ def _packing_set(where: str, entry: Any) -> PackingSet:
     sizes = {key: _whole(f"{where} params.{key}", params[key], int(key != "backlog_size")) for key in _PARAMS[:3]}
     window = _whole(f"{where} arrival_window", data["arrival_window"], 1)
     rows = _rows(where, data["jobs"])
-    capacity = _capacity(f"{where} params.capacity", params["capacity"], len(rows[0]) - 2)
+    capacity = _capacity(f"{where} params.capacity", params["capacity"], len(rows[0]) - 2 if rows else None)
     _check_jobs(where, rows, capacity, window, sizes["time_horizon"])
-    table = np.array(rows, np.int64)
+    table = np.array(rows, np.int64).reshape(-1, 2 + len(capacity))
     jobs = RigidJobs(name, table[:, 0], table[:, 1], table[:, 2:], np.array(capacity, np.int64))
     expected = data.get("expected", {})
     if not isinstance(expected, dict):
@@ -144,8 +144,8 @@ def _packing_set(where: str, entry: Any) -> PackingSet:
 
 def _rows(where: str, jobs: Any) -> list[list[int]]:
     """The jobs as whole numbers, all with the same number of resources."""
-    if not isinstance(jobs, list) or not jobs:
-        raise FormatError(f'{where}: "jobs" must be a list of at least one [arrival, duration, demand, ...]')
+    if not isinstance(jobs, list):
+        raise FormatError(f'{where}: "jobs" must be a list of [arrival, duration, demand of each resource, ...]')
     for row, job in enumerate(jobs):
         place = f"{where} jobs[{row}]"
         if not isinstance(job, list) or len(job) < 3 or len(job) != len(jobs[0]):
@@ -159,10 +159,11 @@ def _rows(where: str, jobs: Any) -> list[list[int]]:
     return jobs
 
 
-def _capacity(where: str, value: Any, num_resources: int) -> list[int]:
-    values = value if isinstance(value, list) else [value] * num_resources
-    if len(values) != num_resources:
-        raise FormatError(f"{where}: {len(values)} resources, but the jobs have {num_resources}")
+def _capacity(where: str, value: Any, num_resources: int | None) -> list[int]:
+    """Units of each resource; without any job (None) one, unless there is a list."""
+    values = value if isinstance(value, list) else [value] * (1 if num_resources is None else num_resources)
+    if not values or (num_resources is not None and len(values) != num_resources):
+        raise FormatError(f"{where}: {len(values)} resources, but the jobs have {num_resources or 'some'}")
     return [_whole(where, units, 1) for units in values]
 
 

@@ -7,16 +7,8 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError, PolicyError, WorkloadError
-from parcae.evaluation.packing.compare import (
-    compare_log,
-    compare_packing,
-    notes,
-    number,
-    packing_title,
-    part_of,
-    rows,
-    run_policy,
-)
+from parcae.evaluation.packing.compare import compare_log, compare_packing, part_of, run_policy
+from parcae.evaluation.packing.table import notes, number, packing_title, rows
 from parcae.metrics.packing import bounded_slowdown, slowdown
 from parcae.packing.config import PackingConfig
 from parcae.packing.sources import DrawnSource

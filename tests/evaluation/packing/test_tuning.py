@@ -8,7 +8,7 @@ import pytest
 
 from parcae.evaluation.packing.compare import compare_log, compare_packing
 from parcae.evaluation.packing.tuning import knobs, start_parameters, tune_knob, tune_withholding, tuning_pieces
-from parcae.packing.config import PackingConfig
+from parcae.packing.config import PackingConfig, TimeMode
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource
 from parcae.policies.packing.layout import PackingKind, WithholdParameter
@@ -48,11 +48,17 @@ def test_the_knob_found_is_at_least_as_good_as_shortest_first() -> None:
 
 
 def test_knobs_are_the_smaller_the_longer_the_jobs() -> None:
-    short, long = (knobs([RigidJobs("k", [0], [steps], [[1]], [1])]) for steps in (10, 10_000))
+    short, long = (knobs([RigidJobs("k", [0], [steps], [[1]], [1])], TimeMode.EXACT) for steps in (10, 10_000))
     assert short[0] == long[0] == 0.0
     assert short[1] == pytest.approx(5e-5)
     assert long[1] == pytest.approx(5e-8)
     assert short[-1] == long[-1] == 1.0
+
+
+def test_knobs_are_the_smaller_the_more_units_a_cluster_has_in_steps() -> None:
+    few, many = (knobs([RigidJobs("k", [0], [10], [[1, 1]], [units, units])]) for units in (10, 100))
+    assert few[1] == pytest.approx(5e-5)
+    assert many[1] == pytest.approx(5e-7)
 
 
 def test_the_search_betters_its_start_and_never_touches_a_seed_of_comparisons_or_trainings() -> None:
@@ -60,7 +66,7 @@ def test_the_search_betters_its_start_and_never_touches_a_seed_of_comparisons_or
     begun: list[float] = []
     tuned = tune_withholding(source, Cost.SLOWDOWN, 60, max_generations=6, progress=lambda t, s, g: begun.append(t.cost))
     sjf = compare_packing(SOURCE, ["sjf"], num_seeds=200).policies[0].estimates["slowdown"].mean
-    assert len(begun) == 2
+    assert len(begun) == 4
     assert begun[-1] <= begun[0]
     assert tuned.cost < sjf
     assert min(source.seeds) >= TUNING_SEED_START
@@ -74,10 +80,10 @@ def test_the_same_seed_finds_the_same_rule_and_a_start_is_gone_on_from() -> None
     assert further.cost <= first.cost
 
 
-def test_the_start_withholds_jobs_longer_than_most() -> None:
-    start = start_parameters([RigidJobs("s", [0] * 10, [1] * 6 + [100] * 4, [[1]] * 10, [1])])
-    assert np.exp(start[WithholdParameter.LENGTH]) > 1
-    assert start[WithholdParameter.RESERVE] > 0
+def test_the_starts_withhold_jobs_longer_than_most() -> None:
+    mild, firm = start_parameters([RigidJobs("s", [0] * 10, [1] * 6 + [100] * 4, [[1]] * 10, [1])])
+    assert np.exp(mild[WithholdParameter.LENGTH]) > 1
+    assert firm[WithholdParameter.RESERVE] > mild[WithholdParameter.RESERVE] > 0
 
 
 def test_logs_are_tuned_on_pieces_of_their_first_half() -> None:

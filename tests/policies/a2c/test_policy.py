@@ -99,6 +99,15 @@ def test_a_cluster_with_another_image_is_refused() -> None:
         batch.run(_policy().play_many, 1)
 
 
+def test_a_cluster_of_other_resources_with_an_image_of_the_same_size_is_refused() -> None:
+    settings = fitting(PackingConfig(), [10, 10], Architecture.FC)
+    weights = draw_weights(settings, settings.num_actions, np.random.default_rng(0))
+    source = DrawnSource(num_units=20, num_resources=1)
+    batch = PackingBatch(source.draw([1000]), source.config)
+    with pytest.raises(ConfigError, match=r"made for a cluster of \[10, 10\] units, not \[20\]"):
+        batch.run(A2cPolicy("a2c", named(weights, "actor"), settings).play_many, 1)
+
+
 def test_exact_times_have_no_image() -> None:
     with pytest.raises(ConfigError, match="images need time in steps"):
         fitting(PackingConfig(mode=TimeMode.EXACT), _CAPACITY, Architecture.FC)

@@ -117,6 +117,8 @@ def test_weights_of_another_shape_are_refused():
     weights["job1.bias"] = np.zeros(7, np.float32)
     with pytest.raises(FormatError, match=r"'job1.bias' should have shape \(24,\)"):
         JobSetPolicy("set", weights)
+    with pytest.raises(FormatError, match="rule of 7 parameters, not 8"):
+        JobSetPolicy("set", {**initial_weights(np.random.default_rng(0)), "rule": RULE[:7]})
 
 
 def test_many_waiting_jobs_are_looked_at_by_the_rules_taste():

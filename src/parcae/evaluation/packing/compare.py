@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,6 @@ from parcae.packing.world import Outcome, PackingBatch
 from parcae.policies.packing.catalog import PackingSetting
 from parcae.policies.packing.policy import PackingPolicy
 from parcae.workloads.rigid import RigidJobs
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[str], None]
@@ -373,82 +370,3 @@ def _samples(values: Sequence[FloatArray]) -> _Samples:
     parts = values if len(values) > 1 else np.array_split(values[0], max(1, min(NUM_BLOCKS, len(values[0]))))
     total = np.array([np.nansum(part) for part in parts], np.float64)
     return _Samples(total, np.array([np.count_nonzero(~np.isnan(part)) for part in parts], np.float64))
-
-
-def headings(comparison: PackingComparison) -> tuple[str, ...]:
-    """Of the columns of `rows`."""
-    main = "bounded slowdown" if comparison.is_log else "slowdown"
-    other = "slowdown" if comparison.is_log else "completion"
-    return ("policy", main, "ratio to first", "p95", other, "waiting", "busy", "withheld", "never started")
-
-
-def rows(comparison: PackingComparison) -> Iterator[tuple[str, ...]]:
-    """What the table says, a row a policy."""
-    for result in comparison.policies:
-        main, ratio = result.estimates[comparison.measure], result.ratios[comparison.measure]
-        other = result.estimates["slowdown" if comparison.is_log else "completion"].mean
-        busy = " ".join(f"{share:.0%}" for share in result.utilization().values())
-        lost = f"{result.unallocated + result.dropped:,}" if not result.is_complete else "–"
-        yield (
-            result.name, with_interval(main), with_interval(ratio),
-            number(result.quantiles()["p95"]), number(other), number(result.estimates["waiting"].mean), busy,
-            f"{result.mean('withheld_share'):.0%}", lost,
-        )  # fmt: skip
-
-
-def with_interval(estimate: Estimate) -> str:
-    """ "3.12 [3.01, 3.24]"; without an interval where it is unknown."""
-    if math.isnan(estimate.mean):
-        return "–"
-    ends = "" if estimate.is_unknown else f" [{number(estimate.low)}, {number(estimate.high)}]"
-    return number(estimate.mean) + ends
-
-
-def number(value: float) -> str:
-    """With as many digits as are of use; a dash for what is unknown.
-
-    Example: 3.1416 is "3.142", 1234.5 is "1,234".
-    """
-    if math.isnan(value):
-        return "–"
-    if 0 < abs(value) < 0.1:
-        return f"{value:.2g}"
-    return f"{value:,.{3 if abs(value) < 10 else 1 if abs(value) < 1_000 else 0}f}"
-
-
-def packing_title(comparison: PackingComparison) -> str:
-    """The setting in a line."""
-    s, jobs = comparison.settings, comparison.policies[0].num_jobs
-    if not comparison.is_log:
-        label = f"{s['label']}, " if s["label"] else ""
-        return f"{label}{jobs:,} jobs on {s['seeds'][1] - s['seeds'][0] + 1} seeds ({s['seeds'][0]}-{s['seeds'][1]})"
-    pieces = f" in {s['pieces']} pieces of {s['piece_jobs']:,}" if s["piece_jobs"] else ""
-    load = ", ".join(f"{name} {load:.0%}" for name, load in s["load"].items())
-    return f"{s['label']}: {jobs:,} jobs{pieces}, load of {load}"
-
-
-def notes(comparison: PackingComparison) -> list[str]:
-    """What a reader of the table must know."""
-    told = [f"times in {comparison.unit}; means over the jobs that started; [ ] are 95% confidence intervals"]
-    for result in comparison.policies:
-        if not result.is_complete:
-            lost = f"{result.unallocated:,} jobs that never started and {result.dropped:,} lost to a full backlog"
-            told.append(f"{result.name} left out {lost}, of {result.num_jobs:,}: its means are of the others alone")
-    known = [p.correlation for p in comparison.policies if not math.isnan(p.correlation)]
-    if known and max(known) > 2 / math.sqrt(NUM_BLOCKS):
-        told.append(f"neighbouring blocks are correlated (up to {max(known):.2f}): the intervals are too narrow")
-    return told
-
-
-def packing_table(comparison: PackingComparison) -> Table:
-    """The comparison as a table for the terminal."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=escape(packing_title(comparison)))
-    for column, heading in enumerate(headings(comparison)):
-        table.add_column(heading, justify="right" if column else "left", no_wrap=column == 0)
-    for cells in rows(comparison):
-        table.add_row(*map(escape, cells))
-    table.caption = escape("\n".join(notes(comparison)))
-    return table

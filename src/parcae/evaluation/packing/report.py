@@ -5,16 +5,7 @@ from __future__ import annotations
 import html
 from pathlib import Path
 
-from parcae.evaluation.packing.compare import (
-    PackingComparison,
-    PackingResult,
-    headings,
-    notes,
-    number,
-    packing_title,
-    rows,
-    with_interval,
-)
+from parcae.evaluation.packing.compare import PackingComparison, PackingResult
 from parcae.evaluation.packing.gantt import can_be_drawn, last_finish, packing_gantt
 from parcae.evaluation.packing.plots import (
     busy_over_time,
@@ -25,6 +16,7 @@ from parcae.evaluation.packing.plots import (
     slowdown_cdf,
     waiting_over_time,
 )
+from parcae.evaluation.packing.table import headings, notes, number, packing_title, rows, with_interval
 from parcae.evaluation.page import figure_html, how_made, how_sure, html_table, named, pair, write_page
 
 

@@ -28,6 +28,7 @@ _NUM_SEQUENCES, _NUM_PIECES, _SWEEP_FACTOR = 500, 12, 2
 PIECE_JOBS, _MIN_PIECES = 1_000, 4
 #: A sweep tries so many knobs a factor of ten, from where alignment hardly breaks ties of the longest jobs.
 _KNOBS_A_DECADE = 6
+#: Alignment of exact times, in units of a cluster of two resources of 10; in steps it counts in the cluster's own units.
 _LARGEST_ALIGNMENT = 200.0
 _START_SPREAD, _AGAIN_SPREAD = 0.5, 0.15
 #: Generations of the search, and every how many of them its mean is measured on the selection's sequences.
@@ -63,8 +64,8 @@ def tuning_pieces(log: RigidJobs, most: int = PIECE_JOBS) -> LogSource:
 class _Arena:
     """Measures policies on sequences of a source."""
 
-    def __init__(self, source: PackingSource, cost: Cost) -> None:
-        self.source, self.cost = source, cost
+    def __init__(self, source: PackingSource, cost: Cost, num_threads: int | None = None) -> None:
+        self.source, self.cost, self.num_threads = source, cost, num_threads
         self.count = _NUM_PIECES if source.config.mode is TimeMode.EXACT else _NUM_SEQUENCES
 
     def batch(self, first_seed: int, factor: int = 1) -> PackingBatch:
@@ -72,29 +73,31 @@ class _Arena:
         return PackingBatch(self.source.draw(range(first_seed, first_seed + count)), self.source.config)
 
     def measure(self, policy: HandMadePolicy, batch: PackingBatch) -> float:
-        batch.run(policy.play_many)
+        batch.run(policy.play_many, self.num_threads)
         return typical_cost(batch, self.cost)
 
 
-def knobs(sequences: Sequence[RigidJobs]) -> tuple[float, ...]:
+def knobs(sequences: Sequence[RigidJobs], mode: TimeMode = TimeMode.STEPS) -> tuple[float, ...]:
     """The knobs that a sweep tries: 0, and up to 1 evenly on a logarithmic scale.
 
-    The knob weighs alignment, up to 200, against 1 / duration: the longer the jobs, the smaller are knobs that matter.
+    The knob weighs alignment, up to the sum of the squared capacities, against 1 / duration: the larger the cluster and the
+    longer the jobs, the smaller are knobs that matter.
     """
     longest = max((int(jobs.told.max()) for jobs in sequences if len(jobs)), default=1)
-    low = 0.1 / (_LARGEST_ALIGNMENT * longest)
+    in_units = max(float((jobs.capacity.astype(np.float64) ** 2).sum()) for jobs in sequences)
+    low = 0.1 / ((in_units if mode is TimeMode.STEPS else _LARGEST_ALIGNMENT) * longest)
     count = int(np.ceil(-np.log10(low) * _KNOBS_A_DECADE)) + 1
     return (0.0, *(float(f"{knob:.3g}") for knob in np.geomspace(low, 1.0, count)))
 
 
-def tune_knob(source: PackingSource, cost: Cost = Cost.SLOWDOWN, name: str = "tetris") -> Tuned:
+def tune_knob(source: PackingSource, cost: Cost = Cost.SLOWDOWN, name: str = "tetris", num_threads: int | None = None) -> Tuned:
     """Tetris* with the knob that is best on the tuning's sequences; of equals, the least knob.
 
     Source: DeepRM, section 4.1, which gives no knob.
     """
-    arena = _Arena(source, cost)
+    arena = _Arena(source, cost, num_threads)
     batch = arena.batch(TUNING_SEED_START, _SWEEP_FACTOR)
-    tried = knobs(batch.sequences)
+    tried = knobs(batch.sequences, source.config.mode)
     costs = {knob: arena.measure(HandMadePolicy(name, PackingKind.TETRIS, (knob,)), batch) for knob in tried}
     best = min(costs, key=lambda knob: (costs[knob], knob))
     text = f"knob {best:g} ({cost_name(cost)} {costs[best]:,.3f}) of {len(tried)} from 0 to 1, on {len(batch)} tuning sequences"
@@ -121,8 +124,8 @@ def tune_withholding(
     """The withholding rule with parameters found by CMA-ES.
 
     Every generation is measured on fresh tuning sequences, the same for all of its candidates; which mean is kept is decided on
-    the selection's sequences. The search ends after so many generations or seconds, whichever is first: where the
-    generations end it, the same seed finds the same rule.
+    the selection's sequences. Unless told where to start, it is searched from two places, each for so many generations or half
+    of the seconds, whichever is first: where the generations end it, the same seed finds the same rule.
 
     Args:
         start: parameters to go on from (they are searched more narrowly). seed: of the search.
@@ -130,34 +133,66 @@ def tune_withholding(
     """
     arena = _Arena(source, cost)
     selection = arena.batch(SELECTION_SEED_START)
-    search = _search(start_parameters(selection.sequences) if start is None else np.asarray(start, np.float64), start, seed)
-    began, generation, is_over = time.perf_counter(), 0, False
-    best = np.array(search.mean)
-    best_cost = arena.measure(_withhold(name, best), selection)
-    while not is_over:
-        batch = arena.batch(TUNING_SEED_START + ((seed & 0xFF) << 30) + (generation + 1) * arena.count)
-        candidates = search.ask()
-        search.tell(candidates, [arena.measure(_withhold(name, theta), batch) for theta in candidates])
-        generation += 1
-        seconds = time.perf_counter() - began
-        is_over = seconds >= budget_s or generation >= max_generations or bool(search.stop())
-        if generation % _SELECT_EVERY == 0 or is_over:
-            own = arena.measure(_withhold(name, search.mean), selection)
-            if own < best_cost:
-                best, best_cost = np.array(search.mean), own
-            if progress is not None:
-                progress(_tuned_rule(name, best, best_cost, cost, generation), seconds, generation)
-    return _tuned_rule(name, best, best_cost, cost, generation)
+    starts = start_parameters(selection.sequences) if start is None else [np.asarray(start, np.float64)]
+    best: Tuned | None = None
+    for number, first in enumerate(starts):
+        hunt = _Hunt(arena, selection, _search(first, start, seed), seed, name, best, number * max_generations)
+        best = hunt.run(budget_s / len(starts), max_generations, number * budget_s / len(starts), progress)
+    assert best is not None
+    return best
 
 
-def start_parameters(sequences: Sequence[RigidJobs]) -> FloatArray:
-    """Where the search begins: shortest first, and jobs longer than most are withheld while they would leave little free."""
+class _Hunt:
+    """One search; `best` is the best of those before it."""
+
+    def __init__(
+        self, arena: _Arena, selection: PackingBatch, search: Any, seed: int, name: str, best: Tuned | None, before: int
+    ) -> None:
+        self.arena, self.selection, self.search, self.seed, self.name = arena, selection, search, seed, name
+        self.generation, self.before = 0, before
+        self.best = self._measured() if best is None else best
+
+    def _measured(self) -> Tuned:
+        """The search's mean on the selection's sequences."""
+        theta = np.array(self.search.mean)
+        cost = self.arena.measure(_withhold(self.name, theta), self.selection)
+        return _tuned_rule(self.name, theta, cost, self.arena.cost, self.generation)
+
+    def _generation(self) -> None:
+        arena, first = self.arena, TUNING_SEED_START + ((self.seed & 0xFF) << 30)
+        batch = arena.batch(first + (self.generation + 1) * arena.count)
+        candidates = self.search.ask()
+        self.search.tell(candidates, [arena.measure(_withhold(self.name, theta), batch) for theta in candidates])
+        self.generation += 1
+
+    def run(
+        self, budget_s: float, max_generations: int, spent_s: float, progress: Callable[[Tuned, float, int], None] | None
+    ) -> Tuned:
+        """Search until the time or the generations are used up, or CMA-ES has converged."""
+        began, is_over = time.perf_counter(), False
+        while not is_over:
+            self._generation()
+            seconds = time.perf_counter() - began
+            is_over = seconds >= budget_s or self.generation >= max_generations or bool(self.search.stop())
+            if self.generation % _SELECT_EVERY == 0 or is_over:
+                own = self._measured()
+                if own.cost < self.best.cost:
+                    self.best = own
+                if progress is not None:
+                    progress(self.best, spent_s + seconds, self.before + self.generation)
+        return self.best
+
+
+def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
+    """Where the search may begin: shortest first, while jobs longer than most leave a little free, or wait for nearly all."""
     told = np.concatenate([jobs.told for jobs in sequences])
-    start = np.zeros(len(WithholdParameter))
-    start[WithholdParameter.RESERVE], start[WithholdParameter.STEEPNESS] = 0.3, 2.0
-    start[WithholdParameter.LENGTH] = float(np.quantile(np.log(told), 0.7)) if len(told) else 0.0
-    start[WithholdParameter.PATIENCE], start[WithholdParameter.PAUSE] = 0.1, 3.0
-    return start
+    length = float(np.quantile(np.log(told), 0.7)) if len(told) else 0.0
+    mild, firm = np.zeros(len(WithholdParameter)), np.zeros(len(WithholdParameter))
+    for start, reserve, patience, pause in ((mild, 0.3, 0.1, 3.0), (firm, 3.0, 0.3, 8.0)):
+        start[WithholdParameter.RESERVE], start[WithholdParameter.STEEPNESS] = reserve, 2.0
+        start[WithholdParameter.LENGTH], start[WithholdParameter.PATIENCE] = length, patience
+        start[WithholdParameter.CROWD], start[WithholdParameter.PAUSE] = 0.3 * (start is firm), pause
+    return [mild, firm]
 
 
 def _search(first: FloatArray, start: npt.ArrayLike | None, seed: int) -> Any:

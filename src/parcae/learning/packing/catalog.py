@@ -48,12 +48,7 @@ def make_learner(
     if kind not in LEARNERS:
         raise ConfigError(f"no learner {kind!r}: write one of {', '.join(LEARNERS)}")
     module, function = LEARNERS[kind]
-    try:
-        make: Any = getattr(importlib.import_module(module), function)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        raise ConfigError(f"this Parcae cannot train {kind!r}") from None
+    make: Any = getattr(importlib.import_module(module), function)
     given: dict[str, Any] = {"settings": settings, "weights": weights, "seed": seed}
     if recipe is not None:
         given["recipe"] = recipe

@@ -19,6 +19,7 @@ from parcae.learning.config import override
 from parcae.learning.packing.loop import IterationSeeds, Weights
 from parcae.learning.ppo import Step, update
 from parcae.learning.returns import aligned_baseline, costs_to_go
+from parcae.metrics.packing import mean_cost
 from parcae.packing.layout import Cost, select
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import PackingBatch, spread
@@ -157,9 +158,8 @@ class SetLearner:
         data, advantage = Recorded(records), np.concatenate(list(self._advantages(batch, records)))
         step = Step(config.epochs, config.minibatch, config.clip, config.entropy * fade, 0.0, config.max_norm)
         report = update(self.network, self.optimizer, data, advantage, None, step, rng, torch.device("cpu"))
-        jobs = int(batch.asked.num_jobs[batch.sequence].sum())
         return {
-            "cost": float(batch.costs(self.cost).sum() / max(1, jobs)),
+            "cost": mean_cost(batch, self.cost),
             "decisions": float(len(data)),
             "entropy": report.entropy,
             "kl": report.kl,

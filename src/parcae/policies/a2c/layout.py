@@ -54,6 +54,7 @@ class A2cSettings(BaseModel):
         architecture: what looks at the image.
         horizon, width: rows and columns of the image.
         num_slots: waiting jobs that can be chosen; one more action lets time pass.
+        capacity: units of each resource, which the width alone does not tell; left open if there are none.
         hidden: units of a layer between the flattened image and the outputs; 0 for none.
         is_masked: slots whose job cannot start now have probability 0, as has letting time pass in an idle cluster; else, as in
             the paper, a job may be booked for later, and what cannot be placed lets time pass.
@@ -70,6 +71,7 @@ class A2cSettings(BaseModel):
     horizon: int = Field(ge=1)
     width: int = Field(ge=1)
     num_slots: int = Field(ge=1)
+    capacity: tuple[int, ...] = ()
     hidden: int = Field(default=0, ge=0)
     is_masked: bool = False
 

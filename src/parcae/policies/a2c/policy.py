@@ -40,6 +40,7 @@ def fitting(
             horizon=horizon,
             width=width,
             num_slots=config.num_slots,
+            capacity=tuple(np.asarray(capacity, np.int64).tolist()),
             hidden=hidden,
             is_masked=is_masked,
         )
@@ -164,6 +165,11 @@ class A2cPolicy:
                 f"{self.name}: made for images of {own[0]}x{own[1]} cells and {own[2]} slots, not {found[0]}x{found[1]} and "
                 f"{found[2]}"
                 f"{' with exact times' if is_exact else ''}: run it in a cluster like the one that it was trained for"
+            )
+        if self.settings.capacity and tuple(capacity[0].tolist()) != self.settings.capacity:
+            raise ConfigError(
+                f"{self.name}: made for a cluster of {list(self.settings.capacity)} units, not {capacity[0].tolist()}: run it in "
+                "one like that"
             )
 
 

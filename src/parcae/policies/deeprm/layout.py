@@ -97,7 +97,7 @@ class DeepRMSettings(BaseModel):
     @property
     def backlog_columns(self) -> int:
         """Columns of the image that count the backlog."""
-        return -(-max(1, self.backlog_size) // self.horizon)
+        return -(-self.backlog_size // self.horizon)
 
     @property
     def num_actions(self) -> int:

@@ -54,11 +54,10 @@ def check_fits(settings: DeepRMSettings, states: Packing) -> None:
         ConfigError: another capacity, horizon, or number of slots.
     """
     horizon, slots, backlog = states.free.shape[-2], states.slots.shape[-1], states.backlog.shape[-1]
-    if any(tuple(units) != settings.capacity for units in np.unique(states.capacity, axis=0).tolist()):
-        raise ConfigError(
-            f"DeepRM learned for clusters of {list(settings.capacity)} units, not {states.capacity.reshape(-1)[:8].tolist()}"
-        )
-    if (horizon, slots, backlog) != (settings.horizon, settings.num_slots, max(1, settings.backlog_size)):
+    for units in np.unique(states.capacity.reshape(-1, states.capacity.shape[-1]), axis=0).tolist():
+        if tuple(units) != settings.capacity:
+            raise ConfigError(f"DeepRM learned for clusters of {list(settings.capacity)} units, not {units}")
+    if (horizon, slots, backlog) != (settings.horizon, settings.num_slots, settings.backlog_size):
         raise ConfigError(
             f"DeepRM learned for a horizon of {settings.horizon}, {settings.num_slots} slots and a backlog of "
             f"{settings.backlog_size}, not for {horizon}, {slots} and {backlog}: run it with the same, in steps of time"

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.errors import FormatError
 from parcae.packing.layout import Asked, Packing, View
 from parcae.policies.jobset.kernels import Network, Record, Workspace, decide, play_many
 from parcae.policies.jobset.layout import HIDDEN, LOOKAHEAD, MAX_ROWS, NUM_JOB_FEATURES, NUM_SHARED_FEATURES, Weights, flatten
+from parcae.policies.packing.layout import WithholdParameter
 
 IntArray = npt.NDArray[np.int64]
 
@@ -68,7 +70,12 @@ class JobSetPolicy:
 
     def __init__(self, name: str, weights: Weights) -> None:
         self.name = name
-        self.network = Network(flatten(weights, name), np.array(weights["rule"], np.float64))
+        rule = np.array(weights.get("rule", ()), np.float64)
+        if rule.shape != (len(WithholdParameter),):
+            raise FormatError(
+                f"{name}: a withholding rule of {rule.size} parameters, not {len(WithholdParameter)}; train it again"
+            )
+        self.network = Network(flatten(weights, name), rule)
         self._work = _single(allocate_workspace(1))
 
     def play_many(self, states: Packing, asked: Asked, sequence: IntArray, views: View, first: int, last: int) -> None:

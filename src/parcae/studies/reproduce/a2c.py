@@ -21,7 +21,7 @@ from parcae.policies.packing.layout import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 from parcae.studies.reproduce.a2c_trainings import LearnedA2c, learned_a2c
 from parcae.studies.reproduce.contest import with_half_width, with_interval
-from parcae.studies.reproduce.packing import KNOBS, Played, Stage, load_at, source_at, stage_of, tuned_tetris
+from parcae.studies.reproduce.packing import Played, Stage, load_at, source_at, stage_of, tuned_tetris
 from parcae.studies.reproduce.pictures import bar_panel, save
 from parcae.studies.reproduce.study import PackingRequest, StudyResult
 
@@ -157,11 +157,9 @@ PUBLISHED_NOTE = (
 def policy_notes() -> list[str]:
     """Who the policies are."""
     return [
-        f"{_TETRIS}: the one that the paper calls Tetris behaves like the Packer (alignment alone); tuned: the knob that is "
-        "best of "
-        f"{', '.join(f'{knob:g}' for knob in KNOBS)} on other sequences; random starts any job that fits, as the paper's "
-        "baselines "
-        "do, the other takes any action; a2c draws its actions, greedy takes the most probable ones",
+        f"{_TETRIS}: the one that the paper calls Tetris behaves like the Packer (alignment alone); tuned: the knob that is best "
+        "on other sequences, of some two dozen from 0 to 1; random starts any job that fits, as the paper's baselines do, the "
+        "other takes any action; a2c draws its actions, greedy takes the most probable ones",
     ]
 
 
@@ -175,17 +173,10 @@ def rows_of(place: str, found: Measured, published: Mapping[str, tuple[float, fl
     """The table's rows."""
     rows = []
     for label in found.values:
-        own = [_fine(estimate) for estimate in found.estimates(label)]
+        own = [with_half_width(estimate, 2 if estimate.mean < 10 else 1) for estimate in found.estimates(label)]
         paper = " / ".join(f"{value:g}" for value in published[label]) if label in published else ""
         rows.append([place, label, *own, with_interval(found.to_sjf(label)), paper])
     return rows
-
-
-def _fine(estimate: Estimate) -> str:
-    """As `with_half_width`, with two digits below 10."""
-    if estimate.is_unknown or estimate.mean >= 10:
-        return with_half_width(estimate)
-    return f"{estimate.mean:.2f} ± {estimate.high - estimate.mean:.2f}"
 
 
 def orderings(place: str, found: Measured, published: Mapping[str, tuple[float, float, float]]) -> list[str]:

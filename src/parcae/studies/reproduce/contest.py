@@ -123,12 +123,13 @@ def contest(request: StudyRequest, arena: Arena, contenders: Sequence[Contender]
     return Contest(arena, {contender.name: contender.label for contender in contenders}, comparison)
 
 
-def with_half_width(estimate: Estimate) -> str:
+def with_half_width(estimate: Estimate, digits: int = 1) -> str:
     """The mean and half its interval.
 
     Example: of 2 within [1, 3] it is "2.0 ± 1.0".
     """
-    return f"{estimate.mean:,.1f}" + ("" if estimate.is_unknown else f" ± {estimate.high - estimate.mean:,.1f}")
+    half = "" if estimate.is_unknown else f" ± {estimate.high - estimate.mean:,.{digits}f}"
+    return f"{estimate.mean:,.{digits}f}{half}"
 
 
 def with_interval(estimate: Estimate) -> str:

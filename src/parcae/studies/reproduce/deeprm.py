@@ -21,7 +21,7 @@ from parcae.packing.layout import Cost, select
 from parcae.packing.world import Outcome
 from parcae.policies.deeprm.policy import DeepRMPolicy
 from parcae.policies.packing.policy import PackingPolicy
-from parcae.studies.reproduce.contest import with_interval
+from parcae.studies.reproduce.contest import with_half_width, with_interval
 from parcae.studies.reproduce.packing import (
     LearnedPacking,
     Played,
@@ -34,7 +34,6 @@ from parcae.studies.reproduce.packing import (
     stage_of,
     train_deeprm,
     tuned_tetris,
-    with_bounds,
 )
 from parcae.studies.reproduce.pictures import bar_panel, cdf_panel, line_panel, save, tidy
 from parcae.studies.reproduce.study import PackingRequest, StudyResult
@@ -71,7 +70,12 @@ def fig4(request: PackingRequest) -> StudyResult:
         "high loads (Figure 4, section 4.2)",
         ("load", "rate", *labels, "deeprm / tetris*"),
         [
-            [label_of(rate), f"{rate:g}", *(with_bounds(means[rate][label]) for label in labels), with_interval(ratios[rate])]
+            [
+                label_of(rate),
+                f"{rate:g}",
+                *(with_half_width(means[rate][label], 2) for label in labels),
+                with_interval(ratios[rate]),
+            ]
             for rate in RATES
         ],
         {
@@ -133,7 +137,11 @@ def fig5(request: PackingRequest) -> StudyResult:
         [
             [
                 label,
-                *(cell for cost in costs for cell in (with_bounds(estimates[cost][label]), with_interval(ratios[cost][label]))),
+                *(
+                    cell
+                    for cost in costs
+                    for cell in (with_half_width(estimates[cost][label], 2), with_interval(ratios[cost][label]))
+                ),
             ]
             for label in played
         ],
@@ -214,7 +222,7 @@ def fig6(request: PackingRequest) -> StudyResult:
         by = [str(passed[own].get(label) or "") for own in curves]
         took = f"{curves[recipe].seconds:.0f}" if recipe else ""
         rows.append(
-            [label, with_bounds(estimate), with_interval(played[label].ratio(played["tetris*"], Cost.SLOWDOWN)), took, *by]
+            [label, with_half_width(estimate, 2), with_interval(played[label].ratio(played["tetris*"], Cost.SLOWDOWN)), took, *by]
         )
     return StudyResult(
         "learning curves at a load of 70%",
@@ -323,7 +331,7 @@ def fig7(request: PackingRequest) -> StudyResult:
         for size, values, of_base in zip(("small", "large"), own, base, strict=True):
             known = np.isfinite(values) & np.isfinite(of_base)
             estimate, ratio = mean_estimate(values[known]), ratio_estimate(values[known], of_base[known])
-            cells += [with_bounds(estimate), with_interval(ratio)]
+            cells += [with_half_width(estimate, 2), with_interval(ratio)]
             found |= {f"{size}_slowdown": estimate.to_json(), f"{size}_to_tetris": ratio.to_json()}
         if label in withheld:
             found |= _withheld_json(withheld[label])

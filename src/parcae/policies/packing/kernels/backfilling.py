@@ -7,19 +7,26 @@ from parcae.packing.layout import VOID
 
 
 @inlined
-def _eldest(view):  # type: ignore[no-untyped-def]
-    """Row of the job that has waited longest; the first of equals; VOID if none waits."""
-    eldest = VOID
-    for row in range(view.head.num_jobs[0]):
-        if eldest == VOID or view.jobs.age[row] > view.jobs.age[eldest]:
-            eldest = row
-    return eldest
+def _next_eldest(view, row):  # type: ignore[no-untyped-def]
+    """Row of the job that arrived next after that of `row`, of equals in order of rows; after VOID the eldest; VOID at the end.
+
+    With exact times rows stand in order of arrival; slots do not, for the backlog's head takes any that becomes empty.
+    """
+    if view.head.is_exact[0] == 1:
+        return row + 1 if row + 1 < view.head.num_jobs[0] else VOID
+    found = VOID
+    for other in range(view.head.num_jobs[0]):
+        age = view.jobs.age[other]
+        is_later = row == VOID or age < view.jobs.age[row] or (age == view.jobs.age[row] and other > row)
+        if is_later and (found == VOID or age > view.jobs.age[found]):
+            found = other
+    return found
 
 
 @inlined
 def first_come(view):  # type: ignore[no-untyped-def]
     """The eldest job if it can start now, else VOID: nobody overtakes."""
-    eldest = _eldest(view)
+    eldest = _next_eldest(view, VOID)
     if eldest == VOID or view.jobs.can_start[eldest] == 0:
         return VOID
     return int(view.jobs.slot[eldest])
@@ -39,21 +46,22 @@ def _shadow(view, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def easy(view, is_shortest_first):  # type: ignore[no-untyped-def]
-    """The eldest if it fits; else a job that does not delay it: it ends before the eldest can start, or fits beside it.
+    """The eldest if it fits; else the first that does not delay it: it ends before the eldest can start, or fits beside it.
 
     Source: Lifka, "The ANL/IBM SP scheduling system" (EASY, aggressive backfilling).
     """
-    eldest = _eldest(view)
+    eldest = _next_eldest(view, VOID)
     if eldest == VOID or view.jobs.can_start[eldest] == 1:
         return VOID if eldest == VOID else int(view.jobs.slot[eldest])
     shadow = _shadow(view, eldest)
-    best = VOID
-    for row in range(view.head.num_jobs[0]):
+    best, row = VOID, _next_eldest(view, eldest)
+    while row != VOID:
         if view.jobs.can_start[row] == 1 and _delays_nobody(view, row, eldest, shadow):
             if not is_shortest_first:
                 return int(view.jobs.slot[row])
             if best == VOID or view.jobs.told[row] < view.jobs.told[best]:
                 best = row
+        row = _next_eldest(view, row)
     return VOID if best == VOID else int(view.jobs.slot[best])
 
 
@@ -74,19 +82,28 @@ def conservative(view, plan, depth):  # type: ignore[no-untyped-def]
     Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2
     with backfilling" (conservative backfilling). Reservations are made afresh at every event (compression).
     """
-    rows = min(depth, view.head.num_jobs[0])
-    can_any = False
-    for row in range(rows):
-        can_any = can_any or view.jobs.can_start[row] == 1
-    if not can_any:
+    left, row = min(depth, view.head.num_jobs[0]), _next_eldest(view, VOID)
+    if not _can_any_start(view, left):
         return VOID
     _copy_profile(view, plan)
-    for row in range(rows):
+    while left > 0:
         point = _earliest(view, plan, row)
         if plan.points[point] == view.head.now[0]:
             return int(view.jobs.slot[row])
         _reserve(view, plan, row, point)
+        row = _next_eldest(view, row)
+        left -= 1
     return VOID
+
+
+@inlined
+def _can_any_start(view, depth):  # type: ignore[no-untyped-def]
+    """Whether one of the `depth` eldest can start now; in steps, one of the slots."""
+    rows = depth if view.head.is_exact[0] == 1 else view.head.num_jobs[0]
+    for row in range(rows):
+        if view.jobs.can_start[row] == 1:
+            return True
+    return False
 
 
 @inlined

@@ -12,7 +12,7 @@ _SJF, _PACKER, _TETRIS, _AREA = int(PackingKind.SJF), int(PackingKind.PACKER), i
 _ALIGNMENT, _AGE, _RESERVE = int(WithholdParameter.ALIGNMENT), int(WithholdParameter.AGE), int(WithholdParameter.RESERVE)
 _STEEPNESS, _LENGTH = int(WithholdParameter.STEEPNESS), int(WithholdParameter.LENGTH)
 _PATIENCE, _CROWD, _PAUSE = int(WithholdParameter.PATIENCE), int(WithholdParameter.CROWD), int(WithholdParameter.PAUSE)
-#: Alignment counts in units of a cluster of 10 units a resource, as in DeepRM's code.
+#: Alignment counts as in a cluster of 10 units a resource, which is DeepRM's.
 _UNITS = 100.0
 
 
@@ -23,6 +23,17 @@ def alignment(view, row):  # type: ignore[no-untyped-def]
     for resource in range(view.free.shape[0]):
         capacity = view.capacity[resource]
         total += view.free[resource] * view.demand[row, resource] * (_UNITS / (capacity * capacity))
+    return total
+
+
+@inlined
+def dot_product(view, row):  # type: ignore[no-untyped-def]
+    """Of free and asked units, as in DeepRM's code; with exact times `alignment`, for units of logs differ widely."""
+    if view.head.is_exact[0] == 1:
+        return alignment(view, row)
+    total = 0.0
+    for resource in range(view.free.shape[0]):
+        total += float(view.free[resource] * view.demand[row, resource])
     return total
 
 
@@ -42,10 +53,10 @@ def score(view, row, kind, params):  # type: ignore[no-untyped-def]
     if kind == _SJF:
         return 1.0 / told
     if kind == _PACKER:
-        return alignment(view, row)
+        return dot_product(view, row)
     if kind == _AREA:
         return -told * largest_share(view, row)
-    return float(params[0] * alignment(view, row) + (1.0 - params[0]) / told)
+    return float(params[0] * dot_product(view, row) + (1.0 - params[0]) / told)
 
 
 @inlined
