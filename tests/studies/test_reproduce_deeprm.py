@@ -45,7 +45,8 @@ def _request(folder: Path, rates: tuple[float, ...]) -> PackingRequest:
 
 
 @pytest.mark.parametrize("name", _ROWS)
-def test_a_study_runs_to_its_table_picture_and_numbers(tmp_path: Path, name: str) -> None:
+def test_a_study_runs_to_its_table_picture_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr("parcae.evaluation.packing.tuning._NUM_SEQUENCES", 20)
     rates = tuple(round(0.1 * k, 1) for k in range(1, 11)) if name == "deeprm-fig4" else (0.6, 0.7)
     result, files = reproduce(name, _request(tmp_path, rates), "parcae reproduce")
     assert _ROWS[name] in [row[0] for row in result.rows]
