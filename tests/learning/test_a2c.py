@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from parcae.errors import ConfigError
 from parcae.learning.packing.a2c import RECIPES, A2cLearner, a2c_config, a2c_learner, beyond_group_means, n_step_returns
-from parcae.learning.packing.loop import IterationSeeds, PackingTraining, mean_cost, train_packing
+from parcae.learning.packing.loop import IterationSeeds, PackingTraining, train_packing
+from parcae.metrics.packing import mean_cost
 from parcae.packing.config import PackingConfig
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource
