@@ -299,7 +299,9 @@ def test_tables_that_grow_change_nothing_for_open_jobs() -> None:
 
 @pytest.mark.parametrize("every", [1, 2, 3, 7])
 def test_open_jobs_survive_a_sync_at_any_time(every: int) -> None:
-    _play(service_of(book=DurationBook(_WORKLOAD)), _adaptive(_sequence(_WORKLOAD)), resync_every=every)
+    client = _adaptive(_sequence(_WORKLOAD))
+    _play(service_of(book=DurationBook(_WORKLOAD)), client, resync_every=every)
+    assert len(client.tasks) == client.sequence.num_tasks
 
 
 def test_a_recording_of_open_jobs_is_followed(tmp_path: Path) -> None:

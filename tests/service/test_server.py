@@ -172,7 +172,7 @@ def _send_often(client: Client, data: bytes) -> None:
         client.socket.sendall(data)
 
 
-def _open_and_drop(server: Server, count: int) -> None:
+def _assert_nothing_is_left_of_dropped(server: Server, count: int) -> None:
     for number in range(count):
         with socket.create_connection(("127.0.0.1", server.port), 5) as connection:
             if number % 3 == 1:
@@ -186,12 +186,12 @@ def _open_and_drop(server: Server, count: int) -> None:
 
 
 def test_hundreds_of_dropped_connections_leave_nothing_behind(start: Start) -> None:
-    _open_and_drop(start(), 300)
+    _assert_nothing_is_left_of_dropped(start(), 300)
 
 
 @pytest.mark.slow
 def test_ten_thousand_dropped_connections_leave_nothing_behind(start: Start) -> None:
-    _open_and_drop(start(), 10_000)
+    _assert_nothing_is_left_of_dropped(start(), 10_000)
 
 
 def test_a_service_that_was_killed_is_synced_again_and_every_job_ends() -> None:

@@ -89,7 +89,9 @@ class TestOneApplication:
         wait_until(lambda: guided.door.num_visits > visits)
         guided.application.run()
         guided.door.change(None)
+        before = guided.service.counts.finished_tasks
         guided.run_guided()
+        assert guided.service.counts.finished_tasks > before
 
     def test_jobs_end_while_connections_break(self, guided: Guided) -> None:
         guided.wait_for_service()
@@ -106,7 +108,9 @@ class TestOneApplication:
         finally:
             stop.set()
             thread.join()
+        before = guided.service.counts.finished_tasks
         guided.run_guided()
+        assert guided.service.counts.finished_tasks > before
 
     def test_failed_tasks_are_tried_again(self, guided: Guided) -> None:
         guided.wait_for_service()

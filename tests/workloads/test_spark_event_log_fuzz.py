@@ -38,7 +38,7 @@ SPLICES = st.sampled_from(
 )
 
 
-def _read(data: bytes) -> None:
+def _assert_read_or_refused(data: bytes) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "log"
         path.write_bytes(data)
@@ -51,7 +51,7 @@ def _read(data: bytes) -> None:
 @settings(max_examples=120, deadline=None)
 @given(st.integers(0, len(REAL)))
 def test_a_log_cut_anywhere_reads_or_is_refused(cut: int) -> None:
-    _read(REAL[:cut])
+    _assert_read_or_refused(REAL[:cut])
 
 
 @settings(max_examples=150, deadline=None)
@@ -60,7 +60,7 @@ def test_a_log_with_bytes_replaced_reads_or_is_refused(edits: list[tuple[int, in
     data = bytearray(REAL)
     for position, length, splice in edits:
         data[position : position + length] = splice
-    _read(bytes(data))
+    _assert_read_or_refused(bytes(data))
 
 
 @settings(max_examples=200, deadline=None)
@@ -72,13 +72,13 @@ def test_a_log_with_values_swapped_for_others_reads_or_is_refused(data: st.DataO
         start = data.draw(st.sampled_from(starts)) + 1
         end = min((i for mark in b",}]" if (i := text.find(bytes([mark]), start)) > 0), default=start)
         text = text[:start] + data.draw(SPLICES) + text[end:]
-    _read(text)
+    _assert_read_or_refused(text)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.permutations(small_log(runs=3).splitlines(keepends=True)), st.integers(0, 20))
 def test_a_log_with_lines_shuffled_or_lost_reads_or_is_refused(lines: list[bytes], lost: int) -> None:
-    _read(b"".join(lines[lost:]))
+    _assert_read_or_refused(b"".join(lines[lost:]))
 
 
 @settings(max_examples=60, deadline=None)
@@ -87,7 +87,7 @@ def test_a_log_with_lines_shuffled_or_lost_reads_or_is_refused(lines: list[bytes
 def test_damaged_compression_reads_or_is_refused(position: int, value: int) -> None:
     packed = bytearray(PACKED)
     packed[position] = value
-    _read(bytes(packed))
+    _assert_read_or_refused(bytes(packed))
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"{", b"\x28\xb5\x2f\xfd", b"LZ4Block", b"\x1f\x8b", b"PK\x03\x04", b"\xff" * 99])

@@ -335,18 +335,12 @@ def policies_command(as_json: Annotated[bool, typer.Option("--json", help="Print
 
     Example: parcae packing policies
     """
+    from parcae.cli.tables import print_catalog
     from parcae.policies.packing.catalog import LEARNED, PACKING_CATALOG, variants
 
-    if as_json:
-        rows = [{"usage": e.usage, "summary": e.summary, "source": e.source} for e in PACKING_CATALOG]
-        typer.echo(json.dumps(rows, indent=2))
-        return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
+    def summary(name: str, text: str) -> str:
+        shipped = variants(name) if name in LEARNED and not as_json else []
+        return text + (f"; ships: {', '.join(shipped)}" if shipped else "")
 
-    table = Table("policy", "what it does", "source", title="Packing policies")
-    for entry in PACKING_CATALOG:
-        ships = f"; ships: {', '.join(variants(entry.name))}" if entry.name in LEARNED and variants(entry.name) else ""
-        table.add_row(escape(entry.usage), escape(entry.summary + ships), escape(entry.source))
-    Console().print(table)
+    entries = ((e.usage, summary(e.name, e.summary), e.source) for e in PACKING_CATALOG)
+    print_catalog("Packing policies", entries, as_json)

@@ -44,6 +44,23 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
     yield jobs
 
 
+def print_catalog(title: str, entries: Iterable[tuple[str, str, str]], as_json: bool) -> None:
+    """Print a catalogue of policies, each (usage, summary, source), as a table or as JSON."""
+    import json
+
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    if as_json:
+        print(json.dumps([dict(zip(("usage", "summary", "source"), entry, strict=True)) for entry in entries], indent=2))
+        return
+    table = Table("policy", "what it does", "source", title=escape(title))
+    for entry in entries:
+        table.add_row(*map(escape, entry))
+    Console().print(table)
+
+
 def print_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], width: int = 0) -> None:
     """Print a table of text, at least `width` wide where it needs that; the first column is on the left, numbers on the right."""
     from rich.console import Console

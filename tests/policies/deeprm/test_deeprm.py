@@ -21,7 +21,6 @@ from parcae.policies.deeprm.layout import (
     HIDDEN,
     Actions,
     DeepRMSettings,
-    Weights,
     allocate_work,
     initial_weights,
     shapes,
@@ -30,6 +29,7 @@ from parcae.policies.deeprm.layout import (
 )
 from parcae.policies.deeprm.network import DeepRMNetwork
 from parcae.policies.deeprm.policy import DeepRMPolicy, deeprm_policy, make_network
+from parcae.policies.networks.layout import Weights
 from parcae.workloads.rigid import RigidJobs
 
 _SMALL = DeepRMSettings(capacity=(3, 5), num_slots=2, backlog_size=7, horizon=4, has_pause=True)

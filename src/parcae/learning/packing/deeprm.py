@@ -102,8 +102,8 @@ class DeepRMLearning(BaseModel):
 
 
 # Deviation: DeepRM 3.2 and 4.1: an empty slot's action lets time pass, jobs can be booked ahead, RMSProp with a rate of 0.001.
-# "fast" lets the network choose among the jobs that can start now, and time, and uses Adam with a rate that falls from 0.003: at
-# rate 0.7 its slowdown on other sequences is 3.2 after 200 iterations (SJF 5.1; "fresh" 4.0 after 300).
+# "fast" lets the network choose among the jobs that can start now, and time, and uses Adam with a rate that falls from 0.003
+# (`parcae reproduce deeprm-fig6` shows all three side by side).
 #: Ways of learning by name: the paper's, the same on fresh sequences, and a fast one.
 RECIPES = {
     "paper": DeepRMLearning(sequences=Sequences.FIXED),

@@ -24,7 +24,7 @@ from parcae.packing.layout import Cost, select
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import PackingBatch, spread
 from parcae.policies.jobset.kernels import Record, explore_many
-from parcae.policies.jobset.layout import FEATURE_VERSION, MAX_ROWS, START_RULE, initial_weights
+from parcae.policies.jobset.layout import FEATURE_VERSION, MAX_ROWS, PRIOR, START_RULE, initial_weights
 from parcae.policies.jobset.network import Decisions, JobSetNetwork
 from parcae.policies.jobset.policy import JobSetPolicy, allocate_record, allocate_workspace
 
@@ -59,7 +59,7 @@ class SetConfig(BaseModel):
     max_norm: float = Field(default=0.5, gt=0)
     entropy: float = Field(default=0.01, ge=0)
     horizon: float | None = Field(default=None, gt=0)
-    prior: tuple[float, float] = (2.0, 2.0)
+    prior: tuple[float, float] = PRIOR
     advantage_clip: float = Field(default=5.0, gt=0)
 
 

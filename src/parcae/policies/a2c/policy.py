@@ -18,9 +18,8 @@ from parcae.packing.layout import VOID, Asked, Packing, View
 from parcae.policies.a2c.layout import FEATURE_VERSION, KIND, A2cSettings, Architecture, Weights, check_weights
 from parcae.policies.a2c.lookup import Eye, FirstLayer, FloatArray, IntArray, outputs
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
+from parcae.policies.packing.layout import LONGEST_PAUSE
 
-#: Steps after the last arrival for which a masked policy may leave an empty cluster empty.
-PAUSE = 10
 #: Decisions in a row that may let time pass in an idle cluster while a job could be placed if the policy is drawn from.
 _PATIENCE = 20
 
@@ -51,14 +50,14 @@ def fitting(
 def masks_of(views: View) -> npt.NDArray[np.bool_]:
     """bool[num_clusters, num_slots + 1]: slots whose job can start now; the last lets time pass.
 
-    It is not there in a cluster that has been empty for PAUSE steps since the last arrival.
+    It is not there in a cluster that has been empty for LONGEST_PAUSE steps since the last arrival.
     """
     count, num_slots = views.jobs.shape
     masks = np.zeros((count, num_slots + 1), np.bool_)
     is_shown = np.arange(num_slots) < views.head["num_jobs"]
     row, at = np.nonzero(is_shown & (views.jobs["can_start"] == 1))
     masks[row, views.jobs["slot"][row, at]] = True
-    may_idle = (views.head["num_running"][:, 0] > 0) | (views.head["since_arrival"][:, 0] < PAUSE)
+    may_idle = (views.head["num_running"][:, 0] > 0) | (views.head["since_arrival"][:, 0] < LONGEST_PAUSE)
     masks[:, -1] = may_idle | ~masks[:, :-1].any(axis=1)
     return masks
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from parcae.errors import FormatError
+from parcae.policies.networks.layout import Weights, flat, glorot
 
 #: Raised whenever a feature changes its meaning: older checkpoints are then refused.
 FEATURE_VERSION = 1
@@ -135,16 +135,9 @@ def starts(settings: DecimaSettings, num_levels: int) -> npt.NDArray[np.int64]:
     return np.array([found[transform.name.lower()] for transform in Transform], np.int64)
 
 
-Weights = dict[str, npt.NDArray[np.float32]]
-
-
 def initial_weights(rng: np.random.Generator, settings: DecimaSettings, num_levels: int) -> Weights:
     """Glorot-uniform matrices and zero biases."""
-    weights: Weights = {}
-    for name, shape in shapes(settings, num_levels).items():
-        bound = float(np.sqrt(6.0 / sum(shape)))
-        weights[name] = (rng.uniform(-bound, bound, shape) if len(shape) == 2 else np.zeros(shape)).astype(np.float32)
-    return weights
+    return glorot(rng, shapes(settings, num_levels))
 
 
 def flatten(weights: Weights, settings: DecimaSettings, num_levels: int, path: str = "weights") -> npt.NDArray[np.float32]:
@@ -153,9 +146,4 @@ def flatten(weights: Weights, settings: DecimaSettings, num_levels: int, path: s
     Raises:
         FormatError: one is missing or has another shape.
     """
-    wanted = shapes(settings, num_levels)
-    for name, shape in wanted.items():
-        if name not in weights or weights[name].shape != shape:
-            found = weights[name].shape if name in weights else "nothing"
-            raise FormatError(f"{path}: weights {name!r} should have shape {shape}, but there is {found}")
-    return np.concatenate([np.asarray(weights[name], np.float32).ravel() for name in wanted])
+    return flat(weights, shapes(settings, num_levels), path)

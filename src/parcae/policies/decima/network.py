@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parcae.policies.decima.layout import EMBEDDING, SLOPE, DecimaSettings, Limits, Transform, Weights, shapes
+from parcae.policies.decima.layout import EMBEDDING, SLOPE, DecimaSettings, Limits, Transform, shapes
+from parcae.policies.networks.layout import Weights
 from parcae.policies.networks.ragged import Judged, entropy_terms, ragged_log_softmax
 
 

@@ -22,12 +22,12 @@ from parcae.policies.decima.layout import (
     DecimaSettings,
     FeatureSet,
     Limits,
-    Weights,
     decima_levels,
     flatten,
     starts,
 )
 from parcae.policies.networks.choices import ranked_choices
+from parcae.policies.networks.layout import Weights
 from parcae.simulation.future import Future
 from parcae.simulation.tables import WorkloadTables
 

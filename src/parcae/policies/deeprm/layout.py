@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from parcae.errors import ConfigError, FormatError
+from parcae.errors import ConfigError
 from parcae.packing.config import PackingConfig
 from parcae.packing.images import ImageSettings
+from parcae.policies.networks.layout import Weights, require_shapes
 
 KIND = "deeprm"
 #: Raised whenever the image changes its meaning: older checkpoints are then refused.
@@ -33,7 +34,6 @@ SPREAD = 0.01
 NUM_PAUSES = 11
 
 FloatArray = npt.NDArray[np.float32]
-Weights = dict[str, npt.NDArray[Any]]
 
 
 class Actions(StrEnum):
@@ -134,10 +134,7 @@ def checked(weights: Weights, settings: DeepRMSettings, path: str = "weights") -
     Raises:
         FormatError: one is missing or has another shape.
     """
-    for name, shape in shapes(settings).items():
-        if name not in weights or weights[name].shape != shape:
-            found = weights[name].shape if name in weights else "nothing"
-            raise FormatError(f"{path}: weights {name!r} should have shape {shape}, but there is {found}")
+    require_shapes(weights, shapes(settings), path)
     return {name: np.array(weights[name], np.float32, order="C") for name in shapes(settings)}
 
 

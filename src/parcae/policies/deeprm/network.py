@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parcae.policies.deeprm.layout import DeepRMSettings, Weights, checked, shapes
+from parcae.policies.deeprm.layout import DeepRMSettings, checked, shapes
+from parcae.policies.networks.layout import Weights
 
 
 class DeepRMNetwork(nn.Module):

@@ -18,12 +18,12 @@ from parcae.policies.deeprm.layout import (
     Actions,
     DeepRMSettings,
     Network,
-    Weights,
     allocate_work,
     checked,
     starts_of,
     sums_of,
 )
+from parcae.policies.networks.layout import Weights
 from parcae.policies.packing.policy import IntArray
 
 _ALLOWED = {Actions.ALL: 0, Actions.FILLED: 1, Actions.STARTABLE: 2}

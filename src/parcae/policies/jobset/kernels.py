@@ -17,15 +17,14 @@ from parcae.policies.jobset.layout import (
     MAX_ROWS,
     NUM_JOB_FEATURES,
     NUM_SHARED_FEATURES,
-    PAUSE,
     SLOPE,
     JobFeature,
     SharedFeature,
     offsets,
 )
 from parcae.policies.networks.kernels import add_product, copy_bias, dot, draw, largest, log_sum_exp, rectify
-from parcae.policies.packing.kernels.scores import alignment, crowd, left, must_start, preference, reserve
-from parcae.policies.packing.layout import WithholdParameter
+from parcae.policies.packing.kernels.scores import alignment, crowd, largest_share, left, must_start, preference, reserve
+from parcae.policies.packing.layout import LONGEST_PAUSE, WithholdParameter
 
 _H, _F, _C, _K, _SLOPE = HIDDEN, NUM_JOB_FEATURES, NUM_SHARED_FEATURES, MAX_ROWS, np.float32(SLOPE)
 _IMPOSSIBLE = np.float32(-np.inf)
@@ -56,7 +55,7 @@ _S_STARTABLE, _S_TYPICAL = int(SharedFeature.STARTABLE), int(SharedFeature.TYPIC
 _S_TOLD, _S_SHARE = int(SharedFeature.WAITING_TOLD), int(SharedFeature.WAITING_SHARE)
 _S_RULE, _S_CAN = int(SharedFeature.RULE_HOLDS), int(SharedFeature.CAN_HOLD)
 _LOOKAHEAD, _NUM_LOOKS = LOOKAHEAD, len(LOOKAHEAD)
-_PAUSE, _RULE_PAUSE = PAUSE, int(WithholdParameter.PAUSE)
+_PAUSE, _RULE_PAUSE = LONGEST_PAUSE, int(WithholdParameter.PAUSE)
 #: The rule's score counts down to this below the best.
 _LOWEST = -5.0
 
@@ -149,10 +148,7 @@ def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
     for row in range(num):
         told += view.jobs.log_told[row]
         startable += view.jobs.can_start[row]
-        own = 0.0
-        for resource in range(view.free.shape[0]):
-            own = max(own, view.demand[row, resource] / view.capacity[resource])
-        share += own
+        share += largest_share(view, row)
     told, share = told / max(1, num), share / max(1, num)
     x[_S_WAITING], x[_S_BACKLOG] = math.log1p(num), math.log1p(head.num_backlog[0])
     x[_S_RUNNING] = math.log1p(head.num_running[0])

@@ -15,7 +15,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import FormatError
+from parcae.policies.networks.layout import Weights, flat, glorot, offsets_of
 
 #: Raised whenever a feature changes its meaning: older checkpoints are then refused.
 FEATURE_VERSION = 1
@@ -76,8 +76,6 @@ SLOPE = 0.1
 PRIOR = (2.0, 2.0)
 #: Where the rule starts that nobody tuned: shortest first, long jobs leave a third of the cluster free.
 START_RULE = (0.0, 0.05, 0.5, 3.0, 2.0, 0.2, 0.1, 3.0)
-#: Steps after the last arrival for which it may leave an empty cluster empty (none with exact times).
-PAUSE = 10
 
 #: Weights by name: matrices are [in, out]. The compiled pass reads them from one flat array in this order.
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -103,27 +101,15 @@ CRITIC_SHAPES: dict[str, tuple[int, ...]] = {
 }
 _STARTS_AT_ZERO = ("choice2.weight", "hold.weight", "value2.weight")
 
-Weights = dict[str, npt.NDArray[np.float32]]
-
 
 def offsets() -> dict[str, int]:
     """Where each weight starts in the flat array."""
-    found, at = {}, 0
-    for name, shape in SHAPES.items():
-        found[name] = at
-        at += int(np.prod(shape))
-    return found
+    return offsets_of(SHAPES)
 
 
 def initial_weights(rng: np.random.Generator, prior: tuple[float, float] = PRIOR) -> Weights:
     """Glorot-uniform matrices, zero biases, heads that start at zero."""
-    weights: Weights = {}
-    for name, shape in {**SHAPES, **CRITIC_SHAPES}.items():
-        if len(shape) == 1 or name in _STARTS_AT_ZERO:
-            weights[name] = np.zeros(shape, np.float32)
-        else:
-            bound = float(np.sqrt(6.0 / sum(shape)))
-            weights[name] = rng.uniform(-bound, bound, shape).astype(np.float32)
+    weights = glorot(rng, {**SHAPES, **CRITIC_SHAPES}, _STARTS_AT_ZERO)
     weights["prior"] = np.array(prior, np.float32)
     return weights
 
@@ -134,8 +120,4 @@ def flatten(weights: Weights, path: str = "weights") -> npt.NDArray[np.float32]:
     Raises:
         FormatError: one is missing or has another shape.
     """
-    for name, shape in SHAPES.items():
-        if name not in weights or weights[name].shape != shape:
-            found = weights[name].shape if name in weights else "nothing"
-            raise FormatError(f"{path}: weights {name!r} should have shape {shape}, but there is {found}")
-    return np.concatenate([np.asarray(weights[name], np.float32).ravel() for name in SHAPES])
+    return flat(weights, SHAPES, path)

@@ -8,7 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parcae.policies.jobset.layout import CRITIC_SHAPES, HIDDEN, SHAPES, SLOPE, JobFeature, SharedFeature, Weights
+from parcae.policies.jobset.layout import (
+    CRITIC_SHAPES,
+    HIDDEN,
+    SHAPES,
+    SLOPE,
+    JobFeature,
+    SharedFeature,
+)
+from parcae.policies.networks.layout import Weights
 from parcae.policies.networks.ragged import Judged, entropy_terms, ragged_log_softmax
 
 _NAMES = (*SHAPES, *CRITIC_SHAPES)

@@ -10,7 +10,15 @@ import numpy.typing as npt
 from parcae.errors import FormatError
 from parcae.packing.layout import Asked, Packing, View
 from parcae.policies.jobset.kernels import Network, Record, Workspace, decide, play_many
-from parcae.policies.jobset.layout import HIDDEN, LOOKAHEAD, MAX_ROWS, NUM_JOB_FEATURES, NUM_SHARED_FEATURES, Weights, flatten
+from parcae.policies.jobset.layout import (
+    HIDDEN,
+    LOOKAHEAD,
+    MAX_ROWS,
+    NUM_JOB_FEATURES,
+    NUM_SHARED_FEATURES,
+    flatten,
+)
+from parcae.policies.networks.layout import Weights
 from parcae.policies.packing.layout import WithholdParameter
 
 IntArray = npt.NDArray[np.int64]

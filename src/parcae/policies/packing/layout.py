@@ -35,6 +35,10 @@ class WithholdParameter(IntEnum):
     PAUSE = 7
 
 
+#: Steps after the last arrival for which a network may leave an empty cluster empty, unless it is DeepRM, which may always.
+LONGEST_PAUSE = 10
+
+
 class Plan(NamedTuple):
     """Room for a plan of what is free when (with a leading axis: of many clusters)."""
 

@@ -14,7 +14,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from parcae.errors import FormatError
+from parcae.policies.networks.layout import Weights, flat, glorot, offsets_of
 
 #: Raised whenever a feature changes its meaning: older checkpoints are then refused.
 FEATURE_VERSION = 1
@@ -112,16 +112,10 @@ CRITIC_SHAPES: dict[str, tuple[int, ...]] = {
 }
 _STARTS_AT_ZERO = ("choice2.weight", "hold.weight", "limit2.weight", "value2.weight")
 
-Weights = dict[str, npt.NDArray[np.float32]]
-
 
 def offsets() -> dict[str, int]:
     """Where each weight starts in the flat array."""
-    found, at = {}, 0
-    for name, shape in SHAPES.items():
-        found[name] = at
-        at += int(np.prod(shape))
-    return found
+    return offsets_of(SHAPES)
 
 
 NUM_WEIGHTS = sum(int(np.prod(shape)) for shape in SHAPES.values())
@@ -129,13 +123,7 @@ NUM_WEIGHTS = sum(int(np.prod(shape)) for shape in SHAPES.values())
 
 def initial_weights(rng: np.random.Generator, prior: tuple[float, float, float] = PRIOR) -> Weights:
     """Glorot-uniform matrices, zero biases, heads that start at zero."""
-    weights: Weights = {}
-    for name, shape in {**SHAPES, **CRITIC_SHAPES}.items():
-        if len(shape) == 1 or name in _STARTS_AT_ZERO:
-            weights[name] = np.zeros(shape, np.float32)
-        else:
-            bound = float(np.sqrt(6.0 / sum(shape)))
-            weights[name] = rng.uniform(-bound, bound, shape).astype(np.float32)
+    weights = glorot(rng, {**SHAPES, **CRITIC_SHAPES}, _STARTS_AT_ZERO)
     weights["prior"] = np.array(prior, np.float32)
     return weights
 
@@ -146,8 +134,4 @@ def flatten(weights: Weights, path: str = "weights") -> npt.NDArray[np.float32]:
     Raises:
         FormatError: one is missing or has another shape.
     """
-    for name, shape in SHAPES.items():
-        if name not in weights or weights[name].shape != shape:
-            found = weights[name].shape if name in weights else "nothing"
-            raise FormatError(f"{path}: weights {name!r} should have shape {shape}, but there is {found}")
-    return np.concatenate([np.asarray(weights[name], np.float32).ravel() for name in SHAPES])
+    return flat(weights, SHAPES, path)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from parcae.policies.networks.layout import Weights
 from parcae.policies.networks.ragged import Judged, entropy_terms, ragged_log_softmax
 from parcae.policies.parcae.layout import (
     CRITIC_SHAPES,
@@ -17,7 +18,6 @@ from parcae.policies.parcae.layout import (
     JobFeature,
     LimitFeature,
     SharedFeature,
-    Weights,
 )
 
 

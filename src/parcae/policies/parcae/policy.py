@@ -12,13 +12,13 @@ from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import NO_STAGE, ClusterState, select
 from parcae.policies.networks.choices import ranked_choices
+from parcae.policies.networks.layout import Weights
 from parcae.policies.parcae.kernels import Network, Record, Workspace, decide, play
 from parcae.policies.parcae.layout import (
     HIDDEN,
     NUM_JOB_FEATURES,
     NUM_LIMIT_FEATURES,
     NUM_SHARED_FEATURES,
-    Weights,
     flatten,
 )
 from parcae.policies.rule.kernels import Rule
