@@ -153,7 +153,7 @@ CATALOG: tuple[PolicyEntry, ...] = (
     ),
     PolicyEntry(
         "tetris[:KNOB|tuned|oracle]",
-        "every executor class to the stage best aligned with it; KNOB weighs the job's remaining work against that (0: not at all)",
+        "every executor class to the stage best aligned with it; KNOB (0) weighs the job's remaining work against that",
         "Decima, Appendix F; Tetris",
         _tetris,
     ),

@@ -19,7 +19,8 @@ from parcae.simulation.tables import WorkloadTables
 
 Parameters = npt.NDArray[np.float64]
 
-#: Where tuning starts: cap where doubling the executors no longer pays well, local executors first, spill to twice the cap, borrow.
+#: Where tuning starts: cap where doubling the executors no longer pays well, local executors first, spill to twice the cap, any
+#: executor that fits.
 START: Mapping[RuleParameter, float] = {
     RuleParameter.PRICE: -1.5,
     RuleParameter.PRICE_JOBS: 1.0,
@@ -49,9 +50,7 @@ def padded(parameters: npt.ArrayLike) -> Parameters:
     """
     theta = np.asarray(parameters, np.float64)
     if theta.shape not in ((NUM_ALIKE_PARAMETERS,), (NUM_PARAMETERS,)):
-        raise PolicyError(
-            f"a rule has {NUM_PARAMETERS} parameters ({NUM_ALIKE_PARAMETERS} for alike executors), not {theta.size}"
-        )
+        raise PolicyError(f"a rule has {NUM_PARAMETERS} numbers ({NUM_ALIKE_PARAMETERS} for alike executors), not {theta.size}")
     return np.concatenate([theta, np.zeros(NUM_PARAMETERS - len(theta))])
 
 
