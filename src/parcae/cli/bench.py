@@ -54,7 +54,7 @@ def decision_command(
 ) -> None:
     """Milliseconds from looking at the state to the decision, on small and large clusters.
 
-    Small are 20 jobs on 50 executors, large are 1,000 jobs with 10,000 stages on 200, wide the same on 30,000 executors in four classes.
+    Small are 20 jobs on 50 executors, large 1,000 jobs with 10,000 stages on 200, wide the same on 30,000 in four classes.
 
     Example: parcae bench decision --json
     """

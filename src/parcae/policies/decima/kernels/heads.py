@@ -2,8 +2,8 @@
 
 Source: Decima, section 7.3, for classes; Duan & Wu, sections III and IV-B, for idle slots.
 
-# Deviation: Decima does not say what its class head takes beside the embeddings; here it is what is known of the class, relative to
-the cluster. The idle head has one more weight than the paper's, for no idle slot, so that a fresh network seldom idles.
+# Deviation: Decima does not say what its class head takes beside the embeddings; here it is what is known of the class, relative
+to the cluster. The idle head has one more weight than the paper's, for no idle slot, so that a fresh network seldom idles.
 """
 
 from __future__ import annotations
