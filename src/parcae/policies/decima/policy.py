@@ -75,6 +75,7 @@ def allocate_workspace(
         e=floats(versions * num_stages, EMBEDDING),
         f=floats(versions * num_stages, EMBEDDING),
         y=floats(versions * num_jobs, EMBEDDING),
+        f3=floats(versions * num_jobs, EMBEDDING),
         embedded=np.full((num_simulators, versions * num_jobs), -1, np.int64),
         version=np.full((num_simulators, versions, 2), -1, np.int64),
         now=integers(3),

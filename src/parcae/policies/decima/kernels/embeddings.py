@@ -226,7 +226,7 @@ def _children_done(seen, work, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def _embed_job(seen, net, work, job):  # type: ignore[no-untyped-def]
-    """Embeddings of the job's unfinished stages, from leaves to roots, and its summary."""
+    """Embeddings of the job's unfinished stages, from leaves to roots, its summary, and what that adds to the global one."""
     first, num_stages, num_features = seen.jobs.stage_start[job], seen.jobs.num_stages[job], work.x.shape[1]
     left = 0
     for stage in range(first, first + num_stages):
@@ -253,6 +253,7 @@ def _embed_job(seen, net, work, job):  # type: ignore[no-untyped-def]
             for o in range(_D):
                 total[o] += work.out[o]
     _finish(net, work, _G2, y)
+    _transform(net, work, _F3, y, _D, work.f3[work.now[1] + job])
 
 
 @kernel
@@ -310,6 +311,7 @@ def _copy_embeddings(seen, work, source, target):  # type: ignore[no-untyped-def
             work.f[first + stage, o] = work.f[first_source + stage, o]
     for o in range(_D):
         work.y[work.now[1] + target, o] = work.y[work.now[1] + source, o]
+        work.f3[work.now[1] + target, o] = work.f3[work.now[1] + source, o]
 
 
 @kernel
@@ -334,7 +336,7 @@ def embed(seen, net, work):  # type: ignore[no-untyped-def]
     if not net.has_graph:
         return
     for position in range(seen.now.num_active[0]):
-        _transform(net, work, _F3, work.y[work.now[1] + seen.active[position]], _D, work.out)
+        row = work.now[1] + seen.active[position]
         for o in range(_D):
-            work.total[o] += work.out[o]
+            work.total[o] += work.f3[row, o]
     _finish(net, work, _G3, work.z)

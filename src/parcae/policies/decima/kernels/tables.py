@@ -31,6 +31,7 @@ class Workspace(NamedTuple):
     e: Any  # float32[VERSIONS * num_stages, EMBEDDING]
     f: Any  # float32[VERSIONS * num_stages, EMBEDDING], f(e) of stages that others wait for
     y: Any  # float32[VERSIONS * num_jobs, EMBEDDING]
+    f3: Any  # float32[VERSIONS * num_jobs, EMBEDDING], f3(y)
     embedded: Any  # int64[VERSIONS * num_jobs], the stamp of the features that these are of
     version: Any  # int64[VERSIONS, 2], executors asked about, turn of the last use
     now: Any  # int64[3], where the version in use starts among the stages, among the jobs; turn
@@ -61,8 +62,8 @@ class Workspace(NamedTuple):
 def select_workspace(many, row):  # type: ignore[no-untyped-def]
     """The workspace of one simulator out of many."""
     return Workspace(
-        many.x[row], many.e[row], many.f[row], many.y[row], many.embedded[row], many.version[row], many.now[row],
-        many.stamp[row], many.twin[row], many.done[row], many.known[row], many.known_work_ms[row], many.z[row],
+        many.x[row], many.e[row], many.f[row], many.y[row], many.f3[row], many.embedded[row], many.version[row],
+        many.now[row], many.stamp[row], many.twin[row], many.done[row], many.known[row], many.known_work_ms[row], many.z[row],
         many.logits[row], many.stage[row], many.limit_logits[row], many.of_cluster[row],
         many.of_job[row], many.layer_1[row], many.layer_2[row], many.row[row],
         many.out[row], many.total[row], many.answer[row], many.waiting[row], many.class_x[row],
