@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from parcae.cluster.decision import Decision
 from parcae.cluster.state import ExecutorClass
+from parcae.errors import PolicyError
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
-from parcae.workloads.job import JobSpec, StageSpec, TaskDurations
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from tests.conftest import arriving, batch, job
 
 
@@ -86,6 +91,82 @@ def test_an_idle_slot_holds_the_executors_until_its_end() -> None:
     assert simulator.step(Decision(stage=0, limit=1)) is Status.NEEDS_DECISION  # the executor is free, nothing is left
     assert simulator.step(Decision()) is Status.COMPLETE
     assert simulator.trace("by hand").completion_ms.tolist() == [1_400]
+
+
+def test_a_stage_has_one_idle_slot_whose_end_may_be_decided_anew_while_it_runs() -> None:
+    long, short = job("long", (1, 10_000, ())), job("short", (1, 1_000, ()))
+    sequence = JobSequence(Workload("two", (long, short)), np.array([0, 1]), np.array([0, 300]))
+    simulator = Simulator(sequence, _config(1, moving=0), seed=1)
+    simulator.start()
+    simulator.step(Decision(stage=0, limit=1, hold_ms=400))
+    assert simulator.observe().now.clock_ms[0] == 300  # the second job arrives, and the executor that waits is asked about
+    simulator.step(Decision(stage=0, limit=1, hold_ms=200))
+    assert simulator.observe().now.clock_ms[0] == 500
+    with pytest.raises(PolicyError, match="stage 0 had its idle slot, until 500 ms"):
+        simulator.step(Decision(stage=0, limit=1, hold_ms=1))
+    simulator.step(Decision(stage=1, limit=1))
+    simulator.step(Decision(stage=0, limit=1))
+    while simulator.status is Status.NEEDS_DECISION:
+        simulator.step(Decision())
+    assert simulator.trace("by hand").completion_ms.tolist() == [11_500, 1_500]
+
+
+def test_executors_that_wait_at_their_job_are_asked_about_when_another_job_arrives() -> None:
+    long, short = job("long", (1, 1_000, ()), (1, 10_000, (0,))), job("short", (1, 1_000, ()))
+    sequence = JobSequence(Workload("two", (long, short)), np.array([0, 1]), np.array([0, 1_500]))
+    simulator = Simulator(sequence, _config(1, moving=0), seed=1)
+    simulator.start()
+    simulator.step(Decision(stage=0, limit=1))
+    assert simulator.observe().now.source_job[0] == 0
+    simulator.step(Decision(stage=1, limit=1, hold_ms=2_000))
+    now = simulator.observe().now
+    assert (now.clock_ms[0], now.source_job[0]) == (1_500, 0)
+    simulator.step(Decision(stage=2, limit=1))
+    assert simulator.observe().now.clock_ms[0] == 2_500
+    simulator.step(Decision(stage=1, limit=1))
+    while simulator.status is Status.NEEDS_DECISION:
+        simulator.step(Decision())
+    assert simulator.trace("by hand").completion_ms.tolist() == [12_500, 2_500]
+
+
+def test_an_idle_slot_takes_as_many_executors_as_its_limit_says() -> None:
+    simulator = Simulator(batch(job("a", (4, 1_000, ())), job("b", (4, 1_000, ()))), _config(3, moving=0), seed=1)
+    simulator.start()
+    simulator.step(Decision(stage=0, limit=1, hold_ms=400))
+    seen = simulator.observe()
+    assert (seen.now.clock_ms[0], seen.now.num_source[0], seen.schedulable_stages()) == (0, 2, [1])
+    simulator.step(Decision(stage=1, limit=2))
+    seen = simulator.observe()
+    assert (seen.now.clock_ms[0], seen.now.num_source[0]) == (400, 1)
+
+
+def test_a_stage_may_be_given_executors_of_one_class_after_another() -> None:
+    small = JobSpec("small", (StageSpec(3, TaskDurations.constant(1_000), memory=0.2),))
+    classes = (ExecutorClass(1, memory=0.25), ExecutorClass(2, memory=1.0))
+    config = SimulationConfig(executor_classes=classes, moving_delay_ms=0)
+    simulator = Simulator(batch(small), config, seed=1)
+    simulator.start()
+    simulator.step(Decision(stage=0, limit=5, executor_class=1))
+    seen = simulator.observe()
+    assert (seen.now.num_source[0], seen.source_count.tolist(), seen.schedulable_stages()) == (1, [1, 0], [0])
+    with pytest.raises(PolicyError, match="no executor of class 1 is asked about"):
+        simulator.step(Decision(stage=0, limit=1, executor_class=1))
+    simulator.step(Decision(stage=0, limit=1, executor_class=0))
+    assert simulator.trace("by hand").completion_ms.tolist() == [1_000]
+
+
+def test_an_executor_too_small_for_what_its_job_has_left_idles_for_all_jobs() -> None:
+    constant = TaskDurations.constant(1_000)
+    first = JobSpec("first", (StageSpec(2, constant, memory=0.2), StageSpec(1, constant, (0,), memory=1.0)))
+    second = JobSpec("second", (StageSpec(1, constant, memory=0.2),))
+    sequence = JobSequence(Workload("two", (first, second)), np.array([0, 1]), np.array([0, 1_200]))
+    classes = (ExecutorClass(1, memory=0.25), ExecutorClass(1, memory=1.0))
+    trace = simulate(
+        sequence, make_policy("fifo", 2), SimulationConfig(executor_classes=classes, moving_delay_ms=0), 1, record=True
+    )
+    assert trace.completion_ms.tolist() == [2_000, 2_200]
+    assert trace.tasks is not None
+    assert trace.tasks["executor"][trace.tasks["job"] == 1].tolist() == [0]
 
 
 def test_an_executor_class_takes_only_the_tasks_that_fit() -> None:

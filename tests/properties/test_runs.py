@@ -6,8 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parcae.cluster.decision import Decision, objection
 from parcae.cluster.invariants import check_invariants
-from parcae.cluster.state import ExecutorClass
+from parcae.cluster.observation import Observation
+from parcae.cluster.state import ANY_CLASS, ExecutorClass
 from parcae.evaluation.bounds import lower_bounds
 from parcae.metrics.cluster import makespan_ms
 from parcae.policies.catalog import make_policy
@@ -93,3 +95,43 @@ def test_the_books_are_true_at_every_decision_also_with_executor_classes(
     for row in trace.tasks:
         stage = sequence.jobs[row["job"]].stages[row["stage"]]
         assert row["executor"] >= num_small or stage.memory <= 0.5
+
+
+def _by_dice(observation: Observation, rng: np.random.Generator) -> Decision:
+    """A decision that can be carried out: any stage, limit and class, every other time an idle slot."""
+    stages = observation.schedulable_stages()
+    while stages and rng.random() < 0.9:
+        executor_class = int(rng.integers(ANY_CLASS, len(observation.classes)))
+        hold_ms = int(rng.integers(0, 2) * rng.integers(1, 4_000))
+        decision = Decision(int(rng.choice(stages)), int(rng.integers(1, 4)), executor_class, hold_ms)
+        if objection(observation, decision) is None:
+            return decision
+    return Decision(stages[0], 1) if stages else Decision()
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=_SEEDS, sizes=st.lists(st.integers(1, 3), min_size=1, max_size=4), moving_delay_ms=st.sampled_from([0, 700]))
+def test_whatever_classes_and_idle_slots_are_chosen_every_task_runs_where_it_fits_and_the_books_are_true(
+    seed: int, sizes: list[int], moving_delay_ms: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    made = random_dags(RandomDags(num_jobs=5, mean_tasks=3.0, max_depth=3, max_width=3), rng)
+    jobs = tuple(
+        JobSpec(job.name, tuple(StageSpec(s.num_tasks, s.durations, s.parents, memory=float(rng.random())) for s in job.stages))
+        for job in made.jobs
+    )
+    classes = tuple(ExecutorClass(count, memory=(row + 1) / len(sizes)) for row, count in enumerate(sizes))
+    sequence = draw_sequence(Workload("classes", jobs), "poisson:4s", 5, sum(sizes), RandomStreams(seed))
+    config = SimulationConfig(executor_classes=classes, moving_delay_ms=moving_delay_ms)
+    simulator = Simulator(sequence, config, seed, record=True)
+    simulator.start()
+    while simulator.status is Status.NEEDS_DECISION:
+        check_invariants(simulator.state)
+        simulator.step(_by_dice(simulator.observe(), rng))
+    trace = simulator.trace("dice")
+    assert trace.is_complete
+    assert trace.tasks is not None
+    first = np.cumsum([0, *sizes])
+    for row in trace.tasks:
+        needed = sequence.jobs[row["job"]].stages[row["stage"]].memory
+        assert classes[int(np.searchsorted(first, row["executor"], side="right")) - 1].memory >= needed

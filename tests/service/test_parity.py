@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parcae.cluster.decision import Decision, Policy
+from parcae.cluster.decision import Decision, Policy, objection
 from parcae.cluster.observation import Observation
 from parcae.policies.catalog import make_policy
 from parcae.policies.learned import is_learned, learned_policy
@@ -41,8 +41,9 @@ class _Holds:
         stages = observation.schedulable_stages()
         if not stages or self.asked % 5 == 0:
             return Decision()
-        if self.asked % 3 == 0:
-            return Decision(stages[-1], 1, hold_ms=500 + self.asked % 4 * 500)
+        hold = Decision(stages[-1], 1 + self.asked % 2, hold_ms=500 + self.asked % 4 * 500)
+        if self.asked % 3 == 0 and objection(observation, hold) is None:
+            return hold
         return Decision(stages[-1], 1 + self.asked % 3)
 
 

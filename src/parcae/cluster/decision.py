@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from parcae.cluster.observation import Observation
-from parcae.cluster.state import ANY_CLASS, NO_STAGE
+from parcae.cluster.state import ANY_CLASS, NO_STAGE, NOT_YET
 
 
 class Decision(NamedTuple):
@@ -15,7 +15,8 @@ class Decision(NamedTuple):
         stage: row of a schedulable stage, or NO_STAGE to let all of them idle.
         limit: most executors to commit, >= 1.
         executor_class: class to take them from, or ANY_CLASS for the best-fitting ones.
-        hold_ms: an idle slot: let them wait before the stage and ask again after this time (Duan & Wu, section III).
+        hold_ms: an idle slot: let up to `limit` executors wait for the stage and ask again after this time (Duan & Wu, section
+            III). A stage has at most one; while it runs, its end may be decided anew.
 
     Example: `Decision(stage=3, limit=5)`; `Decision()` lets all executors idle.
     """
@@ -24,6 +25,31 @@ class Decision(NamedTuple):
     limit: int = 0
     executor_class: int = ANY_CLASS
     hold_ms: int = 0
+
+
+def objection(observation: Observation, decision: Decision) -> str | None:
+    """Why the decision cannot be carried out, or None where it can."""
+    stage, limit, executor_class, hold_ms = decision
+    if stage == NO_STAGE:
+        return None
+    stages, num_stages, num_classes = observation.stages, int(observation.now.num_stages[0]), len(observation.classes)
+    if not 0 <= stage < num_stages:
+        return f"stage {stage} does not exist (0..{num_stages - 1})"
+    clock_ms = int(observation.now.clock_ms[0])
+    if not observation.is_schedulable(stage):
+        some = observation.schedulable_stages()[:20]
+        return f"stage {stage} is not schedulable at {clock_ms} ms; choose one of {some} or NO_STAGE"
+    if limit < 1:
+        return f"limit {limit} for stage {stage}: commit at least one executor"
+    if executor_class != ANY_CLASS and not 0 <= executor_class < num_classes:
+        return f"executor class {executor_class} does not exist (0..{num_classes - 1}, or ANY_CLASS)"
+    if executor_class != ANY_CLASS and observation.source_count[executor_class] < 1:
+        return f"no executor of class {executor_class} is asked about"
+    if executor_class != ANY_CLASS and not (int(stages.fits[stage]) >> executor_class) & 1:
+        return f"executor class {executor_class} is too small for stage {stage}"
+    if hold_ms > 0 and stages.hold_from_ms[stage] != NOT_YET and stages.hold_until_ms[stage] <= clock_ms:
+        return f"stage {stage} had its idle slot, until {stages.hold_until_ms[stage]} ms; run it (hold_ms=0) or choose another"
+    return None
 
 
 class Policy(Protocol):

@@ -26,6 +26,29 @@ def check_invariants(state: ClusterState) -> None:
     open_jobs = sum(state.jobs.num_unsaturated[job] > 0 for job in alive)
     _expect(state, NO_JOB, "jobs that want executors", int(now.num_open), int(open_jobs))
     _expect(state, NO_JOB, "schedulable stages", int(now.num_schedulable), int(sum(state.jobs.num_schedulable[j] for j in alive)))
+    _check_classes(state, alive)
+    _check_holds(state)
+
+
+def _check_classes(state: ClusterState, alive: list[int]) -> None:
+    """Schedulable stages by class, which are kept where there are several."""
+    stages, num_classes = state.stages, len(state.classes)
+    rows = [
+        r for j in alive for r in range(int(state.jobs.stage_start[j]), int(state.jobs.stage_start[j] + state.jobs.num_stages[j]))
+    ]
+    free = [r for r in rows if stages.is_saturated[r] == 0 and stages.num_parents_unsaturated[r] == 0]
+    for row in range(num_classes if num_classes > 1 else 0):
+        fitting = sum((int(stages.fits[r]) >> row) & 1 for r in free)
+        _expect(state, NO_JOB, f"schedulable stages of class {row}", int(state.classes.num_schedulable[row]), fitting)
+
+
+def _check_holds(state: ClusterState) -> None:
+    """Every idle slot that runs is written at its stage, and stands in the list once."""
+    holds = state.holds[: int(state.now.num_holds[0])]
+    _expect(state, NO_JOB, "stages with an idle slot", len(set(holds.stage.tolist())), len(holds))
+    for hold in holds:
+        _expect(state, NO_JOB, f"end of stage {hold.stage}'s slot", int(state.stages.hold_until_ms[hold.stage]), int(hold.end_ms))
+        _expect(state, NO_JOB, "slots that should be over", int(hold.end_ms < state.now.clock_ms[0]), 0)
 
 
 def _check_executors(state: ClusterState) -> None:

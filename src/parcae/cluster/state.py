@@ -73,7 +73,8 @@ STAGE = np.dtype(
         ("num_children", "i8"),
         ("selected_round", "i8"),  # the round in which it was last chosen
         ("executed_ms", "i8"),  # executor time of its finished tasks
-        ("hold_until_ms", "i8"),  # end of its idle slot
+        ("hold_from_ms", "i8"),  # start of its idle slot; NOT_YET while it never had one
+        ("hold_until_ms", "i8"),  # end of it, to come or past
         ("fits", "i8"),  # bit c is set where executor class c is large enough
         ("task_ms", "f8"),  # known mean duration of a task; 0 where unknown
         ("downstream_ms", "f8"),  # work on the heaviest path from here to a leaf, own work included
@@ -115,8 +116,16 @@ COMMAND = np.dtype(
     [("kind", "i8"), ("executor", "i8"), ("stage", "i8"), ("task", "i8"), ("wave", "i8"), ("parallelism", "i8")],
     align=True,
 )
-HOLD = np.dtype([("job", "i8"), ("stage", "i8"), ("end_ms", "i8")], align=True)
-EXECUTOR_CLASS = np.dtype([("cpu", "f8"), ("memory", "f8"), ("num_executors", "i8")], align=True)
+HOLD = np.dtype([("stage", "i8"), ("end_ms", "i8")], align=True)  # the idle slots that run
+EXECUTOR_CLASS = np.dtype(
+    [
+        ("cpu", "f8"),
+        ("memory", "f8"),
+        ("num_executors", "i8"),
+        ("num_schedulable", "i8"),  # schedulable stages that it is large enough for; kept where there are several classes
+    ],
+    align=True,
+)
 
 NOW = np.dtype(
     [
@@ -139,7 +148,12 @@ NOW = np.dtype(
         ("num_commands", "i8"),
         ("free_commitment", "i8"),
         ("num_commitment_rows", "i8"),
-        ("num_holds", "i8"),
+        ("num_holds", "i8"),  # idle slots that run
+        ("next_offer", "i8"),  # pools are asked about one after another: position of the next job in `active`; -1: none are
+        (
+            "has_news",
+            "i8",
+        ),  # of several classes: idle executors of the global pool may find something that they were not asked about
         ("job_ms", "i8"),  # integral over time of the number of jobs in the system, up to `accounted_ms`
         ("accounted_ms", "i8"),
     ],

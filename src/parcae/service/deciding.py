@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from parcae.cluster.decision import Decision, Policy
+from parcae.cluster.decision import Decision, Policy, objection
 from parcae.cluster.observation import Observation, observe
 from parcae.cluster.state import NO_STAGE, ClusterState
 from parcae.errors import PolicyError
@@ -175,11 +175,7 @@ def check_decision(observation: Observation, decision: Decision) -> Decision:
     Raises:
         PolicyError: it cannot; the message says why.
     """
-    stage, limit, _, hold_ms = decision
-    if stage == NO_STAGE:
-        return decision
-    if not 0 <= stage < int(observation.now.num_stages[0]) or not observation.is_schedulable(stage):
-        raise PolicyError(f"stage {stage} is not schedulable; choose one of {observation.schedulable_stages()[:20]} or NO_STAGE")
-    if limit < 1 and hold_ms <= 0:
-        raise PolicyError(f"limit {limit} for stage {stage}: commit at least one executor")
+    why = objection(observation, decision)
+    if why is not None:
+        raise PolicyError(why)
     return decision

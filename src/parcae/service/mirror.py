@@ -12,7 +12,14 @@ import numpy as np
 
 from parcae.cluster.kernels.decisions import apply_decision, hold_ended
 from parcae.cluster.kernels.serving import job_ended
-from parcae.cluster.kernels.transitions import continue_stage, executor_arrived, job_arrived, offer_pool, stage_exhausted
+from parcae.cluster.kernels.transitions import (
+    continue_stage,
+    executor_arrived,
+    job_arrived,
+    offer_pool,
+    offer_to_newcomers,
+    stage_exhausted,
+)
 from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, ClusterState
 from parcae.errors import ProtocolError
 from parcae.service.deciding import Counts, Decider, DecisionRecord, in_words
@@ -235,7 +242,8 @@ class Mirror:
         if job.is_open:
             hide(self.state, row)
         self.roster.add(job)
-        self._offer(NO_JOB)
+        offer_to_newcomers(self.state)
+        self._settle()
 
     def _stages_added(self, application: str, event: StagesAdded) -> None:
         job = self.roster.job(application, event.job_id)

@@ -68,7 +68,7 @@ def jobs_to_keep(state: ClusterState) -> list[int]:
     sources_jobs = _job_of_source(state, commitments.source)
     holds = state.holds[: now.num_holds]
     stages = [state.executors.stage, state.executors.destination, commitments.stage, holds.stage]
-    jobs = [state.executors.job, commitments.source_job, holds.job, sources_jobs]
+    jobs = [state.executors.job, commitments.source_job, sources_jobs]
     jobs += [state.stages.job[rows[rows != NO_STAGE]] for rows in stages]
     for rows in jobs:
         keep[rows[rows != NO_JOB]] = True
@@ -173,7 +173,6 @@ def _copy_now(state: ClusterState, fresh: ClusterState, move: _Move, filled: tup
     num_active = int(now.num_active[0])
     fresh.active[:num_active] = move.jobs[state.active[:num_active]]
     fresh.holds[:num_holds] = state.holds[:num_holds]
-    fresh.holds.job[:num_holds] = move.jobs[state.holds.job[:num_holds]]
     fresh.holds.stage[:num_holds] = move.stages[state.holds.stage[:num_holds]]
 
 
@@ -218,7 +217,7 @@ def _fill_stage(state: ClusterState, job: int, stage: int, message: StageMessage
     table = state.stages  # the row is blank: all zero
     table.num_tasks[stage], table.job[stage], table.task_ms[stage] = message.tasks, job, task_ms
     table.cpu[stage], table.memory[stage] = message.cpu, message.memory
-    table.frontier_rank[stage], table.hold_until_ms[stage] = -1, NOT_YET
+    table.frontier_rank[stage], table.hold_from_ms[stage], table.hold_until_ms[stage] = -1, NOT_YET, NOT_YET
     table.fits[stage] = (1 << len(state.classes)) - 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parcae.cluster.decision import Decision
+from parcae.cluster.decision import Decision, objection
 from parcae.cluster.observation import Observation, observe
 from parcae.cluster.state import ClusterState, allocate, select
 from parcae.cluster.trace import Trace
@@ -74,23 +74,11 @@ class Simulator:
         Raises:
             PolicyError: the decision cannot be carried out; the message says why.
         """
-        self._check(decision)
+        why = objection(self.observe(), decision)
+        if why is not None:
+            raise PolicyError(why)
         self.status = self._checked(step(self.state, self.future, self.tables, *decision))
         return self.status
-
-    def _check(self, decision: Decision) -> None:
-        observation = self.observe()
-        if decision.stage == -1:
-            return
-        if not 0 <= decision.stage < int(observation.now.num_stages[0]):
-            raise PolicyError(f"stage {decision.stage} does not exist (0..{int(observation.now.num_stages[0]) - 1})")
-        if not observation.is_schedulable(decision.stage):
-            raise PolicyError(
-                f"stage {decision.stage} is not schedulable at {self.state.now.clock_ms[0]} ms; "
-                f"choose one of {observation.schedulable_stages()[:20]} or NO_STAGE"
-            )
-        if decision.limit < 1 and decision.hold_ms <= 0:
-            raise PolicyError(f"limit {decision.limit} for stage {decision.stage}: commit at least one executor")
 
     def _checked(self, status: int) -> Status:
         return check_status(status, self.state, self.sequence)

@@ -6,9 +6,9 @@ Source: Decima, section 5.2; the public simulator's step.
 from __future__ import annotations
 
 from parcae.cluster.kernels.tables import commit, demand, pool_row
-from parcae.cluster.kernels.transitions import fulfil_one, fulfil_pool, offer_larger, offer_pool
+from parcae.cluster.kernels.transitions import fulfil_one, fulfil_pool, offer_all, offer_larger, offer_next
 from parcae.cluster.state import ANY_CLASS, NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET
-from parcae.kernels import kernel
+from parcae.kernels import inlined, kernel
 
 
 @kernel
@@ -33,8 +33,8 @@ def _commit_class(state, stage, executor_class, count):  # type: ignore[no-untyp
 
 
 @kernel
-def _commit_fitting(state, stage, limit):  # type: ignore[no-untyped-def]
-    """Commit up to `limit` executors of the classes that fit, the smallest memory first."""
+def _commit_fitting(state, stage, destination, limit):  # type: ignore[no-untyped-def]
+    """Commit up to `limit` executors of the classes that fit `stage`, the smallest memory first, to `destination`."""
     given, tried = 0, 0
     while given < limit:
         best = ANY_CLASS
@@ -47,74 +47,117 @@ def _commit_fitting(state, stage, limit):  # type: ignore[no-untyped-def]
         if best == ANY_CLASS:
             return given
         count = min(limit - given, state.source_count[best])
-        _commit_class(state, stage, best, count)
+        _commit_class(state, destination, best, count)
         given += count
         tried |= 1 << best
     return given
 
 
+@inlined
+def _commit_to(state, stage, destination, limit, executor_class):  # type: ignore[no-untyped-def]
+    """Commit up to `limit` executors that fit `stage`, of one class or of any, to `destination`. Returns how many."""
+    count = min(demand(state, stage), limit, state.now.num_source[0])
+    if executor_class == ANY_CLASS:
+        return _commit_fitting(state, stage, destination, count)
+    if not 0 <= executor_class < state.classes.shape[0] or not (state.stages.fits[stage] >> executor_class) & 1:
+        return 0
+    count = min(count, state.source_count[executor_class])
+    if count > 0:
+        _commit_class(state, destination, executor_class, count)
+    return count
+
+
 @kernel
-def _hold(state, stage, hold_ms):  # type: ignore[no-untyped-def]
-    """Book an idle slot before a stage: the source's executors are asked about again when it ends."""
-    now, job, row = state.now, state.now.source_job[0], state.now.num_holds[0]
-    if job != NO_JOB and (state.jobs.completion_ms[job] != NOT_YET or state.jobs.num_unstarted[job] == 0):
-        job = NO_JOB
-    for hold in range(row):
-        if state.holds.stage[hold] == stage:
-            row = hold
-    now.num_holds[0] = max(now.num_holds[0], row + 1)
-    state.holds.job[row], state.holds.stage[row] = job, stage
-    state.holds.end_ms[row] = state.stages.hold_until_ms[stage] = now.clock_ms[0] + hold_ms
+def _end_hold(state, stage):  # type: ignore[no-untyped-def]
+    """The stage's idle slot is over, if it runs."""
+    for row in range(state.now.num_holds[0]):
+        if state.holds.stage[row] == stage:
+            state.now.num_holds[0] -= 1
+            state.holds[row] = state.holds[state.now.num_holds[0]]
+            state.stages.hold_until_ms[stage] = state.now.clock_ms[0]
+            return
+
+
+@kernel
+def _hold(state, stage, limit, executor_class, hold_ms):  # type: ignore[no-untyped-def]
+    """Begin the stage's idle slot, or decide its end anew, and let up to `limit` executors wait. Returns how many, or -1.
+
+    Of executors bound to a stage, the one that is free now waits; the others are asked about when they are free.
+    """
+    now, stages, clock_ms = state.now, state.stages, state.now.clock_ms[0]
+    if stages.hold_from_ms[stage] == NOT_YET:
+        stages.hold_from_ms[stage] = clock_ms
+    elif stages.hold_until_ms[stage] <= clock_ms:
+        return -1
+    _end_hold(state, stage)
+    row = now.num_holds[0]
+    state.holds.stage[row] = stage
+    state.holds.end_ms[row] = stages.hold_until_ms[stage] = clock_ms + hold_ms
+    now.num_holds[0] = row + 1
+    if now.acting_executor[0] == NO_EXECUTOR:
+        return _commit_to(state, stage, NO_STAGE, limit, executor_class)
+    count = _commit_to(state, stage, NO_STAGE, 1, state.executors.executor_class[now.acting_executor[0]])
+    now.num_source[0] = 0
+    state.source_count[:] = 0
+    return count
 
 
 @kernel
 def hold_ended(state, row):  # type: ignore[no-untyped-def]
-    """An idle slot is over: ask again about the pool that its executors wait in."""
-    job, last = state.holds.job[row], state.now.num_holds[0] - 1
-    state.stages.hold_until_ms[state.holds.stage[row]] = NOT_YET
-    state.holds[row] = state.holds[last]
-    state.now.num_holds[0] = last
-    if job != NO_JOB and state.jobs.completion_ms[job] != NOT_YET:
-        job = NO_JOB
-    offer_pool(state, job)
+    """An idle slot is over: ask about all executors that idle."""
+    _end_hold(state, state.holds.stage[row])
+    offer_all(state)
+
+
+@kernel
+def _idle(state):  # type: ignore[no-untyped-def]
+    """Commit all that are asked about to idle. Returns how many."""
+    count = state.now.num_source[0]
+    for executor_class in range(state.classes.shape[0]):
+        if state.source_count[executor_class] > 0:
+            _commit_class(state, NO_STAGE, executor_class, state.source_count[executor_class])
+    return count
+
+
+@kernel
+def _give(state, stage, limit, executor_class):  # type: ignore[no-untyped-def]
+    """Commit executors to the stage. Returns how many."""
+    is_outside = state.now.source_job[0] != state.stages.job[stage]
+    if state.now.num_holds[0] > 0:
+        _end_hold(state, stage)
+    if executor_class == ANY_CLASS:
+        state.stages.selected_round[stage] = state.now.round_id[0]
+    count = _commit_to(state, stage, stage, limit, executor_class)
+    if is_outside and count > 0:
+        state.jobs.num_granted[state.stages.job[stage]] += count
+    return count
 
 
 @kernel
 def apply_decision(state, stage, limit, executor_class, hold_ms):  # type: ignore[no-untyped-def]
     """Carry out a decision: commit up to `limit` of the source's executors to `stage`; the rest stay in the round.
 
-    NO_STAGE lets all of them idle; so does `hold_ms > 0`, which asks again after that time. When all are committed, the
-    executors that are free now set off. Returns how many were committed, or -1 if the decision cannot be carried out (a
-    stage that is not schedulable, a limit below 1, a class that does not fit or has no executor left).
+    NO_STAGE lets all of them idle. With `hold_ms > 0` they wait for the stage in its idle slot, of which a stage has one; all
+    that idle are asked about again when it ends. A stage that was given executors of any class, or that is waited for, is not
+    chosen again in this round; one that was given executors of one class may be given others. When all are committed, the
+    executors that are free now set off. Returns how many were committed, or -1 if the decision cannot be carried out (a limit
+    below 1, a class that does not fit or has no executor left, a second idle slot).
     """
     now = state.now
     now.num_decisions[0] += 1
-    count = now.num_source[0]
-    if stage == NO_STAGE or hold_ms > 0:
-        if stage != NO_STAGE:
-            _hold(state, stage, hold_ms)
-        for c in range(state.classes.shape[0]):
-            if state.source_count[c] > 0:
-                _commit_class(state, NO_STAGE, c, state.source_count[c])
-    else:
+    if stage == NO_STAGE:
+        count = _idle(state)
+    elif hold_ms > 0:
         state.stages.selected_round[stage] = now.round_id[0]
-        job, is_outside = state.stages.job[stage], now.source_job[0] != state.stages.job[stage]
-        count = min(demand(state, stage), limit, now.num_source[0])
-        if executor_class == ANY_CLASS:
-            count = _commit_fitting(state, stage, count)
-        elif (state.stages.fits[stage] >> executor_class) & 1:
-            count = min(count, state.source_count[executor_class])
-            if count > 0:
-                _commit_class(state, stage, executor_class, count)
-        else:
-            count = 0
-        if count < 1:
-            return -1
-        if is_outside:
-            state.jobs.num_granted[job] += count
+        count = _hold(state, stage, limit, executor_class, hold_ms)
+    else:
+        count = _give(state, stage, limit, executor_class)
+    if count < 1:
+        return -1
     if now.num_source[0] == 0:
         was_global = now.source[0] == pool_row(state, NO_JOB) and now.acting_executor[0] == NO_EXECUTOR
         _fulfil(state)
         if not was_global:
             offer_larger(state)
+        offer_next(state)
     return count

@@ -57,8 +57,13 @@ def num_held(state, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def may_idle(state):  # type: ignore[no-untyped-def]
-    """Whether all that are asked about may idle: some other executor works that will be asked about when it is done."""
+    """Whether all that are asked about may idle: some other executor works that will be asked about when it is done.
+
+    Or an idle slot runs, whose end asks about everybody.
+    """
     now, first = state.now, state.now.source[0]
+    if now.num_holds[0] > 0:
+        return True  # the end of an idle slot asks about all of them again
     busy = now.num_executors[0] - now.num_idle[0] - now.num_idle_to_be[0]
     if now.acting_executor[0] != NO_EXECUTOR:
         return busy > now.num_source[0]
@@ -141,25 +146,37 @@ def first_for_class(state, job, executor_class, runnable_only):  # type: ignore[
     return best
 
 
+@inlined
+def count_schedulable_stage(state, stage, step):  # type: ignore[no-untyped-def]
+    """Book a stage as schedulable (step 1) or no more (step -1)."""
+    now, job, classes = state.now, state.stages.job[stage], state.classes
+    state.jobs.num_schedulable[job] += step
+    if state.jobs.completion_ms[job] != NOT_YET:
+        return
+    now.num_schedulable[0] += step
+    if classes.shape[0] > 1:
+        now.has_news[0] |= step > 0
+        for executor_class in range(classes.shape[0]):
+            classes.num_schedulable[executor_class] += step * ((state.stages.fits[stage] >> executor_class) & 1)
+
+
 @kernel
 def _saturate(state, stage, step):  # type: ignore[no-untyped-def]
     """Book the stage as saturated (step -1) or unsaturated again (step +1)."""
     jobs, stages, now = state.jobs, state.stages, state.now
     job = stages.job[stage]
     stages.is_saturated[stage] = 1 if step < 0 else 0
-    before = jobs.num_schedulable[job]
     if stages.num_parents_unsaturated[stage] == 0:
-        jobs.num_schedulable[job] += step
+        count_schedulable_stage(state, stage, step)
     for edge in range(stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]):
         child = state.children[edge]
         stages.num_parents_unsaturated[child] += step
         edge_count = 0 if step < 0 else 1
         if stages.num_parents_unsaturated[child] == edge_count and stages.is_saturated[child] == 0:
-            jobs.num_schedulable[job] -= step
+            count_schedulable_stage(state, child, -step)
     was_open = jobs.num_unsaturated[job] > 0
     jobs.num_unsaturated[job] += step
     if jobs.completion_ms[job] == NOT_YET:
-        now.num_schedulable[0] += jobs.num_schedulable[job] - before
         now.num_open[0] += (1 if jobs.num_unsaturated[job] > 0 else 0) - (1 if was_open else 0)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from parcae.cluster.kernels.tables import (
     account_time,
+    count_schedulable_stage,
     drop_commitments_to,
     first_for_class,
     has_unstarted,
@@ -43,7 +44,10 @@ def reset(state):  # type: ignore[no-untyped-def]
     now.num_active[0] = now.num_open[0] = now.num_schedulable[0] = now.num_source[0] = 0
     now.num_idle[0] = now.num_idle_to_be[0] = 0
     now.num_decisions[0] = now.num_commands[0] = now.num_commitment_rows[0] = now.num_holds[0] = 0
-    now.job_ms[0] = now.accounted_ms[0] = 0
+    now.job_ms[0] = now.accounted_ms[0] = now.has_news[0] = 0
+    now.next_offer[0] = -1
+    for executor_class in range(state.classes.shape[0]):
+        state.classes.num_schedulable[executor_class] = 0
     now.round_id[0], now.free_commitment[0] = 1, NO_RECORD
     now.source_job[0], now.acting_executor[0] = NO_JOB, NO_EXECUTOR
     state.source_count[:] = 0
@@ -67,7 +71,7 @@ def job_arrived(state, spec, spec_children, first_spec, num_stages, profile, arr
     """Put a job into the system; its stages are `spec[first_spec : first_spec + num_stages]` (STAGE_SPEC rows).
 
     `knowledge` scales the durations that the scheduler is told: 1 is the profile, 0 is unknown (`profile` too, then). The
-    caller then opens a round for the global pool with `offer_pool`. Returns the job's row.
+    caller then opens a round with `offer_to_newcomers`. Returns the job's row.
     """
     now, jobs = state.now, state.jobs
     account_time(state, now.clock_ms[0])
@@ -82,7 +86,6 @@ def job_arrived(state, spec, spec_children, first_spec, num_stages, profile, arr
     for index in range(num_stages):
         _add_stage(state, spec, spec_children, first_spec + index, job, start + index, knowledge)
     now.num_stages[0] = start + num_stages
-    now.num_schedulable[0] += jobs.num_schedulable[job]
     now.num_open[0] += 1
     state.active[now.num_active[0]] = job
     now.num_active[0] += 1
@@ -100,7 +103,8 @@ def _add_stage(state, spec, spec_children, row, job, stage, knowledge):  # type:
     stages.job[stage], stages.num_bound[stage], stages.is_saturated[stage] = job, 0, 0
     stages.num_started[stage] = stages.num_finished[stage] = stages.num_committed[stage] = stages.num_moving[stage] = 0
     stages.executed_ms[stage] = 0
-    stages.selected_round[stage], stages.hold_until_ms[stage] = 0, NOT_YET
+    stages.selected_round[stage], stages.hold_from_ms[stage], stages.hold_until_ms[stage] = 0, NOT_YET, NOT_YET
+    stages.fits[stage] = _fitting_classes(state, stage)
     stages.num_parents_unsaturated[stage] = stages.num_parents_unfinished[stage] = spec.num_parents[row]
     stages.child_start[stage], stages.num_children[stage] = now.num_edges[0], spec.num_children[row]
     for edge in range(spec.num_children[row]):
@@ -108,11 +112,10 @@ def _add_stage(state, spec, spec_children, row, job, stage, knowledge):  # type:
         now.num_edges[0] += 1
     stages.frontier_rank[stage] = -1
     if spec.num_parents[row] == 0:
-        jobs.num_schedulable[job] += 1
+        count_schedulable_stage(state, stage, 1)
         _join_frontier(state, stage)
     jobs.work_ms[job] += spec.num_tasks[row] * stages.task_ms[stage]
     jobs.remaining_ms[job] = jobs.work_ms[job]
-    stages.fits[stage] = _fitting_classes(state, stage)
 
 
 @inlined
@@ -143,6 +146,37 @@ def offer_pool(state, job):  # type: ignore[no-untyped-def]
     for executor_class in range(state.classes.shape[0]):
         state.source_count[executor_class] = state.sources.num_idle[first + executor_class]
         now.num_source[0] += state.source_count[executor_class]
+    if job == NO_JOB:
+        now.has_news[0] = 0
+
+
+@kernel
+def offer_all(state):  # type: ignore[no-untyped-def]
+    """Ask about every pool with idle executors, one after another, the global pool last: open the first round."""
+    state.now.next_offer[0], state.now.num_source[0] = 0, 0
+    offer_next(state)
+
+
+@kernel
+def offer_next(state):  # type: ignore[no-untyped-def]
+    """Open the next round of those that `offer_all` began; none where all have been asked or nothing is schedulable."""
+    now = state.now
+    while now.next_offer[0] >= 0 and now.num_source[0] == 0:
+        position = now.next_offer[0]
+        now.next_offer[0] = position + 1
+        if position > now.num_active[0] or now.num_schedulable[0] == 0:
+            now.next_offer[0] = -1
+        else:
+            offer_pool(state, state.active[position] if position < now.num_active[0] else NO_JOB)
+
+
+@kernel
+def offer_to_newcomers(state):  # type: ignore[no-untyped-def]
+    """Jobs arrived: ask about the global pool; while idle slots run, about all who wait (Duan & Wu, section IV-B)."""
+    if state.now.num_holds[0] > 0:
+        offer_all(state)
+    else:
+        offer_pool(state, NO_JOB)
 
 
 @inlined
@@ -203,6 +237,8 @@ def stage_exhausted(state, executor):  # type: ignore[no-untyped-def]
         offer_pool(state, job)
     elif has_commitments:
         fulfil_one(state, executor, stage_row(state, stage))
+    elif state.classes.shape[0] > 1 and state.classes.num_schedulable[_class_of(state, executor)] == 0:
+        _carry_out(state, executor, NO_STAGE)  # there is nothing that it is large enough for
     else:
         _offer_stage(state, executor, stage)
     if state.jobs.num_done[job] == state.jobs.num_stages[job]:
@@ -214,11 +250,18 @@ def stage_exhausted(state, executor):  # type: ignore[no-untyped-def]
 def offer_larger(state):  # type: ignore[no-untyped-def]
     """Where executors differ, offer the idle ones again: the executor that acts may be too small for what is left.
 
+    Only where there is news since they were asked (a stage became schedulable, another executor is idle, a job ended) and one of
+    them is large enough for something.
+
     # Deviation: Decima, section 7.3 does not say when idle executors of other classes are asked about; without this rule
     # a stage that only they fit could wait for ever.
     """
-    if state.classes.shape[0] > 1 and state.now.num_source[0] == 0 and state.now.num_schedulable[0] > 0:
-        offer_pool(state, NO_JOB)
+    now, classes = state.now, state.classes
+    if classes.shape[0] > 1 and now.num_source[0] == 0 and now.has_news[0]:
+        for executor_class in range(classes.shape[0]):
+            if state.sources.num_idle[executor_class] > 0 and classes.num_schedulable[executor_class] > 0:
+                offer_pool(state, NO_JOB)
+                return
 
 
 @inlined
@@ -243,6 +286,7 @@ def _complete_job(state, job, executor):  # type: ignore[no-untyped-def]
     now = state.now
     account_time(state, now.clock_ms[0])
     state.jobs.completion_ms[job] = now.clock_ms[0]
+    now.has_news[0] = 1
     remove_active(state, job)
     drop_commitments_to(state, job)
     if state.executors.job[executor] == job and state.executors.stage[executor] != NO_STAGE:
@@ -281,6 +325,7 @@ def _park(state, executor, job):  # type: ignore[no-untyped-def]
     _unbind(state, executor)
     if job == NO_JOB:
         _detach(state, executor)
+        state.now.has_news[0] = 1
     push_idle(state, pool_row(state, job) + _class_of(state, executor), executor)
 
 
@@ -365,7 +410,18 @@ def _backup(state, executor):  # type: ignore[no-untyped-def]
                 if stage != NO_STAGE:
                     _move(state, executor, stage)
                     return
-    _park(state, executor, job)
+    _park(state, executor, job if _may_serve(state, job, executor_class) else NO_JOB)
+
+
+@inlined
+def _may_serve(state, job, executor_class):  # type: ignore[no-untyped-def]
+    """Whether some stage of the job with tasks to start fits the class; with one class, all do, the job's last ones included."""
+    if state.classes.shape[0] == 1 or job == NO_JOB:
+        return True
+    for stage in range(state.jobs.stage_start[job], state.jobs.stage_start[job] + state.jobs.num_stages[job]):
+        if has_unstarted(state, stage) and (state.stages.fits[stage] >> executor_class) & 1:
+            return True
+    return False
 
 
 @kernel
@@ -373,7 +429,8 @@ def _carry_out(state, executor, stage):  # type: ignore[no-untyped-def]
     """Carry out one commitment: `executor` (in no pool) goes to `stage`, or to idle for NO_STAGE."""
     job = state.executors.job[executor]
     if stage == NO_STAGE:
-        _park(state, executor, job if job != NO_JOB and state.jobs.num_unstarted[job] > 0 else NO_JOB)
+        stays = job != NO_JOB and state.jobs.num_unstarted[job] > 0 and _may_serve(state, job, _class_of(state, executor))
+        _park(state, executor, job if stays else NO_JOB)
     elif job == state.stages.job[stage]:
         _work_on(state, executor, stage)
     elif has_unstarted(state, stage):

@@ -11,6 +11,7 @@ from parcae.cluster.kernels.transitions import (
     executor_arrived,
     job_arrived,
     offer_pool,
+    offer_to_newcomers,
     reset,
     stage_exhausted,
 )
@@ -142,7 +143,7 @@ def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
     if events.next_arrival[0] < future.arrival_ms.shape[0] and future.arrival_ms[events.next_arrival[0]] == time_ms:
         events.num_fired_arrivals[0] += 1
         _submit(state, future, tables)
-        offer_pool(state, NO_JOB)
+        offer_to_newcomers(state)
     else:
         for hold in range(state.now.num_holds[0]):
             if state.holds.end_ms[hold] == time_ms:
@@ -217,7 +218,7 @@ def advance(state, future, tables):  # type: ignore[no-untyped-def]
 @kernel
 def step(state, future, tables, stage, limit, executor_class, hold_ms):  # type: ignore[no-untyped-def]
     """Apply a decision and run until the next is due. Returns a Status."""
-    row, records = state.now.num_decisions[0], future.decisions
+    row, records, num_holds = state.now.num_decisions[0], future.decisions, state.now.num_holds[0]
     if records.shape[0] > row:
         records.clock_ms[row], records.source_job[row] = state.now.clock_ms[0], state.now.source_job[0]
         records.num_source[row], records.num_schedulable[row] = state.now.num_source[0], count_schedulable(state)
@@ -230,7 +231,7 @@ def step(state, future, tables, stage, limit, executor_class, hold_ms):  # type:
         records.num_executors[row] = count
     if count < 0:
         return _BAD_DECISION
-    if hold_ms > 0:
+    if hold_ms > 0 or num_holds != state.now.num_holds[0]:
         _find_next_other(state, future)
     if not _carry_out_commands(state, future, tables):
         return _TIME_OVERFLOW
