@@ -108,7 +108,7 @@ def test_parameters_of_a_checkpoint_from_before_executor_classes_are_padded(tmp_
 
 
 def test_a_rule_of_any_other_number_of_parameters_is_refused() -> None:
-    with pytest.raises(FormatError, match=r"29 numbers \(21 if executors are alike\), not 22; make it again"):
+    with pytest.raises(FormatError, match=r"29 or 21 parameters, not 22; make it again"):
         rule_parameters(Checkpoint("rule", 1, {"rule": np.zeros(22)}), "torn")
 
 
@@ -128,6 +128,4 @@ def test_curves_stay_as_they_are_from_as_many_executors_as_a_job_has_tasks() -> 
     curves = solo_curves(Workload("w", (narrow, wide)), SimulationConfig(num_executors=12, moving_delay_ms=0, warmup_delay_ms=0))
     assert curves.levels.tolist() == [1, 2, 3, 4, 5, 7, 9, 11, 12]
     assert (curves.stretch[0] * 2_500).tolist() == pytest.approx([2_500] + 8 * [1_500])
-    assert (curves.stretch[1] * 12_000).tolist() == pytest.approx(
-        [12_000, 6_000, 4_000, 3_000, 3_000, 2_000, 2_000, 2_000, 1_000]
-    )
+    assert (curves.stretch[1] * 12).tolist() == pytest.approx([12, 6, 4, 3, 3, 2, 2, 2, 1])
