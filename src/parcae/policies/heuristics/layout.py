@@ -29,6 +29,7 @@ KNOWN_JOB = np.dtype(
         ("weight", "f8"),  # 0 until it is known
         ("fingerprint", "u8"),  # of the job's stages, for which its group was found
         ("num_troublesome", "i8"),  # stages in its group
+        ("is_suppressed", "i8"),  # its group was found to wait when the job was last looked at
         ("cpu", "f8"),  # share of the cluster's cores that its executors have
         ("memory", "f8"),  # share of its memory
         ("num_seen", "i8"),  # executors that work for it or move to it

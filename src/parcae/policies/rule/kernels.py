@@ -341,7 +341,10 @@ def _score_of_class(seen, rule, facts, stage):  # type: ignore[no-untyped-def]
 @inlined
 def _answer(seen, rule, facts, stage, room):  # type: ignore[no-untyped-def]
     """The decision that gives the stage up to `room` executors of the class that the rule has for it."""
-    return stage, min(room, seen.now.num_source[0]), command_class(seen, rule, facts, stage), 0
+    executor_class, num_offered = command_class(seen, rule, facts, stage), seen.now.num_source[0]
+    if executor_class != ANY_CLASS:
+        num_offered = seen.source_count[executor_class]
+    return stage, min(room, num_offered), executor_class, 0
 
 
 @kernel

@@ -50,7 +50,7 @@ def padded(parameters: npt.ArrayLike) -> Parameters:
     """
     theta = np.asarray(parameters, np.float64)
     if theta.shape not in ((NUM_ALIKE_PARAMETERS,), (NUM_PARAMETERS,)):
-        raise PolicyError(f"a rule has {NUM_PARAMETERS} numbers ({NUM_ALIKE_PARAMETERS} for alike executors), not {theta.size}")
+        raise PolicyError(f"a rule has {NUM_PARAMETERS} or {NUM_ALIKE_PARAMETERS} parameters, not {theta.size}")
     return np.concatenate([theta, np.zeros(NUM_PARAMETERS - len(theta))])
 
 

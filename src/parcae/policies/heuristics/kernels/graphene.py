@@ -21,6 +21,7 @@ from parcae.policies.heuristics.kernels.stages import all_to, when_all_are_cappe
 
 _BITS = 1_048_576.0  # durations and demands enter fingerprints in steps of 1 / this
 _LARGEST = 1e6
+_FIRST_PRIME, _SECOND_PRIME = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 
 
 @inlined
@@ -34,26 +35,24 @@ def _children_of(seen, stage):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _stirred(luck, number):  # type: ignore[no-untyped-def]
-    return mix(luck ^ np.uint64(number))
+def _sized(cpu, memory):  # type: ignore[no-untyped-def]
+    """64 bits of cores and memory."""
+    cores, units = np.int64(min(cpu, _LARGEST) * _BITS), np.int64(min(memory, _LARGEST) * _BITS)
+    return np.uint64(cores) * _FIRST_PRIME ^ np.uint64(units)
 
 
 @kernel
 def _fingerprint(seen, job):  # type: ignore[no-untyped-def]
     """64 bits of all that the job's group depends on."""
     stages, classes, start = seen.stages, seen.classes, seen.jobs.stage_start[job]
-    digest = np.uint64(classes.shape[0])
+    digest = np.uint64(0)
     for c in range(classes.shape[0]):
-        digest = _stirred(digest, classes.num_executors[c])
-        digest = _stirred(digest, np.int64(min(classes.memory[c], _LARGEST) * _BITS))
-        digest = _stirred(digest, np.int64(min(classes.cpu[c], _LARGEST) * _BITS))
+        digest = mix(digest ^ _sized(classes.cpu[c], classes.memory[c]) + np.uint64(classes.num_executors[c]) * _SECOND_PRIME)
     for stage in _stages_of(seen, job):
-        digest = _stirred(digest, stages.fits[stage])
-        digest = _stirred(digest, np.int64(stages.task_ms[stage] * _BITS))
-        digest = _stirred(digest, np.int64(stages.memory[stage] * _BITS))
-        digest = _stirred(digest, np.int64(stages.cpu[stage] * _BITS))
+        digest ^= _sized(stages.cpu[stage], stages.memory[stage]) + np.uint64(stages.fits[stage]) * _SECOND_PRIME
         for edge in _children_of(seen, stage):
-            digest = _stirred(digest, seen.children[edge] - start)
+            digest = digest * _FIRST_PRIME + np.uint64(seen.children[edge] - start)
+        digest = mix(digest + np.uint64(np.int64(stages.task_ms[stage] * _BITS)))
     return digest
 
 
@@ -161,8 +160,10 @@ def _first_of(seen, known, job, is_troublesome):  # type: ignore[no-untyped-def]
 def next_stage(seen, params, known, job, takes_suppressed):  # type: ignore[no-untyped-def]
     """The job's next stage: its group first once that is available; suppressed stages only if asked for; or NO_STAGE."""
     if seen.jobs.num_schedulable[job] == 0:
+        known.jobs.is_suppressed[job] = 0
         return NO_STAGE
     suppressed = is_suppressed(seen, params, known, job)
+    known.jobs.is_suppressed[job] = suppressed
     stage = NO_STAGE if suppressed else _first_of(seen, known, job, 1)
     if stage == NO_STAGE:
         stage = _first_of(seen, known, job, 0)
@@ -181,7 +182,10 @@ def graphene(seen, params, known):  # type: ignore[no-untyped-def]
     if seen.classes.shape[0] > 1:
         count_resources(seen, known)
     for takes_suppressed in (False, True):
-        stage = next_stage(seen, params, known, source, takes_suppressed) if source != NO_JOB else NO_STAGE
+        num_suppressed, stage = 0, NO_STAGE
+        if source != NO_JOB:
+            stage = next_stage(seen, params, known, source, takes_suppressed)
+            num_suppressed += known.jobs.is_suppressed[source]
         if stage != NO_STAGE:
             return all_to(seen, stage)
         for position in range(seen.now.num_active[0]):
@@ -191,6 +195,9 @@ def graphene(seen, params, known):  # type: ignore[no-untyped-def]
             share = share_of(seen, known, job, params[0], total)
             if not is_full(seen, known, job, share):
                 stage = next_stage(seen, params, known, job, takes_suppressed)
+                num_suppressed += known.jobs.is_suppressed[job]
                 if stage != NO_STAGE:
                     return within_share(seen, known, job, share, stage)
+        if num_suppressed == 0:
+            break
     return when_all_are_capped(seen)

@@ -123,7 +123,7 @@ def within_share(seen, known, job, share, stage):  # type: ignore[no-untyped-def
     Of several classes, larger ones follow: the stage can be chosen again.
     """
     executor_class = best_fitting(seen, stage)
-    limit = min(demand(seen, stage), room(seen, known, job, share, executor_class), seen.now.num_source[0])
+    limit = min(demand(seen, stage), room(seen, known, job, share, executor_class), seen.source_count[executor_class])
     return stage, limit, ANY_CLASS if seen.classes.shape[0] == 1 else executor_class, 0
 
 
