@@ -66,8 +66,8 @@ class SimulationConfig(BaseModel):
 
     Args:
         num_executors: alike executors of the cluster (each runs one task at a time).
-        executor_classes: executors of several sizes instead; `num_executors` is then how many they are. Text is understood as well: "decima"
-            for that paper's classes of `num_executors`, or EXECUTORSxCPUxMEMORY of each class.
+        executor_classes: executors of several sizes instead; `num_executors` is then how many they are. Text is understood as
+            well: "decima" for that paper's classes of `num_executors`, or EXECUTORSxCPUxMEMORY of each class.
         moving_delay_ms: time that an executor takes to move between jobs (Decima, section 6.2, item 2).
         warmup_delay_ms: added to a first-wave duration where a fresh executor's was not measured.
         durations: sampled from the profile, or deterministic (first, mean).
