@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from parcae.errors import FormatError
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.policies.learned import rule_checkpoint, setting_card
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig, decima_classes
-from parcae.studies.reproduce.multi_resource import gather, usable_arrivals, worlds
+from parcae.studies.reproduce.multi_resource import asked_for, heuristics, usable_arrivals, worlds
 from parcae.studies.reproduce.multi_resource_sizes import BINS, bin_edges_ms, mean_by_bin, ratio_to
 from parcae.studies.reproduce.multi_resource_time import busy_spans, facts, series_of
 from parcae.studies.reproduce.study import RecordedSetting, StudyRequest, settings_of
@@ -55,8 +57,24 @@ def test_a_checkpoint_that_was_made_for_the_other_workload_is_left_out(tmp_path:
     write_checkpoint(rule_checkpoint(start_parameters(), setting_card(_LOG, _CLASSES, "load:0.5", 5)), path)
     request = _request(tmp_path, "fair", str(path))
     tpch, log = worlds(request)
-    assert [c.label for c in gather(request, tpch, [tpch, log]).contenders][-1] == "fair"
-    assert [c.label for c in gather(request, log, [tpch, log]).contenders][-2:] == ["fair", "ours"]
+    assert asked_for(request, tpch, [tpch, log]) == ["fair"]
+    assert asked_for(request, log, [tpch, log]) == ["fair", str(path)]
+
+
+def test_what_a_sweep_found_is_kept_for_the_sister_studies(tmp_path: Path) -> None:
+    request = StudyRequest(_PLAIN, _CLASSES.resized(4), "load:0.5", tmp_path / "fig-policies", num_jobs=2)
+    world = worlds(request)[0]
+    (fair, capped), notes = heuristics(request, world, ["fair", "srpt-cap:tuned"])
+    assert (fair.label, fair.name, capped.label) == ("fair", "fair", "srpt-cap:tuned")
+    assert re.fullmatch(r"srpt-cap:[1-4]", capped.name)
+    assert "of 4 values from 1 to 4, on 20 tuning seeds of 2 jobs" in notes[0]
+    kept = tmp_path / "tuned-heuristics.json"
+    kept.write_text(kept.read_text().replace(capped.name, "srpt-cap:9"))
+    assert heuristics(request, world, ["srpt-cap:tuned"])[0][0].name == "srpt-cap:9"
+    assert heuristics(request, world.sized(1), ["srpt-cap:tuned"])[0][0].name != "srpt-cap:9"
+    kept.write_text("torn")
+    with pytest.raises(FormatError, match="remove it"):
+        heuristics(request, world, ["srpt-cap:tuned"])
 
 
 def test_jobs_are_binned_in_fifths_by_work() -> None:

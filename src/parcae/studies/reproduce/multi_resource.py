@@ -5,30 +5,40 @@ Source: Decima, section 7.3 and Appendix F.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from parcae.cluster.trace import Trace
+from parcae.errors import FormatError
 from parcae.evaluation.tuning import resolve_policies
+from parcae.evaluation.tuning import tune as sweep
+from parcae.files import write_text
 from parcae.learning.scenario import Scenario
 from parcae.metrics.classes import usable_share
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.learned import find_checkpoint, is_learned
 from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.simulation.run import simulate
-from parcae.studies.reproduce.contest import Arena, Contender, Contest, contest, named
+from parcae.studies.reproduce.contest import Arena, Contender, Contest, contest
 from parcae.studies.reproduce.learners import Learned, budget_notes, given, train_decima, train_parcae, tune
 from parcae.studies.reproduce.pictures import bar_panel, save
 from parcae.studies.reproduce.study import RecordedSetting, StudyRequest, StudyResult
 from parcae.workloads.arrivals import ArrivalProcess, JobSequence
 from parcae.workloads.demands import half, prepare, with_drawn_memory
+from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 
 #: The best competing heuristic of the paper, to which all ratios are, and the other heuristics.
 GRAPHENE = "graphene:tuned"
 BASELINES = (GRAPHENE, "weighted-fair:tuned", "tetris")
+#: What sweeps found, beside the studies' results: sisters that run on the same use it again.
+_SWEEPS_FILE = "tuned-heuristics.json"
+#: Jobs of a sweep's runs, but with --full: Graphene*'s has 257 combinations on 20 runs each.
+_SWEPT_JOBS = 60
 #: Executors unless the request says otherwise: of TPC-H; of a trace, and with --full.
 _TPCH_EXECUTORS, _TRACE_EXECUTORS, _FULL_TRACE_EXECUTORS = 200, 1_000, 10_000
 #: With this draw of the memory the classes can serve nearly all loads of both TPC-H profiles (other draws: from 0.7 on).
@@ -132,19 +142,62 @@ def _cluster_note(name: str, arena: Arena) -> str:
     )
 
 
-def gather(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> Lineup:
-    """The heuristics and the learned policies of a world: those that the request gives, else made here.
+def heuristics(request: StudyRequest, world: World, names: Sequence[str] = BASELINES) -> tuple[list[Contender], list[str]]:
+    """Heuristics by name, `:tuned` ones with the values that a sweep found on the test's own workload, and a note on each sweep.
 
-    Given checkpoints that were made for another of the study's workloads are left out.
+    Raises:
+        FormatError: a file of earlier sweeps that is torn or foreign.
     """
+    found, notes = list[Contender](), list[str]()
+    for name in names:
+        family, _, how = name.partition(":")
+        if how != "tuned":
+            found.append(Contender(name, name))
+            continue
+        swept = _swept(request, world, family)
+        found.append(Contender(name, swept["policy"]))
+        notes.append(f"{world.name}: {name}: {swept['words']}")
+    return found, notes
+
+
+def _swept(request: StudyRequest, world: World, family: str) -> dict[str, str]:
+    """The values of a heuristic's parameters, {"policy":, "words":}; from the file, or swept and written there."""
+    arena, path = world.test, request.output.parent / _SWEEPS_FILE
+    is_short = not request.is_full and arena.arrivals != "batch"
+    num_jobs = min(arena.num_jobs, _SWEPT_JOBS) if is_short else arena.num_jobs
+    setting = [fingerprint(arena.workload), arena.config.model_dump(mode="json"), arena.arrivals, num_jobs, family]
+    key = hashlib.sha256(json.dumps(setting).encode()).hexdigest()[:16]
+    try:
+        known: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
+        own = {part: known[key][part] for part in ("policy", "words")} if key in known else None
+    except (ValueError, KeyError, TypeError):
+        raise FormatError(f"{path}: not what a study of executor classes wrote there; remove it") from None
+    if own is None:
+        request.say(f"tuning {family} on {world.name}")
+        best = sweep(arena.workload, family, arena.config, arena.arrivals, num_jobs)
+        policy = ":".join([family, *(f"{value:g}" for value in best.best)])
+        own = {"policy": policy, "words": f"{best.describe()} of {num_jobs} jobs"}
+        request.output.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(known | {key: own}, indent=2) + "\n")
+    return own
+
+
+def gather(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> Lineup:
+    """The heuristics and the learned policies of a world: those that the request gives, else made here."""
+    rivals, notes = heuristics(request, world)
     if request.policies:
-        others = {other.train.workload.name for other in all_worlds} - {world.train.workload.name}
-        fitting = [text for text in request.policies if _made_for(text, world) not in others]
+        fitting = asked_for(request, world, all_worlds)
         return Lineup(
-            [*named(*BASELINES), *map(given, fitting)], [f"{world.name}: learned policies as asked for: {', '.join(fitting)}"]
+            [*rivals, *map(given, fitting)], [*notes, f"{world.name}: learned policies as asked for: {', '.join(fitting)}"]
         )
     learned = make_learned(request, world, request.budget_s / (_KINDS * len(all_worlds)))
-    return Lineup([*named(*BASELINES), *(own.contender for own in learned)], [own.words for own in learned], learned)
+    return Lineup([*rivals, *(own.contender for own in learned)], [*notes, *(own.words for own in learned)], learned)
+
+
+def asked_for(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> list[str]:
+    """The request's policies but for checkpoints that were made for another of the study's workloads."""
+    others = {other.train.workload.name for other in all_worlds} - {world.train.workload.name}
+    return [text for text in request.policies if _made_for(text, world) not in others]
 
 
 def _made_for(text: str, world: World) -> str | None:
@@ -168,7 +221,6 @@ def recorded_runs(
 ) -> Iterator[tuple[JobSequence, dict[str, Trace]]]:
     """Runs with every task recorded, one evaluation seed after another: the jobs, and the trace of every policy by label."""
     arena, labels = world.test, {contender.name: contender.label for contender in contenders}
-    request.say(f"tuning heuristics on {world.name}")
     resolved = resolve_policies(arena.workload, list(labels), arena.config, arena.arrivals, arena.num_jobs)
     for seed in range(request.first_seed, request.first_seed + num_runs):
         request.say(f"running seed {seed} on {world.name}")
@@ -195,12 +247,16 @@ def fig11(request: StudyRequest) -> StudyResult:
         {name: _numbers(own, lineups[name]) for name, own in found.items()},
         [
             *missing_notes(request),
-            *(note for world in all_worlds for note in (*world.notes, *found[world.name].notes(), *lineups[world.name].notes)),
+            *(note for world in all_worlds for note in _notes(world, found[world.name], lineups[world.name])),
             "memory unused: the share of the busy executors' memory that their tasks did not need, weighed by time",
             *budget_notes(request, trained=not request.policies),
         ],
         partial(save, partial(_draw, found), (6.0 * len(found) + 1.0, 4.0)),
     )
+
+
+def _notes(world: World, found: Contest, lineup: Lineup) -> list[str]:
+    return [*world.notes, *(f"{world.name}: {note}" for note in found.notes()), *lineup.notes]
 
 
 def _numbers(found: Contest, own: Lineup) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from functools import partial
 from parcae.evaluation.statistics import Estimate
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings
-from parcae.studies.reproduce.contest import Contest, contest, named, with_half_width, with_interval
+from parcae.studies.reproduce.contest import Contest, contest, with_half_width, with_interval
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima, tune
-from parcae.studies.reproduce.multi_resource import GRAPHENE, World, missing_notes, worlds
+from parcae.studies.reproduce.multi_resource import GRAPHENE, World, heuristics, missing_notes, worlds
 from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 
@@ -49,10 +49,11 @@ def table3(request: StudyRequest) -> StudyResult:
             ],
         ),
     }
-    found = {
-        test: contest(request, own.test, [*(one.contender for one in learned), *named(GRAPHENE)], request.runs(10, 40))
-        for test, (own, learned) in trained.items()
-    }
+    found, sweeps = dict[str, Contest](), list[str]()
+    for test, (own, learned) in trained.items():
+        baseline, notes = heuristics(request, own, [GRAPHENE])
+        found[test] = contest(request, own.test, [*(one.contender for one in learned), *baseline], request.runs(10, 40))
+        sweeps += [f"{test}: {note}" for note in notes]
     learned = [one for _, both in trained.values() for one in both]
     executors = world.test.config.total_executors
     return StudyResult(
@@ -73,7 +74,8 @@ def table3(request: StudyRequest) -> StudyResult:
             f"it does not say how the tests do: here all jobs at once for the number of jobs, and arrivals "
             "for the number of executors",
             *world.notes,
-            *(note for own in found.values() for note in own.notes()),
+            *(f"{test}: {note}" for test, own in found.items() for note in own.notes()),
+            *sweeps,
             rule.words,
             *(one.words for one in learned),
             *budget_notes(request),
