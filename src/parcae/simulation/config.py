@@ -66,8 +66,8 @@ class SimulationConfig(BaseModel):
 
     Args:
         num_executors: alike executors of the cluster (each runs one task at a time).
-        executor_classes: executors of several sizes instead; overrides `num_executors`. Text is understood as well: "decima"
-            for that paper's classes of `num_executors`, or EXECUTORSxCPUxMEMORY of each class.
+        executor_classes: executors of several sizes instead; `num_executors` is then how many they are. Text is understood as
+            well: "decima" for that paper's classes of `num_executors`, or EXECUTORSxCPUxMEMORY of each class.
         moving_delay_ms: time that an executor takes to move between jobs (Decima, section 6.2, item 2).
         warmup_delay_ms: added to a first-wave duration where a fresh executor's was not measured.
         durations: sampled from the profile, or deterministic (first, mean).
@@ -101,7 +101,9 @@ class SimulationConfig(BaseModel):
         return parse_executor_classes(value, info.data.get("num_executors", 0)) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _one_end(self) -> SimulationConfig:
+    def _checked(self) -> SimulationConfig:
+        if self.executor_classes:
+            object.__setattr__(self, "num_executors", sum(c.num_executors for c in self.executor_classes))
         if self.end_ms is not None and self.mean_episode_ms is not None:
             raise ValueError("give end_ms or mean_episode_ms, not both")
         return self
