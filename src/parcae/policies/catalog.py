@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from parcae.errors import PolicyError
 from parcae.policies.heuristics.layout import HeuristicKind
 from parcae.policies.heuristics.policy import HeuristicPolicy
+from parcae.policies.idle.policy import IdleTheoryPolicy
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,13 @@ def _srpt_cap(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
     return HeuristicPolicy(text, HeuristicKind.SRPT_CAP, (float(_count(text, argument, default)),))
 
 
+def _idle_theory(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
+    if argument not in ("", "alone"):
+        raise PolicyError(f"policy {text!r}: the argument is 'alone' or nothing, not {argument!r}")
+    base = _srpt_cap("srpt-cap", "", num_executors)
+    return IdleTheoryPolicy(text, base.kind, base.params, is_alone=argument == "alone")
+
+
 def _random(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
     return HeuristicPolicy(text, HeuristicKind.RANDOM, (float(int(_number(text, argument, 0))),))
 
@@ -170,6 +178,12 @@ CATALOG: tuple[PolicyEntry, ...] = (
         "shortest remaining work first, at most N executors a job (a fifth of the cluster), leftovers spilled to 2 N",
         "Parcae",
         _srpt_cap,
+    ),
+    PolicyEntry(
+        "idle-theory[:alone]",
+        "srpt-cap that waits for the next job where the theory of two jobs says so (alone: as if on one machine)",
+        "Duan & Wu, section IV-A",
+        _idle_theory,
     ),
     PolicyEntry(
         "tuned[:VARIANT]",

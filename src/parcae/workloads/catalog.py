@@ -11,6 +11,7 @@ import numpy as np
 from parcae.errors import ConfigError
 from parcae.workloads.archive import read_workload
 from parcae.workloads.job import Workload
+from parcae.workloads.one_stage import load_mixed, synthetic_jobs
 from parcae.workloads.synthetic import RandomDags, random_dags, toy_workload
 
 BUNDLED = Path(__file__).parent / "bundled"
@@ -18,12 +19,13 @@ BUNDLED = Path(__file__).parent / "bundled"
 BUILT_IN: dict[str, Callable[[], Workload]] = {
     "tpch": lambda: read_workload(BUNDLED / "tpch.parcae"),
     "synthetic": lambda: random_dags(RandomDags(), np.random.default_rng(0)),
+    "one-stage": synthetic_jobs,
     "toy": toy_workload,
 }
 
 
 def load_workload(source: str) -> Workload:
-    """A built-in workload (tpch, synthetic, toy), or the workload file of that path.
+    """A built-in workload (tpch, synthetic, one-stage, toy), mixed:ALPHA:WORKLOAD, or the workload file of that path.
 
     Raises:
         ConfigError: neither; the message suggests a name.
@@ -31,6 +33,8 @@ def load_workload(source: str) -> Workload:
     """
     if source in BUILT_IN:
         return BUILT_IN[source]()
+    if source.startswith("mixed:"):
+        return load_mixed(source.removeprefix("mixed:"), load_workload)
     path = Path(source)
     if path.is_file():
         return read_workload(path)

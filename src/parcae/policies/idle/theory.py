@@ -8,8 +8,8 @@ Source: Duan & Wu, section IV-A. Where their text does not hold, the functions s
   example of section IV-B (30 s against 10 s, a gap of 10 s: "no benefit") needs the strict form, which is ours.
 - The proof says that the second job is served at once "if x <= b2" (it is x > b1), calls the slot d2 (d1), demands d1 > x where
   d1 = x is enough, and warns that d1 <= x "cannot guarantee" a gain (d1 >= x cannot).
-- Theorem 2 puts job 2 first whenever it arrives within the slot, be it the longer one, and lets job 1 sit out a slot that is longer
-  than job 2 needs. A scheduler that decides anew at every event does neither: `is_redecided`.
+- Theorem 2 puts job 2 first whenever it arrives within the slot, be it the longer one, and lets job 1 sit out a slot that is
+  longer than job 2 needs. A scheduler that decides anew at every event does neither: `is_redecided`.
 - "If an idle slot is inserted before J_i when analyzing pair (J_{i-1}, J_i)": that pair's slot lies before J_{i-1}.
 """
 
@@ -28,7 +28,7 @@ from parcae.errors import ConfigError
 #: Slots tried before the best is looked for between its neighbours.
 _NUM_TRIED = 33
 #: Relative error of the integrals.
-_TOLERANCE = 1e-9
+_TOLERANCE = 1e-8
 
 
 class Gaps(Protocol):
@@ -146,10 +146,9 @@ def best_slot(
 def best_slot_exponential(length_1: float, mean_gap: float, lengths_2: Points) -> float:
     """The best slot in closed form, for exponential gaps and a few lengths of job 2.
 
-    With rate r and S(d) = exp(-r d), twice the expectation's derivative is P(x + l2 < d) - A S(d), where
-    A = r (l1 - E l2) - 2 + exp(-r l1) is what waiting gains when nothing is lost by waiting on after job 2 is done. For A <= 0 no slot
-    pays. Otherwise d* is the one root: with the k shortest lengths below it, of probabilities p and together P,
-    exp(r d*) = (A + sum p exp(r l2)) / P. For one length this is d* = log(A + exp(r l2)) / r.
+    With rate r, twice the expectation's derivative is P(x + l2 < d) - A exp(-r d), where A = r (l1 - E l2) - 2 + exp(-r l1) is
+    what waiting gains (`waiting_gain`). For A <= 0 no slot pays. Otherwise d* is the one root: with the k shortest lengths below
+    it, of probabilities p and together P, exp(r d*) = (A + sum p exp(r l2)) / P. For one length, d* = log(A + exp(r l2)) / r.
 
     Source: derived from Duan & Wu, Theorem 2, which only says that a closed form exists.
     Example: 50 s, a mean gap of 10 s and 10 s: A = 2.0067 and d* = 10 log(2.0067 + e) = 15.5 s.
@@ -170,9 +169,9 @@ def best_slot_exponential(length_1: float, mean_gap: float, lengths_2: Points) -
 def waiting_gain(length_1: float, mean_gap: float, mean_2: float) -> float:
     """What one more mean gap of waiting gains for both jobs together, in mean gaps; above 0 an idle slot pays.
 
-    rate (l1 - E l2) - (2 - exp(-rate l1)): job 2 may come and spare the difference of lengths; job 1 waits, and job 2 with it where
-    it comes before job 1 is done. Memoryless gaps make it the same at every moment: a slot that is decided anew ends with the next
-    arrival or never begins. `mean_2` is then the mean of min(l1, l2).
+    rate (l1 - E l2) - (2 - exp(-rate l1)): job 2 may come and spare the difference of lengths; job 1 waits, and job 2 with it
+    where it comes before job 1 is done. Memoryless gaps make it the same at every moment: a slot that is decided anew ends with
+    the next arrival or never begins. `mean_2` is then the mean of min(l1, l2).
 
     Source: derived from Duan & Wu, Theorem 2, at d = 0.
     """

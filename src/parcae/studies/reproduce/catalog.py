@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from parcae.errors import ConfigError
 from parcae.simulation.config import SimulationConfig
-from parcae.studies.reproduce import a2c
+from parcae.studies.reproduce import a2c, idle
 from parcae.studies.reproduce.a2c_architectures import table3
 from parcae.studies.reproduce.a2c_log import table4
 from parcae.studies.reproduce.ablations import fig14, fig15a
@@ -16,6 +16,7 @@ from parcae.studies.reproduce.batch import fig3, fig9a
 from parcae.studies.reproduce.cross_objectives import cross_objectives
 from parcae.studies.reproduce.curves import learning_curves
 from parcae.studies.reproduce.deeprm import fig4, fig5, fig6, fig7
+from parcae.studies.reproduce.idle_lengths import fig5 as idle_fig5
 from parcae.studies.reproduce.join import fig16
 from parcae.studies.reproduce.latency import fig15b
 from parcae.studies.reproduce.multi_resource import fig11
@@ -62,6 +63,10 @@ STUDIES: dict[str, Study] = {
     "decima-fig23": fig23,
     "decima-table2": table2,
     "decima-table3": scale_table3,
+    "idle-table1": idle.table1,
+    "idle-fig3": idle.fig3,
+    "idle-fig4": idle.fig4,
+    "idle-fig5": idle_fig5,
     "objectives": cross_objectives,
     "shifts": shifts,
     "learning-curves": learning_curves,

@@ -11,6 +11,7 @@ import numpy as np
 from parcae.cluster.trace import Trace
 from parcae.evaluation.compare import Comparison, PolicyResult, compare
 from parcae.evaluation.statistics import Estimate
+from parcae.learning.scenario import Scenario
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.studies.reproduce.study import StudyRequest
@@ -44,6 +45,11 @@ class Arena:
     config: SimulationConfig
     arrivals: str
     num_jobs: int
+
+    @property
+    def scenario(self) -> Scenario:
+        """The same, to learn in."""
+        return Scenario(self.workload, self.config, self.arrivals, self.num_jobs)
 
     def sequence(self, seed: int) -> JobSequence:
         """The jobs of one evaluation run."""

@@ -1,0 +1,275 @@
+"""Idle slots: the data sets and agents of Duan & Wu, their Table I and Figures 3 and 4."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from parcae.evaluation.plots import policy_color
+from parcae.learning.recipes import busy_share, mean_gap_s
+from parcae.policies.decima.layout import DecimaSettings
+from parcae.policies.learned import SUFFIX
+from parcae.simulation.config import SimulationConfig
+from parcae.studies.reproduce.contest import Arena, Contender, Contest, contest, named, with_half_width, with_interval
+from parcae.studies.reproduce.learners import budget_notes, checkpoint_path, train_decima
+from parcae.studies.reproduce.pictures import bar_panel, save, tidy
+from parcae.studies.reproduce.study import StudyRequest, StudyResult
+from parcae.units import MS_PER_S
+from parcae.workloads.job import Workload
+from parcae.workloads.one_stage import MEAN_GAP_S, mixed, synthetic_jobs
+
+#: Lengths of idle slots: g / G of the stage's, g = 0 ... G. # Deviation: the paper does not give its G.
+NUM_LENGTHS = 5
+#: (features, idle slots) by label, as in the paper; 0.5 is one feature of the two.
+AGENTS: Mapping[str, DecimaSettings] = {
+    "(1,1)": DecimaSettings(critical_path=True, average_width=True, idle_lengths=NUM_LENGTHS),
+    "(0,1)": DecimaSettings(idle_lengths=NUM_LENGTHS),
+    "(1,0)": DecimaSettings(critical_path=True, average_width=True),
+    "(0,0)": DecimaSettings(),
+    "(0.5,1) critical path": DecimaSettings(critical_path=True, idle_lengths=NUM_LENGTHS),
+    "(0.5,1) average width": DecimaSettings(average_width=True, idle_lengths=NUM_LENGTHS),
+}
+PLAIN, WHOLE = "(0,0)", "(1,1)"
+#: Hand-made policies that stand beside the agents; on one-stage jobs srpt-cap is shortest job first.
+TUNED_FAIR = "weighted-fair:tuned"
+BESIDE = ("srpt-cap", "idle-theory", TUNED_FAIR)
+#: Mean gap of the real-world data set and the load that it stays under.
+_REAL_GAP_S, _MOST_LOAD = 40.0, 0.8
+#: Share of busy executors where the paper gives no gap that fits; halvings of the interval in which its arrivals are looked for.
+_BUSY, _HALVINGS = 0.75, 7
+#: Training starts with gaps so many times longer (Duan & Wu, section V-A: load that grows).
+_EARLY_GAP = 2.0
+_PUBLISHED = {
+    "synthetic": {"(1,1)": 46.3, "(0,1)": 52.7, "(1,0)": 53.5, "(0,0)": 55.0},
+    "mixed": {"(1,1)": 69.4, "(0,1)": 75.2, "(1,0)": 74.5, "(0,0)": 77.6},
+}
+
+
+def smallest_cluster(workload: Workload, gap_s: float) -> int:
+    """The fewest executors whose load stays under 80%.
+
+    Example: 4 for the one-stage jobs at a mean gap of 10 s (75%).
+    """
+    return math.floor(workload.mean_work_ms / (gap_s * MS_PER_S * _MOST_LOAD)) + 1
+
+
+def synthetic_arena(request: StudyRequest, load: float | None = None) -> Arena:
+    """One-stage jobs, moving takes no time; the mean gap of 10 s unless a load is given."""
+    workload = synthetic_jobs()
+    config = SimulationConfig(num_executors=smallest_cluster(workload, MEAN_GAP_S), moving_delay_ms=0, warmup_delay_ms=0)
+    return Arena(workload, config, f"poisson:{MEAN_GAP_S:g}s" if load is None else f"load:{load:g}", request.jobs(200, 1_000))
+
+
+def real_arena(request: StudyRequest, busy: float | None = None) -> Arena:
+    """The request's workload on its cluster.
+
+    Where nothing but the paper's cluster was asked for, it is the smallest that a mean gap of 40 s loads under 80%, with that
+    gap; else arrivals keep a share `busy` of the executors busy, 75% unless given.
+    """
+    workload, config, num_jobs = request.workload, request.config, request.jobs(100, 1_000)
+    is_own = config == SimulationConfig()
+    if is_own:
+        config = config.model_copy(update={"num_executors": smallest_cluster(workload, _REAL_GAP_S)})
+    arena = Arena(workload, config, f"poisson:{_REAL_GAP_S:g}s", num_jobs)
+    return arena if is_own and busy is None else at_busy(arena, busy or _BUSY)
+
+
+def mixed_arena(request: StudyRequest, busy: float | None = None, alpha: float = 0.5) -> Arena:
+    """Jobs of the synthetic data set with probability alpha, on the real-world data set's cluster."""
+    real = real_arena(request, busy)
+    return at_busy(replace(real, workload=mixed(request.workload, alpha)), busy or _BUSY)
+
+
+def at_busy(arena: Arena, busy: float) -> Arena:
+    """The arena with arrivals at which fair sharing keeps that share of the executors busy on selection seeds."""
+    low, high = 0.02, 1.5
+    for _ in range(_HALVINGS):
+        load = (low + high) / 2
+        found = busy_share(replace(arena, arrivals=f"load:{load:.3f}").scenario)
+        low, high = (low, load) if found > busy else (load, high)
+    return replace(arena, arrivals=f"load:{low:.3f}")
+
+
+def train_agents(
+    request: StudyRequest, arena: Arena, kind: str, labels: Sequence[str], share_s: float
+) -> tuple[list[Contender], list[str]]:
+    """The agents, each trained for the same time, or taken from the request's policies; and how each came about.
+
+    A checkpoint that an earlier run of the study wrote (its name says which agent and data set) is not trained again when it
+    is among the request's policies.
+    """
+    known = {Path(text).name: text for text in request.policies if text.endswith(SUFFIX)}
+    found, notes = list[Contender](), list[str]()
+    for label in labels:
+        path = checkpoint_path(request, f"{label} {kind}")
+        if path.name in known:
+            found.append(Contender(label, known[path.name]))
+            notes.append(f"{label}, {kind}: {known[path.name]}, trained before")
+            continue
+        changes = {"early_gap": _EARLY_GAP}
+        learned = train_decima(request, arena.scenario, f"{label} {kind}", share_s, decima=AGENTS[label], changes=changes)
+        found.append(replace(learned.contender, label=label))
+        notes.append(learned.words)
+    return found, notes
+
+
+def describe(kind: str, arena: Arena) -> str:
+    """What the data set is here."""
+    gap_s = mean_gap_s(arena.scenario)
+    return f"{kind}: {arena.workload.name}, {arena.config.total_executors} executors, mean gap {gap_s:,.2f} s"
+
+
+_NOTES = (
+    f"an agent (f, i): f, critical path and average width among its features (0.5: one of them); i, idle slots of 0 to "
+    f"{NUM_LENGTHS}/{NUM_LENGTHS} of the stage's length; otherwise Decima's network, the same training and time for all",
+    f"load grows over the first half of a training, from gaps {_EARLY_GAP:g} times as long",
+    "srpt-cap is shortest remaining work first, on one-stage jobs the shortest job; idle-theory is the same with the idle slots "
+    "that the theory of two jobs prescribes",
+)
+
+
+def table1(request: StudyRequest) -> StudyResult:
+    """Average JCT of four agents on the synthetic and the mixed data set.
+
+    Source: Duan & Wu, Table I.
+    """
+    arenas = {"synthetic": synthetic_arena(request), "mixed": mixed_arena(request)}
+    labels = (PLAIN, "(1,0)", "(0,1)", WHOLE)
+    share_s = request.budget_s / (len(labels) * len(arenas))
+    contests, rows, notes = dict[str, Contest](), list[list[str]](), list[str]()
+    for kind, arena in arenas.items():
+        agents, words = train_agents(request, arena, kind, labels, share_s)
+        contests[kind] = contest(request, arena, [*agents, *named(*BESIDE)], request.runs(8, 20))
+        notes += [describe(kind, arena), *contests[kind].notes(), *words]
+        rows += _table1_rows(kind, contests[kind])
+    return StudyResult(
+        "agents with and without idle slots and features of a DAG's shape",
+        "(1,1) has an average JCT 15.8% below (0,0) on the synthetic and 10.6% on the mixed data set (Table I)",
+        ("data set", "policy", "average JCT (s)", f"ratio to {PLAIN}", "p95 JCT (s)", "busy", "paper: JCT (s)", "paper: ratio"),
+        rows,
+        {kind: found.to_json() for kind, found in contests.items()},
+        [*_NOTES, *notes, *budget_notes(request)],
+        partial(save, partial(_draw_bars, contests), (9.0, 3.6)),
+    )
+
+
+def _table1_rows(kind: str, found: Contest) -> list[list[str]]:
+    rows, published = [], _PUBLISHED[kind]
+    for label, result in found.results.items():
+        means, theirs = result.means(), published.get(label)
+        rows.append(
+            [
+                kind,
+                label,
+                with_half_width(result.average_jct_s),
+                with_interval(result.ratio_to_first),
+                f"{means['p95_jct_s']:,.1f}",
+                f"{means['utilization']:.0%}",
+                "" if theirs is None else f"{theirs:g}",
+                "" if theirs is None else f"{theirs / published[PLAIN]:.3f}",
+            ]
+        )
+    return rows
+
+
+def _draw_bars(contests: Mapping[str, Contest], figure: Any) -> None:
+    for axis, (kind, found) in zip(figure.subplots(1, len(contests)), contests.items(), strict=True):
+        bar_panel(axis, {label: result.average_jct_s for label, result in found.results.items()}, f"average JCT (s), {kind}")
+
+
+def _over_loads(
+    request: StudyRequest, arenas: Mapping[float, Arena], kind: str, labels: Sequence[str], share_s: float
+) -> tuple[dict[float, Contest], list[str]]:
+    """Agents trained at the highest of the loads, measured at all of them; ratios are to the first."""
+    hardest = arenas[max(arenas)]
+    agents, notes = train_agents(request, hardest, kind, labels, share_s)
+    contenders = [*agents, *named(*BESIDE)]
+    contests = {load: contest(request, arena, contenders, request.runs(6, 20)) for load, arena in arenas.items()}
+    return contests, [*(describe(f"{kind}, load {load:.0%}", arena) for load, arena in arenas.items()), *notes]
+
+
+def _load_rows(kind: str, contests: Mapping[float, Contest]) -> list[list[str]]:
+    return [
+        [
+            kind,
+            f"{load:.0%}",
+            label,
+            with_half_width(result.average_jct_s),
+            with_interval(result.ratio_to_first),
+            f"{result.means()['utilization']:.0%}",
+        ]
+        for load, found in contests.items()
+        for label, result in found.results.items()
+    ]
+
+
+_LOAD_COLUMNS = ("data set", "load", "policy", "average JCT (s)", f"ratio to {PLAIN}", "busy in these runs")
+_LOAD_NOTES = (
+    "agents are trained once, at the highest load, and measured at all",
+    "load: of TPC-H and mixed jobs the share of busy executors under fair sharing, with delays and inflation of work; of "
+    "one-stage jobs the work that arrives / what the executors can do",
+    "busy in these runs: beginnings and ends, when few jobs are there, count too",
+)
+
+
+def _draw_loads(contests: Mapping[str, Mapping[float, Contest]], figure: Any) -> None:
+    axes = figure.subplots(1, len(contests), squeeze=False)[0]
+    for axis, (kind, by_load) in zip(axes, contests.items(), strict=True):
+        for row, label in enumerate(next(iter(by_load.values())).results):
+            estimates = [found.results[label].average_jct_s for found in by_load.values()]
+            errors = [[e.mean - e.low for e in estimates], [e.high - e.mean for e in estimates]]
+            y = [e.mean for e in estimates]
+            axis.errorbar(list(by_load), y, errors, color=policy_color(row), marker="o", markersize=4, label=label, capsize=2)
+        tidy(axis, ("load", "average JCT (s)"), kind)
+
+
+def fig3(request: StudyRequest) -> StudyResult:
+    """Average JCT over the load, with features and idle slots and without, on TPC-H jobs.
+
+    Source: Duan & Wu, Figure 3.
+    """
+    loads = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8) if request.is_full else (0.5, 0.75)
+    arenas = {load: real_arena(request, load) for load in loads}
+    contests, notes = _over_loads(request, arenas, "real-world", (PLAIN, WHOLE), request.budget_s / 2)
+    return StudyResult(
+        "average JCT over the load, TPC-H jobs",
+        "(1,1) is below (0,0) at every load up to 80% (Figure 3)",
+        _LOAD_COLUMNS,
+        _load_rows("real-world", contests),
+        {f"{load:g}": found.to_json() for load, found in contests.items()},
+        [*_NOTES, *_LOAD_NOTES, *notes, *contests[loads[-1]].notes(), *budget_notes(request)],
+        partial(save, partial(_draw_loads, {"real-world": contests}), (7.0, 4.2)),
+    )
+
+
+def fig4(request: StudyRequest) -> StudyResult:
+    """Average JCT of agents with all, some and no features over the load, synthetic and mixed jobs.
+
+    Source: Duan & Wu, Figure 4.
+    """
+    loads = (0.3, 0.45, 0.6, 0.75) if request.is_full else (0.5, 0.75)
+    labels = (PLAIN, "(1,0)", "(0,1)", "(0.5,1) critical path", "(0.5,1) average width", WHOLE)
+    share_s = request.budget_s / (2 * len(labels))
+    sets = {
+        "synthetic": {load: synthetic_arena(request, load) for load in loads},
+        "mixed": {load: mixed_arena(request, load) for load in loads},
+    }
+    contests, rows, notes = dict[str, dict[float, Contest]](), list[list[str]](), list[str]()
+    for kind, arenas in sets.items():
+        contests[kind], words = _over_loads(request, arenas, kind, labels, share_s)
+        rows += _load_rows(kind, contests[kind])
+        notes += [*words, *contests[kind][loads[-1]].notes()]
+    return StudyResult(
+        "agents with all, some and no features over the load",
+        "with features and idle slots the average JCT is least; learning beats tuned weighted fair, above all under heavy load "
+        "(Figure 4)",
+        _LOAD_COLUMNS,
+        rows,
+        {kind: {f"{load:g}": found.to_json() for load, found in by_load.items()} for kind, by_load in contests.items()},
+        [*_NOTES, *_LOAD_NOTES, *notes, *budget_notes(request)],
+        partial(save, partial(_draw_loads, contests), (11.0, 4.4)),
+    )
