@@ -30,11 +30,11 @@ class IdleTheoryPolicy(HeuristicPolicy):
 
     def decide(self, observation: Observation) -> Decision:
         """Answer one scheduling event."""
-        return Decision(*map(int, decide(observation, int(self.kind), self._array, self.is_alone)))
+        return Decision(*map(int, decide(observation, int(self.kind), self._array, self._known, self.is_alone)))
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
         """Run a whole simulation in one compiled call. Returns a Status."""
-        return int(play(state, future, tables, int(self.kind), self._array, self.is_alone))
+        return int(play(state, future, tables, int(self.kind), self._array, self._known, self.is_alone))
 
     def play_many(
         self,
@@ -46,4 +46,4 @@ class IdleTheoryPolicy(HeuristicPolicy):
         status: npt.NDArray[np.int64],
     ) -> None:
         """Run simulators first..last-1 of many to their end; fills `status`."""
-        play_many(states, futures, tables, int(self.kind), self._array, self.is_alone, first, last, status)
+        play_many(states, futures, tables, int(self.kind), self._array, self._known, self.is_alone, first, last, status)
