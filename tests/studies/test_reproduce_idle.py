@@ -83,6 +83,10 @@ def test_idle_slots_of_a_run_are_told_with_the_length_of_their_stages() -> None:
 def test_a_pair_is_two_jobs_on_one_machine() -> None:
     scenario = pairs()
     assert (scenario.config.num_executors, scenario.num_jobs) == (1, 2)
+    drawn = [scenario.sequence(seed) for seed in range(400)]
+    assert {int(s.jobs[0].work_ms) for s in drawn} == {15_000, 25_000, 50_000, 70_000}
+    assert {int(s.jobs[1].work_ms) for s in drawn} == {10_000}
+    assert np.mean([s.arrival_ms[1] for s in drawn]) == pytest.approx(10_000, rel=0.15)
     assert first_slot_s(_AlwaysWaits(), scenario, 1) == 3.0
     assert first_slot_s(make_policy("fifo", 1), scenario, 1) == 0.0
 
