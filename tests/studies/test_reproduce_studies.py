@@ -38,7 +38,7 @@ _ROWS = {
     "decima-fig22": "exhaustive search",
     "decima-fig23": "decima without durations",
     "decima-table2": "decima, trained on a mix, knows the gap",
-    "decima-table3": "decima, trained with a tenth of the executors, as they arrive",
+    "decima-table3": "decima, trained with a tenth of the executors",
     "objectives": "missed-deadlines",
     "shifts": "another profile (random DAGs), batch",
     "learning-curves": "decima, decima-2019",
