@@ -43,6 +43,7 @@ _ROWS = {
     "idle-fig3": "real-world",
     "idle-fig4": "mixed",
     "idle-fig5": "learned (1,1)",
+    "decima-table3": "decima, trained with a tenth of the executors",
     "objectives": "missed-deadlines",
     "shifts": "another profile (random DAGs), batch",
     "learning-curves": "decima, decima-2019",

@@ -29,59 +29,49 @@ def table3(request: StudyRequest) -> StudyResult:
     Source: Decima, Table 3 and Appendix I.
     """
     world = worlds(request)[-1].sized(request.num_jobs or _NUM_JOBS)
-    batch = _in_batch(world)
-    few = max(1, world.test.num_jobs // _FEWER_JOBS)
-    share_s = request.budget_s / _NUM_SHARES
-    rule = tune(request, world.train, "rule to imitate", share_s)
-    trained = {
-        "all jobs at once": (
-            batch,
-            [
-                _train(request, batch.train, f"trained with the test's {batch.test.num_jobs} jobs", share_s, rule),
-                _train(request, replace(batch.train, num_jobs=few), f"trained with {few} jobs", share_s, rule),
-            ],
-        ),
-        "arrivals": (
-            world,
-            [
-                _train(request, world.train, "trained with the test's executors", share_s, rule),
-                _train(request, _smaller(world), "trained with a tenth of the executors", share_s, rule),
-            ],
-        ),
-    }
-    found, sweeps = dict[str, Contest](), list[str]()
-    for test, (own, learned) in trained.items():
-        baseline, notes = heuristics(request, own, [GRAPHENE])
-        found[test] = contest(request, own.test, [*(one.contender for one in learned), *baseline], request.runs(10, 40))
-        sweeps += [f"{test}: {note}" for note in notes]
-    learned = [one for _, both in trained.values() for one in both]
-    executors = world.test.config.total_executors
+    rule = tune(request, world.train, "rule to imitate", request.budget_s / _NUM_SHARES)
+    found, notes, learned = dict[str, Contest](), [rule.words], list[Learned]()
+    for test, own in (("all jobs at once", _in_batch(world)), ("arrivals", world)):
+        pair = _trained(request, own, rule)
+        baseline, sweeps = heuristics(request, own, [GRAPHENE])
+        found[test] = contest(request, own.test, [*(one.contender for one in pair), *baseline], request.runs(10, 40))
+        notes += [f"{test}: {note}" for note in (*found[test].notes(), *sweeps)] + [one.words for one in pair]
+        learned += pair
+    executors, num_jobs = world.test.config.total_executors, world.test.num_jobs
+    numbers = {test: own.to_json() for test, own in found.items()}
     return StudyResult(
         "trained small, tested large",
         "at 150 jobs and 10,000 executors: 3,290 s trained with the test setting and 3,540 s with 15 times fewer jobs (7% more); "
         "610 s trained with the test setting and 630 s with 10 times fewer executors (3% more; Table 3, Appendix I)",
         ("test", "policy", "average JCT (s)", "ratio to trained at the test's size"),
         [row for test, own in found.items() for row in _rows(test, own)],
-        {
-            **{test: own.to_json() for test, own in found.items()},
-            "learned": [one.to_json() for one in learned],
-            "executors": executors,
-            "jobs": world.test.num_jobs,
-        },
+        {**numbers, "learned": [one.to_json() for one in learned], "executors": executors, "jobs": num_jobs},
         [
             *missing_notes(request),
-            f"{world.name}, {executors:,} executors, {world.test.num_jobs} jobs; the paper's two pairs differ in their JCTs and "
-            f"it does not say how the tests do: here all jobs at once for the number of jobs, and arrivals "
-            "for the number of executors",
+            f"{world.name}, {executors:,} executors, {num_jobs} jobs; the paper's two pairs differ in their JCTs and it does not "
+            "say how the tests do: here all jobs at once for the number of jobs, and arrivals for the number of executors",
             *world.notes,
-            *(f"{test}: {note}" for test, own in found.items() for note in own.notes()),
-            *sweeps,
-            rule.words,
-            *(one.words for one in learned),
+            *notes,
             *budget_notes(request),
         ],
         partial(save_bars, _bars(found), "average JCT (s)"),
     )
+
+
+def _trained(request: StudyRequest, world: World, rule: Learned) -> list[Learned]:
+    """Decima at the size of the test, and with fewer jobs (all at once) or executors."""
+    if world.train.arrivals == "batch":
+        few = max(1, world.train.num_jobs // _FEWER_JOBS)
+        words = f"with the test's {world.train.num_jobs} jobs at once", f"with {few} jobs at once"
+        scenarios = world.train, replace(world.train, num_jobs=few)
+    else:
+        words = "with the test's executors", "with a tenth of the executors"
+        scenarios = world.train, _smaller(world)
+    head, share_s = DecimaSettings(executor_classes=True), request.budget_s / _NUM_SHARES
+    return [
+        train_decima(request, scenario, f"decima, trained {what}", share_s, decima=head, teacher=rule)
+        for scenario, what in zip(scenarios, words, strict=True)
+    ]
 
 
 def _in_batch(world: World) -> World:
@@ -95,12 +85,6 @@ def _smaller(world: World) -> Scenario:
     config = world.train.config
     fewer = max(len(config.classes), config.total_executors // _FEWER_EXECUTORS)
     return replace(world.train, config=config.resized(fewer))
-
-
-def _train(request: StudyRequest, scenario: Scenario, label: str, share_s: float, rule: Learned) -> Learned:
-    arrivals = "at once" if scenario.arrivals == "batch" else "as they arrive"
-    head = DecimaSettings(executor_classes=True)
-    return train_decima(request, scenario, f"decima, {label}, {arrivals}", share_s, decima=head, teacher=rule)
 
 
 def _rows(test: str, found: Contest) -> list[list[str]]:
