@@ -38,7 +38,6 @@ _ROWS = {
     "decima-fig22": "exhaustive search",
     "decima-fig23": "decima without durations",
     "decima-table2": "decima, trained on a mix, knows the gap",
-    "decima-table3": "decima, trained with a tenth of the executors, as they arrive",
     "idle-table1": "(1,1)",
     "idle-fig3": "real-world",
     "idle-fig4": "mixed",
