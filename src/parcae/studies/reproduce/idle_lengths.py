@@ -207,8 +207,8 @@ def fig5(request: StudyRequest) -> StudyResult:
         [
             describe("mixed", arena),
             f"pairs: one machine, a one-stage job of {' or '.join(f'{s:g}' for s in _FIRST_S)} s and, an exponential gap (mean "
-            f"{MEAN_GAP_S:g} s) later, one of 10 s; Theorem 2's slot is the best if sat out to its end, 'decided anew' the best where "
-            "the next arrival ends it, as in this cluster and in the paper's section IV-B; expectations are of the latter",
+            f"{MEAN_GAP_S:g} s) later, one of 10 s; Theorem 2's slot is the best if sat out to its end, 'decided anew' the best "
+            "where the next arrival ends it, as in this cluster and in the paper's section IV-B; expectations are of the latter",
             "machines per job: executor time of its tasks / time in the system, bins of about as many kinds of jobs each",
             _slot_words(found, request.first_seed),
             *found.notes(),
