@@ -162,12 +162,14 @@ def offered_load(workload: Workload, num_executors: int, arrivals: str) -> float
 
 
 def _distance(card: Any, workload: Workload, config: SimulationConfig, arrivals: str) -> float:
-    """Smaller is nearer; what kind of arrivals weighs most, then the workload, then load, delays and size."""
+    """Smaller is nearer; arrivals weigh most, then the workload, executor classes or none, load, delays and size."""
     load, own = float(card.get("load") or math.inf), offered_load(workload, config.total_executors, arrivals)
     distance = 100.0 if math.isinf(load) != math.isinf(own) else 0.0
     if card.get("fingerprint") != fingerprint(workload):
         # The same profile under another model of parallelism is still nearer than another profile.
         distance += 2.0 if card.get("workload") == workload.name else 10.0
+    if (len((card.get("cluster") or {}).get("executor_classes") or ()) > 1) != (len(config.classes) > 1):
+        distance += 3.0
     if not math.isinf(load) and not math.isinf(own):
         distance += abs(math.log(load / own))
     executors = float(card.get("executors") or config.total_executors)
