@@ -11,6 +11,7 @@ from parcae.cluster.state import ANY_CLASS, NO_STAGE, ExecutorClass
 from parcae.learning.config import TrainConfig
 from parcae.learning.decima_family import DecimaFamily
 from parcae.learning.family import Weights
+from parcae.learning.recipes import Recipe, recipe_config
 from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.run import TrainRequest, train_policy
 from parcae.learning.scenario import Scenario
@@ -205,3 +206,15 @@ def test_load_grows_over_the_first_half_of_a_training() -> None:
         arrivals[gap] = worker.futures.arrival_ms[0].copy()
     assert np.abs(arrivals[2.5] - 2.5 * arrivals[1.0]).max() <= 0.5
     assert arrivals[1.0][-1] > 0
+
+
+def test_the_fast_recipe_collects_less_at_a_time_where_executors_differ() -> None:
+    alike = Scenario(_WORKLOAD, SimulationConfig(num_executors=12), "load:0.3", 40)
+    several = replace(alike, config=_CONFIG)
+    plain, own = (recipe_config(Recipe.FAST, scenario, "decima") for scenario in (alike, several))
+    assert (plain.num_groups * plain.group_size, own.num_groups * own.group_size) == (32, 12)
+    assert (plain.imitation, own.imitation) == (0.5, 0.7)
+    assert plain.window_s is not None
+    assert own.window_s is not None
+    assert own.window_s < 0.9 * plain.window_s
+    assert recipe_config(Recipe.FAST, several, "parcae").num_groups == 8

@@ -43,6 +43,9 @@ _USUAL_REST = 0.3
 _BUSY = 1.5
 #: Runs in which the rest is measured.
 _NUM_MEASURED = 8
+#: Where executors differ, each that becomes free is a decision of its own: collections are smaller, and imitation, which carries
+#: most of what is learned in minutes, takes longer.
+_SEVERAL_CLASSES = {"num_groups": 2, "group_size": 6, "minibatch": 256, "imitation": 0.7}
 #: Memoryless termination, in mean gaps: mean length of the first episodes, what it grows by, its largest. At gaps of 25 s these
 #: are the released code's 2,000 s to 20,000 s over some 1,100 iterations.
 _EPISODE_GAPS, _GROWTH_GAPS, _LONGEST_GAPS = 80.0, 0.64, 800.0
@@ -97,11 +100,14 @@ def recipe_config(recipe: Recipe, scenario: Scenario, network: str = "parcae") -
     if network == "decima":
         lighter = {"num_groups": 4, "epochs": 1, "minibatch": 512, "learning_rate": 2e-3, "entropy": 0.03, "imitation": 0.5}
         config = config.model_copy(update=lighter)
+    has_classes = network == "decima" and len(scenario.config.classes) > 1
+    if has_classes:
+        config = config.model_copy(update=_SEVERAL_CLASSES)
     if gap_s == 0:
         return config
     tightness = max(1.0, _USUAL_REST / max(1e-3, 1.0 - busy_share(scenario)))
     window = {
-        "window_s": gap_s * min(_LONGEST_WINDOW, _WINDOW_GAPS * tightness),
+        "window_s": gap_s * min(_LONGEST_WINDOW, _WINDOW_GAPS * tightness) * (0.5 if has_classes else 1.0),
         "horizon_s": gap_s * min(_LONGEST_HORIZON, _HORIZON_GAPS * tightness**4),
         "num_selection": 60,
     }
