@@ -48,7 +48,7 @@ def test_the_worlds_are_tpch_with_drawn_memory_and_the_halves_of_the_trace(tmp_p
     assert [c.num_executors for c in log.test.config.classes] == [250] * 4
     assert [job.arrival_ms for job in log.train.workload.jobs] == [0, 1_000, 2_000, 3_000, 4_000]
     assert [job.arrival_ms for job in log.test.workload.jobs] == [5_000, 6_000, 7_000, 8_000, 9_000]
-    assert (log.test.arrivals, log.test.num_jobs, log.sized(7).train.num_jobs) == ("trace:0.2000", 200, 7)
+    assert (log.test.arrivals, log.test.num_jobs, log.train.num_jobs) == ("trace:0.2000", 200, 60)
     assert settings_of(_request(tmp_path))["recorded"]["workload"] == "log"
 
 
@@ -71,7 +71,7 @@ def test_what_a_sweep_found_is_kept_for_the_sister_studies(tmp_path: Path) -> No
     kept = tmp_path / "tuned-heuristics.json"
     kept.write_text(kept.read_text().replace(capped.name, "srpt-cap:9"))
     assert heuristics(request, world, ["srpt-cap:tuned"])[0][0].name == "srpt-cap:9"
-    assert heuristics(request, world.sized(1), ["srpt-cap:tuned"])[0][0].name != "srpt-cap:9"
+    assert heuristics(request, world.sized(1, 1), ["srpt-cap:tuned"])[0][0].name != "srpt-cap:9"
     kept.write_text("torn")
     with pytest.raises(FormatError, match="remove it"):
         heuristics(request, world, ["srpt-cap:tuned"])

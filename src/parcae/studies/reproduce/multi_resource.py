@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -37,8 +37,8 @@ GRAPHENE = "graphene:tuned"
 BASELINES = (GRAPHENE, "weighted-fair:tuned", "tetris")
 #: What sweeps found, beside the studies' results: sisters that run on the same use it again.
 _SWEEPS_FILE = "tuned-heuristics.json"
-#: Jobs of a sweep's runs, but with --full: Graphene*'s has 257 combinations on 20 runs each.
-_SWEPT_JOBS = 60
+#: Jobs of the runs that sweeps and trainings run on, but with --full: Graphene*'s sweep has 257 combinations on 20 runs each.
+_SHORT_JOBS = 60
 #: Executors unless the request says otherwise: of TPC-H; of a trace, and with --full.
 _TPCH_EXECUTORS, _TRACE_EXECUTORS, _FULL_TRACE_EXECUTORS = 200, 1_000, 10_000
 #: With this draw of the memory the classes can serve nearly all loads of both TPC-H profiles (other draws: from 0.7 on).
@@ -60,10 +60,9 @@ class World:
     train: Scenario
     notes: tuple[str, ...]
 
-    def sized(self, num_jobs: int) -> World:
-        """The same with runs of so many jobs."""
-        test = Arena(self.test.workload, self.test.config, self.test.arrivals, num_jobs)
-        return World(self.name, test, Scenario(self.train.workload, self.train.config, self.train.arrivals, num_jobs), self.notes)
+    def sized(self, num_jobs: int, trained: int) -> World:
+        """The same with so many jobs in the runs of the test, and in those of the training."""
+        return replace(self, test=replace(self.test, num_jobs=num_jobs), train=replace(self.train, num_jobs=trained))
 
 
 @dataclass(frozen=True)
@@ -94,12 +93,14 @@ def usable_arrivals(arrivals: str, workload: Workload, config: SimulationConfig)
 
 
 def worlds(request: StudyRequest) -> list[World]:
-    """TPC-H with drawn memory, and the trace where the request brings one; runs of 200 jobs, with --full of 1,000."""
+    """TPC-H with drawn memory, and the trace where the request brings one.
+
+    Runs have 200 jobs, those of the training 60; with --full both have 1,000.
+    """
+    found = [_tpch(request)] + ([] if request.recorded is None else [_trace(request, request.recorded)])
     num_jobs = request.jobs(200, 1_000)
-    found = [_tpch(request, num_jobs)]
-    if request.recorded is not None:
-        found.append(_trace(request.recorded, request.is_full, num_jobs))
-    return found
+    trained = num_jobs if request.is_full else min(num_jobs, _SHORT_JOBS)
+    return [world.sized(num_jobs, trained) for world in found]
 
 
 def missing_notes(request: StudyRequest) -> list[str]:
@@ -109,21 +110,21 @@ def missing_notes(request: StudyRequest) -> list[str]:
     return ["TPC-H only: give Alibaba's trace with --trace FILE for the paper's other workload"]
 
 
-def _tpch(request: StudyRequest, num_jobs: int) -> World:
+def _tpch(request: StudyRequest) -> World:
     workload, notes = request.workload, tuple[str, ...]()
     if not any(stage.memory > 0 for job in workload.jobs for stage in job.stages):
         workload, notes = prepare(workload, [with_drawn_memory(_MEMORY_DRAW)])
     config = in_classes(request.config, _TPCH_EXECUTORS)
     arrivals = usable_arrivals(request.stream, workload, config)
-    test, train = Arena(workload, config, arrivals, num_jobs), Scenario(workload, config, arrivals, num_jobs)
+    test, train = Arena(workload, config, arrivals, 1), Scenario(workload, config, arrivals, 1)
     return World("TPC-H", test, train, (_cluster_note("TPC-H", test), *(f"TPC-H: {note}" for note in notes)))
 
 
-def _trace(recorded: RecordedSetting, is_full: bool, num_jobs: int) -> World:
-    config = in_classes(recorded.config, _FULL_TRACE_EXECUTORS if is_full else _TRACE_EXECUTORS)
+def _trace(request: StudyRequest, recorded: RecordedSetting) -> World:
+    config = in_classes(recorded.config, _FULL_TRACE_EXECUTORS if request.is_full else _TRACE_EXECUTORS)
     (first, _), (second, _) = (prepare(recorded.workload, [half(which)]) for which in ("first", "second"))
     own = [usable_arrivals(recorded.arrivals, workload, config) for workload in (first, second)]
-    test, train = Arena(second, config, own[1], num_jobs), Scenario(first, config, own[0], num_jobs)
+    test, train = Arena(second, config, own[1], 1), Scenario(first, config, own[0], 1)
     name = recorded.workload.name
     notes = (
         _cluster_note(name, test),
@@ -164,7 +165,7 @@ def _swept(request: StudyRequest, world: World, family: str) -> dict[str, str]:
     """The values of a heuristic's parameters, {"policy":, "words":}; from the file, or swept and written there."""
     arena, path = world.test, request.output.parent / _SWEEPS_FILE
     is_short = not request.is_full and arena.arrivals != "batch"
-    num_jobs = min(arena.num_jobs, _SWEPT_JOBS) if is_short else arena.num_jobs
+    num_jobs = min(arena.num_jobs, _SHORT_JOBS) if is_short else arena.num_jobs
     setting = [fingerprint(arena.workload), arena.config.model_dump(mode="json"), arena.arrivals, num_jobs, family]
     key = hashlib.sha256(json.dumps(setting).encode()).hexdigest()[:16]
     try:

@@ -28,7 +28,8 @@ def table3(request: StudyRequest) -> StudyResult:
 
     Source: Decima, Table 3 and Appendix I.
     """
-    world = worlds(request)[-1].sized(request.num_jobs or _NUM_JOBS)
+    size = request.num_jobs or _NUM_JOBS
+    world = worlds(request)[-1].sized(size, size)
     rule = tune(request, world.train, "rule to imitate", request.budget_s / _NUM_SHARES)
     found, notes, learned = dict[str, Contest](), [rule.words], list[Learned]()
     for test, own in (("all jobs at once", _in_batch(world)), ("arrivals", world)):
