@@ -34,7 +34,7 @@ from parcae.workloads.job import Workload
 
 #: The best competing heuristic of the paper, to which all ratios are, and the other heuristics.
 GRAPHENE = "graphene:tuned"
-BASELINES = (GRAPHENE, "weighted-fair:tuned", "tetris")
+BASELINES = (GRAPHENE, "weighted-fair:tuned", "tetris", "tetris:tuned")
 #: What sweeps found, beside the studies' results: sisters that run on the same use it again.
 _SWEEPS_FILE = "tuned-heuristics.json"
 #: Jobs of the runs that sweeps and trainings run on, but with --full: Graphene*'s sweep has 257 combinations on 20 runs each.
