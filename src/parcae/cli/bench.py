@@ -52,7 +52,9 @@ def decision_command(
     decisions: Annotated[int, typer.Option("--decisions", min=10, help="Timed decisions.")] = 2000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Milliseconds from looking at the state to the decision: 20 jobs on 50 executors, and 1,000 jobs with 10,000 stages.
+    """Milliseconds from looking at the state to the decision, on small and large clusters.
+
+    Small are 20 jobs on 50 executors, large 1,000 jobs with 10,000 stages on 200, wide the same on 30,000 in four classes.
 
     Example: parcae bench decision --json
     """

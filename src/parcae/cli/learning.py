@@ -206,7 +206,8 @@ def train_command(
         list[str] | None, typer.Option("--set", help="Another value of a setting of the recipe: learning_rate=0.001")
     ] = None,
     decima: Annotated[
-        list[str] | None, typer.Option("--decima", help="A part of Decima: features=code, has_graph=false, limits=outputs")
+        list[str] | None,
+        typer.Option("--decima", help="A part of Decima: features=code, has_graph=false, limits=outputs, idle_lengths=10"),
     ] = None,
     reference_semantics: ReferenceOption = False,
     moving_delay_ms: MovingOption = None,
@@ -235,7 +236,7 @@ def train_command(
         config,
         network,
         parameters=start_rule(rule, scenario, arrivals) if network == "parcae" or config.imitation > 0 else None,
-        decima=override(DecimaSettings(), decima or []),
+        decima=override(DecimaSettings(executor_classes=len(scenario.config.classes) > 1), decima or []),
         weights=start_weights(start, network, scenario, arrivals) if start else None,
         budget_s=budget * 60,
         max_iterations=iterations,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from parcae.cluster.decision import Policy
+from parcae.cluster.state import ExecutorClass
 from parcae.evaluation.tuning import resolve_policies
+from parcae.policies.decima.layout import DecimaSettings, decima_levels, initial_weights
+from parcae.policies.decima.policy import DecimaPolicy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
@@ -20,8 +23,9 @@ from parcae.workloads.synthetic import RandomDags, random_dags
 
 #: Decisions before the clock starts: compilation, first touches of memory.
 _WARM_UP = 20
-#: The large case: this many jobs of ten stages each, on so many executors.
-_LARGE_JOBS, _LARGE_STAGES, _LARGE_EXECUTORS = 1_000, 10, 200
+#: The large cases: this many jobs of ten stages each, on so many executors; in the wide case in four classes.
+_LARGE_JOBS, _LARGE_STAGES, _LARGE_EXECUTORS, _WIDE_EXECUTORS = 1_000, 10, 200, 30_000
+_WIDE_MEMORIES = (0.25, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True)
@@ -52,26 +56,52 @@ class DecisionBenchmark:
 def benchmark_decisions(
     workload: Workload, policies: list[str], *, num_jobs: int = 20, num_executors: int = 50, num_decisions: int = 2_000
 ) -> list[DecisionBenchmark]:
-    """Time decisions on batches of the workload, and on 1,000 jobs with 10,000 stages.
+    """Time decisions on batches of the workload, on 1,000 jobs with 10,000 stages, and on these with 30,000 executors.
+
+    The last are in four classes of memory, of which every stage demands some (Decima, section 7.3).
 
     Example: `benchmark_decisions(load_workload("tpch"), ["fair", "parcae"])`.
     """
     drawn = random_dags(RandomDags(num_jobs=1_000), np.random.default_rng(0))
     large = Workload("large", tuple(job for job in drawn.jobs if len(job.stages) == _LARGE_STAGES))
+    share = _WIDE_EXECUTORS // len(_WIDE_MEMORIES)
+    classes = tuple(ExecutorClass(share, cpu=1.0, memory=memory) for memory in _WIDE_MEMORIES)
     cases = (
-        ("small", workload, num_jobs, num_executors),
-        ("large", large, _LARGE_JOBS, _LARGE_EXECUTORS),
+        ("small", workload, num_jobs, SimulationConfig(num_executors=num_executors)),
+        ("large", large, _LARGE_JOBS, SimulationConfig(num_executors=_LARGE_EXECUTORS)),
+        ("wide", _with_demands(large), _LARGE_JOBS, SimulationConfig(executor_classes=classes)),
     )
     return [row for case in cases for row in _case(*case, policies, num_decisions)]
 
 
+def _with_demands(workload: Workload) -> Workload:
+    """The workload with memory demands drawn from (0, 1]."""
+    rng = np.random.default_rng(0)
+    jobs = [
+        replace(job, stages=tuple(replace(stage, memory=1.0 - float(rng.random())) for stage in job.stages))
+        for job in workload.jobs
+    ]
+    return Workload("wide", tuple(jobs))
+
+
+def _policies(workload: Workload, names: list[str], config: SimulationConfig, num_jobs: int) -> dict[str, Policy]:
+    """The policies by name; on several classes `decima` is a fresh network that chooses among them, as fast as a trained one."""
+    is_fresh = "decima" in names and len(config.classes) > 1
+    others = [name for name in names if not (is_fresh and name == "decima")]
+    found = dict(resolve_policies(workload, others, config, "batch", num_jobs).policies)
+    if is_fresh:
+        settings, executors = DecimaSettings(executor_classes=True), config.total_executors
+        weights = initial_weights(np.random.default_rng(0), settings, len(decima_levels(executors)))
+        found["decima"] = DecimaPolicy("decima", weights, settings, executors)
+    return found
+
+
 def _case(
-    case: str, workload: Workload, num_jobs: int, num_executors: int, policies: list[str], num_decisions: int
+    case: str, workload: Workload, num_jobs: int, config: SimulationConfig, policies: list[str], num_decisions: int
 ) -> list[DecisionBenchmark]:
-    config = SimulationConfig(num_executors=num_executors)
-    names = list(dict.fromkeys(["fair", *policies]))
-    resolved = resolve_policies(workload, names, config, "batch", num_jobs)
-    times = {name: _times_ms(policy, workload, config, num_jobs, num_decisions) for name, policy in resolved.policies.items()}
+    names, num_executors = list(dict.fromkeys(["fair", *policies])), config.total_executors
+    found = _policies(workload, names, config, num_jobs)
+    times = {name: _times_ms(policy, workload, config, num_jobs, num_decisions) for name, policy in found.items()}
     fair = float(np.median(times["fair"][0]))
     rows = []
     for name in names:

@@ -43,6 +43,8 @@ class TrainConfig(BaseModel):
         is_differential: costs count beyond their running mean a second (REINFORCE only).
         is_aligned: the baseline knows the time; else it is one number a group (an ablation; REINFORCE only).
         cost_scale: costs are divided by this (REINFORCE only; in ms of job time).
+        early_gap: gaps between arrivals are so many times longer at first, and fall linearly to the scenario's over the first
+            half of the training: load that grows as the policy learns (Duan & Wu, section V-A).
         entropy_decay, entropy_least: what the entropy's weight loses in every iteration, down to which (REINFORCE only).
     """
 
@@ -71,6 +73,7 @@ class TrainConfig(BaseModel):
     episode_s: float | None = Field(default=None, gt=0)
     episode_growth_s: float = Field(default=0.0, ge=0)
     episode_max_s: float | None = Field(default=None, gt=0)
+    early_gap: float = Field(default=1.0, ge=1)
     is_differential: bool = False
     is_aligned: bool = True
     cost_scale: float = Field(default=1e5, gt=0)

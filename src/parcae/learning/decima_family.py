@@ -82,6 +82,11 @@ class GraphDecisions:
     x: npt.NDArray[np.float32]
     stage_index: Int64Array
     can_choose: npt.NDArray[np.bool_]
+    class_choice: Int64Array
+    can_class: npt.NDArray[np.bool_]
+    class_x: npt.NDArray[np.float32]
+    idle_choice: Int64Array
+    can_idle: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.choice)
@@ -111,6 +116,11 @@ class GraphDecisions:
             choice=tensor(self.choice[index]),
             level=tensor(self.level[index]),
             can_limit=tensor(possible),
+            class_choice=tensor(self.class_choice[index]),
+            can_class=tensor(self.can_class[index]),
+            class_x=tensor(self.class_x[index]),
+            idle_choice=tensor(self.idle_choice[index]),
+            can_idle=tensor(self.can_idle[index]),
         )
 
     def _edges(self, jobs: Int64Array, job: Int64Array, stage_index: Int64Array) -> list[tuple[Int64Array, Int64Array]]:
@@ -160,6 +170,11 @@ def _gather(rollouts: list[Rollout], structures: Structures, levels: Int64Array,
         x=of_stages("x"),
         stage_index=of_stages("index"),
         can_choose=of_stages("can_choose").astype(np.bool_),
+        class_choice=decisions("class_choice"),
+        can_class=decisions("can_class").astype(np.bool_),
+        class_x=decisions("class_x"),
+        idle_choice=decisions("idle_choice"),
+        can_idle=decisions("can_idle").astype(np.bool_),
     )
 
 
@@ -201,9 +216,9 @@ class DecimaFamily:
         stages = [len(job.stages) for job in self.scenario.workload.jobs]
         jobs = capacity * min(num_jobs, _JOBS_PER_DECISION) + 2 * num_jobs
         rows = round(jobs * sum(stages) / len(stages)) + 2 * max(stages) * num_jobs
-        features = self.decima.num_features
-        works = allocate_workspace(num_simulators, num_jobs, num_jobs * max(stages), features, len(self.levels))
-        return works, allocate_record(num_simulators, capacity, jobs, rows, features)
+        classes, settings = len(self.scenario.config.classes), self.decima
+        works = allocate_workspace(num_simulators, num_jobs, num_jobs * max(stages), classes, len(self.levels), settings)
+        return works, allocate_record(num_simulators, capacity, jobs, rows, classes, settings)
 
     def explore_many(self, *args: Any) -> None:
         """See `decima.kernels.explore_many`; named here rather than kept, so that a pickled family carries no compiled code."""

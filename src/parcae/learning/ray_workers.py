@@ -20,13 +20,13 @@ class RayWorkers:
         self._actors = actors
 
     def collect(
-        self, network: Any, episode_s: float | None = None, teacher: tuple[Rule, float] | None = None
+        self, network: Any, episode_s: float | None = None, teacher: tuple[Rule, float] | None = None, gap: float = 1.0
     ) -> list[list[Rollout]]:
         """One collection: the groups of all actors."""
         import ray
 
         shared = ray.put(network)
-        found = ray.get([actor.collect.remote(shared, episode_s, teacher) for actor in self._actors])
+        found = ray.get([actor.collect.remote(shared, episode_s, teacher, gap) for actor in self._actors])
         return [group for groups in found for group in groups]
 
     def close(self) -> None:
@@ -79,8 +79,10 @@ class _Actor:
     def __init__(self, scenario: Scenario, family: Family, settings: dict[str, Any]) -> None:
         self.worker = RolloutWorker(scenario, family, **settings)
 
-    def collect(self, network: Any, episode_s: float | None, teacher: tuple[Rule, float] | None) -> list[list[Rollout]]:
-        groups = self.worker.collect(_writable(network), episode_s, _writable(teacher))
+    def collect(
+        self, network: Any, episode_s: float | None, teacher: tuple[Rule, float] | None, gap: float
+    ) -> list[list[Rollout]]:
+        groups = self.worker.collect(_writable(network), episode_s, _writable(teacher), gap)
         return [[Rollout(self.worker.family.trimmed(r), r.is_complete) for r in group] for group in groups]
 
     def restart(self) -> None:

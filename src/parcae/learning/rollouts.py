@@ -101,15 +101,15 @@ class RolloutWorker:
     def _group(self, group: int) -> range:
         return range(group * self.group_size, (group + 1) * self.group_size)
 
-    def _prepare(self, group: int) -> None:
-        """Give a group its next sequence, or move the end of its window."""
+    def _prepare(self, group: int, gap: float) -> None:
+        """Give a group its next sequence (gaps between arrivals stretched by `gap`), or move the end of its window."""
         rows = self._group(group)
         if self._is_new[group]:
             sequence = self.scenario.sequence(self._next_seed)
             check_fits(sequence, self.scenario.config)
             for row in rows:
                 future = Future(*(table[row] for table in self.futures))
-                future.job_profile[:], future.arrival_ms[:] = sequence.job_index, sequence.arrival_ms
+                future.job_profile[:], future.arrival_ms[:] = sequence.job_index, np.rint(sequence.arrival_ms * gap)
                 prepare(future, self.scenario.config, self._next_seed)
             self._next_seed += 1
         if self.window_ms is not None:
@@ -119,7 +119,7 @@ class RolloutWorker:
             self.futures.events.end_ms[rows.start : rows.stop] = now_ms + length
 
     def collect(
-        self, network: Any, episode_s: float | None = None, teacher: tuple[Rule, float] | None = None
+        self, network: Any, episode_s: float | None = None, teacher: tuple[Rule, float] | None = None, gap: float = 1.0
     ) -> list[list[Rollout]]:
         """One collection: a list of groups, each a list of its rollouts.
 
@@ -127,9 +127,10 @@ class RolloutWorker:
             network: what the family's kernels take.
             episode_s: end every run after so many simulated seconds, whatever the window.
             teacher: a rule whose choices are recorded instead of the network's, and the share of decisions that it takes.
+            gap: jobs of sequences that begin now arrive so many times further apart.
         """
         for group in range(self.num_groups):
-            self._prepare(group)
+            self._prepare(group, gap)
         if episode_s is not None:
             self.futures.events.end_ms[:] = max(1, round(episode_s * 1000))
         luck = self._rng.integers(0, 1 << 63, len(self._status), dtype=np.uint64)

@@ -158,7 +158,7 @@ class Trainer:
             done = self.seconds / budget_s if max_iterations is None else self.iteration / max_iterations
             self._is_imitating = done < self.config.imitation
             before = self.decisions
-            report, mean_jobs = self.learn(self.collect(), max(0.0, 1.0 - done))
+            report, mean_jobs = self.learn(self.collect(done), max(0.0, 1.0 - done))
             self._average()
             is_last = self.seconds + time.perf_counter() - began >= budget_s or self.iteration == max_iterations or is_stopped()
             selected = math.nan
@@ -197,13 +197,18 @@ class Trainer:
         self.collect()
         self.worker.restore_rng(before)
 
-    def collect(self) -> list[list[Rollout]]:
-        """One collection of rollouts under the present weights; while imitating, of what the teacher would choose."""
-        network = self.family.policy(self.network.export()).network
+    def collect(self, done: float = 0.0) -> list[list[Rollout]]:
+        """One collection of rollouts under the present weights; while imitating, of what the teacher would choose.
+
+        Args:
+            done: share of the training that is over.
+        """
+        network, teacher = self.family.policy(self.network.export()).network, None
         if self._is_imitating and self._teacher is not None:
             # The teacher takes all decisions at first, so that good states are seen, and fewer and fewer (DAgger).
-            return self.worker.collect(network, self._episode_s(), (self._teacher, max(0.1, 1.0 - 0.02 * self.iteration)))
-        return self.worker.collect(network, self._episode_s())
+            teacher = self._teacher, max(0.1, 1.0 - 0.02 * self.iteration)
+        gap = 1.0 + (self.config.early_gap - 1.0) * max(0.0, 1.0 - 2.0 * done)
+        return self.worker.collect(network, self._episode_s(), teacher, gap)
 
     def learn(self, groups: list[list[Rollout]], left: float) -> tuple[UpdateReport, float]:
         """One update; `left` is the share of the budget that is left. Returns it with the mean number of jobs in the system.

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parcae.policies.decima.layout import EMBEDDING, SLOPE, DecimaSettings, Limits, Transform, shapes
+from parcae.policies.decima.layout import EMBEDDING, NO_SLOT_NAME, SLOPE, DecimaSettings, Limits, Transform, shapes
 from parcae.policies.networks.layout import Weights
 from parcae.policies.networks.ragged import Judged, entropy_terms, ragged_log_softmax
 
@@ -18,10 +18,12 @@ class Graphs:
     """A batch of B decisions over J jobs and S unfinished stages, one after another.
 
     Args:
-        x: float32[S, num_features]. job: int64[S], a stage's job. owner: int64[J], a job's decision.
+        x: float32[S, num_features + num_fits]. job: int64[S], a stage's job. owner: int64[J], a job's decision.
         edges: for every height from 1 on, (parents, children): int64 rows of stages; all heights below are complete.
         can_choose: bool[S]. first_row: int64[B], the decision's first stage. size: B.
         choice: int64[B], counted from first_row. level: int64[B]. can_limit: bool[B, num_levels].
+        class_choice: int64[B]. can_class: bool[B, C]. class_x: float32[B, C, number of ClassFeature]; C is 0 without that head.
+        idle_choice: int64[B]. can_idle: bool[B, G + 1], or no lengths without that head.
     """
 
     x: Tensor
@@ -33,6 +35,11 @@ class Graphs:
     choice: Tensor
     level: Tensor
     can_limit: Tensor
+    class_choice: Tensor
+    can_class: Tensor
+    class_x: Tensor
+    idle_choice: Tensor
+    can_idle: Tensor
 
     def __len__(self) -> int:
         return len(self.choice)
@@ -87,10 +94,11 @@ class DecimaNetwork(nn.Module):
 
     def embed(self, batch: Graphs) -> tuple[Tensor, Tensor, Tensor]:
         """Embeddings of stages [S, d], jobs [J, d] and decisions [B, d]."""
-        e, num_jobs, size = self.embed_stages(batch.x, batch.edges), len(batch.owner), len(batch)
+        x = batch.x[:, : self.settings.num_features]
+        e, num_jobs, size = self.embed_stages(x, batch.edges), len(batch.owner), len(batch)
         if not self.settings.has_graph:
             return e, e.new_zeros(num_jobs, EMBEDDING), e.new_zeros(size, EMBEDDING)
-        y = self._summarize(torch.cat([batch.x, e], 1), batch.job, num_jobs, Transform.F_JOB, Transform.G_JOB)
+        y = self._summarize(torch.cat([x, e], 1), batch.job, num_jobs, Transform.F_JOB, Transform.G_JOB)
         return e, y, self._summarize(y, batch.owner, size, Transform.F_GLOBAL, Transform.G_GLOBAL)
 
     def _limit_logits(self, e: Tensor, y: Tensor, z: Tensor) -> Tensor:
@@ -103,28 +111,51 @@ class DecimaNetwork(nn.Module):
             return self._score(Transform.W, torch.cat(parts, 1))
         if settings.limits is Limits.STAGE:
             parts.append(e)
-        # The first layer is linear: what all levels share is computed once.
-        name = f"{Transform.W.name.lower()}_1"
+        return self._score_each(Transform.W, torch.cat(parts, 1), self.levels.view(1, -1, 1))
+
+    def _score_each(self, transform: Transform, shared: Tensor, own: Tensor) -> Tensor:
+        """Scores of n options from what they share, [B, ...], and what is their own, [B or 1, n, k]; float32[B, n].
+
+        The first layer is linear: what all options share is computed once.
+        """
+        name, num_own = f"{transform.name.lower()}_1", own.shape[2]
         weight = self.table[f"{name}_weight"]
-        base = torch.addmm(self.table[f"{name}_bias"], torch.cat(parts, 1), weight[:-1])
-        x = nn.functional.leaky_relu(base.unsqueeze(1) + self.levels.view(1, -1, 1) * weight[-1], SLOPE)
-        x = nn.functional.leaky_relu(self._linear(Transform.W, 2, x.flatten(0, 1)), SLOPE)
-        return self._linear(Transform.W, 3, x).view(len(z), num_levels)
+        base = torch.addmm(self.table[f"{name}_bias"], shared, weight[:-num_own])
+        x = nn.functional.leaky_relu(base.unsqueeze(1) + own @ weight[-num_own:], SLOPE)
+        x = nn.functional.leaky_relu(self._linear(transform, 2, x.flatten(0, 1)), SLOPE)
+        return self._linear(transform, 3, x).view(len(shared), own.shape[1])
+
+    def _heads(self, batch: Graphs, embedded: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """(log probabilities, choices) of the heads for classes and idle slots, as far as they are there."""
+        found, lengths = [], self.settings.idle_lengths
+        if self.settings.executor_classes:
+            logits = self._score_each(Transform.CLASS, embedded, batch.class_x)
+            found.append((torch.log_softmax(logits.masked_fill(~batch.can_class, -torch.inf), 1), batch.class_choice))
+        if lengths:
+            shares = torch.linspace(0.0, 1.0, lengths + 1, device=embedded.device).view(1, -1, 1)
+            logits = self._score_each(Transform.IDLE, embedded, shares)
+            none = nn.functional.pad(self.table[NO_SLOT_NAME.replace(".", "_")], (0, lengths))
+            found.append((torch.log_softmax((logits + none).masked_fill(~batch.can_idle, -torch.inf), 1), batch.idle_choice))
+        return found
 
     def forward(self, batch: Graphs) -> Judged:
         """Log probability of every recorded choice, entropy of the distributions it was drawn from, value of the state."""
         e, y, z = self.embed(batch)
         job = batch.job
         owner = batch.owner.index_select(0, job)
-        logits = self._score(Transform.Q, torch.cat([e, y.index_select(0, job), z.index_select(0, owner)], 1)).squeeze(1)
+        fits = batch.x[:, self.settings.num_features :]
+        logits = self._score(Transform.Q, torch.cat([e, y.index_select(0, job), z.index_select(0, owner), fits], 1)).squeeze(1)
         logits = logits.masked_fill(~batch.can_choose, -torch.inf)
         log_stages = ragged_log_softmax(logits, owner, len(batch))
         chosen = batch.first_row + batch.choice
-        limits = self._limit_logits(e.index_select(0, chosen), y.index_select(0, job[chosen]), z)
-        limits = limits.masked_fill(~batch.can_limit, -torch.inf)
-        log_limits = torch.log_softmax(limits, 1)
-        log_prob = log_stages.index_select(0, chosen) + log_limits.gather(1, batch.level.unsqueeze(1)).squeeze(1)
-        entropy = z.new_zeros(len(batch)).index_add(0, owner, entropy_terms(log_stages)) + entropy_terms(log_limits).sum(1)
+        chosen_e, chosen_y = e.index_select(0, chosen), y.index_select(0, job[chosen])
+        limits = self._limit_logits(chosen_e, chosen_y, z).masked_fill(~batch.can_limit, -torch.inf)
+        heads = [(torch.log_softmax(limits, 1), batch.level), *self._heads(batch, torch.cat([chosen_e, chosen_y, z], 1))]
+        log_prob = log_stages.index_select(0, chosen)
+        entropy = z.new_zeros(len(batch)).index_add(0, owner, entropy_terms(log_stages))
+        for logs, choice in heads:
+            log_prob = log_prob + logs.gather(1, choice.unsqueeze(1)).squeeze(1)
+            entropy = entropy + entropy_terms(logs).sum(1)
         return Judged(log_prob, entropy, self.value_of(z))
 
     def value_of(self, z: Tensor) -> Tensor:

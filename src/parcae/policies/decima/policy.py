@@ -19,6 +19,7 @@ from parcae.policies.decima.layout import (
     HIDDEN_1,
     HIDDEN_2,
     VERSIONS,
+    ClassFeature,
     DecimaSettings,
     FeatureSet,
     Limits,
@@ -50,11 +51,18 @@ def make_network(weights: Weights, settings: DecimaSettings, num_executors: int,
         has_graph=settings.has_graph,
         has_two_transforms=settings.has_two_transforms,
         limits=_LIMITS[settings.limits],
+        has_critical_path=settings.critical_path,
+        has_average_width=settings.average_width,
+        has_classes=settings.executor_classes,
+        idle_lengths=settings.idle_lengths,
     )
 
 
-def allocate_workspace(num_simulators: int, num_jobs: int, num_stages: int, num_features: int, num_levels: int) -> Workspace:
+def allocate_workspace(
+    num_simulators: int, num_jobs: int, num_stages: int, num_classes: int, num_levels: int, settings: DecimaSettings
+) -> Workspace:
     """Room for a decision of each of many simulators (the leading axis)."""
+    versions = 1 if settings.executor_classes else VERSIONS
 
     def floats(*shape: int) -> npt.NDArray[np.float32]:
         return np.zeros((num_simulators, *shape), np.float32)
@@ -63,12 +71,13 @@ def allocate_workspace(num_simulators: int, num_jobs: int, num_stages: int, num_
         return np.zeros((num_simulators, *shape), np.int64)
 
     return Workspace(
-        x=floats(num_stages, num_features),
-        e=floats(VERSIONS * num_stages, EMBEDDING),
-        f=floats(VERSIONS * num_stages, EMBEDDING),
-        y=floats(VERSIONS * num_jobs, EMBEDDING),
-        embedded=np.full((num_simulators, VERSIONS * num_jobs), -1, np.int64),
-        version=np.full((num_simulators, VERSIONS, 2), -1, np.int64),
+        x=floats(num_stages, settings.num_features),
+        e=floats(versions * num_stages, EMBEDDING),
+        f=floats(versions * num_stages, EMBEDDING),
+        y=floats(versions * num_jobs, EMBEDDING),
+        f3=floats(versions * num_jobs, EMBEDDING),
+        embedded=np.full((num_simulators, versions * num_jobs), -1, np.int64),
+        version=np.full((num_simulators, versions, 2), -1, np.int64),
         now=integers(3),
         stamp=integers(num_jobs),
         twin=integers(num_jobs, 2),
@@ -86,12 +95,19 @@ def allocate_workspace(num_simulators: int, num_jobs: int, num_stages: int, num_
         row=floats(64),
         out=floats(EMBEDDING),
         total=floats(EMBEDDING),
-        answer=integers(4),
+        answer=integers(5),
+        waiting=floats(num_classes),
+        class_x=floats(num_classes, len(ClassFeature)),
+        class_logits=floats(num_classes),
+        idle_logits=floats(settings.idle_lengths + 1),
     )
 
 
-def allocate_record(num_simulators: int, capacity: int, job_capacity: int, row_capacity: int, num_features: int) -> Record:
+def allocate_record(
+    num_simulators: int, capacity: int, job_capacity: int, row_capacity: int, num_classes: int, settings: DecimaSettings
+) -> Record:
     """Room for `capacity` decisions with so many jobs and unfinished stages in them together, of each of many simulators."""
+    classes, lengths = num_classes * settings.executor_classes, (settings.idle_lengths + 1) * (settings.idle_lengths > 0)
 
     def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
         return np.zeros((num_simulators, *shape), dtype)
@@ -111,9 +127,14 @@ def allocate_record(num_simulators: int, capacity: int, job_capacity: int, row_c
         log_prob=zeros(np.float32, capacity + 1),
         structure=zeros(np.int64, job_capacity),
         first_row=zeros(np.int64, job_capacity + 1),
-        x=zeros(np.float32, row_capacity, num_features),
+        x=zeros(np.float32, row_capacity, settings.num_features + settings.num_fits),
         index=zeros(np.int64, row_capacity),
         can_choose=zeros(np.uint8, row_capacity),
+        class_choice=zeros(np.int64, capacity + 1),
+        can_class=zeros(np.uint8, capacity + 1, classes),
+        class_x=zeros(np.float32, capacity + 1, classes, len(ClassFeature)),
+        idle_choice=zeros(np.int64, capacity + 1),
+        can_idle=zeros(np.uint8, capacity + 1, lengths),
     )
 
 
@@ -141,27 +162,27 @@ class DecimaPolicy:
 
     def __post_init__(self) -> None:
         self._network = make_network(self.weights, self.settings, self.num_executors, self.name)
-        self._make_room(64, 1024)
+        self._make_room(64, 1024, 1)
 
     @property
     def network(self) -> Network:
         """What the kernels take."""
         return self._network
 
-    def _make_room(self, num_jobs: int, num_stages: int) -> None:
-        many = allocate_workspace(1, num_jobs, num_stages, self.settings.num_features, len(self._network.levels))
+    def _make_room(self, num_jobs: int, num_stages: int, num_classes: int) -> None:
+        many = allocate_workspace(1, num_jobs, num_stages, num_classes, len(self._network.levels), self.settings)
         self._workspace = Workspace(*(table[0] for table in many))
 
-    def _fit(self, num_jobs: int, num_stages: int) -> Workspace:
-        if num_jobs > len(self._workspace.known) or num_stages > len(self._workspace.done):
-            self._make_room(num_jobs, num_stages)
+    def _fit(self, seen: Observation | ClusterState) -> Workspace:
+        sizes = len(seen.jobs), len(seen.stages), len(seen.classes)
+        room = len(self._workspace.known), len(self._workspace.done), len(self._workspace.waiting)
+        if any(wanted > found for wanted, found in zip(sizes, room, strict=True)):
+            self._make_room(*sizes)
         return self._workspace
 
     def decide(self, observation: Observation) -> Decision:
         """Answer one scheduling event."""
-        workspace = self._fit(len(observation.jobs), len(observation.stages))
-        stage, limit = decide(observation, self._network, workspace)
-        return Decision(int(stage), int(limit))
+        return Decision(*map(int, decide(observation, self._network, self._fit(observation))))
 
     def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
         """(stage row, probability) of the last decision's choices, the most probable first.
@@ -173,7 +194,7 @@ class DecimaPolicy:
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
         """Run a whole simulation in one compiled call. Returns a Status."""
-        workspace = self._fit(len(state.jobs), len(state.stages))
+        workspace = self._fit(state)
         if self.is_drawn:
             return int(play_drawn(state, future, tables, self._network, workspace, np.uint64(self.seed)))
         return int(play(state, future, tables, self._network, workspace))

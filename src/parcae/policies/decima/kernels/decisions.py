@@ -8,28 +8,20 @@ from parcae.cluster.kernels.tables import is_schedulable
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
 from parcae.kernels import inlined, kernel
 from parcae.policies.decima.kernels.embeddings import embed, hidden
-from parcae.policies.decima.layout import EMBEDDING, HIDDEN_1, HIDDEN_2, SLOPE, Transform
-from parcae.policies.networks.kernels import add_product, copy_bias, dot, draw, largest, log_sum_exp, rectify, uniform
+from parcae.policies.decima.kernels.heads import count_waiting, hold_ms, score, score_classes, score_lengths, write_fit
+from parcae.policies.decima.layout import EMBEDDING, HIDDEN_1, HIDDEN_2, Fit, Transform
+from parcae.policies.networks.kernels import add_product, copy_bias, draw, largest, log_sum_exp, uniform
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import start, step
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _D, _H1, _H2 = EMBEDDING, HIDDEN_1, HIDDEN_2
-_SLOPE, _IMPOSSIBLE = np.float32(SLOPE), np.float32(-np.inf)
+_IMPOSSIBLE = np.float32(-np.inf)
 _Q, _W = int(Transform.Q), int(Transform.W)
+_NUM_FITS = len(Fit)
+#: The heads for classes and idle slots draw from luck of their own, so that others draw the same with or without them.
+_OTHER_HEADS = np.uint64(2)
 _LIMIT_INPUT, _LIMIT_OUTPUTS, _LIMIT_STAGE, _LIMIT_NONE = 0, 1, 2, 3
-
-
-@kernel
-def _score(net, work, at):  # type: ignore[no-untyped-def]
-    """The one linear output of a transform whose second layer starts at weights[at:], from work.layer_1 before its rectifier."""
-    weights = net.weights
-    rectify(work.layer_1, _H1, _SLOPE)
-    copy_bias(weights, at + _H1 * _H2, _H2, work.layer_2)
-    add_product(work.layer_1, _H1, weights, at, _H2, work.layer_2)
-    rectify(work.layer_2, _H2, _SLOPE)
-    at += (_H1 + 1) * _H2
-    return dot(work.layer_2, _H2, weights, at) + weights[at + _H2]
 
 
 @inlined
@@ -54,9 +46,11 @@ def score_stages(seen, net, work):  # type: ignore[no-untyped-def]
     count, top = 0, net.levels[net.levels.shape[0] - 1]
     if seen.now.num_schedulable[0] == 0:
         return 0
-    weights, at = net.weights, net.starts[_Q]
-    second = at + (3 * _D + 1) * _H1
-    copy_bias(weights, at + 3 * _D * _H1, _H1, work.of_cluster)
+    if net.has_classes:
+        count_waiting(seen, work)
+    weights, at, num_fits = net.weights, net.starts[_Q], _NUM_FITS if net.has_classes else 0
+    second = at + (3 * _D + num_fits + 1) * _H1
+    copy_bias(weights, second - _H1, _H1, work.of_cluster)
     add_product(work.z, _D, weights, at + 2 * _D * _H1, _H1, work.of_cluster)
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
@@ -69,7 +63,10 @@ def score_stages(seen, net, work):  # type: ignore[no-untyped-def]
                 continue
             copy_bias(work.of_job, 0, _H1, work.layer_1)
             add_product(work.e[work.now[0] + stage], _D, weights, at, _H1, work.layer_1)
-            work.logits[count], work.stage[count] = _score(net, work, second), stage
+            if net.has_classes:
+                write_fit(seen, work, stage, work.row, 0)
+                add_product(work.row, num_fits, weights, at + 3 * _D * _H1, _H1, work.layer_1)
+            work.logits[count], work.stage[count] = score(net, work, second), stage
             count += 1
     return count
 
@@ -104,38 +101,72 @@ def _score_limits(seen, net, work, stage):  # type: ignore[no-untyped-def]
             share = np.float32(level / net.levels[num_levels - 1])
             for o in range(_H1):
                 work.layer_1[o] = work.of_job[o] + share * weights[first + num_in * _H1 + o]
-            work.limit_logits[column] = _score(net, work, first + (num_in + 2) * _H1)
+            work.limit_logits[column] = score(net, work, first + (num_in + 2) * _H1)
     return count
 
 
 @kernel
 def decide(seen, net, work):  # type: ignore[no-untyped-def]
-    """The most probable decision: (stage, limit)."""
+    """The most probable decision: (stage, limit, executor_class, hold_ms)."""
     embed(seen, net, work)
     count = score_stages(seen, net, work)
     if count == 0:
-        return NO_STAGE, seen.now.num_source[0]
+        return NO_STAGE, seen.now.num_source[0], ANY_CLASS, 0
     stage = work.stage[largest(work.logits, count)]
     _score_limits(seen, net, work, stage)
     level = net.levels[largest(work.limit_logits, net.levels.shape[0])]
-    return stage, min(level - held_executors(seen, net, stage), seen.now.num_source[0])
+    limit, executor_class, idle_ms = min(level - held_executors(seen, net, stage), seen.now.num_source[0]), ANY_CLASS, 0
+    if net.has_classes:
+        score_classes(seen, net, work, stage, limit)
+        executor_class = largest(work.class_logits, seen.classes.shape[0])
+    if net.idle_lengths > 0:
+        score_lengths(seen, net, work, stage, limit)
+        idle_ms = hold_ms(seen, net, stage, limit, largest(work.idle_logits, net.idle_lengths + 1))
+    return stage, limit, executor_class, idle_ms
+
+
+@kernel
+def _draw_class(seen, net, work, stage, limit, luck):  # type: ignore[no-untyped-def]
+    """Returns (class, log probability, whether there was a choice); notes the class."""
+    if not net.has_classes:
+        return ANY_CLASS, 0.0, False
+    count, num_classes = score_classes(seen, net, work, stage, limit), seen.classes.shape[0]
+    drawn = draw(work.class_logits, num_classes, luck)
+    work.answer[3] = drawn
+    return drawn, work.class_logits[drawn] - log_sum_exp(work.class_logits, num_classes), count > 1
+
+
+@kernel
+def _draw_length(seen, net, work, stage, limit, luck):  # type: ignore[no-untyped-def]
+    """Returns (hold_ms, log probability, whether there was a choice); notes the length."""
+    if net.idle_lengths == 0:
+        return 0, 0.0, False
+    count, num_lengths = score_lengths(seen, net, work, stage, limit), net.idle_lengths + 1
+    drawn = draw(work.idle_logits, num_lengths, luck)
+    work.answer[4] = drawn
+    log_prob = work.idle_logits[drawn] - log_sum_exp(work.idle_logits, num_lengths)
+    return hold_ms(seen, net, stage, limit, drawn), log_prob, count > 1
 
 
 @kernel
 def draw_decision(seen, net, work, luck_seed):  # type: ignore[no-untyped-def]
-    """Draw a decision. Returns (stage, limit, log probability, whether there was a choice)."""
+    """Draw a decision. Returns (stage, limit, executor_class, hold_ms, log probability, whether there was a choice)."""
     embed(seen, net, work)
     count, turn = score_stages(seen, net, work), seen.now.num_decisions[0]
     if count == 0:
-        return NO_STAGE, seen.now.num_source[0], 0.0, False
+        return NO_STAGE, seen.now.num_source[0], ANY_CLASS, 0, 0.0, False
     position = draw(work.logits, count, uniform(luck_seed, 2 * turn))
     log_prob, stage = work.logits[position] - log_sum_exp(work.logits, count), work.stage[position]
     num_limits, num_levels = _score_limits(seen, net, work, stage), net.levels.shape[0]
     column = draw(work.limit_logits, num_levels, uniform(luck_seed, 2 * turn + 1))
     log_prob += work.limit_logits[column] - log_sum_exp(work.limit_logits, num_levels)
-    work.answer[1], work.answer[2], work.answer[3] = position, column, held_executors(seen, net, stage)
-    limit = min(net.levels[column] - work.answer[3], seen.now.num_source[0])
-    return stage, limit, log_prob, count > 1 or num_limits > 1
+    work.answer[0], work.answer[1], work.answer[2] = position, column, held_executors(seen, net, stage)
+    limit = min(net.levels[column] - work.answer[2], seen.now.num_source[0])
+    others = luck_seed + _OTHER_HEADS
+    executor_class, class_log, can_class = _draw_class(seen, net, work, stage, limit, uniform(others, 2 * turn))
+    idle_ms, idle_log, can_idle = _draw_length(seen, net, work, stage, limit, uniform(others, 2 * turn + 1))
+    is_choice = count > 1 or num_limits > 1 or can_class or can_idle
+    return stage, limit, executor_class, idle_ms, log_prob + class_log + idle_log, is_choice
 
 
 @kernel
@@ -151,8 +182,8 @@ def play(state, future, tables, net, work):  # type: ignore[no-untyped-def]
     forget(work)
     status = start(state, future, tables)
     while status == _NEEDS_DECISION:
-        stage, limit = decide(state, net, work)
-        status = step(state, future, tables, stage, limit, ANY_CLASS, 0)
+        stage, limit, executor_class, idle_ms = decide(state, net, work)
+        status = step(state, future, tables, stage, limit, executor_class, idle_ms)
     return status
 
 
@@ -162,6 +193,6 @@ def play_drawn(state, future, tables, net, work, luck_seed):  # type: ignore[no-
     forget(work)
     status = start(state, future, tables)
     while status == _NEEDS_DECISION:
-        stage, limit, _, _ = draw_decision(state, net, work, luck_seed)
-        status = step(state, future, tables, stage, limit, ANY_CLASS, 0)
+        stage, limit, executor_class, idle_ms, _, _ = draw_decision(state, net, work, luck_seed)
+        status = step(state, future, tables, stage, limit, executor_class, idle_ms)
     return status

@@ -1,11 +1,14 @@
 """Features and message passing.
 
-Embeddings are kept: those of a job stay as long as its own features do. That executors are asked about is a feature of every
+Embeddings are kept: those of a job stay as long as its own features do. How many executors are asked about is a feature of every
 stage, so there are a few versions of all embeddings, for the numbers last asked about; and jobs of one profile that nobody has
-touched yet share theirs.
+touched yet share theirs. A network that chooses executor classes is told that number where stages are scored instead, so that one
+version does: on clusters of thousands it is never the same twice.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -58,12 +61,59 @@ def _transform(net, work, which, x, num_in, y):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _offered(net):  # type: ignore[no-untyped-def]
+    """Column of the number of executors asked about; where classes are chosen, stages show their memory there."""
+    return _OFFERED_IN_CODE if net.has_code_features else _OFFERED_IN_PAPER
+
+
+@inlined
 def is_unfinished(seen, stage):  # type: ignore[no-untyped-def]
     return seen.stages.num_finished[stage] < seen.stages.num_tasks[stage]
 
 
+@inlined
+def relative(amount, top):  # type: ignore[no-untyped-def]
+    """The amount in units of the largest there is, at most 1; what there is no end of is 1 of itself."""
+    return 1.0 if amount >= top else amount / top
+
+
+@inlined
+def largest_memory(seen):  # type: ignore[no-untyped-def]
+    """Memory of the largest class."""
+    top = 0.0
+    for executor_class in range(seen.classes.shape[0]):
+        top = max(top, seen.classes.memory[executor_class])
+    return top
+
+
 @kernel
-def _stage_features(seen, net, stage, job, x, gap):  # type: ignore[no-untyped-def]
+def critical_ms(seen, job):  # type: ignore[no-untyped-def]
+    """Work on the heaviest path through what the job has not started yet, on one executor.
+
+    Whatever is below an unfinished stage has not started, so that only its own part of its path has become less.
+    """
+    longest, stages, first = 0.0, seen.stages, seen.jobs.stage_start[job]
+    for stage in range(first, first + seen.jobs.num_stages[job]):
+        if is_unfinished(seen, stage):
+            longest = max(longest, stages.downstream_ms[stage] - stages.num_started[stage] * stages.task_ms[stage])
+    return longest
+
+
+@inlined
+def _shape_of(seen, net, job):  # type: ignore[no-untyped-def]
+    """Critical path and average width of the job's unfinished part, both logarithmic.
+
+    Source: Duan & Wu, section IV-B: width is work / critical path, both on one executor.
+    """
+    if not (net.has_critical_path or net.has_average_width):
+        return 0.0, 0.0
+    path_ms = critical_ms(seen, job)
+    return math.log1p(path_ms / TASK_SCALE_MS), math.log(max(1.0, seen.jobs.remaining_ms[job] / max(1.0, path_ms)))
+
+
+@kernel
+def _stage_features(seen, net, stage, job, x, common):  # type: ignore[no-untyped-def]
+    """Features of a stage; `common` is (mean gap, memory of the largest class, critical path, average width)."""
     stages, now = seen.stages, seen.now
     left = stages.num_tasks[stage] - stages.num_started[stage]
     local = LOCAL if job == now.source_job[0] else -LOCAL
@@ -75,8 +125,19 @@ def _stage_features(seen, net, stage, job, x, gap):  # type: ignore[no-untyped-d
         on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
         x[0], x[1], x[2] = left / TASK_SCALE, stages.task_ms[stage] / TASK_SCALE_MS, on_stage / EXECUTOR_SCALE
         x[3], x[4] = offered, local
+    column = 5
     if net.knows_gap:
-        x[5] = gap
+        x[column] = common[0]
+        column += 1
+    if net.has_critical_path:
+        x[column] = common[2]
+        column += 1
+    if net.has_average_width:
+        x[column] = common[3]
+    if net.has_classes:
+        for feature in range(5):
+            x[feature] = math.copysign(math.log1p(abs(x[feature])), x[feature])
+        x[_offered(net)] = relative(stages.memory[stage], common[1])
 
 
 @inlined
@@ -105,15 +166,16 @@ def _is_known(seen, work, job, num_unfinished):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _refresh_features(seen, net, work, job, gap):  # type: ignore[no-untyped-def]
+def _refresh_features(seen, net, work, job, gap, memory):  # type: ignore[no-untyped-def]
     """Features of the job's unfinished stages; a new stamp where any but the number asked about changed."""
     first, has_changed, num_unfinished = seen.jobs.stage_start[job], False, 0
-    num_features, offered = work.x.shape[1], _OFFERED_IN_CODE if net.has_code_features else _OFFERED_IN_PAPER
+    num_features, offered = work.x.shape[1], -1 if net.has_classes else _offered(net)
+    path, width = _shape_of(seen, net, job)
     for stage in range(first, first + seen.jobs.num_stages[job]):
         if not is_unfinished(seen, stage):
             continue
         num_unfinished += 1
-        _stage_features(seen, net, stage, job, work.row, gap)
+        _stage_features(seen, net, stage, job, work.row, (gap, memory, path, width))
         for feature in range(num_features):
             if work.x[stage, feature] != work.row[feature]:
                 work.x[stage, feature] = work.row[feature]
@@ -164,7 +226,7 @@ def _children_done(seen, work, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def _embed_job(seen, net, work, job):  # type: ignore[no-untyped-def]
-    """Embeddings of the job's unfinished stages, from leaves to roots, and its summary."""
+    """Embeddings of the job's unfinished stages, from leaves to roots, its summary, and what that adds to the global one."""
     first, num_stages, num_features = seen.jobs.stage_start[job], seen.jobs.num_stages[job], work.x.shape[1]
     left = 0
     for stage in range(first, first + num_stages):
@@ -191,12 +253,13 @@ def _embed_job(seen, net, work, job):  # type: ignore[no-untyped-def]
             for o in range(_D):
                 total[o] += work.out[o]
     _finish(net, work, _G2, y)
+    _transform(net, work, _F3, y, _D, work.f3[work.now[1] + job])
 
 
 @kernel
-def _choose_version(seen, work):  # type: ignore[no-untyped-def]
+def _choose_version(seen, net, work):  # type: ignore[no-untyped-def]
     """Work on the embeddings for the number of executors that are asked about; the version used longest ago makes room."""
-    offered, num_versions, chosen = seen.now.num_source[0], work.version.shape[0], 0
+    offered, num_versions, chosen = 0 if net.has_classes else seen.now.num_source[0], work.version.shape[0], 0
     work.now[2] += 1
     for version in range(num_versions):
         if work.version[version, 0] == offered:
@@ -248,16 +311,17 @@ def _copy_embeddings(seen, work, source, target):  # type: ignore[no-untyped-def
             work.f[first + stage, o] = work.f[first_source + stage, o]
     for o in range(_D):
         work.y[work.now[1] + target, o] = work.y[work.now[1] + source, o]
+        work.f3[work.now[1] + target, o] = work.f3[work.now[1] + source, o]
 
 
 @kernel
 def embed(seen, net, work):  # type: ignore[no-untyped-def]
     """All embeddings of the present state."""
-    gap = _mean_gap(seen)
-    _choose_version(seen, work)
+    gap, memory = _mean_gap(seen), largest_memory(seen)
+    _choose_version(seen, net, work)
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
-        _refresh_features(seen, net, work, job, gap)
+        _refresh_features(seen, net, work, job, gap, memory)
         row = work.now[1] + job
         if work.embedded[row] != work.stamp[job]:
             twin = _twin(seen, work, job)
@@ -272,7 +336,7 @@ def embed(seen, net, work):  # type: ignore[no-untyped-def]
     if not net.has_graph:
         return
     for position in range(seen.now.num_active[0]):
-        _transform(net, work, _F3, work.y[work.now[1] + seen.active[position]], _D, work.out)
+        row = work.now[1] + seen.active[position]
         for o in range(_D):
-            work.total[o] += work.out[o]
+            work.total[o] += work.f3[row, o]
     _finish(net, work, _G3, work.z)

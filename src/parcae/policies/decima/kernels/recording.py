@@ -11,6 +11,7 @@ from parcae.cluster.state import ANY_CLASS, NO_STAGE
 from parcae.kernels import inlined, kernel
 from parcae.policies.decima.kernels.decisions import draw_decision, forget, held_executors
 from parcae.policies.decima.kernels.embeddings import embed, is_unfinished
+from parcae.policies.decima.kernels.heads import best_fitting, score_classes, score_lengths, write_fit
 from parcae.policies.decima.kernels.tables import select_workspace
 from parcae.policies.networks.kernels import uniform
 from parcae.policies.rule.kernels import decide as decide_by_rule
@@ -38,9 +39,15 @@ class Record(NamedTuple):
     log_prob: Any  # float32[capacity]
     structure: Any  # int64[job_capacity], row of the job in the workload
     first_row: Any  # int64[job_capacity + 1]
-    x: Any  # float32[row_capacity, num_features]
+    x: Any  # float32[row_capacity, num_features + num_fits]
     index: Any  # int64[row_capacity], stage index within the job
     can_choose: Any  # uint8[row_capacity]
+    # With a class head (else no classes: 0) and an idle head (else no lengths: 0):
+    class_choice: Any  # int64[capacity]
+    can_class: Any  # uint8[capacity, num_classes]
+    class_x: Any  # float32[capacity, num_classes, number of ClassFeature]
+    idle_choice: Any  # int64[capacity]
+    can_idle: Any  # uint8[capacity, G + 1]
 
 
 @inlined
@@ -50,6 +57,7 @@ def select_record(many, row):  # type: ignore[no-untyped-def]
         many.count[row], many.num_jobs[row], many.num_rows[row], many.end_ms[row], many.end_cost[row], many.clock_ms[row],
         many.cost[row], many.first_job[row], many.choice[row], many.level[row], many.held[row], many.log_prob[row],
         many.structure[row], many.first_row[row], many.x[row], many.index[row], many.can_choose[row],
+        many.class_choice[row], many.can_class[row], many.class_x[row], many.idle_choice[row], many.can_idle[row],
     )  # fmt: skip
 
 
@@ -69,8 +77,8 @@ def _write(seen, future, work, record, chosen):  # type: ignore[no-untyped-def]
             if is_unfinished(seen, stage):
                 if stage == chosen:
                     choice = stage_row - first_row
-                for feature in range(work.x.shape[1]):
-                    record.x[stage_row, feature] = work.x[stage, feature]
+                for feature in range(record.x.shape[1]):
+                    record.x[stage_row, feature] = work.x[stage, feature] if feature < work.x.shape[1] else 0.0
                 record.index[stage_row], record.can_choose[stage_row] = stage - first, 0
                 stage_row += 1
         record.first_row[job_row] = stage_row
@@ -80,13 +88,16 @@ def _write(seen, future, work, record, chosen):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _mark_choices(seen, net, record, row):  # type: ignore[no-untyped-def]
+def _mark_choices(seen, net, work, record, row):  # type: ignore[no-untyped-def]
+    """Which stages may be chosen, and how they fit the executors asked about."""
     top, at = net.levels[net.levels.shape[0] - 1], record.first_row[record.first_job[row]]
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         for stage in range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]):
             if is_unfinished(seen, stage):
                 record.can_choose[at] = is_schedulable(seen, stage) and held_executors(seen, net, stage) < top
+                if net.has_classes and record.can_choose[at]:
+                    write_fit(seen, work, stage, record.x[at], work.x.shape[1])
                 at += 1
 
 
@@ -111,11 +122,23 @@ def _begin(state, future, tables, work, record, is_new):  # type: ignore[no-unty
 
 
 @kernel
+def _note_heads(work, record, row, executor_class, length):  # type: ignore[no-untyped-def]
+    """Write down what was scored of classes and idle slots, where there are such heads."""
+    record.class_choice[row], record.idle_choice[row] = executor_class, length
+    for other in range(record.can_class.shape[1]):
+        record.can_class[row, other] = work.class_logits[other] > -np.inf
+        for feature in range(record.class_x.shape[2]):
+            record.class_x[row, other, feature] = work.class_x[other, feature]
+    for other in range(record.can_idle.shape[1]):
+        record.can_idle[row, other] = work.idle_logits[other] > -np.inf
+
+
+@kernel
 def _record(state, future, net, work, record, costing, stage, level, held, log_prob):  # type: ignore[no-untyped-def]
     """Write down a choice, before it is carried out."""
     row = record.count[0]
     record.choice[row] = _write(state, future, work, record, stage)
-    _mark_choices(state, net, record, row)
+    _mark_choices(state, net, work, record, row)
     record.cost[row], record.log_prob[row] = cost_so_far(state, costing), log_prob
     record.level[row], record.held[row] = level, held
     record.count[0] = row + 1
@@ -137,10 +160,11 @@ def explore(state, future, tables, net, work, record, costing, luck_seed, is_new
     """
     status = _begin(state, future, tables, work, record, is_new)
     while status == _NEEDS_DECISION and _has_room(state, record):
-        stage, limit, log_prob, is_choice = draw_decision(state, net, work, luck_seed)
+        stage, limit, executor_class, idle_ms, log_prob, is_choice = draw_decision(state, net, work, luck_seed)
         if is_choice:
-            _record(state, future, net, work, record, costing, stage, work.answer[2], work.answer[3], log_prob)
-        status = step(state, future, tables, stage, limit, ANY_CLASS, 0)
+            _note_heads(work, record, record.count[0], work.answer[3], work.answer[4])
+            _record(state, future, net, work, record, costing, stage, work.answer[1], work.answer[2], log_prob)
+        status = step(state, future, tables, stage, limit, executor_class, idle_ms)
     _end(state, future, net, work, record, costing)
     return status
 
@@ -164,22 +188,38 @@ def _level_of(net, wanted):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _record_lesson(state, future, net, work, record, costing, lesson):  # type: ignore[no-untyped-def]
+    """Write down what the rule would choose, and no idle slot; `lesson` is (stage, limit, executor_class)."""
+    stage, limit, executor_class = lesson
+    held = held_executors(state, net, stage)
+    if held >= net.levels[net.levels.shape[0] - 1]:
+        return
+    if net.has_classes:
+        score_classes(state, net, work, stage, limit)
+    if net.idle_lengths > 0:
+        score_lengths(state, net, work, stage, limit)
+    _note_heads(work, record, record.count[0], executor_class, 0)
+    _record(state, future, net, work, record, costing, stage, _level_of(net, held + limit), held, 0.0)
+
+
+@kernel
 def demonstrate(state, future, tables, net, work, record, costing, luck_seed, is_new, rule, share):  # type: ignore[no-untyped-def]
     """As `explore`, but what is recorded is what the rule would choose; it also decides in `share` of the cases.
 
-    Where the rule lets executors idle, nothing is recorded: Decima cannot choose that.
+    Where the rule lets executors idle, nothing is recorded: Decima cannot choose that. Where it leaves the class open, the
+    best-fitting one is shown, one after another.
     """
-    status, top = _begin(state, future, tables, work, record, is_new), net.levels[net.levels.shape[0] - 1]
+    status = _begin(state, future, tables, work, record, is_new)
     while status == _NEEDS_DECISION and _has_room(state, record):
-        own_stage, own_limit, _, is_choice = draw_decision(state, net, work, luck_seed)
-        stage, limit = decide_by_rule(state, rule)
+        own_stage, own_limit, own_class, own_hold_ms, _, is_choice = draw_decision(state, net, work, luck_seed)
+        stage, limit, executor_class, idle_ms = decide_by_rule(state, rule)
+        if net.has_classes and stage != NO_STAGE and executor_class == ANY_CLASS:
+            executor_class = best_fitting(state, stage)
         if is_choice and stage != NO_STAGE:
-            held = held_executors(state, net, stage)
-            if held < top:
-                _record(state, future, net, work, record, costing, stage, _level_of(net, held + limit), held, 0.0)
+            _record_lesson(state, future, net, work, record, costing, (stage, limit, executor_class))
         if uniform(luck_seed + np.uint64(1), state.now.num_decisions[0]) >= share:
-            stage, limit = own_stage, own_limit
-        status = step(state, future, tables, stage, limit, ANY_CLASS, 0)
+            stage, limit, executor_class, idle_ms = own_stage, own_limit, own_class, own_hold_ms
+        status = step(state, future, tables, stage, limit, executor_class, idle_ms)
     _end(state, future, net, work, record, costing)
     return status
 

@@ -18,6 +18,10 @@ class Network(NamedTuple):
     has_graph: Any
     has_two_transforms: Any
     limits: Any  # int64: 0 input, 1 outputs, 2 stage, 3 none
+    has_critical_path: Any  # bool
+    has_average_width: Any
+    has_classes: Any
+    idle_lengths: Any  # int64: G; 0 for no idle slots
 
 
 class Workspace(NamedTuple):
@@ -27,6 +31,7 @@ class Workspace(NamedTuple):
     e: Any  # float32[VERSIONS * num_stages, EMBEDDING]
     f: Any  # float32[VERSIONS * num_stages, EMBEDDING], f(e) of stages that others wait for
     y: Any  # float32[VERSIONS * num_jobs, EMBEDDING]
+    f3: Any  # float32[VERSIONS * num_jobs, EMBEDDING], f3(y)
     embedded: Any  # int64[VERSIONS * num_jobs], the stamp of the features that these are of
     version: Any  # int64[VERSIONS, 2], executors asked about, turn of the last use
     now: Any  # int64[3], where the version in use starts among the stages, among the jobs; turn
@@ -46,16 +51,21 @@ class Workspace(NamedTuple):
     row: Any  # float32[64], inputs
     out: Any  # float32[EMBEDDING]
     total: Any  # float32[EMBEDDING]
-    answer: Any  # int64[4]: number of choices, chosen position, chosen level, executors that do not count as held
+    answer: Any  # int64[5]: chosen position, level, executors that count as held, chosen class, length of the idle slot
+    waiting: Any  # float32[num_classes], demand that fits no smaller class, for each executor, logarithmic
+    class_x: Any  # float32[num_classes, number of ClassFeature]
+    class_logits: Any  # float32[num_classes]
+    idle_logits: Any  # float32[G + 1]
 
 
 @inlined
 def select_workspace(many, row):  # type: ignore[no-untyped-def]
     """The workspace of one simulator out of many."""
     return Workspace(
-        many.x[row], many.e[row], many.f[row], many.y[row], many.embedded[row], many.version[row], many.now[row],
-        many.stamp[row], many.twin[row], many.done[row], many.known[row], many.known_work_ms[row], many.z[row],
+        many.x[row], many.e[row], many.f[row], many.y[row], many.f3[row], many.embedded[row], many.version[row],
+        many.now[row], many.stamp[row], many.twin[row], many.done[row], many.known[row], many.known_work_ms[row], many.z[row],
         many.logits[row], many.stage[row], many.limit_logits[row], many.of_cluster[row],
         many.of_job[row], many.layer_1[row], many.layer_2[row], many.row[row],
-        many.out[row], many.total[row], many.answer[row],
+        many.out[row], many.total[row], many.answer[row], many.waiting[row], many.class_x[row],
+        many.class_logits[row], many.idle_logits[row],
     )  # fmt: skip
