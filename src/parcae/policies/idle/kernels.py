@@ -141,11 +141,13 @@ def slot_alone_ms(seen, rate, length_ms):  # type: ignore[no-untyped-def]
 
 @inlined
 def _may_wait(seen, stage):  # type: ignore[no-untyped-def]
-    """Whether one executor is free, no other stage wants it, and the stage's idle slot has not been."""
-    now, stages = seen.now, seen.stages
+    """Whether one executor is free, no other stage wants it, and the job that the stage could wait for has not come yet."""
+    now, from_ms = seen.now, seen.stages.hold_from_ms[stage]
     free = now.num_idle[0] + (now.acting_executor[0] != NO_EXECUTOR)
-    is_over = stages.hold_from_ms[stage] != NOT_YET and stages.hold_until_ms[stage] <= now.clock_ms[0]
-    return free == 1 and now.num_schedulable[0] == 1 and demand(seen, stage) > 0 and not is_over
+    if free != 1 or now.num_schedulable[0] != 1 or demand(seen, stage) == 0:
+        return False
+    is_running = seen.stages.hold_until_ms[stage] > now.clock_ms[0] and seen.jobs.arrival_ms[now.num_jobs[0] - 1] <= from_ms
+    return from_ms == NOT_YET or is_running
 
 
 @kernel

@@ -28,7 +28,7 @@ from parcae.errors import ConfigError
 #: Slots tried before the best is looked for between its neighbours.
 _NUM_TRIED = 33
 #: Relative error of the integrals.
-_TOLERANCE = 1e-9
+_TOLERANCE = 1e-8
 
 
 class Gaps(Protocol):

@@ -193,7 +193,7 @@ def fig5(request: StudyRequest) -> StudyResult:
         [
             describe("mixed", arena),
             f"pairs: one machine, two one-stage jobs of 10 s ({_SHORT_SHARE:.0%}) or 50 s, the second an exponential gap (mean "
-            f"{MEAN_GAP_S:g} s) later; Theorem 2's slot is the best that is sat out to its end, 'decided anew' the best where the "
+            f"{MEAN_GAP_S:g} s) later; Theorem 2's slot is the best if sat out to its end, 'decided anew' the best where the "
             "next arrival ends it, as in this cluster and in the paper's section IV-B; expectations are of the latter",
             "machines per job: executor time of its tasks / time in the system, bins of about as many kinds of jobs each",
             _slot_words(found, request.first_seed),

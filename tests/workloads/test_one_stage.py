@@ -1,0 +1,45 @@
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.catalog import load_workload
+from parcae.workloads.job import Workload
+from parcae.workloads.one_stage import mixed, one_stage, synthetic_jobs
+from parcae.workloads.random_streams import RandomStreams
+from tests.conftest import job
+
+
+def test_a_dag_is_one_stage_of_all_its_work_to_one_executor() -> None:
+    dag = job("dag", (1, 2_000, ()), (1, 5_000, (0,)), (2, 4_000, (0,)), (3, 4_000, (1, 2)))
+    assert one_stage(dag).work_ms == one_stage(dag).critical_path_ms == 27_000
+    assert (len(one_stage(dag).stages), one_stage(dag).num_tasks) == (1, 1)
+    assert one_stage(dag.at(7)).arrival_ms == 7
+
+
+def test_synthetic_jobs_take_10_or_50_seconds_half_of_each() -> None:
+    workload = load_workload("one-stage")
+    assert [job.work_ms for job in workload.jobs] == [10_000, 50_000]
+    assert workload.mean_work_ms == 30_000
+    assert synthetic_jobs(0.8).mean_work_ms == pytest.approx(18_000)
+
+
+def test_alpha_is_the_share_of_one_stage_jobs_in_a_mixture() -> None:
+    two = Workload("two", (job("a", (1, 1_000, ())), job("b", (1, 3_000, ()))), (1.0, 3.0))
+    assert mixed(two, 0.4).weights == pytest.approx((0.2, 0.2, 0.15, 0.45))
+    assert mixed(two, 0.0).mean_work_ms == two.mean_work_ms
+    assert mixed(two, 1.0).mean_work_ms == 30_000
+    loaded = load_workload("mixed:0.5:toy")
+    assert [job.name for job in loaded.jobs] == ["short", "long", "long", "middle", "short"]
+    drawn = draw_sequence(loaded, "poisson:10s", 2_000, 4, RandomStreams(0))
+    assert (drawn.job_index < 2).mean() == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize("text", ["mixed:0.5", "mixed:x:toy", "mixed:0.5:", "mixed::toy"])
+def test_a_mixture_without_alpha_or_workload_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="mixed:ALPHA:WORKLOAD"):
+        load_workload(text)
+
+
+def test_an_alpha_that_is_no_share_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"within 0\.\.1"):
+        load_workload("mixed:1.5:toy")
