@@ -29,28 +29,30 @@ def test_alpha_is_swept_from_minus_two_to_two_by_tenths() -> None:
 
 
 def test_caps_are_swept_over_every_number_of_executors_or_evenly_over_many() -> None:
-    assert SWEEPS["static"][1](4) == (1.0, 2.0, 3.0, 4.0)
-    many = SWEEPS["srpt-cap"][1](30_000)
+    assert list(SWEEPS["static"].grid(4)) == [(1.0,), (2.0,), (3.0,), (4.0,)]
+    many = [cap for (cap,) in SWEEPS["srpt-cap"].grid(30_000)]
     assert (many[0], many[-1]) == (1.0, 30_000.0)
     assert 20 < len(many) <= 40
     assert list(many) == sorted(set(many))
 
 
 def test_of_equal_values_the_one_nearest_to_zero_is_chosen() -> None:
-    assert Sweep("weighted-fair", {-1.0: 5_000.0, 0.5: 5_000.0, 2.0: 6_000.0}).best == 0.5
+    assert Sweep("weighted-fair", {(-1.0,): 5_000.0, (0.5,): 5_000.0, (2.0,): 6_000.0}).best == (0.5,)
 
 
 def test_what_was_found_is_told_in_words() -> None:
-    text = Sweep("static", {1.0: 9_000.0, 2.0: 4_250.0}).describe()
+    text = Sweep("static", {(1.0,): 9_000.0, (2.0,): 4_250.0}).describe()
     assert text == "cap 2 (average JCT 4.2 s) of 2 values from 1 to 2, on 20 tuning seeds"
+    text = Sweep("graphene", {(-1.0, 0.5, 0.2): 9_000.0, (-0.5, 0.5, 0.2): 4_250.0}).describe()
+    assert text == ("alpha -0.5, LongScore 0.5, FragScore 0.2 (average JCT 4.2 s) of 2 combinations, on 20 tuning seeds")
 
 
 def test_a_cap_is_tuned_to_the_best_of_all_caps() -> None:
     sweep = tune(_WORKLOAD, "static", _CONFIG, "batch", 5)
-    assert list(sweep.cost_ms) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert list(sweep.cost_ms) == [(1.0,), (2.0,), (3.0,), (4.0,), (5.0,), (6.0,)]
     assert sweep.cost_ms[sweep.best] == min(sweep.cost_ms.values())
     policy = resolve_policies(_WORKLOAD, ["static:tuned"], _CONFIG, "batch", 5).policies["static:tuned"]
-    assert policy.params == make_policy(f"static:{sweep.best:g}", 6).params
+    assert policy.params == make_policy(f"static:{sweep.best[0]:g}", 6).params
     assert policy.name == "static:tuned"
 
 

@@ -1,7 +1,14 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from parcae.errors import PolicyError
+from parcae.cluster.state import ExecutorClass
+from parcae.errors import FormatError, PolicyError
+from parcae.learning.scenario import Scenario
+from parcae.learning.tune import tune_rule
+from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from parcae.policies.learned import rule_parameters
 from parcae.policies.rule.kernels import NUM_PARAMETERS, RuleParameter
 from parcae.policies.rule.policy import RulePolicy, start_parameters
 from parcae.policies.solo_curves import SoloCurves, limit_levels, solo_curves
@@ -86,7 +93,39 @@ def test_no_parameters_however_wild_let_a_run_hang() -> None:
 
 def test_parameters_of_another_number_or_that_are_not_finite_are_refused() -> None:
     curves = solo_curves(Workload("w", (job("a", (4, 1_000, ())),)), _FREE)
-    with pytest.raises(PolicyError, match="21 finite parameters"):
+    with pytest.raises(PolicyError, match="29 finite parameters"):
         RulePolicy("rule", (0.0,), curves)
     with pytest.raises(PolicyError, match="finite"):
         RulePolicy("rule", (float("nan"),) * NUM_PARAMETERS, curves)
+
+
+def test_parameters_of_a_checkpoint_from_before_executor_classes_are_padded(tmp_path: Path) -> None:
+    old = start_parameters()[:21]
+    write_checkpoint(Checkpoint("rule", 1, {"rule": old}), tmp_path / "old.safetensors")
+    read = rule_parameters(read_checkpoint(tmp_path / "old.safetensors"), "old")
+    assert read == (*old.tolist(), *[0.0] * 8)
+    assert RulePolicy("old", read, solo_curves(Workload("w", (job("a", (4, 1_000, ())),)), _FREE)).parameters == read
+
+
+def test_a_rule_of_any_other_number_of_parameters_is_refused() -> None:
+    with pytest.raises(FormatError, match=r"29 or 21 parameters, not 22; make it again"):
+        rule_parameters(Checkpoint("rule", 1, {"rule": np.zeros(22)}), "torn")
+
+
+def test_alike_executors_are_tuned_without_the_parameters_about_classes() -> None:
+    workload = random_dags(RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up")
+    sizes = {"budget_s": 60.0, "runs_per_generation": 2, "num_selection": 2, "max_generations": 1}
+    alike = tune_rule(Scenario(workload, SimulationConfig(num_executors=4), "batch", 3), **sizes)  # type: ignore[arg-type]
+    assert alike.evaluations == 2 * (4 + int(3 * np.log(21)))
+    assert alike.parameters[21:].tolist() == start_parameters()[21:].tolist()
+    classes = SimulationConfig(executor_classes=(ExecutorClass(2, memory=0.5), ExecutorClass(2, memory=1.0)))
+    tuned = tune_rule(Scenario(workload, classes, "batch", 3), **sizes)  # type: ignore[arg-type]
+    assert tuned.evaluations == 2 * (4 + int(3 * np.log(29)))
+
+
+def test_curves_stay_as_they_are_from_as_many_executors_as_a_job_has_tasks() -> None:
+    narrow, wide = job("narrow", (2, 1_000, ()), (1, 500, (0,))), job("wide", (12, 1_000, ()))
+    curves = solo_curves(Workload("w", (narrow, wide)), SimulationConfig(num_executors=12, moving_delay_ms=0, warmup_delay_ms=0))
+    assert curves.levels.tolist() == [1, 2, 3, 4, 5, 7, 9, 11, 12]
+    assert (curves.stretch[0] * 2_500).tolist() == pytest.approx([2_500] + 8 * [1_500])
+    assert (curves.stretch[1] * 12).tolist() == pytest.approx([12, 6, 4, 3, 3, 2, 2, 2, 1])

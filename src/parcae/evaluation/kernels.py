@@ -10,13 +10,12 @@ import math
 from typing import Any, NamedTuple
 
 from parcae.cluster.kernels.tables import select_cluster
-from parcae.cluster.state import ANY_CLASS, NO_STAGE, NOT_YET
+from parcae.cluster.state import NO_STAGE, NOT_YET
 from parcae.kernels import inlined, kernel
-from parcae.policies.heuristics.kernels import HeuristicKind, decide
+from parcae.policies.heuristics.kernels.decisions import in_order
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import select_future, start, step
 
-_ORDER = int(HeuristicKind.ORDER)
 _NEEDS_DECISION, _COMPLETE, _BAD = int(Status.NEEDS_DECISION), int(Status.COMPLETE), int(Status.BAD_DECISION)
 #: The rank of a job that is not ordered yet.
 UNORDERED = 1e9
@@ -93,10 +92,10 @@ def _least_sum_ms(seen, search):  # type: ignore[no-untyped-def]
 def _run(state, future, tables, rank):  # type: ignore[no-untyped-def]
     """Run on until the next job of the order must be known (NEEDS_DECISION), or to the end. Returns a Status."""
     while True:
-        stage, limit = decide(state, _ORDER, rank)
+        stage, limit, executor_class, hold_ms = in_order(state, rank)
         if stage != NO_STAGE and rank[state.stages.job[stage]] == UNORDERED:
             return _NEEDS_DECISION
-        status = step(state, future, tables, stage, limit, ANY_CLASS, 0)
+        status = step(state, future, tables, stage, limit, executor_class, hold_ms)
         if status != _NEEDS_DECISION:
             return status
 

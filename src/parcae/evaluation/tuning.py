@@ -1,8 +1,9 @@
-"""Tuned heuristics: a parameter is swept on seeds that no comparison ever uses."""
+"""Tuned heuristics: parameters are swept on seeds that no comparison ever uses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,11 +34,44 @@ def _counts(num_executors: int) -> tuple[float, ...]:
     return tuple(float(n) for n in (range(1, num_executors + 1) if num_executors <= _MAX_COUNTS else np.unique(np.rint(spaced))))
 
 
-#: Policies whose parameter can be tuned: what it is called, and which values are tried on a cluster of a size.
-SWEEPS: Mapping[str, tuple[str, Callable[[int], tuple[float, ...]]]] = {
-    "weighted-fair": ("alpha", lambda num_executors: ALPHAS),
-    "static": ("cap", _counts),
-    "srpt-cap": ("cap", _counts),
+#: A policy's parameters, in the order in which its name carries them.
+Values = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """What can be tuned of a policy.
+
+    Args:
+        names: what its parameters are called.
+        grid: the values that are tried on a cluster of so many executors.
+        around: the values that are tried after that, given the best of the grid.
+    """
+
+    names: tuple[str, ...]
+    grid: Callable[[int], Iterable[Values]]
+    around: Callable[[Values], Iterable[Values]] = lambda best: ()
+
+
+def _each(values: Iterable[float]) -> tuple[Values, ...]:
+    return tuple((value,) for value in values)
+
+
+#: Graphene*: alpha in steps of 0.5 with every pair of thresholds (2: no task is long, -1: no stage is hard to pack).
+_COARSE_ALPHAS, _LONG, _FRAG = ALPHAS[::5], (0.2, 0.4, 0.6, 0.8, 2.0), (-1.0, 0.2, 0.4, 0.6, 0.8)
+_TETRIS_KNOBS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+
+#: Policies that can be tuned.
+SWEEPS: Mapping[str, Knobs] = {
+    "weighted-fair": Knobs(("alpha",), lambda num_executors: _each(ALPHAS)),
+    "static": Knobs(("cap",), lambda num_executors: _each(_counts(num_executors))),
+    "srpt-cap": Knobs(("cap",), lambda num_executors: _each(_counts(num_executors))),
+    "tetris": Knobs(("weight of remaining work",), lambda num_executors: _each(_TETRIS_KNOBS)),
+    "graphene": Knobs(
+        ("alpha", "LongScore", "FragScore"),
+        lambda num_executors: itertools.product(_COARSE_ALPHAS, _LONG, _FRAG),
+        lambda best: ((alpha, *best[1:]) for alpha in ALPHAS),
+    ),
 }
 
 
@@ -92,8 +126,7 @@ def resolve_policies(
     """The policies that `names` ask for; NAME:tuned is tuned here, once, on the tuning seeds.
 
     Args:
-        names: as in the catalogue, or the path of a checkpoint; and `weighted-fair`, `static` and `srpt-cap` with `:tuned` or
-            `:oracle`.
+        names: as in the catalogue, or the path of a checkpoint; and those of SWEEPS with `:tuned` or `:oracle`.
 
     Raises:
         PolicyError: an unknown policy.
@@ -109,37 +142,41 @@ def resolve_policies(
         family, how = _family(name)
         if how == "oracle":
             oracles.add(name)
-            tuned[name] = f"{SWEEPS[family][0]} best in hindsight for each sequence: an oracle, not a policy to deploy"
+            tuned[name] = (
+                f"{', '.join(SWEEPS[family].names)} best in hindsight for each sequence: an oracle, not a policy to deploy"
+            )
         elif how == "tuned":
             sweep = tune(workload, family, config, arrivals, num_jobs)
-            fixed[name] = _with_value(family, sweep.best, config, name)
+            fixed[name] = _with_values(family, sweep.best, config, name)
             tuned[name] = sweep.describe()
     return ResolvedPolicies(fixed, frozenset(oracles), tuple(dict.fromkeys(names)), config, tuned)
 
 
-def _with_value(family: str, value: float, config: SimulationConfig, name: str) -> HeuristicPolicy:
-    policy = make_policy(f"{family}:{value:g}", config.total_executors)
+def _with_values(family: str, values: Values, config: SimulationConfig, name: str) -> HeuristicPolicy:
+    policy = make_policy(":".join([family, *(f"{value:g}" for value in values)]), config.total_executors)
     return HeuristicPolicy(name, policy.kind, policy.params)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Mean of the average JCT, in ms, over the tuning sequences for every value that was tried."""
+    """Mean of the average JCT, in ms, over the tuning sequences for all values that were tried."""
 
     family: str
-    cost_ms: Mapping[float, float]
+    cost_ms: Mapping[Values, float]
 
     @property
-    def best(self) -> float:
-        """The value of least cost; of equals, the one nearest to 0."""
-        return min(self.cost_ms, key=lambda value: (self.cost_ms[value], abs(value)))
+    def best(self) -> Values:
+        """The values of least cost; of equals, those nearest to 0."""
+        return min(self.cost_ms, key=lambda values: (self.cost_ms[values], sum(map(abs, values))))
 
     def describe(self) -> str:
         """What was found, in words."""
-        values = list(self.cost_ms)
+        names, tried = SWEEPS[self.family].names, list(self.cost_ms)
+        found = ", ".join(f"{name} {value:g}" for name, value in zip(names, self.best, strict=True))
+        what = f"values from {tried[0][0]:g} to {tried[-1][0]:g}" if len(names) == 1 else "combinations"
         return (
-            f"{SWEEPS[self.family][0]} {self.best:g} (average JCT {self.cost_ms[self.best] / MS_PER_S:,.1f} s) of "
-            f"{len(values)} values from {values[0]:g} to {values[-1]:g}, on {NUM_TUNING_SEEDS} tuning seeds"
+            f"{found} (average JCT {self.cost_ms[self.best] / MS_PER_S:,.1f} s) of {len(tried)} {what}, "
+            f"on {NUM_TUNING_SEEDS} tuning seeds"
         )
 
 
@@ -154,14 +191,22 @@ def average_jct_ms(
 
 
 def sweep_values(family: str, sequences: Sequence[JobSequence], config: SimulationConfig, seeds: Sequence[int]) -> Sweep:
-    """Try every value of a policy's parameter on the same sequences and luck."""
-    values = SWEEPS[family][1](config.total_executors)
-    policies = {value: _with_value(family, value, config, "tuning") for value in values}
-    return Sweep(family, {value: average_jct_ms(policy, sequences, config, seeds) for value, policy in policies.items()})
+    """Try all values of a policy's parameters on the same sequences and luck."""
+    cost_ms: dict[Values, float] = {}
+
+    def measure(tried: Iterable[Values]) -> None:
+        for values in tried:
+            if values not in cost_ms:
+                policy = _with_values(family, values, config, "tuning")
+                cost_ms[values] = average_jct_ms(policy, sequences, config, seeds)
+
+    measure(SWEEPS[family].grid(config.total_executors))
+    measure(SWEEPS[family].around(Sweep(family, cost_ms).best))
+    return Sweep(family, cost_ms)
 
 
 def tune(workload: Workload, family: str, config: SimulationConfig, arrivals: str, num_jobs: int) -> Sweep:
-    """Sweep a policy's parameter on the tuning seeds (Decima, section 7.1, baseline 5).
+    """Sweep a policy's parameters on the tuning seeds (Decima, section 7.1, baseline 5).
 
     Recorded arrivals have one sequence only: there the parameter is tuned on jobs drawn at the recorded mean rate.
     """
@@ -176,6 +221,6 @@ def tune(workload: Workload, family: str, config: SimulationConfig, arrivals: st
 
 
 def best_in_hindsight(sequence: JobSequence, config: SimulationConfig, seed: int, name: str) -> HeuristicPolicy:
-    """The policy with the value that is best for this very sequence and luck (the paper's per-batch optimum)."""
+    """The policy with the values that are best for this very sequence and luck (the paper's per-batch optimum)."""
     family = _family(name)[0]
-    return _with_value(family, sweep_values(family, [sequence], config, [seed]).best, config, name)
+    return _with_values(family, sweep_values(family, [sequence], config, [seed]).best, config, name)

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from parcae.learning.scenario import Runs, Scenario
 from parcae.policies.catalog import make_policy
-from parcae.policies.rule.policy import Parameters, RulePolicy, start_parameters
+from parcae.policies.rule.kernels import NUM_ALIKE_PARAMETERS
+from parcae.policies.rule.policy import Parameters, RulePolicy, padded, start_parameters
 from parcae.policies.solo_curves import solo_curves
 from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_START
 
@@ -93,6 +94,8 @@ def tune_rule(
 ) -> Tuning:
     """Tune the rule for a scenario, or for several at once, until the time is up or CMA-ES has converged.
 
+    Where no scenario has executors of several classes, the parameters about classes stay as they are.
+
     Args:
         scenario: of several, the mean of the ratios to fair counts, so that one rule serves them all.
         budget_s: wall-clock seconds.
@@ -108,11 +111,16 @@ def tune_rule(
     if runs_per_generation is None:
         runs_per_generation = min(48, max(16, _JOBS_PER_GENERATION // max(own.num_jobs for own in scenarios)))
     runs = max(2, runs_per_generation // len(scenarios))
-    first = start_parameters() if start is None else np.asarray(start, np.float64)
+    first = start_parameters() if start is None else padded(start)
+    has_classes = any(len(own.config.classes) > 1 for own in scenarios)
+    num_searched = len(first) if has_classes else NUM_ALIKE_PARAMETERS
     options = {"seed": seed + 1, "verbose": -9, "maxfevals": np.inf, "tolfun": 0, "tolx": 1e-6}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        search = cma.CMAEvolutionStrategy(first, _START_SPREAD if start is None else _AGAIN_SPREAD, options)
+        search = cma.CMAEvolutionStrategy(first[:num_searched], _START_SPREAD if start is None else _AGAIN_SPREAD, options)
+
+    def whole(candidate: Parameters) -> Parameters:
+        return np.concatenate([candidate, first[num_searched:]])
 
     def selection(theta: npt.ArrayLike) -> float:
         return float(np.mean([arena.selection(theta) for arena in arenas]))
@@ -123,13 +131,14 @@ def tune_rule(
         for arena in arenas:
             arena.draw(_seeds(seed, generation, runs))
         candidates = search.ask()
-        search.tell(candidates, [float(np.mean([arena.cost(theta) for arena in arenas])) for theta in candidates])
+        search.tell(candidates, [float(np.mean([arena.cost(whole(own)) for arena in arenas])) for own in candidates])
         generation, evaluations = generation + 1, evaluations + len(candidates) * runs * len(arenas)
         is_over = time.perf_counter() - began >= budget_s or generation >= max_generations or bool(search.stop())
         if generation % _SELECT_EVERY == 0 or is_over:
-            ratio = selection(search.mean)
+            mean = whole(search.mean)
+            ratio = selection(mean)
             if ratio < best_ratio:
-                best, best_ratio = np.array(search.mean), ratio
+                best, best_ratio = mean, ratio
             if progress is not None:
                 progress(Tuning(best, best_ratio, generation, evaluations, time.perf_counter() - began))
     return Tuning(best, best_ratio, generation, evaluations, time.perf_counter() - began)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from parcae.errors import PolicyError
-from parcae.policies.heuristics.kernels import HeuristicKind
+from parcae.policies.heuristics.layout import HeuristicKind
 from parcae.policies.heuristics.policy import HeuristicPolicy
 from parcae.policies.idle.policy import IdleTheoryPolicy
 
@@ -31,9 +32,12 @@ def _number(text: str, argument: str, default: float | None = None) -> float:
     if not argument and default is not None:
         return default
     try:
-        return float(argument)
+        value = float(argument)
     except ValueError:
         raise PolicyError(f"policy {text!r}: the argument must be a number, not {argument!r}") from None
+    if math.isnan(value):
+        raise PolicyError(f"policy {text!r}: the argument must be a number, not {argument!r}")
+    return value
 
 
 def _count(text: str, argument: str, default: int | None = None) -> int:
@@ -41,6 +45,13 @@ def _count(text: str, argument: str, default: int | None = None) -> int:
     if value != int(value) or value < 1:
         raise PolicyError(f"policy {text!r}: the argument must be a whole number of executors >= 1, not {argument!r}")
     return int(value)
+
+
+_TUNED_WORDS = ("tuned", "oracle")
+
+
+def _tuned_first(text: str) -> PolicyError:
+    return PolicyError(f"policy {text!r} is tuned on a workload first: use it in `parcae compare` or `parcae simulate`")
 
 
 def _fixed(kind: HeuristicKind, *params: float) -> Callable[[str, str, int], HeuristicPolicy]:
@@ -59,9 +70,27 @@ def _fair(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
 
 
 def _weighted_fair(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    if argument in ("tuned", "oracle"):
-        raise PolicyError(f"policy {text!r} is tuned on a workload first: use it in `parcae compare` or `parcae simulate`")
+    if argument in _TUNED_WORDS:
+        raise _tuned_first(text)
     return HeuristicPolicy(text, HeuristicKind.WEIGHTED_FAIR, (_number(text, argument),))
+
+
+def _tetris(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
+    if argument in _TUNED_WORDS:
+        raise _tuned_first(text)
+    knob = _number(text, argument, 0.0)
+    if not 0.0 <= knob < math.inf:
+        raise PolicyError(f"policy {text!r}: the weight of the remaining work must be a number >= 0, e.g. tetris:0.5")
+    return HeuristicPolicy(text, HeuristicKind.TETRIS, (knob,))
+
+
+def _graphene(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
+    if argument in _TUNED_WORDS:
+        raise _tuned_first(text)
+    values = [_number(text, part) for part in argument.split(":")] if argument else [-1.0, 0.5, 0.25]
+    if len(values) != 3:
+        raise PolicyError(f"policy {text!r}: three numbers (alpha, LongScore, FragScore), e.g. graphene:-1:0.5:0.25")
+    return HeuristicPolicy(text, HeuristicKind.GRAPHENE, tuple(values))
 
 
 def _capped(kind: HeuristicKind) -> Callable[[str, str, int], HeuristicPolicy]:
@@ -129,6 +158,18 @@ CATALOG: tuple[PolicyEntry, ...] = (
         "shares in proportion to total work ^ ALPHA; tuned: ALPHA swept on tuning seeds; oracle: best ALPHA per sequence",
         f"{_PAPER}, 5",
         _weighted_fair,
+    ),
+    PolicyEntry(
+        "tetris[:KNOB|tuned|oracle]",
+        "every executor class to the stage best aligned with it; KNOB (0) weighs the job's remaining work against that",
+        "Decima, Appendix F; Tetris",
+        _tetris,
+    ),
+    PolicyEntry(
+        "graphene[:ALPHA:LONG:FRAG|tuned|oracle]",
+        "weighted fair shares, best-fitting class first; stages of LongScore >= LONG or FragScore <= FRAG held together",
+        "Decima, Appendix F; Graphene, section 4.1",
+        _graphene,
     ),
     PolicyEntry("static:N|tuned|oracle", "first job first, at most N executors a job", "control", _capped(HeuristicKind.STATIC)),
     PolicyEntry("random[:SEED]", "a random stage with a random limit", "control", _random),

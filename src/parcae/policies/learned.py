@@ -20,7 +20,7 @@ from parcae.policies.decima import layout as decima_layout
 from parcae.policies.decima.policy import DecimaPolicy
 from parcae.policies.parcae import layout as parcae_layout
 from parcae.policies.parcae.policy import ParcaePolicy
-from parcae.policies.rule.policy import RulePolicy
+from parcae.policies.rule.policy import RulePolicy, padded
 from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.arrivals import ArrivalProcess
@@ -94,11 +94,14 @@ def rule_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
     """The parameters of the rule in a checkpoint.
 
     Raises:
-        FormatError: there are none.
+        FormatError: there are none, or another number of them.
     """
     if "rule" not in checkpoint.weights:
         raise FormatError(f"{path}: a checkpoint without a rule's parameters; make it again with `parcae tune` or `parcae train`")
-    return tuple(float(v) for v in checkpoint.weights["rule"])
+    try:
+        return tuple(float(v) for v in padded(checkpoint.weights["rule"]))
+    except PolicyError as error:
+        raise FormatError(f"{path}: {error}; make it again with `parcae tune` or `parcae train`") from None
 
 
 def _decima(checkpoint: Checkpoint, name: str, config: SimulationConfig) -> DecimaPolicy:

@@ -26,7 +26,7 @@ from parcae.policies.parcae.layout import (
     SharedFeature,
     offsets,
 )
-from parcae.policies.rule.kernels import best_level, best_stage, cap_level, crowd, curve_row, score
+from parcae.policies.rule.kernels import best_level, best_stage, cap_level, command_class, crowd, curve_row, score
 from parcae.policies.rule.kernels import decide as decide_by_rule
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.costs import cost_so_far
@@ -168,11 +168,11 @@ def _order_features(seen, net, work):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _job_features(seen, net, work, facts, position):  # type: ignore[no-untyped-def]
+def _job_features(seen, net, work, facts, position, can_hold):  # type: ignore[no-untyped-def]
     job, x, rule = seen.active[position], work.features[position], net.rule
     mean_ms, num_executors = rule.mean_work_ms[0], seen.now.num_executors[0]
     held, column, row = num_held(seen, job), cap_level(seen, rule, facts, job), curve_row(rule, seen, job)
-    stage = best_stage(seen, rule, job)
+    stage = best_stage(seen, rule, facts, job, can_hold)
     work_ms, remaining_ms = max(1.0, seen.jobs.work_ms[job]), max(1.0, seen.jobs.remaining_ms[job])
     cap = rule.levels[column]
     work.held[position], work.column[position] = held, column
@@ -205,16 +205,16 @@ def encode(seen, net, work):  # type: ignore[no-untyped-def]
     """Fill the workspace with the features. Returns how many jobs are in the system."""
     now, facts, num_jobs = seen.now, crowd(seen, net.rule), seen.now.num_active[0]
     work.answer[0], work.answer[1] = -1, 0
-    rule_job = NO_JOB
+    rule_job, can_hold = NO_JOB, may_idle(seen)
     if now.num_source[0] > 0:
-        stage, limit = decide_by_rule(seen, net.rule)
+        stage, limit, _, _ = decide_by_rule(seen, net.rule)
         if stage != NO_STAGE:
             rule_job = seen.stages.job[stage]
             work.answer[1] = limit
     _order_features(seen, net, work)
     smallest = math.inf
     for position in range(num_jobs):
-        _job_features(seen, net, work, facts, position)
+        _job_features(seen, net, work, facts, position, can_hold)
         smallest = min(smallest, work.features[position, _SCORE])
     for position in range(num_jobs):
         x = work.features[position]
@@ -228,7 +228,7 @@ def encode(seen, net, work):  # type: ignore[no-untyped-def]
     shared[_S_IS_GLOBAL] = 1.0 if now.source_job[0] == NO_JOB else 0.0
     shared[_S_IDLE], shared[_S_CLUSTER] = now.num_idle[0] / num_executors, math.log(num_executors)
     shared[_S_RULE] = 1.0 if work.answer[0] == -1 else 0.0
-    shared[_S_CAN] = 1.0 if may_idle(seen) else 0.0
+    shared[_S_CAN] = 1.0 if can_hold else 0.0
     return num_jobs
 
 
@@ -319,18 +319,27 @@ def _score_limits(net, work, position):  # type: ignore[no-untyped-def]
         work.limit_logits[column] = dot(layer, _H, weights, _LIMIT2) + prior
 
 
+@inlined
+def _class_of(seen, net, stage):  # type: ignore[no-untyped-def]
+    """The executor class is the rule's choice."""
+    if seen.classes.shape[0] == 1:
+        return ANY_CLASS
+    return command_class(seen, net.rule, crowd(seen, net.rule), stage)
+
+
 @kernel
 def decide(seen, net, work):  # type: ignore[no-untyped-def]
-    """The network's most probable decision: (stage, limit); NO_STAGE lets all executors idle."""
+    """The network's most probable decision: (stage, limit, executor class, hold); NO_STAGE lets all executors idle."""
     num_jobs = encode(seen, net, work)
     _score_jobs(net, work, num_jobs)
     position = largest(work.logits, num_jobs + 1)
     if position == num_jobs or work.logits[position] == _IMPOSSIBLE:
-        return NO_STAGE, seen.now.num_source[0]
+        return NO_STAGE, seen.now.num_source[0], ANY_CLASS, 0
     _encode_limits(seen, net, work, position)
     _score_limits(net, work, position)
     level = net.rule.levels[largest(work.limit_logits, work.limits.shape[0])]
-    return work.stage[position], min(level - work.held[position], seen.now.num_source[0])
+    stage = work.stage[position]
+    return stage, min(level - work.held[position], seen.now.num_source[0]), _class_of(seen, net, stage), 0
 
 
 @kernel
@@ -338,8 +347,8 @@ def play(state, future, tables, net, work):  # type: ignore[no-untyped-def]
     """Run a whole simulation, most probable decisions only. Returns a Status."""
     status = start(state, future, tables)
     while status == _NEEDS_DECISION:
-        stage, limit = decide(state, net, work)
-        status = step(state, future, tables, stage, limit, ANY_CLASS, 0)
+        stage, limit, executor_class, hold_ms = decide(state, net, work)
+        status = step(state, future, tables, stage, limit, executor_class, hold_ms)
     return status
 
 
@@ -421,7 +430,8 @@ def explore(state, future, tables, net, work, record, costing, luck_seed, is_new
             record.choice[row], record.level[row], record.log_prob[row] = work.answer[2], work.answer[3], log_prob
             _write_limits(work, record)
             record.count[0] = row + 1
-        status = step(state, future, tables, stage, limit, ANY_CLASS, 0)
+        executor_class = _class_of(state, net, stage) if stage != NO_STAGE else ANY_CLASS
+        status = step(state, future, tables, stage, limit, executor_class, 0)
     record.end_ms[0], record.end_cost[0] = state.now.clock_ms[0], cost_so_far(state, costing)
     _write(state, work, record, encode(state, net, work))
     return status

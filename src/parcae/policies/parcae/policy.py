@@ -116,8 +116,7 @@ class ParcaePolicy:
         num_jobs = int(observation.now.num_active[0])
         if num_jobs > len(self._workspace.stage):
             self._make_room(2 * num_jobs)
-        stage, limit = decide(observation, self._network, self._workspace)
-        return Decision(int(stage), int(limit))
+        return Decision(*map(int, decide(observation, self._network, self._workspace)))
 
     def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
         """(stage row, probability) of the last decision's choices, the most probable first; NO_STAGE: let all idle.

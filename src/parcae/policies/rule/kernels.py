@@ -1,7 +1,9 @@
 """The rule, compiled: a pure function of the observation, its parameters and the solo curves of the workload.
 
 Every job has a price of executors; its cap is the number of executors p that minimises T(p) (1 + price p), T being its solo
-duration. Jobs are served by score, smallest first, up to their caps; what is left over spills over them.
+duration. Jobs are served by score, smallest first, up to their caps; what is left over spills over them. On executors of several
+classes a stage takes the smallest that it may; whether it may borrow one larger than it needs depends on its job, on the crowd
+and on who waits for such executors.
 """
 
 from __future__ import annotations
@@ -10,9 +12,18 @@ import math
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from parcae.cluster.kernels.tables import demand, is_runnable, is_schedulable, may_idle, num_held, select_cluster
+from parcae.cluster.kernels.tables import (
+    demand,
+    first_schedulable,
+    is_runnable,
+    is_schedulable,
+    may_idle,
+    num_held,
+    select_cluster,
+)
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_PROFILE, NO_STAGE
 from parcae.kernels import inlined, kernel
+from parcae.policies.classes.kernels import class_size, oversize, own_class, quarter_of
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import select_future, start, step
 
@@ -43,9 +54,19 @@ class RuleParameter(IntEnum):
     STAGE_TASK = 18  # x log(its task duration)
     STAGE_DEMAND = 19  # x log(executors that it can take)
     PRICE_CLUSTER = 20  # x log(executors of the cluster / 50)
+    BORROW = 21  # a stage takes an executor larger than it needs if this and the next four come to 0 or less
+    BORROW_REMAINING = 22  # x log(the job's remaining work / mean work)
+    BORROW_JOBS = 23  # x log(jobs in the system)
+    BORROW_WAITING = 24  # x log(executors that stages which need such ones wait for / those that are offered)
+    BORROW_SIZE = 25  # x log(size of the executor / size of the smallest that fits)
+    CLASS_OFFERED = 26  # beside log(size), smallest first: x log(share of the class that is offered)
+    SCORE_OVERSIZE = 27  # x log(size of the executor that the job would take / size of the smallest that fits)
+    STAGE_OVERSIZE = 28  # the same for the choice of a stage, which prefers the largest
 
 
 NUM_PARAMETERS = len(RuleParameter)
+#: The parameters that play a part where executors are alike: those before this one.
+NUM_ALIKE_PARAMETERS = int(RuleParameter.BORROW)
 _PRICE, _PRICE_JOBS, _PRICE_OPEN = int(RuleParameter.PRICE), int(RuleParameter.PRICE_JOBS), int(RuleParameter.PRICE_OPEN)
 _PRICE_REMAINING, _PRICE_WORK = int(RuleParameter.PRICE_REMAINING), int(RuleParameter.PRICE_WORK)
 _PRICE_TOTAL, _PRICE_STARTED = int(RuleParameter.PRICE_TOTAL), int(RuleParameter.PRICE_STARTED)
@@ -56,6 +77,10 @@ _SPILL, _SPILL_JOBS = int(RuleParameter.SPILL), int(RuleParameter.SPILL_JOBS)
 _LOCAL_SCORE, _WORTH = int(RuleParameter.LOCAL_SCORE), int(RuleParameter.WORTH)
 _STAGE_RUNNABLE, _STAGE_TASK = int(RuleParameter.STAGE_RUNNABLE), int(RuleParameter.STAGE_TASK)
 _STAGE_DEMAND, _PRICE_CLUSTER = int(RuleParameter.STAGE_DEMAND), int(RuleParameter.PRICE_CLUSTER)
+_BORROW, _BORROW_REMAINING = int(RuleParameter.BORROW), int(RuleParameter.BORROW_REMAINING)
+_BORROW_JOBS, _BORROW_WAITING = int(RuleParameter.BORROW_JOBS), int(RuleParameter.BORROW_WAITING)
+_BORROW_SIZE, _CLASS_OFFERED = int(RuleParameter.BORROW_SIZE), int(RuleParameter.CLASS_OFFERED)
+_SCORE_OVERSIZE, _STAGE_OVERSIZE = int(RuleParameter.SCORE_OVERSIZE), int(RuleParameter.STAGE_OVERSIZE)
 _USUAL_CLUSTER = 50.0
 
 
@@ -68,6 +93,15 @@ class Rule(NamedTuple):
     mean_work_ms: Any  # float64[1]
 
 
+class Waiting(NamedTuple):
+    """Executors that schedulable stages can take, by the smallest class that fits: quarters of the classes by size."""
+
+    small: Any
+    medium: Any
+    large: Any
+    largest: Any
+
+
 class Crowd(NamedTuple):
     """What the jobs in the system have in common at one decision."""
 
@@ -75,6 +109,7 @@ class Crowd(NamedTuple):
     log_open: Any
     log_total: Any  # log of the remaining work of all jobs / mean work
     log_cluster: Any  # log of the cluster's size / 50
+    waiting: Any  # Waiting; zeros where nothing depends on it
 
 
 @inlined
@@ -88,6 +123,7 @@ def crowd(seen, rule):  # type: ignore[no-untyped-def]
         math.log(max(1, seen.now.num_open[0])),
         math.log(max(1.0, total_ms) / rule.mean_work_ms[0]),
         math.log(seen.now.num_executors[0] / _USUAL_CLUSTER),
+        waiting(seen, rule),
     )
 
 
@@ -153,8 +189,90 @@ def score(seen, rule, job, column, held):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def best_stage(seen, rule, job):  # type: ignore[no-untyped-def]
-    """The job's schedulable stage that the rule prefers, or NO_STAGE."""
+def waiting(seen, rule):  # type: ignore[no-untyped-def]
+    """How many executors schedulable stages can take, by the size that they need; all jobs' stages are looked through."""
+    small, medium, large, largest = 0, 0, 0, 0
+    if seen.classes.shape[0] == 1 or rule.theta[_BORROW_WAITING] == 0.0:
+        return Waiting(small, medium, large, largest)
+    stages = seen.stages
+    for position in range(seen.now.num_active[0]):
+        job = seen.active[position]
+        if seen.jobs.num_schedulable[job] == 0:
+            continue
+        for stage in range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]):
+            if stages.is_saturated[stage] or stages.num_parents_unsaturated[stage] > 0:
+                continue
+            quarter, wanted = quarter_of(seen, own_class(seen, stage)), demand(seen, stage)
+            small += wanted if quarter == 0 else 0
+            medium += wanted if quarter == 1 else 0
+            large += wanted if quarter == 2 else 0
+            largest += wanted if quarter == 3 else 0
+    return Waiting(small, medium, large, largest)
+
+
+@inlined
+def _num_waiting(seen, facts, own, executor_class):  # type: ignore[no-untyped-def]
+    """Executors that are waited for by stages which the stage's own class is too small for, and this one is not."""
+    low, high, queue = quarter_of(seen, own), quarter_of(seen, executor_class), facts.waiting
+    count = queue.medium if low < 1 <= high else 0
+    count += queue.large if low < 2 <= high else 0
+    return count + (queue.largest if low < 3 <= high else 0)
+
+
+@inlined
+def _may_borrow(seen, rule, facts, job, own, executor_class):  # type: ignore[no-untyped-def]
+    """Whether the job may take an executor larger than the stage's own class."""
+    theta, offered = rule.theta, seen.source_count[executor_class]
+    remaining_ms = max(1.0, seen.jobs.remaining_ms[job])
+    reluctance = theta[_BORROW] + theta[_BORROW_JOBS] * facts.log_jobs
+    if theta[_BORROW_REMAINING] != 0.0:
+        reluctance += theta[_BORROW_REMAINING] * math.log(remaining_ms / rule.mean_work_ms[0])
+    if theta[_BORROW_WAITING] != 0.0:
+        wanted = _num_waiting(seen, facts, own, executor_class)
+        reluctance += theta[_BORROW_WAITING] * math.log((1.0 + wanted) / (1.0 + offered))
+    if theta[_BORROW_SIZE] != 0.0:
+        reluctance += theta[_BORROW_SIZE] * math.log(class_size(seen, executor_class) / class_size(seen, own))
+    return reluctance <= 0.0
+
+
+@kernel
+def class_for(seen, rule, facts, stage):  # type: ignore[no-untyped-def]
+    """The offered class that the rule gives to the stage; ANY_CLASS where it may take none."""
+    if seen.classes.shape[0] == 1:
+        return 0
+    best, best_value, own, theta = ANY_CLASS, -math.inf, own_class(seen, stage), rule.theta
+    for c in range(seen.classes.shape[0]):
+        offered = seen.source_count[c]
+        if offered == 0 or not (seen.stages.fits[stage] >> c) & 1:
+            continue
+        if class_size(seen, c) > class_size(seen, own) and not _may_borrow(seen, rule, facts, seen.stages.job[stage], own, c):
+            continue
+        value = theta[_CLASS_OFFERED] * math.log(offered / seen.classes.num_executors[c]) - math.log(class_size(seen, c))
+        if value > best_value:
+            best, best_value = c, value
+    return best
+
+
+@inlined
+def command_class(seen, rule, facts, stage):  # type: ignore[no-untyped-def]
+    """The class that a decision for the stage names; ANY_CLASS, best-fitting first, where nothing forbids any."""
+    theta, is_plain = rule.theta, seen.classes.shape[0] == 1
+    if not is_plain:
+        is_plain = True
+        for parameter in range(_BORROW, _SCORE_OVERSIZE):
+            is_plain = is_plain and theta[parameter] == 0.0
+    return ANY_CLASS if is_plain else class_for(seen, rule, facts, stage)
+
+
+@inlined
+def wants_offered(seen, job):  # type: ignore[no-untyped-def]
+    """Whether some executor that is asked about is large enough for some schedulable stage of the job."""
+    return seen.classes.shape[0] == 1 or first_schedulable(seen, job) != NO_STAGE
+
+
+@kernel
+def best_stage(seen, rule, facts, job, binds):  # type: ignore[no-untyped-def]
+    """The job's schedulable stage that the rule prefers, or NO_STAGE; one that may take no executor counts unless `binds`."""
     best, best_score, theta, stages = NO_STAGE, -math.inf, rule.theta, seen.stages
     if seen.jobs.num_schedulable[job] == 0:
         return best
@@ -162,7 +280,10 @@ def best_stage(seen, rule, job):  # type: ignore[no-untyped-def]
     for stage in range(first, first + seen.jobs.num_stages[job]):
         if not is_schedulable(seen, stage):
             continue
-        value = (
+        executor_class = class_for(seen, rule, facts, stage)
+        if executor_class == ANY_CLASS and binds:
+            continue
+        value = theta[_STAGE_OVERSIZE] * oversize(seen, stage, executor_class) + (
             math.log(1.0 + stages.downstream_ms[stage])
             + theta[_STAGE_TASK] * math.log(1.0 + stages.task_ms[stage])
             + theta[_STAGE_DEMAND] * math.log(max(1, demand(seen, stage)))
@@ -190,56 +311,75 @@ def _is_worth_moving(seen, rule, stage):  # type: ignore[no-untyped-def]
 @kernel
 def _first_below(seen, rule, facts, log_factor):  # type: ignore[no-untyped-def]
     """Among jobs below their (widened) caps, the best score: stage, room and score, or NO_STAGE."""
-    best, best_room, best_score = NO_STAGE, 0, math.inf
+    best, best_room, best_score, can_gain = NO_STAGE, 0, math.inf, rule.theta[_SCORE_OVERSIZE] < 0.0
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
-        if seen.jobs.num_schedulable[job] == 0:
+        if seen.jobs.num_schedulable[job] == 0 or not wants_offered(seen, job):
             continue
         held, column = num_held(seen, job), cap_level(seen, rule, facts, job)
         room = _widened(rule.levels[column], log_factor) - held
         if room <= 0:
             continue
         value = score(seen, rule, job, column, held)
-        if value >= best_score:
+        if value >= best_score and not can_gain:
             continue
-        stage = best_stage(seen, rule, job)
+        stage = best_stage(seen, rule, facts, job, True)
         if stage != NO_STAGE and (job == seen.now.source_job[0] or _is_worth_moving(seen, rule, stage)):
-            best, best_room, best_score = stage, room, value
+            value += _score_of_class(seen, rule, facts, stage)
+            if value < best_score:
+                best, best_room, best_score = stage, room, value
     return best, best_room, best_score
+
+
+@inlined
+def _score_of_class(seen, rule, facts, stage):  # type: ignore[no-untyped-def]
+    if seen.classes.shape[0] == 1 or rule.theta[_SCORE_OVERSIZE] == 0.0:
+        return 0.0
+    return rule.theta[_SCORE_OVERSIZE] * oversize(seen, stage, class_for(seen, rule, facts, stage))
+
+
+@inlined
+def _answer(seen, rule, facts, stage, room):  # type: ignore[no-untyped-def]
+    """The decision that gives the stage up to `room` executors of the class that the rule has for it."""
+    executor_class, num_offered = command_class(seen, rule, facts, stage), seen.now.num_source[0]
+    if executor_class != ANY_CLASS:
+        num_offered = seen.source_count[executor_class]
+    return stage, min(room, num_offered), executor_class, 0
 
 
 @kernel
 def decide(seen, rule):  # type: ignore[no-untyped-def]
-    """The rule's decision: (stage, limit); NO_STAGE lets all executors idle."""
+    """The rule's decision: (stage, limit, executor class, hold); NO_STAGE lets all executors idle."""
     now, theta, source = seen.now, rule.theta, seen.now.source_job[0]
     if now.num_schedulable[0] == 0:
-        return NO_STAGE, now.num_source[0]
+        return NO_STAGE, now.num_source[0], ANY_CLASS, 0
     facts = crowd(seen, rule)
     stage, room, best = _first_below(seen, rule, facts, theta[_JOIN_CAP])
     if source != NO_JOB and seen.jobs.num_schedulable[source] > 0:
         column, held = cap_level(seen, rule, facts, source), num_held(seen, source)
         local_room = _widened(rule.levels[column], theta[_LOCAL_CAP]) - held
-        if local_room > 0 and (stage == NO_STAGE or score(seen, rule, source, column, held) - theta[_LOCAL_SCORE] <= best):
-            local = best_stage(seen, rule, source)
-            if local != NO_STAGE:
-                return local, min(local_room, now.num_source[0])
+        local = best_stage(seen, rule, facts, source, True) if local_room > 0 else NO_STAGE
+        if local != NO_STAGE:
+            value = score(seen, rule, source, column, held) + _score_of_class(seen, rule, facts, local)
+            if stage == NO_STAGE or value - theta[_LOCAL_SCORE] <= best:
+                return _answer(seen, rule, facts, local, local_room)
     if stage == NO_STAGE:
         stage, room, best = _first_below(seen, rule, facts, theta[_SPILL] + theta[_SPILL_JOBS] * facts.log_jobs)
     if stage != NO_STAGE:
-        return stage, min(room, now.num_source[0])
+        return _answer(seen, rule, facts, stage, room)
     if may_idle(seen):
-        return NO_STAGE, now.num_source[0]
-    return _anything(seen, rule), now.num_source[0]
+        return NO_STAGE, now.num_source[0], ANY_CLASS, 0
+    return _anything(seen, rule, facts), now.num_source[0], ANY_CLASS, 0
 
 
 @kernel
-def _anything(seen, rule):  # type: ignore[no-untyped-def]
-    """Where nobody would work at all, caps do not bind: the job with the least remaining work."""
+def _anything(seen, rule, facts):  # type: ignore[no-untyped-def]
+    """Where nobody would work at all, caps and classes do not bind: the job with the least remaining work."""
     best, best_ms = NO_STAGE, math.inf
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         if seen.jobs.remaining_ms[job] < best_ms:
-            stage = best_stage(seen, rule, job)
+            stage = best_stage(seen, rule, facts, job, False)
             if stage != NO_STAGE:
                 best, best_ms = stage, seen.jobs.remaining_ms[job]
     return best
@@ -250,8 +390,8 @@ def play(state, future, tables, rule):  # type: ignore[no-untyped-def]
     """Run a whole simulation under the rule. Returns a Status."""
     status = start(state, future, tables)
     while status == _NEEDS_DECISION:
-        stage, limit = decide(state, rule)
-        status = step(state, future, tables, stage, limit, ANY_CLASS, 0)
+        stage, limit, executor_class, hold_ms = decide(state, rule)
+        status = step(state, future, tables, stage, limit, executor_class, hold_ms)
     return status
 
 

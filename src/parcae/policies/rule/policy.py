@@ -12,14 +12,15 @@ from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState
 from parcae.errors import PolicyError
-from parcae.policies.rule.kernels import NUM_PARAMETERS, Rule, RuleParameter, decide, play, play_many
+from parcae.policies.rule.kernels import NUM_ALIKE_PARAMETERS, NUM_PARAMETERS, Rule, RuleParameter, decide, play, play_many
 from parcae.policies.solo_curves import SoloCurves
 from parcae.simulation.future import Future
 from parcae.simulation.tables import WorkloadTables
 
 Parameters = npt.NDArray[np.float64]
 
-#: Where tuning starts: cap where doubling the executors no longer pays well, local executors first, spill to twice the cap.
+#: Where tuning starts: cap where doubling the executors no longer pays well, local executors first, spill to twice the cap, any
+#: executor that fits.
 START: Mapping[RuleParameter, float] = {
     RuleParameter.PRICE: -1.5,
     RuleParameter.PRICE_JOBS: 1.0,
@@ -27,6 +28,7 @@ START: Mapping[RuleParameter, float] = {
     RuleParameter.LOCAL_SCORE: 2.0,
     RuleParameter.WORTH: -2.0,
     RuleParameter.STAGE_RUNNABLE: 3.0,
+    RuleParameter.BORROW: -1.0,
 }
 
 
@@ -36,6 +38,20 @@ def start_parameters() -> Parameters:
     for column, value in START.items():
         theta[column] = value
     return theta
+
+
+def padded(parameters: npt.ArrayLike) -> Parameters:
+    """The parameters with zeros, which change nothing, for those that rules for alike executors do not have.
+
+    Raises:
+        PolicyError: of another number.
+
+    Example: 21 numbers of a checkpoint from before executor classes become 29.
+    """
+    theta = np.asarray(parameters, np.float64)
+    if theta.shape not in ((NUM_ALIKE_PARAMETERS,), (NUM_PARAMETERS,)):
+        raise PolicyError(f"a rule has {NUM_PARAMETERS} or {NUM_ALIKE_PARAMETERS} parameters, not {theta.size}")
+    return np.concatenate([theta, np.zeros(NUM_PARAMETERS - len(theta))])
 
 
 @dataclass(frozen=True)
@@ -59,8 +75,7 @@ class RulePolicy:
 
     def decide(self, observation: Observation) -> Decision:
         """Answer one scheduling event."""
-        stage, limit = decide(observation, self._rule)
-        return Decision(int(stage), int(limit))
+        return Decision(*map(int, decide(observation, self._rule)))
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
         """Run a whole simulation in one compiled call. Returns a Status."""

@@ -1,0 +1,1 @@
+"""What policies ask of executor classes."""
