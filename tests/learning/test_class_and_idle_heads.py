@@ -154,6 +154,7 @@ def test_the_rule_shows_the_best_fitting_class_and_no_idle_slots() -> None:
     data = family.gather([r for group in worker.collect(network, None, (rule, 1.0)) for r in group])
     assert len(data) > 50
     assert not data.idle_choice.any()
+    assert data.can_idle.sum(axis=1).tolist() == [1] * len(data)  # the idle head learns nothing from it
     smallest = np.argmax(data.can_class, axis=1)
     assert (data.class_choice == smallest).all()
     assert len(np.unique(smallest)) == 4

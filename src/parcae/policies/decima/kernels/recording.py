@@ -11,7 +11,7 @@ from parcae.cluster.state import ANY_CLASS, NO_STAGE
 from parcae.kernels import inlined, kernel
 from parcae.policies.decima.kernels.decisions import draw_decision, forget, held_executors
 from parcae.policies.decima.kernels.embeddings import embed, is_unfinished
-from parcae.policies.decima.kernels.heads import best_fitting, score_classes, score_lengths, write_fit
+from parcae.policies.decima.kernels.heads import best_fitting, score_classes, write_fit
 from parcae.policies.decima.kernels.tables import select_workspace
 from parcae.policies.networks.kernels import uniform
 from parcae.policies.rule.kernels import decide as decide_by_rule
@@ -189,15 +189,17 @@ def _level_of(net, wanted):  # type: ignore[no-untyped-def]
 
 @kernel
 def _record_lesson(state, future, net, work, record, costing, lesson):  # type: ignore[no-untyped-def]
-    """Write down what the rule would choose, and no idle slot; `lesson` is (stage, limit, executor_class)."""
+    """Write down what the rule would choose; `lesson` is (stage, limit, executor_class).
+
+    Rules add no idle slots. A lesson says that none was possible, so that the idle head stays as it is.
+    """
     stage, limit, executor_class = lesson
     held = held_executors(state, net, stage)
     if held >= net.levels[net.levels.shape[0] - 1]:
         return
     if net.has_classes:
         score_classes(state, net, work, stage, limit)
-    if net.idle_lengths > 0:
-        score_lengths(state, net, work, stage, limit)
+    work.idle_logits[0], work.idle_logits[1:] = 0.0, -np.inf
     _note_heads(work, record, record.count[0], executor_class, 0)
     _record(state, future, net, work, record, costing, stage, _level_of(net, held + limit), held, 0.0)
 
