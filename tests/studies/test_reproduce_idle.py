@@ -1,0 +1,94 @@
+"""The parts of the studies of idle slots; the studies themselves run in test_reproduce_studies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.cluster.decision import Decision
+from parcae.cluster.observation import Observation
+from parcae.learning.recipes import busy_share
+from parcae.policies.catalog import make_policy
+from parcae.simulation.config import SimulationConfig
+from parcae.studies.reproduce.contest import Arena
+from parcae.studies.reproduce.idle import AGENTS, at_busy, mixed_arena, real_arena, smallest_cluster, synthetic_arena
+from parcae.studies.reproduce.idle_lengths import bins_of, first_slot_s, pairs, slots_of
+from parcae.studies.reproduce.study import StudyRequest
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.catalog import load_workload
+from parcae.workloads.job import Workload
+from parcae.workloads.one_stage import synthetic_jobs
+from tests.conftest import arriving, job
+
+_HUGE = Workload("huge", (job("huge", (100, 8_880, ())),))
+_SMALL = SimulationConfig(num_executors=3, moving_delay_ms=0, warmup_delay_ms=0)
+
+
+def _request(workload: Workload, config: SimulationConfig) -> StudyRequest:
+    return StudyRequest(workload, config, "load:0.7", Path("unused"), num_jobs=30)
+
+
+class _AlwaysWaits:
+    """Puts a slot of 3 s before every stage that never had one."""
+
+    name = "always waits"
+
+    def decide(self, observation: Observation) -> Decision:
+        chosen = observation.schedulable_stages()
+        if not chosen:
+            return Decision()
+        waited = observation.stages.hold_from_ms[chosen[0]] >= 0
+        return Decision(chosen[0], 1, hold_ms=0 if waited else 3_000)
+
+
+def test_the_synthetic_jobs_run_on_the_smallest_cluster_under_80_percent() -> None:
+    assert smallest_cluster(synthetic_jobs(), 10.0) == 4
+    arena = synthetic_arena(_request(_HUGE, SimulationConfig()))
+    assert (arena.config.num_executors, arena.config.moving_delay_ms, arena.arrivals) == (4, 0, "poisson:10s")
+
+
+def test_jobs_of_the_papers_size_come_every_40_s_to_a_cluster_loaded_under_80_percent() -> None:
+    arena = real_arena(_request(_HUGE, SimulationConfig()))
+    assert (arena.config.num_executors, arena.arrivals) == (28, "poisson:40s")  # 888 s / 40 s / 28 = 79%
+    other = real_arena(_request(_HUGE, _SMALL))
+    assert other.config == _SMALL
+    assert other.arrivals.startswith("load:")
+
+
+def test_arrivals_are_found_that_keep_executors_as_busy_as_asked_for() -> None:
+    workload = load_workload("toy")
+    for busy in (0.3, 0.6):
+        found = at_busy(Arena(workload, _SMALL, "batch", 60), busy)
+        assert busy_share(found.scenario) == pytest.approx(busy, abs=0.03)
+    mixture = mixed_arena(_request(workload, _SMALL), 0.5)
+    assert mixture.config == _SMALL
+    assert len(mixture.workload.jobs) == len(workload.jobs) + 2
+
+
+def test_agents_differ_in_what_their_labels_say() -> None:
+    kinds = {(a.critical_path + a.average_width, a.idle_lengths > 0) for a in AGENTS.values()}
+    assert kinds == {(2, True), (0, True), (2, False), (0, False), (1, True)}
+
+
+def test_idle_slots_of_a_run_are_told_with_the_length_of_their_stages() -> None:
+    sequence = arriving((job("a", (2, 5_000, ())), 0), (job("b", (1, 1_000, ())), 90_000))
+    slots = slots_of(sequence, _AlwaysWaits(), SimulationConfig(num_executors=1, moving_delay_ms=0), 0)
+    assert [(slot.job, slot.length_s, slot.slot_s) for slot in slots] == [(0, 10.0, 3.0), (1, 1.0, 3.0)]
+    assert slots_of(sequence, make_policy("fifo", 1), SimulationConfig(num_executors=1), 0) == []
+
+
+def test_a_pair_is_two_jobs_on_one_machine() -> None:
+    scenario = pairs()
+    assert (scenario.config.num_executors, scenario.num_jobs) == (1, 2)
+    assert first_slot_s(_AlwaysWaits(), scenario, 1) == 3.0
+    assert first_slot_s(make_policy("fifo", 1), scenario, 1) == 0.0
+
+
+def test_bins_by_work_hold_every_job_once_and_go_up() -> None:
+    workload = Workload("w", tuple(job(str(k), (1, 1_000 * k, ())) for k in range(1, 11)))
+    sequence = JobSequence(workload, np.array([9, 0, 4, 4, 2, 7]), np.arange(6))
+    bins = bins_of(workload, sequence)
+    assert sorted(np.concatenate(bins).tolist()) == [0, 1, 2, 3, 4, 5]
+    assert [rows.tolist() for rows in bins] == [[1], [4], [2, 3], [5], [0]]
