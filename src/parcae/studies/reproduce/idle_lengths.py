@@ -12,7 +12,6 @@ import numpy.typing as npt
 from scipy import stats
 
 from parcae.cluster.decision import Policy
-from parcae.cluster.trace import Trace
 from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import Estimate, mean_estimate
 from parcae.learning.scenario import Scenario
@@ -111,23 +110,18 @@ def bins_of(workload: Workload, sequence: JobSequence) -> list[npt.NDArray[np.in
 
 
 def shares_by_length(found: Contest, seeds: range) -> tuple[list[float], dict[str, list[Estimate]]]:
-    """Mean work of each bin in s, and by policy the machines per job with intervals over the seeds."""
+    """Mean work of each bin in s, and by policy the machines per job, with intervals over the runs that have such jobs."""
     runs = [(found.arena.sequence(seed), found.traces(seed, record=False)) for seed in seeds]
     bins = [bins_of(found.arena.workload, sequence) for sequence, _ in runs]
-    kept = [row for row in range(len(bins[0])) if all(len(rows[row]) > 0 for rows in bins)]
+    kept = [[run for run in range(len(runs)) if len(bins[run][row])] for row in range(len(bins[0]))]
+    shown = [row for row, own in enumerate(kept) if own]
+    work = [[runs[run][0].jobs[job].work_ms for run in kept[row] for job in bins[run][row]] for row in shown]
 
-    def mean_share(trace: Trace, rows: npt.NDArray[np.intp]) -> float:
-        return float(executor_share(trace)[rows].mean())
+    def shares(label: str, row: int) -> Estimate:
+        return mean_estimate([executor_share(runs[run][1][label])[bins[run][row]].mean() for run in kept[row]])
 
-    work = [
-        float(np.mean([sequence.jobs[job].work_ms for (sequence, _), own in zip(runs, bins, strict=True) for job in own[row]]))
-        for row in kept
-    ]
-    shares = {
-        label: [mean_estimate([mean_share(t[label], own[row]) for (_, t), own in zip(runs, bins, strict=True)]) for row in kept]
-        for label in runs[0][1]
-    }
-    return [value / MS_PER_S for value in work], shares
+    machines = {label: [shares(label, row) for row in shown] for label in runs[0][1]}
+    return [float(np.mean(own)) / MS_PER_S for own in work], machines
 
 
 def _slot_words(found: Contest, seed: int) -> str:
