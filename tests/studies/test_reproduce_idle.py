@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ def test_arrivals_are_found_that_keep_executors_as_busy_as_asked_for() -> None:
     workload = load_workload("toy")
     for busy in (0.3, 0.6):
         found = at_busy(Arena(workload, _SMALL, "batch", 60), busy)
-        assert busy_share(found.scenario) == pytest.approx(busy, abs=0.03)
+        assert busy_share(replace(found, num_jobs=1_000).scenario) == pytest.approx(busy, abs=0.03)
     mixture = mixed_arena(_request(workload, _SMALL), 0.5)
     assert mixture.config == _SMALL
     assert len(mixture.workload.jobs) == len(workload.jobs) + 2
@@ -82,6 +83,10 @@ def test_idle_slots_of_a_run_are_told_with_the_length_of_their_stages() -> None:
 def test_a_pair_is_two_jobs_on_one_machine() -> None:
     scenario = pairs()
     assert (scenario.config.num_executors, scenario.num_jobs) == (1, 2)
+    drawn = [scenario.sequence(seed) for seed in range(400)]
+    assert {int(s.jobs[0].work_ms) for s in drawn} == {15_000, 25_000, 50_000, 70_000}
+    assert {int(s.jobs[1].work_ms) for s in drawn} == {10_000}
+    assert np.mean([s.arrival_ms[1] for s in drawn]) == pytest.approx(10_000, rel=0.15)
     assert first_slot_s(_AlwaysWaits(), scenario, 1) == 3.0
     assert first_slot_s(make_policy("fifo", 1), scenario, 1) == 0.0
 

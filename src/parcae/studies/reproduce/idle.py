@@ -39,8 +39,9 @@ TUNED_FAIR = "weighted-fair:tuned"
 BESIDE = ("srpt-cap", "idle-theory", TUNED_FAIR)
 #: Mean gap of the real-world data set and the load that it stays under.
 _REAL_GAP_S, _MOST_LOAD = 40.0, 0.8
-#: Share of busy executors where the paper gives no gap that fits; halvings of the interval in which its arrivals are looked for.
-_BUSY, _HALVINGS = 0.75, 7
+#: Share of busy executors where the paper gives no gap that fits; halvings of the interval in which its arrivals are looked for,
+#: in runs of so many jobs, so that beginnings and ends hardly count.
+_BUSY, _HALVINGS, _NUM_MEASURED_JOBS = 0.75, 7, 1_000
 #: Training starts with gaps so many times longer (Duan & Wu, section V-A: load that grows).
 _EARLY_GAP = 2.0
 _PUBLISHED = {
@@ -70,7 +71,7 @@ def real_arena(request: StudyRequest, busy: float | None = None) -> Arena:
     Where nothing but the paper's cluster was asked for, it is the smallest that a mean gap of 40 s loads under 80%, with that
     gap; else arrivals keep a share `busy` of the executors busy, 75% unless given.
     """
-    workload, config, num_jobs = request.workload, request.config, request.jobs(100, 1_000)
+    workload, config, num_jobs = request.workload, request.config, request.jobs(200, 1_000)
     is_own = config == SimulationConfig()
     if is_own:
         config = config.model_copy(update={"num_executors": smallest_cluster(workload, _REAL_GAP_S)})
@@ -89,7 +90,7 @@ def at_busy(arena: Arena, busy: float) -> Arena:
     low, high = 0.02, 1.5
     for _ in range(_HALVINGS):
         load = (low + high) / 2
-        found = busy_share(replace(arena, arrivals=f"load:{load:.3f}").scenario)
+        found = busy_share(replace(arena, arrivals=f"load:{load:.3f}", num_jobs=_NUM_MEASURED_JOBS).scenario)
         low, high = (low, load) if found > busy else (load, high)
     return replace(arena, arrivals=f"load:{low:.3f}")
 
