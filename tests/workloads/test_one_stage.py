@@ -4,7 +4,7 @@ from parcae.errors import ConfigError
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.catalog import load_workload
 from parcae.workloads.job import Workload
-from parcae.workloads.one_stage import mixed, one_stage, synthetic_jobs
+from parcae.workloads.one_stage import mixed, one_stage
 from parcae.workloads.random_streams import RandomStreams
 from tests.conftest import job
 
@@ -20,7 +20,6 @@ def test_synthetic_jobs_take_10_or_50_seconds_half_of_each() -> None:
     workload = load_workload("one-stage")
     assert [job.work_ms for job in workload.jobs] == [10_000, 50_000]
     assert workload.mean_work_ms == 30_000
-    assert synthetic_jobs(0.8).mean_work_ms == pytest.approx(18_000)
 
 
 def test_alpha_is_the_share_of_one_stage_jobs_in_a_mixture() -> None:

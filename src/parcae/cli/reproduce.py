@@ -58,7 +58,7 @@ def reproduce_command(
     full: Annotated[bool, typer.Option("--full", help="As many runs and jobs as in the paper: hours.")] = False,
     budget: Annotated[
         float | None,
-        typer.Option("--budget", min=0.01, help="Minutes of all trainings together. [default: 1; with --full 120]"),
+        typer.Option("--budget", min=0.01, help="Minutes of all trainings together. [default: 1, idle-* 10; with --full 120]"),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the trainings, and where the runs' seeds start.")] = 0,
     arrivals: Annotated[
@@ -90,11 +90,11 @@ def reproduce_command(
     from rich.console import Console
 
     from parcae.learning.recipes import parse_recipe
-    from parcae.studies.reproduce.catalog import DEFAULT_STREAM, PACKING_STUDIES, find_study, reproduce
-    from parcae.studies.reproduce.study import FULL_MINUTES, QUICK_MINUTES, PackingRequest, StudyRequest
+    from parcae.studies.reproduce.catalog import DEFAULT_STREAM, PACKING_STUDIES, find_study, reproduce, training_minutes
+    from parcae.studies.reproduce.study import PackingRequest, StudyRequest
 
     find_study(study)
-    minutes = budget if budget is not None else FULL_MINUTES if full else QUICK_MINUTES
+    minutes = training_minutes(study, full) if budget is None else budget
     known = tuple(policy.split(",")) if policy else ()
     console = Console(stderr=True)
     request: StudyRequest | PackingRequest

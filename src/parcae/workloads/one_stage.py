@@ -25,19 +25,14 @@ def one_stage(job: JobSpec) -> JobSpec:
     return JobSpec(job.name, (StageSpec(1, TaskDurations.constant(round(job.work_ms))),), job.arrival_ms)
 
 
-def synthetic_jobs(short_share: float = 0.5) -> Workload:
-    """Short jobs of 10 s and long ones of 50 s, one task a job; half of each unless another share of short ones is given.
+def synthetic_jobs() -> Workload:
+    """Short jobs of 10 s and long ones of 50 s, half of each, one task a job.
 
     # Deviation: the paper gives neither the share of the short jobs nor their number of tasks.
     """
     short, long = (StageSpec(1, TaskDurations.constant(ms)) for ms in (SHORT_MS, LONG_MS))
     jobs = (JobSpec("short", (short,)), JobSpec("long", (long,)))
-    return Workload(
-        "one-stage",
-        jobs,
-        (short_share, 1 - short_share),
-        provenance={"source": "one-stage jobs of 10 s and 50 s (Duan & Wu, section V-A)"},
-    )
+    return Workload("one-stage", jobs, provenance={"source": "one-stage jobs of 10 s and 50 s (Duan & Wu, section V-A)"})
 
 
 def mixed(workload: Workload, alpha: float) -> Workload:

@@ -25,6 +25,8 @@ from parcae.studies.reproduce.robustness import fig23, table2
 from parcae.studies.reproduce.shifts import shifts
 from parcae.studies.reproduce.stream import fig9b, fig10
 from parcae.studies.reproduce.study import (
+    FULL_MINUTES,
+    QUICK_MINUTES,
     Origin,
     PackingRequest,
     PackingStudy,
@@ -77,6 +79,8 @@ PACKING_STUDIES: dict[str, PackingStudy] = {
 
 #: Arrivals of continuous studies: on the Decima authors' profile this is a mean gap of 25 s, that of their released code.
 DEFAULT_STREAM = "load:0.7"
+#: Minutes of training of the studies of idle slots, which train up to a dozen agents.
+_IDLE_MINUTES = 10.0
 #: A workload of jobs with less work than this on average is scheduled on a small cluster with short delays.
 _SMALL_JOB_MS = 100 * MS_PER_S
 _SMALL_CLUSTER = SimulationConfig(num_executors=20, moving_delay_ms=200, warmup_delay_ms=100)
@@ -92,6 +96,11 @@ def paper_setting(workload: Workload) -> tuple[Workload, SimulationConfig]:
     if workload.mean_work_ms >= _SMALL_JOB_MS:
         return workload, SimulationConfig()
     return with_parallelism_model(workload, "decima-cluster"), _SMALL_CLUSTER
+
+
+def training_minutes(name: str, is_full: bool) -> float:
+    """Minutes of all trainings of a study together, unless others are asked for."""
+    return FULL_MINUTES if is_full else _IDLE_MINUTES if name.startswith("idle-") else QUICK_MINUTES
 
 
 def find_study(name: str) -> Study | PackingStudy:

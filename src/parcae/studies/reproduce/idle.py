@@ -225,6 +225,7 @@ def _draw_loads(contests: Mapping[str, Mapping[float, Contest]], figure: Any) ->
             errors = [[e.mean - e.low for e in estimates], [e.high - e.mean for e in estimates]]
             y = [e.mean for e in estimates]
             axis.errorbar(list(by_load), y, errors, color=policy_color(row), marker="o", markersize=4, label=label, capsize=2)
+        axis.set_ylim(bottom=0)
         tidy(axis, ("load", "average JCT (s)"), kind)
 
 
