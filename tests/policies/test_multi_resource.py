@@ -9,7 +9,7 @@ from parcae.cluster.decision import Decision, Policy
 from parcae.cluster.invariants import check_invariants
 from parcae.cluster.state import ANY_CLASS, ExecutorClass
 from parcae.errors import PolicyError
-from parcae.evaluation.tuning import SWEEPS, resolve_policies
+from parcae.evaluation.tuning import SWEEPS, sweep_values
 from parcae.policies.catalog import make_policy
 from parcae.policies.heuristics.kernels.graphene import find_group, frag_score
 from parcae.policies.heuristics.layout import allocate_known
@@ -180,13 +180,16 @@ def test_arguments_of_the_multi_resource_policies_are_checked() -> None:
     assert make_policy("graphene", 8).params == (-1.0, 0.5, 0.25)
 
 
-def test_graphene_is_tuned_over_every_pair_of_thresholds_and_then_over_every_alpha() -> None:
+def test_graphene_is_tuned_over_alpha_with_every_pair_of_thresholds_and_then_finer() -> None:
     grid = list(SWEEPS["graphene"].grid(8))
     assert len(grid) == len(set(grid)) == 9 * 5 * 5
-    assert len(list(SWEEPS["graphene"].around((0.5, 0.4, 0.2)))) == 41
-    workload, config = _sequence(0, 1).workload, _cluster((1, 0.5), (1, 1.0))
-    resolved = resolve_policies(workload, ["tetris:tuned"], config, "batch", 2)
-    assert resolved.tuned["tetris:tuned"].startswith("weight of remaining work ")
+    finer = list(SWEEPS["graphene"].around((0.5, 0.4, 0.2)))
+    assert [alpha for alpha, _, _ in finer] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    sequences = [_sequence(seed, 3) for seed in range(1)]
+    sweep = sweep_values("graphene", sequences, _cluster((4, 0.5), (4, 1.0)), [0])
+    assert sweep.num_given_up == 200
+    assert 25 <= len(sweep.cost_ms) <= 34
+    assert sweep.cost_ms[sweep.best] == min(sweep.cost_ms.values())
 
 
 def test_a_rule_without_terms_for_classes_takes_any_that_fits() -> None:

@@ -34,6 +34,8 @@ def _counts(num_executors: int) -> tuple[float, ...]:
     return tuple(float(n) for n in (range(1, num_executors + 1) if num_executors <= _MAX_COUNTS else np.unique(np.rint(spaced))))
 
 
+#: Of a grid of more than so many values, all are tried on a quarter of the sequences, and as many as this on all of them.
+_MANY, _FINALISTS = 50, 25
 #: A policy's parameters, in the order in which its name carries them.
 Values = tuple[float, ...]
 
@@ -70,7 +72,7 @@ SWEEPS: Mapping[str, Knobs] = {
     "graphene": Knobs(
         ("alpha", "LongScore", "FragScore"),
         lambda num_executors: itertools.product(_COARSE_ALPHAS, _LONG, _FRAG),
-        lambda best: ((alpha, *best[1:]) for alpha in ALPHAS),
+        lambda best: ((alpha, *best[1:]) for alpha in ALPHAS if abs(alpha - best[0]) < 0.45),
     ),
 }
 
@@ -159,10 +161,14 @@ def _with_values(family: str, values: Values, config: SimulationConfig, name: st
 
 @dataclass(frozen=True)
 class Sweep:
-    """Mean of the average JCT, in ms, over the tuning sequences for all values that were tried."""
+    """Mean of the average JCT, in ms, over the tuning sequences for all values that were tried on all of them.
+
+    `num_given_up` others were tried on a quarter of the sequences.
+    """
 
     family: str
     cost_ms: Mapping[Values, float]
+    num_given_up: int = 0
 
     @property
     def best(self) -> Values:
@@ -174,9 +180,10 @@ class Sweep:
         names, tried = SWEEPS[self.family].names, list(self.cost_ms)
         found = ", ".join(f"{name} {value:g}" for name, value in zip(names, self.best, strict=True))
         what = f"values from {tried[0][0]:g} to {tried[-1][0]:g}" if len(names) == 1 else "combinations"
+        others = f" ({self.num_given_up} more on a quarter of them)" if self.num_given_up else ""
         return (
             f"{found} (average JCT {self.cost_ms[self.best] / MS_PER_S:,.1f} s) of {len(tried)} {what}, "
-            f"on {NUM_TUNING_SEEDS} tuning seeds"
+            f"on {NUM_TUNING_SEEDS} tuning seeds{others}"
         )
 
 
@@ -192,17 +199,19 @@ def average_jct_ms(
 
 def sweep_values(family: str, sequences: Sequence[JobSequence], config: SimulationConfig, seeds: Sequence[int]) -> Sweep:
     """Try all values of a policy's parameters on the same sequences and luck."""
-    cost_ms: dict[Values, float] = {}
 
-    def measure(tried: Iterable[Values]) -> None:
-        for values in tried:
-            if values not in cost_ms:
-                policy = _with_values(family, values, config, "tuning")
-                cost_ms[values] = average_jct_ms(policy, sequences, config, seeds)
+    def measured(tried: Iterable[Values], count: int) -> dict[Values, float]:
+        policies = {values: _with_values(family, values, config, "tuning") for values in tried}
+        return {values: average_jct_ms(p, sequences[:count], config, seeds[:count]) for values, p in policies.items()}
 
-    measure(SWEEPS[family].grid(config.total_executors))
-    measure(SWEEPS[family].around(Sweep(family, cost_ms).best))
-    return Sweep(family, cost_ms)
+    grid, count = tuple(SWEEPS[family].grid(config.total_executors)), len(sequences)
+    num_given_up = len(grid) - _FINALISTS if len(grid) > _MANY else 0
+    if num_given_up:
+        first = measured(grid, max(1, count // 4))
+        grid = tuple(sorted(grid, key=first.__getitem__)[:_FINALISTS])
+    cost_ms = measured(grid, count)
+    around = SWEEPS[family].around(Sweep(family, cost_ms).best)
+    return Sweep(family, cost_ms | measured((values for values in around if values not in cost_ms), count), num_given_up)
 
 
 def tune(workload: Workload, family: str, config: SimulationConfig, arrivals: str, num_jobs: int) -> Sweep:

@@ -36,8 +36,9 @@ class HeuristicPolicy:
     def decide(self, observation: Observation) -> Decision:
         """Answer one scheduling event."""
         num_jobs, num_stages = len(observation.jobs), len(observation.stages)
-        if num_jobs > len(self._known.jobs) or num_stages > len(self._known.stages):
-            object.__setattr__(self, "_known", self._room(num_jobs, num_stages))
+        is_short = num_jobs > len(self._known.jobs) or num_stages > len(self._known.stages)
+        if is_short and self.kind in _REMEMBERING:
+            object.__setattr__(self, "_known", allocate_known(num_jobs, num_stages))
         return Decision(*map(int, decide(observation, int(self.kind), self._array, self._known)))
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:

@@ -115,7 +115,7 @@ def _shortest_below(seen, cap):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _srpt_cap(seen, cap):  # type: ignore[no-untyped-def]
+def srpt_cap(seen, cap):  # type: ignore[no-untyped-def]
     """Shortest remaining work first, at most `cap` executors a job; what is left over spills up to twice the cap.
 
     Executors that the asked job already holds stay with it up to the cap. Where nobody would work at all, the caps do
@@ -170,7 +170,7 @@ def decide(seen, kind, params, known):  # type: ignore[no-untyped-def]
     if kind == _SJF_CP:
         return _sjf_cp(seen)
     if kind == _SRPT_CAP:
-        return _srpt_cap(seen, np.int64(params[0]))
+        return srpt_cap(seen, np.int64(params[0]))
     if kind == _ORDER:
         return in_order(seen, params)
     return _random(seen, np.int64(params[0]))
