@@ -34,6 +34,14 @@ def test_simulate_prints_the_contracted_json(tmp_path: Path) -> None:
     assert len(rows[0]["completion_ms"]) == 4
 
 
+def test_simulate_tells_of_executor_classes(tmp_path: Path) -> None:
+    words = "--executor-classes 1x1x0.5,2x1x1 --jobs 4 --unknown-share 0.5 --estimate-error 0.2"
+    told = json.loads(run(f"parcae simulate toy --policy fair {words} --json", tmp_path).stdout)
+    assert told["executors"] == 3
+    assert told["memory_fragmentation"] == 1.0  # its tasks need no memory
+    assert len(told["class_utilization"]) == 2
+
+
 def test_a_job_set_file_runs_every_set_under_every_policy(tmp_path: Path) -> None:
     write_workload(Workload("w", (chain(2, 3, 1_000, "q1-2g"), chain(1, 4, 2_000, "q2-5g"))), tmp_path / "w.parcae")
     sets = {"sets": {"a": {"exec": 2, "jobs": [[1, "2g", 0], [2, "5g", 0]]}, "b": {"exec": 3, "jobs": [[2, "5g", 0]]}}}
@@ -76,6 +84,9 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae simulate toy --durations often", "sampled, first, mean"),
         ("parcae simulate toy --arrivals recorded", "no recorded arrivals"),
         ("parcae simulate toy --job-set nowhere.json", "nowhere.json: No such file"),
+        ("parcae simulate toy --executor-classes big", "write decima, or EXECUTORSxCPUxMEMORY"),
+        ("parcae simulate toy --executor-classes 1x1x1 --executors 2", "leave out --executors"),
+        ("parcae workload prepare toy -o x.parcae", "nothing to prepare"),
         ("parcae compare toy --parallelism-model magic", "decima-cluster"),
         ("parcae compare toy --policies fair --seeds 2 --report missing/r.html", "missing"),
         ("parcae simulate toy --policy parcae:big", "no such variant; shipped are"),

@@ -20,6 +20,13 @@ def _documented() -> list[str]:
     return sorted({line.split("   #")[0].strip() for line in lines if line.startswith("parcae ")})
 
 
+#: Three jobs of Alibaba's trace, each of two stages.
+_TRACE = "".join(
+    f"M1,2,j_{at},1,Terminated,{at},{at + 10},100,0.5\nR2_1,3,j_{at},1,Terminated,{at + 10},{at + 30},50,1\n"
+    for at in (100, 200, 300)
+)
+
+
 @pytest.fixture(scope="module")
 def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that the documents' commands name."""
@@ -28,7 +35,7 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = BUNDLED / "example-event-log.zstd"
     for copy in (folder / "event-logs" / log.name, folder / "before.zstd", folder / "after.zstd"):
         copy.write_bytes(log.read_bytes())
-    (folder / "batch_task.csv").write_text("M1,2,j_1,1,Terminated,100,110,100,0.5\nR2_1,3,j_1,1,Terminated,110,130,50,1\n")
+    (folder / "batch_task.csv").write_text(_TRACE)
     sets = {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", 0], [9, "2g", 400]]}}}
     (folder / "sets.json").write_text(json.dumps(sets))
     write_packing_files(folder)
@@ -42,13 +49,23 @@ def test_every_command_in_the_documents_runs(user_folder: Path) -> None:
     profiles = shared_data("tpch-decima/tpch_profiles.json.gz")
     (user_folder / profiles.name).write_bytes(profiles.read_bytes())
     (user_folder / "secret").write_text("a secret that nobody guesses\n")
-    first = ("import", "packing tune", "packing train", "parcae tune", "parcae train", "parcae learn", "parcae serve")
+    first = (
+        "import",
+        "workload prepare",
+        "packing tune",
+        "packing train",
+        "parcae tune",
+        "parcae train",
+        "parcae learn",
+        "parcae serve",
+    )
     for command in sorted(commands, key=lambda c: (min([i for i, w in enumerate(first) if w in c], default=9), c)):
         runnable = re.sub(r"/path/to/event-logs", "event-logs", command)
         runnable = re.sub(r"--(tune-)?budget \S+", r"--\1budget 0.02", runnable)  # minutes
         runnable = re.sub(r"parcae bench decision", "parcae bench decision --decisions 30", runnable)
         runnable = re.sub(r"parcae bench training", "parcae bench training --iterations 1", runnable)
         runnable = re.sub(r"parcae bench service", "parcae bench service --jobs 3 --runs 1", runnable)
+        runnable = re.sub(r"parcae reproduce decima-fig(11|20)", r"\g<0> --executors 8 --jobs 2 --runs 2 --budget 0.02", runnable)
         runnable = re.sub(r"parcae serve", "parcae serve --port 0 --admin-port 0", re.sub(r"--for \S+", "--for 3", runnable))
         done = run(runnable, user_folder)
         assert done.returncode == 0, f"{command}\n{done.stderr}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from parcae.cluster.state import ExecutorClass
 from parcae.cluster.trace import NOT_COMPLETED, TASK_RECORD, Trace
 from parcae.workloads.arrivals import JobSequence
 from tests.conftest import arriving, job
@@ -28,6 +29,7 @@ def trace(
     clock_ms: int = 8_000,
     num_executors: int = 2,
     recorded: bool = True,
+    classes: tuple[ExecutorClass, ...] = (),
 ) -> Trace:
     table = np.array(list(tasks), TASK_RECORD)
     executed = np.zeros(len(arrival_ms), np.int64)
@@ -45,6 +47,7 @@ def trace(
         num_events=9,
         num_tasks=len(tasks),
         tasks=table if recorded else None,
+        classes=classes,
     )
 
 

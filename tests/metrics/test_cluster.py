@@ -6,6 +6,7 @@ from parcae.metrics.cluster import (
     busy_executors,
     concurrency,
     executor_share,
+    executors_per_job,
     last_completion_ms,
     makespan_ms,
     mean_over_spans,
@@ -74,6 +75,11 @@ def test_busy_executors_are_counted_over_all_jobs_or_of_one() -> None:
 
 def test_the_executor_share_is_executed_time_over_time_in_the_system() -> None:
     assert executor_share(trace()).tolist() == [8_000 / 5_000, 2_000 / 6_000]
+
+
+def test_executors_are_counted_for_each_job_in_the_system() -> None:
+    per_job = executors_per_job(trace(), np.array([0.0, 1_000.0, 4_000.0, 7_000.0, 9_000.0]))
+    assert per_job.tolist() == [1.0, 1.0, pytest.approx(1 / (4 / 3)), 0.0]
 
 
 def test_means_over_spans_keep_the_area_under_the_steps() -> None:

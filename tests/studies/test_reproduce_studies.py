@@ -11,9 +11,11 @@ import typer
 from typer.testing import CliRunner
 
 from parcae.cli.reproduce import reproduce_command
-from parcae.simulation.config import SimulationConfig
-from parcae.studies.reproduce.catalog import STUDIES, reproduce
+from parcae.simulation.config import SimulationConfig, decima_classes
+from parcae.studies.reproduce.catalog import CLASS_STUDIES, STUDIES, reproduce
 from parcae.studies.reproduce.study import StudyRequest
+from parcae.workloads.archive import write_workload
+from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
 
 _SMALL = RandomDags(num_jobs=8, max_depth=3, max_width=2, mean_tasks=4.0, median_task_ms=500.0)
@@ -23,12 +25,16 @@ _ROWS = {
     "decima-fig9a": "weighted-fair:oracle",
     "decima-fig9b": "weighted-fair:tuned",
     "decima-fig10": "decima (made here)",
+    "decima-fig11": "decima (TPC-H)",
+    "decima-fig12": "fair:active",
     "decima-fig13": "decima for (c)",
     "decima-fig14": "Algorithm 1 without aligned baseline",
     "decima-fig15a": "limits of stages",
     "decima-fig15b": "decima (made here)",
     "decima-fig16": "best schedule",
     "decima-fig19": "one transform",
+    "decima-fig20": "fair:active",
+    "decima-fig21": "fair:active",
     "decima-fig22": "exhaustive search",
     "decima-fig23": "decima without durations",
     "decima-table2": "decima, trained on a mix, knows the gap",
@@ -36,6 +42,7 @@ _ROWS = {
     "idle-fig3": "real-world",
     "idle-fig4": "mixed",
     "idle-fig5": "learned (1,1)",
+    "decima-table3": "decima, trained with a tenth of the executors",
     "objectives": "missed-deadlines",
     "shifts": "another profile (random DAGs), batch",
     "learning-curves": "decima, decima-2019",
@@ -43,15 +50,17 @@ _ROWS = {
 
 
 def _request(folder: Path, name: str) -> StudyRequest:
+    classes = decima_classes(4) if name in CLASS_STUDIES else ()
     return StudyRequest(
         random_dags(_SMALL, np.random.default_rng(3)),
-        SimulationConfig(num_executors=4, moving_delay_ms=100, warmup_delay_ms=50),
+        SimulationConfig(num_executors=4, executor_classes=classes, moving_delay_ms=100, warmup_delay_ms=50),
         "load:0.5",
         folder,
         budget_s=0.2,
         num_runs=20 if name == "decima-fig19" else 2,
         num_jobs=4,
         processes=1,
+        policies=("fair:active",) if _ROWS[name] == "fair:active" else (),
     )
 
 
@@ -89,6 +98,20 @@ def test_the_command_takes_the_cluster_and_the_size_of_the_runs(tmp_path: Path) 
     assert found["settings"]["config"]["num_executors"] == 3
     assert found["settings"]["config"]["moving_delay_ms"] == 7
     assert [row[0] for row in found["table"]["rows"]] == ["fifo", "sjf-cp", "fair", "fair:active"]
+
+
+def test_the_command_replays_a_trace_on_executor_classes(tmp_path: Path) -> None:
+    jobs = random_dags(_SMALL, np.random.default_rng(3)).jobs
+    write_workload(Workload("log", tuple(job.at(1_000 * row) for row, job in enumerate(jobs))), tmp_path / "log.parcae")
+    words = "decima-fig20 --workload toy --executors 8 --jobs 3 --policy fair:active --processes 1 --trace"
+    done = CliRunner().invoke(_app(), [*words.split(), str(tmp_path / "log.parcae"), "-o", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "decima-fig20.json").read_text())
+    assert {row[0] for row in found["table"]["rows"]} == {"TPC-H", "log"}
+    assert found["settings"]["recorded"]["arrivals"] == "trace:0.8"
+    assert [c["num_executors"] for c in found["settings"]["recorded"]["config"]["executor_classes"]] == [2, 2, 2, 2]
+    refused = CliRunner().invoke(_app(), ["decima-fig3", "--trace", str(tmp_path / "log.parcae"), "-o", str(tmp_path)])
+    assert "decima-fig3 takes no --trace" in str(refused.exception)
 
 
 def test_the_command_refuses_an_unknown_study(tmp_path: Path) -> None:

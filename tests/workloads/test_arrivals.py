@@ -18,7 +18,7 @@ _WORKLOAD = Workload("two", (chain(1, 10, 1_000, "a"), chain(2, 5, 3_000, "b")),
     ("text", "kind", "value"),
     [("batch", "batch", 0.0), ("poisson:25s", "poisson", 25_000.0), ("poisson:1.5m", "poisson", 90_000.0),
      ("poisson:40ms", "poisson", 40.0), ("bursts:25s", "bursts", 25_000.0),
-     ("load:0.85", "load", 0.85), ("recorded", "recorded", 0.0)],
+     ("load:0.85", "load", 0.85), ("trace:0.85", "trace", 0.85), ("recorded", "recorded", 0.0)],
 )  # fmt: skip
 def test_arrival_processes_are_read_from_text(text: str, kind: str, value: float) -> None:
     assert ArrivalProcess.parse(text) == ArrivalProcess(kind, value)
@@ -72,6 +72,35 @@ def test_recorded_arrivals_start_at_zero_and_in_order() -> None:
         recorded_sequence(Workload("recorded", jobs), 3)
     with pytest.raises(ConfigError, match="no recorded arrivals"):
         recorded_sequence(_WORKLOAD)
+
+
+def _recorded(*arrival_ms: int) -> Workload:
+    return Workload("recorded", tuple(chain(1, 1, 1_000, f"q{row}").at(ms) for row, ms in enumerate(arrival_ms)))
+
+
+def test_a_piece_of_the_trace_keeps_its_order_and_its_gaps_at_another_pace() -> None:
+    # Recorded mean gap 5 s; jobs of 1 s on 2 executors at a load of 0.25 come every 2 s.
+    workload = _recorded(0, 20_000, 4_000, 4_000, 15_000)
+    drawn = [draw_sequence(workload, "trace:0.25", 3, 2, RandomStreams(seed)) for seed in range(30)]
+    pieces = {(0, 2, 3): [0, 1_600, 1_600], (2, 3, 4): [0, 0, 4_400], (3, 4, 1): [0, 4_400, 6_400]}
+    assert {tuple(s.job_index.tolist()) for s in drawn} == set(pieces)
+    assert all(s.arrival_ms.tolist() == pieces[tuple(s.job_index.tolist())] for s in drawn)
+    again = draw_sequence(workload, "trace:0.25", 3, 2, RandomStreams(4))
+    assert again.job_index.tolist() == drawn[4].job_index.tolist()
+
+
+def test_the_whole_trace_offers_the_load_asked_for() -> None:
+    whole = draw_sequence(_recorded(*range(0, 1_010_000, 10_000)), "trace:0.8", 101, 5, RandomStreams(1))
+    assert whole.arrival_ms[-1] == 100 * 250  # 1 s of work every 250 ms fills 80% of 5 executors
+
+
+def test_a_trace_without_a_pace_is_refused() -> None:
+    with pytest.raises(ConfigError, match="all its jobs at one time"):
+        draw_sequence(_recorded(3, 3, 3), "trace:0.5", 2, 2, RandomStreams(1))
+    with pytest.raises(ConfigError, match="recorded 3 jobs, not 4"):
+        draw_sequence(_recorded(1, 2, 3), "trace:0.5", 4, 2, RandomStreams(1))
+    with pytest.raises(ConfigError, match="no recorded arrivals"):
+        draw_sequence(_WORKLOAD, "trace:0.5", 2, 2, RandomStreams(1))
 
 
 def test_endless_arrivals_go_on_from_chunk_to_chunk() -> None:

@@ -11,12 +11,15 @@ import typer
 
 from parcae.cli.options import (
     ArrivalsOption,
+    ClassesOption,
     DurationsOption,
+    ErrorOption,
     ExecutorsOption,
     JobsOption,
     ModelOption,
     MovingOption,
     ReferenceOption,
+    UnknownOption,
     WarmupOption,
     WorkloadArgument,
     load,
@@ -39,6 +42,7 @@ def compare_command(
         str, typer.Option("--policies", help="Policies, separated by commas; ratios are to the first.")
     ] = DEFAULT_POLICIES,
     executors: ExecutorsOption = None,
+    executor_classes: ClassesOption = None,
     jobs: JobsOption = 20,
     arrivals: ArrivalsOption = "batch",
     seeds: Annotated[int, typer.Option("--seeds", min=2, help="How many seeds (paired over the policies).")] = 20,
@@ -48,6 +52,8 @@ def compare_command(
     moving_delay_ms: MovingOption = None,
     warmup_delay_ms: WarmupOption = None,
     parallelism_model: ModelOption = "none",
+    unknown_share: UnknownOption = 0.0,
+    estimate_error: ErrorOption = 0.0,
     processes: Annotated[int | None, typer.Option("--processes", min=1, help="Worker processes. [default: all cores]")] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write an HTML report (one self-contained file).")] = None,
@@ -61,7 +67,10 @@ def compare_command(
 
     from parcae.evaluation.compare import compare, comparison_table, write_comparison
 
-    config = simulation_config(executors, durations, reference_semantics, moving_delay_ms, warmup_delay_ms)
+    config = simulation_config(
+        executors, durations, reference_semantics, moving_delay_ms, warmup_delay_ms, executor_classes, unknown_share,
+        estimate_error,
+    )  # fmt: skip
     loaded = load(workload, parallelism_model)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

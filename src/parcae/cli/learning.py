@@ -11,11 +11,14 @@ import typer
 
 from parcae.cli.options import (
     ArrivalsOption,
+    ClassesOption,
+    ErrorOption,
     ExecutorsOption,
     JobsOption,
     ModelOption,
     MovingOption,
     ReferenceOption,
+    UnknownOption,
     WarmupOption,
     WorkloadArgument,
     load,
@@ -44,6 +47,9 @@ def scenario_of(
     moving_delay_ms: int | None,
     warmup_delay_ms: int | None,
     parallelism_model: str,
+    executor_classes: str | None = None,
+    unknown_share: float = 0.0,
+    estimate_error: float = 0.0,
 ) -> Scenario:
     """The scenario that the options describe."""
     from parcae.errors import ConfigError
@@ -51,7 +57,10 @@ def scenario_of(
     from parcae.metrics.objectives import parse_objective
     from parcae.workloads.arrivals import ArrivalProcess
 
-    config = simulation_config(executors, "sampled", reference_semantics, moving_delay_ms, warmup_delay_ms)
+    config = simulation_config(
+        executors, "sampled", reference_semantics, moving_delay_ms, warmup_delay_ms, executor_classes, unknown_share,
+        estimate_error,
+    )  # fmt: skip
     if ArrivalProcess.parse(arrivals).kind == "recorded":
         raise ConfigError("recorded arrivals are one sequence: learn on arrivals like them, e.g. poisson:25s or load:0.85")
     return Scenario(load(workload, parallelism_model), config, arrivals, jobs, parse_objective(objective))
@@ -80,6 +89,7 @@ def tune_command(
     workload: WorkloadArgument,
     output: Annotated[Path, typer.Option("-o", "--output", help="Checkpoint to write (*.safetensors).")],
     executors: ExecutorsOption = None,
+    executor_classes: ClassesOption = None,
     jobs: JobsOption = 20,
     arrivals: ArrivalsOption = "batch",
     objective: ObjectiveOption = "average-jct",
@@ -96,6 +106,8 @@ def tune_command(
     moving_delay_ms: MovingOption = None,
     warmup_delay_ms: WarmupOption = None,
     parallelism_model: ModelOption = "none",
+    unknown_share: UnknownOption = 0.0,
+    estimate_error: ErrorOption = 0.0,
     as_json: JsonOption = False,
 ) -> None:
     """Tune the parametric rule for a workload by CMA-ES; with --also, one rule for several settings.
@@ -110,7 +122,7 @@ def tune_command(
 
     scenario = scenario_of(
         workload, executors, jobs, arrivals, objective, reference_semantics, moving_delay_ms, warmup_delay_ms,
-        parallelism_model,
+        parallelism_model, executor_classes, unknown_share, estimate_error,
     )  # fmt: skip
     require_durations(scenario.workload)
     card = setting_card(scenario.workload, scenario.config, arrivals, jobs)
@@ -165,7 +177,7 @@ def _also(scenario: Scenario, text: str) -> Scenario:
     arrivals, config = changes.get("arrivals", scenario.arrivals), scenario.config
     ArrivalProcess.parse(arrivals)
     if "executors" in changes:
-        config = config.model_copy(update={"num_executors": int(changes["executors"])})
+        config = config.resized(int(changes["executors"]))
     return replace(scenario, arrivals=arrivals, num_jobs=int(changes.get("jobs", scenario.num_jobs)), config=config)
 
 
@@ -191,6 +203,7 @@ def train_command(
         str | None, typer.Option("--start", help="A trained network to start from: a checkpoint, or a name.")
     ] = None,
     executors: ExecutorsOption = None,
+    executor_classes: ClassesOption = None,
     jobs: JobsOption = 20,
     arrivals: ArrivalsOption = "batch",
     objective: ObjectiveOption = "average-jct",
@@ -213,6 +226,8 @@ def train_command(
     moving_delay_ms: MovingOption = None,
     warmup_delay_ms: WarmupOption = None,
     parallelism_model: ModelOption = "none",
+    unknown_share: UnknownOption = 0.0,
+    estimate_error: ErrorOption = 0.0,
     as_json: JsonOption = False,
 ) -> None:
     """Train a network for a workload; Ctrl-C saves, and --resume goes on.
@@ -227,7 +242,7 @@ def train_command(
 
     scenario = scenario_of(
         workload, executors, jobs, arrivals, objective, reference_semantics, moving_delay_ms, warmup_delay_ms,
-        parallelism_model,
+        parallelism_model, executor_classes, unknown_share, estimate_error,
     )  # fmt: skip
     config = override(recipe_config(parse_recipe(recipe), scenario, network), settings or [])
     line = ProgressLine(budget * 60)

@@ -9,23 +9,54 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.options import ExecutorsOption, ModelOption, MovingOption, WarmupOption, load
+from parcae.cli.options import ClassesOption, ExecutorsOption, ModelOption, MovingOption, WarmupOption, load
 
 if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig
+    from parcae.studies.reproduce.study import RecordedSetting
     from parcae.workloads.job import Workload
 
 
-def _setting(
-    workload: str, model: str, executors: int | None, moving_delay_ms: int | None, warmup_delay_ms: int | None
-) -> tuple[Workload, SimulationConfig]:
+def _setting(workload: str, model: str, given: dict[str, Any]) -> tuple[Workload, SimulationConfig]:
     from parcae.studies.reproduce.catalog import paper_setting
 
     loaded = load(workload, model)
     fitting, config = paper_setting(loaded)
-    given = {"num_executors": executors, "moving_delay_ms": moving_delay_ms, "warmup_delay_ms": warmup_delay_ms}
-    changed = {key: value for key, value in given.items() if value is not None}
-    return (fitting if model == "none" else loaded), type(config).model_validate({**config.model_dump(), **changed})
+    return (fitting if model == "none" else loaded), type(config).model_validate({**config.model_dump(), **given})
+
+
+def _recorded(study: str, trace: Path, arrivals: str | None, given: dict[str, Any]) -> RecordedSetting:
+    """The trace, prepared as in the paper unless it is a workload file, on the paper's delays."""
+    from parcae.errors import ConfigError
+    from parcae.simulation.config import SimulationConfig
+    from parcae.studies.reproduce.catalog import CLASS_STUDIES, TRACE_LOAD
+    from parcae.studies.reproduce.study import RecordedSetting
+    from parcae.workloads.alibaba import DECIMA_STEPS, read_alibaba
+    from parcae.workloads.archive import read_workload
+    from parcae.workloads.demands import prepare
+
+    if study not in CLASS_STUDIES:
+        raise ConfigError(f"{study} takes no --trace; it is for {', '.join(CLASS_STUDIES)}")
+    is_prepared = trace.suffix == ".parcae"
+    workload = read_workload(trace) if is_prepared else prepare(read_alibaba(trace)[0], DECIMA_STEPS)[0]
+    paced = (arrivals or f"trace:{TRACE_LOAD:g}").replace("load:", "trace:")
+    return RecordedSetting(workload, SimulationConfig.model_validate(given), paced)
+
+
+def _given(
+    study: str, executors: int | None, executor_classes: str | None, moving_delay_ms: int | None, warmup_delay_ms: int | None
+) -> dict[str, Any]:
+    """What of the cluster was asked for; studies of executor classes read a number of executors as so many of Decima's."""
+    from parcae.studies.reproduce.catalog import CLASS_STUDIES
+
+    classes = executor_classes or ("decima" if executors is not None and study in CLASS_STUDIES else None)
+    given = {
+        "num_executors": executors,
+        "executor_classes": classes,
+        "moving_delay_ms": moving_delay_ms,
+        "warmup_delay_ms": warmup_delay_ms,
+    }
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _refuse(study: str, *given: object) -> None:
@@ -33,8 +64,8 @@ def _refuse(study: str, *given: object) -> None:
 
     if any(value is not None for value in given):
         raise ConfigError(
-            f"{study} has a cluster of its own: --executors, --moving-delay-ms, --warmup-delay-ms, --arrivals and --jobs are not "
-            "for it; leave them out"
+            f"{study} has a cluster of its own: --executors, --executor-classes, --trace, --moving-delay-ms, --warmup-delay-ms, "
+            "--arrivals and --jobs are not for it; leave them out"
         )
 
 
@@ -43,9 +74,9 @@ def reproduce_command(
         str,
         typer.Argument(
             metavar="STUDY",
-            help="decima-fig3, and so on for fig9a, fig9b, fig10, fig13, fig14, fig15a, fig15b, fig16, fig19, fig22, fig23, "
-            "table2; objectives, shifts, learning-curves; deeprm-fig4, deeprm-fig5, deeprm-fig6, deeprm-fig7; a2c-table1, "
-            "a2c-table2, a2c-table3, a2c-table4.",
+            help="decima-fig3, and so on for fig9a, fig9b, fig10, fig11, fig12, fig13, fig14, fig15a, fig15b, fig16, fig19, "
+            "fig20, fig21, fig22, fig23, table2, table3; idle-table1, idle-fig3, idle-fig4, idle-fig5; objectives, shifts, learning-curves; deeprm-fig4, deeprm-fig5, "
+            "deeprm-fig6, deeprm-fig7; a2c-table1, a2c-table2, a2c-table3, a2c-table4.",
             show_default=False,
         ),
     ],
@@ -78,12 +109,19 @@ def reproduce_command(
     runs: Annotated[int | None, typer.Option("--runs", min=2, help="Runs of the evaluation, instead of the study's.")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Jobs of a run, instead of the study's.")] = None,
     executors: ExecutorsOption = None,
+    executor_classes: ClassesOption = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace", help="Alibaba's batch tasks or a recorded workload file, for fig11, fig12, fig20, fig21, table3."
+        ),
+    ] = None,
     moving_delay_ms: MovingOption = None,
     warmup_delay_ms: WarmupOption = None,
     parallelism_model: ModelOption = "none",
     processes: Annotated[int | None, typer.Option("--processes", min=1, help="Worker processes. [default: all cores]")] = None,
 ) -> None:
-    """Run one of the studies of the Decima, the DeepRM or the A2cScheduler paper: a table, a picture and JSON in a folder.
+    """Run one of the studies of the Decima, the DeepRM, the A2cScheduler or the idle slots' paper: a table, a picture and JSON in a folder.
 
     Example: parcae reproduce decima-fig16 -o reproduced
     """
@@ -100,7 +138,7 @@ def reproduce_command(
     request: StudyRequest | PackingRequest
     with console.status("starting") as status:
         if study in PACKING_STUDIES:
-            _refuse(study, executors, moving_delay_ms, warmup_delay_ms, arrivals, jobs)
+            _refuse(study, executors, executor_classes, trace, moving_delay_ms, warmup_delay_ms, arrivals, jobs)
             request = PackingRequest(
                 output,
                 full,
@@ -114,7 +152,8 @@ def reproduce_command(
                 Path(workload) if workload.endswith((".swf", ".swf.gz")) else None,
             )
         else:
-            fitting, config = _setting(workload, parallelism_model, executors, moving_delay_ms, warmup_delay_ms)
+            given = _given(study, executors, executor_classes, moving_delay_ms, warmup_delay_ms)
+            fitting, config = _setting(workload, parallelism_model, given)
             request = StudyRequest(
                 fitting,
                 config,
@@ -129,6 +168,7 @@ def reproduce_command(
                 num_jobs=jobs,
                 processes=processes,
                 say=lambda text: status.update(text),
+                recorded=None if trace is None else _recorded(study, trace, arrivals, given),
             )
         result, files = reproduce(study, request, shlex.join(["parcae", *sys.argv[1:]]))
     _print(study, result)

@@ -10,12 +10,15 @@ import typer
 
 from parcae.cli.options import (
     ArrivalsOption,
+    ClassesOption,
     DurationsOption,
+    ErrorOption,
     ExecutorsOption,
     JobsOption,
     ModelOption,
     MovingOption,
     ReferenceOption,
+    UnknownOption,
     WarmupOption,
     WorkloadArgument,
     load,
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     from parcae.cluster.trace import Trace
     from parcae.simulation.config import SimulationConfig
+    from parcae.workloads.arrivals import JobSequence
     from parcae.workloads.job import Workload
 
 #: What `--policy all` means with a job-set file: the policies of the released simulator's conformance runs.
@@ -39,6 +43,7 @@ def simulate_command(
         str, typer.Option("--policy", help="Policies, separated by commas (see `parcae policies`), or all.")
     ] = "fair",
     executors: ExecutorsOption = None,
+    executor_classes: ClassesOption = None,
     jobs: JobsOption = 20,
     arrivals: ArrivalsOption = "batch",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the tasks' luck.")] = 0,
@@ -49,6 +54,8 @@ def simulate_command(
     moving_delay_ms: MovingOption = None,
     warmup_delay_ms: WarmupOption = None,
     parallelism_model: ModelOption = "none",
+    unknown_share: UnknownOption = 0.0,
+    estimate_error: ErrorOption = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
     gantt: Annotated[Path | None, typer.Option("--gantt", help="Write a Gantt chart (HTML) of the (first) run.")] = None,
 ) -> None:
@@ -58,7 +65,10 @@ def simulate_command(
 
     Example: parcae simulate tpch.parcae --job-set sets.json --set all --policy all --durations first --reference-semantics --json
     """
-    config = simulation_config(executors, durations, reference_semantics, moving_delay_ms, warmup_delay_ms)
+    config = simulation_config(
+        executors, durations, reference_semantics, moving_delay_ms, warmup_delay_ms, executor_classes, unknown_share,
+        estimate_error,
+    )  # fmt: skip
     loaded = load(workload, parallelism_model)
     record = gantt is not None
     if job_set is not None:
@@ -99,8 +109,8 @@ def _run_drawn(
     sequence = draw_sequence(workload, arrivals, jobs, config.total_executors, RandomStreams(seed))
     resolved = resolve_policies(workload, policies, config, arrivals, jobs)
     for name, policy in resolved.for_sequence(sequence, seed).items():
-        trace = simulate(sequence, policy, config, seed, record=record)
-        yield {"policy": name, "durations": config.durations.value, "seed": seed, **run_json(trace)}, trace
+        trace = simulate(sequence, policy, config, seed, record=record or bool(config.executor_classes))
+        yield {"policy": name, "durations": config.durations.value, "seed": seed, **run_json(trace, sequence)}, trace
 
 
 def _run_job_sets(
@@ -132,13 +142,17 @@ def _run_job_sets(
         resolved = resolve_policies(workload, policies, set_config, "batch", sequence.num_jobs)
         for name, policy in resolved.for_sequence(sequence, seed).items():
             trace = simulate(sequence, policy, set_config, seed, record=True)
-            result = {"set": job_set.id, "policy": name, "durations": config.durations.value, **run_json(trace)}
+            result = {"set": job_set.id, "policy": name, "durations": config.durations.value, **run_json(trace, sequence)}
             result["completion_ms"] = job_set.by_position(trace.completion_ms)
             yield result, trace
 
 
-def run_json(trace: Trace) -> dict[str, Any]:
-    """What one run came to, as JSON; times in ms. `makespan_ms` is the clock at the last event, as in the reference runs."""
+def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
+    """What one run came to, as JSON; times in ms. `makespan_ms` is the clock at the last event, as in the reference runs.
+
+    Where executors have several sizes: the share of their memory that running tasks left unused, and how busy each class was.
+    """
+    from parcae.metrics.classes import class_utilization, memory_fragmentation
     from parcae.metrics.jobs import jct_ms
 
     jct = jct_ms(trace)
@@ -153,6 +167,10 @@ def run_json(trace: Trace) -> dict[str, Any]:
         "work_ms": int(trace.executed_ms.sum()),
         "executors": trace.num_executors,
     }
+    fragmentation = memory_fragmentation(trace, sequence)
+    if fragmentation is not None:
+        result["memory_fragmentation"] = fragmentation
+        result["class_utilization"] = class_utilization(trace).tolist()
     if trace.decisions is not None:
         result["decision_trace_sha256"] = trace.decision_trace_sha256()
     return result
@@ -160,10 +178,11 @@ def run_json(trace: Trace) -> dict[str, Any]:
 
 def _print(result: dict[str, Any]) -> None:
     where = f"{result['set']}  " if "set" in result else ""
+    unused = f"   {result['memory_fragmentation']:.1%} of the memory unused" if "memory_fragmentation" in result else ""
     typer.echo(
         f"{where}{result['policy']:<24} average JCT {result['average_jct_ms'] / 1000:10.2f} s   "
         f"last completion {result['last_completion_ms'] / 1000:10.2f} s   "
-        f"{result['decisions']} decisions, {result['tasks']} tasks"
+        f"{result['decisions']} decisions, {result['tasks']} tasks{unused}"
     )
 
 

@@ -1,4 +1,4 @@
-"""`parcae workload`: import, describe, sample and measure workloads."""
+"""`parcae workload`: import, prepare, describe, sample and measure workloads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from parcae.workloads.import_report import ImportReport
     from parcae.workloads.job import Workload
 
-app = typer.Typer(help="Import, describe, sample and measure workloads.", no_args_is_help=True)
+app = typer.Typer(help="Import, prepare, describe, sample and measure workloads.", no_args_is_help=True)
 import_app = typer.Typer(help="Make a workload file from logs, profiles or a trace.", no_args_is_help=True)
 app.add_typer(import_app, name="import")
 
@@ -151,6 +151,50 @@ def sample_command(
     sampled = sample_workload(load_workload(workload), jobs, np.random.default_rng(seed))
     write_workload(sampled, output)
     typer.echo(f"{output}: {len(sampled.jobs)} jobs, {sampled.num_tasks} tasks")
+
+
+@app.command("prepare")
+def prepare_command(
+    workload: WorkloadArgument,
+    output: OutputOption,
+    work_quantile: Annotated[
+        float | None, typer.Option("--work-quantile", help="Leave out the jobs with more work than this quantile, e.g. 0.99.")
+    ] = None,
+    memory_quantile: Annotated[
+        float | None,
+        typer.Option(
+            "--memory-quantile", help="Measure memory in units of this quantile of the stages', e.g. 0.999; cut the rest."
+        ),
+    ] = None,
+    most_cpu: Annotated[float | None, typer.Option("--most-cpu", help="Cut the stages' cpu demands to so many cores.")] = None,
+    memory_demands: Annotated[
+        str | None, typer.Option("--memory-demands", help="Draw every stage's memory from (0, 1]: uniform | uniform:SEED")
+    ] = None,
+    which: Annotated[str | None, typer.Option("--half", help="Keep one half by arrival: first (to train on) | second.")] = None,
+) -> None:
+    """Make a workload ready for executor classes: outliers, normalised or drawn demands, halves; steps run in this order.
+
+    Example: parcae workload prepare tpch --memory-demands uniform:7 -o tpch-memory.parcae
+    """
+    from parcae.errors import ConfigError
+    from parcae.workloads import demands
+    from parcae.workloads.archive import write_workload
+    from parcae.workloads.catalog import load_workload
+
+    steps = [
+        *([] if work_quantile is None else [demands.without_largest(work_quantile)]),
+        *([] if memory_quantile is None else [demands.in_memory_units(memory_quantile)]),
+        *([] if most_cpu is None else [demands.with_cpu_at_most(most_cpu)]),
+        *([] if memory_demands is None else [demands.with_drawn_memory(memory_demands)]),
+        *([] if which is None else [demands.half(which)]),
+    ]
+    if not steps:
+        raise ConfigError("nothing to prepare: give --work-quantile, --memory-quantile, --most-cpu, --memory-demands or --half")
+    prepared, notes = demands.prepare(load_workload(workload), steps)
+    write_workload(prepared, output)
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(f"{output}: {len(prepared.jobs)} jobs, {prepared.num_stages} stages, {prepared.num_tasks} tasks")
 
 
 @app.command("measure-tpch")

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from parcae.cluster.state import ExecutorClass
+
 Int64Array = npt.NDArray[np.int64]
 
 #: Completion time of a job that had not completed when the run ended.
@@ -48,6 +50,7 @@ class Trace:
         num_decisions, num_events, num_tasks: how often the policy was asked, events fired, tasks run.
         tasks: TASK_RECORD[num_tasks] in order of start, or None unless recorded.
         decisions: DECISION_RECORD[num_decisions], or None unless recorded.
+        classes: the executor classes; executors are numbered class by class. Empty where no executor's size is known.
     """
 
     policy: str
@@ -63,11 +66,18 @@ class Trace:
     num_tasks: int
     tasks: npt.NDArray[np.void] | None = None
     decisions: npt.NDArray[np.void] | None = None
+    classes: tuple[ExecutorClass, ...] = ()
 
     @property
     def is_complete(self) -> bool:
         """Whether every job completed."""
         return bool((self.completion_ms != NOT_COMPLETED).all())
+
+    @property
+    def class_of_executor(self) -> Int64Array:
+        """The class of every executor, int64[num_executors]; all 0 where no executor's size is known."""
+        counts = [c.num_executors for c in self.classes] or [self.num_executors]
+        return np.repeat(np.arange(len(counts)), counts)
 
     def decision_trace_sha256(self) -> str:
         """Digest of all decisions, as the released simulator's conformance runs take it.

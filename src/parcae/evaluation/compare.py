@@ -122,7 +122,9 @@ def _summaries(workload: Workload, task: _Task, seed: int) -> list[RunSummary]:
     streams = RandomStreams(seed)
     sequence = draw_sequence(workload, task.arrivals, task.num_jobs, task.config.total_executors, streams)
     policies = task.resolved.for_sequence(sequence, seed)
-    return [summarize(simulate(sequence, policy, task.config, seed), sequence) for policy in policies.values()]
+    # Which executor ran a task is only known where tasks are recorded: it takes memory, so only where executors differ.
+    record = bool(task.config.executor_classes)
+    return [summarize(simulate(sequence, policy, task.config, seed, record=record), sequence) for policy in policies.values()]
 
 
 def compare(
@@ -254,7 +256,9 @@ def comparison_table(comparison: Comparison) -> Table:
     title = f"{s['workload']}: {s['jobs']} jobs, {s['arrivals']}, {executors} executors, {seeds}"
     table = Table(title=escape(title))
     table.add_column("policy", no_wrap=True)
-    for heading in ("average JCT", "ratio to first", "p95 JCT", "makespan", "busy"):
+    has_classes = bool(comparison.resolved.config.executor_classes)
+    headings = ("average JCT", "ratio to first", "p95 JCT", "makespan", "busy")
+    for heading in (*headings, "memory unused") if has_classes else headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for result in comparison.policies:
         row, jct, ratio = result.means(), result.average_jct_s, result.ratio_to_first
@@ -265,8 +269,10 @@ def comparison_table(comparison: Comparison) -> Table:
             f"{row['p95_jct_s']:,.0f}",
             f"{row['makespan_s']:,.0f}",
             f"{row['utilization']:.0%}",
+            *([f"{row['fragmentation']:.1%}"] if "fragmentation" in row else []),
         )
     unfinished = sum(s.unfinished for result in comparison.policies for s in result.summaries)
     cut = f"; {unfinished} jobs were cut off by the runs' end: their times are lower bounds" if unfinished else ""
-    table.caption = f"seconds; ± and [ ] are 95% confidence intervals over the seeds{cut}"
+    unused = "; memory unused: by the tasks that run, of their executors'" if has_classes else ""
+    table.caption = f"seconds; ± and [ ] are 95% confidence intervals over the seeds{unused}{cut}"
     return table

@@ -84,6 +84,16 @@ def busy_executors(trace: Trace, job: int | None = None) -> tuple[Int64Array, In
     return steps(tasks["start_ms"], tasks["finish_ms"])
 
 
+def executors_per_job(trace: Trace, edges_ms: FloatArray) -> FloatArray:
+    """Executors that run tasks for each job in the system, averaged over spans, float64[num_edges - 1]; 0 where no job is there.
+
+    Raises:
+        ConfigError: the tasks were not recorded.
+    """
+    busy, jobs = mean_over_spans(*busy_executors(trace), edges_ms), mean_over_spans(*concurrency(trace), edges_ms)
+    return np.asarray(np.divide(busy, jobs, out=np.zeros_like(busy), where=jobs > 0))
+
+
 def executor_share(trace: Trace) -> FloatArray:
     """Mean number of executors that ran each job's tasks while it was in the system, float64[num_jobs]."""
     end = np.where(trace.completion_ms == NOT_COMPLETED, trace.clock_ms, trace.completion_ms)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
+from parcae.metrics.classes import memory_fragmentation
 from parcae.metrics.cluster import last_completion_ms, makespan_ms, utilization, work_inflation
 from parcae.metrics.jobs import arrived, bounded_slowdown, jct_ms, jct_percentiles_ms, slowdown
 from parcae.metrics.objectives import DEADLINE_SLOWDOWN
@@ -28,6 +29,8 @@ class RunSummary:
         decisions, events, tasks: how often the policy was asked, events fired, tasks run.
         unfinished: jobs that had arrived but not completed when the run ended.
         missed_deadlines: share of jobs that took longer than DEADLINE_SLOWDOWN times their ideal duration.
+        fragmentation: share of the busy executors' memory that their tasks did not need; None where tasks were not recorded or
+            executors have no stated memory.
     """
 
     average_jct_ms: float
@@ -46,10 +49,11 @@ class RunSummary:
     tasks: int
     unfinished: int
     missed_deadlines: float
+    fragmentation: float | None = None
 
     def to_json(self) -> dict[str, float]:
-        """Plain numbers, times in ms."""
-        return asdict(self)
+        """Plain numbers, times in ms; without those that are not known."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
@@ -79,4 +83,5 @@ def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
         tasks=trace.num_tasks,
         unfinished=int(np.count_nonzero(here & (trace.completion_ms == NOT_COMPLETED))),
         missed_deadlines=float((slowdown(trace, sequence)[here] > DEADLINE_SLOWDOWN).mean()),
+        fragmentation=memory_fragmentation(trace, sequence),
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from parcae.cluster.decision import Decision, objection
 from parcae.cluster.observation import Observation, observe
-from parcae.cluster.state import ClusterState, allocate, select
+from parcae.cluster.state import ClusterState, ExecutorClass, allocate, select
 from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError, WorkloadError
 from parcae.simulation.config import SimulationConfig
@@ -159,4 +159,5 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
         num_tasks=num_tasks,
         tasks=np.array(future.tasks[:num_tasks]).view(np.ndarray) if len(future.tasks) else None,
         decisions=np.array(future.decisions[:num_decisions]).view(np.ndarray) if len(future.decisions) else None,
+        classes=tuple(ExecutorClass(int(c.num_executors), float(c.cpu), float(c.memory)) for c in state.classes),
     )

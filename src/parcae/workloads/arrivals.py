@@ -66,7 +66,7 @@ class JobSequence:
 
 
 _UNITS_MS = {"ms": 1, "s": MS_PER_S, "m": MS_PER_MINUTE, "h": MS_PER_HOUR}
-_ARRIVALS_HELP = "write batch, poisson:25s (also ms, m, h), bursts:25s, load:0.85 or recorded"
+_ARRIVALS_HELP = "write batch, poisson:25s (also ms, m, h), bursts:25s, load:0.85, trace:0.85 or recorded"
 #: Jobs that arrive together in a process of bursts, on average.
 _MEAN_BURST = 5.0
 
@@ -77,9 +77,9 @@ class ArrivalProcess:
 
     Args:
         kind: "batch" (all at 0), "poisson", "bursts" (Poisson as well, but 5 jobs at a time on average, a geometric number),
-            "load" or "recorded".
+            "load", "trace" (a piece of the recorded arrivals, at another pace) or "recorded".
         value: mean gap in ms between jobs for "poisson" and "bursts"; share of the executors' time that the work should fill
-            for "load".
+            for "load" and "trace".
 
     Example: `ArrivalProcess.parse("poisson:25s")` has kind "poisson" and value 25000.
     """
@@ -89,7 +89,7 @@ class ArrivalProcess:
 
     @classmethod
     def parse(cls, text: str) -> ArrivalProcess:
-        """Read batch | poisson:25s | bursts:25s | load:0.85 | recorded.
+        """Read batch | poisson:25s | bursts:25s | load:0.85 | trace:0.85 | recorded.
 
         Raises:
             ConfigError: anything else; the message shows what is understood.
@@ -99,20 +99,20 @@ class ArrivalProcess:
         timed = re.fullmatch(r"(poisson|bursts):(\d+(?:\.\d+)?)(ms|s|m|h)", text)
         if timed and float(timed[2]) > 0:
             return cls(timed[1], float(timed[2]) * _UNITS_MS[timed[3]])
-        load = re.fullmatch(r"load:(\d*\.?\d+)", text)
-        if load and 0 < float(load[1]) <= 10:
-            return cls("load", float(load[1]))
+        load = re.fullmatch(r"(load|trace):(\d*\.?\d+)", text)
+        if load and 0 < float(load[2]) <= 10:
+            return cls(load[1], float(load[2]))
         raise ConfigError(f"arrivals {text!r} are not understood: {_ARRIVALS_HELP}")
 
     def mean_gap_ms(self, workload: Workload, num_executors: int) -> float:
         """Mean time between arrivals.
 
-        For "load": mean work of a drawn job / (load x executors), with mean task durations: work inflation and moving
+        For "load" and "trace": mean work of a drawn job / (load x executors), with mean task durations: work inflation and moving
         delays come on top, so that executors are busier than the target where parallelism inflates work.
         """
         if self.kind in ("poisson", "bursts"):
             return self.value
-        if self.kind == "load":
+        if self.kind in ("load", "trace"):
             return workload.mean_work_ms / (self.value * num_executors)
         return 0.0
 
@@ -132,13 +132,15 @@ def draw_sequence(
     The first job of an endless process arrives at 0; gaps are whole ms, rounded down.
 
     Raises:
-        ConfigError: arrivals not understood, or "recorded" with more jobs than were recorded.
+        ConfigError: arrivals not understood, or "recorded" or "trace" with more jobs than were recorded.
     """
     process = ArrivalProcess.parse(arrivals) if isinstance(arrivals, str) else arrivals
     if num_jobs < 1:
         raise ConfigError(f"a run needs at least one job, not {num_jobs}")
     if process.kind == "recorded":
         return recorded_sequence(workload, num_jobs)
+    if process.kind == "trace":
+        return _piece(workload, num_jobs, process.mean_gap_ms(workload, num_executors), streams.arrivals)
     index = _draw_jobs(workload, num_jobs, streams)
     arrival_ms = np.zeros(num_jobs, np.int64)
     if process.kind != "batch":
@@ -160,14 +162,36 @@ def recorded_sequence(workload: Workload, num_jobs: int | None = None) -> JobSeq
     Raises:
         ConfigError: a job without a recorded arrival, or fewer recorded jobs than asked for.
     """
+    order, recorded = _recorded(workload, 1 if num_jobs is None else num_jobs)
+    return JobSequence(workload, order[:num_jobs], recorded[:num_jobs] - recorded[0])
+
+
+def _recorded(workload: Workload, at_least: int) -> tuple[Int64Array, Int64Array]:
+    """The workload's jobs in the order in which they were recorded, and when: int64[num_jobs] each."""
     if not workload.is_recorded:
         raise ConfigError(f"workload {workload.name!r} has no recorded arrivals; import it with its arrivals, or draw them")
     recorded = np.array([job.arrival_ms for job in workload.jobs], np.int64)
-    count = len(recorded) if num_jobs is None else num_jobs
-    if count > len(recorded):
-        raise ConfigError(f"workload {workload.name!r} recorded {len(recorded)} jobs, not {count}; ask for fewer")
-    order = np.argsort(recorded, kind="stable")[:count]
-    return JobSequence(workload, order, recorded[order] - recorded[order[0]])
+    if at_least > len(recorded):
+        raise ConfigError(f"workload {workload.name!r} recorded {len(recorded)} jobs, not {at_least}; ask for fewer")
+    order = np.argsort(recorded, kind="stable")
+    return order, recorded[order]
+
+
+def _piece(workload: Workload, num_jobs: int, mean_gap_ms: float, rng: np.random.Generator) -> JobSequence:
+    """So many recorded jobs in a row, from a random one on; the pace of the whole record is changed by one factor.
+
+    Jobs that were recorded at the same time arrive together. A piece may be busier than the record: that is its nature.
+    """
+    order, recorded = _recorded(workload, num_jobs)
+    span_ms = int(recorded[-1] - recorded[0])
+    if span_ms == 0:
+        raise ConfigError(
+            f"workload {workload.name!r} recorded all its jobs at one time, so that they have no pace; write load:..."
+        )
+    pace = mean_gap_ms * (len(recorded) - 1) / span_ms
+    first = int(rng.integers(0, len(recorded) - num_jobs + 1))
+    piece = slice(first, first + num_jobs)
+    return JobSequence(workload, order[piece], np.floor((recorded[piece] - recorded[first]) * pace).astype(np.int64))
 
 
 def endless_sequences(

@@ -19,6 +19,10 @@ from parcae.studies.reproduce.deeprm import fig4, fig5, fig6, fig7
 from parcae.studies.reproduce.idle_lengths import fig5 as idle_fig5
 from parcae.studies.reproduce.join import fig16
 from parcae.studies.reproduce.latency import fig15b
+from parcae.studies.reproduce.multi_resource import fig11
+from parcae.studies.reproduce.multi_resource_scale import table3 as scale_table3
+from parcae.studies.reproduce.multi_resource_sizes import fig12, fig21
+from parcae.studies.reproduce.multi_resource_time import fig20
 from parcae.studies.reproduce.objectives import fig13
 from parcae.studies.reproduce.orders import fig22
 from parcae.studies.reproduce.robustness import fig23, table2
@@ -47,15 +51,20 @@ STUDIES: dict[str, Study] = {
     "decima-fig9a": fig9a,
     "decima-fig9b": fig9b,
     "decima-fig10": fig10,
+    "decima-fig11": fig11,
+    "decima-fig12": fig12,
     "decima-fig13": fig13,
     "decima-fig14": fig14,
     "decima-fig15a": fig15a,
     "decima-fig15b": fig15b,
     "decima-fig16": fig16,
     "decima-fig19": fig19,
+    "decima-fig20": fig20,
+    "decima-fig21": fig21,
     "decima-fig22": fig22,
     "decima-fig23": fig23,
     "decima-table2": table2,
+    "decima-table3": scale_table3,
     "idle-table1": idle.table1,
     "idle-fig3": idle.fig3,
     "idle-fig4": idle.fig4,
@@ -64,6 +73,11 @@ STUDIES: dict[str, Study] = {
     "shifts": shifts,
     "learning-curves": learning_curves,
 }
+
+#: Those of executor classes, on Decima's classes unless others are asked for.
+CLASS_STUDIES = ("decima-fig11", "decima-fig12", "decima-fig20", "decima-fig21", "decima-table3")
+#: Load of a recorded trace in these: a share of what the classes can serve.
+TRACE_LOAD = 0.8
 
 #: Those of the packing world, which take a `PackingRequest`.
 PACKING_STUDIES: dict[str, PackingStudy] = {

@@ -80,7 +80,9 @@ class Contest:
     @property
     def columns(self) -> tuple[str, ...]:
         """Headings of `rows`."""
-        return ("policy", "average JCT (s)", f"ratio to {next(iter(self.results))}", "p95 JCT (s)", "makespan (s)", "busy")
+        unused = ("memory unused",) if self.arena.config.executor_classes else ()
+        ratio = f"ratio to {next(iter(self.results))}"
+        return ("policy", "average JCT (s)", ratio, "p95 JCT (s)", "makespan (s)", "busy", *unused)
 
     def rows(self) -> list[list[str]]:
         """The table: means over seeds with 95% intervals."""
@@ -92,6 +94,7 @@ class Contest:
                 f"{result.means()['p95_jct_s']:,.1f}",
                 f"{result.means()['makespan_s']:,.1f}",
                 f"{result.means()['utilization']:.0%}",
+                *([f"{result.means()['fragmentation']:.1%}"] if self.arena.config.executor_classes else []),
             ]
             for label, result in self.results.items()
         ]

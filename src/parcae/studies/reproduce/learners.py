@@ -79,6 +79,7 @@ def train_decima(
     recipe: Recipe | None = None,
     changes: Mapping[str, Any] | None = None,
     weights: Weights | None = None,
+    teacher: Learned | None = None,
     progress: Callable[[Iteration], None] | None = None,
 ) -> Learned:
     """Train Decima's network for a scenario; the checkpoint lies in the study's folder.
@@ -88,6 +89,7 @@ def train_decima(
         share_s: wall-clock seconds.
         changes: other values of the recipe's settings.
         weights: where to go on from.
+        teacher: the rule to imitate first; the shipped one unless given.
 
     Raises:
         ConfigError: a workload that nothing can be learned from.
@@ -98,11 +100,12 @@ def train_decima(
 
     config = short_config(recipe or request.recipe, scenario, share_s).model_copy(update=dict(changes or {}))
     taught = f" ({config.imitation:.0%} of the time imitating the tuned rule)" if config.imitation > 0 else ""
+    rule = start_rule("tuned", scenario, scenario.arrivals) if teacher is None else teacher.weights["rule"]
     training = TrainRequest(
         scenario,
         config,
         "decima",
-        parameters=start_rule("tuned", scenario, scenario.arrivals) if config.imitation > 0 else None,
+        parameters=None if config.imitation == 0 else rule,
         decima=decima or DecimaSettings(),
         weights=weights,
         budget_s=share_s,
@@ -202,7 +205,7 @@ def learned_contenders(
     if not kinds:
         raise ConfigError("a study of learned policies needs at least one kind of them")
     if request.policies:
-        return [_given(text) for text in request.policies], [f"learned policies as asked for: {', '.join(request.policies)}"]
+        return [given(text) for text in request.policies], [f"learned policies as asked for: {', '.join(request.policies)}"]
     missing = [kind for kind in kinds if kind != "parcae" and not variants(kind)]
     found, notes = list[Contender](), list[str]()
     for kind in kinds:
@@ -217,7 +220,7 @@ def learned_contenders(
     return found, notes + budget_notes(request, trained="decima" in missing)
 
 
-def _given(text: str) -> Contender:
+def given(text: str) -> Contender:
     return Contender(Path(text).stem if text.endswith(SUFFIX) else text, text)
 
 

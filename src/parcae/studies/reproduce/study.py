@@ -49,6 +49,20 @@ class _Amounts:
 
 
 @dataclass(frozen=True)
+class RecordedSetting:
+    """A recorded trace and the cluster that it is replayed on, for studies of executor classes.
+
+    Args:
+        workload: jobs with their arrivals; the first half by arrival trains, the second tests.
+        config: the cluster. arrivals: e.g. "trace:0.8"; a load is a share of what the executor classes can serve.
+    """
+
+    workload: Workload
+    config: SimulationConfig
+    arrivals: str
+
+
+@dataclass(frozen=True)
 class StudyRequest(_Amounts):
     """What a study runs on and how much of it.
 
@@ -64,6 +78,7 @@ class StudyRequest(_Amounts):
         num_runs, num_jobs: instead of the study's own.
         processes: worker processes of comparisons.
         say: told what goes on.
+        recorded: the trace of studies of executor classes, beside the workload.
     """
 
     workload: Workload
@@ -79,6 +94,7 @@ class StudyRequest(_Amounts):
     num_jobs: int | None = None
     processes: int | None = None
     say: Callable[[str], None] = _silent
+    recorded: RecordedSetting | None = None
 
     def jobs(self, quick: int, full: int) -> int:
         """How many jobs a run has."""
@@ -183,6 +199,14 @@ def settings_of(request: StudyRequest | PackingRequest) -> dict[str, Any]:
         "stream": request.stream,
         "jobs": request.num_jobs,
     }
+    if request.recorded is not None:
+        trace = request.recorded
+        setting["recorded"] = {
+            "workload": trace.workload.name,
+            "fingerprint": fingerprint(trace.workload),
+            "config": trace.config.model_dump(mode="json"),
+            "arrivals": trace.arrivals,
+        }
     return setting | own
 
 

@@ -1,0 +1,140 @@
+"""Figure 20: one run in time, on executors of several sizes.
+
+Source: Decima, Figure 20 and Appendix G.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.cluster.trace import Trace
+from parcae.evaluation.plots import policy_color
+from parcae.metrics.cluster import concurrency, executors_per_job, last_completion_ms, mean_over_spans
+from parcae.metrics.jobs import jct_ms
+from parcae.studies.reproduce.learners import budget_notes
+from parcae.studies.reproduce.multi_resource import gather, missing_notes, recorded_runs, worlds
+from parcae.studies.reproduce.pictures import save, tidy
+from parcae.studies.reproduce.study import StudyRequest, StudyResult
+from parcae.units import MS_PER_S
+from parcae.workloads.arrivals import JobSequence
+
+#: Spans of time that series are averaged over, and the share of them that counts as the busy period.
+_NUM_SPANS, _BUSY = 100, 1 / 8
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One policy's run in time; spans of equal length up to the last completion of the slowest policy.
+
+    Args:
+        time_s: where the spans begin. jobs: in the system, on average. executors: that run tasks, for each job in the system.
+        done_s, jct_s: when each job completed, and its completion time, float64[num_jobs].
+    """
+
+    time_s: FloatArray
+    jobs: FloatArray
+    executors: FloatArray
+    done_s: FloatArray
+    jct_s: FloatArray
+
+
+def series_of(traces: Mapping[str, Trace]) -> dict[str, Series]:
+    """The series of the same run under several policies; tasks must be recorded."""
+    edges_ms = np.linspace(0, max(1, *(last_completion_ms(trace) for trace in traces.values())), _NUM_SPANS + 1)
+    return {
+        label: Series(
+            edges_ms[:-1] / MS_PER_S,
+            mean_over_spans(*concurrency(trace), edges_ms),
+            executors_per_job(trace, edges_ms),
+            trace.completion_ms / MS_PER_S,
+            jct_ms(trace) / MS_PER_S,
+        )
+        for label, trace in traces.items()
+    }
+
+
+def busy_spans(first: Series) -> npt.NDArray[np.bool_]:
+    """The eighth of the spans in which a policy has most jobs in the system."""
+    return np.asarray(first.jobs >= np.quantile(first.jobs, 1 - _BUSY))
+
+
+def facts(series: Mapping[str, Series], sequence: JobSequence) -> dict[str, dict[str, float | None]]:
+    """Numbers of the whole run and of the busy period, which is that of the first policy; None where no job arrived then."""
+    first = next(iter(series.values()))
+    is_busy = busy_spans(first)
+    span = np.clip(np.searchsorted(first.time_s, sequence.arrival_ms / MS_PER_S, side="right") - 1, 0, _NUM_SPANS - 1)
+    arrives_then = is_busy[span]
+    return {
+        label: {
+            "average_jct_s": float(own.jct_s.mean()),
+            "mean_jobs": float(own.jobs.mean()),
+            "most_jobs": float(own.jobs.max()),
+            "busy_jobs": float(own.jobs[is_busy].mean()),
+            "busy_executors_per_job": float(own.executors[is_busy].mean()),
+            "busy_jct_s": float(own.jct_s[arrives_then].mean()) if arrives_then.any() else None,
+        }
+        for label, own in series.items()
+    }
+
+
+def fig20(request: StudyRequest) -> StudyResult:
+    """Jobs in the system, executors of each job and completion times over one run.
+
+    Source: Decima, Figure 20 and Appendix G.
+    """
+    all_worlds, notes = worlds(request), list[str]()
+    series, numbers = dict[str, dict[str, Series]](), dict[str, dict[str, dict[str, float | None]]]()
+    for world in all_worlds:
+        lineup = gather(request, world, all_worlds)
+        ((sequence, traces),) = recorded_runs(request, world, lineup.contenders, 1)
+        series[world.name] = series_of(traces)
+        numbers[world.name] = facts(series[world.name], sequence)
+        notes += [*world.notes, *lineup.notes]
+    columns = (
+        "average JCT (s)",
+        "mean jobs",
+        "most jobs",
+        "jobs when busy",
+        "executors per job then",
+        "JCT of arrivals then (s)",
+    )
+    return StudyResult(
+        "one run in time: busy periods are cleared sooner with more executors for each job",
+        "in busy periods Decima gives each job more executors than Graphene*, finishes jobs faster and keeps fewer of them in "
+        "the system (Figure 20, Appendix G)",
+        ("workload", "policy", *columns),
+        [
+            [name, label, *("-" if value is None else f"{value:,.1f}" for value in own.values())]
+            for name, found in numbers.items()
+            for label, own in found.items()
+        ],
+        dict(numbers),
+        [
+            *missing_notes(request),
+            f"one run, seed {request.first_seed}: no intervals; busy: the eighth of the time in which the first policy "
+            "has most jobs",
+            *notes,
+            *budget_notes(request, trained=not request.policies),
+        ],
+        partial(save, partial(_draw, series), (12.0, 3.2 * len(series))),
+    )
+
+
+def _draw(series: Mapping[str, Mapping[str, Series]], figure: Any) -> None:
+    axes = figure.subplots(len(series), 3, squeeze=False)
+    for row, (name, found) in zip(axes, series.items(), strict=True):
+        for color, (label, own) in enumerate(found.items()):
+            row[0].plot(own.time_s, own.jobs, color=policy_color(color), label=label, linewidth=1)
+            row[1].plot(own.time_s, own.executors, color=policy_color(color), linewidth=1)
+            row[2].plot(own.done_s, own.jct_s, ".", color=policy_color(color), alpha=0.6, markersize=3)
+        tidy(row[0], ("time (s)", "jobs in the system"), name)
+        tidy(row[1], ("time (s)", "executors per job"))
+        tidy(row[2], ("completion (s)", "JCT (s)"))
