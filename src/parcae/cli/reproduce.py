@@ -76,7 +76,7 @@ def reproduce_command(
             metavar="STUDY",
             help="decima-fig3, and so on for fig9a, fig9b, fig10, fig11, fig12, fig13, fig14, fig15a, fig15b, fig16, fig19, "
             "fig20, fig21, fig22, fig23, table2, table3; idle-table1, idle-fig3, idle-fig4, idle-fig5; objectives, shifts, "
-            "learning-curves; deeprm-fig4, deeprm-fig5, deeprm-fig6, deeprm-fig7; a2c-table1, a2c-table2, a2c-table3, a2c-table4.",
+            "learning-curves; deeprm-fig4, deeprm-fig5, deeprm-fig6, deeprm-fig7; a2c-table1, a2c-table2, a2c-table3, a2c-table4",
             show_default=False,
         ),
     ],
