@@ -75,8 +75,8 @@ def reproduce_command(
         typer.Argument(
             metavar="STUDY",
             help="decima-fig3, and so on for fig9a, fig9b, fig10, fig11, fig12, fig13, fig14, fig15a, fig15b, fig16, fig19, "
-            "fig20, fig21, fig22, fig23, table2, table3; objectives, shifts, learning-curves; deeprm-fig4, deeprm-fig5, "
-            "deeprm-fig6, deeprm-fig7; a2c-table1, a2c-table2, a2c-table3, a2c-table4.",
+            "fig20, fig21, fig22, fig23, table2, table3; idle-table1, idle-fig3, idle-fig4, idle-fig5; objectives, shifts, "
+            "learning-curves; deeprm-fig4, deeprm-fig5, deeprm-fig6, deeprm-fig7; a2c-table1, a2c-table2, a2c-table3, a2c-table4",
             show_default=False,
         ),
     ],
@@ -121,7 +121,7 @@ def reproduce_command(
     parallelism_model: ModelOption = "none",
     processes: Annotated[int | None, typer.Option("--processes", min=1, help="Worker processes. [default: all cores]")] = None,
 ) -> None:
-    """Run one of the studies of the Decima, the DeepRM or the A2cScheduler paper: a table, a picture and JSON in a folder.
+    """Run one of the studies of the papers (Decima, DeepRM, A2cScheduler, idle slots): a table, a picture and JSON in a folder.
 
     Example: parcae reproduce decima-fig16 -o reproduced
     """

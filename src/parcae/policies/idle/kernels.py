@@ -1,6 +1,6 @@
 """The theory of two jobs and one machine as a policy, compiled: a pure function of the observation.
 
-Another policy says which stage is next (the shortest remaining work first, see `HeuristicKind.SRPT_CAP`); where that takes the
+The policy srpt-cap (shortest remaining work first) says which stage is next; where that takes the
 last free executor and nobody else waits, the stage may wait for the next job in an idle slot. Arrivals and lengths are learned
 from the jobs that have come: exponential gaps at their rate, and each of their works as likely as any other.
 
@@ -18,7 +18,7 @@ import math
 from parcae.cluster.kernels.tables import demand, select_cluster
 from parcae.cluster.state import NO_EXECUTOR, NO_STAGE, NOT_YET
 from parcae.kernels import inlined, kernel
-from parcae.policies.heuristics.kernels.decisions import decide as decide_base
+from parcae.policies.heuristics.kernels.decisions import srpt_cap
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import select_future, start, step
 
@@ -163,26 +163,26 @@ def slot_ms(seen, stage, is_alone):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def decide(seen, kind, params, known, is_alone):  # type: ignore[no-untyped-def]
-    """The base's decision, which may be to wait: (stage, limit, executor class, length of the idle slot in ms)."""
-    stage, limit, executor_class, hold_ms = decide_base(seen, kind, params, known)
+def decide(seen, cap, is_alone):  # type: ignore[no-untyped-def]
+    """The decision of srpt-cap, which may be to wait: (stage, limit, executor class, length of the idle slot in ms)."""
+    stage, limit, executor_class, hold_ms = srpt_cap(seen, cap)
     if stage != NO_STAGE:
         hold_ms = slot_ms(seen, stage, is_alone)
-    return stage, limit if hold_ms == 0 else 1, executor_class, hold_ms
+    return stage, limit, executor_class, hold_ms
 
 
 @kernel
-def play(state, future, tables, kind, params, known, is_alone):  # type: ignore[no-untyped-def]
+def play(state, future, tables, cap, is_alone):  # type: ignore[no-untyped-def]
     """Run a whole simulation under the rule. Returns a Status."""
     status = start(state, future, tables)
     while status == _NEEDS_DECISION:
-        stage, limit, executor_class, hold_ms = decide(state, kind, params, known, is_alone)
+        stage, limit, executor_class, hold_ms = decide(state, cap, is_alone)
         status = step(state, future, tables, stage, limit, executor_class, hold_ms)
     return status
 
 
 @kernel
-def play_many(states, futures, tables, kind, params, known, is_alone, first, last, status):  # type: ignore[no-untyped-def]
+def play_many(states, futures, tables, cap, is_alone, first, last, status):  # type: ignore[no-untyped-def]
     """Run simulators first..last-1 of many; fills `status`."""
     for row in range(first, last):
-        status[row] = play(select_cluster(states, row), select_future(futures, row), tables, kind, params, known, is_alone)
+        status[row] = play(select_cluster(states, row), select_future(futures, row), tables, cap, is_alone)

@@ -1,4 +1,4 @@
-"""A hand-made policy that waits where the theory of idle slots says so."""
+"""The policy srpt-cap, which waits where the theory of idle slots says so."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from parcae.simulation.tables import WorkloadTables
 
 @dataclass(frozen=True)
 class IdleTheoryPolicy(HeuristicPolicy):
-    """A hand-made policy with the idle slots of Theorem 2 before the stages that it chooses.
+    """The policy srpt-cap with the idle slots of Theorem 2 before the stages that it chooses.
 
     Args:
         is_alone: take the last free executor for the only machine there is, as the theorem does.
@@ -28,13 +28,18 @@ class IdleTheoryPolicy(HeuristicPolicy):
 
     is_alone: bool = False
 
+    @property
+    def cap(self) -> int:
+        """Most executors of a job, leftovers aside."""
+        return int(self.params[0])
+
     def decide(self, observation: Observation) -> Decision:
         """Answer one scheduling event."""
-        return Decision(*map(int, decide(observation, int(self.kind), self._array, self._known, self.is_alone)))
+        return Decision(*map(int, decide(observation, self.cap, self.is_alone)))
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
         """Run a whole simulation in one compiled call. Returns a Status."""
-        return int(play(state, future, tables, int(self.kind), self._array, self._known, self.is_alone))
+        return int(play(state, future, tables, self.cap, self.is_alone))
 
     def play_many(
         self,
@@ -46,4 +51,4 @@ class IdleTheoryPolicy(HeuristicPolicy):
         status: npt.NDArray[np.int64],
     ) -> None:
         """Run simulators first..last-1 of many to their end; fills `status`."""
-        play_many(states, futures, tables, int(self.kind), self._array, self._known, self.is_alone, first, last, status)
+        play_many(states, futures, tables, self.cap, self.is_alone, first, last, status)
