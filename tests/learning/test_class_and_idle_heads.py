@@ -218,3 +218,16 @@ def test_the_fast_recipe_collects_less_at_a_time_where_executors_differ() -> Non
     assert own.window_s is not None
     assert own.window_s < 0.9 * plain.window_s
     assert recipe_config(Recipe.FAST, several, "parcae").num_groups == 8
+
+
+def test_an_idle_slot_that_outlasts_a_window_goes_on_in_the_next() -> None:
+    job = JobSpec("long", (StageSpec(1, TaskDurations.constant(50_000)),))
+    config = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0)
+    scenario = Scenario(Workload("long", (job,)), config, "batch", 2)
+    family = DecimaFamily(scenario, DecimaSettings(idle_lengths=2))
+    weights = family.initial_weights(np.random.default_rng(0))
+    weights[NO_SLOT_NAME] = np.full(1, -50.0, np.float32)
+    worker = RolloutWorker(scenario, family, num_groups=1, group_size=2, seed=0, window_s=20.0, capacity=64)
+    network = family.policy(weights).network
+    ends = [[r.is_complete for r in group] for _ in range(3) for group in worker.collect(network)]
+    assert ends == [[False, False]] * 3

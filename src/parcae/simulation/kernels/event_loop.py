@@ -207,7 +207,8 @@ def advance(state, future, tables):  # type: ignore[no-untyped-def]
         elif events.next_other_ms[0] == _NEVER:
             return _COMPLETE
         elif not _fire_other(state, future, tables):
-            if time_ms == _NEVER and events.next_arrival[0] == future.arrival_ms.shape[0]:
+            is_last = now.num_holds[0] == 0 and events.next_arrival[0] == future.arrival_ms.shape[0]
+            if time_ms == _NEVER and is_last:
                 return _COMPLETE
             now.clock_ms[0] = events.end_ms[0]
             account_time(state, now.clock_ms[0])
