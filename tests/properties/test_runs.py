@@ -70,18 +70,23 @@ def test_no_run_beats_the_lower_bounds(seed: int, policy: str, executors: int, a
     assert makespan_ms(trace) >= bounds.makespan_ms - 1e-6
 
 
+def _with_memory_demands(rng: np.random.Generator, num_executors: int, seed: int) -> JobSequence:
+    """A few random DAGs whose stages want memory of 0 to 1."""
+    made = random_dags(RandomDags(num_jobs=5, mean_tasks=4.0, max_depth=3, max_width=3), rng)
+    jobs = tuple(
+        JobSpec(job.name, tuple(StageSpec(s.num_tasks, s.durations, s.parents, memory=float(rng.random())) for s in job.stages))
+        for job in made.jobs
+    )
+    return draw_sequence(Workload("classes", jobs), "poisson:4s", 5, num_executors, RandomStreams(seed))
+
+
 @settings(max_examples=25, deadline=None)
 @given(seed=_SEEDS, policy=_POLICIES, num_small=st.integers(1, 4), num_large=st.integers(1, 4))
 def test_the_books_are_true_at_every_decision_also_with_executor_classes(
     seed: int, policy: str, num_small: int, num_large: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    made = random_dags(RandomDags(num_jobs=5, mean_tasks=4.0, max_depth=3, max_width=3), rng)
-    jobs = tuple(
-        JobSpec(job.name, tuple(StageSpec(s.num_tasks, s.durations, s.parents, memory=float(rng.random())) for s in job.stages))
-        for job in made.jobs
-    )
-    sequence = draw_sequence(Workload("classes", jobs), "poisson:4s", 5, num_small + num_large, RandomStreams(seed))
+    sequence = _with_memory_demands(rng, num_small + num_large, seed)
     classes = (ExecutorClass(num_small, memory=0.5), ExecutorClass(num_large, memory=1.0))
     simulator = Simulator(sequence, SimulationConfig(executor_classes=classes, moving_delay_ms=500), seed, record=True)
     chosen = make_policy(policy, num_small + num_large)
@@ -115,13 +120,8 @@ def test_whatever_classes_and_idle_slots_are_chosen_every_task_runs_where_it_fit
     seed: int, sizes: list[int], moving_delay_ms: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    made = random_dags(RandomDags(num_jobs=5, mean_tasks=3.0, max_depth=3, max_width=3), rng)
-    jobs = tuple(
-        JobSpec(job.name, tuple(StageSpec(s.num_tasks, s.durations, s.parents, memory=float(rng.random())) for s in job.stages))
-        for job in made.jobs
-    )
+    sequence = _with_memory_demands(rng, sum(sizes), seed)
     classes = tuple(ExecutorClass(count, memory=(row + 1) / len(sizes)) for row, count in enumerate(sizes))
-    sequence = draw_sequence(Workload("classes", jobs), "poisson:4s", 5, sum(sizes), RandomStreams(seed))
     config = SimulationConfig(executor_classes=classes, moving_delay_ms=moving_delay_ms)
     simulator = Simulator(sequence, config, seed, record=True)
     simulator.start()
