@@ -78,6 +78,13 @@ def test_a_stream_is_walked_through_in_windows_with_a_critic(tmp_path: Path) -> 
     assert all(loss > 0 for loss in losses)
 
 
+def test_windows_in_which_nothing_is_decided_are_passed_over() -> None:
+    scenario = Scenario(_WORKLOAD, _CONFIG, "poisson:600s", 5)
+    config = _SMALL.model_copy(update={"window_s": 20.0, "horizon_s": 20.0, "num_groups": 1})
+    result = train_policy(TrainRequest(scenario, config, parameters=start_parameters(), budget_s=60, max_iterations=6))
+    assert (result.ending, result.iterations) == ("done", 6)
+
+
 def test_the_horizon_grows_where_executors_hardly_rest() -> None:
     loads = (0.2, 0.85, 2.0)
     usual, busy, full = (recipe_config(Recipe.FAST, Scenario(_WORKLOAD, _CONFIG, f"load:{x}", 200)) for x in loads)

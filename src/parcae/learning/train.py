@@ -200,9 +200,18 @@ class Trainer:
     def collect(self, done: float = 0.0) -> list[list[Rollout]]:
         """One collection of rollouts under the present weights; while imitating, of what the teacher would choose.
 
+        Windows in which nothing had to be decided (a trace's quiet hours) are passed over.
+
         Args:
             done: share of the training that is over.
         """
+        for _ in range(_QUIET_WINDOWS):
+            groups = self._collect(done)
+            if any(rollout.count for group in groups for rollout in group):
+                break
+        return groups
+
+    def _collect(self, done: float) -> list[list[Rollout]]:
         network, teacher = self.family.policy(self.network.export()).network, None
         if self._is_imitating and self._teacher is not None:
             # The teacher takes all decisions at first, so that good states are seen, and fewer and fewer (DAgger).
@@ -416,6 +425,8 @@ class Trainer:
         self.worker.restore_rng(settings["worker"])
 
 
+#: So many collections in a row may hold no decision.
+_QUIET_WINDOWS = 200
 #: The file in a training's folder that it resumes from.
 STATE_FILE = "training.safetensors"
 #: What Adam keeps of a weight's gradients.
