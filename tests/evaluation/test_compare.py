@@ -53,7 +53,7 @@ def test_one_process_and_two_give_the_same_numbers() -> None:
 
 
 def test_tuning_finds_the_alpha_that_is_best_on_the_tuning_seeds() -> None:
-    alpha = tune(_WORKLOAD, "weighted-fair", _CONFIG, "batch", 6).best
+    (alpha,) = tune(_WORKLOAD, "weighted-fair", _CONFIG, "batch", 6).best
     seeds = [TUNING_SEED_START + row for row in range(NUM_TUNING_SEEDS)]
     sequences = [draw_sequence(_WORKLOAD, "batch", 6, 8, RandomStreams(seed)) for seed in seeds]
     costs = {a: average_jct_ms(make_policy(f"weighted-fair:{a}", 8), sequences, _CONFIG, seeds) for a in ALPHAS}
