@@ -114,7 +114,7 @@ def test_decima_2019_ends_its_episodes_and_lets_them_grow() -> None:
 
 def test_queues_that_grow_without_bound_stop_the_training_and_keep_the_best() -> None:
     config = _SMALL.model_copy(update={"max_jobs_factor": 1.0001})
-    scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 40)
+    scenario = Scenario(_WORKLOAD, _CONFIG, "load:4", 40)
     result = train_policy(TrainRequest(scenario, config, parameters=start_parameters(), budget_s=1e6, max_iterations=3))
     assert "queues grow without bound" in result.ending
     assert "best policy so far is kept" in result.ending
