@@ -64,7 +64,11 @@ def _request(folder: Path, name: str) -> StudyRequest:
     )
 
 
-@pytest.mark.parametrize("name", STUDIES)
+#: Studies whose sisters cover all of their parts in less time.
+_LONG = ("decima-table3", "idle-fig4")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in _LONG else name for name in STUDIES])
 def test_a_study_runs_to_its_table_picture_and_numbers(tmp_path: Path, name: str) -> None:
     result, files = reproduce(name, _request(tmp_path, name), "parcae reproduce")
     assert any(_ROWS[name] in cell for row in result.rows for cell in row[:2]) or "shipped" in "".join(result.notes)
