@@ -15,8 +15,9 @@ from parcae.learning.recipes import Recipe, recipe_config
 from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.run import TrainRequest, train_policy
 from parcae.learning.scenario import Scenario
+from parcae.policies.classes.kernels import best_fitting
 from parcae.policies.decima.kernels.embeddings import critical_ms
-from parcae.policies.decima.kernels.heads import best_fitting, hold_ms
+from parcae.policies.decima.kernels.heads import hold_ms
 from parcae.policies.decima.layout import NO_SLOT_NAME, DecimaSettings, decima_levels, initial_weights, shapes
 from parcae.policies.decima.policy import DecimaPolicy
 from parcae.policies.rule.kernels import Rule

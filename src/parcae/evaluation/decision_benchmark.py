@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from parcae.cluster.decision import Policy
-from parcae.cluster.state import ExecutorClass
 from parcae.evaluation.tuning import resolve_policies
-from parcae.policies.decima.layout import DecimaSettings, decima_levels, initial_weights
-from parcae.policies.decima.policy import DecimaPolicy
-from parcae.simulation.config import SimulationConfig
+from parcae.policies.learned import NAMES
+from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.demands import with_drawn_memory
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
@@ -25,7 +24,6 @@ from parcae.workloads.synthetic import RandomDags, random_dags
 _WARM_UP = 20
 #: The large cases: this many jobs of ten stages each, on so many executors; in the wide case in four classes.
 _LARGE_JOBS, _LARGE_STAGES, _LARGE_EXECUTORS, _WIDE_EXECUTORS = 1_000, 10, 200, 30_000
-_WIDE_MEMORIES = (0.25, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True)
@@ -58,50 +56,28 @@ def benchmark_decisions(
 ) -> list[DecisionBenchmark]:
     """Time decisions on batches of the workload, on 1,000 jobs with 10,000 stages, and on these with 30,000 executors.
 
-    The last are in four classes of memory, of which every stage demands some (Decima, section 7.3).
+    The last are in Decima's four classes (section 7.3), with the learned policies that were made for such.
 
     Example: `benchmark_decisions(load_workload("tpch"), ["fair", "parcae"])`.
     """
     drawn = random_dags(RandomDags(num_jobs=1_000), np.random.default_rng(0))
     large = Workload("large", tuple(job for job in drawn.jobs if len(job.stages) == _LARGE_STAGES))
-    share = _WIDE_EXECUTORS // len(_WIDE_MEMORIES)
-    classes = tuple(ExecutorClass(share, cpu=1.0, memory=memory) for memory in _WIDE_MEMORIES)
+    demanding, _ = with_drawn_memory("uniform")(large)
     cases = (
         ("small", workload, num_jobs, SimulationConfig(num_executors=num_executors)),
         ("large", large, _LARGE_JOBS, SimulationConfig(num_executors=_LARGE_EXECUTORS)),
-        ("wide", _with_demands(large), _LARGE_JOBS, SimulationConfig(executor_classes=classes)),
+        ("wide", demanding, _LARGE_JOBS, SimulationConfig(executor_classes=decima_classes(_WIDE_EXECUTORS))),
     )
     return [row for case in cases for row in _case(*case, policies, num_decisions)]
-
-
-def _with_demands(workload: Workload) -> Workload:
-    """The workload with memory demands drawn from (0, 1]."""
-    rng = np.random.default_rng(0)
-    jobs = [
-        replace(job, stages=tuple(replace(stage, memory=1.0 - float(rng.random())) for stage in job.stages))
-        for job in workload.jobs
-    ]
-    return Workload("wide", tuple(jobs))
-
-
-def _policies(workload: Workload, names: list[str], config: SimulationConfig, num_jobs: int) -> dict[str, Policy]:
-    """The policies by name; on several classes `decima` is a fresh network that chooses among them, as fast as a trained one."""
-    is_fresh = "decima" in names and len(config.classes) > 1
-    others = [name for name in names if not (is_fresh and name == "decima")]
-    found = dict(resolve_policies(workload, others, config, "batch", num_jobs).policies)
-    if is_fresh:
-        settings, executors = DecimaSettings(executor_classes=True), config.total_executors
-        weights = initial_weights(np.random.default_rng(0), settings, len(decima_levels(executors)))
-        found["decima"] = DecimaPolicy("decima", weights, settings, executors)
-    return found
 
 
 def _case(
     case: str, workload: Workload, num_jobs: int, config: SimulationConfig, policies: list[str], num_decisions: int
 ) -> list[DecisionBenchmark]:
     names, num_executors = list(dict.fromkeys(["fair", *policies])), config.total_executors
-    found = _policies(workload, names, config, num_jobs)
-    times = {name: _times_ms(policy, workload, config, num_jobs, num_decisions) for name, policy in found.items()}
+    found = {name: f"{name}:classes" if name in NAMES and len(config.classes) > 1 else name for name in names}
+    policies_by = resolve_policies(workload, list(found.values()), config, "batch", num_jobs).policies
+    times = {name: _times_ms(policies_by[own], workload, config, num_jobs, num_decisions) for name, own in found.items()}
     fair = float(np.median(times["fair"][0]))
     rows = []
     for name in names:

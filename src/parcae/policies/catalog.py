@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from parcae.errors import PolicyError
 from parcae.policies.heuristics.layout import HeuristicKind
 from parcae.policies.heuristics.policy import HeuristicPolicy
-from parcae.policies.idle.policy import IdleTheoryPolicy
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def _idle_theory(text: str, argument: str, num_executors: int) -> HeuristicPolic
     if argument not in ("", "alone"):
         raise PolicyError(f"policy {text!r}: the argument is 'alone' or nothing, not {argument!r}")
     base = _srpt_cap("srpt-cap", "", num_executors)
-    return IdleTheoryPolicy(text, base.kind, base.params, is_alone=argument == "alone")
+    return HeuristicPolicy(text, HeuristicKind.IDLE_THEORY, (*base.params, float(argument == "alone")))
 
 
 def _random(text: str, argument: str, num_executors: int) -> HeuristicPolicy:

@@ -1,4 +1,4 @@
-"""The theory of two jobs and one machine as a policy, compiled: a pure function of the observation.
+"""The theory of two jobs and one machine, compiled: the idle slot before a stage, a pure function of the observation.
 
 The policy srpt-cap (shortest remaining work first) says which stage is next; where that takes the
 last free executor and nobody else waits, the stage may wait for the next job in an idle slot. Arrivals and lengths are learned
@@ -15,14 +15,10 @@ from __future__ import annotations
 
 import math
 
-from parcae.cluster.kernels.tables import demand, select_cluster
+from parcae.cluster.kernels.tables import demand
 from parcae.cluster.state import NO_EXECUTOR, NO_STAGE, NOT_YET
 from parcae.kernels import inlined, kernel
-from parcae.policies.heuristics.kernels.decisions import srpt_cap
-from parcae.simulation.future import Status
-from parcae.simulation.kernels.event_loop import select_future, start, step
 
-_NEEDS_DECISION = int(Status.NEEDS_DECISION)
 #: The jobs that came last, of which the law of arrivals is learned.
 _NUM_LATEST = 200
 #: Arrivals before which nothing is known of their rate.
@@ -160,29 +156,3 @@ def slot_ms(seen, stage, is_alone):  # type: ignore[no-untyped-def]
     if seen.stages.hold_from_ms[stage] != NOT_YET:
         wait_ms = min(wait_ms, seen.stages.hold_from_ms[stage] + length_ms - seen.now.clock_ms[0])
     return max(0, math.floor(wait_ms))
-
-
-@kernel
-def decide(seen, cap, is_alone):  # type: ignore[no-untyped-def]
-    """The decision of srpt-cap, which may be to wait: (stage, limit, executor class, length of the idle slot in ms)."""
-    stage, limit, executor_class, hold_ms = srpt_cap(seen, cap)
-    if stage != NO_STAGE:
-        hold_ms = slot_ms(seen, stage, is_alone)
-    return stage, limit, executor_class, hold_ms
-
-
-@kernel
-def play(state, future, tables, cap, is_alone):  # type: ignore[no-untyped-def]
-    """Run a whole simulation under the rule. Returns a Status."""
-    status = start(state, future, tables)
-    while status == _NEEDS_DECISION:
-        stage, limit, executor_class, hold_ms = decide(state, cap, is_alone)
-        status = step(state, future, tables, stage, limit, executor_class, hold_ms)
-    return status
-
-
-@kernel
-def play_many(states, futures, tables, cap, is_alone, first, last, status):  # type: ignore[no-untyped-def]
-    """Run simulators first..last-1 of many; fills `status`."""
-    for row in range(first, last):
-        status[row] = play(select_cluster(states, row), select_future(futures, row), tables, cap, is_alone)

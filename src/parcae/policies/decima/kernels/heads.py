@@ -15,6 +15,7 @@ import numpy as np
 from parcae.cluster.kernels.tables import demand
 from parcae.cluster.state import ANY_CLASS, NOT_YET
 from parcae.kernels import inlined, kernel
+from parcae.policies.classes.kernels import best_fitting, own_class
 from parcae.policies.decima.kernels.embeddings import largest_memory, relative
 from parcae.policies.decima.layout import (
     EMBEDDING,
@@ -59,31 +60,6 @@ def _share_first_layer(seen, net, work, which, num_own, stage):  # type: ignore[
     return at + 3 * _D * _H1
 
 
-@inlined
-def _is_smaller(seen, executor_class, best):  # type: ignore[no-untyped-def]
-    return best == ANY_CLASS or seen.classes.memory[executor_class] < seen.classes.memory[best]
-
-
-@kernel
-def best_fitting(seen, stage):  # type: ignore[no-untyped-def]
-    """The class of least memory among those asked about that are large enough, or ANY_CLASS where none is."""
-    best, fits = ANY_CLASS, seen.stages.fits[stage]
-    for executor_class in range(seen.classes.shape[0]):
-        if seen.source_count[executor_class] > 0 and (fits >> executor_class) & 1 and _is_smaller(seen, executor_class, best):
-            best = executor_class
-    return best
-
-
-@inlined
-def _tightest(seen, stage):  # type: ignore[no-untyped-def]
-    """The class of least memory that is large enough, asked about or not."""
-    best, fits = ANY_CLASS, seen.stages.fits[stage]
-    for executor_class in range(seen.classes.shape[0]):
-        if (fits >> executor_class) & 1 and _is_smaller(seen, executor_class, best):
-            best = executor_class
-    return best
-
-
 @kernel
 def count_waiting(seen, work):  # type: ignore[no-untyped-def]
     """What stages could take of each class that fit no smaller one, for each of its executors, into work.waiting."""
@@ -94,7 +70,7 @@ def count_waiting(seen, work):  # type: ignore[no-untyped-def]
             continue
         for stage in range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]):
             if seen.stages.is_saturated[stage] == 0 and seen.stages.num_parents_unsaturated[stage] == 0:
-                executor_class = _tightest(seen, stage)
+                executor_class = own_class(seen, stage)
                 if executor_class != ANY_CLASS:
                     work.waiting[executor_class] += demand(seen, stage)
     for executor_class in range(seen.classes.shape[0]):

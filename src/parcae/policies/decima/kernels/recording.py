@@ -9,9 +9,10 @@ import numpy as np
 from parcae.cluster.kernels.tables import is_schedulable, select_cluster
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
 from parcae.kernels import inlined, kernel
+from parcae.policies.classes.kernels import best_fitting
 from parcae.policies.decima.kernels.decisions import draw_decision, forget, held_executors
 from parcae.policies.decima.kernels.embeddings import embed, is_unfinished
-from parcae.policies.decima.kernels.heads import best_fitting, score_classes, write_fit
+from parcae.policies.decima.kernels.heads import score_classes, write_fit
 from parcae.policies.decima.kernels.tables import select_workspace
 from parcae.policies.networks.kernels import uniform
 from parcae.policies.rule.kernels import decide as decide_by_rule

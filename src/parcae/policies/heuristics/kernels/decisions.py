@@ -23,6 +23,7 @@ from parcae.policies.heuristics.kernels.stages import (
 )
 from parcae.policies.heuristics.kernels.tetris import tetris
 from parcae.policies.heuristics.layout import HeuristicKind
+from parcae.policies.idle.kernels import slot_ms
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import select_future, start, step
 
@@ -31,6 +32,7 @@ _STATIC, _GRANTED, _FAIR = int(HeuristicKind.STATIC), int(HeuristicKind.GRANTED)
 _WEIGHTED_FAIR, _SJF_CP = int(HeuristicKind.WEIGHTED_FAIR), int(HeuristicKind.SJF_CP)
 _SRPT_CAP, _ORDER = int(HeuristicKind.SRPT_CAP), int(HeuristicKind.ORDER)
 _TETRIS, _GRAPHENE = int(HeuristicKind.TETRIS), int(HeuristicKind.GRAPHENE)
+_IDLE_THEORY = int(HeuristicKind.IDLE_THEORY)
 
 
 @kernel
@@ -140,6 +142,15 @@ def srpt_cap(seen, cap):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _idle_theory(seen, cap, is_alone):  # type: ignore[no-untyped-def]
+    """As srpt-cap, with the idle slots of Theorem 2 before the stages that it chooses (Duan & Wu, section IV-A)."""
+    stage, limit, executor_class, hold_ms = srpt_cap(seen, cap)
+    if stage != NO_STAGE:
+        hold_ms = slot_ms(seen, stage, is_alone)
+    return stage, limit, executor_class, hold_ms
+
+
+@kernel
 def in_order(seen, rank):  # type: ignore[no-untyped-def]
     """All executors to the first job of a given order, its stages by critical path (Decima, Appendix H)."""
     best, best_rank = NO_STAGE, 0.0
@@ -173,6 +184,8 @@ def decide(seen, kind, params, known):  # type: ignore[no-untyped-def]
         return srpt_cap(seen, np.int64(params[0]))
     if kind == _ORDER:
         return in_order(seen, params)
+    if kind == _IDLE_THEORY:
+        return _idle_theory(seen, np.int64(params[0]), params[1] != 0.0)
     return _random(seen, np.int64(params[0]))
 
 
