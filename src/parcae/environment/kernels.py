@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import math
 
-from parcae.cluster.kernels.tables import first_schedulable, is_runnable, is_schedulable, may_idle
-from parcae.cluster.state import NO_JOB, NO_STAGE
-from parcae.environment.layout import BOUND, NO_ROW, ClusterFeature, JobFeature, StageFeature
+from parcae.cluster.kernels.tables import first_schedulable, is_runnable, is_schedulable, may_idle, pool_row, relative, slot_ms
+from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET
+from parcae.environment.layout import (
+    BOUND,
+    NO_ROW,
+    ClassFeature,
+    ClusterFeature,
+    FitFeature,
+    JobFeature,
+    SlotFeature,
+    StageFeature,
+)
 from parcae.kernels import inlined, kernel
 
 _S_SHOWN, _S_SCHEDULABLE = int(StageFeature.IS_SHOWN), int(StageFeature.IS_SCHEDULABLE)
@@ -21,6 +30,10 @@ _J_SHOWN, _J_LOCAL, _J_EXECUTORS = int(JobFeature.IS_SHOWN), int(JobFeature.IS_L
 _J_STAGES, _J_WORK, _J_TIME = int(JobFeature.STAGES_LEFT), int(JobFeature.WORK_LEFT), int(JobFeature.TIME_IN_SYSTEM)
 _C_ASKED, _C_IDLE = int(ClusterFeature.ASKED), int(ClusterFeature.IDLE)
 _C_JOBS, _C_HIDDEN = int(ClusterFeature.JOBS), int(ClusterFeature.HIDDEN_JOBS)
+_E_CPU, _E_MEMORY, _E_EXECUTORS, _E_IDLE, _E_ASKED = map(int, ClassFeature)
+_F_CPU, _F_MEMORY = map(int, FitFeature)
+_NUM_FITS = len(FitFeature)
+_H_HAD, _H_RUNS, _H_LEFT = map(int, SlotFeature)
 
 
 @inlined
@@ -149,6 +162,79 @@ def _write_jobs(seen, shown, view, scales, num_rows):  # type: ignore[no-untyped
 
 
 @kernel
+def _num_idle(seen, executor_class):  # type: ignore[no-untyped-def]
+    """Executors of a class in pools: that of nobody, and those of the jobs in the system."""
+    count = seen.sources.num_idle[pool_row(seen, NO_JOB) + executor_class]
+    for position in range(seen.now.num_active[0]):
+        count += seen.sources.num_idle[pool_row(seen, seen.active[position]) + executor_class]
+    return count
+
+
+@kernel
+def _write_classes(seen, view, scales):  # type: ignore[no-untyped-def]
+    for executor_class in range(view.classes.shape[0]):
+        to = view.classes[executor_class]
+        to[_E_CPU] = relative(seen.classes.cpu[executor_class], scales.cpu)
+        to[_E_MEMORY] = relative(seen.classes.memory[executor_class], scales.memory)
+        to[_E_EXECUTORS] = _share(seen.classes.num_executors[executor_class], seen)
+        to[_E_IDLE] = _share(_num_idle(seen, executor_class), seen)
+        to[_E_ASKED] = _share(seen.source_count[executor_class], seen)
+
+
+@kernel
+def _write_fits(seen, shown, view, scales, num_rows):  # type: ignore[no-untyped-def]
+    """What stages need, the classes that are large enough, and of them those that may be chosen."""
+    num_classes = view.classes.shape[0]
+    view.class_mask[:, :] = False
+    view.class_mask[:, num_classes] = True
+    if num_classes == 0:
+        return
+    view.stage_fit[:, :] = 0.0
+    for row in range(num_rows):
+        stage, to = shown.stages[row], view.stage_fit[row]
+        to[_F_CPU] = relative(seen.stages.cpu[stage], scales.cpu)
+        to[_F_MEMORY] = relative(seen.stages.memory[stage], scales.memory)
+        may_choose = view.stages[row, _S_SCHEDULABLE] > 0.0
+        for executor_class in range(num_classes):
+            fits = (seen.stages.fits[stage] >> executor_class) & 1 == 1
+            to[_NUM_FITS + executor_class] = 1.0 if fits else 0.0
+            view.class_mask[row, executor_class] = may_choose and fits and seen.source_count[executor_class] > 0
+
+
+@kernel
+def _write_slots(seen, shown, view, scales, num_rows):  # type: ignore[no-untyped-def]
+    """The stages' idle slots, and the lengths that may be chosen: those left where all wait, for whom a stage is shortest."""
+    num_lengths, most = view.slot_mask.shape[1] - 1, seen.now.num_source[0]
+    view.slot_mask[:, :] = False
+    view.slot_mask[:, 0] = True
+    if num_lengths == 0:
+        return
+    view.stage_slot[:, :] = 0.0
+    for row in range(num_rows):
+        stage, to = shown.stages[row], view.stage_slot[row]
+        if seen.stages.hold_from_ms[stage] != NOT_YET:
+            left_ms = seen.stages.hold_until_ms[stage] - seen.now.clock_ms[0]
+            to[_H_HAD], to[_H_RUNS] = 1.0, 1.0 if left_ms > 0 else 0.0
+            to[_H_LEFT] = _measured(left_ms, scales.task_ms)
+        if view.stages[row, _S_SCHEDULABLE] > 0.0:
+            for length in range(1, num_lengths + 1):
+                view.slot_mask[row, length] = slot_ms(seen, stage, most, length, num_lengths) > 0
+
+
+@kernel
+def _write_any(view, mask, start):  # type: ignore[no-untyped-def]
+    """What may be chosen with some stage, into the action's mask from `start` on. Returns where that goes on."""
+    if mask.shape[1] == 1:
+        return start
+    for choice in range(mask.shape[1]):
+        may_choose = False
+        for row in range(mask.shape[0]):
+            may_choose = may_choose or mask[row, choice]
+        view.action_mask[start + choice] = may_choose
+    return start + mask.shape[1]
+
+
+@kernel
 def _write_mask(seen, shown, view, levels):  # type: ignore[no-untyped-def]
     """What may be chosen; at an episode's end only to idle, at the first limit."""
     max_stages, num_source, any_stage = shown.stages.shape[0], seen.now.num_source[0], False
@@ -158,6 +244,7 @@ def _write_mask(seen, shown, view, levels):  # type: ignore[no-untyped-def]
     view.action_mask[max_stages] = not any_stage or may_idle(seen)
     for level in range(levels.shape[0]):
         view.action_mask[max_stages + 1 + level] = level == 0 or levels[level - 1] < num_source
+    _write_any(view, view.slot_mask, _write_any(view, view.class_mask, max_stages + 1 + levels.shape[0]))
 
 
 @kernel
@@ -168,6 +255,7 @@ def show(seen, shown, view, levels, scales):  # type: ignore[no-untyped-def]
         seen: the cluster's tables.
         levels: int64[num_limits], the limits to choose from, ascending; those beyond the first that is enough for all
             executors asked about are masked, since they would do the same.
+        scales: what numbers are measured by.
     """
     num_jobs = _choose_jobs(seen, shown)
     num_stages = _choose_stages(seen, shown, num_jobs)
@@ -178,4 +266,7 @@ def show(seen, shown, view, levels, scales):  # type: ignore[no-untyped-def]
     view.cluster[_C_IDLE] = _share(seen.now.num_idle[0], seen)
     view.cluster[_C_JOBS] = _measured(seen.now.num_active[0], 1.0)
     view.cluster[_C_HIDDEN] = _measured(seen.now.num_active[0] - num_jobs, 1.0)
+    _write_classes(seen, view, scales)
+    _write_fits(seen, shown, view, scales, num_stages)
+    _write_slots(seen, shown, view, scales, num_stages)
     _write_mask(seen, shown, view, levels)

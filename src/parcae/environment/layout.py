@@ -6,11 +6,13 @@ space holds seconds and hours. Scales are the same in all episodes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from parcae.cluster.state import ExecutorClass
 from parcae.workloads.job import Workload
 
 #: No feature is larger; log(1 + x / scale) reaches it at 22,000 times the scale.
@@ -53,6 +55,31 @@ class ClusterFeature(IntEnum):
     HIDDEN_JOBS = 3  # of them, those for which `jobs` has no row
 
 
+class ClassFeature(IntEnum):
+    """Columns of `classes`, a row an executor class; shown where there are several."""
+
+    CPU = 0  # of one of its executors, in units of the largest class's
+    MEMORY = 1
+    EXECUTORS = 2  # as a share of all
+    IDLE = 3  # those that idle, as a share of all
+    ASKED = 4  # those asked about, as a share of all
+
+
+class FitFeature(IntEnum):
+    """First columns of `stage_fit`; one for each class follows, 1 where it is large enough."""
+
+    CPU = 0  # what a task needs, in units of the largest class's
+    MEMORY = 1
+
+
+class SlotFeature(IntEnum):
+    """Columns of `stage_slot`; shown where there are idle slots."""
+
+    HAD = 0  # the stage's one idle slot began
+    RUNS = 1  # and has not ended
+    LEFT = 2  # time to its end; the scale is that of tasks
+
+
 class WaitingFeature(IntEnum):
     """Columns of the packing world's `jobs`, a row a slot; those of the demands follow, as shares of each resource."""
 
@@ -76,17 +103,28 @@ class Scales(NamedTuple):
     num_stages: float  # of a job
     task_ms: float
     work_ms: float  # of a job
+    cpu: float  # of the largest executor class
+    memory: float
 
 
 class ClusterView(NamedTuple):
-    """The arrays of an observation (or, with one more leading axis, of many)."""
+    """The arrays of an observation (or, with one more leading axis, of many).
+
+    Where there is one class, C is 0; where there are no idle slots, G is 0, and neither has rows in `stage_fit` or `stage_slot`.
+    The last rows of `class_mask` and `slot_mask` are for the choice to idle.
+    """
 
     stages: Any  # float32[max_stages, StageFeature]
     stage_job: Any  # int32[max_stages], row of `jobs`; NO_ROW in rows that are left over
     edges: Any  # int32[max_edges, 2], rows of a parent and a child stage; NO_ROW where left over
     jobs: Any  # float32[max_jobs, JobFeature]
     cluster: Any  # float32[ClusterFeature]
-    action_mask: Any  # bool[max_stages + 1 + num_limits]: the choices of stage, of idling, of the limit
+    classes: Any  # float32[C, ClassFeature]
+    stage_fit: Any  # float32[max_stages, FitFeature + C]
+    stage_slot: Any  # float32[max_stages, SlotFeature]
+    class_mask: Any  # bool[max_stages + 1, C + 1]: classes that may be chosen with each stage; the last is any
+    slot_mask: Any  # bool[max_stages + 1, G + 1]: idle slots that may be chosen with each stage at every limit
+    action_mask: Any  # bool[...]: the choices of stage and of idling, of the limit, then of the class and of the slot
 
 
 class Shown(NamedTuple):
@@ -98,12 +136,14 @@ class Shown(NamedTuple):
     row_of_job: Any  # int64[num_jobs]
 
 
-def workload_scales(workload: Workload) -> Scales:
-    """Means over the workload's jobs and stages; at least one task, one stage and one millisecond."""
+def scales_of(workload: Workload, classes: Sequence[ExecutorClass]) -> Scales:
+    """Means over the workload's jobs and stages, at least one task, one stage and one millisecond; the most of the classes."""
     stages = [stage for job in workload.jobs for stage in job.stages]
     return Scales(
         num_tasks=max(1.0, workload.num_tasks / len(stages)),
         num_stages=max(1.0, len(stages) / len(workload.jobs)),
         task_ms=max(1.0, float(np.mean([stage.mean_task_ms for stage in stages]))),
         work_ms=max(1.0, workload.mean_work_ms),
+        cpu=max(c.cpu for c in classes),
+        memory=max(c.memory for c in classes),
     )

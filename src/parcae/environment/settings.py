@@ -43,7 +43,8 @@ class ClusterSettings(BaseModel):
         max_jobs, max_stages: rows to show; None for as many as there can ever be. Where there are more, those that may be
             chosen come first, then those that arrived first.
         num_limits: limits to choose from, evenly spaced up to all executors; None for every number of executors.
-        cluster: everything else, e.g. moving_delay_ms; see `SimulationConfig`.
+        idle_lengths: G, idle slots of 0, 1/G, ... 1 of the stage's length to choose from; 0 for none.
+        cluster: everything else, e.g. executor_classes, moving_delay_ms; see `SimulationConfig`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -57,6 +58,7 @@ class ClusterSettings(BaseModel):
     max_jobs: int | None = Field(default=None, ge=1)
     max_stages: int | None = Field(default=None, ge=1)
     num_limits: int | None = Field(default=None, ge=1)
+    idle_lengths: int = Field(default=0, ge=0, le=100)
     cluster: SimulationConfig = SimulationConfig()
 
     def load(self) -> Workload:

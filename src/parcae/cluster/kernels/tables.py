@@ -56,6 +56,32 @@ def num_held(state, job):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def relative(amount, top):  # type: ignore[no-untyped-def]
+    """The amount in units of the largest there is, at most 1; what there is no end of is 1 of itself."""
+    return 1.0 if amount >= top else amount / top
+
+
+@inlined
+def slot_ms(state, stage, limit, length, num_lengths):  # type: ignore[no-untyped-def]
+    """From now to the end of an idle slot of length / num_lengths of the stage's; 0 where there can be none.
+
+    A stage's one slot is counted from its start, so that deciding again never makes it longer than the stage.
+
+    # Deviation: Duan & Wu, section III measure a stage's length on a single executor; with more of them it is what is left of
+    the stage shared out among them.
+    """
+    stages, clock_ms = state.stages, state.now.clock_ms[0]
+    start_ms = clock_ms
+    if stages.hold_from_ms[stage] != NOT_YET:
+        start_ms = stages.hold_from_ms[stage]
+        if stages.hold_until_ms[stage] <= clock_ms:
+            return 0
+    left = stages.num_tasks[stage] - stages.num_started[stage]
+    stage_ms = stages.task_ms[stage] * left / max(1, min(limit, left))
+    return max(0, start_ms + int(stage_ms * length / num_lengths) - clock_ms)
+
+
+@inlined
 def may_idle(state):  # type: ignore[no-untyped-def]
     """Whether all that are asked about may idle: some other executor works that will be asked about when it is done.
 

@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 
+from parcae.cluster.kernels.tables import relative
 from parcae.cluster.state import NO_JOB, NO_PROFILE
 from parcae.kernels import inlined, kernel
 from parcae.policies.decima.layout import (
@@ -69,12 +70,6 @@ def _offered(net):  # type: ignore[no-untyped-def]
 @inlined
 def is_unfinished(seen, stage):  # type: ignore[no-untyped-def]
     return seen.stages.num_finished[stage] < seen.stages.num_tasks[stage]
-
-
-@inlined
-def relative(amount, top):  # type: ignore[no-untyped-def]
-    """The amount in units of the largest there is, at most 1; what there is no end of is 1 of itself."""
-    return 1.0 if amount >= top else amount / top
 
 
 @inlined

@@ -12,11 +12,11 @@ import math
 
 import numpy as np
 
-from parcae.cluster.kernels.tables import demand
-from parcae.cluster.state import ANY_CLASS, NOT_YET
+from parcae.cluster.kernels.tables import demand, relative, slot_ms
+from parcae.cluster.state import ANY_CLASS
 from parcae.kernels import inlined, kernel
 from parcae.policies.classes.kernels import best_fitting, own_class
-from parcae.policies.decima.kernels.embeddings import largest_memory, relative
+from parcae.policies.decima.kernels.embeddings import largest_memory
 from parcae.policies.decima.layout import (
     EMBEDDING,
     EXECUTOR_SCALE,
@@ -124,22 +124,8 @@ def score_classes(seen, net, work, stage, limit):  # type: ignore[no-untyped-def
 
 @inlined
 def hold_ms(seen, net, stage, limit, length):  # type: ignore[no-untyped-def]
-    """From now to the end of an idle slot of length / G of the stage's; 0 where there can be none.
-
-    A stage's one slot is counted from its start, so that deciding again never makes it longer than the stage.
-
-    # Deviation: Duan & Wu, section III measure a stage's length on a single executor; with more of them it is what is left of
-    the stage shared out among them.
-    """
-    stages, clock_ms = seen.stages, seen.now.clock_ms[0]
-    start_ms = clock_ms
-    if stages.hold_from_ms[stage] != NOT_YET:
-        start_ms = stages.hold_from_ms[stage]
-        if stages.hold_until_ms[stage] <= clock_ms:
-            return 0
-    left = stages.num_tasks[stage] - stages.num_started[stage]
-    stage_ms = stages.task_ms[stage] * left / max(1, min(limit, left))
-    return max(0, start_ms + int(stage_ms * length / net.idle_lengths) - clock_ms)
+    """From now to the end of an idle slot of one of the network's lengths; 0 where there can be none."""
+    return slot_ms(seen, stage, limit, length, net.idle_lengths)
 
 
 @kernel
