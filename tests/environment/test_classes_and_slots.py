@@ -1,0 +1,291 @@
+"""The environment of the cluster where executors come in classes and may wait: spaces, masks, meanings, the same runs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env, data_equivalence
+
+from parcae.cluster.decision import Decision, Policy, objection
+from parcae.cluster.kernels.tables import slot_ms
+from parcae.cluster.observation import Observation
+from parcae.cluster.state import ANY_CLASS, ExecutorClass
+from parcae.environment import CLUSTER_ID
+from parcae.environment.cluster import ClusterEnv
+from parcae.environment.layout import ClassFeature, ClusterFeature, SlotFeature
+from parcae.errors import ConfigError, PolicyError
+from parcae.metrics.jobs import jct_ms
+from parcae.policies.catalog import make_policy
+from parcae.policies.decima.layout import NO_SLOT_NAME, DecimaSettings, decima_levels, initial_weights
+from parcae.policies.decima.policy import DecimaPolicy
+from parcae.policies.learned import learned_policy
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.run import simulate
+from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.catalog import load_workload
+from parcae.workloads.demands import with_drawn_memory
+from parcae.workloads.job import JobSpec, Workload
+from parcae.workloads.random_streams import RandomStreams
+from tests.conftest import job
+
+_TWO = (ExecutorClass(2, 1.0, 0.25), ExecutorClass(2, 1.0, 1.0))
+_THREE = (ExecutorClass(2, 1.0, 0.4), ExecutorClass(1, 2.0, 0.7), ExecutorClass(2, 2.0, 1.0))
+_TPCH, _ = with_drawn_memory("uniform:1")(load_workload("tpch"))
+
+
+def _needs(spec: JobSpec, *memory: float) -> JobSpec:
+    return replace(spec, stages=tuple(replace(s, memory=m) for s, m in zip(spec.stages, memory, strict=True)))
+
+
+def _small_and_large(**settings: Any) -> ClusterEnv:
+    """A job with a stage for every class and one for the large class; two executors of each, no delays."""
+    spec = _needs(job("a", (4, 1_000, ()), (4, 3_000, ())), 0.25, 0.5)
+    values = {"executor_classes": _TWO, "moving_delay_ms": 0, "warmup_delay_ms": 0, **settings}
+    return ClusterEnv(workload=Workload("test", (spec,)), num_jobs=1, **values)
+
+
+def _one_long(**settings: Any) -> ClusterEnv:
+    """A task of 40 s for two executors without delays; lengths of slots are quarters of that."""
+    values = {"workload": Workload("test", (job("a", (1, 40_000, ())),)), "num_jobs": 1, **settings}
+    return ClusterEnv(executors=2, moving_delay_ms=0, warmup_delay_ms=0, idle_lengths=4, **values)
+
+
+def _random_action(env: ClusterEnv, shown: dict[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    """A stage and a limit, then a class and a slot that may be chosen with the stage."""
+    sizes = env.action_space.nvec
+    stages, limits = np.split(shown["action_mask"][: sizes[0] + sizes[1]], [sizes[0]])
+    stage = int(rng.choice(np.flatnonzero(stages)))
+    given = [shown[name][stage] for name in ("class_mask", "slot_mask") if name in shown]
+    return np.array([stage, *(rng.choice(np.flatnonzero(mask)) for mask in (limits, *given))])
+
+
+def _played(env: ClusterEnv, seed: int) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+    """An episode at random: what is shown and what is about to be done."""
+    rng, (shown, _), is_over = np.random.default_rng(seed), env.reset(seed=seed), False
+    while not is_over:
+        action = _random_action(env, shown, rng)
+        yield shown, action
+        shown, _, terminated, truncated, _ = env.step(action)
+        is_over = terminated or truncated
+
+
+def test_gymnasium_finds_nothing_to_complain_of() -> None:
+    env = gymnasium.make(CLUSTER_ID, workload="toy", num_jobs=3, executors=4, executor_classes="decima", idle_lengths=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env.unwrapped)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sizes", "entries"),
+    [
+        ({}, [3, 4], set()),
+        ({"executor_classes": (ExecutorClass(4),)}, [3, 4], set()),
+        ({"executor_classes": _TWO}, [3, 4, 3], {"classes", "stage_fit", "class_mask"}),
+        ({"idle_lengths": 5}, [3, 4, 6], {"stage_slot", "slot_mask"}),
+        (
+            {"executor_classes": "2x1x1,2x1x2", "idle_lengths": 1},
+            [3, 4, 3, 2],
+            {"classes", "stage_fit", "class_mask", "stage_slot", "slot_mask"},
+        ),
+    ],
+    ids=["neither", "one class", "classes", "slots", "both"],
+)
+def test_there_is_only_what_can_be_chosen(settings: dict[str, Any], sizes: list[int], entries: set[str]) -> None:
+    workload = Workload("test", (job("a", (1, 1_000, ()), (1, 1_000, (0,))),))
+    env = ClusterEnv(workload=workload, num_jobs=1, num_limits=4, executors=4, **settings)
+    assert env.action_space.nvec.tolist() == sizes
+    assert set(env.observation_space.spaces) == entries | {"stages", "stage_job", "edges", "jobs", "cluster", "action_mask"}
+    assert env.observation_space["action_mask"].shape == (sum(sizes),)
+
+
+def test_an_observation_says_what_classes_there_are_and_which_fit() -> None:
+    env = _small_and_large()
+    shown, _ = env.reset(seed=1)
+    assert shown["classes"].tolist() == [[1.0, 0.25, 0.5, 0.5, 0.5], [1.0, 1.0, 0.5, 0.5, 0.5]]
+    assert shown["stage_fit"].tolist() == [[1.0, 0.25, 1.0, 1.0], [1.0, 0.5, 0.0, 1.0]]
+    assert shown["class_mask"].tolist() == [[True, True, True], [False, True, True], [False, False, True]]
+    assert shown["action_mask"].tolist() == [True, True, False, True, True, True, True, True, True, True]
+    shown, *_ = env.step(np.array([0, 3, 1]))  # all large ones to the stage that the small ones would do for
+    assert shown["classes"][:, ClassFeature.ASKED].tolist() == [0.5, 0.0]
+    assert shown["class_mask"].tolist() == [[True, False, True], [False, False, True], [False, False, True]]
+    assert shown["action_mask"][-3:].tolist() == [True, False, True]
+
+
+def test_a_class_that_is_too_small_counts_as_the_first_that_is_not_masked() -> None:
+    env = _small_and_large()
+    env.reset(seed=1)
+    decide = env.episodes.decision
+    assert decide(0, np.array([0, 3, 0])) == Decision(0, 4, executor_class=0)
+    assert decide(0, np.array([1, 0, 1])) == Decision(1, 1, executor_class=1)
+    assert decide(0, np.array([1, 1, 2])) == Decision(1, 2, ANY_CLASS)
+    assert env.episodes._num_masked[0] == 0
+    assert decide(0, np.array([1, 1, 0])) == Decision(1, 2, executor_class=1)
+    assert env.episodes._num_masked[0] == 1
+
+
+def test_idle_executors_are_counted_class_by_class() -> None:
+    env = ClusterEnv(workload=_TPCH, num_jobs=4, executor_classes=_THREE, arrivals="poisson:5s", moving_delay_ms=0)
+    most = np.zeros(3)
+    for shown, _ in _played(env, 1000):
+        idle = shown["classes"][:, ClassFeature.IDLE]
+        assert idle.sum() == pytest.approx(shown["cluster"][ClusterFeature.IDLE])
+        assert (idle <= shown["classes"][:, ClassFeature.EXECUTORS] + 1e-6).all()
+        most = np.maximum(most, idle)
+    assert most.tolist() == pytest.approx([0.4, 0.2, 0.4])
+
+
+def test_an_idle_slot_runs_its_length_may_be_decided_anew_and_is_the_stages_only_one() -> None:
+    env = _one_long(workload=Workload("test", (job("a", (1, 40_000, ()), (1, 8_000, ())),)))
+    shown, _ = env.reset(seed=1)
+    assert shown["stage_slot"].tolist() == [[0.0] * 3] * 2
+    assert shown["slot_mask"].tolist() == [[True] * 5] * 2 + [[True] + [False] * 4]
+    assert env.episodes.decision(0, np.array([0, 0, 2])) == Decision(0, 1, ANY_CLASS, 20_000)
+    shown, reward, *_ = env.step(np.array([0, 0, 2]))  # one executor waits 20 s for the long stage
+    assert (reward, shown["stage_slot"][0].tolist()) == (0.0, [1.0, 1.0, pytest.approx(np.log1p(20 / 24))])
+    shown, reward, *_ = env.step(np.array([1, 0, 0]))  # the other runs the short one and asks for the long one when it is done
+    assert reward == pytest.approx(-0.01 * 8)
+    assert shown["stage_slot"][0].tolist() == [1.0, 1.0, pytest.approx(np.log1p(12 / 24))]
+    assert shown["slot_mask"].tolist() == [[True] * 5] + [[True] + [False] * 4] * 2
+    assert env.episodes.decision(0, np.array([0, 0, 1])) == Decision(0, 1, ANY_CLASS, 2_000)
+    shown, reward, *_ = env.step(np.array([0, 0, 1]))  # its end is 10 s after its beginning now
+    assert reward == pytest.approx(-0.01 * 2)
+    assert shown["stage_slot"][0, [SlotFeature.HAD, SlotFeature.RUNS, SlotFeature.LEFT]].tolist() == [1.0, 0.0, 0.0]
+    assert shown["slot_mask"][0].tolist() == [True] + [False] * 4
+    assert env.episodes.decision(0, np.array([0, 0, 4])) == Decision(0, 1)
+    _, reward, terminated, _, info = env.step(np.array([0, 0, 4]))  # a second slot: it is run instead, and counted
+    assert (terminated, info["num_masked_actions"], info["average_jct_s"]) == (True, 2, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_slots"),
+    [
+        ({"executor_classes": _THREE}, 0),
+        ({"executors": 4, "idle_lengths": 3}, 5),
+        ({"executor_classes": _THREE, "idle_lengths": 4, "arrivals": "poisson:2s", "num_limits": 2, "max_stages": 6}, 5),
+    ],
+    ids=["classes", "slots", "both"],
+)
+def test_what_is_not_masked_is_what_nothing_is_objected_to_and_completes_all_jobs(
+    settings: dict[str, Any], num_slots: int
+) -> None:
+    env, num_lengths = ClusterEnv(workload=_TPCH, num_jobs=3, **settings), settings.get("idle_lengths", 0)
+    held = 0
+    for seed in (1000, 1001):
+        for shown, action in _played(env, seed):
+            _hold_against(env, shown, env.episodes.simulator(0).observe(), num_lengths)
+            wants_slot = num_lengths > 0 and action[-1] > 0
+            assert (env.episodes.decision(0, action).hold_ms > 0) == wants_slot
+            assert env.observation_space.contains(shown)
+            held += wants_slot
+        outcome = env.episodes.outcome(0)
+        assert (outcome["num_unfinished"], outcome["num_masked_actions"]) == (0, 0)
+    assert held >= num_slots
+
+
+def _hold_against(env: ClusterEnv, shown: dict[str, np.ndarray], seen: Observation, num_lengths: int) -> None:
+    for row, stage in enumerate(map(int, env.episodes._shown.stages[0])):
+        is_allowed = bool(shown["action_mask"][row])
+        assert is_allowed == (stage >= 0 and objection(seen, Decision(stage, 1)) is None)
+        if "class_mask" in shown:
+            for c, may in enumerate(shown["class_mask"][row, :-1]):
+                assert may == (stage >= 0 and objection(seen, Decision(stage, 1, c)) is None)
+        if num_lengths:
+            may_wait = is_allowed and objection(seen, Decision(stage, 1, hold_ms=1)) is None
+            most = int(seen.now.num_source[0])
+            left = [may_wait and slot_ms(seen, stage, most, k, num_lengths) > 0 for k in range(1, num_lengths + 1)]
+            assert shown["slot_mask"][row].tolist() == [True, *left]
+
+
+def _same_run(env: ClusterEnv, policy: Policy, arrivals: str, seed: int) -> int:
+    """That the policy through the environment comes to what its simulation does. Returns how many idle slots it decided."""
+    settings = env.episodes.settings
+    sequence = draw_sequence(
+        env.episodes.workload, arrivals, settings.num_jobs, settings.cluster.total_executors, RandomStreams(seed)
+    )
+    trace, num_slots, info = simulate(sequence, policy, settings.cluster, seed), 0, {}
+    env.reset(seed=seed)
+    while not info:
+        decision = policy.decide(env.episodes.simulator(0).observe())
+        num_slots += decision.hold_ms > 0
+        *_, info = env.step(env.episodes.action(0, decision))
+    completion_ms = env.episodes.simulator(0).state.jobs.completion_ms
+    assert (completion_ms - sequence.arrival_ms).tolist() == jct_ms(trace).tolist()
+    assert (info["num_decisions"], info["num_masked_actions"]) == (trace.num_decisions, 0)
+    return num_slots
+
+
+@pytest.mark.parametrize("name", ["tetris", "graphene", "tuned:classes"])
+def test_a_policy_for_classes_through_the_environment_is_the_policy(name: str) -> None:
+    config = SimulationConfig(num_executors=12, executor_classes="decima")
+    policy = learned_policy(name, _TPCH, config) if name.startswith("tuned") else make_policy(name, 12)
+    env = ClusterEnv(workload=_TPCH, num_jobs=6, executors=12, executor_classes="decima", arrivals="poisson:5s")
+    assert _same_run(env, policy, "poisson:5s", 1003) == 0
+
+
+def test_the_theory_of_idle_slots_through_the_environment_is_the_theory() -> None:
+    times = [(10_000, 15_000 * row) for row in range(12)] + [(50_000, 181_000), (10_000, 186_000)]
+    jobs = tuple(replace(job(str(row), (1, length, ())), arrival_ms=at) for row, (length, at) in enumerate(times))
+    settings = {"moving_delay_ms": 0, "warmup_delay_ms": 0, "arrivals": "recorded", "idle_lengths": 1}
+    env = ClusterEnv(workload=Workload("test", jobs), num_jobs=14, executors=1, **settings)
+    assert _same_run(env, make_policy("idle-theory", 1), "recorded", 0) == 1
+    assert env.episodes.simulator(0).state.jobs.completion_ms[-2:].tolist() == [246_000, 196_000]
+
+
+def test_a_network_that_chooses_both_through_the_environment_is_the_network() -> None:
+    settings, rng = DecimaSettings(executor_classes=True, idle_lengths=4), np.random.default_rng(0)
+    weights = initial_weights(rng, settings, len(decima_levels(5)))
+    weights = {name: (array + rng.normal(0, 0.1, array.shape)).astype(np.float32) for name, array in weights.items()}
+    weights[NO_SLOT_NAME][:] = 0.0
+    env = ClusterEnv(workload=_TPCH, num_jobs=5, executor_classes=_THREE, idle_lengths=4, arrivals="poisson:5s")
+    assert _same_run(env, DecimaPolicy("both", weights, settings, 5), "poisson:5s", 1000) >= 5
+
+
+def test_what_cannot_be_said_as_an_action_is_refused_and_what_nearly_can_is_rounded_up() -> None:
+    env = _small_and_large()
+    env.reset(seed=1)
+    with pytest.raises(PolicyError, match="stage 1 gets an idle slot, and there are none to choose from; set idle_lengths"):
+        env.episodes.action(0, Decision(1, 1, hold_ms=5))
+    env = _one_long()
+    env.reset(seed=1)
+    slots = [env.episodes.action(0, Decision(0, 1, hold_ms=ms)).tolist() for ms in (0, 1, 10_000, 10_001, 90_000)]
+    assert slots == [[0, 0, 0], [0, 0, 1], [0, 0, 1], [0, 0, 2], [0, 0, 4]]
+
+
+def test_many_are_the_single_ones() -> None:
+    settings = {"workload": "toy", "num_jobs": 2, "executors": 4, "executor_classes": "decima", "idle_lengths": 2}
+    ours, theirs = (
+        gymnasium.make_vec(CLUSTER_ID, num_envs=2, vectorization_mode=mode, **settings) for mode in ("vector_entry_point", "sync")
+    )
+    (a, _), (b, _), ends = ours.reset(seed=1000), theirs.reset(seed=1000), 0
+    for _ in range(40):
+        assert data_equivalence(dict(sorted(a.items())), dict(sorted(b.items())), exact=True)
+        stages = a["action_mask"][:, : ours.single_action_space.nvec[0]].argmax(1)
+        lengths = [int(mask[stage, 1]) for mask, stage in zip(a["slot_mask"], stages, strict=True)]
+        classes = [int(mask[stage].argmax()) for mask, stage in zip(a["class_mask"], stages, strict=True)]
+        actions = np.stack([stages, np.zeros(2, np.int64), classes, lengths], axis=1)
+        a, rewards, ended, *_ = ours.step(actions)
+        b, other_rewards, *_ = theirs.step(actions)
+        assert np.array_equal(rewards, other_rewards)
+        ends += int(ended.sum())
+    assert ends >= 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"executors": 3, "executor_classes": "decima"}, "at least 4 executors, not 3"),
+        ({"executor_classes": "4x1"}, "write decima, or EXECUTORSxCPUxMEMORY"),
+        ({"idle_lengths": -1}, "setting idle_lengths = -1: Input should be greater than or equal to 0"),
+        ({"idle_lenghts": 3}, "did you mean 'idle_lengths'"),
+    ],
+)
+def test_wrong_settings_are_refused_with_a_remedy(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        gymnasium.make(CLUSTER_ID, **settings)
