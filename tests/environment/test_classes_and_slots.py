@@ -177,15 +177,14 @@ def test_what_is_not_masked_is_what_nothing_is_objected_to_and_completes_all_job
 ) -> None:
     env, num_lengths = ClusterEnv(workload=_TPCH, num_jobs=3, **settings), settings.get("idle_lengths", 0)
     held = 0
-    for seed in (1000, 1001):
-        for shown, action in _played(env, seed):
-            _hold_against(env, shown, env.episodes.simulator(0).observe(), num_lengths)
-            wants_slot = num_lengths > 0 and action[-1] > 0
-            assert (env.episodes.decision(0, action).hold_ms > 0) == wants_slot
-            assert env.observation_space.contains(shown)
-            held += wants_slot
-        outcome = env.episodes.outcome(0)
-        assert (outcome["num_unfinished"], outcome["num_masked_actions"]) == (0, 0)
+    for shown, action in _played(env, 1000):
+        _hold_against(env, shown, env.episodes.simulator(0).observe(), num_lengths)
+        wants_slot = num_lengths > 0 and action[-1] > 0
+        assert (env.episodes.decision(0, action).hold_ms > 0) == wants_slot
+        assert env.observation_space.contains(shown)
+        held += wants_slot
+    outcome = env.episodes.outcome(0)
+    assert (outcome["num_unfinished"], outcome["num_masked_actions"]) == (0, 0)
     assert held >= num_slots
 
 
@@ -203,30 +202,34 @@ def _hold_against(env: ClusterEnv, shown: dict[str, np.ndarray], seen: Observati
             assert shown["slot_mask"][row].tolist() == [True, *left]
 
 
-def _same_run(env: ClusterEnv, policy: Policy, arrivals: str, seed: int) -> int:
-    """That the policy through the environment comes to what its simulation does. Returns how many idle slots it decided."""
+def _same_run(env: ClusterEnv, policy: Policy, arrivals: str, seed: int) -> tuple[int, int]:
+    """That the policy through the environment comes to what its simulation does. Returns how many classes and slots it named."""
     settings = env.episodes.settings
     sequence = draw_sequence(
         env.episodes.workload, arrivals, settings.num_jobs, settings.cluster.total_executors, RandomStreams(seed)
     )
-    trace, num_slots, info = simulate(sequence, policy, settings.cluster, seed), 0, {}
+    trace, num_classes, num_slots, info = simulate(sequence, policy, settings.cluster, seed), 0, 0, {}
     env.reset(seed=seed)
     while not info:
         decision = policy.decide(env.episodes.simulator(0).observe())
+        num_classes += decision.executor_class != ANY_CLASS
         num_slots += decision.hold_ms > 0
         *_, info = env.step(env.episodes.action(0, decision))
     completion_ms = env.episodes.simulator(0).state.jobs.completion_ms
     assert (completion_ms - sequence.arrival_ms).tolist() == jct_ms(trace).tolist()
     assert (info["num_decisions"], info["num_masked_actions"]) == (trace.num_decisions, 0)
-    return num_slots
+    return num_classes, num_slots
 
 
-@pytest.mark.parametrize("name", ["tetris", "graphene", "tuned:classes"])
-def test_a_policy_for_classes_through_the_environment_is_the_policy(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "names_classes"), [("tetris", True), ("graphene", True), ("tuned:classes", True), ("fair", False)]
+)
+def test_a_policy_for_classes_through_the_environment_is_the_policy(name: str, names_classes: bool) -> None:
     config = SimulationConfig(num_executors=12, executor_classes="decima")
     policy = learned_policy(name, _TPCH, config) if name.startswith("tuned") else make_policy(name, 12)
     env = ClusterEnv(workload=_TPCH, num_jobs=6, executors=12, executor_classes="decima", arrivals="poisson:5s")
-    assert _same_run(env, policy, "poisson:5s", 1003) == 0
+    num_classes, num_slots = _same_run(env, policy, "poisson:5s", 1003)
+    assert (num_classes > 0, num_slots) == (names_classes, 0)
 
 
 def test_the_theory_of_idle_slots_through_the_environment_is_the_theory() -> None:
@@ -234,7 +237,7 @@ def test_the_theory_of_idle_slots_through_the_environment_is_the_theory() -> Non
     jobs = tuple(replace(job(str(row), (1, length, ())), arrival_ms=at) for row, (length, at) in enumerate(times))
     settings = {"moving_delay_ms": 0, "warmup_delay_ms": 0, "arrivals": "recorded", "idle_lengths": 1}
     env = ClusterEnv(workload=Workload("test", jobs), num_jobs=14, executors=1, **settings)
-    assert _same_run(env, make_policy("idle-theory", 1), "recorded", 0) == 1
+    assert _same_run(env, make_policy("idle-theory", 1), "recorded", 0) == (0, 1)
     assert env.episodes.simulator(0).state.jobs.completion_ms[-2:].tolist() == [246_000, 196_000]
 
 
@@ -244,7 +247,8 @@ def test_a_network_that_chooses_both_through_the_environment_is_the_network() ->
     weights = {name: (array + rng.normal(0, 0.1, array.shape)).astype(np.float32) for name, array in weights.items()}
     weights[NO_SLOT_NAME][:] = 0.0
     env = ClusterEnv(workload=_TPCH, num_jobs=5, executor_classes=_THREE, idle_lengths=4, arrivals="poisson:5s")
-    assert _same_run(env, DecimaPolicy("both", weights, settings, 5), "poisson:5s", 1000) >= 5
+    num_classes, num_slots = _same_run(env, DecimaPolicy("both", weights, settings, 5), "poisson:5s", 1000)
+    assert num_classes >= num_slots >= 5
 
 
 def test_what_cannot_be_said_as_an_action_is_refused_and_what_nearly_can_is_rounded_up() -> None:
