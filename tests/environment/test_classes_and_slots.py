@@ -262,6 +262,14 @@ def test_what_cannot_be_said_as_an_action_is_refused_and_what_nearly_can_is_roun
     assert slots == [[0, 0, 0], [0, 0, 1], [0, 0, 1], [0, 0, 2], [0, 0, 4]]
 
 
+@pytest.mark.parametrize("action", [[0, 0], [0, 0, 0, 0], [0, 0, 3], [0, -1, 0]])
+def test_an_action_that_does_not_exist_is_refused(action: list[int]) -> None:
+    env = _small_and_large()
+    env.reset(seed=1)
+    with pytest.raises(PolicyError, match=r"is not in MultiDiscrete\(\[3 4 3\]\)"):
+        env.step(np.array(action))
+
+
 def test_many_are_the_single_ones() -> None:
     settings = {"workload": "toy", "num_jobs": 2, "executors": 4, "executor_classes": "decima", "idle_lengths": 2}
     ours, theirs = (

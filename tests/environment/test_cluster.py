@@ -30,7 +30,7 @@ from tests.conftest import job
 
 def _split(env: ClusterEnv, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rows = env.episodes.max_stages + 1
-    return np.flatnonzero(mask[:rows]), np.flatnonzero(mask[rows:])
+    return np.flatnonzero(mask[:rows]), np.flatnonzero(mask[rows : rows + len(env.episodes.levels)])
 
 
 def _play_at_random(env: ClusterEnv, seed: int) -> tuple[float, dict[str, Any], bool]:
@@ -40,7 +40,9 @@ def _play_at_random(env: ClusterEnv, seed: int) -> tuple[float, dict[str, Any], 
     while not is_over:
         assert (observation["action_mask"] == env.action_masks()).all()
         choices, limits = _split(env, observation["action_mask"])
-        observation, reward, terminated, truncated, info = env.step(np.array([rng.choice(choices), rng.choice(limits)]))
+        any_class = env.action_space.nvec[2:] - 1
+        action = np.array([rng.choice(choices), rng.choice(limits), *any_class])
+        observation, reward, terminated, truncated, info = env.step(action)
         assert env.observation_space.contains(observation)
         total, is_over = total + reward, terminated or truncated
     return total, info, truncated

@@ -157,6 +157,9 @@ class ClusterEpisodes:
         """What an action means now. A masked choice counts as the first one that is not masked, given those before it.
 
         Masked limits mean all executors asked about. A masked idle slot is one that is over, or would be at the chosen limit.
+
+        Raises:
+            PolicyError: no such action.
         """
         choice, level, executor_class, length = self._whole(action)
         view, state = ClusterView(*(a[row] for a in self._views)), self.simulator(row).state
@@ -172,6 +175,10 @@ class ClusterEpisodes:
 
     def _whole(self, action: Array) -> list[int]:
         """Stage, limit, class and idle slot: what there is no choice of is the only one, any class or no slot."""
+        if not self.action_space.contains(action):
+            raise PolicyError(
+                f"action {action} is not in {self.action_space}: a choice of stage, limit, and class and slot where there are several"
+            )
         whole = np.zeros(len(self._sizes), np.int64)
         whole[self._is_chosen] = action
         choices: list[int] = whole.tolist()

@@ -110,8 +110,8 @@ class Scales(NamedTuple):
 class ClusterView(NamedTuple):
     """The arrays of an observation (or, with one more leading axis, of many).
 
-    Where there is one class, C is 0; where there are no idle slots, G is 0, and neither has rows in `stage_fit` or `stage_slot`.
-    The last rows of `class_mask` and `slot_mask` are for the choice to idle.
+    Where there is one class, C is 0, where there are no idle slots, G is 0: what is about them is not shown. The last rows of
+    `class_mask` and `slot_mask` are for the choice to idle.
     """
 
     stages: Any  # float32[max_stages, StageFeature]
