@@ -176,9 +176,7 @@ class ClusterEpisodes:
     def _whole(self, action: Array) -> list[int]:
         """Stage, limit, class and idle slot: what there is no choice of is the only one, any class or no slot."""
         if not self.action_space.contains(action):
-            raise PolicyError(
-                f"action {action} is not in {self.action_space}: a choice of stage, limit, and class and slot where there are several"
-            )
+            raise PolicyError(f"action {action} is not in {self.action_space}; sample one from there to see what it looks like")
         whole = np.zeros(len(self._sizes), np.int64)
         whole[self._is_chosen] = action
         choices: list[int] = whole.tolist()
