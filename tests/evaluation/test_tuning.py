@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -43,9 +45,9 @@ def test_of_equal_values_the_one_nearest_to_zero_is_chosen() -> None:
 def test_what_was_found_is_told_in_words() -> None:
     text = Sweep("static", {(1.0,): 9_000.0, (2.0,): 4_250.0}).describe()
     assert text == "cap 2 (average JCT 4.2 s) of 2 values from 1 to 2, on 20 tuning seeds"
-    text = Sweep("graphene", {(-1.0, 0.5, 0.2): 9_000.0, (-0.5, 0.5, 0.2): 4_250.0}, 200).describe()
-    words = "alpha -0.5, LongScore 0.5, FragScore 0.2 (average JCT 4.2 s) of 2 combinations, on 20 tuning seeds"
-    assert text == f"{words} (200 more on a quarter of them)"
+    text = Sweep("graphene", {(-1.0, 0.5, 0.2, 0.0): 9_000.0, (-0.5, 0.5, 0.2, math.inf): 4_250.0}, 200).describe()
+    found = "alpha -0.5, LongScore 0.5, FragScore 0.2, longest wait for parents inf (average JCT 4.2 s)"
+    assert text == f"{found} of 2 combinations, on 20 tuning seeds (200 more on a quarter of them)"
 
 
 def test_a_cap_is_tuned_to_the_best_of_all_caps() -> None:

@@ -1,5 +1,6 @@
 """Schedules by hand of the policies that know executor classes."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -174,21 +175,40 @@ def test_without_troublesome_stages_graphene_is_weighted_fair() -> None:
 
 
 def test_arguments_of_the_multi_resource_policies_are_checked() -> None:
-    for text in ("tetris:-1", "tetris:x", "tetris:tuned", "graphene:1", "graphene:1:2:3:4", "graphene:nan:1:1", "graphene:tuned"):
+    for text in (
+        "tetris:-1",
+        "tetris:x",
+        "tetris:tuned",
+        "graphene:1",
+        "graphene:1:2:3:4:5",
+        "graphene:1:2:3:-4",
+        "graphene:nan:1:1",
+    ):
         with pytest.raises(PolicyError):
             make_policy(text, 8)
-    assert make_policy("graphene", 8).params == (-1.0, 0.5, 0.25)
+    with pytest.raises(PolicyError):
+        make_policy("graphene:tuned", 8)
+    assert make_policy("graphene", 8).params == (-1.0, 0.5, 0.25, math.inf)
+    assert make_policy("graphene:-1:0.5:0.25:inf", 8).params == (-1.0, 0.5, 0.25, math.inf)
+    assert make_policy("graphene:0:0.5:0.25:30", 8).params == (0.0, 0.5, 0.25, 30.0)
+
+
+def test_graphene_can_keep_executors_from_stages_whose_parents_run_for_long() -> None:
+    chain, other = _job("chain", (1, 10_000, 0.0, ()), (4, 1_000, 0.0, (0,))), _job("other", (4, 6_000, 0.0, ()))
+    done = [_completions(make_policy(f"graphene:-9:2:-1:{wait}", 2), _ALIKE, chain, other) for wait in ("inf", "10", "9")]
+    assert done == [[12_000, 24_000], [12_000, 24_000], [14_000, 20_000]]
 
 
 def test_graphene_is_tuned_over_alpha_with_every_pair_of_thresholds_and_then_finer() -> None:
     grid = list(SWEEPS["graphene"].grid(8))
-    assert len(grid) == len(set(grid)) == 9 * 5 * 5
-    finer = list(SWEEPS["graphene"].around((0.5, 0.4, 0.2)))
-    assert [alpha for alpha, _, _ in finer] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    assert len(grid) == len(set(grid)) == 9 * 5 * 5 * 2
+    finer = list(SWEEPS["graphene"].around((0.5, 0.4, 0.2, 0.0)))
+    assert sorted({alpha for alpha, *_ in finer}) == [0.3, 0.4, 0.5, 0.6, 0.7]
+    assert [wait for alpha, _, _, wait in finer if alpha == 0.4] == [0.0, 2.0, 5.0, 10.0, 30.0, 100.0, math.inf]
     sequences = [_sequence(seed, 3) for seed in range(1)]
     sweep = sweep_values("graphene", sequences, _cluster((4, 0.5), (4, 1.0)), [0])
-    assert sweep.num_given_up == 200
-    assert 25 <= len(sweep.cost_ms) <= 34
+    assert sweep.num_given_up == 425
+    assert 25 <= len(sweep.cost_ms) <= 25 + 35
     assert sweep.cost_ms[sweep.best] == min(sweep.cost_ms.values())
 
 

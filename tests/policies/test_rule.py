@@ -1,8 +1,10 @@
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from parcae.cluster.kernels.tables import wait_ms
 from parcae.cluster.state import ExecutorClass
 from parcae.errors import FormatError, PolicyError
 from parcae.learning.scenario import Scenario
@@ -15,8 +17,8 @@ from parcae.policies.solo_curves import SoloCurves, limit_levels, solo_curves
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
-from parcae.workloads.arrivals import draw_sequence
-from parcae.workloads.job import Workload
+from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.workloads.job import JobSpec, Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.conftest import batch, job
@@ -69,6 +71,54 @@ def test_the_shortest_remaining_work_is_served_first() -> None:
     assert trace.completion_ms.tolist()[1] == 1_000
 
 
+def _second_after(long: JobSpec, short: JobSpec, arrival_ms: int) -> JobSequence:
+    return JobSequence(Workload("w", (long, short)), np.array([0, 1]), np.array([0, arrival_ms]))
+
+
+def test_a_reserve_is_kept_from_large_jobs_for_the_small_ones_to_come() -> None:
+    sequence = _second_after(job("long", (8, 10_000, ())), job("short", (1, 1_000, ())), 2_000)
+    curves = solo_curves(sequence.workload, _FREE)
+
+    def completions(**parameters: float) -> list[int]:
+        return simulate(sequence, _rule(curves, PRICE=-10.0, **parameters), _FREE, 0).completion_ms.tolist()
+
+    assert completions() == [20_000, 21_000]
+    assert completions(RESERVE=2.5) == [30_000, 21_000]  # a quarter of four idles, which the short job may not take either
+    # mean work 40.5 s: log(80 / 40.5) = 0.68; -3.7
+    assert completions(RESERVE=1.0, RESERVE_REMAINING=1.0) == [30_000, 3_000]
+
+
+def test_executors_that_a_job_has_already_are_not_kept_from_it() -> None:
+    chain = job("chain", (4, 1_000, ()), (4, 1_000, (0,)))
+    policy = _rule(solo_curves(Workload("w", (chain,)), _FREE), PRICE=-10.0, RESERVE=5.0)
+    assert simulate(batch(chain), policy, _FREE, 0).completion_ms.tolist() == [4_000]  # two of four; all its own go on
+
+
+def test_executors_are_kept_from_stages_whose_parents_still_run() -> None:
+    chain, other = job("chain", (1, 10_000, ()), (4, 1_000, (0,))), job("other", (4, 6_000, ()))
+    config = _FREE.model_copy(update={"num_executors": 2})
+    curves = solo_curves(Workload("w", (chain, other)), config)
+
+    def completions(**parameters: float) -> list[int]:
+        return simulate(batch(chain, other), _rule(curves, PRICE=-10.0, **parameters), config, 0).completion_ms.tolist()
+
+    assert completions() == [12_000, 24_000]  # the second executor waits for the chain's second stage
+    assert completions(AHEAD=1.0) == [14_000, 20_000]
+    at_most_5_s = {"AHEAD": -math.log(5), "AHEAD_WAIT": 1.0}
+    assert completions(**at_most_5_s) == completions(AHEAD=1.0)
+    assert completions(AHEAD=-math.log(20), AHEAD_WAIT=1.0) == completions()
+
+
+def test_the_wait_for_a_stage_is_the_longest_task_of_its_parents_that_are_not_complete() -> None:
+    diamond = job("diamond", (1, 1_000, ()), (1, 4_000, ()), (1, 500, (0, 1)), (1, 500, (2,)))
+    simulator = Simulator(batch(diamond), _FREE, 0)
+    simulator.start()
+    waits = [wait_ms(simulator.state, stage) for stage in range(4)]
+    assert waits == [0.0, 0.0, 4_000.0, 500.0]
+    simulator.state.stages.num_finished[1] = 1
+    assert wait_ms(simulator.state, 2) == 1_000.0
+
+
 def test_jobs_that_the_profile_does_not_know_are_scheduled_by_the_typical_curve() -> None:
     workload = random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up")
     known = SimulationConfig(num_executors=10)
@@ -93,22 +143,23 @@ def test_no_parameters_however_wild_let_a_run_hang() -> None:
 
 def test_parameters_of_another_number_or_that_are_not_finite_are_refused() -> None:
     curves = solo_curves(Workload("w", (job("a", (4, 1_000, ())),)), _FREE)
-    with pytest.raises(PolicyError, match="29 finite parameters"):
+    with pytest.raises(PolicyError, match="33 finite parameters"):
         RulePolicy("rule", (0.0,), curves)
     with pytest.raises(PolicyError, match="finite"):
         RulePolicy("rule", (float("nan"),) * NUM_PARAMETERS, curves)
 
 
-def test_parameters_of_a_checkpoint_from_before_executor_classes_are_padded(tmp_path: Path) -> None:
-    old = start_parameters()[:21]
+@pytest.mark.parametrize("count", [21, 29])
+def test_parameters_of_a_checkpoint_from_before_executor_classes_or_reserves_are_padded(tmp_path: Path, count: int) -> None:
+    old = start_parameters()[:count]
     write_checkpoint(Checkpoint("rule", 1, {"rule": old}), tmp_path / "old.safetensors")
     read = rule_parameters(read_checkpoint(tmp_path / "old.safetensors"), "old")
-    assert read == (*old.tolist(), *[0.0] * 8)
+    assert read == (*old.tolist(), *[0.0] * (33 - count))
     assert RulePolicy("old", read, solo_curves(Workload("w", (job("a", (4, 1_000, ())),)), _FREE)).parameters == read
 
 
 def test_a_rule_of_any_other_number_of_parameters_is_refused() -> None:
-    with pytest.raises(FormatError, match=r"29 or 21 parameters, not 22; make it again"):
+    with pytest.raises(FormatError, match=r"33 parameters, or 21 or 29, not 22; make it again"):
         rule_parameters(Checkpoint("rule", 1, {"rule": np.zeros(22)}), "torn")
 
 
@@ -116,11 +167,11 @@ def test_alike_executors_are_tuned_without_the_parameters_about_classes() -> Non
     workload = random_dags(RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up")
     sizes = {"budget_s": 60.0, "runs_per_generation": 2, "num_selection": 2, "max_generations": 1}
     alike = tune_rule(Scenario(workload, SimulationConfig(num_executors=4), "batch", 3), **sizes)  # type: ignore[arg-type]
-    assert alike.evaluations == 2 * (4 + int(3 * np.log(21)))
-    assert alike.parameters[21:].tolist() == start_parameters()[21:].tolist()
+    assert alike.evaluations == 2 * (4 + int(3 * np.log(25)))
+    assert alike.parameters[21:29].tolist() == start_parameters()[21:29].tolist()
     classes = SimulationConfig(executor_classes=(ExecutorClass(2, memory=0.5), ExecutorClass(2, memory=1.0)))
     tuned = tune_rule(Scenario(workload, classes, "batch", 3), **sizes)  # type: ignore[arg-type]
-    assert tuned.evaluations == 2 * (4 + int(3 * np.log(29)))
+    assert tuned.evaluations == 2 * (4 + int(3 * np.log(33)))
 
 
 def test_curves_stay_as_they_are_from_as_many_executors_as_a_job_has_tasks() -> None:

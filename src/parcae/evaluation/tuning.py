@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -59,8 +60,10 @@ def _each(values: Iterable[float]) -> tuple[Values, ...]:
     return tuple((value,) for value in values)
 
 
-#: Graphene*: alpha in steps of 0.5 with every pair of thresholds (2: no task is long, -1: no stage is hard to pack).
+#: Graphene*: alpha in steps of 0.5 with every pair of thresholds (2: no task is long, -1: no stage is hard to pack), and whether
+#: executors wait for a stage's parents; then finer steps of alpha and of how long they wait, in s.
 _COARSE_ALPHAS, _LONG, _FRAG = ALPHAS[::5], (0.2, 0.4, 0.6, 0.8, 2.0), (-1.0, 0.2, 0.4, 0.6, 0.8)
+_COARSE_WAITS_S, _WAITS_S = (0.0, math.inf), (0.0, 2.0, 5.0, 10.0, 30.0, 100.0, math.inf)
 _TETRIS_KNOBS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 #: Policies that can be tuned.
@@ -70,9 +73,9 @@ SWEEPS: Mapping[str, Knobs] = {
     "srpt-cap": Knobs(("cap",), lambda num_executors: _each(_counts(num_executors))),
     "tetris": Knobs(("weight of remaining work",), lambda num_executors: _each(_TETRIS_KNOBS)),
     "graphene": Knobs(
-        ("alpha", "LongScore", "FragScore"),
-        lambda num_executors: itertools.product(_COARSE_ALPHAS, _LONG, _FRAG),
-        lambda best: ((alpha, *best[1:]) for alpha in ALPHAS if abs(alpha - best[0]) < 0.45),
+        ("alpha", "LongScore", "FragScore", "longest wait for parents"),
+        lambda num_executors: itertools.product(_COARSE_ALPHAS, _LONG, _FRAG, _COARSE_WAITS_S),
+        lambda best: ((alpha, *best[1:3], wait_s) for alpha in ALPHAS if abs(alpha - best[0]) < 0.25 for wait_s in _WAITS_S),
     ),
 }
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from parcae.learning.scenario import Runs, Scenario
 from parcae.policies.catalog import make_policy
-from parcae.policies.rule.kernels import NUM_ALIKE_PARAMETERS
+from parcae.policies.rule.kernels import CLASS_PARAMETERS
 from parcae.policies.rule.policy import Parameters, RulePolicy, padded, start_parameters
 from parcae.policies.solo_curves import solo_curves
 from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_START
@@ -113,14 +113,16 @@ def tune_rule(
     runs = max(2, runs_per_generation // len(scenarios))
     first = start_parameters() if start is None else padded(start)
     has_classes = any(len(own.config.classes) > 1 for own in scenarios)
-    num_searched = len(first) if has_classes else NUM_ALIKE_PARAMETERS
+    searched = np.array([own for own in range(len(first)) if has_classes or own not in CLASS_PARAMETERS])
     options = {"seed": seed + 1, "verbose": -9, "maxfevals": np.inf, "tolfun": 0, "tolx": 1e-6}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        search = cma.CMAEvolutionStrategy(first[:num_searched], _START_SPREAD if start is None else _AGAIN_SPREAD, options)
+        search = cma.CMAEvolutionStrategy(first[searched], _START_SPREAD if start is None else _AGAIN_SPREAD, options)
 
     def whole(candidate: Parameters) -> Parameters:
-        return np.concatenate([candidate, first[num_searched:]])
+        theta = first.copy()
+        theta[searched] = candidate
+        return theta
 
     def selection(theta: npt.ArrayLike) -> float:
         return float(np.mean([arena.selection(theta) for arena in arenas]))

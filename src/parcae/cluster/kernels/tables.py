@@ -110,6 +110,21 @@ def is_runnable(state, stage):  # type: ignore[no-untyped-def]
     return state.stages.frontier_rank[stage] >= 0
 
 
+@kernel
+def wait_ms(state, stage):  # type: ignore[no-untyped-def]
+    """How long executors may have to wait for the stage: the longest task of its parents that are not complete; 0 if runnable."""
+    stages, job, longest_ms = state.stages, state.stages.job[stage], 0.0
+    if stages.num_parents_unfinished[stage] == 0:
+        return longest_ms
+    for parent in range(state.jobs.stage_start[job], state.jobs.stage_start[job] + state.jobs.num_stages[job]):
+        if stages.num_finished[parent] == stages.num_tasks[parent] or stages.task_ms[parent] <= longest_ms:
+            continue
+        for edge in range(stages.child_start[parent], stages.child_start[parent] + stages.num_children[parent]):
+            if state.children[edge] == stage:
+                longest_ms = stages.task_ms[parent]
+    return longest_ms
+
+
 @inlined
 def is_offered(state, stage):  # type: ignore[no-untyped-def]
     """Whether some executor that is asked about is large enough for the stage."""

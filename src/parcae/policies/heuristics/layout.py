@@ -20,7 +20,7 @@ class HeuristicKind(IntEnum):
     SRPT_CAP = 6  # [cap]
     ORDER = 7  # rank of every job row, smallest first
     TETRIS = 8  # [knob]: weight of the job's remaining work beside the alignment
-    GRAPHENE = 9  # [alpha, least LongScore, greatest FragScore of a troublesome stage]
+    GRAPHENE = 9  # [alpha, least LongScore, greatest FragScore of a troublesome stage, longest wait for parents in s]
     IDLE_THEORY = 10  # [cap, 1 to take the last free executor for the only machine there is]: as SRPT_CAP, with idle slots
 
 

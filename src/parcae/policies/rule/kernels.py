@@ -3,7 +3,8 @@
 Every job has a price of executors; its cap is the number of executors p that minimises T(p) (1 + price p), T being its solo
 duration. Jobs are served by score, smallest first, up to their caps; what is left over spills over them. On executors of several
 classes a stage takes the smallest that it may; whether it may borrow one larger than it needs depends on its job, on the crowd
-and on who waits for such executors.
+and on who waits for such executors. Executors can be kept idle for jobs to come, and from stages whose parents still run: there
+they would wait, and work for nobody else.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from parcae.cluster.kernels.tables import (
     is_schedulable,
     may_idle,
     num_held,
+    pool_row,
     select_cluster,
+    wait_ms,
 )
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_PROFILE, NO_STAGE
 from parcae.kernels import inlined, kernel
@@ -62,11 +65,17 @@ class RuleParameter(IntEnum):
     CLASS_OFFERED = 26  # beside log(size), smallest first: x log(share of the class that is offered)
     SCORE_OVERSIZE = 27  # x log(size of the executor that the job would take / size of the smallest that fits)
     STAGE_OVERSIZE = 28  # the same for the choice of a stage, which prefers the largest
+    RESERVE = 29  # tenths of the executors that fit a stage which other jobs leave idle, if this and the next come to more than 0
+    RESERVE_REMAINING = 30  # x log(the job's remaining work / mean work)
+    AHEAD = 31  # a stage whose parents still run gets executors if this and the next come to 0 or less
+    AHEAD_WAIT = 32  # x log(longest task of its parents that are not complete, in s)
 
 
 NUM_PARAMETERS = len(RuleParameter)
-#: The parameters that play a part where executors are alike: those before this one.
-NUM_ALIKE_PARAMETERS = int(RuleParameter.BORROW)
+#: The parameters about classes play no part where executors are alike.
+CLASS_PARAMETERS = range(RuleParameter.BORROW, RuleParameter.RESERVE)
+#: How many there were before classes, and before reserves.
+EARLIER_COUNTS = (CLASS_PARAMETERS.start, CLASS_PARAMETERS.stop)
 _PRICE, _PRICE_JOBS, _PRICE_OPEN = int(RuleParameter.PRICE), int(RuleParameter.PRICE_JOBS), int(RuleParameter.PRICE_OPEN)
 _PRICE_REMAINING, _PRICE_WORK = int(RuleParameter.PRICE_REMAINING), int(RuleParameter.PRICE_WORK)
 _PRICE_TOTAL, _PRICE_STARTED = int(RuleParameter.PRICE_TOTAL), int(RuleParameter.PRICE_STARTED)
@@ -81,6 +90,9 @@ _BORROW, _BORROW_REMAINING = int(RuleParameter.BORROW), int(RuleParameter.BORROW
 _BORROW_JOBS, _BORROW_WAITING = int(RuleParameter.BORROW_JOBS), int(RuleParameter.BORROW_WAITING)
 _BORROW_SIZE, _CLASS_OFFERED = int(RuleParameter.BORROW_SIZE), int(RuleParameter.CLASS_OFFERED)
 _SCORE_OVERSIZE, _STAGE_OVERSIZE = int(RuleParameter.SCORE_OVERSIZE), int(RuleParameter.STAGE_OVERSIZE)
+_RESERVE, _RESERVE_REMAINING = int(RuleParameter.RESERVE), int(RuleParameter.RESERVE_REMAINING)
+_AHEAD, _AHEAD_WAIT = int(RuleParameter.AHEAD), int(RuleParameter.AHEAD_WAIT)
+_LARGEST_RESERVE, _S_PER_MS = 0.9, 1e-3
 _USUAL_CLUSTER = 50.0
 
 
@@ -270,15 +282,24 @@ def wants_offered(seen, job):  # type: ignore[no-untyped-def]
     return seen.classes.shape[0] == 1 or first_schedulable(seen, job) != NO_STAGE
 
 
+@inlined
+def _may_go_ahead(seen, rule, stage):  # type: ignore[no-untyped-def]
+    """Whether executors may go to the stage now: it is runnable, or its parents' tasks are short enough to wait for their end."""
+    theta = rule.theta
+    if is_runnable(seen, stage) or (theta[_AHEAD] <= 0.0 and theta[_AHEAD_WAIT] == 0.0):
+        return True
+    return theta[_AHEAD] + theta[_AHEAD_WAIT] * math.log(max(1.0, wait_ms(seen, stage)) * _S_PER_MS) <= 0.0
+
+
 @kernel
 def best_stage(seen, rule, facts, job, binds):  # type: ignore[no-untyped-def]
-    """The job's schedulable stage that the rule prefers, or NO_STAGE; one that may take no executor counts unless `binds`."""
+    """The job's schedulable stage that the rule prefers, or NO_STAGE; one that may not take executors counts unless `binds`."""
     best, best_score, theta, stages = NO_STAGE, -math.inf, rule.theta, seen.stages
     if seen.jobs.num_schedulable[job] == 0:
         return best
     first = seen.jobs.stage_start[job]
     for stage in range(first, first + seen.jobs.num_stages[job]):
-        if not is_schedulable(seen, stage):
+        if not is_schedulable(seen, stage) or (binds and not _may_go_ahead(seen, rule, stage)):
             continue
         executor_class = class_for(seen, rule, facts, stage)
         if executor_class == ANY_CLASS and binds:
@@ -308,6 +329,23 @@ def _is_worth_moving(seen, rule, stage):  # type: ignore[no-untyped-def]
     return work_ms >= rule.mean_work_ms[0] * 1e-3 * math.exp(theta[_WORTH])
 
 
+@inlined
+def _num_spare(seen, rule, stage):  # type: ignore[no-untyped-def]
+    """Executors that the stage may take if its reserve is to stay idle, of those that fit it."""
+    theta, job, pool = rule.theta, seen.stages.job[stage], pool_row(seen, NO_JOB)
+    tenths = theta[_RESERVE]
+    if theta[_RESERVE_REMAINING] != 0.0:
+        tenths += theta[_RESERVE_REMAINING] * math.log(max(1.0, seen.jobs.remaining_ms[job]) / rule.mean_work_ms[0])
+    if tenths <= 0.0:
+        return seen.now.num_executors[0]
+    num_fitting, num_free = 0, 0
+    for c in range(seen.classes.shape[0]):
+        if (seen.stages.fits[stage] >> c) & 1:
+            num_fitting += seen.classes.num_executors[c]
+            num_free += seen.source_count[c] + (seen.sources.num_idle[pool + c] if seen.now.source[0] != pool else 0)
+    return num_free - math.ceil(num_fitting * min(_LARGEST_RESERVE, 0.1 * tenths))
+
+
 @kernel
 def _first_below(seen, rule, facts, log_factor):  # type: ignore[no-untyped-def]
     """Among jobs below their (widened) caps, the best score: stage, room and score, or NO_STAGE."""
@@ -325,6 +363,9 @@ def _first_below(seen, rule, facts, log_factor):  # type: ignore[no-untyped-def]
             continue
         stage = best_stage(seen, rule, facts, job, True)
         if stage != NO_STAGE and (job == seen.now.source_job[0] or _is_worth_moving(seen, rule, stage)):
+            room = room if job == seen.now.source_job[0] else min(room, _num_spare(seen, rule, stage))
+            if room <= 0:
+                continue
             value += _score_of_class(seen, rule, facts, stage)
             if value < best_score:
                 best, best_room, best_score = stage, room, value

@@ -12,7 +12,7 @@ from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState
 from parcae.errors import PolicyError
-from parcae.policies.rule.kernels import NUM_ALIKE_PARAMETERS, NUM_PARAMETERS, Rule, RuleParameter, decide, play, play_many
+from parcae.policies.rule.kernels import EARLIER_COUNTS, NUM_PARAMETERS, Rule, RuleParameter, decide, play, play_many
 from parcae.policies.solo_curves import SoloCurves
 from parcae.simulation.future import Future
 from parcae.simulation.tables import WorkloadTables
@@ -20,7 +20,7 @@ from parcae.simulation.tables import WorkloadTables
 Parameters = npt.NDArray[np.float64]
 
 #: Where tuning starts: cap where doubling the executors no longer pays well, local executors first, spill to twice the cap, any
-#: executor that fits.
+#: executor that fits, no reserve, and executors ahead of the parents' end.
 START: Mapping[RuleParameter, float] = {
     RuleParameter.PRICE: -1.5,
     RuleParameter.PRICE_JOBS: 1.0,
@@ -29,6 +29,8 @@ START: Mapping[RuleParameter, float] = {
     RuleParameter.WORTH: -2.0,
     RuleParameter.STAGE_RUNNABLE: 3.0,
     RuleParameter.BORROW: -1.0,
+    RuleParameter.RESERVE: -1.0,
+    RuleParameter.AHEAD: -1.0,
 }
 
 
@@ -41,16 +43,16 @@ def start_parameters() -> Parameters:
 
 
 def padded(parameters: npt.ArrayLike) -> Parameters:
-    """The parameters with zeros, which change nothing, for those that rules for alike executors do not have.
+    """The parameters with zeros, which change nothing, for those that earlier rules do not have.
 
     Raises:
         PolicyError: of another number.
 
-    Example: 21 numbers of a checkpoint from before executor classes become 29.
+    Example: 21 numbers of a checkpoint from before executor classes become 33.
     """
     theta = np.asarray(parameters, np.float64)
-    if theta.shape not in ((NUM_ALIKE_PARAMETERS,), (NUM_PARAMETERS,)):
-        raise PolicyError(f"a rule has {NUM_PARAMETERS} or {NUM_ALIKE_PARAMETERS} parameters, not {theta.size}")
+    if theta.shape != (NUM_PARAMETERS,) and theta.shape not in [(count,) for count in EARLIER_COUNTS]:
+        raise PolicyError(f"a rule has {NUM_PARAMETERS} parameters, or {' or '.join(map(str, EARLIER_COUNTS))}, not {theta.size}")
     return np.concatenate([theta, np.zeros(NUM_PARAMETERS - len(theta))])
 
 

@@ -12,12 +12,13 @@ import math
 
 import numpy as np
 
-from parcae.cluster.kernels.tables import is_schedulable
+from parcae.cluster.kernels.tables import is_schedulable, wait_ms
 from parcae.cluster.state import NO_JOB, NO_STAGE
 from parcae.kernels import inlined, kernel, mix
 from parcae.policies.classes.kernels import totals
 from parcae.policies.heuristics.kernels.shares import count_resources, is_full, share_of, total_weight, within_share
 from parcae.policies.heuristics.kernels.stages import all_to, when_all_are_capped
+from parcae.units import MS_PER_S
 
 _BITS = 1_048_576.0  # durations and demands enter fingerprints in steps of 1 / this
 _LARGEST = 1e6
@@ -144,13 +145,20 @@ def is_suppressed(seen, params, known, job):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _first_of(seen, known, job, is_troublesome):  # type: ignore[no-untyped-def]
-    """Of the job's schedulable stages in its group, or outside: the one that became runnable first, else by index."""
+def _first_of(seen, params, known, job, is_troublesome):  # type: ignore[no-untyped-def]
+    """Of the job's schedulable stages in its group, or outside: the one that became runnable first, else by index.
+
+    One whose parents may keep executors waiting for too long does not count.
+
+    # Deviation: Decima, Appendix F has no such bound; infinite, there is none.
+    """
     best, best_rank = NO_STAGE, -1
     for stage in _stages_of(seen, job):
         if known.stages.is_troublesome[stage] != is_troublesome or not is_schedulable(seen, stage):
             continue
         rank = seen.stages.frontier_rank[stage]
+        if rank < 0 and not math.isinf(params[3]) and wait_ms(seen, stage) > params[3] * MS_PER_S:
+            continue
         if best == NO_STAGE or (rank >= 0 and (best_rank < 0 or rank < best_rank)):
             best, best_rank = stage, rank
     return best
@@ -164,11 +172,11 @@ def next_stage(seen, params, known, job, takes_suppressed):  # type: ignore[no-u
         return NO_STAGE
     suppressed = is_suppressed(seen, params, known, job)
     known.jobs.is_suppressed[job] = suppressed
-    stage = NO_STAGE if suppressed else _first_of(seen, known, job, 1)
+    stage = NO_STAGE if suppressed else _first_of(seen, params, known, job, 1)
     if stage == NO_STAGE:
-        stage = _first_of(seen, known, job, 0)
+        stage = _first_of(seen, params, known, job, 0)
     if stage == NO_STAGE and suppressed and takes_suppressed:
-        stage = _first_of(seen, known, job, 1)
+        stage = _first_of(seen, params, known, job, 1)
     return stage
 
 
