@@ -24,7 +24,7 @@ from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, ClusterState
 from parcae.errors import ProtocolError
 from parcae.service.deciding import Counts, Decider, DecisionRecord, in_words
 from parcae.service.jobs import DurationBook, children_of, parents_by_index, topological_order
-from parcae.service.keeping import carry_over
+from parcae.service.keeping import carry_over, waits_on
 from parcae.service.open_jobs import hide, refresh_durations
 from parcae.service.policies import OwnPolicies, PolicyFor
 from parcae.service.protocol import (
@@ -115,8 +115,11 @@ class Mirror:
         told = {key: count for key, count in self._telling.told.items() if key[0] != application}
         roster = Roster(state, jobs, [placed.slot for placed in picture.slots])
         carry_over(self.roster, roster, self._book)
+        is_waiting = waits_on(self.roster, roster)
         self._take_over(roster, told)
         self._telling.begin(picture, lost)
+        if is_waiting:
+            return
         for job in jobs:
             if state.sources.num_idle[job.row + 1]:
                 self._offer(job.row)
