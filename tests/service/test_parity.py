@@ -15,9 +15,10 @@ from parcae.policies.catalog import make_policy
 from parcae.policies.learned import is_learned, learned_policy
 from parcae.service.jobs import DurationBook
 from parcae.service.rows import Room
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.catalog import load_workload
+from parcae.workloads.demands import prepare, with_drawn_memory
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
@@ -26,6 +27,7 @@ from tests.service.recording import Recording, room_of, served, simulated
 
 _TPCH = load_workload("tpch")
 _SYNTHETIC = random_dags(RandomDags(num_jobs=20, mean_tasks=8.0), np.random.default_rng(0), "made up")
+_TPCH_MEMORY, _MADE_UP_MEMORY = (prepare(own, [with_drawn_memory("uniform:1")])[0] for own in (_TPCH, _SYNTHETIC))
 
 
 class _Holds:
@@ -106,7 +108,12 @@ def test_the_service_shows_a_policy_the_very_observations_of_the_simulator(
     name: str, workload: Workload, arrivals: str, num_jobs: int, num_executors: int, moving_ms: int
 ) -> None:
     config = SimulationConfig(num_executors=num_executors, moving_delay_ms=moving_ms)
-    sequence = draw_sequence(workload, arrivals, num_jobs, num_executors, RandomStreams(3))
+    _assert_parity(name, workload, arrivals, num_jobs, config)
+
+
+def _assert_parity(name: str, workload: Workload, arrivals: str, num_jobs: int, config: SimulationConfig) -> Recording:
+    """Every observation, decision and task of a run in the service is that of the simulator. Returns what the service saw."""
+    sequence = draw_sequence(workload, arrivals, num_jobs, config.total_executors, RandomStreams(3))
     simulator, simulation = simulated(sequence, _policy(name, workload, config), config, 3)
     service = Recording(_policy(name, workload, config))
     client = served(simulator, service, DurationBook(workload, config), room_of(simulator))
@@ -119,6 +126,35 @@ def test_the_service_shows_a_policy_the_very_observations_of_the_simulator(
     assert trace.tasks is not None
     assert client.tasks == trace.tasks.tolist()
     assert client.num_moves == int(simulator.future.events.num_moves[0])
+    return service
+
+
+_CLASS_CASES = [
+    ("graphene", _TPCH_MEMORY, "poisson:10s", 12, 20, 2_000),
+    ("weighted-fair:-1", _MADE_UP_MEMORY, "load:0.6", 30, 8, 300),
+    ("tuned:classes", _TPCH_MEMORY, "poisson:10s", 12, 20, 2_000),
+    ("decima:classes", _TPCH_MEMORY, "batch", 6, 12, 500),
+    ("holds", _MADE_UP_MEMORY, "poisson:3s", 10, 6, 500),
+    ("idles-often", _MADE_UP_MEMORY, "poisson:20s", 10, 6, 500),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "workload", "arrivals", "num_jobs", "num_executors", "moving_ms"),
+    _CLASS_CASES,
+    ids=lambda v: str(getattr(v, "name", v)),
+)
+def test_the_service_shows_the_very_observations_with_four_executor_classes(
+    name: str, workload: Workload, arrivals: str, num_jobs: int, num_executors: int, moving_ms: int
+) -> None:
+    classes = decima_classes(num_executors)
+    config = SimulationConfig(num_executors=num_executors, executor_classes=classes, moving_delay_ms=moving_ms)
+    service = _assert_parity(name, workload, arrivals, num_jobs, config)
+    assert service.seen[0].classes.memory.tolist() == [0.25, 0.5, 0.75, 1.0]
+    used = {int(own) for seen in service.seen for own in seen.executors.executor_class[seen.executors.stage >= 0]}
+    assert used == {0, 1, 2, 3}
+    if name in ("graphene", "tuned:classes", "decima:classes"):
+        assert {decision.executor_class for decision in service.said if decision.stage >= 0} >= {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("name", ["holds", "idles-often", "fair"])
