@@ -135,7 +135,6 @@ _CLASS_CASES = [
     ("tuned:classes", _TPCH_MEMORY, "poisson:10s", 12, 20, 2_000),
     ("decima:classes", _TPCH_MEMORY, "batch", 6, 12, 500),
     ("holds", _MADE_UP_MEMORY, "poisson:3s", 10, 6, 500),
-    ("idles-often", _MADE_UP_MEMORY, "poisson:20s", 10, 6, 500),
 ]
 
 
@@ -189,13 +188,23 @@ def test_jobs_of_unknown_durations_look_the_same_too(unknown_share: float) -> No
         _assert_same(one, other, number)
 
 
-@pytest.mark.parametrize("name", ["fair", "srpt-cap:3", "tuned", "parcae", "decima"])
-def test_tables_that_grow_and_give_rows_back_change_no_decision(name: str) -> None:
-    config = SimulationConfig(num_executors=10)
-    sequence = draw_sequence(_TPCH, "load:0.3", 80, 10, RandomStreams(5))
-    simulator, simulation = simulated(sequence, _policy(name, _TPCH, config), config, 5)
-    service = Recording(_policy(name, _TPCH, config))
-    client = served(simulator, service, DurationBook(_TPCH, config), Room(1, 1, 1))
+@pytest.mark.parametrize(
+    ("name", "workload"),
+    [
+        *((name, _TPCH) for name in ("fair", "srpt-cap:3", "tuned", "parcae", "decima")),
+        ("weighted-fair:-1", _MADE_UP_MEMORY),
+        pytest.param("tuned:classes", _TPCH_MEMORY, marks=pytest.mark.slow),
+    ],
+    ids=lambda v: str(getattr(v, "name", v)),
+)
+def test_tables_that_grow_and_give_rows_back_change_no_decision(name: str, workload: Workload) -> None:
+    classes = () if workload is _TPCH else decima_classes(10)
+    config = SimulationConfig(num_executors=10, executor_classes=classes)
+    num_jobs = 30 if workload is _MADE_UP_MEMORY else 80
+    sequence = draw_sequence(workload, "load:0.3", num_jobs, 10, RandomStreams(5))
+    simulator, simulation = simulated(sequence, _policy(name, workload, config), config, 5)
+    service = Recording(_policy(name, workload, config))
+    client = served(simulator, service, DurationBook(workload, config), Room(1, 1, 1))
     assert simulator.trace(name).tasks is not None
     assert client.tasks == simulator.trace(name).tasks.tolist()  # type: ignore[union-attr]
     assert len(service.seen) == len(simulation.seen)
