@@ -14,6 +14,7 @@ from parcae.cluster.observation import Observation
 from parcae.policies.catalog import make_policy
 from parcae.policies.learned import is_learned, learned_policy
 from parcae.service.jobs import DurationBook
+from parcae.service.policies import policies_by_size
 from parcae.service.rows import Room
 from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.workloads.arrivals import draw_sequence
@@ -74,6 +75,13 @@ def _policy(name: str, workload: Workload, config: SimulationConfig) -> Policy:
     return make_policy(name, config.total_executors)
 
 
+def _served_policy(name: str, workload: Workload, config: SimulationConfig) -> Policy:
+    """The policy as `parcae serve` makes it, which knows no more of the cluster than its number of slots."""
+    if name in _OWN:
+        return _OWN[name]()
+    return policies_by_size(name, workload, config.moving_delay_ms, "batch")(config.total_executors)
+
+
 def _assert_same(one: Observation, other: Observation, number: int) -> None:
     for table in Observation._fields:
         mine, others = getattr(one, table), getattr(other, table)
@@ -115,7 +123,7 @@ def _assert_parity(name: str, workload: Workload, arrivals: str, num_jobs: int, 
     """Every observation, decision and task of a run in the service is that of the simulator. Returns what the service saw."""
     sequence = draw_sequence(workload, arrivals, num_jobs, config.total_executors, RandomStreams(3))
     simulator, simulation = simulated(sequence, _policy(name, workload, config), config, 3)
-    service = Recording(_policy(name, workload, config))
+    service = Recording(_served_policy(name, workload, config))
     client = served(simulator, service, DurationBook(workload, config), room_of(simulator))
     assert len(simulation.seen) > num_jobs
     for number, (one, other) in enumerate(zip(simulation.seen, service.seen, strict=False)):
