@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parcae.cluster.decision import Decision
+from parcae.cluster.decision import Decision, objection
 from parcae.cluster.invariants import check_invariants
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState
@@ -114,6 +114,28 @@ def test_a_slot_whose_end_passed_before_the_sync_was_had() -> None:
     reply = _say_again(client, 700, (message,), SlotMessage(slot=0))
     assert ("start", 0, 1, 0) in said_by(reply)
     assert (_slot_of(client), _wake_ms(reply)) == ((100, 500), None)
+
+
+def test_where_one_of_two_slots_is_over_all_that_idle_are_asked_about() -> None:
+    class Waits:
+        """Waits 200 ms before the first stage of a job and 900 before the second."""
+
+        name = "waits"
+
+        def decide(self, observation: Observation) -> Decision:
+            for stage in observation.schedulable_stages():
+                hold = Decision(stage, 1, hold_ms=200 if stage == 0 else 900)
+                return Decision(stage, 1) if objection(observation, hold) else hold
+            return Decision()
+
+    client, message = Speaker(service_of(Waits())), job_of(1, (1, ()), (1, ()))
+    client.sync(2, has_instant_moves=True)
+    assert _wake_ms(client.events(100, JobArrived(job=message))) == 300
+    assert (_slot_of(client, 0), _slot_of(client, 1)) == ((100, 300), (100, 1000))
+    reply = _say_again(client, 400, (message,), SlotMessage(slot=0), SlotMessage(slot=1))
+    assert ("start", 0, 1, 0) in said_by(reply)  # it had its slot
+    assert _slot_of(client, 0) == (100, 300)
+    assert _slot_of(client, 1)[0] == 100
 
 
 def test_a_slot_that_was_had_is_remembered_over_a_sync() -> None:

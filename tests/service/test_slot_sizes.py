@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from parcae.cluster.decision import Decision
+from parcae.cluster.decision import Decision, objection
 from parcae.cluster.invariants import check_invariants
+from parcae.cluster.kernels.tables import commit
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState, ExecutorClass
 from parcae.errors import ConfigError, ProtocolError
@@ -30,14 +32,22 @@ from parcae.service.protocol import (
 )
 from parcae.service.record import Recorder, read_recording
 from parcae.service.replay import replay_recording
+from parcae.service.rows import Room, relaid
 from parcae.service.session import Scope
-from parcae.service.simulated_client import SimulatedClient
+from parcae.service.simulated_client import SimulatedClient, task_times
+from parcae.simulation.config import SimulationConfig, decima_classes
+from parcae.simulation.run import simulate
+from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.demands import prepare, with_drawn_memory
 from parcae.workloads.job import Workload
+from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.conftest import arriving, job
 from tests.service.recording import Wire
 from tests.service.speaking import Speaker, code_of, said_by, service_of
 
 SMALL, LARGE = (1.0, 0.25), (1.0, 1.0)
+_FOUR = decima_classes(4)
 _THREE = (ExecutorClass(1, 1.0, 0.5), ExecutorClass(2))
 
 
@@ -172,6 +182,21 @@ def test_books_by_class_stay_true_when_stages_are_added_and_jobs_end_early() -> 
     assert _state(client).classes.num_schedulable.tolist() == [0, 0]
 
 
+def test_commitments_keep_their_class_where_tables_grow() -> None:
+    client = Speaker(service_of())
+    _tell(client, _slots(SMALL, LARGE))
+    client.events(0, JobArrived(job=_job(1, 1.0, 1.0, tasks=9)))
+    state = _state(client)
+    of_stage_1 = 2 * (1 + len(state.jobs) + 1) + 1
+    for source in (2 * 1 + 1, of_stage_1):  # executors of class 1 in job 0's pool, and bound to its second stage
+        commit(state, source, 0, 0, 1)
+    room = Room.of(state)
+    fresh, _ = relaid(state, [0], Room(2 * room.jobs, 2 * room.stages, room.edges))
+    assert sorted(fresh.commitments.source[:2].tolist()) == [3, 2 * (1 + 2 * room.jobs + 1) + 1]
+    assert fresh.sources.num_committed[fresh.commitments.source[:2]].tolist() == [1, 1]
+    check_invariants(fresh)
+
+
 def test_who_says_no_sizes_on_a_cluster_of_sizes_fits_everywhere() -> None:
     service = service_of(scope=Scope.CLUSTER)
     old, new = Speaker(service, "old"), Speaker(service, "new")
@@ -186,6 +211,44 @@ def test_who_says_no_sizes_on_a_cluster_of_sizes_fits_everywhere() -> None:
     new.wire.session.close()
     state = _state(old)
     assert (len(state.classes), state.stages.memory[0]) == (1, 5.0)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_resyncing_at_any_time_leaves_a_run_with_sizes_and_idle_slots_that_ends(every: int) -> None:
+    class Waits:
+        """Waits 400 ms before every stage."""
+
+        name = "waits"
+
+        def decide(self, observation: Observation) -> Decision:
+            for stage in observation.schedulable_stages():
+                hold = Decision(stage, 1, hold_ms=400)
+                return Decision(stage, 2) if objection(observation, hold) else hold
+            return Decision()
+
+    workload = prepare(random_dags(RandomDags(num_jobs=6), np.random.default_rng(2), "made up"), [with_drawn_memory("uniform")])[
+        0
+    ]
+    sequence, config = draw_sequence(workload, "poisson:3s", 4, 4, RandomStreams(2)), SimulationConfig(executor_classes=_FOUR)
+    trace = simulate(sequence, make_policy("fair", 4), config, 0, record=True)
+    service = service_of(Waits())
+    client, wire = SimulatedClient(sequence, task_times(trace), 4, 500, executor_classes=_FOUR), Wire(service)
+    wire.ask(client.hello())
+    client.obey(wire.commands(client.sync()))
+    num_held = 0
+    for number in itertools.count(1):
+        message = client.next_message()
+        if message is None:
+            break
+        client.obey(wire.commands(message))
+        state = service.mirror_of("simulated").state
+        num_held += int(state.now.num_holds[0])
+        check_invariants(state)
+        if number % every == 0:
+            client.obey(wire.commands(client.sync()))
+            check_invariants(service.mirror_of("simulated").state)
+    assert len(client.tasks) == sequence.num_tasks
+    assert num_held > 10
 
 
 def test_a_slot_of_which_no_size_is_known_counts_as_the_largest() -> None:

@@ -226,23 +226,13 @@ def _place(state: ClusterState, executor: int, placed: PlacedSlot, jobs: dict[tu
         return
     job = jobs[placed.application, placed.job_id]
     if placed.state == "idle" or placed.stage_id is None:
-        place_idle(state, executor, job.row if _may_serve(state, job.row, executor) else NO_JOB)
+        place_idle(state, executor, job.row)
         return
     stage = int(state.jobs.stage_start[job.row]) + job.num_hidden + job.position[placed.stage_id]
     if placed.state == "running":
         place_running(state, executor, stage, placed.started_ms)
     else:
         place_moving(state, executor, stage)
-
-
-def _may_serve(state: ClusterState, job: int, executor: int) -> bool:
-    """Whether the executor is large enough for something that the job has to start; with one class, each is."""
-    if len(state.classes) == 1:
-        return True
-    start = int(state.jobs.stage_start[job])
-    stages = state.stages[start : start + int(state.jobs.num_stages[job])]
-    fits = (stages.fits >> state.executors.executor_class[executor]) & 1
-    return bool((fits & (stages.num_started < stages.num_tasks)).any())
 
 
 def picture_from(

@@ -160,11 +160,10 @@ class Service:
             watcher.closed(session)
 
     def deliver(self, mirror: Mirror, asker: str) -> Commands:
-        """The asker's reply; what concerns others is pushed to them, also the timer of an idle slot if the asker left."""
+        """The asker's reply; what concerns others is pushed to them."""
         told = mirror.take_commands()
         for application, commands in told.items():
-            is_heir = asker not in told and commands.wake_ms is not None
-            if application != asker and (commands.commands or commands.stages or is_heir) and application in self.sessions:
+            if application != asker and (commands.commands or commands.stages) and application in self.sessions:
                 self.sessions[application].push(commands)
         return told.get(asker, Commands(seq=None))
 
