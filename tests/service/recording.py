@@ -84,9 +84,14 @@ def served(
 ) -> SimulatedClient:
     """Play the simulated run's jobs and task durations against the service."""
     service = Service(lambda _: recording, recording.name, book, room=room, asks_again=asks_again)
-    trace = simulator.trace("simulated")
-    delay_ms = simulator.config.moving_delay_ms
-    client = SimulatedClient(simulator.sequence, task_times(trace), simulator.config.total_executors, delay_ms)
+    trace, config = simulator.trace("simulated"), simulator.config
+    client = SimulatedClient(
+        simulator.sequence,
+        task_times(trace),
+        config.total_executors,
+        config.moving_delay_ms,
+        executor_classes=config.executor_classes,
+    )
     wire = Wire(service)
     assert json.loads(encode(wire.ask(client.hello())[0]))["type"] == "welcome"
     client.obey(wire.commands(client.sync()))

@@ -14,10 +14,12 @@ from parcae.cluster.observation import Observation
 from parcae.policies.catalog import make_policy
 from parcae.policies.learned import is_learned, learned_policy
 from parcae.service.jobs import DurationBook
+from parcae.service.policies import policies_by_size
 from parcae.service.rows import Room
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.catalog import load_workload
+from parcae.workloads.demands import prepare, with_drawn_memory
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
@@ -26,6 +28,7 @@ from tests.service.recording import Recording, room_of, served, simulated
 
 _TPCH = load_workload("tpch")
 _SYNTHETIC = random_dags(RandomDags(num_jobs=20, mean_tasks=8.0), np.random.default_rng(0), "made up")
+_TPCH_MEMORY, _MADE_UP_MEMORY = (prepare(own, [with_drawn_memory("uniform:1")])[0] for own in (_TPCH, _SYNTHETIC))
 
 
 class _Holds:
@@ -72,6 +75,13 @@ def _policy(name: str, workload: Workload, config: SimulationConfig) -> Policy:
     return make_policy(name, config.total_executors)
 
 
+def _served_policy(name: str, workload: Workload, config: SimulationConfig) -> Policy:
+    """The policy as `parcae serve` makes it, which knows no more of the cluster than its number of slots."""
+    if name in _OWN:
+        return _OWN[name]()
+    return policies_by_size(name, workload, config.moving_delay_ms, "batch")(config.total_executors)
+
+
 def _assert_same(one: Observation, other: Observation, number: int) -> None:
     for table in Observation._fields:
         mine, others = getattr(one, table), getattr(other, table)
@@ -106,9 +116,14 @@ def test_the_service_shows_a_policy_the_very_observations_of_the_simulator(
     name: str, workload: Workload, arrivals: str, num_jobs: int, num_executors: int, moving_ms: int
 ) -> None:
     config = SimulationConfig(num_executors=num_executors, moving_delay_ms=moving_ms)
-    sequence = draw_sequence(workload, arrivals, num_jobs, num_executors, RandomStreams(3))
+    _assert_parity(name, workload, arrivals, num_jobs, config)
+
+
+def _assert_parity(name: str, workload: Workload, arrivals: str, num_jobs: int, config: SimulationConfig) -> Recording:
+    """Every observation, decision and task of a run in the service is that of the simulator. Returns what the service saw."""
+    sequence = draw_sequence(workload, arrivals, num_jobs, config.total_executors, RandomStreams(3))
     simulator, simulation = simulated(sequence, _policy(name, workload, config), config, 3)
-    service = Recording(_policy(name, workload, config))
+    service = Recording(_served_policy(name, workload, config))
     client = served(simulator, service, DurationBook(workload, config), room_of(simulator))
     assert len(simulation.seen) > num_jobs
     for number, (one, other) in enumerate(zip(simulation.seen, service.seen, strict=False)):
@@ -119,6 +134,34 @@ def test_the_service_shows_a_policy_the_very_observations_of_the_simulator(
     assert trace.tasks is not None
     assert client.tasks == trace.tasks.tolist()
     assert client.num_moves == int(simulator.future.events.num_moves[0])
+    return service
+
+
+_CLASS_CASES = [
+    ("graphene", _TPCH_MEMORY, "poisson:10s", 12, 20, 2_000),
+    ("weighted-fair:-1", _MADE_UP_MEMORY, "load:0.6", 30, 8, 300),
+    ("tuned:classes", _TPCH_MEMORY, "poisson:10s", 12, 20, 2_000),
+    ("decima:classes", _TPCH_MEMORY, "batch", 6, 12, 500),
+    ("holds", _MADE_UP_MEMORY, "poisson:3s", 10, 6, 500),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "workload", "arrivals", "num_jobs", "num_executors", "moving_ms"),
+    _CLASS_CASES,
+    ids=lambda v: str(getattr(v, "name", v)),
+)
+def test_the_service_shows_the_very_observations_with_four_executor_classes(
+    name: str, workload: Workload, arrivals: str, num_jobs: int, num_executors: int, moving_ms: int
+) -> None:
+    classes = decima_classes(num_executors)
+    config = SimulationConfig(num_executors=num_executors, executor_classes=classes, moving_delay_ms=moving_ms)
+    service = _assert_parity(name, workload, arrivals, num_jobs, config)
+    assert service.seen[0].classes.memory.tolist() == [0.25, 0.5, 0.75, 1.0]
+    used = {int(own) for seen in service.seen for own in seen.executors.executor_class[seen.executors.stage >= 0]}
+    assert used == {0, 1, 2, 3}
+    if name in ("graphene", "tuned:classes", "decima:classes"):
+        assert {decision.executor_class for decision in service.said if decision.stage >= 0} >= {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("name", ["holds", "idles-often", "fair"])
@@ -153,13 +196,23 @@ def test_jobs_of_unknown_durations_look_the_same_too(unknown_share: float) -> No
         _assert_same(one, other, number)
 
 
-@pytest.mark.parametrize("name", ["fair", "srpt-cap:3", "tuned", "parcae", "decima"])
-def test_tables_that_grow_and_give_rows_back_change_no_decision(name: str) -> None:
-    config = SimulationConfig(num_executors=10)
-    sequence = draw_sequence(_TPCH, "load:0.3", 80, 10, RandomStreams(5))
-    simulator, simulation = simulated(sequence, _policy(name, _TPCH, config), config, 5)
-    service = Recording(_policy(name, _TPCH, config))
-    client = served(simulator, service, DurationBook(_TPCH, config), Room(1, 1, 1))
+@pytest.mark.parametrize(
+    ("name", "workload"),
+    [
+        *((name, _TPCH) for name in ("fair", "srpt-cap:3", "tuned", "parcae", "decima")),
+        ("weighted-fair:-1", _MADE_UP_MEMORY),
+        pytest.param("tuned:classes", _TPCH_MEMORY, marks=pytest.mark.slow),
+    ],
+    ids=lambda v: str(getattr(v, "name", v)),
+)
+def test_tables_that_grow_and_give_rows_back_change_no_decision(name: str, workload: Workload) -> None:
+    classes = () if workload is _TPCH else decima_classes(10)
+    config = SimulationConfig(num_executors=10, executor_classes=classes)
+    num_jobs = 30 if workload is _MADE_UP_MEMORY else 80
+    sequence = draw_sequence(workload, "load:0.3", num_jobs, 10, RandomStreams(5))
+    simulator, simulation = simulated(sequence, _policy(name, workload, config), config, 5)
+    service = Recording(_policy(name, workload, config))
+    client = served(simulator, service, DurationBook(workload, config), Room(1, 1, 1))
     assert simulator.trace(name).tasks is not None
     assert client.tasks == simulator.trace(name).tasks.tolist()  # type: ignore[union-attr]
     assert len(service.seen) == len(simulation.seen)

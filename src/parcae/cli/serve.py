@@ -106,7 +106,7 @@ def replay_command(
         return
     typer.echo(
         f"{result.num_decisions} decisions of {result.recorded_policy}: {result.other_policy} chooses another stage in "
-        f"{result.num_stage}, another number of slots in {result.num_limit}"
+        f"{result.num_stage}, another number or size of slots in {result.num_limit}"
     )
     for one in result.differences:
         typer.echo(

@@ -53,6 +53,7 @@ class DecisionRecord:
     job: str | None
     stage_id: int | None
     limit: int
+    executor_class: int  # as the service numbers them, the smallest memory first; ANY_CLASS for the best-fitting
     hold_ms: int
     num_slots: int
     took_ms: float
@@ -80,6 +81,7 @@ def in_words(decided: Decided, roster: Roster, source_job: int, num_source: int)
         job=job.name if job else None,
         stage_id=roster.stage_id(stage) if job else None,
         limit=decided.decision.limit,
+        executor_class=decided.decision.executor_class,
         hold_ms=decided.decision.hold_ms,
         num_slots=min(decided.decision.limit, num_source) if job else 0,
         took_ms=decided.took_ms,

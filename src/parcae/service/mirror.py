@@ -24,7 +24,7 @@ from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, ClusterState
 from parcae.errors import ProtocolError
 from parcae.service.deciding import Counts, Decider, DecisionRecord, in_words
 from parcae.service.jobs import DurationBook, children_of, parents_by_index, topological_order
-from parcae.service.keeping import carry_over
+from parcae.service.keeping import carry_over, waits_on
 from parcae.service.open_jobs import hide, refresh_durations
 from parcae.service.policies import OwnPolicies, PolicyFor
 from parcae.service.protocol import (
@@ -43,6 +43,7 @@ from parcae.service.protocol import (
 from parcae.service.restoring import LiveJob, Picture, PlacedSlot, merged, picture_of, restore
 from parcae.service.roster import Roster, StageKey, no_cluster
 from parcae.service.rows import Room, fill_added_stages
+from parcae.service.sizes import SlotSizes
 from parcae.service.telling import Telling
 
 
@@ -80,6 +81,7 @@ class Mirror:
         self._members: dict[str, set[int]] = {}
         self._holders: dict[int, str] = {}
         self._instant: set[str] = set()
+        self._sizes = SlotSizes()
         self._take_over(Roster(no_cluster(), [], []), {})
 
     # -- what the mirror is made from --------------------------------------------------------------------------------------
@@ -99,11 +101,14 @@ class Mirror:
         Raises:
             ProtocolError: the message contradicts itself. Nothing is changed.
         """
-        told = picture_of(application, message, self._book)
+        told, sizes = picture_of(application, message, self._book), self._sizes.told(application, message)
+        for job in message.jobs:
+            sizes.require_fit(application, job)
         others = self._others(application)
         picture, lost = merged(told, others) if others else (told, [])
         clock_ms = max(message.clock_ms, self.roster.clock_ms) if self.is_shared else message.clock_ms
-        state, jobs = restore(picture, clock_ms, self._book, self._room, is_exact=self._is_exact_room)
+        state, jobs = restore(picture, sizes, clock_ms, self._book, self._room, is_exact=self._is_exact_room)
+        self._sizes = sizes
         self._members[application] = {slot.slot for slot in message.slots}
         (self._instant.add if message.has_instant_moves else self._instant.discard)(application)
         self.counts.syncs += 1
@@ -115,10 +120,14 @@ class Mirror:
         told = {key: count for key, count in self._telling.told.items() if key[0] != application}
         roster = Roster(state, jobs, [placed.slot for placed in picture.slots])
         carry_over(self.roster, roster, self._book)
+        is_waiting = waits_on(self.roster, roster)
         self._take_over(roster, told)
         self._telling.begin(picture, lost)
+        if is_waiting:
+            return
         for job in jobs:
-            if state.sources.num_idle[job.row + 1]:
+            first = len(state.classes) * (job.row + 1)
+            if state.sources.num_idle[first : first + len(state.classes)].any():
                 self._offer(job.row)
         self._offer(NO_JOB)
 
@@ -140,8 +149,9 @@ class Mirror:
         others = self._others(application)
         self._members.pop(application, None)
         self._instant.discard(application)
+        self._sizes = self._sizes.without(application)
         if others and others.slots:
-            state, jobs = restore(others, self.roster.clock_ms, self._book, self._room)
+            state, jobs = restore(others, self._sizes, self.roster.clock_ms, self._book, self._room)
             self._begin(state, jobs, others, application)
         else:
             self._take_over(Roster(no_cluster(), [], []), {})
@@ -232,12 +242,14 @@ class Mirror:
             raise ProtocolError(Code.DUPLICATE_JOB, f"job {message.job_id} is in the system already")
         if any(stage.finished for stage in message.stages):
             raise ProtocolError(Code.BAD_JOB, f"job {message.job_id}: only sync tells of finished tasks")
+        self._sizes.require_fit(application, message)
         message = self._book.as_profiled(message)
-        rows = self._book.rows(message)
+        stages = list(message.stages)
+        rows = self._book.rows(message.model_copy(update={"stages": self._sizes.demanded(application, stages)}))
         self.roster.make_room(Room(1, len(rows.specs), len(rows.children)))
         arrival_ms, num_stages = min(message.arrival_ms, self.roster.clock_ms), len(rows.specs)
         row = int(job_arrived(self.state, rows.specs, rows.children, 0, num_stages, rows.profile, arrival_ms, 1.0))
-        stages, is_learned = list(message.stages), list(rows.is_learned)
+        is_learned = list(rows.is_learned)
         job = LiveJob(application, message.job_id, message.name, arrival_ms, row, stages, is_learned, is_open=message.is_open)
         if job.is_open:
             hide(self.state, row)
@@ -253,9 +265,11 @@ class Mirror:
         topological_order(job.job_id, parents, children)
         if any(stage.finished for stage in event.stages):
             raise ProtocolError(Code.BAD_JOB, f"job {job.job_id}: only sync tells of finished tasks")
+        self._sizes.require_fit(application, event)
         self.roster.widen(job, len(event.stages), sum(map(len, children)) - self.roster.num_edges(job))
         task_ms, is_learned = self._book.durations(job.name, event.stages, len(job.stages), is_open=job.is_open)
-        fill_added_stages(self.state, job.row, stages, parents, children, task_ms, job.num_hidden)
+        demanded = self._sizes.demanded(application, stages)
+        fill_added_stages(self.state, job.row, demanded, parents, children, task_ms, job.num_hidden)
         job.stages = stages
         job.is_learned += is_learned
         job.index()

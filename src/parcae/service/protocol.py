@@ -13,7 +13,16 @@ import struct
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from parcae.errors import ProtocolError
 
@@ -49,7 +58,8 @@ class Code(StrEnum):
     DUPLICATE_JOB = "duplicate_job"
     DUPLICATE_STAGE = "duplicate_stage"
     DUPLICATE_SLOT = "duplicate_slot"
-    BAD_JOB = "bad_job"  # a cycle, a parent that does not exist, more tasks finished than there are
+    BAD_JOB = "bad_job"  # a cycle, a parent that does not exist, more tasks finished than there are, a stage that fits no slot
+    BAD_SLOT = "bad_slot"  # sizes of slots that contradict each other, or too many different ones
     REPLACED = "replaced"  # a newer connection speaks for this application
     BUSY = "busy"  # too many connections
     TIMEOUT = "timeout"  # silent for too long, or does not read
@@ -74,8 +84,8 @@ class StageMessage(_Message):
     stage_id: Id
     tasks: Annotated[int, Field(ge=1, le=10_000_000)]
     parents: Annotated[tuple[Id, ...], Field(max_length=10_000)] = ()
-    cpu: Annotated[float, Field(ge=0)] = 1.0
-    memory: Annotated[float, Field(ge=0)] = 0.0
+    cpu: Annotated[float, Field(ge=0)] = 0.0  # cores that a task needs; 0 fits everywhere
+    memory: Annotated[float, Field(ge=0)] = 0.0  # memory that it needs, in the unit of the slots'
     task_ms: Annotated[float, Field(ge=0, le=_LARGEST_TIME_MS)] | None = None  # mean duration, where the client knows it
     finished: Annotated[int, Field(ge=0)] = 0  # tasks that are done; only in `sync`
 
@@ -91,12 +101,31 @@ class JobMessage(_Message):
 
 
 class SlotMessage(_Message):
-    """A slot and what it does: `running` a task of a stage, `moving` to a stage, or `idle` (at a job, or at none)."""
+    """A slot and what it does: `running` a task of a stage, `moving` to a stage, or `idle` (at a job, or at none).
+
+    Its size is its cores and its memory, 1 being that of the largest slot; without one it holds every demand.
+    """
 
     slot: Id
     state: Literal["idle", "running", "moving"] = "idle"
     job_id: Id | None = None
     stage_id: Id | None = None
+    cpu: Annotated[float, Field(gt=0)] | None = None
+    memory: Annotated[float, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _has_a_whole_size(self) -> SlotMessage:
+        if (self.cpu is None) != (self.memory is None):
+            raise ValueError("a slot has cpu and memory, or neither")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_a_blank_size(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Services that know no sizes refuse the keys."""
+        fields: dict[str, Any] = write(self)
+        if self.cpu is None:
+            del fields["cpu"], fields["memory"]
+        return fields
 
 
 class JobArrived(_Message):

@@ -73,6 +73,7 @@ class Recorder(Watcher):
                 "job_id": record.job_id,
                 "stage_id": record.stage_id,
                 "limit": record.limit,
+                "executor_class": record.executor_class,
                 "hold_ms": record.hold_ms,
                 "is_fallback": record.is_fallback,
                 "is_stand_in": record.is_stand_in,

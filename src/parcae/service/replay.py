@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from parcae.cluster.decision import Decision, Policy
 from parcae.cluster.observation import Observation
-from parcae.cluster.state import NO_STAGE
+from parcae.cluster.state import ANY_CLASS, NO_STAGE, ExecutorClass
 from parcae.errors import FormatError, InputError, ProtocolError
 from parcae.metrics.jobs import jct_ms
 from parcae.service.jobs import DurationBook
@@ -22,6 +22,7 @@ from parcae.service.policies import policies_by_size
 from parcae.service.protocol import Events, JobArrived, JobMessage, StagesAdded, Sync, TaskFinished
 from parcae.service.record import Recording, find_recordings, read_recording
 from parcae.service.session import Scope
+from parcae.service.sizes import SlotSizes
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import JobSequence
@@ -59,7 +60,7 @@ class Replay:
 
     Args:
         num_stage: questions in which the two chose different stages.
-        num_limit: questions in which they chose one stage and different numbers of executors.
+        num_limit: questions in which they chose one stage and different executors: another number of them, or another class.
         num_lost: recorded requests that could not be followed (before the first sync, or refused then as now).
         differences: the first of them.
         estimate: None where no job was seen whole, or a policy cannot be simulated.
@@ -98,7 +99,7 @@ class _Shadow:
         stage = NO_STAGE
         if said["stage_id"] is not None:
             stage = mirror.roster.stage_row(said["application"], said["job_id"], said["stage_id"])
-        theirs = Decision(stage, int(said["limit"]), hold_ms=int(said["hold_ms"]))
+        theirs = Decision(stage, int(said["limit"]), int(said.get("executor_class", ANY_CLASS)), int(said["hold_ms"]))
         self._compare(observation, mirror, theirs, mine)
         return theirs
 
@@ -119,8 +120,11 @@ class _Shadow:
             self.differences.append(Difference(clock_ms, their, theirs.limit, own, mine.limit))
 
     @staticmethod
-    def _given(observation: Observation, decision: Decision) -> int:
-        return min(decision.limit, int(observation.now.num_source[0]), observation.demand(decision.stage))
+    def _given(observation: Observation, decision: Decision) -> tuple[int, int]:
+        """The class, and how many executors of it the stage gets."""
+        executor_class = decision.executor_class if len(observation.classes) > 1 else ANY_CLASS
+        offered = observation.now.num_source[0] if executor_class == ANY_CLASS else observation.source_count[executor_class]
+        return executor_class, min(decision.limit, int(offered), observation.demand(decision.stage))
 
 
 @dataclass
@@ -228,10 +232,13 @@ class _Seen:
     jobs: dict[tuple[str, int], JobMessage] = field(default_factory=dict)
     samples: dict[tuple[str, int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     num_slots: int = 1
+    classes: tuple[ExecutorClass, ...] = ()  # where the slots have sizes
 
     def add(self, application: str, message: Sync | Events) -> None:
         if isinstance(message, Sync):
             self.num_slots = len(message.slots)
+            sizes = SlotSizes().told(application, message)
+            self.classes = sizes.classes([slot.slot for slot in message.slots])[0] if any(sizes.by_application.values()) else ()
             for job in message.jobs:
                 known = self.jobs.setdefault((application, job.job_id), job)
                 if len(job.stages) > len(known.stages):
@@ -266,7 +273,9 @@ class _Seen:
         workload = Workload("recorded", tuple(whole))
         arrival_ms = np.array([spec.arrival_ms or 0 for spec in whole], np.int64)
         sequence = JobSequence(workload, np.arange(len(whole)), arrival_ms - arrival_ms[0])
-        config = SimulationConfig(num_executors=num_slots, moving_delay_ms=moving_delay_ms, warmup_delay_ms=0)
+        config = SimulationConfig(
+            num_executors=num_slots, executor_classes=self.classes, moving_delay_ms=moving_delay_ms, warmup_delay_ms=0
+        )
         try:
             averages = [
                 float(jct_ms(simulate(sequence, policies_by_size(name, workload, moving_delay_ms)(num_slots), config, 0)).mean())

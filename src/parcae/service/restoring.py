@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from parcae.cluster.kernels.serving import drain_global_pool, place_idle, place_moving, place_running, restore_stage
 from parcae.cluster.kernels.transitions import job_arrived, reset
 from parcae.cluster.state import NO_JOB, ClusterState
-from parcae.errors import ProtocolError
+from parcae.errors import ConfigError, ProtocolError
 from parcae.service.jobs import DurationBook, JobRows
 from parcae.service.open_jobs import NUM_HIDDEN, hide
 from parcae.service.protocol import Code, JobMessage, StageMessage, Sync
 from parcae.service.rows import Room, empty_state
+from parcae.service.sizes import SlotSizes
 
 
 @dataclass
@@ -155,7 +156,7 @@ def merged(told: Picture, others: Picture) -> tuple[Picture, list[PlacedSlot]]:
 
 
 def restore(
-    picture: Picture, clock_ms: int, book: DurationBook, room: Room, *, is_exact: bool = False
+    picture: Picture, sizes: SlotSizes, clock_ms: int, book: DurationBook, room: Room, *, is_exact: bool = False
 ) -> tuple[ClusterState, list[LiveJob]]:
     """The state that a picture shows. Its pools have yet to be offered.
 
@@ -163,15 +164,13 @@ def restore(
         room: of the tables, at least; grown where it does not suffice unless `is_exact`.
 
     Raises:
-        ProtocolError: a job that cannot be.
+        ProtocolError: a job that cannot be, or slots of too many sizes.
     """
-    rows = [book.rows(job) for _, job in picture.jobs]
+    rows = [book.rows(job.model_copy(update={"stages": sizes.demanded(own, job.stages)})) for own, job in picture.jobs]
     wanted = Room(len(rows), sum(len(r.specs) for r in rows), sum(len(r.children) for r in rows))
     fits = room.holds(wanted) if is_exact else room.holds(wanted + wanted)
-    state = empty_state(len(picture.slots), room if fits else room.doubled_to_hold(wanted))
-    reset(state)
+    state = _empty_cluster(picture, sizes, room if fits else room.doubled_to_hold(wanted))
     state.now.clock_ms[0] = state.now.accounted_ms[0] = clock_ms
-    drain_global_pool(state)
     running = Counter((s.application, s.job_id, s.stage_id) for s in picture.slots if s.state == "running")
     live = [
         _restore_job(state, application, job, own, running, clock_ms)
@@ -181,6 +180,19 @@ def restore(
     for executor, placed in enumerate(picture.slots):
         _place(state, executor, placed, by_key)
     return state, live
+
+
+def _empty_cluster(picture: Picture, sizes: SlotSizes, room: Room) -> ClusterState:
+    """A cluster without jobs, whose executors have yet to be placed."""
+    classes, class_of = sizes.classes([placed.slot for placed in picture.slots])
+    try:
+        state = empty_state(classes, room)
+    except ConfigError as error:
+        raise ProtocolError(Code.BAD_SLOT, f"slots of {len(classes)} sizes ({error}); round their cpu and memory") from None
+    reset(state)
+    drain_global_pool(state)
+    state.executors.executor_class = class_of
+    return state
 
 
 def _restore_job(

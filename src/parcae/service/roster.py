@@ -10,6 +10,7 @@ from parcae.errors import ProtocolError
 from parcae.service.protocol import Code, TaskFailed, TaskFinished
 from parcae.service.restoring import LiveJob, Picture, picture_from
 from parcae.service.rows import Room, empty_state, jobs_to_keep, relaid, used
+from parcae.service.sizes import alike
 
 #: (application, job_id, stage_id)
 StageKey = tuple[str, int, int]
@@ -17,7 +18,7 @@ StageKey = tuple[str, int, int]
 
 def no_cluster() -> ClusterState:
     """The state before anything is known."""
-    state = empty_state(1, Room(1, 1, 1))
+    state = empty_state(alike(1), Room(1, 1, 1))
     reset(state)
     return state
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.kernels.serving import durations_changed
+from parcae.cluster.kernels.tables import count_schedulable_stage
 from parcae.cluster.state import NO_JOB, NO_PROFILE, NO_STAGE, NOT_YET, ClusterState, ExecutorClass, allocate, select
 from parcae.service.protocol import StageMessage
 
@@ -47,9 +48,8 @@ class Room:
         return Room(self.jobs + other.jobs, self.stages + other.stages, self.edges + other.edges)
 
 
-def empty_state(num_executors: int, room: Room) -> ClusterState:
-    """A cluster of alike executors that hold every demand, as the simulator's without executor classes."""
-    classes = (ExecutorClass(num_executors, cpu=float("inf"), memory=float("inf")),)
+def empty_state(classes: tuple[ExecutorClass, ...], room: Room) -> ClusterState:
+    """A cluster without jobs."""
     return select(allocate(1, classes, room.jobs, room.stages, room.edges), 0)
 
 
@@ -104,7 +104,7 @@ def relaid(
         so that it can be indexed by NO_JOB).
     """
     extra = extra or {}
-    fresh = empty_state(len(state.executors), room)
+    fresh = empty_state(tuple(ExecutorClass(int(c.num_executors), float(c.cpu), float(c.memory)) for c in state.classes), room)
     move = _Move(np.full(len(state.jobs) + 1, NO_JOB), np.full(len(state.stages) + 1, NO_STAGE))
     next_stage = next_edge = 0
     for row, job in enumerate(keep):
@@ -129,12 +129,18 @@ def _copy_job(
     fresh.stages.job[new] = row
     fresh.stages.child_start[new] += edge - first_edge
     fresh.children[edge : edge + num_edges] = state.children[first_edge : first_edge + num_edges] + (stage - first)
-    fresh.sources[row + 1] = state.sources[job + 1]
+    sources, fresh_sources = _by_owner(state), _by_owner(fresh)
+    fresh_sources[row + 1] = sources[job + 1]
     old_row, new_row = len(state.jobs) + 1, len(fresh.jobs) + 1
-    fresh.sources[new_row + stage : new_row + stage + count] = state.sources[old_row + first : old_row + first + count]
+    fresh_sources[new_row + stage : new_row + stage + count] = sources[old_row + first : old_row + first + count]
     move.jobs[job] = row
     move.stages[old] = np.arange(stage, stage + count)
     return count, num_edges
+
+
+def _by_owner(state: ClusterState) -> Any:
+    """SOURCE[1 + number of jobs + number of stages, number of classes]: the sources of the global pool, of jobs and of stages."""
+    return state.sources.reshape(-1, len(state.classes))
 
 
 def _copy_executors(state: ClusterState, fresh: ClusterState, move: _Move) -> None:
@@ -142,15 +148,17 @@ def _copy_executors(state: ClusterState, fresh: ClusterState, move: _Move) -> No
     fresh.executors.job = move.jobs[state.executors.job]
     fresh.executors.stage = move.stages[state.executors.stage]
     fresh.executors.destination = move.stages[state.executors.destination]
-    fresh.sources[0] = state.sources[0]
+    _by_owner(fresh)[0] = _by_owner(state)[0]
     fresh.source_count[:] = state.source_count
+    fresh.classes[:] = state.classes
 
 
 def _moved_source(state: ClusterState, fresh: ClusterState, source: Rows, move: _Move) -> Rows:
-    num_pools = len(state.jobs) + 1
-    job = move.jobs[np.clip(source, 0, num_pools - 1) - 1]
-    stage = move.stages[np.clip(source - num_pools, -1, len(state.stages) - 1)]
-    moved: Rows = np.where(source < num_pools, job + 1, len(fresh.jobs) + 1 + stage)
+    num_pools, num_classes = len(state.jobs) + 1, len(state.classes)
+    owner, executor_class = np.divmod(source, num_classes)
+    job = move.jobs[np.clip(owner, 0, num_pools - 1) - 1]
+    stage = move.stages[np.clip(owner - num_pools, -1, len(state.stages) - 1)]
+    moved: Rows = num_classes * np.where(owner < num_pools, job + 1, len(fresh.jobs) + 1 + stage) + executor_class
     return moved
 
 
@@ -218,7 +226,8 @@ def _fill_stage(state: ClusterState, job: int, stage: int, message: StageMessage
     table.num_tasks[stage], table.job[stage], table.task_ms[stage] = message.tasks, job, task_ms
     table.cpu[stage], table.memory[stage] = message.cpu, message.memory
     table.frontier_rank[stage], table.hold_from_ms[stage], table.hold_until_ms[stage] = -1, NOT_YET, NOT_YET
-    table.fits[stage] = (1 << len(state.classes)) - 1
+    fits = (state.classes.cpu >= message.cpu) & (state.classes.memory >= message.memory)
+    table.fits[stage] = sum(1 << int(row) for row in np.flatnonzero(fits))
 
 
 def _link_stage(state: ClusterState, job: int, stage: int, parents: list[int]) -> None:
@@ -229,5 +238,4 @@ def _link_stage(state: ClusterState, job: int, stage: int, parents: list[int]) -
         table.frontier_rank[stage] = jobs.num_joined[job]
         jobs.num_joined[job] += 1
     if table.num_parents_unsaturated[stage] == 0:
-        jobs.num_schedulable[job] += 1
-        state.now.num_schedulable[0] += 1
+        count_schedulable_stage(state, stage, 1)

@@ -352,6 +352,7 @@ _MENDED_BY_SYNC = frozenset(
         Code.DUPLICATE_STAGE,
         Code.DUPLICATE_SLOT,
         Code.BAD_JOB,
+        Code.BAD_SLOT,
         Code.INTERNAL,
     }
 )

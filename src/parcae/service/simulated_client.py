@@ -9,7 +9,9 @@ from __future__ import annotations
 import heapq
 import itertools
 from dataclasses import dataclass, field
+from typing import Literal
 
+from parcae.cluster.state import ExecutorClass
 from parcae.cluster.trace import Trace
 from parcae.errors import ConfigError, ProtocolError
 from parcae.service.protocol import (
@@ -41,6 +43,7 @@ class _Slot:
 
     job: int | None = None
     stage: int | None = None
+    size: ExecutorClass | None = None
     is_moving: bool = False
     task: int = 0
     started_ms: int = 0
@@ -84,6 +87,10 @@ class SimulatedClient:
         first_slot: number of the first slot.
         tells_durations: send the jobs' mean durations.
         is_adaptive: jobs are open, and a stage is revealed when its parents are done.
+        executor_classes: sizes of the slots, in the order of their numbers; none are told without.
+
+    Raises:
+        ConfigError: classes of another number of slots.
 
     Example:
         client.obey(ask(client.sync()))
@@ -99,6 +106,7 @@ class SimulatedClient:
     first_slot: int = 0
     tells_durations: bool = False
     is_adaptive: bool = False
+    executor_classes: tuple[ExecutorClass, ...] = ()
     clock_ms: int = 0
     tasks: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)  # TASK_RECORD, in order of start
     num_moves: int = 0
@@ -108,7 +116,11 @@ class SimulatedClient:
     _wake_ms: int | None = None
 
     def __post_init__(self) -> None:
-        self._slots = {self.first_slot + number: _Slot() for number in range(self.num_slots)}
+        sizes: list[ExecutorClass | None] = [own for own in self.executor_classes for _ in range(own.num_executors)]
+        sizes = sizes or [None] * self.num_slots
+        if len(sizes) != self.num_slots:
+            raise ConfigError(f"executor classes of {len(sizes)} slots for a client of {self.num_slots}; make the two agree")
+        self._slots = {self.first_slot + number: _Slot(size=size) for number, size in enumerate(sizes)}
         self._heap: list[tuple[int, int, int]] = []
         self._pushes = itertools.count()
         self._started: dict[tuple[int, int], int] = {}
@@ -168,9 +180,11 @@ class SimulatedClient:
         return message.model_copy(update={"stages": stages})
 
     def _slot_now(self, number: int, slot: _Slot) -> SlotMessage:
-        if slot.stage is None:
-            return SlotMessage(slot=number, state="idle", job_id=slot.job)
-        return SlotMessage(slot=number, state="moving" if slot.is_moving else "running", job_id=slot.job, stage_id=slot.stage)
+        state: Literal["idle", "moving", "running"] = "idle"
+        if slot.stage is not None:
+            state = "moving" if slot.is_moving else "running"
+        cpu, memory = (slot.size.cpu, slot.size.memory) if slot.size is not None else (None, None)
+        return SlotMessage(slot=number, state=state, job_id=slot.job, stage_id=slot.stage, cpu=cpu, memory=memory)
 
     @property
     def next_ms(self) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from parcae.cluster.kernels.tables import (
     account_time,
+    count_schedulable_stage,
     drop_commitments_to,
     has_unstarted,
     pool_row,
@@ -99,7 +100,9 @@ def job_ended(state, job):  # type: ignore[no-untyped-def]
     """
     now, jobs, stages = state.now, state.jobs, state.stages
     account_time(state, now.clock_ms[0])
-    now.num_schedulable[0] -= jobs.num_schedulable[job]
+    for stage in range(jobs.stage_start[job], jobs.stage_start[job] + jobs.num_stages[job]):
+        if stages.is_saturated[stage] == 0 and stages.num_parents_unsaturated[stage] == 0:
+            count_schedulable_stage(state, stage, -1)
     now.num_open[0] -= 1 if jobs.num_unsaturated[job] > 0 else 0
     jobs.completion_ms[job] = now.clock_ms[0]
     remove_active(state, job)
