@@ -20,7 +20,6 @@ from parcae.cluster.kernels.tables import (
     is_schedulable,
     may_idle,
     num_held,
-    pool_row,
     select_cluster,
     wait_ms,
 )
@@ -65,7 +64,7 @@ class RuleParameter(IntEnum):
     CLASS_OFFERED = 26  # beside log(size), smallest first: x log(share of the class that is offered)
     SCORE_OVERSIZE = 27  # x log(size of the executor that the job would take / size of the smallest that fits)
     STAGE_OVERSIZE = 28  # the same for the choice of a stage, which prefers the largest
-    RESERVE = 29  # tenths of the executors that fit a stage which other jobs leave idle, if this and the next come to more than 0
+    RESERVE = 29  # tenths of the executors that fit a stage to leave idle, of those that no job has; this and the next, if > 0
     RESERVE_REMAINING = 30  # x log(the job's remaining work / mean work)
     AHEAD = 31  # a stage whose parents still run gets executors if this and the next come to 0 or less
     AHEAD_WAIT = 32  # x log(longest task of its parents that are not complete, in s)
@@ -331,18 +330,21 @@ def _is_worth_moving(seen, rule, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def _num_spare(seen, rule, stage):  # type: ignore[no-untyped-def]
-    """Executors that the stage may take if its reserve is to stay idle, of those that fit it."""
-    theta, job, pool = rule.theta, seen.stages.job[stage], pool_row(seen, NO_JOB)
+    """Executors that the stage may take if its reserve is to stay idle, of those that fit it.
+
+    Of executors that a job's end left to all: those that a job lets idle stay with it, so that nobody else would have them.
+    """
+    theta, job = rule.theta, seen.stages.job[stage]
     tenths = theta[_RESERVE]
     if theta[_RESERVE_REMAINING] != 0.0:
         tenths += theta[_RESERVE_REMAINING] * math.log(max(1.0, seen.jobs.remaining_ms[job]) / rule.mean_work_ms[0])
-    if tenths <= 0.0:
+    if tenths <= 0.0 or seen.now.source_job[0] != NO_JOB:
         return seen.now.num_executors[0]
     num_fitting, num_free = 0, 0
     for c in range(seen.classes.shape[0]):
         if (seen.stages.fits[stage] >> c) & 1:
             num_fitting += seen.classes.num_executors[c]
-            num_free += seen.source_count[c] + (seen.sources.num_idle[pool + c] if seen.now.source[0] != pool else 0)
+            num_free += seen.source_count[c]
     return num_free - math.ceil(num_fitting * min(_LARGEST_RESERVE, 0.1 * tenths))
 
 
@@ -363,7 +365,7 @@ def _first_below(seen, rule, facts, log_factor):  # type: ignore[no-untyped-def]
             continue
         stage = best_stage(seen, rule, facts, job, True)
         if stage != NO_STAGE and (job == seen.now.source_job[0] or _is_worth_moving(seen, rule, stage)):
-            room = room if job == seen.now.source_job[0] else min(room, _num_spare(seen, rule, stage))
+            room = min(room, _num_spare(seen, rule, stage))
             if room <= 0:
                 continue
             value += _score_of_class(seen, rule, facts, stage)
