@@ -212,6 +212,13 @@ def test_graphene_is_tuned_over_alpha_with_every_pair_of_thresholds_and_then_fin
     assert sweep.cost_ms[sweep.best] == min(sweep.cost_ms.values())
 
 
+def test_a_new_job_is_offered_executors_that_idle_in_the_pool_of_another() -> None:
+    first, second = _job("first", (1, 10_000, 0.9, ()), (2, 1_000, 0.4, (0,))), _job("second", (1, 1_000, 0.4, ()))
+    sequence = JobSequence(Workload("w", (first, second)), np.array([0, 1]), np.array([0, 1_000]))
+    trace = simulate(sequence, _rule(_PAIR, first, second, AHEAD=1.0), _PAIR, 0)
+    assert trace.completion_ms.tolist() == [11_000, 2_000]  # the small executor idled in the first job, for its second stage
+
+
 def test_a_rule_without_terms_for_classes_takes_any_that_fits() -> None:
     jobs = (_job("wide", (2, 1_000, 0.3, ())),)
     assert _decisions(_rule(_PAIR, *jobs), _PAIR, *jobs) == [Decision(0, 2, ANY_CLASS)]

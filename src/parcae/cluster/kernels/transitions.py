@@ -172,8 +172,12 @@ def offer_next(state):  # type: ignore[no-untyped-def]
 
 @kernel
 def offer_to_newcomers(state):  # type: ignore[no-untyped-def]
-    """Jobs arrived: ask about the global pool; while idle slots run, about all who wait (Duan & Wu, section IV-B)."""
-    if state.now.num_holds[0] > 0:
+    """Jobs arrived: ask about the global pool; while idle slots run, about all who wait (Duan & Wu, section IV-B).
+
+    # Deviation: Decima, section 7.3 does not say who is asked where executors differ: here all who wait, at a job's end, too.
+    # Otherwise two jobs could each keep idle what the other needs, and the cluster would crawl along on a few executors.
+    """
+    if state.now.num_holds[0] > 0 or state.classes.shape[0] > 1:
         offer_all(state)
     else:
         offer_pool(state, NO_JOB)
@@ -243,6 +247,9 @@ def stage_exhausted(state, executor):  # type: ignore[no-untyped-def]
         _offer_stage(state, executor, stage)
     if state.jobs.num_done[job] == state.jobs.num_stages[job]:
         _complete_job(state, job, executor)
+        if state.classes.shape[0] > 1:
+            state.now.next_offer[0] = 0
+            offer_next(state)
     offer_larger(state)
 
 
