@@ -14,7 +14,7 @@ from parcae.learning.train import STATE_FILE
 from parcae.metrics.objectives import Objective
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.decima.layout import DecimaSettings
-from parcae.policies.rule.kernels import RuleParameter
+from parcae.policies.rule.layout import RuleParameter
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload

@@ -14,7 +14,7 @@ from parcae.evaluation.tuning import SWEEPS, sweep_values
 from parcae.policies.catalog import make_policy
 from parcae.policies.heuristics.kernels.graphene import find_group, frag_score
 from parcae.policies.heuristics.layout import allocate_known
-from parcae.policies.rule.kernels import NUM_PARAMETERS, RuleParameter
+from parcae.policies.rule.layout import NUM_PARAMETERS, RuleParameter
 from parcae.policies.rule.policy import RulePolicy, start_parameters
 from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import SimulationConfig

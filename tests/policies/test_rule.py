@@ -11,7 +11,7 @@ from parcae.learning.scenario import Scenario
 from parcae.learning.tune import tune_rule
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.learned import rule_parameters
-from parcae.policies.rule.kernels import NUM_PARAMETERS, RuleParameter
+from parcae.policies.rule.layout import NUM_PARAMETERS, RuleParameter
 from parcae.policies.rule.policy import RulePolicy, start_parameters
 from parcae.policies.solo_curves import SoloCurves, limit_levels, solo_curves
 from parcae.simulation.config import SimulationConfig

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from parcae.learning.scenario import Runs, Scenario
 from parcae.policies.catalog import make_policy
-from parcae.policies.rule.kernels import CLASS_PARAMETERS
+from parcae.policies.rule.layout import CLASS_PARAMETERS
 from parcae.policies.rule.policy import Parameters, RulePolicy, padded, start_parameters
 from parcae.policies.solo_curves import solo_curves
 from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_START

@@ -31,7 +31,7 @@ SHIPPED = Path(__file__).parent / "shipped"
 #: Name in the catalogue: kind of checkpoint.
 NAMES = {"tuned": "rule", "parcae": "parcae", "decima": "decima"}
 SUFFIX = ".safetensors"
-#: Version of the rule's parameters; see `parcae.policies.rule.kernels.RuleParameter`.
+#: Version of the rule's parameters; see `parcae.policies.rule.layout.RuleParameter`.
 RULE_VERSION = 1
 
 #: Delays that take less of a job's work than this are all alike.

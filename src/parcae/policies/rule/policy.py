@@ -12,7 +12,8 @@ from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState
 from parcae.errors import PolicyError
-from parcae.policies.rule.kernels import EARLIER_COUNTS, NUM_PARAMETERS, Rule, RuleParameter, decide, play, play_many
+from parcae.policies.rule.kernels import Rule, decide, play, play_many
+from parcae.policies.rule.layout import EARLIER_COUNTS, NUM_PARAMETERS, RuleParameter
 from parcae.policies.solo_curves import SoloCurves
 from parcae.simulation.future import Future
 from parcae.simulation.tables import WorkloadTables
