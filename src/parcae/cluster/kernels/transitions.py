@@ -248,7 +248,7 @@ def stage_exhausted(state, executor):  # type: ignore[no-untyped-def]
     if state.jobs.num_done[job] == state.jobs.num_stages[job]:
         _complete_job(state, job, executor)
         if state.classes.shape[0] > 1:
-            state.now.next_offer[0] = 0
+            state.now.next_offer[0] = 0  # as offer_all, but after the round that may be open
             offer_next(state)
     offer_larger(state)
 

@@ -28,6 +28,7 @@ from parcae.policies.classes.kernels import class_size, oversize, own_class, qua
 from parcae.policies.rule.layout import RuleParameter
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import select_future, start, step
+from parcae.units import MS_PER_S
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _PRICE, _PRICE_JOBS, _PRICE_OPEN = int(RuleParameter.PRICE), int(RuleParameter.PRICE_JOBS), int(RuleParameter.PRICE_OPEN)
@@ -46,7 +47,7 @@ _BORROW_SIZE, _CLASS_OFFERED = int(RuleParameter.BORROW_SIZE), int(RuleParameter
 _SCORE_OVERSIZE, _STAGE_OVERSIZE = int(RuleParameter.SCORE_OVERSIZE), int(RuleParameter.STAGE_OVERSIZE)
 _RESERVE, _RESERVE_REMAINING = int(RuleParameter.RESERVE), int(RuleParameter.RESERVE_REMAINING)
 _AHEAD, _AHEAD_WAIT = int(RuleParameter.AHEAD), int(RuleParameter.AHEAD_WAIT)
-_LARGEST_RESERVE, _S_PER_MS = 0.9, 1e-3
+_LARGEST_RESERVE = 0.9
 _USUAL_CLUSTER = 50.0
 
 
@@ -242,7 +243,7 @@ def _may_go_ahead(seen, rule, stage):  # type: ignore[no-untyped-def]
     theta = rule.theta
     if is_runnable(seen, stage) or (theta[_AHEAD] <= 0.0 and theta[_AHEAD_WAIT] == 0.0):
         return True
-    return theta[_AHEAD] + theta[_AHEAD_WAIT] * math.log(max(1.0, wait_ms(seen, stage)) * _S_PER_MS) <= 0.0
+    return theta[_AHEAD] + theta[_AHEAD_WAIT] * math.log(max(1.0, wait_ms(seen, stage)) / MS_PER_S) <= 0.0
 
 
 @kernel
