@@ -86,15 +86,15 @@ def _tetris(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
 def _graphene(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
     if argument in _TUNED_WORDS:
         raise _tuned_first(text)
-    *parts, ahead = argument.split(":") if argument.count(":") == 3 else [*argument.split(":"), ""]
-    values = [_number(text, part) for part in parts] if argument else [-1.0, 0.5, 0.25]
-    ahead_s = math.inf if ahead in ("", "inf") else _number(text, ahead)
-    if len(values) != 3 or ahead_s < 0.0:
+    values = [_number(text, part) for part in argument.split(":")] if argument else [-1.0, 0.5, 0.25]
+    if len(values) == 3:
+        values.append(math.inf)
+    if len(values) != 4 or values[3] < 0.0:
         raise PolicyError(
             f"policy {text!r}: three numbers (alpha, LongScore, FragScore), e.g. graphene:-1:0.5:0.25, and if need be for how "
             "many seconds executors may wait for a stage's parents (0: never; inf, the default: as long as it takes)"
         )
-    return HeuristicPolicy(text, HeuristicKind.GRAPHENE, (*values, ahead_s))
+    return HeuristicPolicy(text, HeuristicKind.GRAPHENE, tuple(values))
 
 
 def _capped(kind: HeuristicKind) -> Callable[[str, str, int], HeuristicPolicy]:

@@ -37,7 +37,7 @@ GRAPHENE = "graphene:tuned"
 BASELINES = (GRAPHENE, "weighted-fair:tuned", "tetris", "tetris:tuned")
 #: What sweeps found, beside the studies' results: sisters that run on the same use it again.
 _SWEEPS_FILE = "tuned-heuristics.json"
-#: Jobs of the runs that sweeps and trainings run on, but with --full: Graphene*'s sweep has 257 combinations on 20 runs each.
+#: Jobs of the runs that sweeps and trainings run on, but with --full: Graphene*'s sweep has 450 combinations.
 _SHORT_JOBS = 60
 #: Executors unless the request says otherwise: of TPC-H; of a trace, and with --full.
 _TPCH_EXECUTORS, _TRACE_EXECUTORS, _FULL_TRACE_EXECUTORS = 200, 1_000, 10_000
