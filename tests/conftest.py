@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,13 @@ from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 
 REPOSITORY = Path(__file__).parent.parent
+_PACKING = re.compile("tests/.*(packing|deeprm|a2c)")
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The cluster's kernels first, those of packing next: two workers that begin with the same ones would compile each twice."""
+    items.sort(key=lambda item: 0 if item.path.name == "test_commands.py" else 1 if _PACKING.search(str(item.path)) else 2)
 
 
 def shared_data(relative: str) -> Path:

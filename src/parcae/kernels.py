@@ -33,7 +33,8 @@ if "NUMBA_CACHE_DIR" not in os.environ:
 
 # Kernels allocate nothing: without Numba's runtime, views of tables are not reference-counted (which would cost more than
 # the simulation itself).
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+# Nobody calls them from C: without wrappers for that, compilation is shorter.
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 
 #: A function that Python calls, or that is too long to inline.
 kernel = numba.njit(**_OPTIONS)

@@ -62,6 +62,8 @@ def test_every_command_in_the_documents_runs(user_folder: Path) -> None:
     for command in sorted(commands, key=lambda c: (min([i for i, w in enumerate(first) if w in c], default=9), c)):
         runnable = re.sub(r"/path/to/event-logs", "event-logs", command)
         runnable = re.sub(r"--(tune-)?budget \S+", r"--\1budget 0.02", runnable)  # minutes
+        if re.match("parcae (learn|train|tune)", runnable):
+            runnable = re.sub(r"(--|\b)jobs([ =])\d+", r"\1jobs\g<2>4", re.sub(r"--executors \d+", "--executors 8", runnable))
         runnable = re.sub(r"parcae bench decision", "parcae bench decision --decisions 30", runnable)
         runnable = re.sub(r"parcae bench training", "parcae bench training --iterations 1", runnable)
         runnable = re.sub(r"parcae bench service", "parcae bench service --jobs 3 --runs 1", runnable)
