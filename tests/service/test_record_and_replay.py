@@ -85,6 +85,9 @@ def test_parts_of_a_full_file_follow_each_other_and_a_torn_end_is_left_out(tmp_p
     assert len(done) >= 2
     assert len(parts) == 1  # the session still goes on
     whole = read_recording(*done, parts[0])
+    finished = parts[0].rename(parts[0].with_name(parts[0].name.removesuffix(PART)))  # since it was found
+    assert read_recording(*done, parts[0]) == whole
+    finished.rename(parts[0])
     data = parts[0].read_bytes()
     parts[0].write_bytes(data[:-10])
     torn = read_recording(*done, parts[0])

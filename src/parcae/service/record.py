@@ -198,8 +198,18 @@ def read_recording(*paths: Path) -> Recording:
     return Recording(heads[0], lines)
 
 
+def _content(path: Path) -> bytes:
+    """What the file holds; a `.part` that the service finished since it was found goes by its own name now."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        if not path.name.endswith(PART):
+            raise
+        return path.with_name(path.name.removesuffix(PART)).read_bytes()
+
+
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    parts = path.read_bytes().split(b"\n")
+    parts = _content(path).split(b"\n")
     for number, part in enumerate(parts, 1):
         if not part:
             continue
