@@ -42,10 +42,30 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+#: What learns, measures or plays studies takes minutes where nothing is compiled yet; and what reads the files that it makes.
+_LONG = re.compile(r"parcae (learn|train|tune|bench|reproduce) |packing (train|tune) |[\w/]\.safetensors")
+
+
+def test_every_short_command_in_the_documents_runs(user_folder: Path) -> None:
+    short = [command for command in _runnable() if not _LONG.search(command)]
+    assert len(short) >= 25
+    _run_all(short, user_folder)
+
+
+@pytest.mark.slow
 def test_every_command_in_the_documents_runs(user_folder: Path) -> None:
-    """In the order that makes the files the later ones read; what needs Spark is run by tests of its own."""
-    commands = [c for c in _documented() if not re.search("measure-tpch|parcae spark|circle|before after", c)]
-    assert len(commands) >= 12
+    commands = _runnable()
+    assert sum(_LONG.search(command) is not None for command in commands) >= 12
+    _run_all(commands, user_folder)
+
+
+def _runnable() -> list[str]:
+    """What needs Spark is run by tests of its own."""
+    return [c for c in _documented() if not re.search("measure-tpch|parcae spark|circle|before after", c)]
+
+
+def _run_all(commands: list[str], user_folder: Path) -> None:
+    """In the order that makes the files the later ones read."""
     profiles = shared_data("tpch-decima/tpch_profiles.json.gz")
     (user_folder / profiles.name).write_bytes(profiles.read_bytes())
     (user_folder / "secret").write_text("a secret that nobody guesses\n")
