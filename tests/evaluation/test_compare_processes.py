@@ -38,6 +38,11 @@ def _children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def _hears_interrupts() -> None:
+    """Tests that a shell runs in the background inherit that it ignores them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def _is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -50,7 +55,13 @@ def test_an_interrupted_comparison_ends_soon_and_leaves_no_process_behind(tmp_pa
     script = tmp_path / "long.py"
     script.write_text(_LONG)
     process = subprocess.Popen(
-        [sys.executable, str(script)], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, str(script)],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=_hears_interrupts,
     )
     try:
         assert process.stdout is not None
@@ -59,8 +70,9 @@ def test_an_interrupted_comparison_ends_soon_and_leaves_no_process_behind(tmp_pa
         assert len(children) >= 2
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=180)
-    finally:
-        process.kill()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     assert errors.count("Traceback") == 1
     assert errors.rstrip().endswith("KeyboardInterrupt")
     deadline = time.monotonic() + 10
