@@ -33,6 +33,7 @@ def address() -> Iterator[str]:
     cluster.shutdown()
 
 
+@pytest.mark.slow
 def test_rollouts_come_from_both_nodes_and_train_a_policy(address: str) -> None:
     family = ParcaeFamily(_SCENARIO, start_parameters(), (2.0, 2.0, 2.0))
     workers = ray_workers(address, _SCENARIO, family, num_groups=4, seed=0, group_size=2, capacity=64)
