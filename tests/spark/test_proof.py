@@ -46,7 +46,7 @@ def test_the_demonstration_runs_every_policy_on_the_same_mixes_and_goes_on_where
     plugin = told["policies"]["tuned"]["plugin"]
     tasks = sum(len(s["sleep_ms"]) for m in _mixes(tmp_path / "w") for job in m["jobs"] for s in job["stages"])
     assert plugin["tasks_guided"] + plugin["tasks_unguided"] >= tasks
-    assert plugin["tasks_guided"] > 0.1 * tasks  # how many are depends on how busy the machine is
+    assert plugin["tasks_guided"] > 0.5 * tasks
     assert (tmp_path / "w" / "gantt.png").read_bytes().startswith(b"\x89PNG")
     for policy in ("spark-fair", "tuned"):
         (log,) = (tmp_path / "w" / f"{policy}-events").iterdir()
