@@ -24,6 +24,17 @@ NO_RECORD = -1
 NO_PROFILE = -1  # a job that the workload profile does not know
 ANY_CLASS = -1
 NOT_YET = -1  # a time that has not come
+#: A limit that never binds.
+UNLIMITED = np.iinfo(np.int64).max
+#: Pools that an order may name.
+MAX_POOLS = 128
+
+
+class World(IntEnum):
+    """How the cluster gives its executors away."""
+
+    EXECUTORS = 0  # an executor stays with its stage, and moves between jobs (Decima)
+    CORES = 1  # every core is free after every task, and goes to any job (one Spark application)
 
 
 class CommandKind(IntEnum):
@@ -92,6 +103,7 @@ EXECUTOR = np.dtype(
         ("started_ms", "i8"),  # when its current task started
         ("next_idle", "i8"),  # the executor behind it in its pool
         ("executor_class", "i8"),
+        ("last_stage", "i8"),  # world of cores: the stage of the last task; NO_STAGE at first
     ],
     align=True,
 )
@@ -156,6 +168,61 @@ NOW = np.dtype(
         ),  # of several classes: idle executors of the global pool may find something that they were not asked about
         ("job_ms", "i8"),  # integral over time of the number of jobs in the system, up to `accounted_ms`
         ("accounted_ms", "i8"),
+        ("world", "i8"),  # World
+        # The rest is kept in the world of cores only.
+        ("is_plan_due", "i8"),  # the policy is asked for a plan before the next task starts
+        ("wake_ms", "i8"),  # when the policy asked to plan again; NOT_YET: it did not
+        ("num_revealed", "i8"),  # stages that became runnable so far
+        ("num_pools", "i8"),  # pools of the order in force, >= 1
+        ("has_limits", "i8"),  # the order in force limits some job or stage
+        ("num_planned", "i8"),  # stages that decisions of this planning round have named
+        ("is_corrected", "i8"),  # estimates follow what finished tasks took
+        ("guess_ms", "f8"),  # what is assumed of a task whose duration is not told
+        ("guard", "f8"),  # nobody is to end later than this many times its end under fair sharing; 0: no guard
+        ("virtual_ms", "f8"),  # up to when the virtual run of fair sharing was carried on
+    ],
+    align=True,
+)
+
+#: What an order says of a job. Jobs are served by (tier, running tasks / weight, row), smallest first.
+JOB_ORDER = np.dtype(
+    [
+        ("tier", "f8"),
+        ("weight", "f8"),  # jobs of one tier share by running tasks / weight; 0: first come
+        ("limit", "i8"),  # running tasks at most
+        ("pool", "i8"),  # row of its pool
+    ],
+    align=True,
+)
+#: What an order says of a stage. Its tier is added to its job's; within a job and tier, stages go by (rank, row).
+STAGE_ORDER = np.dtype([("tier", "f8"), ("rank", "f8"), ("limit", "i8")], align=True)
+#: A pool of Spark's fair scheduler; `name_rank` is its place among the pools by name.
+POOL = np.dtype(
+    [
+        ("weight", "f8"),
+        ("min_share", "i8"),
+        ("is_fair", "i8"),  # its task sets share; else jobs go by tier and row
+        ("name_rank", "i8"),
+        ("num_running", "i8"),
+        ("is_served", "i8"),  # in this offer round
+    ],
+    align=True,
+)
+#: What the dispatcher keeps of a job: the stage that it would start next, and the key that it is compared by.
+CONTENDER = np.dtype(
+    [
+        ("front", "i8"),  # NO_STAGE where the job can start nothing
+        ("tier", "f8"),
+        ("share", "f8"),
+        ("next_served", "i8"),  # list of the jobs that this offer round served
+    ],
+    align=True,
+)
+#: The virtual run of fair sharing beside the real one: what it has given to a stage.
+VIRTUAL_STAGE = np.dtype(
+    [
+        ("attained_ms", "f8"),  # core time given
+        ("ended_ms", "f8"),  # when it had all that it needs; NOT_YET
     ],
     align=True,
 )
@@ -190,6 +257,13 @@ class ClusterState(NamedTuple):
     source_count: Any  # int64[num_classes], executors of each class still to be committed in this round
     active: Any  # int64[num_jobs], rows of the jobs in the system, in order of arrival
     children: Any  # int64[num_edges], rows of child stages
+    # World of cores only (empty tables otherwise): the order in force, and what the dispatcher keeps.
+    job_orders: Any  # JOB_ORDER[num_jobs]
+    stage_orders: Any  # STAGE_ORDER[num_stages]
+    pools: Any  # POOL[MAX_POOLS]
+    contenders: Any  # CONTENDER[num_jobs]
+    contest: Any  # int64[2 * num_leaves], a winner tree of job rows: contest[1] is served next
+    virtual: Any  # VIRTUAL_STAGE[num_stages], the virtual run of fair sharing
 
 
 @dataclass(frozen=True)
@@ -210,12 +284,25 @@ def _table(dtype: np.dtype[Any], *shape: int) -> Any:
 
 
 def allocate(
-    num_clusters: int, classes: tuple[ExecutorClass, ...], num_jobs: int, num_stages: int, num_edges: int
+    num_clusters: int,
+    classes: tuple[ExecutorClass, ...],
+    num_jobs: int,
+    num_stages: int,
+    num_edges: int,
+    world: World = World.EXECUTORS,
 ) -> ClusterState:
-    """Empty tables for `num_clusters` clusters (the leading axis), each with room for so many jobs, stages and edges."""
+    """Empty tables for `num_clusters` clusters (the leading axis), each with room for so many jobs, stages and edges.
+
+    Raises:
+        ConfigError: no executor class, more than 62, or more than one in the world of cores.
+    """
     if not classes or len(classes) > 62:
         raise ConfigError(f"a cluster needs 1 to 62 executor classes, not {len(classes)}")
+    if world is World.CORES and len(classes) > 1:
+        raise ConfigError("the world of cores has cores of one size; executor classes need --world executors")
     num_classes, num_executors = len(classes), sum(c.num_executors for c in classes)
+    with_orders = int(world is World.CORES)
+    num_leaves = max(2, 1 << (num_jobs - 1).bit_length())
     state = ClusterState(
         now=_table(NOW, num_clusters, 1),
         jobs=_table(JOB, num_clusters, num_jobs),
@@ -229,7 +316,14 @@ def allocate(
         source_count=np.zeros((num_clusters, num_classes), np.int64),
         active=np.zeros((num_clusters, num_jobs), np.int64),
         children=np.zeros((num_clusters, num_edges), np.int64),
+        job_orders=_table(JOB_ORDER, num_clusters, with_orders * num_jobs),
+        stage_orders=_table(STAGE_ORDER, num_clusters, with_orders * num_stages),
+        pools=_table(POOL, num_clusters, with_orders * MAX_POOLS),
+        contenders=_table(CONTENDER, num_clusters, with_orders * num_jobs),
+        contest=np.zeros((num_clusters, with_orders * 2 * num_leaves), np.int64),
+        virtual=_table(VIRTUAL_STAGE, num_clusters, with_orders * num_stages),
     )
+    state.now.world[:] = world
     for row, executor_class in enumerate(classes):
         state.classes.cpu[:, row] = executor_class.cpu
         state.classes.memory[:, row] = executor_class.memory

@@ -19,7 +19,7 @@ from parcae.metrics.objectives import DEADLINE_SLOWDOWN, Objective
 from parcae.policies.rule.kernels import Rule
 from parcae.simulation.future import NEVER_MS, Future, Status, allocate_future
 from parcae.simulation.kernels.costs import Costing, CostKind
-from parcae.simulation.simulator import check_fits, check_status, prepare
+from parcae.simulation.simulator import check_fits, check_status, prepare, prepare_state
 from parcae.simulation.tables import workload_tables
 from parcae.workloads.random_streams import TRAINING_SEED_START
 
@@ -78,8 +78,11 @@ class RolloutWorker:
         edges = sorted(sum(len(s.parents) for s in job.stages) for job in scenario.workload.jobs)
         num_jobs = scenario.num_jobs
         executors = scenario.config.total_executors
-        self.states = allocate(count, scenario.config.classes, num_jobs, num_jobs * stages[-1], max(1, num_jobs * edges[-1]))
-        self.futures = allocate_future(count, executors, num_jobs, num_jobs * stages[-1], 0, 0)
+        num_stages, num_edges = num_jobs * stages[-1], max(1, num_jobs * edges[-1])
+        world = scenario.config.world.world
+        self.states = allocate(count, scenario.config.classes, num_jobs, num_stages, num_edges, world)
+        prepare_state(self.states, scenario.config, scenario.workload)
+        self.futures = allocate_future(count, executors, num_jobs, num_stages, 0, 0, world)
         self._works, self._records = self.family.allocate(count, capacity)
         self._status = np.zeros(count, np.int64)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from parcae.cluster.state import ExecutorClass
+from parcae.cluster.state import ExecutorClass, World
 from parcae.errors import ConfigError
 from parcae.simulation.tables import DurationMode, Interpolation
 
@@ -61,10 +62,23 @@ def parse_executor_classes(text: str, num_executors: int) -> tuple[ExecutorClass
     return tuple(classes)
 
 
+class WorldName(StrEnum):
+    """How the cluster gives its executors away, by the names of `--world`."""
+
+    CORES = "cores"  # one Spark application: every core is free after every task and goes to any job
+    EXECUTORS = "executors"  # Decima's cluster: executors stay with a stage and move between jobs
+
+    @property
+    def world(self) -> World:
+        """The state machine's world."""
+        return World[self.name]
+
+
 class SimulationConfig(BaseModel):
     """A simulated cluster; every field is saved beside the results.
 
     Args:
+        world: which world the cluster lives in; a core of the world of cores is an executor that runs one task at a time.
         num_executors: alike executors of the cluster (each runs one task at a time).
         executor_classes: executors of several sizes instead; `num_executors` is then how many they are. Text is understood as
             well: "decima" for that paper's classes of `num_executors`, or EXECUTORSxCPUxMEMORY of each class.
@@ -76,6 +90,7 @@ class SimulationConfig(BaseModel):
         mean_episode_ms: draw the episode's end from an exponential distribution of this mean (Decima, section 5.3).
         unknown_share: share of the jobs whose task durations the scheduler is not told (Decima, Appendix J).
         estimate_error: sigma of a log-normal error on the durations that the scheduler is told.
+        corrects_estimates: world of cores: estimates follow what the finished tasks of a run took.
 
     Raises:
         pydantic.ValidationError: an unknown key, or a value out of range.
@@ -84,6 +99,7 @@ class SimulationConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
+    world: WorldName = WorldName.EXECUTORS
     num_executors: int = Field(default=50, ge=1, le=1 << 20)
     executor_classes: tuple[ExecutorClass, ...] = ()
     moving_delay_ms: int = Field(default=2_000, ge=0)
@@ -94,6 +110,7 @@ class SimulationConfig(BaseModel):
     mean_episode_ms: float | None = Field(default=None, gt=0)
     unknown_share: float = Field(default=0.0, ge=0, le=1)
     estimate_error: float = Field(default=0.0, ge=0)
+    corrects_estimates: bool = True
 
     @field_validator("executor_classes", mode="before")
     @classmethod
@@ -104,6 +121,8 @@ class SimulationConfig(BaseModel):
     def _checked(self) -> SimulationConfig:
         if self.executor_classes:
             object.__setattr__(self, "num_executors", sum(c.num_executors for c in self.executor_classes))
+        if self.executor_classes and self.world is WorldName.CORES:
+            raise ValueError("executor classes exist in the world of executors only; leave them out or choose world='executors'")
         if self.end_ms is not None and self.mean_episode_ms is not None:
             raise ValueError("give end_ms or mean_episode_ms, not both")
         return self

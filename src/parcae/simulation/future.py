@@ -7,12 +7,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from parcae.cluster.state import World
 from parcae.cluster.trace import DECISION_RECORD, TASK_RECORD
 
 #: A time that never comes.
 NEVER_MS = np.iinfo(np.int64).max
 #: Relative times in an event key have this many bits (24.8 days of ms); the keys are rebased before they run out.
 TIME_BITS = 31
+
+
+class Followup(IntEnum):
+    """World of cores: what follows from an event at the same time, as an event of its own."""
+
+    REVEAL_STAGE = 0  # a parentless stage of a job that arrived becomes runnable
+    COMPLETE_STAGE = 1  # the scheduler hears that a stage's last task ended
+    END_TASK = 2  # a task of no duration ends
 
 
 class Status(IntEnum):
@@ -23,6 +32,7 @@ class Status(IntEnum):
     ENDED = 2  # the episode's end time came first
     BAD_DECISION = 3  # the policy gave a decision that cannot be carried out
     TIME_OVERFLOW = 4  # two pending events lie more than 24 days apart
+    BAD_ORDERS = 5  # the policy gave orders that make no sense
 
 
 EVENTS = np.dtype(
@@ -42,6 +52,8 @@ EVENTS = np.dtype(
         ("moving_delay_ms", "i8"),
         ("warmup_delay_ms", "i8"),
         ("seed", "u8"),
+        ("first_followup", "i8"),  # world of cores: place of the oldest follow-up in its ring
+        ("num_followups", "i8"),
     ],
     align=True,
 )
@@ -59,6 +71,8 @@ class Future(NamedTuple):
     stage_luck: Any  # uint64[num_stages], where the luck of a stage's tasks starts
     tasks: Any  # TASK_RECORD[num_tasks], or empty where nothing is recorded
     decisions: Any  # DECISION_RECORD[capacity], or empty
+    run_factor: Any  # float64[num_stages], this run's durations / the profile's; stages in order of arrival
+    followups: Any  # int64[capacity], a ring of Followup + 3 * row; empty in the world of executors
 
 
 def num_leaves(num_executors: int) -> int:
@@ -76,9 +90,12 @@ def allocate_future(
     num_stages: int,
     num_recorded_tasks: int,
     num_recorded_decisions: int,
+    world: World = World.EXECUTORS,
 ) -> Future:
     """Tables of the future for `num_simulators` simulators (the leading axis)."""
     leaves = num_leaves(num_executors)
+    # At one time every stage can be revealed or complete, and every core can end a task of no duration.
+    num_followups = num_stages + num_executors + 1 if world is World.CORES else 0
     future = Future(
         np.zeros((num_simulators, 1), EVENTS).view(np.recarray),
         np.zeros((num_simulators, 2 * leaves), np.int64),
@@ -89,6 +106,8 @@ def allocate_future(
         np.zeros((num_simulators, num_stages), np.uint64),
         np.zeros((num_simulators, num_recorded_tasks), TASK_RECORD).view(np.recarray),
         np.zeros((num_simulators, num_recorded_decisions), DECISION_RECORD).view(np.recarray),
+        np.ones((num_simulators, num_stages), np.float64),
+        np.zeros((num_simulators, num_followups), np.int64),
     )
     future.events.num_leaves[:] = leaves
     future.events.slot_bits[:] = leaves.bit_length() - 1

@@ -16,7 +16,7 @@ from parcae.cluster.trace import Trace
 from parcae.errors import ConfigError
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Future, allocate_future
-from parcae.simulation.simulator import build_trace, check_fits, check_status, prepare
+from parcae.simulation.simulator import build_trace, check_fits, check_status, prepare, prepare_state
 from parcae.simulation.tables import workload_tables
 from parcae.workloads.arrivals import JobSequence
 
@@ -41,8 +41,10 @@ class SimulatorBatch:
         self.tables = workload_tables(workload, config.durations, config.interpolation)
         sizes = [self._sizes(sequence) for sequence in sequences]
         num_stages, num_edges = max(s for s, _ in sizes), max(1, max(e for _, e in sizes))
-        self.states = allocate(len(sequences), config.classes, num_jobs, num_stages, num_edges)
-        self.futures = allocate_future(len(sequences), config.total_executors, num_jobs, num_stages, 0, 0)
+        world = config.world.world
+        self.states = allocate(len(sequences), config.classes, num_jobs, num_stages, num_edges, world)
+        prepare_state(self.states, config, workload)
+        self.futures = allocate_future(len(sequences), config.total_executors, num_jobs, num_stages, 0, 0, world)
         for row, (sequence, seed) in enumerate(zip(sequences, seeds, strict=True)):
             check_fits(sequence, config)
             future = self.future(row)

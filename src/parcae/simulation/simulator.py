@@ -6,14 +6,17 @@ import numpy as np
 
 from parcae.cluster.decision import Decision, objection
 from parcae.cluster.observation import Observation, observe
-from parcae.cluster.state import ClusterState, ExecutorClass, allocate, select
+from parcae.cluster.orders import Orders, put
+from parcae.cluster.state import ClusterState, ExecutorClass, World, allocate, select
 from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError, WorkloadError
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Future, Status, allocate_future
+from parcae.simulation.kernels.cores_loop import follow_orders
 from parcae.simulation.kernels.event_loop import start, step
 from parcae.simulation.tables import WorkloadTables, workload_tables
 from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.job import Workload
 
 #: Room for recorded decisions, per task start and stage: a run is asked at most about this often.
 _DECISIONS_PER_STAGE = 64
@@ -48,10 +51,15 @@ class Simulator:
         stage_rows = np.concatenate([np.arange(first[p], first[p + 1]) for p in profiles])
         num_edges = int(self.tables.specs.num_children[stage_rows].sum())
         num_tasks = int(self.tables.specs.num_tasks[stage_rows].sum())
-        recorded_decisions = _DECISIONS_PER_STAGE * num_stages + 4 * config.total_executors if record else 0
-        self.state: ClusterState = select(allocate(1, config.classes, len(profiles), num_stages, max(1, num_edges)), 0)
+        world = config.world.world
+        # Orders are not decisions: in the world of cores only tasks are recorded.
+        keeps_decisions = record and world is World.EXECUTORS
+        recorded_decisions = _DECISIONS_PER_STAGE * num_stages + 4 * config.total_executors if keeps_decisions else 0
+        many_states = allocate(1, config.classes, len(profiles), num_stages, max(1, num_edges), world)
+        self.state: ClusterState = select(many_states, 0)
+        prepare_state(self.state, config, sequence.workload)
         many = allocate_future(
-            1, config.total_executors, len(profiles), num_stages, num_tasks if record else 0, recorded_decisions
+            1, config.total_executors, len(profiles), num_stages, num_tasks if record else 0, recorded_decisions, world
         )
         self.future: Future = Future(*(table[0] for table in many))
         self.future.job_profile[:] = profiles
@@ -80,12 +88,30 @@ class Simulator:
         self.status = self._checked(step(self.state, self.future, self.tables, *decision))
         return self.status
 
+    def follow(self, orders: Orders) -> Status:
+        """Put orders into force and run until the next plan is due (world of cores).
+
+        Raises:
+            PolicyError: orders that make no sense, or that hold every core back for ever.
+        """
+        put(orders, self.state)
+        self.status = self._checked(follow_orders(self.state, self.future, self.tables))
+        return self.status
+
     def _checked(self, status: int) -> Status:
         return check_status(status, self.state, self.sequence)
 
     def trace(self, policy: str) -> Trace:
         """What happened so far."""
         return build_trace(self.state, self.future, self.sequence, policy)
+
+
+def prepare_state(states: ClusterState, config: SimulationConfig, workload: Workload) -> None:
+    """Set what the scheduler assumes of durations, in the state of one cluster or of many."""
+    states.now.is_corrected[...] = config.corrects_estimates
+    work_ms = np.array([max(1.0, job.work_ms) for job in workload.jobs])
+    tasks = np.array([job.num_tasks for job in workload.jobs])
+    states.now.guess_ms[...] = np.exp(np.log(work_ms / tasks).mean())
 
 
 def prepare(future: Future, config: SimulationConfig, seed: int) -> None:
@@ -122,8 +148,18 @@ def check_status(status: int, state: ClusterState, sequence: JobSequence) -> Sta
     """The kernel's status, or the error that it means."""
     if status == Status.BAD_DECISION:
         raise PolicyError(f"the policy's decision at {state.now.clock_ms[0]} ms cannot be carried out")
+    if status == Status.BAD_ORDERS:
+        raise PolicyError(
+            f"the policy's orders at {state.now.clock_ms[0]} ms make no sense: tiers and ranks must be numbers (not NaN), weights "
+            "numbers >= 0, limits >= 0, and every job in a pool that the orders define"
+        )
     if status == Status.TIME_OVERFLOW:
         raise WorkloadError(f"{sequence.workload.name!r}: two pending events lie more than 24 days apart; shorten its tasks")
+    if status == Status.COMPLETE and state.now.num_active[0] > 0 and state.now.world[0] == World.CORES:
+        raise PolicyError(
+            f"the policy's orders hold every core back for ever while {state.now.num_active[0]} jobs wait "
+            f"(at {state.now.clock_ms[0]} ms): a limit of 0 must end at a wake-up, or with another job's tasks"
+        )
     if status == Status.COMPLETE and state.now.num_active[0] > 0:
         raise PolicyError(
             f"the policy lets every executor idle for ever while {state.now.num_active[0]} jobs wait "

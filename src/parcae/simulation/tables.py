@@ -22,6 +22,7 @@ class DurationMode(StrEnum):
     SAMPLED = "sampled"  # one at random
     FIRST = "first"  # the first: a deterministic run
     MEAN = "mean"  # the mean, rounded half up: a deterministic run
+    LISTED = "listed"  # task i of a stage takes sample i: a recorded run
 
 
 class Interpolation(StrEnum):
@@ -32,7 +33,16 @@ class Interpolation(StrEnum):
     LOWER = "lower"  # always a: deterministic
 
 
-DURATION_LAW = np.dtype([("list_row", "i8"), ("num_levels", "i8"), ("grid_row", "i8"), ("top", "i8")], align=True)
+DURATION_LAW = np.dtype(
+    [
+        ("list_row", "i8"),
+        ("num_levels", "i8"),
+        ("grid_row", "i8"),
+        ("top", "i8"),
+        ("is_listed", "i8"),  # task i takes sample i
+    ],
+    align=True,
+)
 DURATION_LIST = np.dtype([("start", "i8"), ("count", "i8"), ("adds_warmup", "i8")], align=True)
 GRID = np.dtype([("lower", "i8"), ("upper", "i8"), ("span", "i8"), ("weight", "i8")], align=True)
 
@@ -47,6 +57,8 @@ class WorkloadTables(NamedTuple):
     lists: Any  # DURATION_LIST: row list_row + wave * num_levels + level
     grids: Any  # GRID: row grid_row + min(number of executors, top)
     samples: Any  # int32[num_samples], ms
+    job_first_root: Any  # int64[num_jobs + 1]
+    roots: Any  # int64[num_roots], parentless stages within the job, in the order in which Spark submits them
 
 
 def _grid(levels: tuple[int, ...], interpolation: Interpolation) -> npt.NDArray[np.void]:
@@ -78,7 +90,7 @@ class _Builder:
         self.grids: list[npt.NDArray[np.void]] = []
         self.grid_rows: dict[tuple[int, ...], int] = {}
         self.num_grid_rows = 0
-        self.laws: dict[int, tuple[int, int, int, int]] = {}
+        self.laws: dict[int, tuple[int, int, int, int, int]] = {}
 
     def _add_samples(self, samples: npt.NDArray[np.int64]) -> tuple[int, int]:
         if samples.size == 0:
@@ -101,7 +113,7 @@ class _Builder:
             self.num_grid_rows += levels[-1] + 1
         return self.grid_rows[levels]
 
-    def law(self, durations: TaskDurations) -> tuple[int, int, int, int]:
+    def law(self, durations: TaskDurations) -> tuple[int, int, int, int, int]:
         """The law's row; the wave rule is resolved here: which list stands in for an empty one."""
         known = self.laws.get(id(durations))
         if known is not None:
@@ -113,7 +125,8 @@ class _Builder:
         later = [first if first[1] else fresh for first, fresh in zip(at[Wave.FIRST], at[Wave.FRESH], strict=True)]
         self.lists.extend((*stand_in, 0) for stand_in in later)
         self.lists.extend((*(rest if rest[1] else stand_in), 0) for rest, stand_in in zip(at[Wave.REST], later, strict=True))
-        law = (row, len(durations.levels), self._grid_row(durations.levels), durations.levels[-1])
+        is_listed = int(self.mode is DurationMode.LISTED)
+        law = (row, len(durations.levels), self._grid_row(durations.levels), durations.levels[-1], is_listed)
         self.laws[id(durations)] = law
         return law
 
@@ -155,12 +168,33 @@ def workload_tables(workload: Workload, mode: DurationMode, interpolation: Inter
     return tables[mode, interpolation]
 
 
+def _roots(job: JobSpec) -> list[int]:
+    """Parentless stages in the order in which Spark's DAGScheduler submits them: depth first from the final stages.
+
+    Source: Spark, DAGScheduler.submitStage (missing parents by ascending id).
+    """
+    order: list[int] = []
+    seen: set[int] = set()
+    pending = [stage for stage in reversed(range(len(job.stages))) if not job.children[stage]]
+    while pending:
+        stage = pending.pop()
+        if stage in seen:
+            continue
+        seen.add(stage)
+        parents = job.stages[stage].parents
+        if not parents:
+            order.append(stage)
+        pending.extend(reversed(parents))
+    return order
+
+
 def _build(workload: Workload, mode: DurationMode, interpolation: Interpolation) -> WorkloadTables:
     builder = _Builder(mode, interpolation)
     specs: list[tuple[Any, ...]] = []
     children: list[int] = []
     first_stage = [0]
-    laws: list[tuple[int, int, int, int]] = []
+    laws: list[tuple[int, int, int, int, int]] = []
+    roots = [_roots(job) for job in workload.jobs]
     for job in workload.jobs:
         rows, job_children = _spec_rows(job, len(children))
         specs.extend(rows)
@@ -175,4 +209,6 @@ def _build(workload: Workload, mode: DurationMode, interpolation: Interpolation)
         np.array(builder.lists, DURATION_LIST).view(np.recarray),
         np.concatenate(builder.grids).view(np.recarray),
         np.concatenate(builder.samples),
+        np.cumsum([0, *(len(own) for own in roots)]),
+        np.array([stage for own in roots for stage in own], np.int64),
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from parcae.cluster.state import NO_EXECUTOR, NO_RECORD, NO_STAGE, NOT_YET, ClusterState
+from parcae.cluster.state import NO_EXECUTOR, NO_RECORD, NO_STAGE, NOT_YET, ClusterState, World
 from parcae.kernels import inlined, kernel
+
+_CORES = int(World.CORES)
 
 
 @inlined
@@ -22,6 +24,12 @@ def select_cluster(many, cluster):  # type: ignore[no-untyped-def]
         many.source_count[cluster],
         many.active[cluster],
         many.children[cluster],
+        many.job_orders[cluster],
+        many.stage_orders[cluster],
+        many.pools[cluster],
+        many.contenders[cluster],
+        many.contest[cluster],
+        many.virtual[cluster],
     )
 
 
@@ -209,12 +217,13 @@ def _saturate(state, stage, step):  # type: ignore[no-untyped-def]
     stages.is_saturated[stage] = 1 if step < 0 else 0
     if stages.num_parents_unsaturated[stage] == 0:
         count_schedulable_stage(state, stage, step)
-    for edge in range(stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]):
-        child = state.children[edge]
-        stages.num_parents_unsaturated[child] += step
-        edge_count = 0 if step < 0 else 1
-        if stages.num_parents_unsaturated[child] == edge_count and stages.is_saturated[child] == 0:
-            count_schedulable_stage(state, child, -step)
+    if now.world[0] != _CORES:  # there a stage can be chosen only once its parents are complete
+        for edge in range(stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]):
+            child = state.children[edge]
+            stages.num_parents_unsaturated[child] += step
+            edge_count = 0 if step < 0 else 1
+            if stages.num_parents_unsaturated[child] == edge_count and stages.is_saturated[child] == 0:
+                count_schedulable_stage(state, child, -step)
     was_open = jobs.num_unsaturated[job] > 0
     jobs.num_unsaturated[job] += step
     if jobs.completion_ms[job] == NOT_YET:

@@ -24,12 +24,14 @@ from parcae.cluster.kernels.tables import (
     stage_row,
     take_commitment,
 )
-from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_PROFILE, NO_RECORD, NO_STAGE, NOT_YET, CommandKind
+from parcae.cluster.kernels.cores import greet_job, reset_cores
+from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_PROFILE, NO_RECORD, NO_STAGE, NOT_YET, CommandKind, World
 from parcae.kernels import inlined, kernel
 
 _START = int(CommandKind.START_TASK)
 _MOVE = int(CommandKind.MOVE_EXECUTOR)
 _FRESH, _FIRST, _REST = 0, 1, 2
+_CORES = int(World.CORES)
 
 
 @kernel
@@ -52,6 +54,8 @@ def reset(state):  # type: ignore[no-untyped-def]
     now.source_job[0], now.acting_executor[0] = NO_JOB, NO_EXECUTOR
     state.source_count[:] = 0
     _fill_global_pool(state)
+    if now.world[0] == _CORES:
+        reset_cores(state)
 
 
 @kernel
@@ -71,7 +75,7 @@ def job_arrived(state, spec, spec_children, first_spec, num_stages, profile, arr
     """Put a job into the system; its stages are `spec[first_spec : first_spec + num_stages]` (STAGE_SPEC rows).
 
     `knowledge` scales the durations that the scheduler is told: 1 is the profile, 0 is unknown (`profile` too, then). The
-    caller then opens a round with `offer_to_newcomers`. Returns the job's row.
+    caller then opens a round with `offer_to_newcomers` (world of cores: reveals its parentless stages). Returns the job's row.
     """
     now, jobs = state.now, state.jobs
     account_time(state, now.clock_ms[0])
@@ -90,6 +94,8 @@ def job_arrived(state, spec, spec_children, first_spec, num_stages, profile, arr
     state.active[now.num_active[0]] = job
     now.num_active[0] += 1
     now.num_jobs[0] = job + 1
+    if now.world[0] == _CORES:
+        greet_job(state, job)
     return job
 
 
@@ -111,7 +117,9 @@ def _add_stage(state, spec, spec_children, row, job, stage, knowledge):  # type:
         state.children[now.num_edges[0]] = start + spec_children[spec.child_start[row] + edge]
         now.num_edges[0] += 1
     stages.frontier_rank[stage] = -1
-    if spec.num_parents[row] == 0:
+    if now.world[0] == _CORES:  # `reveal_stage` makes it runnable
+        stages.num_parents_unsaturated[stage] = max(1, spec.num_parents[row])
+    elif spec.num_parents[row] == 0:
         count_schedulable_stage(state, stage, 1)
         _join_frontier(state, stage)
     jobs.work_ms[job] += spec.num_tasks[row] * stages.task_ms[stage]

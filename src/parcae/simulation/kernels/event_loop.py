@@ -9,19 +9,21 @@ from parcae.cluster.kernels.tables import account_time
 from parcae.cluster.kernels.transitions import (
     continue_stage,
     executor_arrived,
-    job_arrived,
     offer_pool,
     offer_to_newcomers,
     reset,
     stage_exhausted,
 )
-from parcae.cluster.state import NO_JOB, NO_STAGE, CommandKind
+from parcae.cluster.state import NO_JOB, NO_STAGE, World
 from parcae.kernels import inlined, kernel
-from parcae.simulation.future import NEVER_MS, Future, Status
-from parcae.simulation.kernels.event_queue import clear, next_executor, next_ms, pop, push
-from parcae.simulation.kernels.task_durations import job_luck, task_duration_ms, task_luck
+from parcae.simulation.future import NEVER_MS, Status
+from parcae.simulation.kernels.cores_loop import advance_cores, start_cores, step_cores
+from parcae.simulation.kernels.event_queue import clear, next_executor, next_ms, pop
+from parcae.simulation.kernels.firing import carry_out_commands, schedule_task, select_future, submit
 
-_START = int(CommandKind.START_TASK)
+__all__ = ["advance", "count_schedulable", "resume", "select_future", "start", "step"]
+
+_CORES = int(World.CORES)
 _NEVER = np.int64(NEVER_MS)
 _REST = 2
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
@@ -29,22 +31,6 @@ _COMPLETE = int(Status.COMPLETE)
 _ENDED = int(Status.ENDED)
 _BAD_DECISION = int(Status.BAD_DECISION)
 _TIME_OVERFLOW = int(Status.TIME_OVERFLOW)
-
-
-@inlined
-def select_future(many, simulator):  # type: ignore[no-untyped-def]
-    """The future of one simulator out of many."""
-    return Future(
-        many.events[simulator],
-        many.keys[simulator],
-        many.job_profile[simulator],
-        many.arrival_ms[simulator],
-        many.knowledge[simulator],
-        many.stage_profile[simulator],
-        many.stage_luck[simulator],
-        many.tasks[simulator],
-        many.decisions[simulator],
-    )
 
 
 @kernel
@@ -55,8 +41,10 @@ def start(state, future, tables):  # type: ignore[no-untyped-def]
     clear(future, 0)
     events.next_arrival[0] = events.num_fired_arrivals[0] = events.num_moves[0] = events.num_tasks[0] = 0
     events.stall_count[0] = -1
+    if state.now.world[0] == _CORES:
+        return start_cores(state, future, tables)
     while events.next_arrival[0] < future.arrival_ms.shape[0] and future.arrival_ms[events.next_arrival[0]] == 0:
-        _submit(state, future, tables)
+        submit(state, future, tables)
     offer_pool(state, NO_JOB)
     _find_next_other(state, future)
     return advance(state, future, tables)
@@ -65,25 +53,10 @@ def start(state, future, tables):  # type: ignore[no-untyped-def]
 @kernel
 def resume(state, future, tables):  # type: ignore[no-untyped-def]
     """Go on where a run was stopped by the end of its episode, after `end_ms` was moved. Returns a Status."""
+    if state.now.world[0] == _CORES:
+        return advance_cores(state, future, tables)
     _find_next_other(state, future)
     return advance(state, future, tables)
-
-
-@kernel
-def _submit(state, future, tables):  # type: ignore[no-untyped-def]
-    """The next job of the sequence arrives."""
-    events = future.events
-    row = events.next_arrival[0]
-    profile = future.job_profile[row]
-    first, last = tables.job_first_stage[profile], tables.job_first_stage[profile + 1]
-    arrival_ms, knowledge = future.arrival_ms[row], future.knowledge[row]
-    specs, children = tables.specs, tables.spec_children
-    job = job_arrived(state, specs, children, first, last - first, profile, arrival_ms, knowledge)
-    luck, stage_start = job_luck(events.seed[0], row), state.jobs.stage_start[job]
-    for index in range(last - first):
-        future.stage_profile[stage_start + index] = first + index
-        future.stage_luck[stage_start + index] = luck + (np.uint64(index) << np.uint64(32))
-    events.next_arrival[0] = row + 1
 
 
 @kernel
@@ -97,42 +70,6 @@ def _find_next_other(state, future):  # type: ignore[no-untyped-def]
     events.next_other_ms[0] = earliest
 
 
-@inlined
-def _schedule_task(state, future, tables, executor, stage, task, wave, attached):  # type: ignore[no-untyped-def]
-    """Draw the task's duration and push its finish."""
-    profile, clock_ms = future.stage_profile[stage], state.now.clock_ms[0]
-    luck = task_luck(future.stage_luck[stage], task)
-    duration_ms = task_duration_ms(tables, profile, attached, wave, luck, future.events.warmup_delay_ms[0])
-    if future.tasks.shape[0] > 0:
-        _record_task(state, future, executor, stage, task, duration_ms)
-    future.events.num_tasks[0] += 1
-    return push(future, executor, clock_ms + duration_ms)
-
-
-@kernel
-def _record_task(state, future, executor, stage, task, duration_ms):  # type: ignore[no-untyped-def]
-    tasks, row, job = future.tasks, future.events.num_tasks[0], state.stages.job[stage]
-    tasks.job[row], tasks.stage[row], tasks.task[row] = job, stage - state.jobs.stage_start[job], task
-    tasks.executor[row] = executor
-    tasks.start_ms[row], tasks.finish_ms[row] = state.now.clock_ms[0], state.now.clock_ms[0] + duration_ms
-
-
-@kernel
-def _carry_out_commands(state, future, tables):  # type: ignore[no-untyped-def]
-    """Push the events that the last transition's commands lead to."""
-    in_range, commands = True, state.commands
-    for row in range(state.now.num_commands[0]):
-        executor, stage = commands.executor[row], commands.stage[row]
-        if commands.kind[row] == _START:
-            task, wave, attached = commands.task[row], commands.wave[row], commands.parallelism[row]
-            in_range &= _schedule_task(state, future, tables, executor, stage, task, wave, attached)
-        else:
-            future.events.num_moves[0] += 1
-            in_range &= push(future, executor, state.now.clock_ms[0] + future.events.moving_delay_ms[0])
-    state.now.num_commands[0] = 0
-    return in_range
-
-
 @kernel
 def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
     """Fire the earliest arrival or end of an idle slot. Returns False where the episode's end comes first."""
@@ -142,7 +79,7 @@ def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
     state.now.clock_ms[0] = time_ms
     if events.next_arrival[0] < future.arrival_ms.shape[0] and future.arrival_ms[events.next_arrival[0]] == time_ms:
         events.num_fired_arrivals[0] += 1
-        _submit(state, future, tables)
+        submit(state, future, tables)
         offer_to_newcomers(state)
     else:
         for hold in range(state.now.num_holds[0]):
@@ -160,13 +97,13 @@ def _fire_executor(state, future, tables, executor):  # type: ignore[no-untyped-
     if stage != NO_STAGE:
         if continue_stage(state, executor, stage):
             task, attached = state.stages.num_started[stage] - 1, state.jobs.num_attached[state.stages.job[stage]]
-            return _schedule_task(state, future, tables, executor, stage, task, _REST, attached)
+            return schedule_task(state, future, tables, executor, stage, task, _REST, attached)
         pop(future, executor)
         stage_exhausted(state, executor)
     else:
         pop(future, executor)
         executor_arrived(state, executor)
-    return _carry_out_commands(state, future, tables)
+    return carry_out_commands(state, future, tables)
 
 
 @kernel
@@ -219,6 +156,8 @@ def advance(state, future, tables):  # type: ignore[no-untyped-def]
 @kernel
 def step(state, future, tables, stage, limit, executor_class, hold_ms):  # type: ignore[no-untyped-def]
     """Apply a decision and run until the next is due. Returns a Status."""
+    if state.now.world[0] == _CORES:
+        return step_cores(state, future, tables, stage, limit)
     row, records, num_holds = state.now.num_decisions[0], future.decisions, state.now.num_holds[0]
     if records.shape[0] > row:
         records.clock_ms[row], records.source_job[row] = state.now.clock_ms[0], state.now.source_job[0]
@@ -234,7 +173,7 @@ def step(state, future, tables, stage, limit, executor_class, hold_ms):  # type:
         return _BAD_DECISION
     if hold_ms > 0 or num_holds != state.now.num_holds[0]:
         _find_next_other(state, future)
-    if not _carry_out_commands(state, future, tables):
+    if not carry_out_commands(state, future, tables):
         return _TIME_OVERFLOW
     return advance(state, future, tables)
 

@@ -31,8 +31,8 @@ def task_luck(stage_luck, task):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def task_duration_ms(tables, stage_profile, num_attached, wave, luck, warmup_delay_ms):  # type: ignore[no-untyped-def]
-    """Duration of a task that starts while its job holds `num_attached` executors.
+def task_duration_ms(tables, stage_profile, task, num_attached, wave, luck, warmup_delay_ms):  # type: ignore[no-untyped-def]
+    """Duration of the stage's task number `task` that starts while its job holds `num_attached` executors.
 
     The luck's upper half chooses between the measured levels of parallelism around `num_attached`, its lower half the
     sample.
@@ -42,6 +42,9 @@ def task_duration_ms(tables, stage_profile, num_attached, wave, luck, warmup_del
     upper = ((luck >> _HALF) * np.uint64(tables.grids.span[grid])) >> _HALF
     level = tables.grids.upper[grid] if np.int64(upper) < tables.grids.weight[grid] else tables.grids.lower[grid]
     row = laws.list_row[stage_profile] + wave * laws.num_levels[stage_profile] + level
-    sample = ((luck & _LOW_BITS) * np.uint64(tables.lists.count[row])) >> _HALF
-    duration_ms = np.int64(tables.samples[tables.lists.start[row] + np.int64(sample)])
+    if laws.is_listed[stage_profile]:
+        sample = task % tables.lists.count[row]
+    else:
+        sample = np.int64(((luck & _LOW_BITS) * np.uint64(tables.lists.count[row])) >> _HALF)
+    duration_ms = np.int64(tables.samples[tables.lists.start[row] + sample])
     return duration_ms + tables.lists.adds_warmup[row] * warmup_delay_ms

@@ -1,0 +1,286 @@
+"""The dispatcher of the world of cores: free cores start tasks by the order in force.
+
+An offer round sorts the runnable stages once and serves them in that order, each as many tasks as there are free cores and
+its limits allow. With one pool the sorted order is a winner tree over jobs, so that a round costs the logarithm of the
+number of jobs and not the number of jobs.
+
+Source: Spark's TaskSchedulerImpl.resourceOffers, Pool and SchedulingAlgorithm.
+"""
+
+from __future__ import annotations
+
+from parcae.cluster.kernels.tables import pop_idle, push_idle, refresh_saturation
+from parcae.cluster.state import NO_JOB, NO_STAGE, CommandKind
+from parcae.kernels import inlined, kernel
+
+_START = int(CommandKind.START_TASK)
+_FIRST, _REST = 1, 2
+_NOT_SERVED = -2
+
+
+@inlined
+def _goes_before(state, first, second):  # type: ignore[no-untyped-def]
+    """Whether job `first` is served before job `second`; NO_JOB comes last."""
+    if first == NO_JOB or second == NO_JOB:
+        return second == NO_JOB and first != NO_JOB
+    contenders = state.contenders
+    if contenders.tier[first] != contenders.tier[second]:
+        return contenders.tier[first] < contenders.tier[second]
+    if contenders.share[first] != contenders.share[second]:
+        return contenders.share[first] < contenders.share[second]
+    return first < second
+
+
+@inlined
+def _replay_matches(state, job):  # type: ignore[no-untyped-def]
+    """The job's key changed: play its matches in the winner tree again."""
+    contest = state.contest
+    node = contest.shape[0] // 2 + job
+    winner = job if state.contenders.front[job] != NO_STAGE else NO_JOB
+    contest[node] = winner
+    while node > 1:
+        other = contest[node ^ 1]
+        if _goes_before(state, other, winner):
+            winner = other
+        node >>= 1
+        if contest[node] == winner and winner != job:
+            return  # nothing above depends on the job
+        contest[node] = winner
+
+
+@inlined
+def _share(state, job):  # type: ignore[no-untyped-def]
+    weight = state.job_orders.weight[job]
+    return state.jobs.num_attached[job] / weight if weight > 0.0 else 0.0
+
+
+@kernel
+def _find_front(state, job):  # type: ignore[no-untyped-def]
+    """The stage of the job that is served next: (tier, rank, row), with tasks to start and below its limit."""
+    orders, stages, jobs = state.stage_orders, state.stages, state.jobs
+    best = NO_STAGE
+    if jobs.num_schedulable[job] == 0 or jobs.num_attached[job] >= state.job_orders.limit[job]:
+        return best
+    first = jobs.stage_start[job]
+    for stage in range(first, first + jobs.num_stages[job]):
+        if stages.frontier_rank[stage] < 0 or stages.num_bound[stage] >= orders.limit[stage]:
+            continue
+        if best == NO_STAGE or orders.tier[stage] < orders.tier[best]:
+            best = stage
+        elif orders.tier[stage] == orders.tier[best] and orders.rank[stage] < orders.rank[best]:
+            best = stage
+    return best
+
+
+@inlined
+def _set_front(state, job):  # type: ignore[no-untyped-def]
+    front = _find_front(state, job)
+    state.contenders.front[job] = front
+    if front != NO_STAGE:
+        state.contenders.tier[job] = state.job_orders.tier[job] + state.stage_orders.tier[front]
+
+
+@kernel
+def refresh_contender(state, job):  # type: ignore[no-untyped-def]
+    """Something that the job's key depends on changed: its stages, its running tasks, its order."""
+    contenders = state.contenders
+    front, tier, share = contenders.front[job], contenders.tier[job], contenders.share[job]
+    _set_front(state, job)
+    contenders.share[job] = _share(state, job)
+    is_same = contenders.front[job] == front and contenders.tier[job] == tier
+    if not is_same or contenders.share[job] != share:
+        _replay_matches(state, job)
+
+
+@inlined
+def count_running(state, job, step):  # type: ignore[no-untyped-def]
+    """Count one more (or fewer) running task of the job."""
+    state.jobs.num_attached[job] += step
+    if state.now.num_pools[0] > 1:
+        state.pools.num_running[state.job_orders.pool[job]] += step
+
+
+@inlined
+def _start_task(state, stage):  # type: ignore[no-untyped-def]
+    """Start the stage's next task on the core that has been free for longest."""
+    stages, executors, commands, now = state.stages, state.executors, state.commands, state.now
+    job = stages.job[stage]
+    executor = pop_idle(state, 0)
+    executors.job[executor] = job
+    executors.stage[executor] = stage
+    executors.started_ms[executor] = now.clock_ms[0]
+    row = now.num_commands[0]
+    commands.kind[row] = _START
+    commands.executor[row] = executor
+    commands.stage[row] = stage
+    commands.task[row] = stages.num_started[stage]
+    commands.wave[row] = _REST if executors.last_stage[executor] == stage else _FIRST
+    executors.last_stage[executor] = stage
+    count_running(state, job, 1)
+    commands.parallelism[row] = state.jobs.num_attached[job]
+    now.num_commands[0] = row + 1
+    stages.num_bound[stage] += 1
+    stages.num_started[stage] += 1
+    state.jobs.remaining_ms[job] -= stages.task_ms[stage]
+    if stages.num_started[stage] == stages.num_tasks[stage]:
+        stages.frontier_rank[stage] = -1
+        state.jobs.num_unstarted[job] -= 1
+        now.is_plan_due[0] = 1
+        refresh_saturation(state, stage)
+
+
+@inlined
+def _serve(state, job):  # type: ignore[no-untyped-def]
+    """Start as many tasks of the job's front stage as there are free cores and its limits allow."""
+    stage = state.contenders.front[job]
+    room = state.stages.num_tasks[stage] - state.stages.num_started[stage]
+    room = min(room, state.stage_orders.limit[stage] - state.stages.num_bound[stage])
+    room = min(room, state.job_orders.limit[job] - state.jobs.num_attached[job])
+    for _ in range(min(room, state.now.num_idle[0])):
+        _start_task(state, stage)
+
+
+@kernel
+def dispatch(state):  # type: ignore[no-untyped-def]
+    """One offer round: free cores start tasks by the order in force, sorted once. Leaves commands."""
+    now, contenders = state.now, state.contenders
+    if now.num_idle[0] == 0 or now.num_schedulable[0] == 0:
+        return
+    if now.num_pools[0] > 1:
+        _dispatch_pools(state)
+        return
+    served = NO_JOB
+    while now.num_idle[0] > 0 and state.contest[1] != NO_JOB:
+        job = state.contest[1]
+        _serve(state, job)
+        if contenders.next_served[job] == _NOT_SERVED:
+            contenders.next_served[job] = served
+            served = job
+        if now.num_idle[0] > 0:  # the front has no more to start; shares stay as they were when the round began
+            _set_front(state, job)
+            _replay_matches(state, job)
+    while served != NO_JOB:
+        job = served
+        served = contenders.next_served[job]
+        contenders.next_served[job] = _NOT_SERVED
+        refresh_contender(state, job)
+
+
+@inlined
+def _pool_goes_before(state, first, second):  # type: ignore[no-untyped-def]
+    """Spark's FairSchedulingAlgorithm between pools: those below their minimum share first, then running / weight, then names."""
+    pools = state.pools
+    running_1, running_2 = pools.num_running[first], pools.num_running[second]
+    min_1, min_2 = pools.min_share[first], pools.min_share[second]
+    is_needy_1, is_needy_2 = running_1 < min_1, running_2 < min_2
+    if is_needy_1 != is_needy_2:
+        return is_needy_1
+    ratio_1 = running_1 / max(min_1, 1) if is_needy_1 else running_1 / pools.weight[first]
+    ratio_2 = running_2 / max(min_2, 1) if is_needy_2 else running_2 / pools.weight[second]
+    if ratio_1 != ratio_2:
+        return ratio_1 < ratio_2
+    return pools.name_rank[first] < pools.name_rank[second]
+
+
+@inlined
+def _name_goes_before(first, second):  # type: ignore[no-untyped-def]
+    """Whether the text of number `first` sorts before that of `second`: Spark compares task sets by name, "TaskSet_10.0"."""
+    scale_1, scale_2 = 1, 1
+    while first >= 10 * scale_1:
+        scale_1 *= 10
+    while second >= 10 * scale_2:
+        scale_2 *= 10
+    while scale_1 > 0 and scale_2 > 0:
+        digit_1, digit_2 = first // scale_1 % 10, second // scale_2 % 10
+        if digit_1 != digit_2:
+            return digit_1 < digit_2
+        scale_1 //= 10
+        scale_2 //= 10
+    return scale_1 == 0 and scale_2 > 0
+
+
+@kernel
+def _best_pool(state):  # type: ignore[no-untyped-def]
+    """The next pool of this round that can start something, or -1."""
+    best = -1
+    for position in range(state.now.num_active[0]):
+        job = state.active[position]
+        pool = state.job_orders.pool[job]
+        if state.contenders.front[job] == NO_STAGE or state.pools.is_served[pool] or pool == best:
+            continue
+        if best < 0 or _pool_goes_before(state, pool, best):
+            best = pool
+    return best
+
+
+@kernel
+def _best_job_of(state, pool):  # type: ignore[no-untyped-def]
+    """The job of a pool that is served next; NO_JOB where none can start anything."""
+    best = NO_JOB
+    for position in range(state.now.num_active[0]):
+        job = state.active[position]
+        is_here = state.job_orders.pool[job] == pool and state.contenders.front[job] != NO_STAGE
+        if is_here and _goes_before(state, job, best):
+            best = job
+    return best
+
+
+@kernel
+def _best_task_set_of(state, pool):  # type: ignore[no-untyped-def]
+    """The stage of a pool of mode FAIR that is served next: running tasks, then the task set's name; NO_STAGE for none."""
+    best, stages, orders = NO_STAGE, state.stages, state.stage_orders
+    for position in range(state.now.num_active[0]):
+        job = state.active[position]
+        if state.job_orders.pool[job] != pool or state.contenders.front[job] == NO_STAGE:
+            continue
+        first = state.jobs.stage_start[job]
+        for stage in range(first, first + state.jobs.num_stages[job]):
+            if stages.frontier_rank[stage] < 0 or stages.num_bound[stage] >= orders.limit[stage]:
+                continue
+            is_first = best == NO_STAGE or stages.num_bound[stage] < stages.num_bound[best]
+            is_tie = best != NO_STAGE and stages.num_bound[stage] == stages.num_bound[best]
+            if is_first or (is_tie and _name_goes_before(stage, best)):
+                best = stage
+    return best
+
+
+@kernel
+def _dispatch_pools(state):  # type: ignore[no-untyped-def]
+    """One offer round where an order names several pools: pool after pool, each as far as its task sets go."""
+    now, pools, contenders = state.now, state.pools, state.contenders
+    pools.is_served[: now.num_pools[0]] = 0
+    while now.num_idle[0] > 0:
+        pool = _best_pool(state)
+        if pool < 0:
+            break
+        pools.is_served[pool] = 1
+        while now.num_idle[0] > 0:
+            job = _best_job_of(state, pool)
+            if job == NO_JOB:
+                break
+            if pools.is_fair[pool]:
+                stage = _best_task_set_of(state, pool)
+                job = state.stages.job[stage]
+                contenders.front[job] = stage
+            _serve(state, job)
+            _set_front(state, job)
+    for position in range(now.num_active[0]):
+        refresh_contender(state, state.active[position])
+
+
+@kernel
+def free_core(state, executor):  # type: ignore[no-untyped-def]
+    """A task ended on the core: count it, and make the core free. Returns whether it was the last of its stage."""
+    stages, executors, clock_ms = state.stages, state.executors, state.now.clock_ms[0]
+    stage = executors.stage[executor]
+    job = stages.job[stage]
+    stages.num_finished[stage] += 1
+    stages.executed_ms[stage] += clock_ms - executors.started_ms[executor]
+    stages.num_bound[stage] -= 1
+    count_running(state, job, -1)
+    executors.job[executor] = NO_JOB
+    executors.stage[executor] = NO_STAGE
+    push_idle(state, 0, executor)
+    if state.now.has_limits[0] or state.job_orders.weight[job] > 0.0:
+        refresh_contender(state, job)
+    return stages.num_finished[stage] == stages.num_tasks[stage]

@@ -1,0 +1,59 @@
+"""What is left of a job, as far as a scheduler can know: one estimator for all policies, simulated and live.
+
+Durations are estimates: the profile's, or a guess where the profile does not know the job. While a job runs, its estimate is
+scaled by what its finished tasks took against what was foretold, with a prior worth three tasks.
+"""
+
+from __future__ import annotations
+
+from parcae.kernels import inlined, kernel
+
+#: The prior belief in the told durations counts as so many finished tasks that took what was foretold.
+PRIOR_TASKS = 3.0
+
+
+@inlined
+def foretold_ms(seen, stage):  # type: ignore[no-untyped-def]
+    """What a task of the stage was expected to take when its job arrived."""
+    told_ms = seen.stages.task_ms[stage]
+    return told_ms if told_ms > 0.0 else seen.now.guess_ms[0]
+
+
+@kernel
+def correction(seen, job):  # type: ignore[no-untyped-def]
+    """Factor on the job's foretold durations that its finished tasks suggest: 1 before any has finished."""
+    if not seen.now.is_corrected[0]:
+        return 1.0
+    stages, first = seen.stages, seen.jobs.stage_start[job]
+    num_finished = 0
+    executed_ms = 0.0
+    expected_ms = 0.0
+    for stage in range(first, first + seen.jobs.num_stages[job]):
+        finished = stages.num_finished[stage]
+        if finished > 0:
+            num_finished += finished
+            executed_ms += stages.executed_ms[stage]
+            expected_ms += finished * foretold_ms(seen, stage)
+    if num_finished == 0 or expected_ms <= 0.0:
+        return 1.0
+    return (num_finished * executed_ms / expected_ms + PRIOR_TASKS) / (num_finished + PRIOR_TASKS)
+
+
+@kernel
+def unstarted_ms(seen, job):  # type: ignore[no-untyped-def]
+    """Foretold work of the job's tasks that have not started."""
+    stages, first = seen.stages, seen.jobs.stage_start[job]
+    work_ms = 0.0
+    for stage in range(first, first + seen.jobs.num_stages[job]):
+        work_ms += (stages.num_tasks[stage] - stages.num_started[stage]) * foretold_ms(seen, stage)
+    return work_ms
+
+
+@kernel
+def total_ms(seen, job):  # type: ignore[no-untyped-def]
+    """Foretold work of all of the job's tasks."""
+    stages, first = seen.stages, seen.jobs.stage_start[job]
+    work_ms = 0.0
+    for stage in range(first, first + seen.jobs.num_stages[job]):
+        work_ms += stages.num_tasks[stage] * foretold_ms(seen, stage)
+    return work_ms

@@ -1,0 +1,95 @@
+"""Standing orders: how the world of cores is controlled, and who plans them.
+
+An order stands until it is replaced. It says for every job (and, where a policy wants it, for every stage) a tier, a weight and
+a limit; between plans the dispatcher gives every free core away by it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from parcae.cluster.observation import Observation
+from parcae.cluster.state import (
+    JOB_ORDER,
+    MAX_POOLS,
+    NOT_YET,
+    POOL,
+    STAGE_ORDER,
+    UNLIMITED,
+    ClusterState,
+)
+from parcae.errors import PolicyError
+
+
+class Orders(NamedTuple):
+    """The order of every job and stage, by row.
+
+    A runnable stage is served by (tier, running tasks of its job / weight, job, rank, stage), smallest first; its tier is its
+    job's plus its own. With several pools, pools come first, as in Spark's fair scheduler.
+
+    Args:
+        jobs: JOB_ORDER[num_jobs]: tier, weight (0: first come), limit, pool.
+        stages: STAGE_ORDER[num_stages]: tier, rank, limit.
+        pools: POOL[num_pools]; one row where no pools are used.
+        wake_ms: int64[1]: when to plan again at the latest; NOT_YET: at the next event.
+
+    Example: `orders = first_come(observation); orders.jobs.tier[job] = -1.0` serves that job before all others.
+    """
+
+    jobs: Any
+    stages: Any
+    pools: Any
+    wake_ms: Any
+
+
+@runtime_checkable
+class Planner(Protocol):
+    """A policy of the world of cores: plans standing orders."""
+
+    name: str
+
+    def plan(self, observation: Observation) -> Orders:
+        """The orders from now on."""
+
+
+def first_come(observation: Observation) -> Orders:
+    """Orders by which jobs, and a job's stages, are served in order of their rows: Spark's FIFO."""
+    return blank_orders(len(observation.jobs), len(observation.stages))
+
+
+def blank_orders(num_jobs: int, num_stages: int) -> Orders:
+    """First come, first served, for so many rows."""
+    jobs = np.zeros(num_jobs, JOB_ORDER).view(np.recarray)
+    stages = np.zeros(num_stages, STAGE_ORDER).view(np.recarray)
+    jobs.limit[:] = UNLIMITED
+    stages.limit[:] = UNLIMITED
+    pools = np.zeros(1, POOL).view(np.recarray)
+    pools.weight[:] = 1.0
+    return Orders(jobs, stages, pools, np.full(1, NOT_YET, np.int64))
+
+
+def put(orders: Orders, state: ClusterState) -> None:
+    """Write orders into the state's tables; `accept_orders` puts them into force.
+
+    Raises:
+        PolicyError: orders for another number of rows, or too many pools.
+    """
+    num_jobs, num_stages = int(state.now.num_jobs[0]), int(state.now.num_stages[0])
+    if len(orders.jobs) < num_jobs or len(orders.stages) < num_stages:
+        raise PolicyError(
+            f"orders for {len(orders.jobs)} jobs and {len(orders.stages)} stages, but there are {num_jobs} and {num_stages}"
+        )
+    if not 1 <= len(orders.pools) <= MAX_POOLS:
+        raise PolicyError(f"orders with {len(orders.pools)} pools; there may be 1 to {MAX_POOLS}")
+    state.job_orders[:num_jobs] = orders.jobs[:num_jobs]
+    state.stage_orders[:num_stages] = orders.stages[:num_stages]
+    state.pools[: len(orders.pools)] = orders.pools
+    state.now.num_pools[0] = len(orders.pools)
+    state.now.wake_ms[0] = orders.wake_ms[0]
+
+
+def orders_of(state: ClusterState) -> Orders:
+    """The state's order tables themselves, which a compiled planner writes into."""
+    return Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms)

@@ -1,0 +1,191 @@
+"""The event loop of the world of cores: fires arrivals, ends of tasks and what follows from them until a plan is due.
+
+Events of one time fire in the order in which they were made: arrivals and wake-ups first, then tasks that end, then what
+followed from those. After every single event there is an offer round.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parcae.cluster.kernels.cores import (
+    accept_orders,
+    ask_for_plan,
+    can_plan,
+    complete_stage,
+    end_task,
+    plan_stage,
+    reveal_stage,
+)
+from parcae.cluster.kernels.dispatch import dispatch
+from parcae.cluster.kernels.tables import account_time
+from parcae.cluster.state import NO_STAGE, NOT_YET
+from parcae.kernels import inlined, kernel
+from parcae.simulation.future import NEVER_MS, Followup, Status
+from parcae.simulation.kernels.event_queue import next_executor, next_ms, pop, push
+from parcae.simulation.kernels.firing import draw_duration_ms, submit
+
+_NEVER = np.int64(NEVER_MS)
+_NEEDS_DECISION = int(Status.NEEDS_DECISION)
+_COMPLETE = int(Status.COMPLETE)
+_ENDED = int(Status.ENDED)
+_BAD_DECISION = int(Status.BAD_DECISION)
+_TIME_OVERFLOW = int(Status.TIME_OVERFLOW)
+_BAD_ORDERS = int(Status.BAD_ORDERS)
+_REVEAL = int(Followup.REVEAL_STAGE)
+_COMPLETE_STAGE = int(Followup.COMPLETE_STAGE)
+_END_TASK = int(Followup.END_TASK)
+_KINDS = len(Followup)
+
+
+@inlined
+def _follow_up(future, kind, row):  # type: ignore[no-untyped-def]
+    """Make an event of the present time, behind those that wait."""
+    events, ring = future.events, future.followups
+    place = (events.first_followup[0] + events.num_followups[0]) % ring.shape[0]
+    ring[place] = row * _KINDS + kind
+    events.num_followups[0] += 1
+
+
+@inlined
+def _find_next_other(state, future):  # type: ignore[no-untyped-def]
+    events = future.events
+    earliest = events.end_ms[0]
+    if events.next_arrival[0] < future.arrival_ms.shape[0]:
+        earliest = min(earliest, future.arrival_ms[events.next_arrival[0]])
+    if state.now.wake_ms[0] != NOT_YET:
+        earliest = min(earliest, max(state.now.wake_ms[0], state.now.clock_ms[0] + 1))
+    events.next_other_ms[0] = earliest
+
+
+@kernel
+def _end_task(state, future, executor):  # type: ignore[no-untyped-def]
+    stage = end_task(state, executor)
+    if stage != NO_STAGE:
+        _follow_up(future, _COMPLETE_STAGE, stage)
+
+
+@kernel
+def _fire_followup(state, future):  # type: ignore[no-untyped-def]
+    events = future.events
+    code = future.followups[events.first_followup[0]]
+    events.first_followup[0] = (events.first_followup[0] + 1) % future.followups.shape[0]
+    events.num_followups[0] -= 1
+    kind, row = code % _KINDS, code // _KINDS
+    if kind == _REVEAL:
+        reveal_stage(state, row)
+    elif kind == _COMPLETE_STAGE:
+        complete_stage(state, row)
+    else:
+        _end_task(state, future, row)
+
+
+@kernel
+def _arrive(state, future, tables):  # type: ignore[no-untyped-def]
+    """The next job arrives; its parentless stages are revealed one by one, as Spark submits them."""
+    profile = future.job_profile[future.events.next_arrival[0]]
+    job = submit(state, future, tables)
+    for row in range(tables.job_first_root[profile], tables.job_first_root[profile + 1]):
+        _follow_up(future, _REVEAL, state.jobs.stage_start[job] + tables.roots[row])
+
+
+@kernel
+def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
+    """An arrival or a wake-up. Returns False where the episode's end comes first."""
+    events, now, time_ms = future.events, state.now, future.events.next_other_ms[0]
+    if time_ms >= events.end_ms[0]:
+        return False
+    now.clock_ms[0] = time_ms
+    if events.next_arrival[0] < future.arrival_ms.shape[0] and future.arrival_ms[events.next_arrival[0]] == time_ms:
+        events.num_fired_arrivals[0] += time_ms > 0
+        _arrive(state, future, tables)
+    else:
+        now.wake_ms[0] = NOT_YET
+        now.is_plan_due[0] = 1
+    _find_next_other(state, future)
+    return True
+
+
+@kernel
+def _carry_out_starts(state, future, tables):  # type: ignore[no-untyped-def]
+    """Push the ends of the tasks that the last offer round started. Returns False where they lie too far away."""
+    in_range, commands, clock_ms = True, state.commands, state.now.clock_ms[0]
+    for row in range(state.now.num_commands[0]):
+        executor = commands.executor[row]
+        duration_ms = draw_duration_ms(
+            state, future, tables, executor, commands.stage[row], commands.task[row], commands.wave[row], commands.parallelism[row]
+        )
+        if duration_ms > 0:
+            in_range &= push(future, executor, clock_ms + duration_ms)
+        else:
+            _follow_up(future, _END_TASK, executor)
+    state.now.num_commands[0] = 0
+    return in_range
+
+
+@kernel
+def _stop(state, future):  # type: ignore[no-untyped-def]
+    """The episode ends before the next event."""
+    state.now.clock_ms[0] = future.events.end_ms[0]
+    account_time(state, state.now.clock_ms[0])
+    return _ENDED
+
+
+@kernel
+def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
+    """Fire events until a plan is due or the run is over. Returns a Status."""
+    now, events = state.now, future.events
+    while True:
+        if can_plan(state):
+            ask_for_plan(state)
+            return _NEEDS_DECISION
+        dispatch(state)
+        if now.num_commands[0] > 0 and not _carry_out_starts(state, future, tables):
+            return _TIME_OVERFLOW
+        time_ms = next_ms(future)
+        followup_ms = now.clock_ms[0] if events.num_followups[0] > 0 else _NEVER
+        if events.next_other_ms[0] <= min(time_ms, followup_ms):
+            if events.next_other_ms[0] == _NEVER:
+                return _COMPLETE
+            if not _fire_other(state, future, tables):
+                is_over = time_ms == _NEVER and now.num_active[0] == 0
+                return _COMPLETE if is_over and events.next_arrival[0] == future.arrival_ms.shape[0] else _stop(state, future)
+        elif time_ms <= followup_ms:
+            now.clock_ms[0] = time_ms
+            executor = next_executor(future)
+            pop(future, executor)
+            _end_task(state, future, executor)
+        else:
+            _fire_followup(state, future)
+
+
+@kernel
+def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
+    """Run until the first plan is due; the cluster was reset. Returns a Status."""
+    future.events.first_followup[0] = 0
+    future.events.num_followups[0] = 0
+    _find_next_other(state, future)
+    return advance_cores(state, future, tables)
+
+
+@kernel
+def follow_orders(state, future, tables):  # type: ignore[no-untyped-def]
+    """Put the orders in the state's tables into force and run until the next plan is due. Returns a Status."""
+    state.now.num_decisions[0] += 1
+    if not accept_orders(state):
+        return _BAD_ORDERS
+    _find_next_other(state, future)
+    return advance_cores(state, future, tables)
+
+
+@kernel
+def step_cores(state, future, tables, stage, limit):  # type: ignore[no-untyped-def]
+    """Apply a decision of a planning round; the last one puts the plan into force and runs on. Returns a Status."""
+    if plan_stage(state, stage, limit) < 1:
+        return _BAD_DECISION
+    if state.now.num_source[0] > 0:
+        return _NEEDS_DECISION
+    if not accept_orders(state):
+        return _BAD_ORDERS
+    _find_next_other(state, future)
+    return advance_cores(state, future, tables)
