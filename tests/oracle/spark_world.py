@@ -30,13 +30,15 @@ else would have done):
    The work of a task is its stage's plain mean; a task that runs counts as started.
 
 Readings that do not reproduce the file (runs that differ, of 72): reveals made at the start with
-the arrivals: 3; all parentless stages in one event: more than 28; the first of them within the
-arrival itself: 16; each reveal making the next: 13; parentless stages by index: more than 26;
-children runnable within the end of the last task: more than 36; limits under all orders: more
-than 36. Readings that the file cannot tell apart: one `done` event or one event a child (the
-rules' text has one); means as floats or as exact fractions.
+the arrivals: 3; all parentless stages in one event: 28; the first of them within the arrival
+itself: 16; each reveal making the next: 13; parentless stages by index: 26; children runnable
+within the end of the last task: 71; limits under all orders: 60. Readings that the file cannot
+tell apart: one `done` event or one event a child (the rules' text has one); means as floats or as
+exact fractions; jobs that are not sorted by arrival and edges from a higher to a lower stage
+number (it has neither).
 
-Beyond the file: stage tiers, job limits, weights, and FAIR inside a pool (see `Job`, `Pool`, `ORDERS`).
+Beyond the file: stage tiers, job limits, weights, and FAIR inside a pool (see `Job`, `Pool`,
+`ORDERS`).
 """
 
 from __future__ import annotations
@@ -65,8 +67,8 @@ class Pool:
 class Job:
     """One job: `task_ms` lists every stage's task durations, `edges` are (parent, child) stages.
 
-    The rest belongs to orders. A job's `limit` bounds its running tasks, `limits` those of each stage
-    (None: no bound). `stage_tiers`, where given, stand in for the job's `tier`. Jobs of one tier
+    The rest belongs to orders. A job's `limit` bounds its running tasks, `limits` those of each
+    stage (None: no bound). `stage_tiers`, where given, stand in for the job's `tier`. Jobs of one tier
     share by running tasks / weight; a job without a weight comes before those with one, first come.
     """
 
