@@ -1,0 +1,305 @@
+"""Pools of Spark's fair scheduler: the allocation file (fairscheduler.xml), and the same as JSON.
+
+Source: Spark's FairSchedulableBuilder, Pool and SchedulingMode (core, org.apache.spark.scheduler).
+Where Spark warns of a value that it cannot read and takes the default, we refuse the file:
+a comparison with other pools than meant is worth nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+from xml.etree import ElementTree
+
+from parcae.errors import ConfigError, FormatError
+
+Mode = Literal["FIFO", "FAIR"]
+
+#: The pool of jobs that name none; it exists in every Spark, whether the file defines it or not.
+DEFAULT_POOL = "default"
+_MODES = ("FIFO", "FAIR")
+_POOL_KEYS = ("weight", "min_share", "mode")
+_XML_KEYS = {"weight": "weight", "minShare": "min_share", "schedulingMode": "mode"}
+_LAYOUT = '{"pools": {"etl": {"weight": 2, "min_share": 4, "mode": "FAIR"}}, "jobs": {"q1*": "etl"}}'
+_XML_LAYOUT = (
+    '<allocations><pool name="etl"><schedulingMode>FAIR</schedulingMode><weight>2</weight>'
+    "<minShare>4</minShare></pool></allocations>"
+)
+#: Spark holds weights and minimum shares in 32 bits.
+_LARGEST = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class PoolSpec:
+    """A pool of Spark's fair scheduler.
+
+    Args:
+        name: what the pool is called.
+        weight: its share against other pools, > 0 (whole in Spark's own file).
+        min_share: cores that it gets before pools go by weight, >= 0; may be more than there are.
+        mode: the order inside: "FIFO" by job and stage, "FAIR" by running tasks of the task set.
+
+    Raises:
+        ConfigError: a value that cannot be; the message names the pool.
+
+    Example: `PoolSpec("etl", weight=2, min_share=4)`.
+    """
+
+    name: str
+    weight: float = 1
+    min_share: int = 0
+    mode: Mode = "FIFO"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ConfigError(f"the name of a pool is {_shown(self.name)}; it must be a text that is not empty")
+        weight = self.weight
+        if not _is_number(weight) or not 0 < weight <= _LARGEST:
+            raise ConfigError(f"pool {self.name!r}: weight is {_shown(weight)}; it must be a number > 0")
+        share = self.min_share
+        if not _is_number(share) or not 0 <= share <= _LARGEST or share != int(share):
+            raise ConfigError(f"pool {self.name!r}: min_share is {_shown(share)}; it must be a whole number >= 0")
+        if self.mode not in _MODES:
+            raise ConfigError(f"pool {self.name!r}: mode is {_shown(self.mode)}; it must be FIFO or FAIR")
+        object.__setattr__(self, "weight", float(weight))
+        object.__setattr__(self, "min_share", int(share))
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The pools of an allocation file, and which jobs go to which.
+
+    Args:
+        pools: the pools that the file defines, in its order.
+        job_pools: (glob pattern of job names, pool); the first that matches holds.
+        source: the file, for messages.
+
+    Raises:
+        ConfigError: two pools of one name, or a pattern that names a pool that is not defined.
+    """
+
+    pools: tuple[PoolSpec, ...] = ()
+    job_pools: tuple[tuple[str, str], ...] = ()
+    source: str = "allocation"
+
+    def __post_init__(self) -> None:
+        names = [pool.name for pool in self.pools]
+        twice = [name for row, name in enumerate(names) if name in names[:row]]
+        if twice:
+            raise ConfigError(f"{self.source}: pool {twice[0]!r} is defined twice; keep one")
+        for pattern, pool in self.job_pools:
+            if pool not in {DEFAULT_POOL, *names}:
+                hint = _hint(pool, [*names, DEFAULT_POOL])
+                where = f"{self.source}: jobs {pattern!r} go to pool {pool!r}"
+                raise ConfigError(f"{where}, which is not defined; {hint}")
+
+    @cached_property
+    def all_pools(self) -> tuple[PoolSpec, ...]:
+        """The defined pools; behind them `default` (1, 0, FIFO) where it is not defined."""
+        if any(pool.name == DEFAULT_POOL for pool in self.pools):
+            return self.pools
+        return (*self.pools, PoolSpec(DEFAULT_POOL))
+
+    @cached_property
+    def _defined(self) -> frozenset[str]:
+        return frozenset(pool.name for pool in self.pools)
+
+    def pool_of(self, job_name: str, recorded_pool: str | None = None) -> str:
+        """The pool of a job.
+
+        Its recorded pool if that is defined here; else that of the first pattern that matches; else
+        the pool that is called as the job; else `default`.
+
+        Args:
+            job_name: name of the recurring job; patterns tell capitals from small letters.
+            recorded_pool: the pool that a log names for the job, if any.
+        """
+        if recorded_pool is not None and recorded_pool in self._defined:
+            return recorded_pool
+        for pattern, pool in self.job_pools:
+            if fnmatchcase(job_name, pattern):
+                return pool
+        return job_name if job_name in self._defined else DEFAULT_POOL
+
+    def pools_of(
+        self,
+        job_names: Sequence[str],
+        recorded_pools: Sequence[str | None] | None = None,
+    ) -> tuple[str, ...]:
+        """`pool_of` for every job; `recorded_pools` is as long as `job_names`, or None."""
+        recorded = recorded_pools if recorded_pools is not None else [None] * len(job_names)
+        return tuple(self.pool_of(name, pool) for name, pool in zip(job_names, recorded, strict=True))
+
+    def check_used(
+        self,
+        job_names: Sequence[str],
+        recorded_pools: Sequence[str | None] | None = None,
+    ) -> None:
+        """Refuse pools that none of these jobs goes to (`default` may stay empty).
+
+        Such a pool is most likely a name that was misspelt.
+
+        Raises:
+            ConfigError: the first such pool.
+        """
+        used = {DEFAULT_POOL, *self.pools_of(job_names, recorded_pools)}
+        unused = [pool.name for pool in self.pools if pool.name not in used]
+        if not unused:
+            return
+        known = sorted({*job_names, *(pool for pool in recorded_pools or () if pool)})
+        names = ", ".join(known[:6]) + (", ..." if len(known) > 6 else "")
+        raise ConfigError(
+            f"{self.source}: no job goes to pool {unused[0]!r}; jobs and recorded pools are {names};"
+            ' send jobs to it under "jobs" in a JSON file, or remove the pool'
+        )
+
+
+def read_allocation(path: Path | str) -> Allocation:
+    """Read Spark's allocation file, or the same pools as JSON.
+
+    A name that ends in .xml or .json says which; else a file that begins with "<" is XML, as Spark
+    has it: `<allocations>` of `<pool name="etl">`, in each `<schedulingMode>`, `<weight>` and
+    `<minShare>`; what is left out is FIFO, 1, 0. JSON:
+    `{"pools": {"etl": {"weight": 2, "min_share": 4, "mode": "FAIR"}}, "jobs": {"q1*": "etl"}}`,
+    where "jobs" sends the recurring jobs of a glob pattern to a pool.
+
+    Raises:
+        FormatError: not such a file, an unknown key, a value that cannot be, a pool defined twice,
+            or a document type (entities).
+        ConfigError: a pattern that names a pool that is not defined.
+        OSError: the file cannot be read.
+    """
+    path = Path(path)
+    data = path.read_bytes()
+    is_xml = data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
+    if path.suffix.lower() in (".xml", ".json"):
+        is_xml = path.suffix.lower() == ".xml"
+    pools, job_pools = (_read_xml if is_xml else _read_json)(str(path), data)
+    return Allocation(pools, job_pools, str(path))
+
+
+_Parts = tuple[tuple[PoolSpec, ...], tuple[tuple[str, str], ...]]
+
+
+class _DocumentTypeError(Exception):
+    """The XML has a document type."""
+
+
+class _PlainTree(ElementTree.TreeBuilder):
+    """Builds elements; a document type (only there can a file define entities) ends the reading."""
+
+    def doctype(self, name: str, public: str | None, system: str | None) -> None:
+        raise _DocumentTypeError
+
+
+def _read_xml(path: str, data: bytes) -> _Parts:
+    try:
+        root = ElementTree.fromstring(data, ElementTree.XMLParser(target=_PlainTree()))
+    except _DocumentTypeError:
+        raise FormatError(f"{path}: has a DOCTYPE, which may define entities; remove it") from None
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise FormatError(f"{path}: not XML ({error}); expected {_XML_LAYOUT}") from None
+    if root.tag != "allocations":
+        raise FormatError(f"{path}: the root is <{root.tag[:60]}>; expected {_XML_LAYOUT}")
+    pools: list[PoolSpec] = []
+    for row, element in enumerate(root):
+        if element.tag != "pool":
+            raise FormatError(f"{path}: unknown element <{element.tag[:60]}> in <allocations>; {_hint(element.tag, ['pool'])}")
+        pools.append(_xml_pool(path, row, element, {pool.name for pool in pools}))
+    return tuple(pools), ()
+
+
+def _xml_pool(path: str, row: int, element: ElementTree.Element, taken: set[str]) -> PoolSpec:
+    for key in element.attrib:
+        if key != "name":
+            raise FormatError(f"{path}: <pool> {row} has an unknown attribute {key[:60]!r}; {_hint(key, ['name'])}")
+    name = element.attrib.get("name", "")
+    where = f"{path}: pool {name!r}" if name else f"{path}: <pool> {row}"
+    if not name:
+        raise FormatError(f'{where} has no name; write <pool name="...">')
+    if name in taken:
+        raise FormatError(f"{where} is defined twice; keep one")
+    values: dict[str, Any] = {}
+    for child in element:
+        if child.tag not in _XML_KEYS:
+            raise FormatError(f"{where}: unknown element <{child.tag[:60]}>; {_hint(child.tag, list(_XML_KEYS))}")
+        key = _XML_KEYS[child.tag]
+        if key in values:
+            raise FormatError(f"{where}: <{child.tag}> is given twice; keep one")
+        text = (child.text or "").strip()
+        values[key] = text.upper() if key == "mode" else _xml_number(where, child.tag, text)
+    return _pool(path, name, values)
+
+
+def _xml_number(where: str, tag: str, text: str) -> int:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 10):
+        raise FormatError(f"{where}: <{tag}> is {_shown(text)}; Spark reads whole numbers, and would take the default")
+    return int(text)
+
+
+def _read_json(path: str, data: bytes) -> _Parts:
+    try:
+        document = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_Pairs)
+    except json.JSONDecodeError as error:
+        raise FormatError(f"{path}:{error.lineno}: not JSON ({error.msg}); expected {_LAYOUT}") from None
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not JSON ({str(error)[:80]}); expected {_LAYOUT}") from None
+    top = _object(f"{path}", document, ("pools", "jobs"))
+    if "pools" not in top:
+        raise FormatError(f'{path}: no "pools"; expected {_LAYOUT}')
+    pools = tuple(
+        _pool(path, name, dict(_object(f"{path}: pool {name!r}", entry, _POOL_KEYS)))
+        for name, entry in _object(f'{path}: "pools"', top["pools"], None).items()
+    )
+    job_pools = _object(f'{path}: "jobs"', top.get("jobs", _Pairs([])), None)
+    for pattern, pool in job_pools.items():
+        if not isinstance(pool, str) or not pattern:
+            raise FormatError(f"{path}: jobs {pattern!r} go to {_shown(pool)}; expected a pattern and the name of a pool")
+    return pools, tuple(job_pools.items())
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object of a JSON file as pairs: a key that is given twice can be told."""
+
+
+def _object(where: str, data: Any, known: Sequence[str] | None) -> dict[str, Any]:
+    if not isinstance(data, _Pairs):
+        raise FormatError(f"{where}: not an object; expected {_LAYOUT}")
+    found: dict[str, Any] = {}
+    for key, value in data:
+        if key in found:
+            raise FormatError(f"{where}: {key[:60]!r} is defined twice; keep one")
+        if known is not None and key not in known:
+            raise FormatError(f"{where}: unknown key {key[:60]!r}; {_hint(_XML_KEYS.get(key, key), known)}")
+        found[key] = value
+    return found
+
+
+def _pool(path: str, name: str, values: dict[str, Any]) -> PoolSpec:
+    if isinstance(values.get("mode"), str):
+        values["mode"] = values["mode"].upper()
+    try:
+        return PoolSpec(name, **values)
+    except ConfigError as error:
+        raise FormatError(f"{path}: {error}") from None
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(names)}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:60]

@@ -1,0 +1,243 @@
+"""Job sets of Spark's own world: the duration of every task, pools, tiers and limits, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.errors import ConfigError, FormatError, WorkloadError
+from parcae.workloads.allocation import DEFAULT_POOL, PoolSpec
+from parcae.workloads.arrivals import Int64Array, JobSequence
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+
+#: The text under "format" of a file of such sets.
+SPARK_WORLD_FORMAT = "parcae spark world conformance 1"
+_LAYOUT = (
+    f'{{"format": "{SPARK_WORLD_FORMAT}", "sets": [{{"name": "a", "cores": 8,'
+    ' "pools": {"p": {"weight": 1, "min_share": 0}}, "jobs": [{"arrival_ms": 0, "edges": [[0, 1]],'
+    ' "task_ms": [[5, 6], [7]], "pool": "p", "tier": 0, "limits": [2, 2]}]}]}'
+)
+_POOL_KEYS = ("weight", "min_share", "mode")
+#: No duration, arrival or limit is larger: sums stay far from the largest int64.
+_LARGEST = 1 << 40
+
+
+@dataclass(frozen=True, eq=False)
+class SparkWorldSet:
+    """A fixed list of jobs on the cores of one Spark application; lists are by position in the file.
+
+    Args:
+        name: its name in the file.
+        cores: cores of the application.
+        workload: the jobs, named job-000 onwards; the samples of a stage are the durations of its
+            tasks, in the order of the tasks.
+        sequence: the jobs in order of arrival (ties: by position); its `job_index` holds their
+            positions.
+        pools: the pools that the set defines, some perhaps without jobs, and `default` behind them
+            where a job is in it and the file is silent about it.
+        job_pools: name of each job's pool.
+        tiers: each job's tier under standing orders, smaller first.
+        limits: for each job, how many tasks of each stage may run at once under standing orders;
+            None: as many as there are.
+        expected: results to be met, by order, as they are in the file; empty if there are none.
+    """
+
+    name: str
+    cores: int
+    workload: Workload
+    sequence: JobSequence
+    pools: tuple[PoolSpec, ...]
+    job_pools: tuple[str, ...]
+    tiers: tuple[float, ...]
+    limits: tuple[tuple[int, ...] | None, ...]
+    expected: Mapping[str, Mapping[str, Any]]
+
+    def by_position(self, values: npt.ArrayLike) -> list[int]:
+        """Per-job results, given in order of arrival, by position in the file."""
+        placed = np.empty(self.sequence.num_jobs, np.int64)
+        placed[self.sequence.job_index] = values
+        return [int(value) for value in placed]
+
+
+def holds_spark_world_sets(path: Path | str) -> bool:
+    """Whether a file says that it is of this format (False for all else, also what is not JSON).
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    try:
+        data = json.loads(Path(path).read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and str(data.get("format", "")).startswith("parcae spark world")
+
+
+def read_spark_world_sets(path: Path | str) -> dict[str, SparkWorldSet]:
+    """Read the `sets` of a file, by name, in the file's order.
+
+    Durations, arrivals, limits and cores are whole numbers (ms, tasks). `edges`, `pools`, `pool`,
+    `tier` and `limits` may be left out: no edges, the pool `default`, tier 0, no limits.
+
+    Raises:
+        FormatError: not such a file, or a value that cannot be; the message says where
+            ("sets.json: set 'a', job 3, stage 1: ...").
+        WorkloadError: a job that cannot be: a cycle, an edge to no stage, no stages, a stage
+            without tasks, a missing duration, a limit that would let it never end.
+        OSError: the file cannot be read.
+
+    Example: `read_spark_world_sets("spark-world.json")["set-4001"].cores` is 8.
+    """
+    path = Path(path)
+    try:
+        data = json.loads(path.read_bytes())
+    except json.JSONDecodeError as error:
+        raise FormatError(f"{path}:{error.lineno}: not JSON ({error.msg}); expected {_LAYOUT}") from None
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not JSON ({str(error)[:80]}); expected {_LAYOUT}") from None
+    if not isinstance(data, dict) or data.get("format") != SPARK_WORLD_FORMAT:
+        given = _shown(data.get("format")) if isinstance(data, dict) else "missing"
+        raise FormatError(f'{path}: "format" is {given}; expected "{SPARK_WORLD_FORMAT}"')
+    entries = data.get("sets")
+    if not isinstance(entries, list) or not entries:
+        raise FormatError(f'{path}: "sets" must be a list of at least one; expected {_LAYOUT}')
+    sets: dict[str, SparkWorldSet] = {}
+    for row, entry in enumerate(entries):
+        one = _set(f"{path}", row, entry)
+        if one.name in sets:
+            raise FormatError(f"{path}: several sets have the name {one.name!r}; rename one")
+        sets[one.name] = one
+    return sets
+
+
+def _set(path: str, row: int, entry: Any) -> SparkWorldSet:
+    if not isinstance(entry, dict):
+        raise FormatError(f"{path}: set {row}: not an object; expected {_LAYOUT}")
+    name = entry.get("name")
+    if not isinstance(name, str) or not name:
+        raise FormatError(f"{path}: set {row}: the name is {_shown(name)}; it must be a text that is not empty")
+    where = f"{path}: set {name!r}"
+    cores = _whole(f"{where}: cores", entry.get("cores"), 1)
+    pools = _pools(where, entry.get("pools", {}))
+    jobs = entry.get("jobs")
+    if not isinstance(jobs, list) or not jobs:
+        raise WorkloadError(f"{where}: no jobs; a set needs at least one")
+    defined = {pool.name for pool in pools}
+    parts = [_job(f"{where}, job {position}", position, job, defined) for position, job in enumerate(jobs)]
+    workload = Workload(name, tuple(part[0] for part in parts), provenance={"source": Path(path).name})
+    job_pools = tuple(part[1] for part in parts)
+    if DEFAULT_POOL in set(job_pools) - defined:
+        pools = (*pools, PoolSpec(DEFAULT_POOL))  # it exists in every Spark
+    arrivals = np.array([part[0].arrival_ms for part in parts], np.int64)
+    order: Int64Array = np.argsort(arrivals, kind="stable").astype(np.int64)
+    return SparkWorldSet(
+        name,
+        cores,
+        workload,
+        JobSequence(workload, order, arrivals[order]),
+        pools,
+        job_pools,
+        tuple(part[2] for part in parts),
+        tuple(part[3] for part in parts),
+        _expected(where, entry.get("expected", {})),
+    )
+
+
+def _expected(where: str, entry: Any) -> Mapping[str, Mapping[str, Any]]:
+    if not isinstance(entry, dict) or not all(isinstance(value, dict) for value in entry.values()):
+        raise FormatError(f'{where}: "expected" is not an object of results by order')
+    return MappingProxyType({order: MappingProxyType(value) for order, value in entry.items()})
+
+
+def _pools(where: str, entry: Any) -> tuple[PoolSpec, ...]:
+    if not isinstance(entry, dict):
+        raise FormatError(f'{where}: "pools" is {_shown(entry)}; expected {{"p": {{"weight": 1, "min_share": 0}}}}')
+    pools = []
+    for name, values in entry.items():
+        if not isinstance(values, dict) or set(values) - set(_POOL_KEYS):
+            raise FormatError(f"{where}: pool {name!r} is {_shown(values)}; known are {', '.join(_POOL_KEYS)}")
+        try:
+            pools.append(PoolSpec(name, **values))
+        except ConfigError as error:
+            raise FormatError(f"{where}: {error}") from None
+    return tuple(pools)
+
+
+def _job(where: str, position: int, entry: Any, pools: set[str]) -> tuple[JobSpec, str, float, tuple[int, ...] | None]:
+    """One job, its pool, its tier and the limits of its stages."""
+    if not isinstance(entry, dict):
+        raise FormatError(f"{where}: not an object; expected {_LAYOUT}")
+    arrival = _whole(f"{where}: arrival_ms", entry.get("arrival_ms"), 0)
+    task_ms = entry.get("task_ms")
+    if not isinstance(task_ms, list) or not task_ms:
+        raise WorkloadError(f'{where}: no stages; "task_ms" must list the durations of every stage\'s tasks')
+    parents = _parents(where, entry.get("edges", []), len(task_ms))
+    stages = tuple(_stage(f"{where}, stage {index}", tasks, tuple(parents[index])) for index, tasks in enumerate(task_ms))
+    pool = entry.get("pool", DEFAULT_POOL)
+    if not isinstance(pool, str) or pool not in pools | {DEFAULT_POOL}:
+        known = ", ".join(sorted(pools | {DEFAULT_POOL}))
+        raise FormatError(f"{where}: pool {_shown(pool)} is not defined; known are {known}")
+    tier = entry.get("tier", 0)
+    if isinstance(tier, bool) or not isinstance(tier, int | float) or not abs(tier) <= _LARGEST:
+        raise FormatError(f"{where}: tier is {_shown(tier)}; it must be a number")
+    limits = _limits(where, entry["limits"], len(stages)) if "limits" in entry else None
+    try:
+        return JobSpec(f"job-{position:03d}", stages, arrival), pool, float(tier), limits
+    except WorkloadError as error:
+        raise WorkloadError(f"{where}: {error}") from None
+
+
+def _parents(where: str, edges: Any, num_stages: int) -> list[list[int]]:
+    if not isinstance(edges, list):
+        raise FormatError(f"{where}: edges are {_shown(edges)}; expected [[parent stage, child stage], ...]")
+    parents: list[list[int]] = [[] for _ in range(num_stages)]
+    for edge in edges:
+        if not isinstance(edge, list) or len(edge) != 2 or not all(type(end) is int for end in edge):
+            raise FormatError(f"{where}: edge {_shown(edge)} is not [parent stage, child stage]")
+        if not all(0 <= end < num_stages for end in edge):
+            raise WorkloadError(f"{where}: edge {_shown(edge)} names a stage that does not exist (0..{num_stages - 1})")
+        parents[edge[1]].append(edge[0])
+    return parents
+
+
+def _stage(where: str, tasks: Any, parents: tuple[int, ...]) -> StageSpec:
+    if not isinstance(tasks, list) or not tasks:
+        raise WorkloadError(f"{where}: no tasks ({_shown(tasks)}); a stage needs the duration of at least one task")
+    if not all(type(task) is int and 0 <= task <= _LARGEST for task in tasks):
+        tasks = [_duration(f"{where}, task {row}", task) for row, task in enumerate(tasks)]
+    samples = np.array(tasks, np.int64)
+    durations = TaskDurations((1,), (samples,), (samples,), (samples,))
+    return StageSpec(len(tasks), durations, parents, mean_task_ms=sum(tasks) / len(tasks))
+
+
+def _duration(where: str, value: Any) -> int:
+    if value is None:
+        raise WorkloadError(f"{where}: the duration is missing")
+    return _whole(f"{where}: the duration", value, 0)
+
+
+def _limits(where: str, entry: Any, num_stages: int) -> tuple[int, ...]:
+    if not isinstance(entry, list) or len(entry) != num_stages:
+        raise FormatError(f"{where}: limits are {_shown(entry)}; expected one for each of {num_stages} stages")
+    for stage, limit in enumerate(entry):
+        if limit == 0 and not isinstance(limit, bool):
+            raise WorkloadError(f"{where}, stage {stage}: a limit of 0 would stall the cluster for ever; it must be >= 1")
+    return tuple(_whole(f"{where}, stage {stage}: limit", limit, 1) for stage, limit in enumerate(entry))
+
+
+def _whole(what: str, value: Any, least: int) -> int:
+    is_whole = type(value) is int or (isinstance(value, float) and value.is_integer())
+    if not is_whole or not least <= value <= _LARGEST:
+        raise FormatError(f"{what} is {_shown(value)}; it must be a whole number of {least} up to {_LARGEST:,}")
+    return int(value)
+
+
+def _shown(value: Any) -> str:
+    """A value as the file has it, cut short."""
+    return json.dumps(value)[:60]

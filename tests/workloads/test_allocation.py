@@ -1,0 +1,167 @@
+"""Spark's allocation files, as XML and as JSON, and which job goes to which pool."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parcae.errors import ConfigError, FormatError, InputError
+from parcae.workloads.allocation import Allocation, PoolSpec, read_allocation
+
+# As in Spark's conf/fairscheduler.xml.template.
+_XML = """<?xml version="1.0"?>
+<!-- a comment -->
+<allocations>
+  <pool name="production">
+    <schedulingMode> fair </schedulingMode>
+    <weight>1</weight>
+    <minShare>2</minShare>
+  </pool>
+  <pool name="test">
+    <schedulingMode>FIFO</schedulingMode>
+    <weight>2</weight>
+    <minShare>3</minShare>
+  </pool>
+  <pool name="plain"/>
+</allocations>
+"""
+_JSON = {
+    "pools": {"etl": {"weight": 2.5, "min_share": 4, "mode": "FAIR"}, "q9": {}},
+    "jobs": {"q1": "q9", "q1*": "etl", "zz": "default"},
+}
+
+
+def written(tmp_path: Path, name: str, content: Any) -> Path:
+    path = tmp_path / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_sparks_own_file_is_read(tmp_path: Path) -> None:
+    for name in ("pools.xml", "pools.conf"):
+        allocation = read_allocation(written(tmp_path, name, _XML))
+        assert allocation.pools == (
+            PoolSpec("production", 1, 2, "FAIR"),
+            PoolSpec("test", 2, 3, "FIFO"),
+            PoolSpec("plain", 1, 0, "FIFO"),
+        )
+        assert allocation.job_pools == ()
+        assert allocation.all_pools[3:] == (PoolSpec("default", 1, 0, "FIFO"),)
+
+
+def test_json_sends_jobs_to_pools(tmp_path: Path) -> None:
+    allocation = read_allocation(written(tmp_path, "pools.json", _JSON))
+    assert allocation.pools == (PoolSpec("etl", 2.5, 4, "FAIR"), PoolSpec("q9"))
+    assert allocation.job_pools == (("q1", "q9"), ("q1*", "etl"), ("zz", "default"))
+    assert allocation.pool_of("q1") == "q9"  # the first pattern that matches
+    assert allocation.pool_of("q17") == "etl"
+    assert allocation.pool_of("Q17") == "default"
+    assert allocation.pool_of("q9") == "q9"  # the pool that is called as the job
+    assert allocation.pool_of("q17", "q9") == "q9"  # a recorded pool that is defined comes first
+    assert allocation.pool_of("q17", "unknown") == "etl"
+    assert allocation.pools_of(["q1", "q2"], [None, "etl"]) == ("q9", "etl")
+
+
+def test_a_pool_that_no_job_goes_to_is_refused(tmp_path: Path) -> None:
+    allocation = read_allocation(written(tmp_path, "pools.json", _JSON))
+    allocation.check_used(["q9", "q12"])
+    allocation.check_used(["a", "b"], ["etl", "q9"])
+    with pytest.raises(ConfigError) as caught:
+        allocation.check_used(["q12", "a"])
+    assert "no job goes to pool 'q9'; jobs and recorded pools are a, q12;" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    Allocation((PoolSpec("default", 3),)).check_used(["a"])
+    assert Allocation((PoolSpec("default", 3),)).all_pools == (PoolSpec("default", 3),)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"weight": 0}, "pool 'p': weight is 0; it must be a number > 0"),
+        ({"weight": -1}, "weight is -1"),
+        ({"weight": float("nan")}, "weight is nan"),
+        ({"weight": float("inf")}, "weight is inf"),
+        ({"weight": 10**400}, "weight is 1000"),
+        ({"weight": "2"}, "weight is '2'"),
+        ({"weight": True}, "weight is True"),
+        ({"min_share": -1}, "min_share is -1; it must be a whole number >= 0"),
+        ({"min_share": 1.5}, "min_share is 1.5"),
+        ({"min_share": float("nan")}, "min_share is nan"),
+        ({"mode": "NONE"}, "mode is 'NONE'; it must be FIFO or FAIR"),
+        ({"mode": 3}, "mode is 3"),
+    ],
+)
+def test_a_pool_that_cannot_be_is_refused(tmp_path: Path, values: Any, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        PoolSpec("p", **values)
+    assert says in str(caught.value)
+    path = written(tmp_path, "p.json", {"pools": {"p": values}})
+    with pytest.raises(FormatError) as read:
+        read_allocation(path)
+    assert str(read.value) == f"{path}: {caught.value}"
+
+
+_POOL = '<allocations><pool name="p">%s</pool></allocations>'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("p.xml", "", "not XML"),
+        ("p.xml", "{}", "not XML"),
+        ("p.xml", "<allocations><pool>", "not XML"),
+        ("p.xml", '<?xml version="1.0" encoding="nonsense"?><allocations/>', "not XML"),
+        ("p.xml", "<queues/>", "the root is <queues>"),
+        ("p.xml", "<allocations><pol/></allocations>", "unknown element <pol> in <allocations>; did you mean 'pool'?"),
+        ("p.xml", "<allocations><pool/></allocations>", "<pool> 0 has no name"),
+        ("p.xml", '<allocations><pool nam="a"/></allocations>', "unknown attribute 'nam'; did you mean 'name'?"),
+        ("p.xml", '<allocations><pool name="p"/><pool name="p"/></allocations>', "pool 'p' is defined twice"),
+        ("p.xml", _POOL % "<wait>1</wait>", "pool 'p': unknown element <wait>; did you mean 'weight'?"),
+        ("p.xml", _POOL % '<pool name="q"/>', "unknown element <pool>"),
+        ("p.xml", _POOL % "<weight>1</weight><weight>2</weight>", "<weight> is given twice"),
+        ("p.xml", _POOL % "<weight>1.5</weight>", "<weight> is '1.5'; Spark reads whole numbers"),
+        ("p.xml", _POOL % "<weight></weight>", "<weight> is ''"),
+        ("p.xml", _POOL % "<weight>0</weight>", "weight is 0"),
+        ("p.xml", _POOL % "<minShare>-1</minShare>", "min_share is -1"),
+        ("p.xml", _POOL % "<schedulingMode>LIFO</schedulingMode>", "mode is 'LIFO'"),
+        ("p.json", "", "not JSON"),
+        ("p.json", "<allocations/>", "not JSON"),
+        ("p.json", "[" * 100_000, "not JSON"),
+        ("p.json", "[]", "not an object"),
+        ("p.json", "{}", 'no "pools"'),
+        ("p.json", '{"pools": []}', '"pools": not an object'),
+        ("p.json", '{"pool": {}}', "unknown key 'pool'; did you mean 'pools'?"),
+        ("p.json", '{"pools": {"p": 1}}', "pool 'p': not an object"),
+        ("p.json", '{"pools": {"p": {}, "p": {}}}', "'p' is defined twice; keep one"),
+        ("p.json", '{"pools": {"p": {"minShare": 1}}}', "unknown key 'minShare'; did you mean 'min_share'?"),
+        ("p.json", '{"pools": {"p": {"schedulingMode": "FIFO"}}}', "did you mean 'mode'?"),
+        ("p.json", '{"pools": {"": {}}}', "the name of a pool is ''"),
+        ("p.json", '{"pools": {}, "jobs": {"a": 1}}', "jobs 'a' go to 1"),
+        (
+            "p.json",
+            '{"pools": {"etl": {}}, "jobs": {"a*": "elt"}}',
+            "'a*' go to pool 'elt', which is not defined; did you mean 'etl'?",
+        ),
+        ("p.json", '{"pools": {"p": {"weight": NaN}}}', "weight is nan"),
+    ],
+)
+def test_bad_files_get_one_clear_line(tmp_path: Path, name: str, text: str, says: str) -> None:
+    path = written(tmp_path, name, text)
+    with pytest.raises(InputError) as caught:
+        read_allocation(path)
+    message = str(caught.value)
+    assert says in message
+    assert message.startswith(str(path))
+    assert "\n" not in message
+
+
+def test_entities_are_refused_before_they_grow(tmp_path: Path) -> None:
+    laughs = "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 12))
+    bomb = f'<!DOCTYPE x [<!ENTITY a0 "ha">{laughs}]><allocations><pool name="&a11;"/></allocations>'
+    outside = '<!DOCTYPE x SYSTEM "file:///etc/hostname"><allocations/>'
+    for text in (bomb, outside):
+        with pytest.raises(FormatError, match="has a DOCTYPE, which may define entities; remove it"):
+            read_allocation(written(tmp_path, "p.xml", text))
