@@ -103,7 +103,6 @@ EXECUTOR = np.dtype(
         ("started_ms", "i8"),  # when its current task started
         ("next_idle", "i8"),  # the executor behind it in its pool
         ("executor_class", "i8"),
-        ("last_stage", "i8"),  # world of cores: the stage of the last task; NO_STAGE at first
     ],
     align=True,
 )

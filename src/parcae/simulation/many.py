@@ -38,7 +38,7 @@ class SimulatorBatch:
         if any(s.workload is not workload or len(s.job_index) != num_jobs for s in sequences) or len(seeds) != len(sequences):
             raise ConfigError("simulators of a batch share one workload and number of jobs, and have a seed each")
         self.sequences, self.config = tuple(sequences), config
-        self.tables = workload_tables(workload, config.durations, config.interpolation)
+        self.tables = workload_tables(workload, config.durations, config.interpolation, config.world.world)
         sizes = [self._sizes(sequence) for sequence in sequences]
         num_stages, num_edges = max(s for s, _ in sizes), max(1, max(e for _, e in sizes))
         world = config.world.world

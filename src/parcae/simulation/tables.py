@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from parcae.cluster.state import STAGE_SPEC
+from parcae.cluster.state import STAGE_SPEC, World
 from parcae.errors import WorkloadError
 from parcae.workloads.job import JobSpec, TaskDurations, Wave, Workload
 
@@ -82,8 +82,8 @@ def _grid(levels: tuple[int, ...], interpolation: Interpolation) -> npt.NDArray[
 
 
 class _Builder:
-    def __init__(self, mode: DurationMode, interpolation: Interpolation) -> None:
-        self.mode, self.interpolation = mode, interpolation
+    def __init__(self, mode: DurationMode, interpolation: Interpolation, world: World) -> None:
+        self.mode, self.interpolation, self.world = mode, interpolation, world
         self.samples: list[npt.NDArray[np.int32]] = []
         self.num_samples = 0
         self.lists: list[tuple[int, int, int]] = []
@@ -118,6 +118,8 @@ class _Builder:
         known = self.laws.get(id(durations))
         if known is not None:
             return known
+        if self.world is World.CORES:
+            return self._pooled_law(durations)
         at = {wave: [self._add_samples(s) for s in durations.by_wave(wave)] for wave in Wave}
         row = len(self.lists)
         for fresh, first in zip(at[Wave.FRESH], at[Wave.FIRST], strict=True):
@@ -125,8 +127,24 @@ class _Builder:
         later = [first if first[1] else fresh for first, fresh in zip(at[Wave.FIRST], at[Wave.FRESH], strict=True)]
         self.lists.extend((*stand_in, 0) for stand_in in later)
         self.lists.extend((*(rest if rest[1] else stand_in), 0) for rest, stand_in in zip(at[Wave.REST], later, strict=True))
-        is_listed = int(self.mode is DurationMode.LISTED)
-        law = (row, len(durations.levels), self._grid_row(durations.levels), durations.levels[-1], is_listed)
+        law = (row, len(durations.levels), self._grid_row(durations.levels), durations.levels[-1], self._is_listed)
+        self.laws[id(durations)] = law
+        return law
+
+    @property
+    def _is_listed(self) -> int:
+        return int(self.mode is DurationMode.LISTED)
+
+    def _pooled_law(self, durations: TaskDurations) -> tuple[int, int, int, int, int]:
+        """World of cores: every task draws from all samples of its stage, wherever and beside whatever it runs.
+
+        There a core is warm, no executor belongs to a job, and a task contends with all that runs in the application: waves and
+        the parallelism of a job, by which the samples were sorted, mean nothing.
+        """
+        samples = np.concatenate([*durations.first, *durations.rest, *durations.fresh])
+        row = len(self.lists)
+        self.lists.extend([(*self._add_samples(samples), 0)] * len(Wave))
+        law = (row, 1, self._grid_row((1,)), 1, self._is_listed)
         self.laws[id(durations)] = law
         return law
 
@@ -153,19 +171,23 @@ def _spec_rows(job: JobSpec, first_edge: int) -> tuple[list[tuple[Any, ...]], li
     return rows, children
 
 
-_CACHE: WeakKeyDictionary[Workload, dict[tuple[DurationMode, Interpolation], WorkloadTables]] = WeakKeyDictionary()
+_Key = tuple[DurationMode, Interpolation, World]
+_CACHE: WeakKeyDictionary[Workload, dict[_Key, WorkloadTables]] = WeakKeyDictionary()
 
 
-def workload_tables(workload: Workload, mode: DurationMode, interpolation: Interpolation) -> WorkloadTables:
-    """The workload's tables, built once for each duration mode and interpolation.
+def workload_tables(
+    workload: Workload, mode: DurationMode, interpolation: Interpolation, world: World = World.EXECUTORS
+) -> WorkloadTables:
+    """The workload's tables, built once for each duration mode, interpolation and world.
 
     Raises:
         WorkloadError: a task longer than 24 days.
     """
     tables = _CACHE.setdefault(workload, {})
-    if (mode, interpolation) not in tables:
-        tables[mode, interpolation] = _build(workload, mode, interpolation)
-    return tables[mode, interpolation]
+    key = (mode, interpolation, world)
+    if key not in tables:
+        tables[key] = _build(workload, *key)
+    return tables[key]
 
 
 def _roots(job: JobSpec) -> list[int]:
@@ -188,8 +210,8 @@ def _roots(job: JobSpec) -> list[int]:
     return order
 
 
-def _build(workload: Workload, mode: DurationMode, interpolation: Interpolation) -> WorkloadTables:
-    builder = _Builder(mode, interpolation)
+def _build(workload: Workload, mode: DurationMode, interpolation: Interpolation, world: World) -> WorkloadTables:
+    builder = _Builder(mode, interpolation, world)
     specs: list[tuple[Any, ...]] = []
     children: list[int] = []
     first_stage = [0]

@@ -39,7 +39,6 @@ def reset_cores(state):  # type: ignore[no-untyped-def]
     now.num_planned[0] = 0
     now.virtual_ms[0] = 0.0
     state.contest[:] = NO_JOB
-    state.executors.last_stage[:] = NO_STAGE
 
 
 @kernel

@@ -14,7 +14,7 @@ from parcae.cluster.state import NO_JOB, NO_STAGE, CommandKind
 from parcae.kernels import inlined, kernel
 
 _START = int(CommandKind.START_TASK)
-_FIRST, _REST = 1, 2
+_REST = 2
 _NOT_SERVED = -2
 
 
@@ -114,10 +114,9 @@ def _start_task(state, stage):  # type: ignore[no-untyped-def]
     commands.executor[row] = executor
     commands.stage[row] = stage
     commands.task[row] = stages.num_started[stage]
-    commands.wave[row] = _REST if executors.last_stage[executor] == stage else _FIRST
-    executors.last_stage[executor] = stage
+    commands.wave[row] = _REST
+    commands.parallelism[row] = now.num_executors[0]
     count_running(state, job, 1)
-    commands.parallelism[row] = state.jobs.num_attached[job]
     now.num_commands[0] = row + 1
     stages.num_bound[stage] += 1
     stages.num_started[stage] += 1
