@@ -11,6 +11,21 @@ from pathlib import Path
 from typing import BinaryIO
 
 
+def check_place(path: Path) -> None:
+    """Refuse a path at which no file can be written.
+
+    Raises:
+        OSError: its folder does not exist or cannot be written, or `path` is a folder.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "the folder that it should be in is not there", str(path))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "a folder; give the name of a file", str(path))
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "the folder that it should be in cannot be written", str(path))
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A stream to a temporary file beside `path`, which it replaces at the end; after an error nothing is left.
@@ -19,10 +34,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         OSError: the folder does not exist or cannot be written, or `path` is a folder.
     """
     path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "the folder that it should be in is not there", str(path))
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "a folder; give the name of a file", str(path))
+    check_place(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:

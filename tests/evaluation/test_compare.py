@@ -42,6 +42,23 @@ def test_policies_are_compared_on_the_same_seeds_and_the_result_says_how(tmp_pat
     assert result["policies"]["fifo"]["average_jct_s_by_seed"] == pytest.approx(by_hand)
     assert result["policies"]["fifo"]["average_jct_s"]["mean"] == pytest.approx(np.mean(by_hand))
     assert comparison_table(comparison).row_count == 3
+    assert result["policies"]["fair"]["later_than_first_share"] == {"mean": 0.0, "ci95": [0.0, 0.0]}
+    assert result["policies"]["fair"]["worst_ratio_to_first"] == 1.0
+
+
+def test_later_jobs_are_counted_job_by_job_on_the_same_seed() -> None:
+    names = ["fair", "fifo"]
+    comparison = compare(_WORKLOAD, names, config=_CONFIG, num_jobs=6, arrivals="batch", num_seeds=3, processes=1)
+    ratios = []
+    for seed in range(3):
+        sequence = draw_sequence(_WORKLOAD, "batch", 6, 8, RandomStreams(seed))
+        fair, fifo = (simulate(sequence, make_policy(name, 8), _CONFIG, seed).completion_ms for name in names)
+        ratios += (fifo / fair).tolist()
+    paid = comparison.policies[1].who_pays
+    assert 0 < paid.later_share.mean < 1
+    assert paid.later_share.mean == pytest.approx(sum(ratio > 1.05 for ratio in ratios) / 18)
+    assert paid.later_than_promise_share.mean == pytest.approx(sum(ratio > 1.1 for ratio in ratios) / 18)
+    assert paid.worst_later == pytest.approx(max(ratios))
 
 
 def test_one_process_and_two_give_the_same_numbers() -> None:
@@ -50,6 +67,8 @@ def test_one_process_and_two_give_the_same_numbers() -> None:
         for n in (1, 2)
     )
     assert one.to_json() == two.to_json()
+    assert all(np.array_equal(a.completion_ms, b.completion_ms) for a, b in zip(one.runs, two.runs, strict=True))
+    assert one.runs[2].names == two.runs[2].names
 
 
 def test_tuning_finds_the_alpha_that_is_best_on_the_tuning_seeds() -> None:

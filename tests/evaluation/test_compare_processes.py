@@ -116,7 +116,7 @@ def test_small_comparisons_start_no_processes_and_long_ones_do(monkeypatch: pyte
 
     def workers(workload: Workload, task: object, seeds: range, count: int) -> list[object]:
         started.append(seeds)
-        return [(seed, module._summaries(workload, task, seed)) for seed in seeds]  # type: ignore[arg-type]
+        return [(seed, module._seed_runs(workload, task, seed)) for seed in seeds]  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "_run_in_workers", workers)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)

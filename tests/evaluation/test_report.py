@@ -1,7 +1,10 @@
 import math
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from parcae.evaluation.bounds import Bounds
@@ -9,6 +12,8 @@ from parcae.evaluation.compare import Comparison, PolicyResult, comparison_table
 from parcae.evaluation.report import summary_sentence, write_report
 from parcae.evaluation.statistics import Estimate, mean_estimate, mean_of_ratios, ratio_estimate
 from parcae.evaluation.tuning import ResolvedPolicies
+from parcae.evaluation.who_pays import WhoPays, who_pays
+from parcae.metrics.later import PairedRuns, paired_runs
 from parcae.metrics.summary import summarize
 from parcae.simulation.config import SimulationConfig
 from parcae.units import s_from_ms
@@ -16,35 +21,64 @@ from tests.conftest import arriving, job
 from tests.metrics.hand_made import cut_off, sequence, trace
 
 
+def _runs(seed: int, jct_s: Mapping[str, tuple[float, ...]]) -> PairedRuns:
+    """Two jobs a seed, of a quarter and seven quarters of the average completion time."""
+    completion_ms = [[round(250 * v[seed]), round(1_750 * v[seed])] for v in jct_s.values()]
+    ends = np.array(completion_ms, np.int64)
+    return PairedRuns(("small", "large"), np.zeros(2, np.int64), ends, ends.max(axis=1))
+
+
 def _comparison(jct_s: Mapping[str, tuple[float, ...]], oracles: tuple[str, ...] = ()) -> Comparison:
     """A comparison whose policies had these average completion times on each seed."""
     summary, names = summarize(trace(), sequence()), tuple(jct_s)
     first = jct_s[names[0]]
+    runs = tuple(_runs(seed, jct_s) for seed in range(len(first)))
     results = tuple(
-        PolicyResult(name, (summary,) * len(v), mean_estimate(v), ratio_estimate(v, first), mean_of_ratios(v, first))
-        for name, v in jct_s.items()
+        PolicyResult(
+            name,
+            (summary,) * len(v),
+            mean_estimate(v),
+            ratio_estimate(v, first),
+            mean_of_ratios(v, first),
+            who_pays([run.ratio_to_first[row] for run in runs]),
+        )
+        for row, (name, v) in enumerate(jct_s.items())
     )
     config = SimulationConfig(num_executors=2)
     settings = {
         "workload": "<tpch>", "fingerprint": "f", "arrivals": "batch", "jobs": 2, "seeds": [0, len(first) - 1],
         "config": config.model_dump(mode="json"), "tuned": {}, "intervals": "how", "version": "0",
     }  # fmt: skip
-    return Comparison(results, settings, ResolvedPolicies({}, frozenset(oracles), names, config))
+    return Comparison(results, settings, ResolvedPolicies({}, frozenset(oracles), names, config), runs)
 
 
 def test_the_sentence_says_who_wins_by_how_much_and_how_sure_that_is() -> None:
     sentence = summary_sentence(_comparison({"fair": (10.0, 20.0), "srpt-cap": (8.0, 16.0)}))
     assert sentence == (
         "srpt-cap has the lowest average job completion time: 12.0 s, 20.0% less than fair (95% interval 20.0% to 20.0%). "
-        "The interval excludes no difference."
+        "The interval excludes no difference. No job ends more than 5% later than under fair."
     )
+
+
+def test_the_sentence_says_who_pays() -> None:
+    whole = _comparison({"fair": (10.0, 20.0), "srpt-cap": (8.0, 16.0)})
+    nobody = Estimate(0.0, 0.0, 0.0)
+    for share, worst, told in (
+        (0.031, 1.2, "3.1% of the jobs end more than 5% later than under fair, the worst 1.20 times as late."),
+        (0.0001, 1.06, "Less than 0.1% of the jobs end more than 5% later than under fair, the worst 1.06 times as late."),
+        (math.nan, math.nan, "No job completed under fair, so nobody knows who ends later."),
+    ):
+        paid = WhoPays(Estimate(share, share, share), nobody, worst)
+        best = replace(whole.policies[1], who_pays=paid)
+        sentence = summary_sentence(replace(whole, policies=(whole.policies[0], best)))
+        assert sentence.endswith(f"The interval excludes no difference. {told}")
 
 
 def test_the_sentence_admits_what_the_seeds_cannot_tell() -> None:
     sentence = summary_sentence(_comparison({"fair": (10.0, 20.0, 30.0), "fifo": (12.0, 15.0, 30.5)}))
     assert "this many seeds do not tell the two apart" in sentence
     one = summary_sentence(_comparison({"fair": (10.0,), "fifo": (8.0,)}))
-    assert one.endswith("20.0% less than fair (one seed: no interval). Run more seeds to see how sure that is.")
+    assert "20.0% less than fair (one seed: no interval). Run more seeds to see how sure that is. No job" in one
 
 
 def test_where_the_first_policy_wins_the_next_best_is_told() -> None:
@@ -103,9 +137,11 @@ def test_a_run_far_longer_than_the_shortest_does_not_squash_the_charts(page: str
 def test_jobs_cut_off_are_told_in_the_table_and_on_the_page(tmp_path: Path) -> None:
     three = arriving((job("a", (2, 4_000, ())), 0), (job("b", (1, 2_000, ())), 1_000), (job("c", (1, 1, ())), 9_000))
     estimate = Estimate(5.0, math.nan, math.nan)
-    result = PolicyResult("fair", (summarize(cut_off(), three),), estimate, estimate, estimate)
+    runs = paired_runs([cut_off()])
+    paid = who_pays([runs.ratio_to_first[0]])
+    result = PolicyResult("fair", (summarize(cut_off(), three),), estimate, estimate, estimate, paid)
     whole = _comparison({"fair": (5.0,)})
-    comparison = Comparison((result,), whole.settings, whole.resolved)
+    comparison = Comparison((result,), whole.settings, whole.resolved, (runs,))
     write_report(comparison, {"fair": cut_off()}, tmp_path / "r.html")
     assert "1 jobs were cut off by the runs' end: their times are lower bounds." in (tmp_path / "r.html").read_text()
     assert "1 jobs were cut off" in str(comparison_table(comparison).caption)
@@ -122,3 +158,41 @@ def test_one_seed_has_no_interval_in_the_table() -> None:
     column = list(comparison_table(_comparison({"fair": (10.0,), "fifo": (8.0,)})).columns)
     assert list(column[1].cells) == ["10.0", "8.0"]
     assert list(column[2].cells) == ["1.000", "0.800"]
+    assert [(c.header, list(c.cells)) for c in column[3:7]] == [
+        ("later", ["0.0%", "0.0%"]),
+        ("worst", ["1.00", "0.80"]),
+        ("p95 JCT", ["6", "6"]),
+        ("p99 JCT", ["6", "6"]),
+    ]
+
+
+def test_later_jobs_stand_in_the_tables_and_in_the_json(page: str) -> None:
+    comparison = _comparison({"fair": (10.0, 20.0), "fifo": (12.0, 20.0)})
+    columns = list(comparison_table(comparison).columns)
+    assert list(columns[3].cells) == ["0.0%", "50.0%"]
+    assert list(columns[4].cells) == ["1.00", "1.20"]
+    assert "later: jobs that end more than 5% later than under fair" in str(comparison_table(comparison).caption)
+    told = comparison.policies[1].to_json()
+    assert told["later_than_first_share"] == {"mean": 0.5, "ci95": [0.0, 1.0]}
+    assert told["later_than_first_by_10_percent_share"] == {"mean": 0.5, "ci95": [0.0, 1.0]}
+    assert told["worst_ratio_to_first"] == 1.2
+    assert "<td>100.0% <span>100.0% – 100.0%</span></td><td>1.20</td><td>6.0</td><td>6.0</td>" in page
+
+
+def test_the_page_says_which_recurring_jobs_gain_and_lose(page: str) -> None:
+    assert "<h2>Recurring jobs: who gains, who loses</h2>" in page
+    assert "<th>fifo&lt;b&gt; / fair<small>ratio of means</small></th>" in page
+    assert "<tr><td>large</td><td>2</td><td>26.2</td><td>31.5</td><td>1.200</td></tr>" in page
+    assert "left out" not in page
+
+
+def test_of_many_recurring_jobs_the_page_shows_both_ends_and_says_so(tmp_path: Path) -> None:
+    whole = _comparison({"fair": (10.0,), "fifo": (9.0,)})
+    ends = np.array([np.full(40, 1_000), np.arange(600, 1_000, 10)], np.int64)
+    names = tuple(f"query-{row:02}" for row in range(40))
+    runs = (PairedRuns(names, np.zeros(40, np.int64), ends, ends.max(axis=1)),)
+    write_report(replace(whole, runs=runs), {"fair": trace(), "fifo": trace()}, tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    shown = re.findall(r"<tr><td>query-(\d\d)</td>", page)
+    assert shown == [f"{row:02}" for row in (*range(39, 24, -1), *range(14, -1, -1))]
+    assert "10 between them, with ratios from 0.750 to 0.840, are left out." in page

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig
     from parcae.workloads.job import Workload
 
-#: Columns that the table needs.
-_WIDTH = 100
 DEFAULT_POLICIES = "fair,fifo,sjf-cp,naive-weighted-fair,weighted-fair:tuned,srpt-cap"
 
 
@@ -57,6 +55,9 @@ def compare_command(
     processes: Annotated[int | None, typer.Option("--processes", min=1, help="Worker processes. [default: all cores]")] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write an HTML report (one self-contained file).")] = None,
+    per_job: Annotated[
+        Path | None, typer.Option("--per-job", help="Write every job under every policy to this file (.csv or .parquet).")
+    ] = None,
 ) -> None:
     """Compare policies on the same seeds, with 95% confidence intervals.
 
@@ -65,8 +66,12 @@ def compare_command(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from parcae.cli.tables import print_whole
     from parcae.evaluation.compare import compare, comparison_table, write_comparison
+    from parcae.evaluation.per_job import check_per_job, write_per_job
 
+    if per_job is not None:
+        check_per_job(per_job)
     config = simulation_config(
         executors, durations, reference_semantics, moving_delay_ms, warmup_delay_ms, executor_classes, unknown_share,
         estimate_error,
@@ -86,11 +91,13 @@ def compare_command(
             processes=processes,
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
-    console = Console()
-    (console if console.width >= _WIDTH else Console(width=_WIDTH)).print(comparison_table(comparison))
+    print_whole(comparison_table(comparison))
     if json_path is not None:
         write_comparison(comparison, json_path)
         typer.echo(f"JSON: {json_path}")
+    if per_job is not None:
+        write_per_job(comparison, per_job)
+        typer.echo(f"jobs: {per_job}")
     if report is not None:
         _write_report(comparison, loaded, config, arrivals, jobs, seed_start, report)
         typer.echo(f"report: {report}")

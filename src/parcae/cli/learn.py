@@ -74,12 +74,10 @@ def learn_command(
         command=shlex.join(["parcae", *sys.argv[1:]]),
     )
     line.end()
-    from rich.console import Console
-
+    from parcae.cli.tables import print_whole
     from parcae.evaluation.compare import comparison_table
 
-    console = Console()
-    (console if console.width >= 100 else Console(width=100)).print(comparison_table(learned.comparison))
+    print_whole(comparison_table(learned.comparison))
     typer.echo(f"\n{learned.paragraph}\n\npolicy: {learned.policy}\nreport: {learned.report}")
     if learned.training.ending not in ("done", "interrupted"):
         typer.echo(f"note: the training stopped early: {learned.training.ending}", err=True)

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 #: Jobs that the description lists by name.
 _LARGEST = 15
+#: Columns of a terminal that no table fills.
+_UNBOUNDED = 10_000
 
 
 def description_tables(described: dict[str, Any]) -> Iterator[Table]:
@@ -74,3 +76,14 @@ def print_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
         table.add_row(*(escape(cell) for cell in row))
     console = Console()
     (console if console.width >= width else Console(width=width)).print(table)
+
+
+def print_whole(table: Table) -> None:
+    """Print a table with no cell cut or wrapped, wider than the terminal where it needs that."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console()
+    unbounded = console.options.update(width=_UNBOUNDED)
+    needed = Measurement.get(console, unbounded, table).maximum
+    (console if console.width >= needed else Console(width=needed)).print(table)

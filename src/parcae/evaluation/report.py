@@ -9,7 +9,7 @@ from typing import Any
 
 from parcae.cluster.trace import Trace
 from parcae.evaluation.bounds import Bounds
-from parcae.evaluation.compare import Comparison, PolicyResult
+from parcae.evaluation.compare import Comparison, PolicyResult, later_cells
 from parcae.evaluation.gantt import MAX_EXECUTORS, gantt_figure
 from parcae.evaluation.page import cell, figure_html, how_made, how_sure, html_table, named, pair, write_page
 from parcae.evaluation.plots import (
@@ -21,14 +21,18 @@ from parcae.evaluation.plots import (
     share_by_work,
 )
 from parcae.evaluation.statistics import Estimate
+from parcae.evaluation.who_pays import RecurringJob, recurring_jobs
 from parcae.metrics.cluster import last_completion_ms, makespan_ms
 from parcae.metrics.jobs import arrived, jct_ms
+from parcae.metrics.later import LATER
 from parcae.units import MS_PER_S
 
 #: The charts' shared time axis ends at this many times the shortest run, so that one slow policy does not squash the others.
 _LONGEST_AXIS = 3.0
 #: Ratios closer to 1 than this are told as "the same".
 _SAME = 1e-9
+#: Recurring jobs shown of those that lose most, and of those that gain most.
+_MOST = 15
 
 
 def best_policy(comparison: Comparison) -> PolicyResult:
@@ -38,7 +42,7 @@ def best_policy(comparison: Comparison) -> PolicyResult:
 
 
 def summary_sentence(comparison: Comparison) -> str:
-    """Who wins, by how much and how sure that is, in plain words."""
+    """Who wins, by how much, how sure that is, and who pays for it, in plain words."""
     first, best = comparison.policies[0], best_policy(comparison)
     won = f"{best.name} has the lowest average job completion time: {best.average_jct_s.mean:,.1f} s"
     if len(comparison.policies) == 1:
@@ -50,7 +54,8 @@ def summary_sentence(comparison: Comparison) -> str:
         saved = Estimate(1 - ratio.mean, 1 - ratio.high, 1 - ratio.low)
         if saved.mean < _SAME:
             return f"{won}, the same as {first.name}."
-        return f"{won}, {saved.mean:.1%} less than {first.name}{_interval(saved, percent=True)}. {how_sure(ratio)}"
+        less = f"{saved.mean:.1%} less than {first.name}{_interval(saved, percent=True)}"
+        return f"{won}, {less}. {how_sure(ratio)} {best.who_pays.describe(first.name)}"
     deployable = [p for p in comparison.policies[1:] if p.name not in comparison.resolved.oracles]
     if not deployable:
         return f"{won}{_interval(first.average_jct_s)}."
@@ -94,6 +99,7 @@ def write_report(
     name = comparison.settings["workload"]
     parts = [
         _table(comparison),
+        _recurring(comparison),
         *_figures(comparison, traces, bounds),
         how_made(comparison.settings, command),
     ]
@@ -112,22 +118,66 @@ def _table(comparison: Comparison) -> str:
     best, first = best_policy(comparison), html.escape(comparison.policies[0].name)
     head = (
         "policy", "average JCT<small>s, 95% interval</small>", f"ratio to {first}<small>95% interval</small>",
-        "p95 JCT<small>s</small>", "makespan<small>s</small>", "slowdown<small>mean</small>", "busy<small>share</small>",
+        "later<small>of jobs, 95% interval</small>", "worst<small>times</small>", "p95 JCT<small>s</small>",
+        "p99 JCT<small>s</small>", "makespan<small>s</small>", "slowdown<small>mean</small>", "busy<small>share</small>",
         "work<small>inflation</small>", "executor<small>moves</small>",
     )  # fmt: skip
     rows = [_row(row, result) for row, result in enumerate(comparison.policies)]
     cut = sum(s.unfinished for result in comparison.policies for s in result.summaries)
-    note = [f"{cut} jobs were cut off by the runs' end: their times are lower bounds."] if cut else []
-    return html_table(head, rows, comparison.policies.index(best), note)
+    notes = [
+        f"Later: jobs that end more than {LATER - 1:.0%} later than under {comparison.policies[0].name} on the same seed; "
+        f"worst: the largest completion time of a job / that under {comparison.policies[0].name}."
+    ]
+    if cut:
+        notes.append(f"{cut} jobs were cut off by the runs' end: their times are lower bounds.")
+    return html_table(head, rows, comparison.policies.index(best), notes)
 
 
 def _row(row: int, result: PolicyResult) -> tuple[str, ...]:
     means = result.means()
+    share, worst = later_cells(result.who_pays)
+    later = result.who_pays.later_share
     return (
         named(row, result.name), cell(result.average_jct_s, ",.1f"), cell(result.ratio_to_first, ".3f"),
-        f"{means['p95_jct_s']:,.1f}", f"{means['makespan_s']:,.1f}", f"{means['mean_slowdown']:,.1f}",
+        share if later.is_unknown else cell(later, ".1%"), worst, f"{means['p95_jct_s']:,.1f}", f"{means['p99_jct_s']:,.1f}",
+        f"{means['makespan_s']:,.1f}", f"{means['mean_slowdown']:,.1f}",
         f"{means['utilization']:.0%}", f"{means['work_inflation']:.2f}", f"{means['moves']:,.0f}",
     )  # fmt: skip
+
+
+def _recurring(comparison: Comparison) -> str:
+    """Who gains and who loses under the best policy (where that is the first: the next best), by recurring job."""
+    policies, best = comparison.policies, best_policy(comparison)
+    if len(policies) == 1:
+        return ""
+    if best is policies[0]:
+        others = [p for p in policies[1:] if p.name not in comparison.resolved.oracles] or policies[1:]
+        best = min(others, key=lambda p: p.average_jct_s.mean)
+    column = policies.index(best)
+    jobs = recurring_jobs(comparison.runs, column)
+    if not jobs:
+        return ""
+    head = (
+        "recurring job", "runs",
+        *(f"{html.escape(policy.name)}<small>mean JCT, s</small>" for policy in policies),
+        f"{html.escape(best.name)} / {html.escape(policies[0].name)}<small>ratio of means</small>",
+    )  # fmt: skip
+    left_out = jobs[_MOST:-_MOST]
+    shown = [*jobs[:_MOST], *jobs[-_MOST:]] if left_out else jobs
+    rows = [_recurring_row(job, column) for job in shown]
+    notes = [f"Sorted by the ratio: who loses most under {best.name} stands first, who gains most last."]
+    if left_out:
+        ratios = [job.ratio_to_first(column) for job in left_out]
+        notes.append(
+            f"The {_MOST} that lose most (or gain least) and the {_MOST} that gain most are shown; {len(left_out):,} between "
+            f"them, with ratios from {min(ratios):.3f} to {max(ratios):.3f}, are left out."
+        )
+    return f"<h2>Recurring jobs: who gains, who loses</h2>{html_table(head, rows, notes=notes)}"
+
+
+def _recurring_row(job: RecurringJob, column: int) -> tuple[str, ...]:
+    times = (f"{seconds:,.1f}" for seconds in job.mean_jct_s)
+    return (html.escape(job.name), f"{job.num_runs:,}", *times, f"{job.ratio_to_first(column):.3f}")
 
 
 def _figures(comparison: Comparison, traces: Mapping[str, Trace], bounds: Bounds | None) -> list[str]:

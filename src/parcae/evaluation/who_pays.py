@@ -1,0 +1,138 @@
+"""Who pays for a policy's better average, over all seeds, and which recurring jobs gain and lose."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.evaluation.statistics import Estimate, Method, share_estimate
+from parcae.metrics.later import LATER, PROMISE, PairedRuns, count_later, worst_ratio
+from parcae.units import s_from_ms
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class WhoPays:
+    """The jobs, over all seeds, that end later than under the first policy on the same seed.
+
+    Jobs that were cut off under the first policy do not count. A job that was cut off under this
+    policy alone counts with the time up to the run's end, which is a lower bound.
+
+    Args:
+        later_share: share of the jobs whose completion time is more than LATER times that under the
+            first policy.
+        later_than_promise_share: the same with PROMISE, which is what a guard promises.
+        worst_later: the largest completion time / that under the first policy; NaN where no job counts.
+    """
+
+    later_share: Estimate
+    later_than_promise_share: Estimate
+    worst_later: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Shares with their intervals, and the worst ratio; null where nothing is known."""
+        return {
+            "later_than_first_share": self.later_share.to_json(),
+            "later_than_first_by_10_percent_share": self.later_than_promise_share.to_json(),
+            "worst_ratio_to_first": None if math.isnan(self.worst_later) else self.worst_later,
+        }
+
+    def describe(self, first: str) -> str:
+        """Who pays, in a sentence.
+
+        Example: "3.1% of the jobs end more than 5% later than under fair, the worst 1.20 times as
+        late."
+        """
+        share = self.later_share.mean
+        if math.isnan(share):
+            return f"No job completed under {first}, so nobody knows who ends later."
+        if share == 0:
+            return f"No job ends more than {LATER - 1:.0%} later than under {first}."
+        told = f"{share:.1%}" if share >= 0.0005 else "Less than 0.1%"
+        return (
+            f"{told} of the jobs end more than {LATER - 1:.0%} later than under {first}, "
+            f"the worst {self.worst_later:,.2f} times as late."
+        )
+
+
+def who_pays(
+    ratio_by_seed: Sequence[FloatArray],
+    method: Method = "t",
+    rng: np.random.Generator | None = None,
+) -> WhoPays:
+    """Who pays for one policy.
+
+    Args:
+        ratio_by_seed: for every seed float64[num_jobs], each job's JCT / that under the first policy;
+            NaN where unknown.
+        method, rng: how the intervals are made; see `parcae.evaluation.statistics`.
+
+    Example: two seeds with the ratios (1.0, 1.2) and (0.5, 1.07): half of the jobs are later, a
+    quarter later than promised, the worst 1.2 times.
+    """
+    return WhoPays(
+        _share_above(ratio_by_seed, LATER, method, rng),
+        _share_above(ratio_by_seed, PROMISE, method, rng),
+        worst_ratio(np.concatenate(ratio_by_seed)),
+    )
+
+
+def _share_above(
+    ratio_by_seed: Sequence[FloatArray],
+    threshold: float,
+    method: Method,
+    rng: np.random.Generator | None,
+) -> Estimate:
+    counts = [count_later(ratio, threshold) for ratio in ratio_by_seed]
+    known = [(later, of) for later, of in counts if of]
+    if not known:
+        return Estimate(math.nan, math.nan, math.nan)
+    return share_estimate([later for later, _ in known], [of for _, of in known], method, rng)
+
+
+@dataclass(frozen=True)
+class RecurringJob:
+    """What the policies meant for one recurring job.
+
+    Args:
+        name: the recurring job's name.
+        num_runs: its runs over all seeds that completed under every policy.
+        mean_jct_s: their mean JCT in seconds under each policy, in the comparison's order.
+    """
+
+    name: str
+    num_runs: int
+    mean_jct_s: tuple[float, ...]
+
+    def ratio_to_first(self, policy: int) -> float:
+        """Mean JCT under the policy at a row of the comparison / that under the first."""
+        return self.mean_jct_s[policy] / self.mean_jct_s[0]
+
+
+def recurring_jobs(runs: Sequence[PairedRuns], policy: int) -> list[RecurringJob]:
+    """Every recurring job that completed under all policies, those that lose most first.
+
+    Args:
+        runs: one a seed.
+        policy: the row of the policy whose ratio to the first they are sorted by; equal ones by name.
+
+    Example: a job of 4 and 6 s under the first policy and of 2 and 4 s under the second gains: its
+    ratio is 0.6.
+    """
+    found: defaultdict[str, list[FloatArray]] = defaultdict(list)
+    for run in runs:
+        jct_ms = np.maximum(1, run.jct_ms).astype(np.float64)
+        for row in np.flatnonzero(run.is_complete.all(axis=0)):
+            found[run.names[row]].append(jct_ms[:, row])
+    jobs = [
+        RecurringJob(name, len(times), tuple(s_from_ms(float(ms)) for ms in np.mean(times, axis=0)))
+        for name, times in found.items()
+    ]
+    return sorted(jobs, key=lambda job: (-job.ratio_to_first(policy), job.name))

@@ -1,0 +1,99 @@
+"""Who pays for a policy: the jobs that end later than under the first policy, job by job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.cluster.trace import NOT_COMPLETED, Trace
+from parcae.errors import ConfigError
+
+Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+#: A job ends later because of a policy if it takes more than this many times as long as under the first.
+LATER = 1.05
+#: What a policy with a guard promises: no job takes more than this many times as long as under the first.
+PROMISE = 1.10
+
+
+@dataclass(frozen=True, eq=False)
+class PairedRuns:
+    """The jobs of one sequence under several policies, with the same luck; times in simulated ms.
+
+    Args:
+        names: the recurring job's name of every job, in order of arrival.
+        arrival_ms: int64[num_jobs].
+        completion_ms: int64[num_policies, num_jobs]; NOT_COMPLETED where the run ended first.
+        clock_ms: int64[num_policies], when each run ended.
+    """
+
+    names: tuple[str, ...]
+    arrival_ms: Int64Array
+    completion_ms: Int64Array
+    clock_ms: Int64Array
+
+    @property
+    def is_complete(self) -> npt.NDArray[np.bool_]:
+        """Which jobs completed, bool[num_policies, num_jobs]."""
+        return np.asarray(self.completion_ms != NOT_COMPLETED, np.bool_)
+
+    @property
+    def jct_ms(self) -> Int64Array:
+        """Completion - arrival, int64[num_policies, num_jobs].
+
+        Where a run's end cut a job off, up to that end: a lower bound.
+        """
+        end_ms = np.where(self.is_complete, self.completion_ms, self.clock_ms[:, None])
+        return np.asarray(np.maximum(0, end_ms - self.arrival_ms), np.int64)
+
+    @property
+    def ratio_to_first(self) -> FloatArray:
+        """Every job's JCT / its JCT under the first policy, float64[num_policies, num_jobs].
+
+        A lower bound for a job that the run's end cut off; NaN for a job that was cut off under the
+        first policy, since nothing is known of its ratio. Times below 1 ms, the clock's step, count
+        as 1 ms.
+
+        Example: a job of 10 s under the first policy and 12 s under the second has ratios 1.0 and 1.2.
+        """
+        jct_ms = np.maximum(1, self.jct_ms)
+        return np.asarray(np.where(self.is_complete[0], jct_ms / jct_ms[0], np.nan), np.float64)
+
+
+def paired_runs(traces: Sequence[Trace]) -> PairedRuns:
+    """The jobs of runs of one sequence, the first policy's run first; keeps arrays only.
+
+    Raises:
+        ConfigError: no run, or runs whose jobs differ.
+    """
+    if not traces:
+        raise ConfigError("paired runs need at least one run")
+    first = traces[0]
+    for trace in traces:
+        same_times = np.array_equal(trace.arrival_ms, first.arrival_ms)
+        if trace.job_names != first.job_names or not same_times:
+            raise ConfigError(f"runs of {first.policy} and {trace.policy} are not of the same jobs")
+    return PairedRuns(
+        first.job_names,
+        np.array(first.arrival_ms, np.int64),
+        np.stack([trace.completion_ms for trace in traces]).astype(np.int64),
+        np.array([trace.clock_ms for trace in traces], np.int64),
+    )
+
+
+def count_later(ratio: FloatArray, threshold: float) -> tuple[int, int]:
+    """How many jobs have a ratio above a threshold, and of how many jobs the ratio is known.
+
+    Example: of the ratios 1.0, 1.05, 1.2 and NaN, one of three is above 1.05.
+    """
+    return int(np.count_nonzero(ratio > threshold)), int(np.count_nonzero(~np.isnan(ratio)))
+
+
+def worst_ratio(ratio: FloatArray) -> float:
+    """The largest ratio that is known; NaN where none is."""
+    known = ratio[~np.isnan(ratio)]
+    return float(known.max()) if known.size else float("nan")

@@ -1,0 +1,61 @@
+"""`parcae compare` in process: who pays in the table, and the file of every job."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from rich.console import Console
+from rich.table import Table
+from typer.testing import CliRunner
+
+from parcae.cli.main import app
+from parcae.cli.tables import print_whole
+from parcae.errors import ConfigError
+
+_COMMAND = ["compare", "toy", "--policies", "fair,fifo", "--executors", "2", "--jobs", "4", "--seeds", "3"]
+
+
+def test_the_table_and_the_files_say_who_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    options = ["--per-job", str(tmp_path / "jobs.parquet"), "--json", str(tmp_path / "c.json")]
+    done = CliRunner().invoke(app, [*_COMMAND, *options])
+    assert done.exit_code == 0, done.output
+    heading = next(line for line in done.output.splitlines() if "average JCT" in line)
+    words = ["policy", "average JCT", "ratio to first", "later", "worst", "p95 JCT", "p99 JCT", "makespan", "busy"]
+    places = [heading.index(word) for word in words]
+    assert places == sorted(places)
+    assert "…" not in done.output
+    fifo = json.loads((tmp_path / "c.json").read_text())["policies"]["fifo"]
+    jobs = pl.read_parquet(tmp_path / "jobs.parquet")
+    assert jobs.height == 3 * 4 * 2
+    ratio = jobs.filter(pl.col("policy") == "fifo")["ratio_to_first"]
+    assert fifo["worst_ratio_to_first"] == ratio.max()
+    assert fifo["later_than_first_share"]["mean"] == pytest.approx((ratio > 1.05).mean())
+    assert fifo["later_than_first_by_10_percent_share"]["mean"] == pytest.approx((ratio > 1.1).mean())
+
+
+@pytest.mark.parametrize("name", ["jobs.json", "missing/jobs.csv"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def never(*args: object, **kwargs: object) -> None:
+        raise AssertionError("something ran")
+
+    monkeypatch.setattr("parcae.evaluation.compare.compare", never)
+    done = CliRunner().invoke(app, [*_COMMAND, "--per-job", str(tmp_path / name)])
+    assert isinstance(done.exception, (ConfigError, FileNotFoundError))
+
+
+def test_a_table_wider_than_the_terminal_is_printed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    table = Table("policy", "what it is")
+    table.add_row("weighted-fair:tuned", "a cell that is longer than the terminal is wide")
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stdout", stream)
+    print_whole(table)
+    assert "a cell that is longer than the terminal is wide" in stream.getvalue()
+    assert Console().width == 20

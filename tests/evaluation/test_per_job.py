@@ -1,0 +1,91 @@
+"""The file of every job under every policy."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.evaluation import per_job as module
+from parcae.evaluation.compare import Comparison, PolicyResult
+from parcae.evaluation.per_job import check_per_job, per_job_table, write_per_job
+from parcae.evaluation.statistics import Estimate
+from parcae.evaluation.tuning import ResolvedPolicies
+from parcae.evaluation.who_pays import who_pays
+from parcae.metrics.later import PairedRuns
+from parcae.metrics.summary import summarize
+from parcae.simulation.config import SimulationConfig
+from tests.metrics.hand_made import sequence, trace
+
+#: Two seeds; under the second policy the first seed's last job was cut off, under the first the second seed's.
+_RUNS = (
+    PairedRuns(("q1", 'q,"2'), np.array([0, 1_000]), np.array([[4_000, 2_000], [5_000, -1]]), np.array([4_000, 6_000])),
+    PairedRuns(("q1",), np.array([0]), np.array([[-1], [3_000]]), np.array([6_000, 3_000])),
+)
+_ROWS = [
+    (7, 0, "q1", 0, "fair", 4_000, 4_000, 1.0),
+    (7, 0, "q1", 0, "fifo", 5_000, 5_000, 1.25),
+    (7, 1, 'q,"2', 1_000, "fair", 2_000, 1_000, 1.0),
+    (7, 1, 'q,"2', 1_000, "fifo", None, None, None),
+    (8, 0, "q1", 0, "fair", None, None, None),
+    (8, 0, "q1", 0, "fifo", 3_000, 3_000, None),
+]
+_COLUMNS = ["seed", "position", "job", "arrival_ms", "policy", "completion_ms", "jct_ms", "ratio_to_first"]
+
+
+def _comparison() -> Comparison:
+    names = ("fair", "fifo")
+    known = Estimate(1.0, math.nan, math.nan)
+    summaries = (summarize(trace(), sequence()),) * 2
+    results = tuple(
+        PolicyResult(name, summaries, known, known, known, who_pays([run.ratio_to_first[row] for run in _RUNS]))
+        for row, name in enumerate(names)
+    )
+    config = SimulationConfig(num_executors=2)
+    return Comparison(results, {"seeds": [7, 8]}, ResolvedPolicies({}, frozenset(), names, config), _RUNS)
+
+
+def test_every_job_has_a_row_for_every_policy() -> None:
+    table = per_job_table(_comparison())
+    assert table.columns == _COLUMNS
+    assert table.rows() == _ROWS
+    types = ["Int64", "Int64", "String", "Int64", "String", "Int64", "Int64", "Float64"]
+    assert [str(dtype) for dtype in table.dtypes] == types
+
+
+@pytest.mark.parametrize(("name", "read"), [("jobs.csv", pl.read_csv), ("jobs.PARQUET", pl.read_parquet)])
+def test_the_file_holds_the_table(tmp_path: Path, name: str, read: object) -> None:
+    write_per_job(_comparison(), tmp_path / name)
+    assert callable(read)
+    assert read(tmp_path / name).rows() == _ROWS
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_what_cannot_be_written_is_refused_beforehand(tmp_path: Path) -> None:
+    for name in ("jobs.json", "jobs", "csv"):
+        with pytest.raises(ConfigError, match=r"written as \.csv or \.parquet"):
+            check_per_job(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match="folder that it should be in is not there"):
+        check_per_job(tmp_path / "missing" / "jobs.csv")
+    (tmp_path / "jobs.csv").mkdir()
+    with pytest.raises(IsADirectoryError):
+        check_per_job(tmp_path / "jobs.csv")
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("old")
+
+    class _Torn:
+        def write_csv(self, stream: object) -> None:
+            assert hasattr(stream, "write")
+            stream.write(b"seed,pos")
+            raise OSError("no space left")
+
+    monkeypatch.setattr(module, "per_job_table", lambda comparison: _Torn())
+    with pytest.raises(OSError, match="no space left"):
+        write_per_job(_comparison(), path)
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["jobs.csv"]

@@ -1,0 +1,74 @@
+"""Who pays, over seeds and by recurring job, against numbers written down by hand."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from parcae.evaluation.statistics import share_estimate
+from parcae.evaluation.who_pays import RecurringJob, recurring_jobs, who_pays
+from parcae.metrics.later import PairedRuns
+
+
+def _runs(names: tuple[str, ...], *completion_ms: tuple[int, ...]) -> PairedRuns:
+    ends = np.array(completion_ms, np.int64)
+    return PairedRuns(names, np.zeros(len(names), np.int64), ends, np.maximum(ends.max(axis=1), 9_000))
+
+
+def test_a_share_is_of_all_jobs_with_seeds_as_the_sample() -> None:
+    estimate = share_estimate([1, 2, 3], [10, 10, 10])
+    assert estimate.mean == 0.2
+    assert estimate.low == 0.0  # 0.2 - 4.303 x 0.1 / sqrt(3) is below
+    assert estimate.high == pytest.approx(0.2 + 4.302653 * 0.1 / math.sqrt(3))
+    assert share_estimate([4, 4], [8, 8]).to_json() == {"mean": 0.5, "ci95": [0.5, 0.5]}
+
+
+def test_a_share_of_seeds_of_unequal_size_weighs_jobs_alike() -> None:
+    estimate = share_estimate([1, 3], [2, 10])
+    assert estimate.mean == pytest.approx(1 / 3)
+    # the residuals 1 - 2/3 and 3 - 10/3 are a third each: sd sqrt(2)/3, over a mean of 6 jobs
+    half = 12.706205 * math.sqrt(2) / 3 / 6 / math.sqrt(2)
+    assert estimate.high == pytest.approx(min(1.0, 1 / 3 + half))
+
+
+def test_a_bootstrap_share_stays_within_0_and_1() -> None:
+    estimate = share_estimate([0, 5, 10, 10], [10, 10, 10, 10], "bootstrap", np.random.default_rng(0))
+    assert estimate.mean == 0.625
+    assert 0 <= estimate.low < 0.625 < estimate.high <= 1
+
+
+def test_later_jobs_are_counted_over_all_seeds() -> None:
+    paid = who_pays([np.array([1.0, 1.2]), np.array([0.5, 1.07])])
+    assert paid.later_share.mean == 0.5
+    assert paid.later_than_promise_share.mean == 0.25
+    assert paid.worst_later == 1.2
+
+
+def test_seeds_of_which_nothing_is_known_are_left_out() -> None:
+    paid = who_pays([np.array([math.nan]), np.array([1.0, 1.2])])
+    assert paid.later_share.mean == 0.5
+    assert paid.later_share.is_unknown
+    nothing = who_pays([np.array([math.nan])])
+    assert json.loads(json.dumps(nothing.to_json(), allow_nan=False)) == {
+        "later_than_first_share": {"mean": None, "ci95": [None, None]},
+        "later_than_first_by_10_percent_share": {"mean": None, "ci95": [None, None]},
+        "worst_ratio_to_first": None,
+    }
+
+
+def test_recurring_jobs_are_averaged_over_all_their_runs_and_losers_come_first() -> None:
+    first = _runs(("q1", "q2", "q1"), (4_000, 1_000, 6_000), (2_000, 3_000, 4_000))
+    second = _runs(("q3", "q2"), (1_000, 3_000), (1_000, 3_000))
+    assert recurring_jobs([first, second], 1) == [
+        RecurringJob("q2", 2, (2.0, 3.0)),
+        RecurringJob("q3", 1, (1.0, 1.0)),
+        RecurringJob("q1", 2, (5.0, 3.0)),
+    ]
+    assert recurring_jobs([first], 1)[1].ratio_to_first(1) == 0.6
+
+
+def test_runs_that_a_policy_cut_off_are_no_part_of_a_recurring_jobs_mean() -> None:
+    assert recurring_jobs([_runs(("q1", "q1", "q2"), (4_000, 5_000, 1), (2_000, -1, -1))], 1) == [
+        RecurringJob("q1", 1, (4.0, 2.0))
+    ]
