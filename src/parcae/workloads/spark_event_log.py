@@ -83,22 +83,16 @@ def read_spark_event_logs(
         raise FormatError(_no_jobs_message(found.sources, tally))
     provenance = _provenance(found.sources, tally, key)
     if recorded:
-        jobs, notes = _recorded_jobs(runs)
-        workload = Workload(name, jobs, provenance=provenance)
+        workload, notes = _recorded(name, runs, provenance)
     else:
-        profiles = _profiles(runs, keep_first_runs)
-        jobs = tuple(profile.job for profile in profiles)
-        provenance[FIRST_RUNS_LEFT_OUT] = str(sum(profile.num_left_out for profile in profiles))
-        weights = tuple(float(profile.num_runs) for profile in profiles)
-        workload = Workload(name, jobs, weights, provenance)
-        notes = _profile_notes(profiles, len(runs), workload)
-    notes = [*found.notes, *_notes(tally, jobs), *notes]
+        workload, notes = _recurring(name, runs, provenance, keep_first_runs)
+    notes = [*found.notes, *_notes(tally, workload.jobs), *notes]
     num_files = sum(len(source.parts) for source in found.sources)
-    report = ImportReport(SOURCE, num_files, lines.num_rows, lines.bad.count, lines.bad.samples, tuple(notes), len(jobs))
+    report = ImportReport(SOURCE, num_files, lines.num_rows, lines.bad.count, lines.bad.samples, tuple(notes), len(workload.jobs))
     return workload, report
 
 
-def _recorded_jobs(runs: Sequence[JobRun]) -> tuple[tuple[JobSpec, ...], list[str]]:
+def _recorded(name: str, runs: Sequence[JobRun], provenance: dict[str, str]) -> tuple[Workload, list[str]]:
     """Every run as a job of its own in order of arrival, and a note."""
     in_order = sorted(runs, key=lambda run: run.submission_ms)
     start_ms = in_order[0].submission_ms
@@ -107,14 +101,23 @@ def _recorded_jobs(runs: Sequence[JobRun]) -> tuple[tuple[JobSpec, ...], list[st
     except WorkloadError as error:
         raise _contradiction(error) from error
     span_ms = in_order[-1].submission_ms - start_ms
-    return jobs, [f"Kept {_counted(len(runs), 'run')} with their arrivals over {span_ms} ms."]
+    note = f"Kept {_counted(len(runs), 'run')} with their arrivals over {span_ms} ms."
+    return Workload(name, jobs, provenance=provenance), [note]
 
 
-def _profiles(runs: Sequence[JobRun], keep_first_runs: bool) -> list[Profile]:
+def _recurring(
+    name: str, runs: Sequence[JobRun], provenance: dict[str, str], keep_first_runs: bool
+) -> tuple[Workload, list[str]]:
+    """The recurring jobs, weighted by how often they ran, and notes on how they came about."""
     try:
-        return merge_runs(runs, keep_first_runs=keep_first_runs)
+        profiles = merge_runs(runs, keep_first_runs=keep_first_runs)
     except WorkloadError as error:
         raise _contradiction(error) from error
+    num_left_out = str(sum(profile.num_left_out for profile in profiles))
+    weights = tuple(float(profile.num_runs) for profile in profiles)
+    jobs = tuple(profile.job for profile in profiles)
+    workload = Workload(name, jobs, weights, {**provenance, FIRST_RUNS_LEFT_OUT: num_left_out})
+    return workload, _profile_notes(profiles, len(runs), workload)
 
 
 def _contradiction(error: WorkloadError) -> FormatError:
