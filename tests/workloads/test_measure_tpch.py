@@ -150,8 +150,10 @@ def test_the_profile_has_warm_durations_fresh_ones_of_new_executors_and_no_warm_
     workload = profile(_config(tmp_path))
     assert [job.name for job in workload.jobs] == ["q1-sf1", "q6-sf1"]
     first, sixth = (job.stages[0].durations for job in workload.jobs)
-    assert [waves[0].tolist() for waves in (first.fresh, first.first, first.rest)] == [[3_000], [100, 110], [100, 110]]
-    assert [waves[0].tolist() for waves in (sixth.fresh, sixth.first, sixth.rest)] == [[], [30, 40], [30, 40]]
+    assert [waves[0].tolist() for waves in (first.fresh, first.first, first.rest)] == [[3_000], [105, 105], [105, 105]]
+    assert [waves[0].tolist() for waves in (sixth.fresh, sixth.first, sixth.rest)] == [[], [35, 35], [35, 35]]
+    assert [job.num_runs for job in workload.jobs] == [2, 2]
+    assert [round(job.work_sigma, 4) for job in workload.jobs] == [0.0674, 0.2034]  # log(110 / 100) / sqrt 2, log(40 / 30) ...
     assert workload.provenance["measured"] == "sf1: 2 runs of 2 queries after a warm-up"
     assert workload.provenance["fresh executors"].startswith("sf1: 1 queries once each in new executors")
     assert workload.provenance["dates"] == "2026-01-02"

@@ -49,13 +49,13 @@ def test_the_bundled_log_shows_broadcast_subquery_and_sampling_edges() -> None:
     assert all(sum(not children for children in job.children) == 1 for job in jobs.values())
 
 
-def test_the_bundled_log_pools_the_first_waves_of_three_runs_on_two_executors() -> None:
+def test_the_bundled_log_pools_the_first_waves_of_its_later_two_runs_on_two_executors() -> None:
     workload, _ = read_spark_event_logs([EXAMPLE])
-    scan = next(job for job in workload.jobs if job.name == "daily-revenue").stages[0]
+    scan = next(job for job in workload.jobs if job.name == "daily-revenue").stages[1]
     assert scan.name == "Scan parquet > Filter"
     assert scan.durations.levels == (2,)
     assert scan.num_tasks == 8
-    assert (scan.durations.first[0].size, scan.durations.rest[0].size) == (6, 18)
+    assert (scan.durations.first[0].size, scan.durations.rest[0].size) == (4, 12)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared Spark event logs are not beside this checkout")
@@ -77,9 +77,15 @@ def test_runs_of_one_job_merge_with_their_number_as_weight(tmp_path: Path) -> No
     assert job.name == "report"
     assert workload.weights == (3.0,)
     assert [stage.parents for stage in job.stages] == [(), (0,)]
-    assert job.stages[0].durations.fresh[0].tolist() == [50]
+    assert job.num_runs == 2
+    assert job.stages[0].durations.fresh[0].tolist() == []  # the first run, in a new executor, is left out
     assert job.stages[0].durations.first[0].tolist() == [50, 50]
-    assert job.stages[0].durations.rest[0].tolist() == [50, 50, 50]
+    assert job.stages[0].durations.rest[0].tolist() == [50, 50]
+    (kept,) = _read(tmp_path, small_log(runs=3), keep_first_runs=True).jobs
+    assert kept.num_runs == 3
+    assert kept.stages[0].durations.fresh[0].tolist() == [50]
+    assert kept.stages[0].durations.first[0].tolist() == [50, 50]
+    assert kept.stages[0].durations.rest[0].tolist() == [50, 50, 50]
 
 
 def test_recorded_runs_keep_their_arrivals(tmp_path: Path) -> None:

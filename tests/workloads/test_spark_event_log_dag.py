@@ -139,7 +139,8 @@ def _columns(rows: list[tuple[int, int, int]]) -> TaskColumns:
     """Tasks (stage, launch, finish) on one executor."""
     stage, launch, finish = np.array(rows, dtype=np.int64).T
     zeros = np.zeros(len(rows), np.int64)
-    return TaskColumns(stage, np.arange(len(rows)), launch, finish, zeros, zeros + Outcome.SUCCESS, zeros, finish - launch)
+    busy_ms = finish - launch
+    return TaskColumns(stage, np.arange(len(rows)), launch, finish, zeros, zeros + Outcome.SUCCESS, zeros, busy_ms, zeros)
 
 
 def test_waves_are_fresh_then_first_then_rest_on_each_slot() -> None:

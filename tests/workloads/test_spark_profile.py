@@ -20,7 +20,7 @@ def test_alike_stages_are_told_apart_by_the_task_counts_around_them() -> None:
     small, large = _stage("join", 64, 0, 2), _stage("join", 64, 0, 1)
     one = JobRun("q20", 0, [*scans, small, large, _stage("join", 64, 3, 4)])
     other = JobRun("q20", 100, [*scans, large, small, _stage("join", 64, 3, 4)])
-    (profile,) = merge_runs([one, other])
+    (profile,) = merge_runs([one, other], keep_first_runs=True)
     assert profile.num_runs == 2
     assert [stage.parents for stage in profile.job.stages[3:]] == [(0, 2), (0, 1), (3, 4)]
     assert profile.job.stages[1].durations.first[0].tolist() == [28, 28]
@@ -29,6 +29,6 @@ def test_alike_stages_are_told_apart_by_the_task_counts_around_them() -> None:
 def test_a_schema_reading_stage_leaves_the_executor_fresh_for_the_job_that_is_looked_for() -> None:
     column = np.array([0, 0, 0, 0], np.int64)
     stage_id, launch = np.array([0, 1, 1, 2], np.int64), np.array([0, 10, 20, 30], np.int64)
-    tasks = TaskColumns(stage_id, np.arange(4), launch, launch + 9, column, column, column, launch * 0 + 9)
+    tasks = TaskColumns(stage_id, np.arange(4), launch, launch + 9, column, column, column, launch * 0 + 9, column)
     assert place_tasks(tasks, [1], passing={0}).wave.tolist()[1:] == [Wave.FRESH, Wave.REST, Wave.FIRST]
     assert place_tasks(tasks, [1]).wave.tolist() == [Wave.FRESH, Wave.FIRST, Wave.REST, Wave.FIRST]

@@ -29,6 +29,7 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
         ("work in the top 23% of jobs", f"{described['share_of_work_in_top_23_percent']:.0%}"),
         ("parallelism measured", shown),
         ("duration samples", ", ".join(f"{n:,} {wave}" for wave, n in described["samples_by_wave"].items())),
+        ("spread of runs", described["runs_in_words"]),
         ("DAG depth: jobs", ", ".join(f"{d}: {n}" for d, n in list(described["depth"].items())[:12])),
         *((key, value) for key, value in described["provenance"].items()),
     ):

@@ -33,6 +33,9 @@ def import_spark_events(
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Keep every run as a job of its own with its arrival time.")
     ] = False,
+    keep_first_runs: Annotated[
+        bool, typer.Option("--keep-first-runs", help="Profile a job's first run in an application like its later ones.")
+    ] = False,
     max_bad_share: BadShareOption = 0.01,
 ) -> None:
     """Import Spark event logs (2.x to 4.x; plain, zstd, lz4, rolling, torn).
@@ -43,7 +46,13 @@ def import_spark_events(
 
     def read(progress: Callable[[int, int], None]) -> tuple[Workload, ImportReport]:
         return read_spark_event_logs(
-            paths, name=name or "spark", key=key, recorded=recorded, max_bad_share=max_bad_share, progress=progress
+            paths,
+            name=name or "spark",
+            key=key,
+            recorded=recorded,
+            keep_first_runs=keep_first_runs,
+            max_bad_share=max_bad_share,
+            progress=progress,
         )
 
     _import(read, output)

@@ -18,9 +18,14 @@ from parcae.errors import FormatError, WorkloadError
 from parcae.files import replacing
 from parcae.workloads.job import NUM_WAVES, JobSpec, StageSpec, TaskDurations, Wave, Workload
 
-FORMAT, VERSION = "parcae-workload", 1
+FORMAT = "parcae-workload"
+#: Version 2 adds the spread of a recurring job's runs, its pool, and input bytes. A workload without any of these is
+#: written as version 1, which older Parcaes read.
+PLAIN_VERSION = 1
+VERSION = 2
 _ARRAYS = ("job_stages", "job_arrival_ms", "num_tasks", "num_parents", "parents", "demands", "task_ms", "law", "law_levels",
            "levels", "sample_counts", "samples")  # fmt: skip
+_SPREAD_ARRAYS = ("work_sigma", "num_runs", "duration_sigma", "input_bytes")
 #: What numpy, zip and JSON raise on a torn or foreign file.
 _TORN = (OSError, EOFError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, MemoryError,
          zipfile.BadZipFile, zlib.error)  # fmt: skip
@@ -35,16 +40,35 @@ def write_workload(workload: Workload, path: Path) -> None:
     arrays = _flatten(workload)
     manifest = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": PLAIN_VERSION,
         "name": workload.name,
         "weights": workload.weights,
         "provenance": dict(workload.provenance),
         "job_names": [job.name for job in workload.jobs],
         "stage_names": [stage.name for job in workload.jobs for stage in job.stages],
     }
+    if any(not _is_plain(job) for job in workload.jobs):
+        manifest |= {"version": VERSION, "job_pools": [job.pool for job in workload.jobs]}
+        arrays |= _flatten_spread(workload)
     arrays["manifest"] = np.frombuffer(json.dumps(manifest).encode(), np.uint8)
     with replacing(path) as stream:
         np.savez_compressed(stream, allow_pickle=False, **arrays)
+
+
+def _is_plain(job: JobSpec) -> bool:
+    """Whether version 1 of the format holds all that is known of the job."""
+    is_plain = job.work_sigma == 0 and job.num_runs == 1 and not job.pool
+    return is_plain and all(stage.duration_sigma == 0 and stage.input_bytes == 0 for stage in job.stages)
+
+
+def _flatten_spread(workload: Workload) -> dict[str, npt.NDArray[Any]]:
+    stages = [stage for job in workload.jobs for stage in job.stages]
+    return {
+        "work_sigma": np.array([job.work_sigma for job in workload.jobs], np.float64),
+        "num_runs": np.array([job.num_runs for job in workload.jobs], np.int64),
+        "duration_sigma": np.array([stage.duration_sigma for stage in stages], np.float64),
+        "input_bytes": np.array([stage.input_bytes for stage in stages], np.float64),
+    }
 
 
 def _flatten(workload: Workload) -> dict[str, npt.NDArray[Any]]:
@@ -80,7 +104,8 @@ def read_workload(path: Path) -> Workload:
         with np.load(path, allow_pickle=False) as archive:
             manifest = json.loads(archive["manifest"].tobytes())
             _check_manifest(path, manifest)
-            arrays = {name: archive[name] for name in _ARRAYS}
+            added = _SPREAD_ARRAYS if manifest["version"] >= VERSION else ()
+            arrays = {name: archive[name] for name in (*_ARRAYS, *added)}
         return _rebuild(manifest, arrays)
     except (FileNotFoundError, IsADirectoryError, PermissionError, FormatError):
         raise
@@ -95,10 +120,10 @@ def read_workload(path: Path) -> Workload:
 def _check_manifest(path: Path, manifest: Any) -> None:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise FormatError(f"{path}: not a Parcae workload file")
-    if manifest.get("version") != VERSION:
+    if manifest.get("version") not in (PLAIN_VERSION, VERSION):
         raise FormatError(
-            f"{path}: workload format version {manifest.get('version')}; this Parcae reads version {VERSION}: "
-            f"update Parcae, or import the workload again"
+            f"{path}: workload format version {manifest.get('version')}; this Parcae reads versions {PLAIN_VERSION} to"
+            f" {VERSION}: update Parcae, or import the workload again"
         )
 
 
@@ -107,6 +132,7 @@ def _rebuild(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> W
     starts = np.concatenate([[0], np.cumsum(arrays["num_parents"])])
     columns = [arrays[name].tolist() for name in ("num_tasks", "law", "demands", "task_ms", "parents")]
     num_tasks, law, demands, task_ms, parents = columns
+    duration_sigma, input_bytes = (_added(arrays, name, len(num_tasks), 0.0) for name in ("duration_sigma", "input_bytes"))
     stages = [
         StageSpec(
             num_tasks=num_tasks[i],
@@ -116,16 +142,38 @@ def _rebuild(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> W
             memory=demands[i][1],
             name=stage_name,
             mean_task_ms=task_ms[i],
+            duration_sigma=duration_sigma[i],
+            input_bytes=input_bytes[i],
         )
         for i, stage_name in enumerate(manifest["stage_names"])
     ]
-    jobs, first = [], 0
-    counts, arrivals = arrays["job_stages"].tolist(), arrays["job_arrival_ms"].tolist()
-    for name, count, arrival in zip(manifest["job_names"], counts, arrivals, strict=True):
-        jobs.append(JobSpec(name, tuple(stages[first : first + count]), None if arrival < 0 else arrival))
-        first += count
     weights = manifest["weights"]
-    return Workload(manifest["name"], tuple(jobs), tuple(weights) if weights else None, manifest["provenance"])
+    jobs = _jobs(manifest, arrays, stages)
+    return Workload(manifest["name"], jobs, tuple(weights) if weights else None, manifest["provenance"])
+
+
+def _jobs(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], stages: list[StageSpec]) -> tuple[JobSpec, ...]:
+    names = manifest["job_names"]
+    columns = [
+        names,
+        arrays["job_stages"].tolist(),
+        arrays["job_arrival_ms"].tolist(),
+        _added(arrays, "work_sigma", len(names), 0.0),
+        _added(arrays, "num_runs", len(names), 1),
+        manifest.get("job_pools", [""] * len(names)),
+    ]
+    jobs: list[JobSpec] = []
+    first = 0
+    for name, count, arrival, work_sigma, num_runs, pool in zip(*columns, strict=True):
+        own = tuple(stages[first : first + count])
+        jobs.append(JobSpec(name, own, None if arrival < 0 else arrival, work_sigma, num_runs, pool))
+        first += count
+    return tuple(jobs)
+
+
+def _added(arrays: dict[str, npt.NDArray[Any]], name: str, count: int, default: float) -> list[Any]:
+    """A column that version 2 added, or its default where the file is older."""
+    return arrays[name].tolist() if name in arrays else [default] * count
 
 
 def _laws(arrays: dict[str, npt.NDArray[Any]]) -> list[TaskDurations]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from parcae.errors import ConfigError
 from parcae.units import s_from_ms
-from parcae.workloads.job import JobSpec, StageSpec, Workload
+from parcae.workloads.job import StageSpec, Workload
 
 #: A new workload, and what was done, in words.
 Step = Callable[[Workload], tuple[Workload, str]]
@@ -77,8 +77,8 @@ def _kept(workload: Workload, rows: Sequence[int]) -> Workload:
 
 
 def _with_stages(workload: Workload, change: Callable[[StageSpec], StageSpec]) -> Workload:
-    """Every stage changed; jobs keep their names and arrivals."""
-    jobs = tuple(JobSpec(job.name, tuple(map(change, job.stages)), job.arrival_ms) for job in workload.jobs)
+    """Every stage changed; jobs keep all else."""
+    jobs = tuple(replace(job, stages=tuple(map(change, job.stages))) for job in workload.jobs)
     return replace(workload, jobs=jobs)
 
 

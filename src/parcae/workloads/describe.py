@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from parcae.workloads.job import JobSpec, Wave, Workload
 
 #: "23% of the jobs contain 82% of the total work" (Decima, section 7.2): the share that is reported.
 TOP_SHARE = 0.23
+#: What the provenance of an import calls the number of first runs that it left out.
+FIRST_RUNS_LEFT_OUT = "first_runs_left_out"
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,43 @@ class Spread:
         """The spread of `values`."""
         array = np.asarray(values, np.float64)
         return cls(float(array.mean()), float(np.median(array)), float(np.percentile(array, 95)), float(array.max()))
+
+
+@dataclass(frozen=True)
+class SpreadOfRuns:
+    """How much the runs of recurring jobs differ: standard deviations of logarithms (`JobSpec.work_sigma`).
+
+    Args:
+        num_jobs: recurring jobs that have a spread: profiled from two runs or more.
+        num_runs: the runs that those were profiled from.
+        work_sigma: over those jobs.
+        duration_sigma: over their stages.
+    """
+
+    num_jobs: int
+    num_runs: int
+    work_sigma: Spread
+    duration_sigma: Spread
+
+    def __str__(self) -> str:
+        work, stage = self.work_sigma, self.duration_sigma
+        return (
+            f"sigma of log work: median {work.median:.2f}, p95 {work.p95:.2f}; of stages' durations: median"
+            f" {stage.median:.2f}, p95 {stage.p95:.2f} ({self.num_runs:,} runs of {self.num_jobs:,} jobs)"
+        )
+
+
+def spread_of_recurring_jobs(jobs: Sequence[JobSpec]) -> SpreadOfRuns | None:
+    """The spread of the runs of those jobs that were profiled from several; None where there is none."""
+    several = [job for job in jobs if job.num_runs > 1]
+    if not several:
+        return None
+    return SpreadOfRuns(
+        num_jobs=len(several),
+        num_runs=sum(job.num_runs for job in several),
+        work_sigma=Spread.of([job.work_sigma for job in several]),
+        duration_sigma=Spread.of([stage.duration_sigma for job in several for stage in job.stages]),
+    )
 
 
 @dataclass(frozen=True)
@@ -56,6 +96,8 @@ class WorkloadDescription:
     memory: tuple[float, float]
     is_recorded: bool
     recorded_span_s: float | None
+    runs: SpreadOfRuns | None
+    runs_in_words: str
     provenance: dict[str, str]
     jobs: tuple[dict[str, Any], ...]
 
@@ -65,15 +107,22 @@ class WorkloadDescription:
 
 
 def fingerprint(workload: Workload) -> str:
-    """Digest of everything that a simulation sees: DAGs, tasks, durations, demands and weights."""
+    """Digest of everything that a simulation sees: DAGs, tasks, durations, demands, weights, spread and pools.
+
+    What was not known before there was a spread counts only where it is known: older workloads keep their fingerprints.
+    """
     digest = hashlib.sha256(repr((len(workload.jobs), workload.weights)).encode())
     seen: dict[int, int] = {}
     for job in workload.jobs:
         digest.update(repr((job.name, job.arrival_ms)).encode())
+        if job.work_sigma > 0 or job.pool:
+            digest.update(repr(("job", job.work_sigma, job.pool)).encode())
         for stage in job.stages:
             law = seen.get(id(stage.durations))
             facts = (stage.num_tasks, stage.parents, stage.cpu, stage.memory, stage.mean_task_ms, law)
             digest.update(repr(facts).encode())
+            if stage.duration_sigma > 0 or stage.input_bytes > 0:
+                digest.update(repr(("stage", stage.duration_sigma, stage.input_bytes)).encode())
             if law is None:
                 seen[id(stage.durations)] = len(seen)
                 digest.update(repr(stage.durations.levels).encode())
@@ -116,9 +165,18 @@ def describe_workload(workload: Workload) -> WorkloadDescription:
         memory=(min(s.memory for s in stages), max(s.memory for s in stages)),
         is_recorded=workload.is_recorded,
         recorded_span_s=s_from_ms(max(arrivals) - min(arrivals)) if workload.is_recorded else None,
+        runs=spread_of_recurring_jobs(jobs),
+        runs_in_words=_runs_in_words(workload),
         provenance=dict(workload.provenance),
         jobs=tuple(_row(job) for job in jobs),
     )
+
+
+def _runs_in_words(workload: Workload) -> str:
+    spread = spread_of_recurring_jobs(workload.jobs)
+    kept = str(spread) if spread else "not known (no job is profiled from several runs)"
+    left_out = workload.provenance.get(FIRST_RUNS_LEFT_OUT, "0")
+    return f"{kept}; first runs left out: {left_out}"
 
 
 def _row(job: JobSpec) -> dict[str, Any]:
@@ -130,6 +188,9 @@ def _row(job: JobSpec) -> dict[str, Any]:
         "work_s": s_from_ms(job.work_ms),
         "critical_path_s": s_from_ms(job.critical_path_ms),
         "average_width": job.average_width,
+        "work_sigma": job.work_sigma,
+        "num_runs": job.num_runs,
+        "pool": job.pool,
     }
 
 

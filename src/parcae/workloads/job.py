@@ -110,6 +110,9 @@ class StageSpec:
         memory: memory that one task needs, in the workload's unit (normalised: 1 is the largest executor).
         name: what the stage is called where it came from.
         mean_task_ms: what a scheduler may know of a task's duration; the mean of all samples unless given.
+        duration_sigma: standard deviation, over the recurring job's runs, of the logarithm of the stage's mean task
+            duration around its median, after the run's own factor (`JobSpec.work_sigma`) is divided out; 0: not known.
+        input_bytes: bytes that a run of the stage reads on average (input and shuffle); 0: not known.
     """
 
     num_tasks: int
@@ -119,6 +122,8 @@ class StageSpec:
     memory: float = 0.0
     name: str = ""
     mean_task_ms: float = -1.0
+    duration_sigma: float = 0.0
+    input_bytes: float = 0.0
 
     def __post_init__(self) -> None:
         if int(self.num_tasks) != self.num_tasks or self.num_tasks < 1:
@@ -132,6 +137,9 @@ class StageSpec:
             object.__setattr__(self, "mean_task_ms", self.durations.mean_ms)
         elif not math.isfinite(self.mean_task_ms) or self.mean_task_ms < 0:
             raise WorkloadError(f"stage {self.name!r}: mean task duration is {self.mean_task_ms} ms; it must be >= 0")
+        for what, value in (("duration sigma", self.duration_sigma), ("number of input bytes", self.input_bytes)):
+            if not math.isfinite(value) or value < 0:
+                raise WorkloadError(f"stage {self.name!r}: the {what} is {value}; it must be a number >= 0")
 
     @property
     def work_ms(self) -> float:
@@ -147,9 +155,14 @@ class JobSpec:
         name: the recurring job's name, e.g. "q9-100g".
         stages: the stages; their order is the stage index.
         arrival_ms: when it was recorded to arrive, or None.
+        work_sigma: standard deviation, over the recurring job's runs, of the logarithm of a run's total work around its
+            median: runs of work median x lognormal(0, work_sigma). 0: always the same, or not known.
+        num_runs: how many runs the profile was made from.
+        pool: Spark's scheduler pool that the job ran in; "" where none was set.
 
     Raises:
-        WorkloadError: no stages, a parent that does not exist, or a cycle (the message names its stages).
+        WorkloadError: no stages, a sigma that is negative or no number, no runs, a parent that does not exist, or a
+            cycle (the message names its stages).
 
     Example: a two-stage job with 3 + 1 tasks of one second has work 4000 ms and critical path 2000 ms.
     """
@@ -157,6 +170,9 @@ class JobSpec:
     name: str
     stages: tuple[StageSpec, ...]
     arrival_ms: int | None = None
+    work_sigma: float = 0.0
+    num_runs: int = 1
+    pool: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stages", tuple(self.stages))
@@ -164,6 +180,10 @@ class JobSpec:
             raise WorkloadError(f"job {self.name!r} has no stages; a job needs at least one")
         if self.arrival_ms is not None and self.arrival_ms < 0:
             raise WorkloadError(f"job {self.name!r} arrives at {self.arrival_ms} ms; arrivals are >= 0")
+        if not math.isfinite(self.work_sigma) or self.work_sigma < 0:
+            raise WorkloadError(f"job {self.name!r}: the work sigma is {self.work_sigma}; it must be a number >= 0")
+        if self.num_runs < 1:
+            raise WorkloadError(f"job {self.name!r}: a profile of {self.num_runs} runs; it needs at least one")
         for index, stage in enumerate(self.stages):
             for parent in stage.parents:
                 if not 0 <= parent < len(self.stages):

@@ -306,7 +306,9 @@ def _jobs(config: MeasureConfig, applications: list[Application]) -> dict[str, J
     """The jobs of the applications' event logs by name."""
     if not applications:
         return {}
-    workload, _ = read_spark_event_logs([_log_dir(config, a) for a in applications], name="tpch", key=JOB_KEY)
+    logs = [_log_dir(config, application) for application in applications]
+    # Warm-up rounds, which carry another name, stand for the first runs: those of the name are warm.
+    workload, _ = read_spark_event_logs(logs, name="tpch", key=JOB_KEY, keep_first_runs=True)
     jobs: dict[str, JobSpec] = {}
     for job, _ in sorted(zip(workload.jobs, workload.weights or (), strict=True), key=lambda pair: pair[1]):
         name = re.sub(r" \(\d+\)$", "", job.name)  # of several DAGs of one name the most frequent stays

@@ -6,6 +6,7 @@ Source: Duan & Wu, sections IV-A and V-A.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from parcae.errors import ConfigError
 from parcae.units import MS_PER_S
@@ -22,7 +23,7 @@ def one_stage(job: JobSpec) -> JobSpec:
     Source: Duan & Wu, section IV-A, one-stage job abstraction.
     Example: stages of 2 + 5 + 8 + 12 s are one of 27 s, whatever their DAG.
     """
-    return JobSpec(job.name, (StageSpec(1, TaskDurations.constant(round(job.work_ms))),), job.arrival_ms)
+    return replace(job, stages=(StageSpec(1, TaskDurations.constant(round(job.work_ms))),))
 
 
 def synthetic_jobs() -> Workload:

@@ -48,7 +48,7 @@ def _scaled_job(job: JobSpec, scaled: dict[int, TaskDurations]) -> JobSpec:
         if id(stage.durations) not in scaled:
             scaled[id(stage.durations)] = _inflated(stage.durations)
         stages.append(_with_durations(stage, scaled[id(stage.durations)]))
-    return JobSpec(job.name, tuple(stages), job.arrival_ms)
+    return replace(job, stages=tuple(stages))
 
 
 def _with_durations(stage: StageSpec, durations: TaskDurations) -> StageSpec:

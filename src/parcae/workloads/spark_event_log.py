@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parcae.errors import FormatError, WorkloadError
+from parcae.workloads.describe import FIRST_RUNS_LEFT_OUT, spread_of_recurring_jobs
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.job import JobSpec, Workload
 from parcae.workloads.spark.application import UNKNOWN_SLOTS
 from parcae.workloads.spark.dag import JobRun, job_runs
 from parcae.workloads.spark.files import LogSource, find_logs
-from parcae.workloads.spark.profile import job_of_run, merge_runs
+from parcae.workloads.spark.profile import Profile, job_of_run, merge_runs
 from parcae.workloads.spark.reading import LineTally, Progress, read_applications
 
 SOURCE = "Spark event logs"
@@ -36,6 +37,7 @@ def read_spark_event_logs(
     name: str = "spark",
     key: str | None = None,
     recorded: bool = False,
+    keep_first_runs: bool = False,
     max_bad_share: float = 0.01,
     progress: Progress | None = None,
 ) -> tuple[Workload, ImportReport]:
@@ -43,8 +45,9 @@ def read_spark_event_logs(
 
     A SQL query with all the Spark jobs that it starts is one job; outside SQL every Spark job is one. Runs of one name
     with the same DAG and alike task counts are merged, their task durations pooled by wave and by parallelism (slots
-    that the job held while the stage ran). Logs are streamed; memory grows with the number of tasks (about 60 bytes
-    each, for one application at a time), not with the size of the log.
+    that the job held while the stage ran) and scaled to those of the median run; how much runs differ is kept as
+    `work_sigma` and `duration_sigma`. Logs are streamed; memory grows with the number of tasks (about 70 bytes each,
+    for one application at a time), not with the size of the log.
 
     Args:
         paths: event logs: files (plain, zstd, lz4 or gzip; finished or torn `.inprogress`), rolling `eventlog_v2_`
@@ -54,6 +57,9 @@ def read_spark_event_logs(
             out, and do not count as having warmed an executor up (most read schemas). By default the job group names
             them, else the description, else the call site.
         recorded: keep every run as a job of its own with its arrival (ms after the first submission) instead.
+        keep_first_runs: profile a job's first run in an application like any other. By default it is left out where the
+            job ran again there (code that is not compiled yet, cold caches: up to ten times slower); it still counts
+            for the weights.
         max_bad_share: largest share of unreadable lines that is tolerated.
         progress: called with (bytes read, bytes in all).
 
@@ -75,30 +81,63 @@ def read_spark_event_logs(
     lines.bad.finish(lines.num_rows)
     if not runs:
         raise FormatError(_no_jobs_message(found.sources, tally))
-    jobs, weights, notes = _jobs(runs, recorded)
-    workload = Workload(name, jobs, weights, _provenance(found.sources, tally, key))
-    notes = [*found.notes, *_notes(tally, jobs), *notes]
+    provenance = _provenance(found.sources, tally, key)
+    if recorded:
+        workload, notes = _recorded(name, runs, provenance)
+    else:
+        workload, notes = _recurring(name, runs, provenance, keep_first_runs)
+    notes = [*found.notes, *_notes(tally, workload.jobs), *notes]
     num_files = sum(len(source.parts) for source in found.sources)
-    report = ImportReport(SOURCE, num_files, lines.num_rows, lines.bad.count, lines.bad.samples, tuple(notes), len(jobs))
+    report = ImportReport(SOURCE, num_files, lines.num_rows, lines.bad.count, lines.bad.samples, tuple(notes), len(workload.jobs))
     return workload, report
 
 
-def _jobs(runs: Sequence[JobRun], recorded: bool) -> tuple[tuple[JobSpec, ...], tuple[float, ...] | None, list[str]]:
-    """Jobs and weights of the workload (recorded runs: in order of arrival, no weights), and notes on how they came."""
-    num_runs = _counted(len(runs), "run")
+def _recorded(name: str, runs: Sequence[JobRun], provenance: dict[str, str]) -> tuple[Workload, list[str]]:
+    """Every run as a job of its own in order of arrival, and a note."""
+    in_order = sorted(runs, key=lambda run: run.submission_ms)
+    start_ms = in_order[0].submission_ms
     try:
-        if recorded:
-            in_order = sorted(runs, key=lambda run: run.submission_ms)
-            start_ms = in_order[0].submission_ms
-            jobs = tuple(job_of_run(run, run.submission_ms - start_ms) for run in in_order)
-            return jobs, None, [f"Kept {num_runs} with their arrivals over {in_order[-1].submission_ms - start_ms} ms."]
-        profiles = merge_runs(runs)
+        jobs = tuple(job_of_run(run, run.submission_ms - start_ms) for run in in_order)
     except WorkloadError as error:
-        raise FormatError(f"the log contradicts itself: {error}; fetch it again") from error
-    notes = [f"Merged {num_runs} into {_counted(len(profiles), 'job')}, matched by name, operators and DAG."]
+        raise _contradiction(error) from error
+    span_ms = in_order[-1].submission_ms - start_ms
+    note = f"Kept {_counted(len(runs), 'run')} with their arrivals over {span_ms} ms."
+    return Workload(name, jobs, provenance=provenance), [note]
+
+
+def _recurring(
+    name: str, runs: Sequence[JobRun], provenance: dict[str, str], keep_first_runs: bool
+) -> tuple[Workload, list[str]]:
+    """The recurring jobs, weighted by how often they ran, and notes on how they came about."""
+    try:
+        profiles = merge_runs(runs, keep_first_runs=keep_first_runs)
+    except WorkloadError as error:
+        raise _contradiction(error) from error
+    num_left_out = str(sum(profile.num_left_out for profile in profiles))
+    weights = tuple(float(profile.num_runs) for profile in profiles)
+    jobs = tuple(profile.job for profile in profiles)
+    workload = Workload(name, jobs, weights, {**provenance, FIRST_RUNS_LEFT_OUT: num_left_out})
+    return workload, _profile_notes(profiles, len(runs), workload)
+
+
+def _contradiction(error: WorkloadError) -> FormatError:
+    return FormatError(f"the log contradicts itself: {error}; fetch it again")
+
+
+def _profile_notes(profiles: Sequence[Profile], num_runs: int, workload: Workload) -> list[str]:
+    """How the recurring jobs came about, a sentence each."""
+    merged = f"Merged {_counted(num_runs, 'run')} into {_counted(len(profiles), 'job')}"
+    notes = [f"{merged}, matched by name, operators and DAG."]
     if any(profile.variant > 1 for profile in profiles):
         notes.append("A job called 'name (2)' has the name of another, but another DAG or other task counts.")
-    return tuple(p.job for p in profiles), tuple(float(p.num_runs) for p in profiles), notes
+    if num_left_out := sum(profile.num_left_out for profile in profiles):
+        notes.append(
+            f"Left out {_counted(num_left_out, 'first run')} of jobs that ran again in the same application: code that"
+            " is not compiled yet and cold caches make them slow; --keep-first-runs keeps them."
+        )
+    if spread := spread_of_recurring_jobs(workload.jobs):
+        notes.append(f"Profiles are those of median runs; spread kept: {spread}.")
+    return notes
 
 
 def _counted(count: int, noun: str) -> str:

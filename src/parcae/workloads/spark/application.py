@@ -41,7 +41,7 @@ class TaskColumns(NamedTuple):
     """Every attempt of every task, int64[num_attempts] each.
 
     `task_index` is within the stage; `executor` counts executors in order of appearance. A core worked for the task
-    for `busy_ms` from its launch on; the finish is when the driver had booked it.
+    for `busy_ms` from its launch on; the finish is when the driver had booked it. `input_bytes` include shuffle reads.
     """
 
     stage_id: Int64Array
@@ -52,6 +52,7 @@ class TaskColumns(NamedTuple):
     outcome: Int64Array
     is_speculative: Int64Array
     busy_ms: Int64Array
+    input_bytes: Int64Array
 
 
 @dataclass(eq=False)
@@ -145,7 +146,7 @@ class ApplicationLog:
 
     def _add_task(self, task: TaskEnd) -> None:
         code = self.executor_codes.setdefault(task.executor, len(self.executor_codes))
-        own = (task.outcome, task.is_speculative, task.busy_ms)
+        own = (task.outcome, task.is_speculative, task.busy_ms, task.input_bytes)
         row = (task.stage_id, task.task_index, task.launch_ms, task.finish_ms, code, *own)
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)

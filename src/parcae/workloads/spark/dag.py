@@ -16,6 +16,8 @@ from parcae.workloads.spark.naming import job_name, stage_kind, stage_name
 
 #: Stages submitted within this time of each other are taken to wait for the same thing.
 TOGETHER_MS = 50
+#: Set with `sc.setLocalProperty`; Spark's FAIR scheduler shares cores between pools of this name.
+POOL_PROPERTY = "spark.scheduler.pool"
 
 
 @dataclass(eq=False)
@@ -36,11 +38,16 @@ class StageRun:
 
 @dataclass(eq=False)
 class JobRun:
-    """One run of a recurring job, its stages in order of submission; `submission_ms` is wall-clock time."""
+    """One run of a recurring job, its stages in order of submission; `submission_ms` is wall-clock time.
+
+    `application` tells applications apart (each starts cold); `pool` is Spark's scheduler pool, "" where none was set.
+    """
 
     name: str
     submission_ms: int
     stages: list[StageRun]
+    application: str = ""
+    pool: str = ""
 
 
 def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> list[JobRun]:
@@ -112,7 +119,14 @@ def _job_run(
         for stage_id in order
         if (sample := samples[stage_id]) is not None
     ]
-    return JobRun(name, submission_ms(group, [kept[s] for s in order]) or 0, stages)
+    start_ms = submission_ms(group, [kept[s] for s in order]) or 0
+    return JobRun(name, start_ms, stages, f"{log.label} {log.app_id}", _pool(group, log))
+
+
+def _pool(group: JobGroup, log: ApplicationLog) -> str:
+    """The scheduler pool of a group: of its first Spark job that names one, else the application's."""
+    named = (job.properties.get(POOL_PROPERTY, "") for job in group.jobs)
+    return next((pool for pool in named if pool), log.settings.get(POOL_PROPERTY, ""))
 
 
 def _data_parents(group: JobGroup, kept: dict[int, StageRecord], position: dict[int, int]) -> dict[int, set[int]]:

@@ -31,11 +31,15 @@ class PlacedTasks(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class StageSamples:
-    """Measured durations (int64 ms) of one run of a stage by wave, at the parallelism that its job held."""
+    """Measured durations (int64 ms) of one run of a stage by wave, at the parallelism that its job held.
+
+    `input_bytes` are those that its successful attempts read.
+    """
 
     level: int
     by_wave: tuple[Int64Array, ...]
     num_successful: int
+    input_bytes: float = 0.0
 
 
 @dataclass(eq=False)
@@ -133,7 +137,8 @@ def stage_samples(placed: PlacedTasks, stages: dict[int, Int64Array], stage_id: 
     if by_wave[Wave.FRESH].size == 0 and by_wave[Wave.FIRST].size == 0:  # all first attempts of the slots failed
         by_wave[Wave.FIRST], by_wave[Wave.REST] = by_wave[Wave.REST], by_wave[Wave.FIRST]
     level = level_bucket(_slots_held(placed, np.concatenate(list(stages.values())), rows))
-    return StageSamples(level, tuple(by_wave), int(won.size))
+    input_bytes = float(placed.tasks.input_bytes[won].sum(dtype=np.float64))
+    return StageSamples(level, tuple(by_wave), int(won.size), input_bytes)
 
 
 def _slots_held(placed: PlacedTasks, job_rows: Int64Array, stage_rows: Int64Array) -> int:

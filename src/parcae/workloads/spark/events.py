@@ -117,6 +117,7 @@ class TaskEnd(NamedTuple):
 
     `busy_ms` is how long its core worked for it: deserializing and running. The finish is stamped by the driver, which
     comes to it later; it counts where the log does not tell the task's metrics (lost executors, Spark 1.0).
+    `input_bytes` are those read from files and caches and from shuffles, 0 where the log does not say.
     """
 
     stage_id: int
@@ -128,6 +129,7 @@ class TaskEnd(NamedTuple):
     outcome: Outcome
     is_speculative: bool
     busy_ms: int
+    input_bytes: int
 
 
 class SqlStart(NamedTuple):
@@ -182,6 +184,9 @@ _BUSY_NAMES = (b"Executor Deserialize Time", b"Executor Run Time")
 _BUSY = re.compile(
     rb'"Executor Deserialize Time":(\d{1,18}),(?:"Executor Deserialize CPU Time":\d+,)?"Executor Run Time":(\d{1,18})[,}]'
 )
+#: "Input Metrics" have the first; "Shuffle Read Metrics" the others.
+_READ_NAMES = (b"Bytes Read", b"Remote Bytes Read", b"Local Bytes Read")
+_READ_METRICS = tuple(re.compile(rb'"%s":\s*(\d{1,17})[,}]' % name) for name in _READ_NAMES)
 _BUSY_METRICS = tuple(re.compile(rb'"%s":\s*(\d{1,18})[,}]' % name) for name in _BUSY_NAMES)
 
 
@@ -227,6 +232,14 @@ def _busy_ms(line: bytes, took_ms: int) -> int:
     return min(told_ms, took_ms) if told_ms > 0 else took_ms
 
 
+def _input_bytes(line: bytes) -> int:
+    """Bytes that the task of the line read: its input and its shuffles, local and remote."""
+    at = line.find(_METRICS)
+    if at < 0:
+        return 0
+    return sum(int(found[1]) for pattern in _READ_METRICS if (found := pattern.search(line, at)))
+
+
 def _task_end(data: Any, line: bytes) -> TaskEnd:
     info = data["Task Info"]
     reason = data["Task End Reason"]["Reason"]
@@ -248,11 +261,12 @@ def _task_end(data: Any, line: bytes) -> TaskEnd:
         outcome=outcome,
         is_speculative=bool(info.get("Speculative", False)),
         busy_ms=_busy_ms(line, finish_ms - launch_ms),
+        input_bytes=_input_bytes(line),
     )
 
 
 def _task_end_from_line(line: bytes) -> TaskEnd:
-    """Parse only the head of the line: of accumulables and metrics (nine tenths of it) two numbers are looked up."""
+    """Parse only the head of the line: of accumulables and metrics (nine tenths of it) five numbers are looked up."""
     cut = line.find(_ACCUMULABLES)
     if cut > 0 and line.endswith(b"}"):
         try:

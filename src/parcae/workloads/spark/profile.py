@@ -1,15 +1,21 @@
-"""Merges runs of the same recurring job into one profile, matching their stages by recursive signatures."""
+"""Merges runs of the same recurring job into one profile, matching their stages by recursive signatures.
+
+A profile is that of the median run; how much runs differ from it is kept beside it (`parcae.workloads.spark.spread`).
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
-from parcae.workloads.job import NUM_WAVES, JobSpec, Samples, StageSpec, TaskDurations
+from parcae.workloads.job import NUM_WAVES, JobSpec, Samples, StageSpec, TaskDurations, Wave
 from parcae.workloads.spark.dag import JobRun, StageRun
+from parcae.workloads.spark.durations import StageSamples
+from parcae.workloads.spark.spread import RunSpread, scaled, spread_of_runs
 
 #: Runs whose task counts differ by at most this factor (or by two tasks) in every stage are the same job.
 SAME_TASKS_FACTOR = 1.5
@@ -20,11 +26,15 @@ Edges = frozenset[tuple[int, int]]
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """A recurring job and how often it ran; `variant` counts, from 1, the different DAGs of one name."""
+    """A recurring job and how often it ran; `variant` counts, from 1, the different DAGs of one name.
+
+    `num_runs` counts all runs, also those that were left out of the profile, which are `num_left_out`.
+    """
 
     job: JobSpec
     num_runs: int
     variant: int = 1
+    num_left_out: int = 0
 
 
 @dataclass(eq=False)
@@ -44,10 +54,15 @@ class _OrderedRun:
         return tuple(stage.num_tasks for stage in self.stages)
 
 
-def merge_runs(runs: Sequence[JobRun]) -> list[Profile]:
+def merge_runs(runs: Sequence[JobRun], *, keep_first_runs: bool = False) -> list[Profile]:
     """One profile for each recurring job, in order of first run; different DAGs of one name get "name (2)", ...
 
     Runs are the same job if they have the same name, the same operators and edges, and alike task counts.
+
+    Args:
+        runs: the runs of all applications.
+        keep_first_runs: profile a job's first run in an application like any other. By default it is left out where the
+            job ran again in the same application: code that is not compiled yet and cold caches make it slow.
     """
     by_shape: dict[tuple[str, object], list[_OrderedRun]] = defaultdict(list)
     for run in runs:
@@ -61,14 +76,16 @@ def merge_runs(runs: Sequence[JobRun]) -> list[Profile]:
         name = cluster[0].run.name
         times_named[name] += 1
         number = times_named[name]
-        profiles.append(Profile(_merged(name if number == 1 else f"{name} ({number})", cluster), len(cluster), number))
+        kept = cluster if keep_first_runs else _without_first_runs(cluster)
+        job = _merged(name if number == 1 else f"{name} ({number})", kept)
+        profiles.append(Profile(job, len(cluster), number, len(cluster) - len(kept)))
     return profiles
 
 
 def job_of_run(run: JobRun, arrival_ms: int | None) -> JobSpec:
     """A job that is this one run alone."""
-    stages = tuple(_merged_stage([stage], _parents(stage), stage.num_tasks) for stage in run.stages)
-    return JobSpec(run.name, stages, arrival_ms)
+    stages = tuple(_merged_stage([stage], stage, 0.0) for stage in run.stages)
+    return JobSpec(run.name, stages, arrival_ms, pool=run.pool)
 
 
 def _parents(stage: StageRun) -> tuple[int, ...]:
@@ -140,22 +157,71 @@ def _are_close(counts: tuple[int, ...], others: tuple[int, ...]) -> bool:
     )
 
 
+def _without_first_runs(cluster: list[_OrderedRun]) -> list[_OrderedRun]:
+    """Without the first run of each application that holds another one."""
+    in_order = sorted(cluster, key=lambda ordered: ordered.run.submission_ms)
+    num_runs = Counter(ordered.run.application for ordered in in_order)
+    first: dict[str, _OrderedRun] = {}
+    for ordered in in_order:
+        first.setdefault(ordered.run.application, ordered)
+    left_out = [ordered for application, ordered in first.items() if num_runs[application] > 1]
+    return [ordered for ordered in cluster if not any(ordered is other for other in left_out)]
+
+
 def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
     """The job of a cluster: DAG, order and task counts of its first run, samples of all."""
     first = cluster[0]
     canonical = {index: position for position, index in enumerate(first.order)}
-    stages = [
-        _merged_stage([ordered.stages[canonical[index]] for ordered in cluster], _parents(stage), stage.num_tasks)
-        for index, stage in enumerate(first.run.stages)
-    ]
-    return JobSpec(name, tuple(stages))
+    in_order = [[ordered.stages[canonical[i]] for ordered in cluster] for i in range(len(first.order))]
+    spread = _spread(in_order)
+    stages = tuple(
+        _merged_stage(_at_median(runs, spread.scale[:, i]), first.run.stages[i], float(spread.duration_sigma[i]))
+        for i, runs in enumerate(in_order)
+    )
+    (pool, _), *_ = Counter(ordered.run.pool for ordered in cluster).most_common(1)
+    return JobSpec(name, stages, work_sigma=spread.work_sigma, num_runs=len(cluster), pool=pool)
 
 
-def _merged_stage(runs: Sequence[StageRun], parents: tuple[int, ...], num_tasks: int) -> StageSpec:
+def _spread(stages: list[list[StageRun]]) -> RunSpread:
+    """The spread of runs that are given stage by stage."""
+    mean_ms = np.array([[_mean_ms(run.samples) for run in runs] for runs in stages], np.float64).T
+    num_tasks = np.array([[run.num_tasks for run in runs] for runs in stages], np.int64).T
+    level = np.array([[run.samples.level for run in runs] for runs in stages], np.int64).T
+    return spread_of_runs(mean_ms, num_tasks, level)
+
+
+def _mean_ms(samples: StageSamples) -> float:
+    """Mean duration, without those of fresh executors where there are others: what these cost is no spread of runs."""
+    warm = np.concatenate([samples.by_wave[Wave.FIRST], samples.by_wave[Wave.REST]])
+    return float((warm if warm.size else samples.by_wave[Wave.FRESH]).mean())
+
+
+def _at_median(runs: Sequence[StageRun], scale: npt.NDArray[np.float64]) -> list[StageRun]:
+    """The runs of a stage with their durations scaled to the median run's; those of fresh executors stay as they are."""
+    found = []
+    for run, factor in zip(runs, scale.tolist(), strict=True):
+        fresh, first, rest = run.samples.by_wave
+        by_wave = (fresh, scaled(first, factor), scaled(rest, factor))
+        found.append(replace(run, samples=replace(run.samples, by_wave=by_wave)))
+    return found
+
+
+def _merged_stage(runs: Sequence[StageRun], like: StageRun, duration_sigma: float) -> StageSpec:
+    """A stage with the DAG and the task count of one of its runs, and the samples of all."""
     levels = sorted({run.samples.level for run in runs})
     waves = [tuple(_pooled(runs, level, wave) for level in levels) for wave in range(NUM_WAVES)]
     durations = TaskDurations(tuple(levels), *waves)
-    return StageSpec(num_tasks, durations, parents, name=runs[0].name)
+    warm = np.concatenate([*durations.first, *durations.rest])
+    is_median = len(runs) > 1 and warm.size > 0  # fresh executors' durations are not scaled to the median run's
+    return StageSpec(
+        like.num_tasks,
+        durations,
+        _parents(like),
+        name=runs[0].name,
+        mean_task_ms=float(warm.mean()) if is_median else durations.mean_ms,
+        duration_sigma=duration_sigma,
+        input_bytes=float(np.mean([run.samples.input_bytes for run in runs])),
+    )
 
 
 def _pooled(runs: Sequence[StageRun], level: int, wave: int) -> Samples:

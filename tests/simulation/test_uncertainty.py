@@ -1,0 +1,82 @@
+"""What schedulers are told, and how runs differ from their profiles."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.simulator import Simulator
+from parcae.simulation.uncertainty import draw_knowledge, draw_run_factors, parse_estimate_error
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+
+
+def _sequence(num_jobs: int, work_sigma: float = 0.5, duration_sigma: float = 0.2) -> JobSequence:
+    """Jobs that arrive at once, every other one of two stages with spread, the rest of one stage without any."""
+    law = TaskDurations.constant(1_000)
+    spread = tuple(StageSpec(1, law, duration_sigma=sigma) for sigma in (duration_sigma, 0.0))
+    jobs = (JobSpec("spread", spread, work_sigma=work_sigma), JobSpec("exact", (StageSpec(1, law),)))
+    return JobSequence(Workload("two", jobs), np.arange(num_jobs) % 2, np.zeros(num_jobs, np.int64))
+
+
+@pytest.mark.parametrize(("text", "value"), [("log", "log"), ("0", 0.0), ("0.5", 0.5), ("1e-1", 0.1)])
+def test_an_estimate_error_is_log_or_a_sigma(text: str, value: object) -> None:
+    assert parse_estimate_error(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "logs", "-0.5", "nan", "inf", "1,5"])
+def test_another_estimate_error_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^estimate error '.*': write log .* or a sigma >= 0, e\.g\. 0\.5$"):
+        parse_estimate_error(text)
+
+
+@pytest.mark.parametrize(("sigma", "unknown_share"), [(0.0, 0.0), (0.5, 0.0), (0.0, 0.4), (1.0, 0.4)])
+def test_told_durations_are_those_of_earlier_simulations_bit_for_bit(sigma: float, unknown_share: float) -> None:
+    sequence = _sequence(20)
+    config = SimulationConfig(num_executors=2, estimate_error=sigma, unknown_share=unknown_share)
+    rng = np.random.default_rng(np.random.SeedSequence([0x70617263, 7]))
+    assert (draw_knowledge(sequence, sigma, unknown_share, rng) == Simulator(sequence, config, 7).future.knowledge).all()
+
+
+def test_told_durations_by_the_numbers() -> None:
+    told = draw_knowledge(_sequence(4), 0.5, 0.5, np.random.default_rng(1))
+    assert told.round(6).tolist() == [0.0, 0.0, 1.179651, 0.0]
+
+
+def test_with_log_the_profile_is_told_and_some_jobs_stay_unknown() -> None:
+    assert draw_knowledge(_sequence(3), "log", 0.0, np.random.default_rng(1)).tolist() == [1.0, 1.0, 1.0]
+    told = draw_knowledge(_sequence(1_000), "log", 0.25, np.random.default_rng(1))
+    assert set(told.tolist()) == {0.0, 1.0}
+    assert (told == 0).sum() == 239
+
+
+def test_runs_are_like_their_profiles_where_only_what_is_told_is_wrong() -> None:
+    rng = np.random.default_rng(1)
+    assert draw_run_factors(_sequence(4), 1.0, rng).tolist() == [1.0] * 6
+    assert draw_run_factors(_sequence(4, 0.0, 0.0), "log", rng).tolist() == [1.0] * 6
+
+
+def test_factors_of_runs_by_the_numbers() -> None:
+    """Two jobs of two stages with spread, two of one stage without: the second stage has the job's factor alone."""
+    factors = draw_run_factors(_sequence(4), "log", np.random.default_rng(1))
+    assert factors.round(6).tolist() == [0.425402, 0.726033, 1.0, 1.051005, 0.821539, 1.0]
+
+
+def test_factors_of_runs_have_the_spread_of_the_log() -> None:
+    factors = np.log(draw_run_factors(_sequence(20_000), "log", np.random.default_rng(3)))
+    by_job = factors.reshape(10_000, 3)
+    assert (by_job[:, 2] == 0).all()
+    assert by_job[:, 1].std() == pytest.approx(0.5, rel=0.03)  # work_sigma
+    assert (by_job[:, 0] - by_job[:, 1]).std() == pytest.approx(0.2, rel=0.03)  # duration_sigma
+    assert by_job.mean(axis=0) == pytest.approx([0.0, 0.0, 0.0], abs=0.02)
+    assert math.isclose(by_job[:, 0].std(), math.hypot(0.5, 0.2), rel_tol=0.03)
+
+
+def test_drawing_factors_shifts_no_other_draw() -> None:
+    one, other = np.random.default_rng(5), np.random.default_rng(5)
+    draw_run_factors(_sequence(4), "log", one)
+    assert one.random() == other.random()
