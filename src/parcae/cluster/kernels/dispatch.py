@@ -93,6 +93,18 @@ def refresh_contender(state, job):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _running_changed(state, job):  # type: ignore[no-untyped-def]
+    """The job runs more or fewer tasks: only limits and weights depend on that."""
+    contenders, front = state.contenders, state.contenders.front[job]
+    if state.now.has_limits[0] or (front != NO_STAGE and state.stages.frontier_rank[front] < 0):
+        refresh_contender(state, job)
+    elif state.job_orders.weight[job] > 0.0:
+        contenders.share[job] = _share(state, job)
+        if front != NO_STAGE:
+            _replay_matches(state, job)
+
+
+@inlined
 def count_running(state, job, step):  # type: ignore[no-untyped-def]
     """Count one more (or fewer) running task of the job."""
     state.jobs.num_attached[job] += step
@@ -101,31 +113,45 @@ def count_running(state, job, step):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _start_task(state, stage):  # type: ignore[no-untyped-def]
-    """Start the stage's next task on the core that has been free for longest."""
-    stages, executors, commands, now = state.stages, state.executors, state.commands, state.now
+def begin_task(state, executor, stage):  # type: ignore[no-untyped-def]
+    """Start the stage's next task on a free core that is in no pool. Returns the number of the task."""
+    stages, executors = state.stages, state.executors
     job = stages.job[stage]
-    executor = pop_idle(state, 0)
+    task = stages.num_started[stage]
     executors.job[executor] = job
     executors.stage[executor] = stage
-    executors.started_ms[executor] = now.clock_ms[0]
+    executors.started_ms[executor] = state.now.clock_ms[0]
+    count_running(state, job, 1)
+    stages.num_bound[stage] += 1
+    stages.num_started[stage] = task + 1
+    state.jobs.remaining_ms[job] -= stages.task_ms[stage]
+    if task + 1 == stages.num_tasks[stage]:
+        exhaust_stage(state, stage)
+    return task
+
+
+@kernel
+def exhaust_stage(state, stage):  # type: ignore[no-untyped-def]
+    """The stage has no task left to start."""
+    state.stages.frontier_rank[stage] = -1
+    state.jobs.num_unstarted[state.stages.job[stage]] -= 1
+    state.now.is_plan_due[0] = 1
+    refresh_saturation(state, stage)
+
+
+@inlined
+def _start_task(state, stage):  # type: ignore[no-untyped-def]
+    """Start the stage's next task on the core that has been free for longest, by a command."""
+    commands, now = state.commands, state.now
+    executor = pop_idle(state, 0)
     row = now.num_commands[0]
     commands.kind[row] = _START
     commands.executor[row] = executor
     commands.stage[row] = stage
-    commands.task[row] = stages.num_started[stage]
+    commands.task[row] = begin_task(state, executor, stage)
     commands.wave[row] = _REST
     commands.parallelism[row] = now.num_executors[0]
-    count_running(state, job, 1)
     now.num_commands[0] = row + 1
-    stages.num_bound[stage] += 1
-    stages.num_started[stage] += 1
-    state.jobs.remaining_ms[job] -= stages.task_ms[stage]
-    if stages.num_started[stage] == stages.num_tasks[stage]:
-        stages.frontier_rank[stage] = -1
-        state.jobs.num_unstarted[job] -= 1
-        now.is_plan_due[0] = 1
-        refresh_saturation(state, stage)
 
 
 @inlined
@@ -162,7 +188,7 @@ def dispatch(state):  # type: ignore[no-untyped-def]
         job = served
         served = contenders.next_served[job]
         contenders.next_served[job] = _NOT_SERVED
-        refresh_contender(state, job)
+        _running_changed(state, job)
 
 
 @inlined
@@ -267,19 +293,65 @@ def _dispatch_pools(state):  # type: ignore[no-untyped-def]
         refresh_contender(state, state.active[position])
 
 
+@inlined
+def finish_task(state, executor):  # type: ignore[no-untyped-def]
+    """Count the task that ended on the core. Returns its stage."""
+    stages, stage = state.stages, state.executors.stage[executor]
+    stages.num_finished[stage] += 1
+    stages.executed_ms[stage] += state.now.clock_ms[0] - state.executors.started_ms[executor]
+    stages.num_bound[stage] -= 1
+    count_running(state, stages.job[stage], -1)
+    return stage
+
+
+@inlined
+def release_core(state, executor):  # type: ignore[no-untyped-def]
+    """The core has nothing to run."""
+    state.executors.job[executor] = NO_JOB
+    state.executors.stage[executor] = NO_STAGE
+    push_idle(state, 0, executor)
+
+
 @kernel
 def free_core(state, executor):  # type: ignore[no-untyped-def]
     """A task ended on the core: count it, and make the core free. Returns whether it was the last of its stage."""
-    stages, executors, clock_ms = state.stages, state.executors, state.now.clock_ms[0]
-    stage = executors.stage[executor]
-    job = stages.job[stage]
-    stages.num_finished[stage] += 1
-    stages.executed_ms[stage] += clock_ms - executors.started_ms[executor]
-    stages.num_bound[stage] -= 1
-    count_running(state, job, -1)
-    executors.job[executor] = NO_JOB
-    executors.stage[executor] = NO_STAGE
-    push_idle(state, 0, executor)
-    if state.now.has_limits[0] or state.job_orders.weight[job] > 0.0:
+    stage = finish_task(state, executor)
+    release_core(state, executor)
+    _running_changed(state, state.stages.job[stage])
+    return state.stages.num_finished[stage] == state.stages.num_tasks[stage]
+
+
+@inlined
+def is_plain(state):  # type: ignore[no-untyped-def]
+    """Whether the core that becomes free next is the only one, and the order in force has neither limits nor pools."""
+    now = state.now
+    return now.num_idle[0] == 0 and now.num_pools[0] == 1 and now.has_limits[0] == 0 and now.is_plan_due[0] == 0
+
+
+@inlined
+def next_stage(state, job):  # type: ignore[no-untyped-def]
+    """Where the order is plain: the stage that takes the one free core, which a task of `job` just left; NO_STAGE for none.
+
+    Most often a job takes back the core that it left, and the winner tree need not change.
+    """
+    contenders, winner = state.contenders, state.contest[1]
+    if state.job_orders.weight[job] > 0.0:
+        contenders.share[job] = _share(state, job)
+        if contenders.front[job] != NO_STAGE and winner != job:
+            if _goes_before(state, job, winner):
+                winner = job
+            else:
+                _replay_matches(state, job)
+    return contenders.front[winner] if winner != NO_JOB else NO_STAGE
+
+
+@inlined
+def task_begun(state, stage, left):  # type: ignore[no-untyped-def]
+    """Where the order is plain: a task of `stage` took the core that a task of the job `left` had left."""
+    job = state.stages.job[stage]
+    if state.stages.frontier_rank[stage] < 0:
         refresh_contender(state, job)
-    return stages.num_finished[stage] == stages.num_tasks[stage]
+    elif state.job_orders.weight[job] > 0.0:
+        state.contenders.share[job] = _share(state, job)
+        if job != left:
+            _replay_matches(state, job)

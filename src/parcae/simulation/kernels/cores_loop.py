@@ -17,7 +17,15 @@ from parcae.cluster.kernels.cores import (
     plan_stage,
     reveal_stage,
 )
-from parcae.cluster.kernels.dispatch import dispatch
+from parcae.cluster.kernels.dispatch import (
+    begin_task,
+    dispatch,
+    finish_task,
+    is_plain,
+    next_stage,
+    release_core,
+    task_begun,
+)
 from parcae.cluster.kernels.tables import account_time
 from parcae.cluster.state import NO_STAGE, NOT_YET
 from parcae.kernels import inlined, kernel
@@ -36,6 +44,7 @@ _REVEAL = int(Followup.REVEAL_STAGE)
 _COMPLETE_STAGE = int(Followup.COMPLETE_STAGE)
 _END_TASK = int(Followup.END_TASK)
 _KINDS = len(Followup)
+_REST = 2
 
 
 @inlined
@@ -63,6 +72,42 @@ def _end_task(state, future, executor):  # type: ignore[no-untyped-def]
     stage = end_task(state, executor)
     if stage != NO_STAGE:
         _follow_up(future, _COMPLETE_STAGE, stage)
+
+
+@kernel
+def _free_core(state, future):  # type: ignore[no-untyped-def]
+    """The next task ends; the offer round that follows gives its core away."""
+    executor = next_executor(future)
+    pop(future, executor)
+    _end_task(state, future, executor)
+
+
+@inlined
+def _continue_core(state, future, tables):  # type: ignore[no-untyped-def]
+    """The next task ends, and its core, the only free one, starts another at once: event and offer round in one.
+
+    What most events are. Does what `_free_core` and `dispatch` do, without pools of cores and commands. Returns False where the
+    new task ends too far away.
+    """
+    executor = next_executor(future)
+    ended = finish_task(state, executor)
+    left = state.stages.job[ended]
+    if state.stages.num_finished[ended] == state.stages.num_tasks[ended]:
+        _follow_up(future, _COMPLETE_STAGE, ended)
+    stage = next_stage(state, left)
+    if stage == NO_STAGE:
+        pop(future, executor)
+        release_core(state, executor)
+        return True
+    task = begin_task(state, executor, stage)
+    task_begun(state, stage, left)
+    num_cores = state.now.num_executors[0]
+    duration_ms = draw_duration_ms(state, future, tables, executor, stage, task, _REST, num_cores)
+    if duration_ms > 0:
+        return push(future, executor, state.now.clock_ms[0] + duration_ms)
+    pop(future, executor)
+    _follow_up(future, _END_TASK, executor)
+    return True
 
 
 @kernel
@@ -139,7 +184,8 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
         if can_plan(state):
             ask_for_plan(state)
             return _NEEDS_DECISION
-        dispatch(state)
+        if now.num_idle[0] > 0 and now.num_schedulable[0] > 0:
+            dispatch(state)
         if now.num_commands[0] > 0 and not _carry_out_starts(state, future, tables):
             return _TIME_OVERFLOW
         time_ms = next_ms(future)
@@ -152,9 +198,10 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
                 return _COMPLETE if is_over and events.next_arrival[0] == future.arrival_ms.shape[0] else _stop(state, future)
         elif time_ms <= followup_ms:
             now.clock_ms[0] = time_ms
-            executor = next_executor(future)
-            pop(future, executor)
-            _end_task(state, future, executor)
+            if not is_plain(state):
+                _free_core(state, future)
+            elif not _continue_core(state, future, tables):
+                return _TIME_OVERFLOW
         else:
             _fire_followup(state, future)
 
