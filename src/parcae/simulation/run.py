@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from parcae.cluster.decision import Policy
+from parcae.cluster.orders import Planner
 from parcae.cluster.state import ClusterState
 from parcae.cluster.trace import Trace
 from parcae.simulation.config import SimulationConfig
@@ -22,12 +23,15 @@ class CompiledPolicy(Protocol):
         """Run from the start to the end. Returns a Status."""
 
 
-def simulate(sequence: JobSequence, policy: Policy, config: SimulationConfig, seed: int, *, record: bool = False) -> Trace:
+def simulate(
+    sequence: JobSequence, policy: Policy | Planner, config: SimulationConfig, seed: int, *, record: bool = False
+) -> Trace:
     """Run a sequence of jobs under a policy.
 
     Args:
         sequence: the jobs and when they arrive.
-        policy: who decides; a compiled policy plays the run in one call.
+        policy: who decides, or (world of cores) plans; a compiled policy plays the run in one call. In the world of cores a
+            policy that decides is asked at every plan until all cores are given away.
         config: the cluster.
         seed: seed of the tasks' luck: the same for every policy that is compared.
         record: keep every task and decision in the trace.
@@ -43,5 +47,8 @@ def simulate(sequence: JobSequence, policy: Policy, config: SimulationConfig, se
     else:
         simulator.start()
         while simulator.status is Status.NEEDS_DECISION:
-            simulator.step(policy.decide(simulator.observe()))
+            if isinstance(policy, Planner):
+                simulator.follow(policy.plan(simulator.observe()))
+            else:
+                simulator.step(policy.decide(simulator.observe()))
     return simulator.trace(policy.name)
