@@ -233,6 +233,7 @@ VIRTUAL_JOB = np.dtype(
         ("by_left", "i8"),  # a list: the same jobs by work left
         ("num_left", "i8"),  # stages that have not ended in it
         ("is_exact", "i8"),  # the job is complete in reality: its needs are known
+        ("total_ms", "f8"),  # core time of all its tasks, as far as is known
         ("left_ms", "f8"),  # core time that it still needs there
         ("path_ms", "f8"),  # its remaining critical path there
         ("wanted", "f8"),  # cores that it could use there
