@@ -157,7 +157,7 @@ def advance(state, future, tables):  # type: ignore[no-untyped-def]
 def step(state, future, tables, stage, limit, executor_class, hold_ms):  # type: ignore[no-untyped-def]
     """Apply a decision and run until the next is due. Returns a Status."""
     if state.now.world[0] == _CORES:
-        return step_cores(state, future, tables, stage, limit)
+        return _BAD_DECISION if hold_ms > 0 else step_cores(state, future, tables, stage, limit)
     row, records, num_holds = state.now.num_decisions[0], future.decisions, state.now.num_holds[0]
     if records.shape[0] > row:
         records.clock_ms[row], records.source_job[row] = state.now.clock_ms[0], state.now.source_job[0]
