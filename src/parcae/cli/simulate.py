@@ -91,7 +91,7 @@ def simulate_command(
     )
     record = gantt is not None
     if job_set is not None and is_own_world:
-        results = _run_spark_world(job_set, set_id, policy, config, seed, record)
+        results = _run_spark_world(job_set, set_id, policy, config, one_size(executors, cores), seed, record)
     elif workload is None:
         raise _no_workload()
     elif job_set is not None:
@@ -156,7 +156,7 @@ def _brings_its_jobs(workload: str | None, path: Path) -> bool:
 
 
 def _run_spark_world(
-    path: Path, set_id: str, policy: str, config: SimulationConfig, seed: int, record: bool
+    path: Path, set_id: str, policy: str, config: SimulationConfig, cores: int | None, seed: int, record: bool
 ) -> Iterator[tuple[dict[str, Any], Trace]]:
     from parcae.errors import ConfigError
     from parcae.evaluation.spark_world_runs import CONFORMANCE_ORDERS, run_sets
@@ -169,7 +169,7 @@ def _run_spark_world(
         raise ConfigError(f"{path}: no job set {set_id!r}; it has {', '.join(sets)}")
     chosen = list(sets.values()) if set_id == "all" else [sets[set_id]]
     names = CONFORMANCE_ORDERS if policy == "all" else tuple(policy.split(","))
-    for run in run_sets(chosen, names, config, seed, record=record):
+    for run in run_sets(chosen, names, config, seed, cores=cores, record=record):
         result = {"set": run.job_set.name, "policy": run.policy, "variant": run.variant, "seed": seed}
         result |= run_json(run.trace, run.job_set.sequence)
         result["completion_ms"] = run.job_set.by_position(run.trace.completion_ms)

@@ -35,12 +35,12 @@ class SetRun:
     trace: Trace
 
 
-def set_config(job_set: SparkWorldSet, config: SimulationConfig) -> SimulationConfig:
-    """The set's own cores, every task with its own duration, estimates taken as they are."""
+def set_config(job_set: SparkWorldSet, config: SimulationConfig, cores: int | None = None) -> SimulationConfig:
+    """The set's own cores unless others are given, every task with its own duration, estimates taken as they are."""
     return config.model_copy(
         update={
             "world": WorldName.CORES,
-            "num_executors": job_set.cores,
+            "num_executors": cores or job_set.cores,
             "durations": DurationMode.LISTED,
             "corrects_estimates": False,
         }
@@ -71,13 +71,20 @@ def _limits(job_set: SparkWorldSet, position: int) -> Sequence[int]:
 
 
 def run_sets(
-    sets: Sequence[SparkWorldSet], names: Sequence[str], config: SimulationConfig, seed: int = 0, *, record: bool = False
+    sets: Sequence[SparkWorldSet],
+    names: Sequence[str],
+    config: SimulationConfig,
+    seed: int = 0,
+    *,
+    cores: int | None = None,
+    record: bool = False,
 ) -> Iterator[SetRun]:
     """Run every set under every policy.
 
     Args:
         names: as in the catalogue, and `fair-pools` and `orders`.
         config: what the sets are silent about; see `set_config`.
+        cores: run on so many instead of the sets' own.
         record: keep every task in the traces.
 
     Raises:
@@ -86,7 +93,7 @@ def run_sets(
     Example: `next(run_sets(list(sets.values()), ["srpt"], SimulationConfig())).trace.completion_ms`.
     """
     for job_set in sets:
-        own = set_config(job_set, config)
+        own = set_config(job_set, config, cores)
         others = [name for name in names if name not in _OF_THE_SET]
         resolved = resolve_policies(job_set.workload, others, own, "batch", job_set.sequence.num_jobs)
         found = resolved.for_sequence(job_set.sequence, seed)
