@@ -170,7 +170,7 @@ def _run_spark_world(
     chosen = list(sets.values()) if set_id == "all" else [sets[set_id]]
     names = CONFORMANCE_ORDERS if policy == "all" else tuple(policy.split(","))
     for run in run_sets(chosen, names, config, seed, cores=cores, record=record):
-        result = {"set": run.job_set.name, "policy": run.policy, "variant": run.variant, "seed": seed}
+        result: dict[str, Any] = {"set": run.job_set.name, "policy": run.policy, "variant": run.variant, "seed": seed}
         result |= run_json(run.trace, run.job_set.sequence)
         result["completion_ms"] = run.job_set.by_position(run.trace.completion_ms)
         yield result, run.trace

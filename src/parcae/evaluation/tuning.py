@@ -20,6 +20,7 @@ from parcae.policies.orders.catalog import make_cores_policy, refuse_planners, s
 from parcae.policies.orders.policy import OrderPolicy
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.many import SimulatorBatch
+from parcae.simulation.run import CompiledPolicy
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.job import Workload
@@ -42,8 +43,8 @@ def _counts(num_executors: int) -> tuple[float, ...]:
 _NEEDS_VALUE = ("weighted-fair", "static")
 #: Of a grid of more than so many values, all are tried on a quarter of the sequences, and as many as this on all of them.
 _MANY, _FINALISTS = 50, 25
-#: Policies that decide, and policies that plan.
-AnyPolicy = Policy | Planner
+#: Policies that decide, that plan, and that play whole runs only (those with a guard).
+AnyPolicy = Policy | Planner | CompiledPolicy
 #: A policy's parameters, in the order in which its name carries them.
 Values = tuple[float, ...]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -92,9 +92,14 @@ _POOLS = next(entry for entry in ORDER_CATALOG if entry.kind is OrderKind.POOLS)
 _DECIDING = tuple(entry.name for entry in CATALOG if entry.name not in _EXECUTORS_ONLY)
 
 
-def decides_in_cores(name: str) -> bool:
-    """Whether a policy of the other catalogue, by its name without argument, may plan through the adapter."""
-    return name not in _EXECUTORS_ONLY and name not in _BY_USAGE
+def all_policies() -> Iterator[tuple[str, str, str, str]]:
+    """(usage, summary, source, world) of every policy of both worlds; world is "cores", "executors" or "both"."""
+    for entry in ORDER_CATALOG:
+        yield entry.usage, entry.summary, entry.source, "cores"
+    yield GUARD_USAGE, GUARD_SUMMARY, "Parcae", "cores"
+    for other in CATALOG:
+        is_own = other.name in _EXECUTORS_ONLY or other.name in _BY_USAGE
+        yield other.usage, other.summary, other.source, "executors" if is_own else "both"
 
 
 def split_guard(text: str) -> tuple[str, float | None]:
@@ -176,7 +181,7 @@ def make_order_policy(text: str, workload: Workload, config: SimulationConfig) -
     if kind is OrderKind.GITTINS:
         from parcae.policies.orders.gittins import gittins_tables
 
-        return OrderPolicy(text, kind, gittins_tables(workload, config))
+        return OrderPolicy(text, kind, plan_tables(**gittins_tables(workload, config)))
     return OrderPolicy(text, kind, plan_tables())
 
 
