@@ -178,7 +178,6 @@ NOW = np.dtype(
         ("is_corrected", "i8"),  # estimates follow what finished tasks took
         ("guess_ms", "f8"),  # what is assumed of a task whose duration is not told
         ("guard", "f8"),  # nobody is to end later than this many times its end under fair sharing; 0: no guard
-        ("virtual_ms", "f8"),  # up to when the virtual run of fair sharing was carried on
     ],
     align=True,
 )
@@ -217,11 +216,38 @@ CONTENDER = np.dtype(
     ],
     align=True,
 )
-#: The virtual run of fair sharing beside the real one: what it has given to a stage.
+# The virtual run of fair sharing beside the real one: what Spark's FAIR, a pool a job, would have done with the estimates.
+VIRTUAL_NOW = np.dtype(
+    [
+        ("clock_ms", "f8"),  # up to when it was carried on
+        ("num_members", "i8"),  # jobs that run in it
+        ("num_jobs", "i8"),  # jobs that it has seen arrive: rows 0..num_jobs-1
+    ],
+    align=True,
+)
+VIRTUAL_JOB = np.dtype(
+    [
+        ("member", "i8"),  # a list: row i is the i-th job that runs in it
+        ("by_left", "i8"),  # a list: the same jobs by work left
+        ("num_left", "i8"),  # stages that have not ended in it
+        ("is_exact", "i8"),  # the job is complete in reality: its needs are known
+        ("left_ms", "f8"),  # core time that it still needs there
+        ("path_ms", "f8"),  # its remaining critical path there
+        ("wanted", "f8"),  # cores that it could use there
+        ("rate", "f8"),  # cores that it has there
+        ("has_ended", "i8"),  # there
+        ("end_ms", "f8"),  # when it ended there; while it runs there, when it would if nobody arrived any more
+    ],
+    align=True,
+)
 VIRTUAL_STAGE = np.dtype(
     [
-        ("attained_ms", "f8"),  # core time given
-        ("ended_ms", "f8"),  # when it had all that it needs; NOT_YET
+        ("need_ms", "f8"),  # core time of all its tasks, as far as is known
+        ("attained_ms", "f8"),  # core time that it was given
+        ("path_ms", "f8"),  # foretold: the longest chain of tasks, one a stage, from here to a leaf
+        ("rate", "f8"),
+        ("num_waiting", "i8"),  # parents that have not ended there
+        ("is_ended", "i8"),
     ],
     align=True,
 )
@@ -262,7 +288,18 @@ class ClusterState(NamedTuple):
     pools: Any  # POOL[MAX_POOLS]
     contenders: Any  # CONTENDER[num_jobs]
     contest: Any  # int64[2 * num_leaves], a winner tree of job rows: contest[1] is served next
-    virtual: Any  # VIRTUAL_STAGE[num_stages], the virtual run of fair sharing
+    # The guard's virtual run of fair sharing.
+    virtual_now: Any  # VIRTUAL_NOW[1]
+    virtual_jobs: Any  # VIRTUAL_JOB[num_jobs]
+    virtual_stages: Any  # VIRTUAL_STAGE[num_stages]
+
+
+class VirtualRun(NamedTuple):
+    """The tables of a virtual run of fair sharing (`parcae.cluster.kernels.virtual`)."""
+
+    now: Any  # VIRTUAL_NOW[1]
+    jobs: Any  # VIRTUAL_JOB[num_jobs]
+    stages: Any  # VIRTUAL_STAGE[num_stages]
 
 
 @dataclass(frozen=True)
@@ -320,7 +357,9 @@ def allocate(
         pools=_table(POOL, num_clusters, with_orders * MAX_POOLS),
         contenders=_table(CONTENDER, num_clusters, with_orders * num_jobs),
         contest=np.zeros((num_clusters, with_orders * 2 * num_leaves), np.int64),
-        virtual=_table(VIRTUAL_STAGE, num_clusters, with_orders * num_stages),
+        virtual_now=_table(VIRTUAL_NOW, num_clusters, with_orders),
+        virtual_jobs=_table(VIRTUAL_JOB, num_clusters, with_orders * num_jobs),
+        virtual_stages=_table(VIRTUAL_STAGE, num_clusters, with_orders * num_stages),
     )
     state.now.world[:] = world
     for row, executor_class in enumerate(classes):
@@ -328,6 +367,15 @@ def allocate(
         state.classes.memory[:, row] = executor_class.memory
         state.classes.num_executors[:, row] = executor_class.num_executors
     return state
+
+
+def allocate_virtual(num_jobs: int, num_stages: int) -> VirtualRun:
+    """Tables of a virtual run of fair sharing for so many jobs and stages."""
+    return VirtualRun(
+        _table(VIRTUAL_NOW, 1),
+        _table(VIRTUAL_JOB, num_jobs),
+        _table(VIRTUAL_STAGE, num_stages),
+    )
 
 
 def select(state: ClusterState, cluster: int) -> ClusterState:

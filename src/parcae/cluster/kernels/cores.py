@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 
 from parcae.cluster.kernels.dispatch import free_core, refresh_contender
+from parcae.cluster.kernels.guard import guard_orders
 from parcae.cluster.kernels.tables import (
     account_time,
     count_schedulable_stage,
@@ -37,7 +38,9 @@ def reset_cores(state):  # type: ignore[no-untyped-def]
     now.num_pools[0] = 1
     now.has_limits[0] = 0
     now.num_planned[0] = 0
-    now.virtual_ms[0] = 0.0
+    state.virtual_now.num_jobs[0] = 0
+    state.virtual_now.num_members[0] = 0
+    state.virtual_now.clock_ms[0] = 0.0
     state.contest[:] = NO_JOB
 
 
@@ -57,8 +60,6 @@ def greet_job(state, job):  # type: ignore[no-untyped-def]
         state.stage_orders.tier[stage] = 0.0
         state.stage_orders.rank[stage] = 0.0
         state.stage_orders.limit[stage] = UNLIMITED
-        state.virtual.attained_ms[stage] = 0.0
-        state.virtual.ended_ms[stage] = NOT_YET
     state.now.is_plan_due[0] = 1
 
 
@@ -144,8 +145,10 @@ def _check_job(state, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def accept_orders(state):  # type: ignore[no-untyped-def]
-    """Put the orders in the tables into force and end the planning round. Returns False where they make no sense."""
+    """Put the orders in the tables, guarded, into force and end the planning round. Returns False where they make no sense."""
     now, pools = state.now, state.pools
+    if now.guard[0] > 0.0:
+        guard_orders(state)
     now.num_source[0] = 0
     state.source_count[0] = 0
     now.is_plan_due[0] = 0

@@ -29,7 +29,9 @@ def select_cluster(many, cluster):  # type: ignore[no-untyped-def]
         many.pools[cluster],
         many.contenders[cluster],
         many.contest[cluster],
-        many.virtual[cluster],
+        many.virtual_now[cluster],
+        many.virtual_jobs[cluster],
+        many.virtual_stages[cluster],
     )
 
 

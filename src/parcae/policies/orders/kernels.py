@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from parcae.cluster.kernels.estimates import correction, total_ms, unstarted_ms
 from parcae.cluster.kernels.tables import select_cluster
+from parcae.cluster.kernels.virtual import carry_on, foretell_ends
 from parcae.cluster.orders import Orders
-from parcae.cluster.state import NOT_YET
+from parcae.cluster.state import NO_JOB, NOT_YET, VirtualRun
 from parcae.kernels import inlined, kernel
-from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.layout import GITTINS_AGES_PER_UNIT, GITTINS_SIGMAS_PER_UNIT, OrderKind
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.cores_loop import follow_orders
 from parcae.simulation.kernels.event_loop import select_future, start
@@ -16,6 +21,8 @@ _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _FIFO, _FIFO_SPARK_JOBS = int(OrderKind.FIFO), int(OrderKind.FIFO_SPARK_JOBS)
 _FAIR, _POOLS = int(OrderKind.FAIR), int(OrderKind.POOLS)
 _SJF, _SRPT = int(OrderKind.SJF), int(OrderKind.SRPT)
+_FSP, _PSBS = int(OrderKind.FSP), int(OrderKind.PSBS)
+_LAS, _GITTINS = int(OrderKind.LAS), int(OrderKind.GITTINS)
 _GIVEN = int(OrderKind.GIVEN)
 
 
@@ -53,6 +60,96 @@ def _by_submission(seen, orders):  # type: ignore[no-untyped-def]
                 orders.stages.tier[stage] = seen.stages.frontier_rank[stage]
 
 
+@inlined
+def _virtual_of(tables):  # type: ignore[no-untyped-def]
+    return VirtualRun(tables.virtual_now, tables.virtual_jobs, tables.virtual_stages)
+
+
+@kernel
+def _by_virtual_end(seen, orders, virtual, lets_late_share):  # type: ignore[no-untyped-def]
+    """By the end in a virtual run of fair sharing; a job that ended there but not in reality is late.
+
+    Late jobs outlived their estimates. With `lets_late_share` they share the cores with the first job that is not late, so that
+    none of them blocks the others; else they come first.
+
+    Source: Friedman and Henderson (2003), FSP; Dell'Amico, Carra and Michiardi, "PSBS" (2016), late jobs.
+    """
+    carry_on(seen, virtual)
+    foretell_ends(seen, virtual)
+    first, first_ms = NO_JOB, math.inf
+    for position in range(seen.now.num_active[0]):
+        job = seen.active[position]
+        end_ms = virtual.jobs.end_ms[job]
+        orders.jobs.tier[job] = end_ms
+        orders.jobs.weight[job] = 0.0
+        if lets_late_share and virtual.jobs.has_ended[job]:
+            orders.jobs.tier[job] = -1.0
+            orders.jobs.weight[job] = 1.0
+        elif end_ms < first_ms:
+            first = job
+            first_ms = end_ms
+    if lets_late_share and first != NO_JOB:
+        orders.jobs.tier[first] = -1.0
+        orders.jobs.weight[first] = 1.0
+
+
+@kernel
+def _attained_ms(seen, job):  # type: ignore[no-untyped-def]
+    """Core time that the job was given: its finished tasks, and its running ones as if half done."""
+    stages, first = seen.stages, seen.jobs.stage_start[job]
+    attained_ms = 0.0
+    for stage in range(first, first + seen.jobs.num_stages[job]):
+        attained_ms += stages.executed_ms[stage]
+        if stages.num_bound[stage] > 0:
+            finished = stages.num_finished[stage]
+            task_ms = stages.executed_ms[stage] / finished if finished > 0 else seen.now.guess_ms[0]
+            attained_ms += 0.5 * stages.num_bound[stage] * task_ms
+    return attained_ms
+
+
+@kernel
+def _by_attained(seen, orders):  # type: ignore[no-untyped-def]
+    """Least attained service first: in tiers by factors of two, which jobs share.
+
+    Source: Nuyens and Wierman, "The foreground-background queue" (2008); tiers as in Chowdhury and Stoica, "Efficient coflow
+    scheduling without prior knowledge" (SIGCOMM 2015).
+    """
+    soonest_ms = math.inf
+    for position in range(seen.now.num_active[0]):
+        job = seen.active[position]
+        attained_ms = max(_attained_ms(seen, job), seen.now.guess_ms[0])
+        tier = math.floor(math.log2(attained_ms / seen.now.guess_ms[0]))
+        orders.jobs.tier[job] = tier
+        orders.jobs.weight[job] = 1.0
+        running = seen.jobs.num_attached[job]
+        if running > 0:
+            left_ms = seen.now.guess_ms[0] * 2.0 ** (tier + 1) - attained_ms
+            soonest_ms = min(soonest_ms, max(1.0, left_ms / running))
+    if soonest_ms < math.inf:
+        orders.wake_ms[0] = seen.now.clock_ms[0] + np.int64(soonest_ms) + 1
+
+
+@kernel
+def _gittins_index(seen, tables, job):  # type: ignore[no-untyped-def]
+    """Gittins' index of the job's size, given what it was given; sizes are log-normal around the foretold one.
+
+    The corrected estimate is the median; finished tasks say more than the spread of the job's runs, so the spread shrinks with
+    the share of the job that is done.
+
+    Source: Gittins, Glazebrook and Weber, "Multi-armed bandit allocation indices" (2011), chapter 3.
+    """
+    num_profiles = tables.sigma.shape[0] - 1
+    profile = seen.jobs.profile[job]
+    sigma = tables.sigma[profile if 0 <= profile < num_profiles else num_profiles]
+    median_ms = max(1.0, total_ms(seen, job) * correction(seen, job))
+    age = (median_ms - unstarted_ms(seen, job) * correction(seen, job)) / median_ms
+    if sigma <= 0.0:
+        return 1.0 / max(1e-9, median_ms * (1.0 - age))
+    row = min(tables.index.shape[0] - 1, np.int64(sigma * GITTINS_SIGMAS_PER_UNIT + 0.5))
+    column = min(tables.index.shape[1] - 1, np.int64(age * GITTINS_AGES_PER_UNIT))
+    return tables.index[row, column] / median_ms
+
+
 @kernel
 def plan(seen, orders, kind, tables):  # type: ignore[no-untyped-def]
     """Write the order into `orders`; reads the observation and `tables`, keeps the virtual run in `tables`."""
@@ -63,6 +160,10 @@ def plan(seen, orders, kind, tables):  # type: ignore[no-untyped-def]
         _give(seen, orders, tables)
     elif kind == _FIFO_SPARK_JOBS:
         _by_submission(seen, orders)
+    elif kind == _FSP or kind == _PSBS:
+        _by_virtual_end(seen, orders, _virtual_of(tables), kind == _PSBS)
+    elif kind == _LAS:
+        _by_attained(seen, orders)
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         if kind == _FAIR:
@@ -71,6 +172,8 @@ def plan(seen, orders, kind, tables):  # type: ignore[no-untyped-def]
             orders.jobs.tier[job] = total_ms(seen, job)
         elif kind == _SRPT:
             orders.jobs.tier[job] = unstarted_ms(seen, job) * correction(seen, job)
+        elif kind == _GITTINS:
+            orders.jobs.tier[job] = -_gittins_index(seen, tables, job)
 
 
 @inlined
@@ -81,6 +184,9 @@ def _orders_of(state):  # type: ignore[no-untyped-def]
 @kernel
 def play(state, future, tables, kind, plan_tables):  # type: ignore[no-untyped-def]
     """Run a whole simulation under the policy. Returns a Status."""
+    plan_tables.virtual_now.num_jobs[0] = 0
+    plan_tables.virtual_now.num_members[0] = 0
+    plan_tables.virtual_now.clock_ms[0] = 0.0
     status = start(state, future, tables)
     while status == _NEEDS_DECISION:
         plan(state, _orders_of(state), kind, plan_tables)

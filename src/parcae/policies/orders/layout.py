@@ -6,6 +6,10 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 
+#: Steps of the table of Gittins' indices: spreads, and ages in units of the median size.
+GITTINS_SIGMAS_PER_UNIT, GITTINS_AGES_PER_UNIT = 20, 20
+
+
 class OrderKind(IntEnum):
     """How the order is made."""
 
@@ -31,5 +35,7 @@ class PlanTables(NamedTuple):
     index: Any  # float64[num_sigmas, num_ages], Gittins index of a size of median 1 by spread and age
     tiers: Any  # float64[num_jobs], given tiers by order of arrival
     limits: Any  # int64[num_stages], given limits by order of arrival
-    virtual: Any  # VIRTUAL_STAGE[num_stages], memory: the virtual run of fair sharing
-    virtual_ms: Any  # float64[1], up to when it was carried on
+    # Memory: the virtual run of fair sharing.
+    virtual_now: Any  # VIRTUAL_NOW[1]
+    virtual_jobs: Any  # VIRTUAL_JOB[num_jobs]
+    virtual_stages: Any  # VIRTUAL_STAGE[num_stages]

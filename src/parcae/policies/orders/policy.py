@@ -9,16 +9,11 @@ import numpy.typing as npt
 
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, blank_orders
-from parcae.cluster.state import POOL, VIRTUAL_STAGE, ClusterState
+from parcae.cluster.state import POOL, ClusterState, VirtualRun, allocate_virtual
 from parcae.policies.orders.kernels import plan, play, play_many
 from parcae.policies.orders.layout import OrderKind, PlanTables
 from parcae.simulation.future import Future
 from parcae.simulation.tables import WorkloadTables
-
-
-def virtual_stages(count: int) -> npt.NDArray[np.void]:
-    """Memory for a virtual run of fair sharing of so many stages."""
-    return np.zeros(count, VIRTUAL_STAGE).view(np.recarray)
 
 
 def plan_tables(
@@ -32,15 +27,19 @@ def plan_tables(
 ) -> PlanTables:
     """The tables of a policy by formula; what it does not use has one row."""
     return PlanTables(
-        pool_of=np.zeros(1, np.int64) if pool_of is None else pool_of,
-        pools=(np.zeros(1, POOL) if pools is None else pools).view(np.recarray),
-        sigma=np.zeros(1) if sigma is None else sigma,
-        index=np.zeros((1, 1)) if index is None else index,
-        tiers=np.zeros(1) if tiers is None else tiers,
-        limits=np.zeros(1, np.int64) if limits is None else limits,
-        virtual=virtual_stages(1),
-        virtual_ms=np.zeros(1),
+        np.zeros(1, np.int64) if pool_of is None else pool_of,
+        (np.zeros(1, POOL) if pools is None else pools).view(np.recarray),
+        np.zeros(1) if sigma is None else sigma,
+        np.zeros((1, 1)) if index is None else index,
+        np.zeros(1) if tiers is None else tiers,
+        np.zeros(1, np.int64) if limits is None else limits,
+        *allocate_virtual(1, 1),
     )
+
+
+def with_memory(tables: PlanTables, num_jobs: int, num_stages: int) -> PlanTables:
+    """The same tables with an empty memory for so many jobs and stages."""
+    return PlanTables(*tables[: -len(VirtualRun._fields)], *allocate_virtual(num_jobs, num_stages))
 
 
 @dataclass
@@ -62,8 +61,8 @@ class OrderPolicy:
     def plan(self, observation: Observation) -> Orders:
         """The orders from now on. Policies that remember expect the observations of one run, in order."""
         num_jobs, num_stages = len(observation.jobs), len(observation.stages)
-        if len(self.tables.virtual) < num_stages:
-            self.tables = self.tables._replace(virtual=virtual_stages(num_stages))
+        if len(self.tables.virtual_stages) < num_stages or len(self.tables.virtual_jobs) < num_jobs:
+            self.tables = with_memory(self.tables, num_jobs, num_stages)
         orders = blank_orders(num_jobs, num_stages)
         if self.kind is OrderKind.POOLS:
             orders = orders._replace(pools=self.tables.pools.copy())
@@ -72,7 +71,7 @@ class OrderPolicy:
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
         """Run a whole simulation in one compiled call. Returns a Status."""
-        own = self.tables._replace(virtual=virtual_stages(len(state.stages)))
+        own = with_memory(self.tables, len(state.jobs), len(state.stages))
         return int(play(state, future, tables, int(self.kind), own))
 
     def play_many(
@@ -85,5 +84,5 @@ class OrderPolicy:
         status: npt.NDArray[np.int64],
     ) -> None:
         """Run simulators first..last-1 of many to their end; fills `status`."""
-        own = self.tables._replace(virtual=virtual_stages(states.stages.shape[1]), virtual_ms=np.zeros(1))
+        own = with_memory(self.tables, states.jobs.shape[1], states.stages.shape[1])
         play_many(states, futures, tables, int(self.kind), own, first, last, status)

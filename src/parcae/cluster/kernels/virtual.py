@@ -1,0 +1,271 @@
+"""A virtual run of fair sharing beside the real one: when every job would have ended under Spark's FAIR, a pool a job.
+
+The virtual run is fluid: jobs share the cores equally as far as their stages have tasks for them, and stages progress at the
+rates of their shares between one end of a stage and the next. It knows what a scheduler may know: the estimates, corrected by
+what finished tasks took, and the exact work of what is complete. It is carried on when the policy plans.
+
+Source: Friedman and Henderson, "Fairness and efficiency in web server protocols" (SIGMETRICS 2003), for the idea of serving by
+a virtual fair run.
+"""
+
+from __future__ import annotations
+
+import math
+
+from parcae.cluster.kernels.estimates import correction, foretold_ms
+from parcae.cluster.state import NOT_YET, VirtualRun
+from parcae.kernels import inlined, kernel
+
+_EPSILON_MS = 1e-6
+
+
+@inlined
+def virtual_of(state):  # type: ignore[no-untyped-def]
+    """The virtual run in a cluster's state."""
+    return VirtualRun(state.virtual_now, state.virtual_jobs, state.virtual_stages)
+
+
+@kernel
+def _join(seen, virtual, job):  # type: ignore[no-untyped-def]
+    """A job arrives in the virtual run."""
+    now, jobs, stages = virtual.now, virtual.jobs, virtual.stages
+    first, num_stages = seen.jobs.stage_start[job], seen.jobs.num_stages[job]
+    for stage in range(first, first + num_stages):
+        stages.attained_ms[stage] = 0.0
+        stages.rate[stage] = 0.0
+        stages.num_waiting[stage] = 0
+        stages.is_ended[stage] = 0
+    for stage in range(first, first + num_stages):
+        start = seen.stages.child_start[stage]
+        for edge in range(start, start + seen.stages.num_children[stage]):
+            stages.num_waiting[seen.children[edge]] += 1
+    jobs.member[now.num_members[0]] = job
+    now.num_members[0] += 1
+    jobs.num_left[job] = num_stages
+    jobs.is_exact[job] = 0
+    jobs.has_ended[job] = 0
+    _find_paths(seen, virtual, job)
+    _learn_needs(seen, virtual, job)
+
+
+@kernel
+def _find_paths(seen, virtual, job):  # type: ignore[no-untyped-def]
+    """The critical path from every stage of the job on; stages may be numbered in any order, so until nothing changes."""
+    first, stages, has_changed = seen.jobs.stage_start[job], virtual.stages, True
+    for stage in range(first, first + seen.jobs.num_stages[job]):
+        stages.path_ms[stage] = 0.0
+    while has_changed:
+        has_changed = False
+        for stage in range(first + seen.jobs.num_stages[job] - 1, first - 1, -1):
+            longest_ms, start = 0.0, seen.stages.child_start[stage]
+            for edge in range(start, start + seen.stages.num_children[stage]):
+                longest_ms = max(longest_ms, stages.path_ms[seen.children[edge]])
+            path_ms = longest_ms + foretold_ms(seen, stage)
+            if path_ms != stages.path_ms[stage]:
+                stages.path_ms[stage] = path_ms
+                has_changed = True
+
+
+@kernel
+def _learn_needs(seen, virtual, job):  # type: ignore[no-untyped-def]
+    """What the job's stages need, by what is known now."""
+    first, factor, stages = seen.jobs.stage_start[job], correction(seen, job), seen.stages
+    for stage in range(first, first + seen.jobs.num_stages[job]):
+        left = stages.num_tasks[stage] - stages.num_finished[stage]
+        virtual.stages.need_ms[stage] = max(1.0, stages.executed_ms[stage] + left * foretold_ms(seen, stage) * factor)
+    virtual.jobs.is_exact[job] = 1 if seen.jobs.completion_ms[job] != NOT_YET else 0
+
+
+@inlined
+def _end_stage(seen, virtual, job, stage):  # type: ignore[no-untyped-def]
+    virtual.stages.is_ended[stage] = 1
+    virtual.jobs.num_left[job] -= 1
+    start = seen.stages.child_start[stage]
+    for edge in range(start, start + seen.stages.num_children[stage]):
+        virtual.stages.num_waiting[seen.children[edge]] -= 1
+
+
+@kernel
+def _want(seen, virtual, job):  # type: ignore[no-untyped-def]
+    """End the job's stages that have all they need, and say how many cores the others could use."""
+    stages, first = virtual.stages, seen.jobs.stage_start[job]
+    wanted = 0.0
+    for stage in range(first, first + seen.jobs.num_stages[job]):
+        if stages.is_ended[stage] or stages.num_waiting[stage] > 0:
+            continue
+        left_ms = stages.need_ms[stage] - stages.attained_ms[stage]
+        if left_ms <= _EPSILON_MS:
+            _end_stage(seen, virtual, job, stage)
+        else:
+            wanted += math.ceil(left_ms / stages.need_ms[stage] * seen.stages.num_tasks[stage] - 1e-9)
+    return wanted
+
+
+@kernel
+def _share_out(seen, virtual):  # type: ignore[no-untyped-def]
+    """Equal shares of the cores, as far as jobs can use them; what one cannot use is for the others."""
+    now, jobs = virtual.now, virtual.jobs
+    cores_left, num_left = float(seen.now.num_executors[0]), 0
+    for position in range(now.num_members[0]):
+        jobs.rate[jobs.member[position]] = -1.0
+        num_left += 1
+    is_settled = False
+    while not is_settled and num_left > 0:
+        is_settled, level = True, cores_left / num_left
+        for position in range(now.num_members[0]):
+            job = jobs.member[position]
+            if jobs.rate[job] < 0.0 and jobs.wanted[job] <= level:
+                jobs.rate[job] = jobs.wanted[job]
+                cores_left -= jobs.wanted[job]
+                num_left -= 1
+                is_settled = False
+    for position in range(now.num_members[0]):
+        job = jobs.member[position]
+        if jobs.rate[job] < 0.0:
+            jobs.rate[job] = cores_left / num_left
+
+
+@kernel
+def _spread(seen, virtual, job):  # type: ignore[no-untyped-def]
+    """Give the job's cores to its stages, by index. Returns the time to the first end of one of them."""
+    stages, first, rate = virtual.stages, seen.jobs.stage_start[job], virtual.jobs.rate[job]
+    soonest_ms = math.inf
+    for stage in range(first, first + seen.jobs.num_stages[job]):
+        stages.rate[stage] = 0.0
+        if stages.is_ended[stage] or stages.num_waiting[stage] > 0 or rate <= 0.0:
+            continue
+        left_ms = stages.need_ms[stage] - stages.attained_ms[stage]
+        width = math.ceil(left_ms / stages.need_ms[stage] * seen.stages.num_tasks[stage] - 1e-9)
+        stages.rate[stage] = min(rate, width)
+        rate -= stages.rate[stage]
+        soonest_ms = min(soonest_ms, left_ms / stages.rate[stage])
+    return soonest_ms
+
+
+@kernel
+def _settle_members(seen, virtual):  # type: ignore[no-untyped-def]
+    """End stages and jobs that have all they need; members that are left say what they want."""
+    now, jobs = virtual.now, virtual.jobs
+    kept = 0
+    for position in range(now.num_members[0]):
+        job = jobs.member[position]
+        jobs.wanted[job] = _want(seen, virtual, job)
+        while jobs.wanted[job] == 0.0 and jobs.num_left[job] > 0:  # what ended made others runnable
+            jobs.wanted[job] = _want(seen, virtual, job)
+        if jobs.num_left[job] == 0:
+            jobs.has_ended[job] = 1
+            jobs.end_ms[job] = now.clock_ms[0]
+        else:
+            jobs.member[kept] = job
+            kept += 1
+    now.num_members[0] = kept
+
+
+@kernel
+def _flow(seen, virtual, until_ms):  # type: ignore[no-untyped-def]
+    """Carry the virtual run on to `until_ms`; no job arrives before that."""
+    now, jobs, stages = virtual.now, virtual.jobs, virtual.stages
+    while now.clock_ms[0] < until_ms and now.num_members[0] > 0:
+        _settle_members(seen, virtual)
+        _share_out(seen, virtual)
+        step_ms = until_ms - now.clock_ms[0]
+        for position in range(now.num_members[0]):
+            step_ms = min(step_ms, _spread(seen, virtual, jobs.member[position]))
+        for position in range(now.num_members[0]):
+            job = jobs.member[position]
+            first = seen.jobs.stage_start[job]
+            for stage in range(first, first + seen.jobs.num_stages[job]):
+                stages.attained_ms[stage] += stages.rate[stage] * step_ms
+        now.clock_ms[0] += max(step_ms, _EPSILON_MS)
+    now.clock_ms[0] = max(now.clock_ms[0], until_ms)
+
+
+@kernel
+def _learn(seen, virtual):  # type: ignore[no-untyped-def]
+    """Take in what has become known since the last plan; jobs that need more than was thought run on."""
+    now, jobs, stages = virtual.now, virtual.jobs, virtual.stages
+    for position in range(now.num_members[0]):
+        job = jobs.member[position]
+        if not jobs.is_exact[job]:
+            _learn_needs(seen, virtual, job)
+    for position in range(seen.now.num_active[0]):
+        job = seen.active[position]
+        if job >= now.num_jobs[0] or not jobs.has_ended[job]:
+            continue
+        _learn_needs(seen, virtual, job)
+        first = seen.jobs.stage_start[job]
+        for stage in range(first, first + seen.jobs.num_stages[job]):
+            if stages.is_ended[stage] and stages.attained_ms[stage] < 0.999 * stages.need_ms[stage]:
+                stages.is_ended[stage] = 0
+                jobs.num_left[job] += 1
+                start = seen.stages.child_start[stage]
+                for edge in range(start, start + seen.stages.num_children[stage]):
+                    stages.num_waiting[seen.children[edge]] += 1
+        if jobs.num_left[job] > 0:
+            jobs.has_ended[job] = 0
+            jobs.member[now.num_members[0]] = job
+            now.num_members[0] += 1
+
+
+@kernel
+def carry_on(seen, virtual):  # type: ignore[no-untyped-def]
+    """Carry the virtual run on to the present, arrival by arrival."""
+    now = virtual.now
+    _learn(seen, virtual)
+    while now.num_jobs[0] < seen.now.num_jobs[0]:
+        job = now.num_jobs[0]
+        _flow(seen, virtual, float(seen.jobs.arrival_ms[job]))
+        _join(seen, virtual, job)
+        now.num_jobs[0] = job + 1
+    _flow(seen, virtual, float(seen.now.clock_ms[0]))
+    _settle_members(seen, virtual)
+
+
+@kernel
+def _measure_left(seen, virtual, job):  # type: ignore[no-untyped-def]
+    """The job's work and critical path that are left in the virtual run."""
+    stages, first, num_stages = virtual.stages, seen.jobs.stage_start[job], seen.jobs.num_stages[job]
+    left_ms, path_ms = 0.0, 0.0
+    for stage in range(first, first + num_stages):
+        if stages.is_ended[stage]:
+            continue
+        stage_ms = max(0.0, stages.need_ms[stage] - stages.attained_ms[stage])
+        left_ms += stage_ms
+        ratio = stages.need_ms[stage] / max(1.0, seen.stages.num_tasks[stage] * foretold_ms(seen, stage))
+        path_ms = max(path_ms, stages.path_ms[stage] * ratio)
+    virtual.jobs.left_ms[job] = left_ms
+    virtual.jobs.path_ms[job] = path_ms
+
+
+@kernel
+def _sort_by_left(virtual):  # type: ignore[no-untyped-def]
+    """Members by work left, ascending (Shell's sort: nothing is allocated)."""
+    jobs, count = virtual.jobs, virtual.now.num_members[0]
+    for position in range(count):
+        jobs.by_left[position] = jobs.member[position]
+    gap = 1
+    while gap < count // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for row in range(gap, count):
+            job, at = jobs.by_left[row], row
+            while at >= gap and jobs.left_ms[jobs.by_left[at - gap]] > jobs.left_ms[job]:
+                jobs.by_left[at] = jobs.by_left[at - gap]
+                at -= gap
+            jobs.by_left[at] = job
+        gap //= 3
+
+
+@kernel
+def foretell_ends(seen, virtual):  # type: ignore[no-untyped-def]
+    """Write when every member would end if nobody arrived any more: by equal shares, or by its critical path."""
+    now, jobs = virtual.now, virtual.jobs
+    for position in range(now.num_members[0]):
+        _measure_left(seen, virtual, jobs.member[position])
+    _sort_by_left(virtual)
+    passed_ms, shared_ms, count = 0.0, 0.0, now.num_members[0]
+    for position in range(count):
+        job = jobs.by_left[position]
+        shared_ms += (jobs.left_ms[job] - passed_ms) * (count - position) / seen.now.num_executors[0]
+        passed_ms = jobs.left_ms[job]
+        jobs.end_ms[job] = now.clock_ms[0] + max(shared_ms, jobs.path_ms[job])

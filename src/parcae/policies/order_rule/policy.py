@@ -1,0 +1,77 @@
+"""The rule of the world of cores as a policy object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.cluster.observation import Observation
+from parcae.cluster.orders import Orders, blank_orders
+from parcae.cluster.state import ClusterState, allocate_virtual
+from parcae.errors import PolicyError
+from parcae.policies.order_rule.kernels import plan, play, play_many
+from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS, OrderRule
+from parcae.simulation.future import Future
+from parcae.simulation.tables import WorkloadTables
+
+
+def order_rule(theta: npt.ArrayLike, mean_work_ms: float, num_jobs: int, num_stages: int) -> OrderRule:
+    """The rule's tables, with an empty memory for so many jobs and stages.
+
+    Raises:
+        PolicyError: another number of parameters.
+    """
+    values = np.asarray(theta, np.float64)
+    if values.shape != (NUM_ORDER_PARAMETERS,):
+        raise PolicyError(f"the rule of the world of cores has {NUM_ORDER_PARAMETERS} parameters, not {values.size}")
+    return OrderRule(values, np.array([max(1.0, mean_work_ms)]), *allocate_virtual(num_jobs, num_stages))
+
+
+@dataclass
+class OrderRulePolicy:
+    """The rule with its parameters, for one workload.
+
+    Args:
+        name: as it was asked for.
+        parameters: by `OrderParameter`.
+        mean_work_ms: mean work of the workload's jobs, in ms of one core.
+    """
+
+    name: str
+    parameters: tuple[float, ...]
+    mean_work_ms: float
+    _memory: OrderRule | None = field(init=False, default=None, repr=False)
+
+    def plan(self, observation: Observation) -> Orders:
+        """The orders from now on; expects the observations of one run, in order."""
+        num_jobs, num_stages = len(observation.jobs), len(observation.stages)
+        memory = self._memory
+        if memory is None or len(memory.virtual_jobs) < num_jobs or len(memory.virtual_stages) < num_stages:
+            memory = self._tables(num_jobs, num_stages)
+            self._memory = memory
+        orders = blank_orders(num_jobs, num_stages)
+        plan(observation, orders, memory)
+        return orders
+
+    def _tables(self, num_jobs: int, num_stages: int) -> OrderRule:
+        return order_rule(self.parameters, self.mean_work_ms, num_jobs, num_stages)
+
+    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
+        """Run a whole simulation in one compiled call. Returns a Status."""
+        return int(play(state, future, tables, self._tables(len(state.jobs), len(state.stages))))
+
+    def play_many(
+        self,
+        states: ClusterState,
+        futures: Future,
+        tables: WorkloadTables,
+        first: int,
+        last: int,
+        status: npt.NDArray[np.int64],
+    ) -> None:
+        """Run simulators first..last-1 of many to their end; fills `status`."""
+        thetas = np.tile(np.asarray(self.parameters, np.float64), (len(status), 1))
+        own = self._tables(states.jobs.shape[1], states.stages.shape[1])
+        play_many(states, futures, tables, thetas, own, first, last, status)
