@@ -227,7 +227,7 @@ def _run_job_sets(
         resolved = resolve_policies(workload, policies, set_config, "batch", sequence.num_jobs)
         for name, policy in resolved.for_sequence(sequence, seed).items():
             trace = simulate(sequence, policy, set_config, seed, record=True)
-            result = {"set": job_set.id, "policy": name, "variant": resolved.variants[name]}
+            result: dict[str, Any] = {"set": job_set.id, "policy": name, "variant": resolved.variants[name]}
             result |= {"durations": config.durations.value, **run_json(trace, sequence)}
             result["completion_ms"] = job_set.by_position(trace.completion_ms)
             yield result, trace

@@ -19,6 +19,10 @@ from parcae.workloads.arrivals import JobSequence
 class CompiledPolicy(Protocol):
     """A policy that plays a whole run in one compiled call."""
 
+    @property
+    def name(self) -> str:
+        """How reports call the policy."""
+
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
         """Run from the start to the end. Returns a Status."""
 
