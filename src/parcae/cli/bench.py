@@ -81,7 +81,7 @@ def decision_command(
     policies: Annotated[
         str | None,
         typer.Option(
-            "--policies", help="Policies, separated by commas. [default: tuned,parcae,decima; with cores srpt and psbs before]"
+            "--policies", help="Policies, separated by commas. [default: srpt,psbs,tuned,parcae; executors: tuned,parcae,decima]"
         ),
     ] = None,
     world: WorldOption = None,
@@ -99,7 +99,7 @@ def decision_command(
     from parcae.workloads.catalog import load_workload
 
     chosen = world_of(world, {})
-    names = policies or ("srpt,psbs,tuned,parcae,decima" if chosen.value == "cores" else "tuned,parcae,decima")
+    names = policies or ("srpt,psbs,tuned,parcae" if chosen.value == "cores" else "tuned,parcae,decima")
     rows = benchmark_decisions(load_workload(workload), names.split(","), num_decisions=decisions, world=chosen)
     if as_json:
         typer.echo(json.dumps([row.to_json() for row in rows], indent=2))

@@ -23,6 +23,8 @@ from parcae.workloads.synthetic import RandomDags, random_dags
 
 #: Decisions before the clock starts: compilation, first touches of memory.
 _WARM_UP = 20
+#: A case of one policy ends after so many seconds, with at least a few decisions: slow ones are not timed for an hour.
+_LONGEST_S, _FEWEST = 60.0, 20
 #: The large cases: this many jobs of ten stages each, on so many executors; in the wide case in four classes.
 _LARGE_JOBS, _LARGE_STAGES, _LARGE_EXECUTORS, _WIDE_EXECUTORS = 1_000, 10, 200, 30_000
 
@@ -107,7 +109,10 @@ def _times_ms(
     if not isinstance(policy, Planner) and not hasattr(policy, "decide"):
         raise PolicyError(f"policy {policy.name!r} plays whole runs only: its decisions cannot be timed")
     taken: list[float] = []
-    stages, seed, wanted = 0, 0, num_decisions + _WARM_UP
+    stages = 0
+    seed = 0
+    wanted = num_decisions + _WARM_UP
+    end = time.perf_counter() + _LONGEST_S
     while len(taken) < wanted:
         sequence = draw_sequence(workload, "batch", num_jobs, config.total_executors, RandomStreams(seed))
         simulator = Simulator(sequence, config, seed)
@@ -115,6 +120,8 @@ def _times_ms(
         simulator.start()
         while simulator.status is Status.NEEDS_DECISION and len(taken) < wanted:
             taken.append(_plan_ms(simulator, policy) if isinstance(policy, Planner) else _decide_ms(simulator, policy))
+            if len(taken) >= _WARM_UP + _FEWEST and time.perf_counter() > end:
+                wanted = len(taken)
         seed += 1
     return np.array(taken[_WARM_UP:]), stages
 
