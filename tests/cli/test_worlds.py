@@ -117,7 +117,9 @@ def test_a_comparison_says_what_names_became(tmp_path: Path) -> None:
 
 def test_orders_are_searched_in_decimas_world_and_bounds_hold_in_both() -> None:
     words = ("bounds", "toy", "--jobs", "3", "--executors", "2", "--json")
-    found = [json.loads(CliRunner().invoke(app, [*words, *more]).stdout) for more in ((), ("--world", "executors"), ("--orders",))]
+    found = [
+        json.loads(CliRunner().invoke(app, [*words, *more]).stdout) for more in ((), ("--world", "executors"), ("--orders",))
+    ]
     assert found[0] == found[1]
     assert sorted(found[2]["best_order"]) == [0, 1, 2]
     assert "--orders exists in the world of executors only" in _refused(*words, "--orders", "--world", "cores")

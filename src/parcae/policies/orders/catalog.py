@@ -36,6 +36,8 @@ _EXECUTORS_ONLY: Mapping[str, str] = MappingProxyType(
         "graphene": "decides about executor classes",
         "idle-theory": "decides about idle slots",
         "order": "gives all executors to one job, as in Decima's Appendix H",
+        "spark_fifo": "counts executors ever granted, which every plan grants anew",
+        "spark_static_N": "counts executors ever granted, which every plan grants anew",
     }
 )
 
@@ -146,13 +148,13 @@ def make_cores_policy(text: str, workload: Workload, config: SimulationConfig) -
         PolicyError: no such policy (the message suggests one), a wrong argument, or one of the other world.
         ConfigError, FormatError, OSError: as `make_order_policy`.
     """
-    name = text.partition(":")[0]
+    name = "spark_static_N" if text.startswith("spark_static_") else text.partition(":")[0]
     if name in _EXECUTORS_ONLY:
         raise PolicyError(f"policy {text!r} {_EXECUTORS_ONLY[name]}: choose --world executors")
     if name in {entry.name for entry in ORDER_CATALOG}:
         return make_order_policy(text, workload, config)
     known = [*dict.fromkeys([*(entry.name for entry in ORDER_CATALOG), *_DECIDING])]
-    if not any(name == own or text.startswith(("spark_static_", "wfair_")) for own in known):
+    if not any(name == own or text.startswith("wfair_") for own in known):
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
         raise PolicyError(f"unknown policy {text!r}; {hint} (`parcae policies` lists all)")
