@@ -1,4 +1,4 @@
-"""The two worlds on the command line, in process: which one a command means, what policies are called, job sets of Spark's world."""
+"""The two worlds on the command line: which one a command means, what policies are called, job sets of Spark's own."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_orders_are_searched_in_decimas_world_and_bounds_hold_in_both() -> None:
 
 
 def test_a_set_of_sparks_world_by_hand(tmp_path: Path) -> None:
-    """Under FIFO the short job waits for a core until 20; its tier lets it go first there, and limits hold the other to one core."""
+    """Under FIFO the short job waits for a core until 20; limits hold the other to one core, so that it need not."""
     path = _sets(tmp_path, _SET)
     names = "fifo,fair,fair-pools,sjf,srpt,orders,psbs"
     rows = {row["policy"]: row for row in _invoke("simulate", "--job-set", path, "--policy", names, "--json")}

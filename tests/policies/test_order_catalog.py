@@ -118,6 +118,7 @@ def test_a_single_pool_is_fair_inside_where_it_says_so(tmp_path: Path, mode: str
         ("graphene:tuned", "policy 'graphene:tuned' decides about executor classes: choose --world executors"),
         ("idle-theory:alone", "decides about idle slots: choose --world executors"),
         ("order:1-0", "choose --world executors"),
+        ("spark_static_10", "counts executors ever granted, which every plan grants anew: choose --world executors"),
         ("srpt-cpa", "did you mean 'srpt-cap'"),
         ("zzz", "known are fifo, fair, sjf, srpt, fsp"),
         ("static:0", "whole number of executors >= 1"),
@@ -132,7 +133,7 @@ def test_other_names_are_refused_in_one_line(text: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["sjf-cp", "naive-weighted-fair", "weighted-fair:-1", "static:2", "random:3", "srpt-cap", "wfair_-1", "spark_static_2"],
+    ["sjf-cp", "naive-weighted-fair", "weighted-fair:-1", "static:2", "random:3", "srpt-cap", "wfair_-1"],
 )
 def test_what_only_decides_plans_through_the_adapter(text: str) -> None:
     policy = make_cores_policy(text, _WORKLOAD, _CORES)
