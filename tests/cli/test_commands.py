@@ -86,6 +86,19 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae simulate toy --job-set nowhere.json", "nowhere.json: No such file"),
         ("parcae simulate toy --executor-classes big", "write decima, or EXECUTORSxCPUxMEMORY"),
         ("parcae simulate toy --executor-classes 1x1x1 --executors 2", "leave out --executors"),
+        ("parcae simulate toy --world moon", "write cores or executors"),
+        ("parcae simulate toy --world cores --moving-delay-ms 500", "--moving-delay-ms exists in the world of executors only"),
+        ("parcae simulate toy --cores 2 --executors 3", "the same number"),
+        ("parcae simulate toy --policy sprt", "did you mean 'srpt'"),
+        ("parcae simulate toy --policy srpt --world executors", "--world cores"),
+        ("parcae simulate toy --policy srpt+guard:1", "write a factor above 1"),
+        ("parcae simulate toy --policy fair:nowhere.xml", "nowhere.xml: No such file"),
+        ("parcae simulate toy --estimate-error often", "write log"),
+        ("parcae compare toy --policies fair,graphene:tuned", "--world executors"),
+        ("parcae simulate", "name a workload"),
+        ("parcae simulate --job-set broken.parcae", "broken.parcae:1: not JSON"),
+        ("parcae simulate toy --job-set cyclic.json", "brings its own jobs: leave out toy"),
+        ("parcae simulate --job-set cyclic.json", "job 0: "),
         ("parcae workload prepare toy -o x.parcae", "nothing to prepare"),
         ("parcae compare toy --parallelism-model magic", "decima-cluster"),
         ("parcae compare toy --policies fair --seeds 2 --report missing/r.html", "missing"),
@@ -126,6 +139,9 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
 def test_bad_input_ends_with_exit_code_2_and_one_clear_line(tmp_path: Path, command: str, message: str) -> None:
     (tmp_path / "broken.parcae").write_text("not a zip")
     (tmp_path / "broken.safetensors").write_text("not a checkpoint")
+    cyclic = {"arrival_ms": 0, "edges": [[0, 1], [1, 0]], "task_ms": [[5], [7]]}
+    sets = {"format": "parcae spark world conformance 1", "sets": [{"name": "a", "cores": 1, "jobs": [cyclic]}]}
+    (tmp_path / "cyclic.json").write_text(json.dumps(sets))
     done = run(command, tmp_path)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
@@ -168,7 +184,8 @@ def test_every_command_has_help_and_most_an_example(tmp_path: Path, command: str
 
 
 def test_the_benchmark_prints_the_contracted_numbers(tmp_path: Path) -> None:
-    done = run("parcae bench simulator --workload synthetic --runs 1 --jobs 10 --executors 10 --json", tmp_path)
+    command = "parcae bench simulator --world executors --workload synthetic --runs 1 --jobs 10 --executors 10 --json"
+    done = run(command, tmp_path)
     result = json.loads(done.stdout)
     assert {"tasks_per_second", "events_per_second", "decisions_per_second", "ratio_to_oracle"} <= set(result)
 

@@ -6,9 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from parcae.errors import ConfigError
 from parcae.simulation.config import SimulationConfig
+from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.simulator import Simulator
 from parcae.simulation.uncertainty import draw_knowledge, draw_run_factors, parse_estimate_error
 from parcae.workloads.arrivals import JobSequence
@@ -80,3 +82,23 @@ def test_drawing_factors_shifts_no_other_draw() -> None:
     one, other = np.random.default_rng(5), np.random.default_rng(5)
     draw_run_factors(_sequence(4), "log", one)
     assert one.random() == other.random()
+
+
+def test_simulators_run_with_the_factors_of_the_log() -> None:
+    """Alone and in a batch, also where another run has more stages; a sigma leaves runs like their profiles."""
+    sequence = _sequence(4)
+    config = SimulationConfig(num_executors=2, estimate_error="log")
+    rng = np.random.default_rng(np.random.SeedSequence([0x70617263, 7]))
+    expected = draw_run_factors(sequence, "log", rng).tolist()
+    assert Simulator(sequence, config, 7).future.run_factor.tolist() == expected
+    larger = JobSequence(sequence.workload, np.zeros(4, np.int64), np.zeros(4, np.int64))
+    batch = SimulatorBatch([sequence, larger], config, [7, 7])
+    assert batch.future(0).run_factor.tolist() == [*expected, 1.0, 1.0]
+    exact = SimulationConfig(num_executors=2, estimate_error=0.5)
+    assert Simulator(sequence, exact, 7).future.run_factor.tolist() == [1.0] * 6
+
+
+@pytest.mark.parametrize("error", [-0.1, math.inf, math.nan, "often"])
+def test_a_config_refuses_another_estimate_error(error: object) -> None:
+    with pytest.raises(ValidationError):
+        SimulationConfig(estimate_error=error)  # type: ignore[arg-type]

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from parcae.cli.options import CoresOption, ExecutorsOption, WorldOption, one_size, world_of
+
+if TYPE_CHECKING:
+    from parcae.evaluation.benchmark import CoresBenchmark
 
 app = typer.Typer(help="Measure speed.", no_args_is_help=True)
 
@@ -18,22 +23,35 @@ def _root() -> None:
 @app.command("simulator")
 def simulator_command(
     workload: Annotated[str, typer.Option("--workload", help="A built-in workload or a workload file.")] = "tpch",
-    policy: Annotated[str, typer.Option("--policy", help="The policy that decides.")] = "fair",
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", help="Policies, separated by commas; one with --world executors. [default: fair,srpt,tuned]"),
+    ] = None,
     arrivals: Annotated[str, typer.Option("--arrivals", help="How jobs arrive.")] = "poisson:25s",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a run.")] = 200,
-    executors: Annotated[int, typer.Option("--executors", min=1, help="Executors of the cluster.")] = 50,
+    world: WorldOption = None,
+    executors: ExecutorsOption = None,
+    cores: CoresOption = None,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Timed runs.")] = 15,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Tasks, events and decisions a second on one core, and the ratio to the plain-Python oracle of the same run.
+    """Tasks a second on one core, planning included, and the same with 1,000 jobs, under every policy.
+
+    With --world executors: tasks, events and decisions a second, and the ratio to the plain-Python oracle of the same run.
 
     Example: parcae bench simulator --json
     """
-    from parcae.evaluation.benchmark import benchmark_simulator
+    from parcae.evaluation.benchmark import benchmark_cores, benchmark_simulator
     from parcae.workloads.catalog import load_workload
 
+    size = one_size(executors, cores) or 50
+    if world_of(world, {}).value == "cores":
+        names = (policy or "fair,srpt,tuned").split(",")
+        found = benchmark_cores(load_workload(workload), names, arrivals=arrivals, num_jobs=jobs, num_cores=size, runs=runs)
+        _print_cores(found, as_json)
+        return
     result = benchmark_simulator(
-        load_workload(workload), policy=policy, arrivals=arrivals, num_jobs=jobs, num_executors=executors, runs=runs
+        load_workload(workload), policy=policy or "fair", arrivals=arrivals, num_jobs=jobs, num_executors=size, runs=runs
     )
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))
@@ -45,30 +63,51 @@ def simulator_command(
     )
 
 
+def _print_cores(found: CoresBenchmark, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+        return
+    for speed in found.policies:
+        typer.echo(
+            f"{speed.policy:<12} {speed.tasks_per_second / 1e6:5.1f} million tasks/s (median of {found.runs}; best "
+            f"{speed.best_tasks_per_second / 1e6:.1f}); with {found.num_long_jobs:,} jobs "
+            f"{speed.long_tasks_per_second / 1e6:.1f} ({speed.linearity:.2f} times)"
+        )
+
+
 @app.command("decision")
 def decision_command(
     workload: Annotated[str, typer.Option("--workload", help="A built-in workload or a workload file.")] = "tpch",
-    policies: Annotated[str, typer.Option("--policies", help="Policies, separated by commas.")] = "tuned,parcae,decima",
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            "--policies", help="Policies, separated by commas. [default: srpt,psbs,tuned,parcae; executors: tuned,parcae,decima]"
+        ),
+    ] = None,
+    world: WorldOption = None,
     decisions: Annotated[int, typer.Option("--decisions", min=10, help="Timed decisions.")] = 2000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Milliseconds from looking at the state to the decision, on small and large clusters.
+    """Milliseconds from looking at the state to the plan (with --world executors: the decision), on small and large clusters.
 
-    Small are 20 jobs on 50 executors, large 1,000 jobs with 10,000 stages on 200, wide the same on 30,000 in four classes.
+    Small are 20 jobs on 50 cores, large 1,000 jobs with 10,000 stages on 200; with --world executors, wide is the same on 30,000
+    executors in four classes.
 
     Example: parcae bench decision --json
     """
     from parcae.evaluation.decision_benchmark import benchmark_decisions
     from parcae.workloads.catalog import load_workload
 
-    rows = benchmark_decisions(load_workload(workload), policies.split(","), num_decisions=decisions)
+    chosen = world_of(world, {})
+    names = policies or ("srpt,psbs,tuned,parcae" if chosen.value == "cores" else "tuned,parcae,decima")
+    rows = benchmark_decisions(load_workload(workload), names.split(","), num_decisions=decisions, world=chosen)
     if as_json:
         typer.echo(json.dumps([row.to_json() for row in rows], indent=2))
         return
     for row in rows:
         typer.echo(
             f"{row.case:<6} {row.policy:<12} p50 {row.p50_ms:7.3f} ms  p99 {row.p99_ms:7.3f} ms  "
-            f"({row.jobs} jobs, {row.stages} stages, {row.executors} executors)"
+            f"({row.jobs} jobs, {row.stages} stages, {row.executors} {chosen.value})"
         )
 
 

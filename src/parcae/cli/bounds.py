@@ -7,12 +7,24 @@ from typing import Annotated, Any
 
 import typer
 
-from parcae.cli.options import ArrivalsOption, ExecutorsOption, JobsOption, ModelOption, WorkloadArgument, load, simulation_config
+from parcae.cli.options import (
+    ArrivalsOption,
+    CoresOption,
+    ExecutorsOption,
+    JobsOption,
+    ModelOption,
+    WorkloadArgument,
+    WorldOption,
+    load,
+    simulation_config,
+)
 
 
 def bounds_command(
     workload: WorkloadArgument,
+    world: WorldOption = None,
     executors: ExecutorsOption = None,
+    cores: CoresOption = None,
     jobs: JobsOption = 6,
     arrivals: ArrivalsOption = "batch",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the tasks' luck.")] = 0,
@@ -22,7 +34,7 @@ def bounds_command(
 ) -> None:
     """Lower bounds that no schedule can beat, and the best order of up to twelve jobs (Decima, Appendix H).
 
-    The orders run in the appendix's setting: without delays and waves.
+    The orders run in the appendix's setting: the world of executors, without delays and waves.
 
     Example: parcae bounds tpch --jobs 6 --executors 20 --orders
     """
@@ -35,7 +47,14 @@ def bounds_command(
     from parcae.workloads.arrivals import draw_sequence
     from parcae.workloads.random_streams import RandomStreams
 
-    config = simulation_config(executors, "sampled", False, None, None)
+    config = simulation_config(
+        world=world,
+        executors=executors,
+        cores=cores,
+        parallelism_model=parallelism_model,
+        estimate_error="0",
+        executors_only={"--orders": orders},
+    )
     sequence = draw_sequence(load(workload, parallelism_model), arrivals, jobs, config.total_executors, RandomStreams(seed))
     bounds = lower_bounds(sequence, config.total_executors)
     result: dict[str, Any] = {

@@ -12,6 +12,7 @@ import typer
 from parcae.cli.options import (
     ArrivalsOption,
     ClassesOption,
+    CoresOption,
     DurationsOption,
     ErrorOption,
     ExecutorsOption,
@@ -22,6 +23,7 @@ from parcae.cli.options import (
     UnknownOption,
     WarmupOption,
     WorkloadArgument,
+    WorldOption,
     load,
     simulation_config,
 )
@@ -39,7 +41,9 @@ def compare_command(
     policies: Annotated[
         str, typer.Option("--policies", help="Policies, separated by commas; ratios are to the first.")
     ] = DEFAULT_POLICIES,
+    world: WorldOption = None,
     executors: ExecutorsOption = None,
+    cores: CoresOption = None,
     executor_classes: ClassesOption = None,
     jobs: JobsOption = 20,
     arrivals: ArrivalsOption = "batch",
@@ -51,7 +55,7 @@ def compare_command(
     warmup_delay_ms: WarmupOption = None,
     parallelism_model: ModelOption = "none",
     unknown_share: UnknownOption = 0.0,
-    estimate_error: ErrorOption = 0.0,
+    estimate_error: ErrorOption = "log",
     processes: Annotated[int | None, typer.Option("--processes", min=1, help="Worker processes. [default: all cores]")] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write an HTML report (one self-contained file).")] = None,
@@ -73,9 +77,18 @@ def compare_command(
     if per_job is not None:
         check_per_job(per_job)
     config = simulation_config(
-        executors, durations, reference_semantics, moving_delay_ms, warmup_delay_ms, executor_classes, unknown_share,
-        estimate_error,
-    )  # fmt: skip
+        world=world,
+        executors=executors,
+        cores=cores,
+        durations=durations,
+        reference_semantics=reference_semantics,
+        moving_delay_ms=moving_delay_ms,
+        warmup_delay_ms=warmup_delay_ms,
+        parallelism_model=parallelism_model,
+        executor_classes=executor_classes,
+        unknown_share=unknown_share,
+        estimate_error=estimate_error,
+    )
     loaded = load(workload, parallelism_model)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcae.cli.learning import BudgetOption, ObjectiveOption, ProgressLine, SeedOption
-from parcae.cli.options import ExecutorsOption, ModelOption, MovingOption, ReferenceOption, WarmupOption, simulation_config
+from parcae.cli.options import (
+    CoresOption,
+    ErrorOption,
+    ExecutorsOption,
+    ModelOption,
+    MovingOption,
+    ReferenceOption,
+    UnknownOption,
+    WarmupOption,
+    WorldOption,
+    simulation_config,
+)
 
 if TYPE_CHECKING:
     from parcae.workloads.job import Workload
@@ -27,7 +38,9 @@ def learn_command(
     folder: Annotated[Path, typer.Option("-o", "--output", help="Folder for the policy, the comparison and the report.")],
     key: Annotated[str | None, typer.Option("--key", help="Spark property that names the recurring job.")] = None,
     budget: BudgetOption = 5.0,
+    world: WorldOption = None,
     executors: ExecutorsOption = None,
+    cores: CoresOption = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Jobs of a run. [default: 20; on streams 60]")] = None,
     arrivals: Annotated[
         str | None, typer.Option("--arrivals", help="batch | poisson:25s | load:0.85  [default: at the logs' mean rate]")
@@ -41,6 +54,8 @@ def learn_command(
     moving_delay_ms: MovingOption = None,
     warmup_delay_ms: WarmupOption = None,
     parallelism_model: ModelOption = "none",
+    unknown_share: UnknownOption = 0.0,
+    estimate_error: ErrorOption = "log",
 ) -> None:
     """Learn a scheduling policy for a cluster from its own logs, and say what it would save.
 
@@ -55,7 +70,17 @@ def learn_command(
 
     if start not in ("shipped", "scratch"):
         raise ConfigError(f"--start {start}: write shipped or scratch")
-    config = simulation_config(executors, "sampled", reference_semantics, moving_delay_ms, warmup_delay_ms)
+    config = simulation_config(
+        world=world,
+        executors=executors,
+        cores=cores,
+        reference_semantics=reference_semantics,
+        moving_delay_ms=moving_delay_ms,
+        warmup_delay_ms=warmup_delay_ms,
+        parallelism_model=parallelism_model,
+        unknown_share=unknown_share,
+        estimate_error=estimate_error,
+    )
     measured, recorded = _read(logs, key)
     folder.mkdir(parents=True, exist_ok=True)
     write_workload(measured, folder / "workload.parcae")

@@ -12,6 +12,7 @@ import typer
 from parcae.cli.options import (
     ArrivalsOption,
     ClassesOption,
+    CoresOption,
     ErrorOption,
     ExecutorsOption,
     JobsOption,
@@ -21,12 +22,14 @@ from parcae.cli.options import (
     UnknownOption,
     WarmupOption,
     WorkloadArgument,
+    WorldOption,
     load,
     simulation_config,
 )
 
 if TYPE_CHECKING:
     from parcae.learning.scenario import Scenario
+    from parcae.simulation.config import SimulationConfig
 
 ObjectiveOption = Annotated[
     str,
@@ -38,32 +41,21 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JS
 
 
 def scenario_of(
-    workload: str,
-    executors: int | None,
-    jobs: int,
-    arrivals: str,
-    objective: str,
-    reference_semantics: bool,
-    moving_delay_ms: int | None,
-    warmup_delay_ms: int | None,
-    parallelism_model: str,
-    executor_classes: str | None = None,
-    unknown_share: float = 0.0,
-    estimate_error: float = 0.0,
+    workload: str, cluster: SimulationConfig, jobs: int, arrivals: str, objective: str, parallelism_model: str
 ) -> Scenario:
-    """The scenario that the options describe."""
+    """The scenario that the options describe.
+
+    Raises:
+        ConfigError: an objective or arrivals that are not understood, or that nothing can be learned on.
+    """
     from parcae.errors import ConfigError
     from parcae.learning.scenario import Scenario
     from parcae.metrics.objectives import parse_objective
     from parcae.workloads.arrivals import ArrivalProcess
 
-    config = simulation_config(
-        executors, "sampled", reference_semantics, moving_delay_ms, warmup_delay_ms, executor_classes, unknown_share,
-        estimate_error,
-    )  # fmt: skip
     if ArrivalProcess.parse(arrivals).kind == "recorded":
         raise ConfigError("recorded arrivals are one sequence: learn on arrivals like them, e.g. poisson:25s or load:0.85")
-    return Scenario(load(workload, parallelism_model), config, arrivals, jobs, parse_objective(objective))
+    return Scenario(load(workload, parallelism_model), cluster, arrivals, jobs, parse_objective(objective))
 
 
 class ProgressLine:
@@ -88,7 +80,9 @@ class ProgressLine:
 def tune_command(
     workload: WorkloadArgument,
     output: Annotated[Path, typer.Option("-o", "--output", help="Checkpoint to write (*.safetensors).")],
+    world: WorldOption = None,
     executors: ExecutorsOption = None,
+    cores: CoresOption = None,
     executor_classes: ClassesOption = None,
     jobs: JobsOption = 20,
     arrivals: ArrivalsOption = "batch",
@@ -107,7 +101,7 @@ def tune_command(
     warmup_delay_ms: WarmupOption = None,
     parallelism_model: ModelOption = "none",
     unknown_share: UnknownOption = 0.0,
-    estimate_error: ErrorOption = 0.0,
+    estimate_error: ErrorOption = "log",
     as_json: JsonOption = False,
 ) -> None:
     """Tune the parametric rule for a workload by CMA-ES; with --also, one rule for several settings.
@@ -120,10 +114,19 @@ def tune_command(
     from parcae.policies.checkpoint import write_checkpoint
     from parcae.policies.learned import require_durations, rule_checkpoint, setting_card
 
-    scenario = scenario_of(
-        workload, executors, jobs, arrivals, objective, reference_semantics, moving_delay_ms, warmup_delay_ms,
-        parallelism_model, executor_classes, unknown_share, estimate_error,
-    )  # fmt: skip
+    config = simulation_config(
+        world=world,
+        executors=executors,
+        cores=cores,
+        reference_semantics=reference_semantics,
+        moving_delay_ms=moving_delay_ms,
+        warmup_delay_ms=warmup_delay_ms,
+        parallelism_model=parallelism_model,
+        executor_classes=executor_classes,
+        unknown_share=unknown_share,
+        estimate_error=estimate_error,
+    )
+    scenario = scenario_of(workload, config, jobs, arrivals, objective, parallelism_model)
     require_durations(scenario.workload)
     card = setting_card(scenario.workload, scenario.config, arrivals, jobs)
     line = ProgressLine(budget * 60)
@@ -202,7 +205,9 @@ def train_command(
     start: Annotated[
         str | None, typer.Option("--start", help="A trained network to start from: a checkpoint, or a name.")
     ] = None,
+    world: WorldOption = None,
     executors: ExecutorsOption = None,
+    cores: CoresOption = None,
     executor_classes: ClassesOption = None,
     jobs: JobsOption = 20,
     arrivals: ArrivalsOption = "batch",
@@ -227,7 +232,7 @@ def train_command(
     warmup_delay_ms: WarmupOption = None,
     parallelism_model: ModelOption = "none",
     unknown_share: UnknownOption = 0.0,
-    estimate_error: ErrorOption = 0.0,
+    estimate_error: ErrorOption = "log",
     as_json: JsonOption = False,
 ) -> None:
     """Train a network for a workload; Ctrl-C saves, and --resume goes on.
@@ -240,10 +245,19 @@ def train_command(
     from parcae.learning.start import start_rule, start_weights
     from parcae.policies.decima.layout import DecimaSettings
 
-    scenario = scenario_of(
-        workload, executors, jobs, arrivals, objective, reference_semantics, moving_delay_ms, warmup_delay_ms,
-        parallelism_model, executor_classes, unknown_share, estimate_error,
-    )  # fmt: skip
+    cluster = simulation_config(
+        world=world,
+        executors=executors,
+        cores=cores,
+        reference_semantics=reference_semantics,
+        moving_delay_ms=moving_delay_ms,
+        warmup_delay_ms=warmup_delay_ms,
+        parallelism_model=parallelism_model,
+        executor_classes=executor_classes,
+        unknown_share=unknown_share,
+        estimate_error=estimate_error,
+    )
+    scenario = scenario_of(workload, cluster, jobs, arrivals, objective, parallelism_model)
     config = override(recipe_config(parse_recipe(recipe), scenario, network), settings or [])
     line = ProgressLine(budget * 60)
     request = TrainRequest(

@@ -8,11 +8,11 @@ import typer
 
 
 def policies_command(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """List the policies; a policy is written NAME or NAME:ARGUMENT.
+    """List the policies and their world; a policy is written NAME or NAME:ARGUMENT, in the world of cores also NAME+guard:1.1.
 
     Example: parcae policies
     """
     from parcae.cli.tables import print_catalog
-    from parcae.policies.catalog import CATALOG
+    from parcae.policies.orders.catalog import all_policies
 
-    print_catalog("Policies", ((e.usage, e.summary, e.source) for e in CATALOG), as_json)
+    print_catalog("Policies", all_policies(), as_json, ("world",))

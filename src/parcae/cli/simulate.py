@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcae.cli.options import (
+    SOURCE_HELP,
     ArrivalsOption,
     ClassesOption,
+    CoresOption,
     DurationsOption,
     ErrorOption,
     ExecutorsOption,
@@ -20,8 +22,9 @@ from parcae.cli.options import (
     ReferenceOption,
     UnknownOption,
     WarmupOption,
-    WorkloadArgument,
+    WorldOption,
     load,
+    one_size,
     simulation_config,
 )
 
@@ -33,16 +36,20 @@ if TYPE_CHECKING:
     from parcae.workloads.arrivals import JobSequence
     from parcae.workloads.job import Workload
 
+#: Left out where a job-set file brings its own jobs.
+OptionalWorkload = Annotated[str | None, typer.Argument(metavar="[NAME|FILE]", help=SOURCE_HELP, show_default=False)]
 #: What `--policy all` means with a job-set file: the policies of the released simulator's conformance runs.
 CONFORMANCE_POLICIES = ("spark_fifo", "spark_static_10", "dynamic_partition", "wfair_-1", "wfair_1", "sjf_cp")
 
 
 def simulate_command(
-    workload: WorkloadArgument,
+    workload: OptionalWorkload = None,
     policy: Annotated[
         str, typer.Option("--policy", help="Policies, separated by commas (see `parcae policies`), or all.")
     ] = "fair",
+    world: WorldOption = None,
     executors: ExecutorsOption = None,
+    cores: CoresOption = None,
     executor_classes: ClassesOption = None,
     jobs: JobsOption = 20,
     arrivals: ArrivalsOption = "batch",
@@ -55,7 +62,7 @@ def simulate_command(
     warmup_delay_ms: WarmupOption = None,
     parallelism_model: ModelOption = "none",
     unknown_share: UnknownOption = 0.0,
-    estimate_error: ErrorOption = 0.0,
+    estimate_error: ErrorOption = "log",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
     gantt: Annotated[Path | None, typer.Option("--gantt", help="Write a Gantt chart (HTML) of the (first) run.")] = None,
 ) -> None:
@@ -64,19 +71,40 @@ def simulate_command(
     Example: parcae simulate tpch --policy fair --executors 50 --jobs 20 --arrivals batch --seed 1
 
     Example: parcae simulate tpch.parcae --job-set sets.json --set all --policy all --durations first --reference-semantics --json
+
+    Example: parcae simulate --job-set spark-world.json --policy fifo,fair,fair-pools,sjf,srpt,orders --json
     """
+    is_own_world = job_set is not None and _brings_its_jobs(workload, job_set)
     config = simulation_config(
-        executors, durations, reference_semantics, moving_delay_ms, warmup_delay_ms, executor_classes, unknown_share,
-        estimate_error,
-    )  # fmt: skip
-    loaded = load(workload, parallelism_model)
+        world=world,
+        executors=executors,
+        cores=cores,
+        durations=durations,
+        reference_semantics=reference_semantics,
+        moving_delay_ms=moving_delay_ms,
+        warmup_delay_ms=warmup_delay_ms,
+        parallelism_model=parallelism_model,
+        executor_classes=executor_classes,
+        unknown_share=unknown_share,
+        estimate_error=estimate_error,
+        executors_only={"--job-set with sets of named jobs": job_set is not None and not is_own_world},
+    )
     record = gantt is not None
-    if job_set is not None:
+    if job_set is not None and is_own_world:
+        results = _run_spark_world(job_set, set_id, policy, config, one_size(executors, cores), seed, record)
+    elif workload is None:
+        raise _no_workload()
+    elif job_set is not None:
         names = CONFORMANCE_POLICIES if policy == "all" else tuple(policy.split(","))
-        given = {"num_executors": executors, "moving_delay_ms": moving_delay_ms, "warmup_delay_ms": warmup_delay_ms}
-        results = _run_job_sets(loaded, job_set, set_id, names, config, given, seed)
+        given = {
+            "num_executors": one_size(executors, cores),
+            "moving_delay_ms": moving_delay_ms,
+            "warmup_delay_ms": warmup_delay_ms,
+        }
+        results = _run_job_sets(load(workload, parallelism_model), job_set, set_id, names, config, given, seed)
     else:
-        results = _run_drawn(loaded, _named(policy), config, arrivals, jobs, seed, record)
+        loaded = load(workload, parallelism_model)
+        results = _run_drawn(loaded, _named(policy, config), config, arrivals, jobs, seed, record)
     for row, (result, trace) in enumerate(results):
         if gantt is not None and row == 0:
             _write_gantt(trace, gantt)
@@ -88,8 +116,64 @@ def simulate_command(
         typer.echo(f"Gantt chart: {gantt}", err=True)
 
 
-def _named(policy: str) -> tuple[str, ...]:
-    return ("fifo", "sjf-cp", "fair", "weighted-fair:-1", "srpt-cap") if policy == "all" else tuple(policy.split(","))
+def _named(policy: str, config: SimulationConfig) -> tuple[str, ...]:
+    if policy != "all":
+        return tuple(policy.split(","))
+    own = ("sjf", "srpt", "fsp", "psbs", "las") if config.world.value == "cores" else ()
+    return ("fifo", "fair", *own, "sjf-cp", "weighted-fair:-1", "srpt-cap")
+
+
+def _no_workload() -> Exception:
+    from parcae.errors import ConfigError
+
+    return ConfigError(
+        "name a workload (tpch, synthetic, toy, or a *.parcae file), or give --job-set a file that brings its jobs"
+    )
+
+
+def _brings_its_jobs(workload: str | None, path: Path) -> bool:
+    """Whether the sets of a file are of Spark's own world; False for sets of jobs that a workload describes.
+
+    Raises:
+        ConfigError: a workload beside sets that bring their jobs, or none beside sets that need one.
+        FormatError, OSError: a file that cannot be read.
+    """
+    from parcae.errors import ConfigError, FormatError
+    from parcae.workloads.job_set import read_job_sets
+    from parcae.workloads.spark_world_set import holds_spark_world_sets
+
+    if holds_spark_world_sets(path):
+        if workload is not None:
+            raise ConfigError(f"{path} brings its own jobs: leave out {workload}")
+        return True
+    if workload is not None:
+        return False
+    try:
+        read_job_sets(path)
+    except FormatError:
+        return True  # neither kind: reading it as the kind that needs no workload says what is wrong
+    raise ConfigError(f"{path} names the jobs of a workload: name that, too (parcae simulate WORKLOAD --job-set {path})")
+
+
+def _run_spark_world(
+    path: Path, set_id: str, policy: str, config: SimulationConfig, cores: int | None, seed: int, record: bool
+) -> Iterator[tuple[dict[str, Any], Trace]]:
+    from parcae.errors import ConfigError
+    from parcae.evaluation.spark_world_runs import CONFORMANCE_ORDERS, run_sets
+    from parcae.workloads.spark_world_set import read_spark_world_sets
+
+    if config.world.value != "cores":
+        raise ConfigError(f"{path}: sets of Spark's own world run in the world of cores; leave out what asks for executors")
+    sets = read_spark_world_sets(path)
+    if set_id != "all" and set_id not in sets:
+        raise ConfigError(f"{path}: no job set {set_id!r}; it has {', '.join(sets)}")
+    chosen = list(sets.values()) if set_id == "all" else [sets[set_id]]
+    names = CONFORMANCE_ORDERS if policy == "all" else tuple(policy.split(","))
+    for run in run_sets(chosen, names, config, seed, cores=cores, record=record):
+        result: dict[str, Any] = {"set": run.job_set.name, "policy": run.policy, "variant": run.variant, "seed": seed}
+        result |= run_json(run.trace, run.job_set.sequence)
+        result["completion_ms"] = run.job_set.by_position(run.trace.completion_ms)
+        yield result, run.trace
 
 
 def _run_drawn(
@@ -110,7 +194,8 @@ def _run_drawn(
     resolved = resolve_policies(workload, policies, config, arrivals, jobs)
     for name, policy in resolved.for_sequence(sequence, seed).items():
         trace = simulate(sequence, policy, config, seed, record=record or bool(config.executor_classes))
-        yield {"policy": name, "durations": config.durations.value, "seed": seed, **run_json(trace, sequence)}, trace
+        told = {"policy": name, "variant": resolved.variants[name], "world": config.world.value}
+        yield {**told, "durations": config.durations.value, "seed": seed, **run_json(trace, sequence)}, trace
 
 
 def _run_job_sets(
@@ -142,7 +227,8 @@ def _run_job_sets(
         resolved = resolve_policies(workload, policies, set_config, "batch", sequence.num_jobs)
         for name, policy in resolved.for_sequence(sequence, seed).items():
             trace = simulate(sequence, policy, set_config, seed, record=True)
-            result = {"set": job_set.id, "policy": name, "durations": config.durations.value, **run_json(trace, sequence)}
+            result: dict[str, Any] = {"set": job_set.id, "policy": name, "variant": resolved.variants[name]}
+            result |= {"durations": config.durations.value, **run_json(trace, sequence)}
             result["completion_ms"] = job_set.by_position(trace.completion_ms)
             yield result, trace
 

@@ -47,8 +47,8 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
     yield jobs
 
 
-def print_catalog(title: str, entries: Iterable[tuple[str, str, str]], as_json: bool) -> None:
-    """Print a catalogue of policies, each (usage, summary, source), as a table or as JSON."""
+def print_catalog(title: str, entries: Iterable[tuple[str, ...]], as_json: bool, more: tuple[str, ...] = ()) -> None:
+    """Print a catalogue of policies, each (usage, summary, source) and `more` columns, as a table or as JSON."""
     import json
 
     from rich.console import Console
@@ -56,9 +56,9 @@ def print_catalog(title: str, entries: Iterable[tuple[str, str, str]], as_json: 
     from rich.table import Table
 
     if as_json:
-        print(json.dumps([dict(zip(("usage", "summary", "source"), entry, strict=True)) for entry in entries], indent=2))
+        print(json.dumps([dict(zip(("usage", "summary", "source", *more), entry, strict=True)) for entry in entries], indent=2))
         return
-    table = Table("policy", "what it does", "source", title=escape(title))
+    table = Table("policy", "what it does", "source", *more, title=escape(title))
     for entry in entries:
         table.add_row(*map(escape, entry))
     Console().print(table)

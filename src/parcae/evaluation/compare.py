@@ -104,7 +104,9 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """{"policies": {name: {...}}, "settings": {...}}"""
-        return {"policies": {p.name: p.to_json() for p in self.policies}, "settings": self.settings}
+        variants = self.resolved.variants
+        policies = {p.name: {"variant": variants.get(p.name, p.name), **p.to_json()} for p in self.policies}
+        return {"policies": policies, "settings": self.settings}
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,7 @@ def compare(
         "seeds": [seeds.start, seeds.stop - 1],
         "config": config.model_dump(mode="json"),
         "tuned": dict(resolved.tuned),
+        "variants": dict(resolved.variants),
         "intervals": METHODS[intervals],
         "version": __version__,
     }
@@ -281,8 +284,9 @@ def comparison_table(comparison: Comparison) -> Table:
     from rich.table import Table
 
     s = comparison.settings
-    executors, seeds = comparison.resolved.config.total_executors, f"seeds {s['seeds'][0]}-{s['seeds'][1]}"
-    title = f"{s['workload']}: {s['jobs']} jobs, {s['arrivals']}, {executors} executors, {seeds}"
+    config = comparison.resolved.config
+    size = f"{config.total_executors} {config.world.value}"
+    title = f"{s['workload']}: {s['jobs']} jobs, {s['arrivals']}, {size}, seeds {s['seeds'][0]}-{s['seeds'][1]}"
     table = Table(title=escape(title))
     table.add_column("policy", no_wrap=True)
     has_classes = bool(comparison.resolved.config.executor_classes)
@@ -310,6 +314,8 @@ def comparison_table(comparison: Comparison) -> Table:
     first = escape(comparison.policies[0].name)
     later = f"later: jobs that end more than {LATER - 1:.0%} later than under {first}; worst: a job's time / that under {first}"
     table.caption = f"seconds; ± and [ ] are 95% confidence intervals over the seeds; {later}{unused}{cut}"
+    if comparison.resolved.legend():
+        table.caption += f"\n{escape(comparison.resolved.legend())}"
     return table
 
 

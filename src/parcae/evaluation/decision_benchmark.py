@@ -1,4 +1,4 @@
-"""How long a policy takes to decide: what a service would add to every scheduling event."""
+"""How long a policy takes to decide or to plan: what a service would add to every scheduling event."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from parcae.cluster.decision import Policy
-from parcae.evaluation.tuning import resolve_policies
+from parcae.cluster.orders import Planner
+from parcae.errors import PolicyError
+from parcae.evaluation.tuning import AnyPolicy, resolve_policies
 from parcae.policies.learned import NAMES
-from parcae.simulation.config import SimulationConfig, decima_classes
+from parcae.simulation.config import SimulationConfig, WorldName, decima_classes
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.arrivals import draw_sequence
@@ -22,15 +23,18 @@ from parcae.workloads.synthetic import RandomDags, random_dags
 
 #: Decisions before the clock starts: compilation, first touches of memory.
 _WARM_UP = 20
+#: A case of one policy ends after so many seconds, with at least a few decisions: slow ones are not timed for an hour.
+_LONGEST_S, _FEWEST = 60.0, 20
 #: The large cases: this many jobs of ten stages each, on so many executors; in the wide case in four classes.
 _LARGE_JOBS, _LARGE_STAGES, _LARGE_EXECUTORS, _WIDE_EXECUTORS = 1_000, 10, 200, 30_000
 
 
 @dataclass(frozen=True)
 class DecisionBenchmark:
-    """Milliseconds of one policy's decisions in one case, from looking at the state to the decision.
+    """Milliseconds of one policy's decisions (or plans) in one case, from looking at the state to the decision.
 
     Args:
+        decisions: how many decisions were timed; in the world of cores plans.
         p50_ms, p99_ms, max_ms: over the decisions of one run.
         ratio_to_fair: of the median, to that of fair sharing in the same process.
     """
@@ -52,22 +56,32 @@ class DecisionBenchmark:
 
 
 def benchmark_decisions(
-    workload: Workload, policies: list[str], *, num_jobs: int = 20, num_executors: int = 50, num_decisions: int = 2_000
+    workload: Workload,
+    policies: list[str],
+    *,
+    num_jobs: int = 20,
+    num_executors: int = 50,
+    num_decisions: int = 2_000,
+    world: WorldName = WorldName.EXECUTORS,
 ) -> list[DecisionBenchmark]:
     """Time decisions on batches of the workload, on 1,000 jobs with 10,000 stages, and on these with 30,000 executors.
 
-    The last are in Decima's four classes (section 7.3), with the learned policies that were made for such.
+    The last are in Decima's four classes (section 7.3), with the learned policies that were made for such, and in the world of
+    executors only. In the world of cores whole plans are timed; one of a policy that decides is all its decisions until no core
+    is left.
 
     Example: `benchmark_decisions(load_workload("tpch"), ["fair", "parcae"])`.
     """
     drawn = random_dags(RandomDags(num_jobs=1_000), np.random.default_rng(0))
     large = Workload("large", tuple(job for job in drawn.jobs if len(job.stages) == _LARGE_STAGES))
-    demanding, _ = with_drawn_memory("uniform")(large)
-    cases = (
-        ("small", workload, num_jobs, SimulationConfig(num_executors=num_executors)),
-        ("large", large, _LARGE_JOBS, SimulationConfig(num_executors=_LARGE_EXECUTORS)),
-        ("wide", demanding, _LARGE_JOBS, SimulationConfig(executor_classes=decima_classes(_WIDE_EXECUTORS))),
-    )
+    cases = [
+        ("small", workload, num_jobs, SimulationConfig(world=world, num_executors=num_executors)),
+        ("large", large, _LARGE_JOBS, SimulationConfig(world=world, num_executors=_LARGE_EXECUTORS)),
+    ]
+    if world is WorldName.EXECUTORS:
+        demanding, _ = with_drawn_memory("uniform")(large)
+        wide = SimulationConfig(executor_classes=decima_classes(_WIDE_EXECUTORS))
+        cases.append(("wide", demanding, _LARGE_JOBS, wide))
     return [row for case in cases for row in _case(*case, policies, num_decisions)]
 
 
@@ -89,20 +103,46 @@ def _case(
 
 
 def _times_ms(
-    policy: Policy, workload: Workload, config: SimulationConfig, num_jobs: int, num_decisions: int
+    policy: AnyPolicy, workload: Workload, config: SimulationConfig, num_jobs: int, num_decisions: int
 ) -> tuple[np.ndarray[Any, np.dtype[np.float64]], int]:
-    """Milliseconds of every decision, and the stages of all jobs; runs follow each other until there are enough."""
+    """Milliseconds of every decision or plan, and the stages of all jobs; runs follow each other until there are enough."""
+    if not isinstance(policy, Planner) and not hasattr(policy, "decide"):
+        raise PolicyError(f"policy {policy.name!r} plays whole runs only: its decisions cannot be timed")
     taken: list[float] = []
-    stages, seed = 0, 0
-    while len(taken) < num_decisions + _WARM_UP:
+    stages = 0
+    seed = 0
+    wanted = num_decisions + _WARM_UP
+    end = time.perf_counter() + _LONGEST_S
+    while len(taken) < wanted:
         sequence = draw_sequence(workload, "batch", num_jobs, config.total_executors, RandomStreams(seed))
         simulator = Simulator(sequence, config, seed)
         stages = max(stages, sum(len(job.stages) for job in sequence.jobs))
         simulator.start()
-        while simulator.status is Status.NEEDS_DECISION and len(taken) < num_decisions + _WARM_UP:
-            start = time.perf_counter()
-            decision = policy.decide(simulator.observe())
-            taken.append(1e3 * (time.perf_counter() - start))
-            simulator.step(decision)
+        while simulator.status is Status.NEEDS_DECISION and len(taken) < wanted:
+            taken.append(_plan_ms(simulator, policy) if isinstance(policy, Planner) else _decide_ms(simulator, policy))
+            if len(taken) >= _WARM_UP + _FEWEST and time.perf_counter() > end:
+                wanted = len(taken)
         seed += 1
     return np.array(taken[_WARM_UP:]), stages
+
+
+def _plan_ms(simulator: Simulator, policy: Planner) -> float:
+    """Milliseconds of one plan, which is then followed."""
+    start = time.perf_counter()
+    orders = policy.plan(simulator.observe())
+    elapsed = time.perf_counter() - start
+    simulator.follow(orders)
+    return 1e3 * elapsed
+
+
+def _decide_ms(simulator: Simulator, policy: Any) -> float:
+    """Milliseconds of one decision; in the world of cores of all decisions of a plan."""
+    elapsed = 0.0
+    while True:
+        start = time.perf_counter()
+        decision = policy.decide(simulator.observe())
+        elapsed += time.perf_counter() - start
+        simulator.step(decision)
+        is_planned = simulator.state.now.num_planned[0] == 0 or simulator.status is not Status.NEEDS_DECISION
+        if simulator.config.world is WorldName.EXECUTORS or is_planned:
+            return 1e3 * elapsed

@@ -111,7 +111,7 @@ def _setting(s: dict[str, Any]) -> str:
     executors = sum(c["num_executors"] for c in classes) if classes else s["config"]["num_executors"]
     count = s["seeds"][1] - s["seeds"][0] + 1
     seeds = f"{count} seeds, the same for every policy" if count > 1 else "1 seed"
-    return f"{s['jobs']} jobs a run, arrivals {s['arrivals']}, {executors} executors, {seeds}"
+    return f"{s['jobs']} jobs a run, arrivals {s['arrivals']}, {executors} {s['config']['world']}, {seeds}"
 
 
 def _table(comparison: Comparison) -> str:
@@ -128,6 +128,8 @@ def _table(comparison: Comparison) -> str:
         f"Later: jobs that end more than {LATER - 1:.0%} later than under {comparison.policies[0].name} on the same seed; "
         f"worst: the largest completion time of a job / that under {comparison.policies[0].name}."
     ]
+    if comparison.resolved.legend():
+        notes.append(f"Policies: {comparison.resolved.legend()}.")
     if cut:
         notes.append(f"{cut} jobs were cut off by the runs' end: their times are lower bounds.")
     return html_table(head, rows, comparison.policies.index(best), notes)

@@ -10,13 +10,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parcae.cluster.decision import Policy
+from parcae.cluster.orders import Planner
 from parcae.errors import ConfigError
 from parcae.metrics.jobs import arrived, jct_ms
 from parcae.policies.catalog import make_policy
 from parcae.policies.heuristics.policy import HeuristicPolicy
-from parcae.policies.learned import is_learned, learned_policy
-from parcae.simulation.config import SimulationConfig
+from parcae.policies.learned import is_learned, learned_policy, variant_name
+from parcae.policies.orders.catalog import make_cores_policy, refuse_planners, split_guard, title_of
+from parcae.policies.orders.policy import OrderPolicy
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.many import SimulatorBatch
+from parcae.simulation.run import CompiledPolicy
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.job import Workload
@@ -35,8 +39,12 @@ def _counts(num_executors: int) -> tuple[float, ...]:
     return tuple(float(n) for n in (range(1, num_executors + 1) if num_executors <= _MAX_COUNTS else np.unique(np.rint(spaced))))
 
 
+#: Those of SWEEPS whose names need an argument.
+_NEEDS_VALUE = ("weighted-fair", "static")
 #: Of a grid of more than so many values, all are tried on a quarter of the sequences, and as many as this on all of them.
 _MANY, _FINALISTS = 50, 25
+#: Policies that decide, that plan, and that play whole runs only (those with a guard).
+AnyPolicy = Policy | Planner | CompiledPolicy
 #: A policy's parameters, in the order in which its name carries them.
 Values = tuple[float, ...]
 
@@ -90,20 +98,31 @@ class ResolvedPolicies:
         names: all names, in the order asked for, each once.
         config: the cluster.
         tuned: what tuning found, in words, for the report.
+        variants: for every name, what it became: which shipped variant, which values, which of Spark's orders.
+        guards: the factor of the guard of every name that has one.
     """
 
-    policies: Mapping[str, Policy]
+    policies: Mapping[str, AnyPolicy]
     oracles: frozenset[str]
     names: tuple[str, ...]
     config: SimulationConfig
     tuned: Mapping[str, str] = field(default_factory=dict)
+    variants: Mapping[str, str] = field(default_factory=dict)
+    guards: Mapping[str, float] = field(default_factory=dict)
 
-    def for_sequence(self, sequence: JobSequence, seed: int) -> dict[str, Policy]:
+    def for_sequence(self, sequence: JobSequence, seed: int) -> dict[str, AnyPolicy]:
         """The policies, in the order asked for, for one sequence."""
-        return {
-            name: best_in_hindsight(sequence, self.config, seed, name) if name in self.oracles else self.policies[name]
-            for name in self.names
-        }
+        return {name: self._for_sequence(name, sequence, seed) for name in self.names}
+
+    def _for_sequence(self, name: str, sequence: JobSequence, seed: int) -> AnyPolicy:
+        if name not in self.oracles:
+            return self.policies[name]
+        best: AnyPolicy = best_in_hindsight(sequence, self.config, seed, split_guard(name)[0])
+        return guarded(name, best, self.guards[name]) if name in self.guards else best
+
+    def legend(self) -> str:
+        """What the names became, where that is something else, in one line."""
+        return "; ".join(f"{name}: {became}" for name, became in self.variants.items() if became != name)
 
 
 def check_seeds(seed_start: int, num_seeds: int) -> None:
@@ -128,33 +147,103 @@ def _family(name: str) -> tuple[str, str]:
 def resolve_policies(
     workload: Workload, names: Sequence[str], config: SimulationConfig, arrivals: str, num_jobs: int
 ) -> ResolvedPolicies:
-    """The policies that `names` ask for; NAME:tuned is tuned here, once, on the tuning seeds.
+    """The policies that `names` ask for, in the config's world; NAME:tuned is tuned here, once, on the tuning seeds.
 
     Args:
-        names: as in the catalogue, or the path of a checkpoint; and those of SWEEPS with `:tuned` or `:oracle`.
+        names: as in the catalogue of the world, or the path of a checkpoint; those of SWEEPS with `:tuned` or `:oracle`; in the
+            world of cores with a guard (`NAME+guard:1.1`).
 
     Raises:
-        PolicyError: an unknown policy.
+        PolicyError: an unknown policy, or one of the other world.
     """
-    fixed: dict[str, Policy] = {}
-    for name in names:
-        if is_learned(name):
-            fixed[name] = learned_policy(name, workload, config, arrivals)
-        elif not _family(name)[0]:
-            fixed[name] = make_policy(name, config.total_executors)
-    tuned, oracles = {}, set()
-    for name in dict.fromkeys(names):
-        family, how = _family(name)
-        if how == "oracle":
-            oracles.add(name)
-            tuned[name] = (
-                f"{', '.join(SWEEPS[family].names)} best in hindsight for each sequence: an oracle, not a policy to deploy"
-            )
-        elif how == "tuned":
-            sweep = tune(workload, family, config, arrivals, num_jobs)
-            fixed[name] = _with_values(family, sweep.best, config, name)
-            tuned[name] = sweep.describe()
-    return ResolvedPolicies(fixed, frozenset(oracles), tuple(dict.fromkeys(names)), config, tuned)
+    setting = _Setting(workload, config, arrivals, num_jobs)
+    asked = tuple(dict.fromkeys(names))
+    guards = {}
+    bare = {}
+    for name in asked:
+        if config.world is WorldName.EXECUTORS:
+            refuse_planners(name)
+        bare[name], factor = split_guard(name)
+        if factor is not None:
+            guards[name] = factor
+    # What is tuned comes last, so that a name that was misspelt or is of the other world is refused at once.
+    for family in (_family(own)[0] for own in bare.values() if _family(own)[0]):
+        _made_by_name(f"{family}:1" if family in _NEEDS_VALUE else family, setting)
+    made = {own: _resolve(own, setting) for own in dict.fromkeys(sorted(bare.values(), key=lambda own: bool(_family(own)[0])))}
+    policies = {}
+    for name, own in bare.items():
+        policy = made[own].policy
+        if policy is not None:
+            policies[name] = guarded(name, policy, guards[name]) if name in guards else policy
+    return ResolvedPolicies(
+        policies,
+        frozenset(name for name in asked if made[bare[name]].policy is None),
+        asked,
+        config,
+        {name: made[own].found for name, own in bare.items() if made[own].found},
+        {name: made[own].variant + (f", guard {guards[name]:g}" if name in guards else "") for name, own in bare.items()},
+        guards,
+    )
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What policies are resolved for."""
+
+    workload: Workload
+    config: SimulationConfig
+    arrivals: str
+    num_jobs: int
+
+
+@dataclass(frozen=True)
+class _Resolved:
+    """What one name became: a policy (None: the best in hindsight for each sequence), and in words."""
+
+    policy: AnyPolicy | None
+    variant: str
+    found: str = ""
+
+
+def _resolve(name: str, setting: _Setting) -> _Resolved:
+    """What a name without a guard became."""
+    workload, config = setting.workload, setting.config
+    family, how = _family(name)
+    if is_learned(name):
+        policy: AnyPolicy = learned_policy(name, workload, config, setting.arrivals)
+        variant = variant_name(name, workload, config, setting.arrivals)
+    elif how == "oracle":
+        names = ", ".join(SWEEPS[family].names)
+        found = f"{names} best in hindsight for each sequence: an oracle, not a policy to deploy"
+        return _Resolved(None, f"{family}, {names} best in hindsight", found)
+    elif how == "tuned":
+        sweep = tune(workload, family, config, setting.arrivals, setting.num_jobs)
+        variant = ":".join([family, *(f"{value:g}" for value in sweep.best)])
+        return _Resolved(_with_values(family, sweep.best, config, name), _through_adapter(variant, config), sweep.describe())
+    else:
+        policy = _made_by_name(name, setting)
+        variant = title_of(name) if isinstance(policy, OrderPolicy) else name
+    return _Resolved(policy, variant if isinstance(policy, Planner) else _through_adapter(variant, config))
+
+
+def _made_by_name(name: str, setting: _Setting) -> OrderPolicy | HeuristicPolicy:
+    """The policy of the catalogue of the world."""
+    if setting.config.world is WorldName.CORES:
+        return make_cores_policy(name, setting.workload, setting.config)
+    return make_policy(name, setting.config.total_executors)
+
+
+def _through_adapter(variant: str, config: SimulationConfig) -> str:
+    """What a policy that decides is called: in the world of cores it plans by being asked until all cores are given away."""
+    return f"{variant}, planning through the adapter" if config.world is WorldName.CORES else variant
+
+
+def guarded(name: str, policy: AnyPolicy, factor: float) -> AnyPolicy:
+    """The policy with a guard: a job that is about to end later than so many times its end under fair sharing goes first."""
+    from parcae.policies.guard import Guarded
+
+    guard: AnyPolicy = Guarded(name, policy, factor)
+    return guard
 
 
 def _with_values(family: str, values: Values, config: SimulationConfig, name: str) -> HeuristicPolicy:

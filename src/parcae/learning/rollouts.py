@@ -113,7 +113,7 @@ class RolloutWorker:
             for row in rows:
                 future = Future(*(table[row] for table in self.futures))
                 future.job_profile[:], future.arrival_ms[:] = sequence.job_index, np.rint(sequence.arrival_ms * gap)
-                prepare(future, self.scenario.config, self._next_seed)
+                prepare(future, sequence, self.scenario.config, self._next_seed)
             self._next_seed += 1
         if self.window_ms is not None:
             now_ms = 0 if self._is_new[group] else int(self.states.now.clock_ms[rows.start, 0])

@@ -119,6 +119,18 @@ def _decima(checkpoint: Checkpoint, name: str, config: SimulationConfig) -> Deci
     return DecimaPolicy(name, checkpoint.weights, decima, config.total_executors)
 
 
+def variant_name(text: str, workload: Workload, config: SimulationConfig, arrivals: str) -> str:
+    """NAME:VARIANT of the shipped checkpoint that a name becomes; a path, or a name with its variant, stays what it is.
+
+    Raises:
+        PolicyError, FormatError, FileNotFoundError: as `learned_policy`.
+    """
+    if text not in NAMES:
+        return text
+    card = find_checkpoint(text, workload, config, arrivals).card
+    return next(f"{text}:{variant}" for variant in variants(text) if _named(text, variant).card == card)
+
+
 @lru_cache
 def shipped() -> dict[tuple[str, str], Path]:
     """The files that ship with the package, by (name, variant); `parcae-stream.safetensors` is ("parcae", "stream")."""

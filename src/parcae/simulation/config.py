@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
@@ -89,7 +89,8 @@ class SimulationConfig(BaseModel):
         end_ms: end of the episode, or None to run to the last event.
         mean_episode_ms: draw the episode's end from an exponential distribution of this mean (Decima, section 5.3).
         unknown_share: share of the jobs whose task durations the scheduler is not told (Decima, Appendix J).
-        estimate_error: sigma of a log-normal error on the durations that the scheduler is told.
+        estimate_error: sigma of a log-normal error on the durations that the scheduler is told; or "log": it is told the
+            profile, and runs differ from that as they did in the workload's log (`parcae.simulation.uncertainty`).
         corrects_estimates: world of cores: estimates follow what the finished tasks of a run took.
 
     Raises:
@@ -109,7 +110,7 @@ class SimulationConfig(BaseModel):
     end_ms: int | None = Field(default=None, ge=1)
     mean_episode_ms: float | None = Field(default=None, gt=0)
     unknown_share: float = Field(default=0.0, ge=0, le=1)
-    estimate_error: float = Field(default=0.0, ge=0)
+    estimate_error: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["log"] = 0.0
     corrects_estimates: bool = True
 
     @field_validator("executor_classes", mode="before")

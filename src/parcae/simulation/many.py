@@ -49,7 +49,7 @@ class SimulatorBatch:
             check_fits(sequence, config)
             future = self.future(row)
             future.job_profile[:], future.arrival_ms[:] = sequence.job_index, sequence.arrival_ms
-            prepare(future, config, seed)
+            prepare(future, sequence, config, seed)
 
     def _sizes(self, sequence: JobSequence) -> tuple[int, int]:
         first = self.tables.job_first_stage

@@ -20,12 +20,16 @@ from parcae.workloads.arrivals import JobSequence
 class CompiledPolicy(Protocol):
     """A policy that plays a whole run in one compiled call."""
 
+    @property
+    def name(self) -> str:
+        """How reports call the policy."""
+
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
         """Run from the start to the end. Returns a Status."""
 
 
 def simulate(
-    sequence: JobSequence, policy: Policy | Planner, config: SimulationConfig, seed: int, *, record: bool = False
+    sequence: JobSequence, policy: Policy | Planner | CompiledPolicy, config: SimulationConfig, seed: int, *, record: bool = False
 ) -> Trace:
     """Run a sequence of jobs under a policy.
 

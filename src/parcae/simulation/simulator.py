@@ -15,6 +15,7 @@ from parcae.simulation.future import Future, Status, allocate_future
 from parcae.simulation.kernels.cores_loop import follow_orders
 from parcae.simulation.kernels.event_loop import start, step
 from parcae.simulation.tables import WorkloadTables, workload_tables
+from parcae.simulation.uncertainty import draw_knowledge, draw_run_factors
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import Workload
 
@@ -66,7 +67,7 @@ class Simulator:
         self.future: Future = Future(*(table[0] for table in many))
         self.future.job_profile[:] = profiles
         self.future.arrival_ms[:] = sequence.arrival_ms
-        prepare(self.future, config, seed)
+        prepare(self.future, sequence, config, seed)
         self.status = Status.COMPLETE
 
     def start(self) -> Status:
@@ -118,8 +119,11 @@ def prepare_state(states: ClusterState, config: SimulationConfig, workload: Work
     states.now.guess_ms[...] = np.exp(np.log(work_ms / tasks).mean())
 
 
-def prepare(future: Future, config: SimulationConfig, seed: int) -> None:
-    """Set one simulator's delays, luck, told durations and episode end from its config and seed."""
+def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, seed: int) -> None:
+    """Set one simulator's delays, luck, told durations, runs' factors and episode end from its config and seed.
+
+    The future may have room for more stages than the sequence has.
+    """
     events = future.events
     events.moving_delay_ms[0], events.warmup_delay_ms[0] = config.moving_delay_ms, config.warmup_delay_ms
     events.seed[0] = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
@@ -128,10 +132,9 @@ def prepare(future: Future, config: SimulationConfig, seed: int) -> None:
         events.end_ms[0] = config.end_ms
     elif config.mean_episode_ms is not None:
         events.end_ms[0] = max(1, int(rng.exponential(config.mean_episode_ms)))
-    if config.estimate_error > 0:
-        future.knowledge[:] = rng.lognormal(0.0, config.estimate_error, len(future.knowledge))
-    if config.unknown_share > 0:
-        future.knowledge[rng.random(len(future.knowledge)) < config.unknown_share] = 0.0
+    future.knowledge[:] = draw_knowledge(sequence, config.estimate_error, config.unknown_share, rng)
+    factors = draw_run_factors(sequence, config.estimate_error, rng)
+    future.run_factor[: len(factors)] = factors
 
 
 def check_fits(sequence: JobSequence, config: SimulationConfig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -149,7 +149,11 @@ def _slot_words(found: Contest, seed: int) -> str:
     policies = found.comparison.resolved.for_sequence(sequence, seed)
     words = []
     for name, policy in policies.items():
-        slots = slots_of(sequence, policy, found.arena.config, seed) if found.labels[name] in (WHOLE, "idle-theory") else []
+        slots = (
+            slots_of(sequence, cast(Policy, policy), found.arena.config, seed)
+            if found.labels[name] in (WHOLE, "idle-theory")
+            else []
+        )
         if slots:
             part = np.mean([slot.slot_s / max(1e-3, slot.length_s) for slot in slots])
             jobs = len({slot.job for slot in slots})

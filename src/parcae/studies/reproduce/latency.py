@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -69,7 +69,7 @@ def fig15b(request: StudyRequest) -> StudyResult:
     for label, name in (("fair", "fair"), *((contender.label, contender.name) for contender in learned)):
         request.say(f"timing the decisions of {label}")
         found[label] = measure_latencies(
-            scenario.sequence(request.first_seed), policies[name], request.config, request.first_seed
+            scenario.sequence(request.first_seed), cast(Policy, policies[name]), request.config, request.first_seed
         )
     rows = [[label, *_row(own)] for label, own in found.items()]
     return StudyResult(

@@ -1,0 +1,202 @@
+"""The two worlds on the command line: which one a command means, what policies are called, job sets of Spark's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from parcae.cli.main import app
+from parcae.cli.options import one_size, simulation_config, world_of
+from parcae.errors import ConfigError, FormatError, InputError, WorkloadError
+from parcae.simulation.config import WorldName
+from parcae.workloads.archive import write_workload
+from parcae.workloads.job import Workload
+from parcae.workloads.synthetic import chain
+
+#: Two jobs on two cores: the first has a pair of long tasks, the second one short one; the first has more pools than jobs.
+_SET: dict[str, Any] = {
+    "name": "two",
+    "cores": 2,
+    "pools": {"a": {"weight": 1, "min_share": 0}, "b": {"weight": 3, "min_share": 1}},
+    "jobs": [
+        {"arrival_ms": 10, "edges": [], "task_ms": [[5]], "pool": "b", "tier": 0, "limits": [1]},
+        {"arrival_ms": 0, "edges": [[0, 1]], "task_ms": [[20, 20, 20], [30]], "pool": "a", "tier": 1, "limits": [1, 1]},
+    ],
+}
+
+
+def _invoke(*words: str) -> list[dict[str, Any]]:
+    done = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _refused(*words: str) -> str:
+    done = CliRunner().invoke(app, list(words))
+    assert isinstance(done.exception, InputError), done.output
+    return str(done.exception)
+
+
+def _sets(folder: Path, *sets: dict[str, Any]) -> str:
+    path = folder / "sets.json"
+    path.write_text(json.dumps({"format": "parcae spark world conformance 1", "sets": sets}))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"reference_semantics": True},
+        {"moving_delay_ms": 0},
+        {"warmup_delay_ms": 0},
+        {"executor_classes": "2x1x1"},
+        {"parallelism_model": "decima-cluster"},
+    ],
+)
+def test_options_of_decimas_cluster_imply_its_world(option: dict[str, Any]) -> None:
+    assert simulation_config().world is WorldName.CORES
+    assert simulation_config(**option).world is WorldName.EXECUTORS
+    assert simulation_config(world="executors", **option).world is WorldName.EXECUTORS
+    flag = f"--{next(iter(option)).replace('_', '-')}"
+    with pytest.raises(ConfigError, match=f"^{flag} exists in the world of executors only: leave it out, or choose --world"):
+        simulation_config(world="cores", **option)
+
+
+def test_other_options_are_of_both_worlds() -> None:
+    config = simulation_config(durations="first", unknown_share=0.5, estimate_error="0.25", cores=7)
+    assert (config.world, config.num_executors, config.estimate_error, config.unknown_share) == ("cores", 7, 0.25, 0.5)
+    assert simulation_config().estimate_error == "log"
+    with pytest.raises(ConfigError, match="--world rack: write cores or executors"):
+        world_of("rack", {})
+
+
+def test_cores_and_executors_are_one_number() -> None:
+    assert one_size(None, None) is None
+    assert one_size(3, None) == one_size(None, 3) == one_size(3, 3) == 3
+    with pytest.raises(ConfigError, match="--executors 3 and --cores 4 are the same number: give one of them"):
+        one_size(3, 4)
+
+
+@pytest.mark.parametrize("command", ["simulate", "compare", "bounds", "tune", "train", "learn"])
+def test_every_command_that_takes_a_workload_chooses_the_world(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    told = CliRunner().invoke(app, [command, "--help"]).output
+    for option in ("--world", "--cores", *(["--estimate-error", "--unknown-share"] if command != "bounds" else [])):
+        assert option in told
+
+
+def test_simulate_says_the_world_and_what_a_name_became() -> None:
+    words = ("simulate", "toy", "--cores", "2", "--jobs", "3", "--json", "--policy")
+    rows = _invoke(*words, "fifo,fair,weighted-fair:-1")
+    assert [row["variant"] for row in rows] == [
+        "Spark's FIFO: job id, stage id",
+        "Spark's FAIR, a pool a job",
+        "weighted-fair:-1, planning through the adapter",
+    ]
+    assert {row["world"] for row in rows} == {"cores"}
+    (row,) = _invoke(*words, "fifo", "--world", "executors")
+    assert (row["world"], row["variant"]) == ("executors", "fifo")
+
+
+def test_a_comparison_says_what_names_became(tmp_path: Path) -> None:
+    words = ["compare", "toy", "--policies", "fair,fifo,sjf-cp", "--cores", "2", "--jobs", "3", "--seeds", "2"]
+    done = CliRunner().invoke(app, [*words, "--json", str(tmp_path / "c.json"), "--report", str(tmp_path / "r.html")])
+    assert done.exit_code == 0, done.output
+    assert "toy: 3 jobs, batch, 2 cores, seeds 0-1" in done.output
+    told = json.loads((tmp_path / "c.json").read_text())
+    assert told["settings"]["config"]["world"] == "cores"
+    assert told["settings"]["variants"]["fifo"] == told["policies"]["fifo"]["variant"] == "Spark's FIFO: job id, stage id"
+    page = (tmp_path / "r.html").read_text()
+    assert "Policies: fair: Spark's FAIR, a pool a job; fifo: Spark's FIFO: job id, stage id; sjf-cp: sjf-cp, planning" in page
+    assert "2 cores" in page
+
+
+def test_orders_are_searched_in_decimas_world_and_bounds_hold_in_both() -> None:
+    words = ("bounds", "toy", "--jobs", "3", "--executors", "2", "--json")
+    found = [
+        json.loads(CliRunner().invoke(app, [*words, *more]).stdout) for more in ((), ("--world", "executors"), ("--orders",))
+    ]
+    assert found[0] == found[1]
+    assert sorted(found[2]["best_order"]) == [0, 1, 2]
+    assert "--orders exists in the world of executors only" in _refused(*words, "--orders", "--world", "cores")
+
+
+def test_a_set_of_sparks_world_by_hand(tmp_path: Path) -> None:
+    """Under FIFO the short job waits for a core until 20; limits hold the other to one core, so that it need not."""
+    path = _sets(tmp_path, _SET)
+    names = "fifo,fair,fair-pools,sjf,srpt,orders,psbs"
+    rows = {row["policy"]: row for row in _invoke("simulate", "--job-set", path, "--policy", names, "--json")}
+    assert list(rows) == names.split(",")
+    assert {row["set"] for row in rows.values()} == {"two"}
+    assert rows["fifo"]["completion_ms"] == [25, 70]
+    assert rows["orders"]["completion_ms"] == [15, 90]
+    assert rows["srpt"]["completion_ms"] == [25, 70]
+    assert rows["orders"]["average_jct_ms"] == (5 + 90) / 2
+    assert rows["orders"]["makespan_ms"] == 90
+    assert {row["tasks"] for row in rows.values()} == {5}
+    assert rows["fair-pools"]["variant"] == "Spark's FAIR, the pools of the set"
+    assert rows["orders"]["variant"] == "standing orders: the tiers and limits of the set"
+    (wider,) = _invoke("simulate", "--job-set", path, "--policy", "fifo", "--cores", "5", "--json")
+    assert wider["completion_ms"] == [15, 50]
+
+
+def test_all_policies_and_one_set_of_a_file(tmp_path: Path) -> None:
+    path = _sets(tmp_path, _SET, {**_SET, "name": "again"})
+    rows = _invoke("simulate", "--job-set", path, "--policy", "all", "--set", "again", "--json")
+    assert [(row["set"], row["policy"]) for row in rows] == [
+        ("again", name) for name in ("fifo", "fair", "fair-pools", "sjf", "srpt", "orders")
+    ]
+    assert "no job set 'third'; it has two, again" in _refused("simulate", "--job-set", path, "--set", "third")
+
+
+def test_job_sets_that_cannot_be_run_are_refused(tmp_path: Path) -> None:
+    path = _sets(tmp_path, _SET)
+    assert "brings its own jobs: leave out toy" in _refused("simulate", "toy", "--job-set", path)
+    assert "world of cores" in _refused("simulate", "--job-set", path, "--world", "executors")
+    assert "unknown policy 'order-s'" in _refused("simulate", "--job-set", path, "--policy", "order-s")
+    assert "name a workload" in _refused("simulate")
+    for entry, error, words in (
+        ({**_SET, "jobs": [{"arrival_ms": 0, "task_ms": [[None]]}]}, WorkloadError, "stage 0, task 0: the duration is missing"),
+        ({**_SET, "jobs": [{"arrival_ms": 0, "task_ms": [[1]], "pool": "c"}]}, FormatError, 'pool "c" is not defined'),
+        ({**_SET, "jobs": [{"arrival_ms": 0, "task_ms": [[1]], "limits": [0]}]}, WorkloadError, "a limit of 0 would stall"),
+    ):
+        done = CliRunner().invoke(app, ["simulate", "--job-set", _sets(tmp_path, entry)])
+        assert isinstance(done.exception, error)
+        assert words in str(done.exception)
+        assert done.stdout == ""
+
+
+def test_sets_of_named_jobs_need_their_workload_and_are_of_decimas_world(tmp_path: Path) -> None:
+    write_workload(Workload("w", (chain(2, 3, 1_000, "q1-2g"),)), tmp_path / "w.parcae")
+    sets = tmp_path / "sets.json"
+    sets.write_text(json.dumps({"sets": {"a": {"exec": 2, "jobs": [[1, "2g", 0]]}}}))
+    assert "names the jobs of a workload: name that, too" in _refused("simulate", "--job-set", str(sets))
+    words = ("simulate", str(tmp_path / "w.parcae"), "--job-set", str(sets), "--policy", "fifo", "--json")
+    assert _invoke(*words) == _invoke(*words, "--world", "executors")
+    assert "exists in the world of executors only" in _refused(*words, "--world", "cores")
+
+
+def test_the_list_of_policies_names_their_worlds() -> None:
+    listed = json.loads(CliRunner().invoke(app, ["policies", "--json"]).stdout)
+    worlds = {(entry["usage"], entry["world"]) for entry in listed}
+    assert {("fifo", "cores"), ("fifo", "executors"), ("srpt", "cores"), ("fair:POOLS.xml|json", "cores")} <= worlds
+    assert {("POLICY+guard:FACTOR", "cores"), ("sjf-cp", "both"), ("tuned[:VARIANT]", "both")} <= worlds
+    assert {("idle-theory[:alone]", "executors"), ("order:I-J-...", "executors")} <= worlds
+    assert "world" in CliRunner().invoke(app, ["policies"]).stdout
+
+
+def test_the_speed_of_the_world_of_cores() -> None:
+    words = ("bench", "simulator", "--workload", "toy", "--policy", "fair,srpt", "--jobs", "5", "--runs", "1", "--json")
+    found = json.loads(CliRunner().invoke(app, list(words)).stdout)
+    assert found["world"] == "cores"
+    assert set(found["policies"]) == {"fair", "srpt"}
+    assert found["tasks_per_second"] == min(own["tasks_per_second"] for own in found["policies"].values())
+    for own in found["policies"].values():
+        assert own["linearity"] == pytest.approx(own["long_tasks_per_second"] / own["tasks_per_second"])
+        assert own["long_tasks"] > own["tasks"]
+    text = CliRunner().invoke(app, list(words[:-1])).stdout
+    assert "million tasks/s (median of 1" in text

@@ -1,0 +1,211 @@
+"""Policies of the world of cores by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.cluster.state import MAX_POOLS
+from parcae.errors import ConfigError, FormatError, PolicyError
+from parcae.evaluation.tuning import resolve_policies
+from parcae.policies.catalog import CATALOG
+from parcae.policies.heuristics.policy import HeuristicPolicy
+from parcae.policies.learned import variant_name, variants
+from parcae.policies.orders.catalog import (
+    ORDER_CATALOG,
+    all_policies,
+    make_cores_policy,
+    make_order_policy,
+    pool_tables,
+    refuse_planners,
+    split_guard,
+    title_of,
+)
+from parcae.policies.orders.layout import OrderKind
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.run import simulate
+from parcae.workloads.allocation import PoolSpec
+from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from parcae.workloads.random_streams import RandomStreams
+from tests.conftest import batch, job
+
+_JOBS = tuple(
+    JobSpec(name, (StageSpec(4, TaskDurations.constant(ms)),), pool=pool)
+    for name, ms, pool in (("etl-1", 400, ""), ("etl-2", 100, ""), ("adhoc", 300, "web"), ("other", 200, ""))
+)
+_WORKLOAD = Workload("four", _JOBS)
+_CORES = SimulationConfig(world=WorldName.CORES, num_executors=3)
+_EXECUTORS = SimulationConfig(num_executors=3)
+_POOLS = """{"pools": {"web": {"weight": 2}, "etl": {"min_share": 2, "mode": "FAIR"}}, "jobs": {"etl-*": "etl"}}"""
+
+
+@pytest.mark.parametrize("entry", ORDER_CATALOG, ids=lambda entry: entry.usage)
+def test_every_order_is_made_by_its_name_and_plays(entry: object, tmp_path: Path) -> None:
+    path = tmp_path / "pools.json"
+    path.write_text(_POOLS)
+    text = entry.usage.replace("POOLS.xml|json", str(path))  # type: ignore[attr-defined]
+    policy = make_order_policy(text, _WORKLOAD, _CORES)
+    assert (policy.name, policy.kind) == (text, entry.kind)  # type: ignore[attr-defined]
+    sequence = draw_sequence(_WORKLOAD, "poisson:1s", 6, 3, RandomStreams(1))
+    trace = simulate(sequence, policy, _CORES, 1)
+    assert trace.num_tasks == 24
+    assert (trace.completion_ms > trace.arrival_ms).all()
+    assert title_of(text)
+
+
+def test_spark_is_named_where_it_is_meant() -> None:
+    assert title_of("fifo") == "Spark's FIFO: job id, stage id"
+    assert title_of("fair") == "Spark's FAIR, a pool a job"
+    assert title_of("fair:p.xml") == "Spark's FAIR, pools of p.xml"
+
+
+def test_an_allocation_file_becomes_pools(tmp_path: Path) -> None:
+    path = tmp_path / "pools.json"
+    path.write_text(_POOLS)
+    policy = make_order_policy(f"fair:{path}", _WORKLOAD, _CORES)
+    assert policy.kind is OrderKind.POOLS
+    tables = policy.tables
+    assert tables.pool_of.tolist() == [1, 1, 0, 2, 2]  # the last: jobs that the profile does not know
+    assert tables.pools.weight.tolist() == [2.0, 1.0, 1.0]
+    assert tables.pools.min_share.tolist() == [0, 2, 0]
+    assert tables.pools.is_fair.tolist() == [0, 1, 0]
+    assert tables.pools.name_rank.tolist() == [2, 1, 0]  # default, etl, web
+
+
+def test_an_allocation_file_of_spark_is_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "fairscheduler.xml"
+    path.write_text('<allocations><pool name="web"><weight>3</weight></pool></allocations>')
+    assert make_order_policy(f"fair:{path}", _WORKLOAD, _CORES).tables.pools.weight.tolist() == [3.0, 1.0]
+
+
+def test_a_pool_that_no_job_names_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pools.json"
+    path.write_text('{"pools": {"wbe": {}}}')
+    with pytest.raises(ConfigError, match="no job goes to pool 'wbe'"):
+        make_order_policy(f"fair:{path}", _WORKLOAD, _CORES)
+    path.write_text("{")
+    with pytest.raises(FormatError, match="not JSON"):
+        make_order_policy(f"fair:{path}", _WORKLOAD, _CORES)
+
+
+def test_too_many_pools_are_refused() -> None:
+    pools = tuple(PoolSpec(f"p{row}") for row in range(MAX_POOLS + 1))
+    with pytest.raises(ConfigError, match=f"pools.xml: {MAX_POOLS + 1} pools; at most {MAX_POOLS}"):
+        pool_tables(pools, ("p0",), "pools.xml")
+
+
+@pytest.mark.parametrize(("mode", "completion_ms"), [("FIFO", [200, 400]), ("FAIR", [300, 400])])
+def test_a_single_pool_is_fair_inside_where_it_says_so(tmp_path: Path, mode: str, completion_ms: list[int]) -> None:
+    path = tmp_path / "pools.json"
+    path.write_text(f'{{"pools": {{"default": {{"mode": "{mode}"}}}}}}')
+    sequence = batch(job("a", (4, 100, ())), job("b", (4, 100, ())))
+    config = _CORES.model_copy(update={"num_executors": 2})
+    policy = make_order_policy(f"fair:{path}", sequence.workload, config)
+    assert simulate(sequence, policy, config, 1).completion_ms.tolist() == completion_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fiof", "unknown policy 'fiof'; did you mean 'fifo'"),
+        ("fifo:spark", "the argument is 'spark-jobs' or nothing"),
+        ("fair:active", "in the world of cores the argument is an allocation file"),
+        ("srpt:2", "policy 'srpt:2' takes no argument; write 'srpt'"),
+        ("tetris", "policy 'tetris' decides about executor classes: choose --world executors"),
+        ("graphene:tuned", "policy 'graphene:tuned' decides about executor classes: choose --world executors"),
+        ("idle-theory:alone", "decides about idle slots: choose --world executors"),
+        ("order:1-0", "choose --world executors"),
+        ("spark_static_10", "counts executors ever granted, which every plan grants anew: choose --world executors"),
+        ("srpt-cpa", "did you mean 'srpt-cap'"),
+        ("zzz", "known are fifo, fair, sjf, srpt, fsp"),
+        ("static:0", "whole number of executors >= 1"),
+    ],
+)
+def test_other_names_are_refused_in_one_line(text: str, message: str) -> None:
+    with pytest.raises(PolicyError) as told:
+        make_cores_policy(text, _WORKLOAD, _CORES)
+    assert message in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["sjf-cp", "naive-weighted-fair", "weighted-fair:-1", "static:2", "random:3", "srpt-cap", "wfair_-1"],
+)
+def test_what_only_decides_plans_through_the_adapter(text: str) -> None:
+    policy = make_cores_policy(text, _WORKLOAD, _CORES)
+    assert isinstance(policy, HeuristicPolicy)
+    trace = simulate(draw_sequence(_WORKLOAD, "batch", 4, 3, RandomStreams(1)), policy, _CORES, 1)
+    assert trace.num_tasks == 16
+
+
+@pytest.mark.parametrize(
+    "text", ["srpt", "sjf", "fsp", "psbs", "las", "gittins", "fifo:spark-jobs", "fair:p.xml", "fair+guard:1.1"]
+)
+def test_what_only_plans_is_refused_in_decimas_world(text: str) -> None:
+    with pytest.raises(PolicyError, match="exists in the world of cores only; choose --world cores"):
+        resolve_policies(_WORKLOAD, [text], _EXECUTORS, "batch", 4)
+
+
+@pytest.mark.parametrize("text", ["fifo", "fair", "fair:active", "sjf-cp", "tuned", "a.safetensors"])
+def test_what_decides_is_not(text: str) -> None:
+    refuse_planners(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("srpt", ("srpt", None)),
+        ("srpt+guard:1.1", ("srpt", 1.1)),
+        ("weighted-fair:tuned+guard:2", ("weighted-fair:tuned", 2.0)),
+        ("a/b.safetensors+guard:1.05", ("a/b.safetensors", 1.05)),
+    ],
+)
+def test_a_guard_stands_behind_the_name(text: str, parts: tuple[str, float | None]) -> None:
+    assert split_guard(text) == parts
+
+
+@pytest.mark.parametrize("factor", ["", ":", ":1", ":0.9", ":inf", ":nan", ":much", "1.1", ":1.1+guard:1.2"])
+def test_a_guard_needs_a_factor_above_1(factor: str) -> None:
+    with pytest.raises(PolicyError, match=r"srpt\+guard"):
+        split_guard(f"srpt+guard{factor}")
+
+
+def test_policies_are_resolved_with_their_guards() -> None:
+    names = ["fair", "srpt", "srpt+guard:1.1", "srpt-cap:oracle", "srpt-cap:oracle+guard:1.5", "static:tuned"]
+    resolved = resolve_policies(_WORKLOAD, names, _CORES, "batch", 4)
+    assert resolved.names == tuple(names)
+    assert resolved.oracles == {"srpt-cap:oracle", "srpt-cap:oracle+guard:1.5"}
+    assert resolved.variants["srpt+guard:1.1"] == "least remaining work first, guard 1.1"
+    assert resolved.variants["static:tuned"].startswith("static:")
+    assert resolved.variants["static:tuned"].endswith(", planning through the adapter")
+    sequence = draw_sequence(_WORKLOAD, "batch", 4, 3, RandomStreams(1))
+    policies = resolved.for_sequence(sequence, 1)
+    assert list(policies) == names
+    traces = {name: simulate(sequence, policy, _CORES, 1) for name, policy in policies.items()}
+    assert {name: trace.policy for name, trace in traces.items()} == {name: name for name in names}
+    late = traces["srpt+guard:1.1"].completion_ms / traces["fair"].completion_ms
+    assert np.isfinite(late).all()
+
+
+def test_the_variant_of_a_shipped_name_is_found() -> None:
+    for name in ("tuned", "parcae", "decima"):
+        found = variant_name(name, _WORKLOAD, _EXECUTORS, "batch")
+        assert found.partition(":")[0] == name
+        assert found.partition(":")[2] in variants(name)
+    assert variant_name("tuned:batch", _WORKLOAD, _EXECUTORS, "batch") == "tuned:batch"
+    assert variant_name("x.safetensors", _WORKLOAD, _EXECUTORS, "batch") == "x.safetensors"
+    resolved = resolve_policies(_WORKLOAD, ["tuned", "fair", "weighted-fair:oracle"], _EXECUTORS, "batch", 4)
+    assert resolved.variants["tuned"] == variant_name("tuned", _WORKLOAD, _EXECUTORS, "batch")
+    assert resolved.variants["fair"] == "fair"
+    assert "tuned: tuned:" in resolved.legend()
+    assert "fair: fair" not in resolved.legend()
+
+
+def test_every_policy_of_both_catalogues_is_listed_with_its_world() -> None:
+    listed = list(all_policies())
+    assert len(listed) == len(ORDER_CATALOG) + 1 + len(CATALOG)
+    assert {world for *_, world in listed} == {"cores", "executors", "both"}
