@@ -177,8 +177,6 @@ NOW = np.dtype(
         ("num_planned", "i8"),  # stages that decisions of this planning round have named
         ("is_corrected", "i8"),  # estimates follow what finished tasks took
         ("guess_ms", "f8"),  # what is assumed of a task whose duration is not told
-        ("g1", "f8"),
-        ("g2", "f8"),
         ("guard", "f8"),  # nobody is to end later than this many times its end under fair sharing; 0: no guard
     ],
     align=True,

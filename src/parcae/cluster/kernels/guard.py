@@ -58,6 +58,8 @@ def _sort_by_deadline(seen, virtual):  # type: ignore[no-untyped-def]
         gap //= 3
 
 
+#: How much of the work that will arrive is reckoned with, and the share of the allowed delay that is kept in hand.
+_ARRIVALS_COUNT, _MARGIN = 0.25, 0.25
 #: The rate at which work arrives is learned from so many of the latest jobs.
 _LATEST = 128
 
@@ -89,7 +91,7 @@ def guard_orders(state):  # type: ignore[no-untyped-def]
         job = order[position]
         work_ms, path_ms = left_to_run(state, virtual, job)
         passed_ms += work_ms
-        needed_ms = passed_ms / num_cores / (1.0 - state.now.g1[0] * _arriving_share(state, virtual, job)) + path_ms
+        needed_ms = passed_ms / num_cores / (1.0 - _ARRIVALS_COUNT * _arriving_share(state, virtual, job)) + path_ms
         margin_ms = _margin_ms(state, virtual, job)
         if clock_ms + needed_ms + margin_ms >= _deadline_ms(state, virtual, job):
             num_urgent = position + 1
@@ -103,4 +105,4 @@ def guard_orders(state):  # type: ignore[no-untyped-def]
 def _margin_ms(state, virtual, job):  # type: ignore[no-untyped-def]
     """What is kept in hand: cores come free task by task, and the fluid run is not the real one."""
     allowed_ms = (state.now.guard[0] - 1.0) * (virtual.jobs.end_ms[job] - state.jobs.arrival_ms[job])
-    return state.now.g2[0] * max(0.0, allowed_ms) if not math.isnan(allowed_ms) else 0.0
+    return _MARGIN * max(0.0, allowed_ms) if not math.isnan(allowed_ms) else 0.0

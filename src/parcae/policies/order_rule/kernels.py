@@ -23,9 +23,7 @@ _P = {parameter.name: int(parameter) for parameter in OrderParameter}
 _NARROW, _TOTAL, _CORRECTION, _SURPRISE = _P["NARROW"], _P["TOTAL"], _P["CORRECTION"], _P["SURPRISE"]
 _STARTED, _AGE, _STAGES, _WIDTH = _P["STARTED"], _P["AGE"], _P["STAGES"], _P["WIDTH"]
 _UNTRIED, _FEW, _RUNNING, _VIRTUAL = _P["UNTRIED"], _P["FEW"], _P["RUNNING"], _P["VIRTUAL"]
-_ERRING_TOTAL, _ERRING_UNTRIED = _P["ERRING_TOTAL"], _P["ERRING_UNTRIED"]
-_ERRING_AGE, _ERRING_SURPRISE = _P["ERRING_AGE"], _P["ERRING_SURPRISE"]
-_CROWDED_TOTAL, _CROWDED_AGE = _P["CROWDED_TOTAL"], _P["CROWDED_AGE"]
+_CROWDED, _STAGE_PATH = _P["CROWDED"], _P["STAGE_PATH"]
 _STAGE_TASK, _STAGE_TASKS, _STAGE_WORK = _P["STAGE_TASK"], _P["STAGE_TASKS"], _P["STAGE_WORK"]
 _PRIOR_ERROR = _P["PRIOR_ERROR"]
 _PROBE, _PROBE_ERRING, _PROBE_SHARE = _P["PROBE"], _P["PROBE_ERRING"], _P["PROBE_SHARE"]
@@ -115,32 +113,30 @@ def tier_of(seen, rule, facts, job, errs, log_jobs):  # type: ignore[no-untyped-
     theta, mean_ms, cores = rule.theta, rule.mean_work_ms[0], seen.now.num_executors[0]
     log_total = _log(facts.total_ms, mean_ms)
     age = math.log1p((seen.now.clock_ms[0] - seen.jobs.arrival_ms[job]) * cores / mean_ms)
-    untried = 1.0 if facts.num_finished == 0 else 0.0
-    surprise = facts.surprise * facts.num_finished / (facts.num_finished + 10.0)
-    tier = _log(facts.left_ms, mean_ms)
-    tier += theta[_NARROW] * math.log1p(facts.path_ms * cores / max(facts.left_ms, 1.0))
-    tier += (theta[_TOTAL] + theta[_ERRING_TOTAL] * errs + theta[_CROWDED_TOTAL] * log_jobs) * log_total
-    tier += theta[_CORRECTION] * math.log(facts.factor)
-    tier += (theta[_SURPRISE] + theta[_ERRING_SURPRISE] * errs) * surprise
-    tier += theta[_STARTED] * facts.num_started / facts.num_tasks
-    tier += (theta[_AGE] + theta[_ERRING_AGE] * errs + theta[_CROWDED_AGE] * log_jobs) * age
-    tier += theta[_STAGES] * facts.stages_left / seen.jobs.num_stages[job]
-    tier += theta[_WIDTH] * math.log1p(facts.num_pending / cores)
-    tier += (theta[_UNTRIED] + theta[_ERRING_UNTRIED] * errs) * untried
-    tier += theta[_FEW] / (1.0 + facts.num_finished)
-    tier += theta[_RUNNING] * seen.jobs.num_attached[job] / cores
     virtual_left_ms = max(0.0, rule.virtual_jobs.end_ms[job] - seen.now.clock_ms[0])
-    return tier + theta[_VIRTUAL] * math.log1p(virtual_left_ms * cores / mean_ms)
+    value = theta[_NARROW] * math.log1p(facts.path_ms * cores / max(facts.left_ms, 1.0))
+    value += (theta[_TOTAL] + theta[_CROWDED] * log_jobs) * log_total
+    value += theta[_CORRECTION] * math.log(facts.factor)
+    value += theta[_SURPRISE] * facts.surprise * facts.num_finished / (facts.num_finished + 10.0)
+    value += theta[_STARTED] * facts.num_started / facts.num_tasks
+    value += theta[_AGE] * age
+    value += theta[_STAGES] * facts.stages_left / seen.jobs.num_stages[job]
+    value += theta[_WIDTH] * math.log1p(facts.num_pending / cores)
+    value += theta[_UNTRIED] * (1.0 if facts.num_finished == 0 else 0.0)
+    value += theta[_FEW] / (1.0 + facts.num_finished)
+    value += theta[_RUNNING] * seen.jobs.num_attached[job] / cores
+    value += theta[_VIRTUAL] * math.log1p(virtual_left_ms * cores / mean_ms)
+    return _log(facts.left_ms, mean_ms) + errs * value
 
 
 @inlined
 def _order_stages(seen, orders, rule, job):  # type: ignore[no-untyped-def]
-    """Stages of the job by critical path, corrected."""
+    """Within a job, stages go by these features, then by index."""
     theta, stages, first = rule.theta, seen.stages, seen.jobs.stage_start[job]
     for stage in range(first, first + seen.jobs.num_stages[job]):
         if stages.frontier_rank[stage] < 0:
             continue
-        value = math.log(1.0 + rule.virtual_stages.path_ms[stage])
+        value = theta[_STAGE_PATH] * math.log(1.0 + rule.virtual_stages.path_ms[stage])
         value += theta[_STAGE_TASK] * math.log(1.0 + foretold_ms(seen, stage))
         value += theta[_STAGE_TASKS] * math.log(1.0 + stages.num_tasks[stage] - stages.num_started[stage])
         value += theta[_STAGE_WORK] * math.log(1.0 + stages.downstream_ms[stage])

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 
 class OrderParameter(IntEnum):
-    """Places of the rule's parameters; all 0 is the plain order by least remaining work.
+    """Places of the rule's parameters; all 0 (PROBE far below) is the plain order by least remaining work.
 
-    A job's tier is the logarithm of its remaining work plus these times what they are called after.
+    A job's tier is the logarithm of its remaining work, plus what estimates err by times the sum of these features.
     """
 
     NARROW = 0  # how far the critical path, and not the work, decides how long the job still takes
@@ -24,19 +24,15 @@ class OrderParameter(IntEnum):
     FEW = 9  # 1 / (1 + finished tasks)
     RUNNING = 10  # share of the cores that it has
     VIRTUAL = 11  # log of the time to its end under fair sharing
-    ERRING_TOTAL = 12  # log of its total work, times how far estimates err
-    ERRING_UNTRIED = 13  # UNTRIED, times how far estimates err
-    ERRING_AGE = 14  # AGE, times how far estimates err
-    STAGE_TASK = 15  # of stages: log of their tasks' duration
-    STAGE_TASKS = 16  # log of their tasks to start
-    STAGE_WORK = 17  # log of the work downstream
-    PROBE = 18  # tasks that every job starts first, so that its size is known: log2
-    PROBE_ERRING = 19  # the same, times how far estimates err
-    PROBE_SHARE = 20  # largest share of a job's tasks that is started so: log
-    ERRING_SURPRISE = 21  # SURPRISE, times how far estimates err
-    CROWDED_TOTAL = 22  # log of its total work, times log of the number of jobs
-    CROWDED_AGE = 23  # AGE, times log of the number of jobs
-    PRIOR_ERROR = 24  # how far estimates are thought to err before any has been seen to: log
+    CROWDED = 12  # log of its total work, times log of the number of jobs
+    STAGE_PATH = 13  # of a job's stages: log of the critical path from them on
+    STAGE_TASK = 14  # log of their tasks' duration
+    STAGE_TASKS = 15  # log of their tasks to start
+    STAGE_WORK = 16  # log of the work downstream
+    PROBE = 17  # tasks that every job starts first, so that its size is known: log2
+    PROBE_ERRING = 18  # the same, times how far estimates err
+    PROBE_SHARE = 19  # largest share of a job's tasks that is started so: log
+    PRIOR_ERROR = 20  # how far estimates are thought to err before any has been seen to: log
 
 
 NUM_ORDER_PARAMETERS = len(OrderParameter)
