@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from parcae.cluster.observation import Observation
-from parcae.cluster.state import ANY_CLASS, NO_STAGE, NOT_YET
+from parcae.cluster.state import ANY_CLASS, NO_STAGE, NOT_YET, World
 
 
 class Decision(NamedTuple):
@@ -47,6 +47,8 @@ def objection(observation: Observation, decision: Decision) -> str | None:
         return f"no executor of class {executor_class} is asked about"
     if executor_class != ANY_CLASS and not (int(stages.fits[stage]) >> executor_class) & 1:
         return f"executor class {executor_class} is too small for stage {stage}"
+    if hold_ms > 0 and observation.now.world[0] == World.CORES:
+        return "there are no idle slots in the world of cores; leave hold_ms out"
     if hold_ms > 0 and stages.hold_from_ms[stage] != NOT_YET and stages.hold_until_ms[stage] <= clock_ms:
         return f"stage {stage} had its idle slot, until {stages.hold_until_ms[stage]} ms; run it (hold_ms=0) or choose another"
     return None

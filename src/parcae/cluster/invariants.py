@@ -6,8 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, ClusterState
+from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, ClusterState, World
 from parcae.errors import InvariantError
+
+
+class _Columns:
+    """A table whose columns are looked up once: checks read them very often, and a record array finds them slowly."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+        for name in table.dtype.names:
+            setattr(self, name, table[name])
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._table[row]
 
 
 def check_invariants(state: ClusterState) -> None:
@@ -16,6 +31,7 @@ def check_invariants(state: ClusterState) -> None:
     Raises:
         InvariantError: a book is wrong; the message tells the story of the job.
     """
+    state = ClusterState(*(_Columns(table) if table.dtype.names else table for table in state))
     now, num_jobs = state.now[0], int(state.now.num_jobs[0])
     active = state.active[: now.num_active].tolist()
     alive = [job for job in range(num_jobs) if state.jobs.completion_ms[job] == NOT_YET]
@@ -28,6 +44,8 @@ def check_invariants(state: ClusterState) -> None:
     _expect(state, NO_JOB, "schedulable stages", int(now.num_schedulable), int(sum(state.jobs.num_schedulable[j] for j in alive)))
     _check_classes(state, alive)
     _check_holds(state)
+    if now.world == World.CORES:
+        check_cores(state, alive)
 
 
 def _check_classes(state: ClusterState, alive: list[int]) -> None:
@@ -80,6 +98,8 @@ def _check_job(state: ClusterState, job: int) -> None:
     unsaturated = schedulable = 0
     for stage in rows:
         demand = stages.num_tasks[stage] - stages.num_started[stage] - stages.num_committed[stage] - stages.num_moving[stage]
+        if state.now.world[0] == World.CORES and stages.num_tasks[stage] > stages.num_started[stage]:
+            demand += stages.num_bound[stage]  # cores that run its tasks are planned for as well
         if stages.fits[stage] == 0:
             demand = 0  # a hidden stage of an open job: no executor may work for it
         _expect(state, job, f"saturation of stage {stage - rows.start}", int(stages.is_saturated[stage]), int(demand <= 0))
@@ -106,3 +126,93 @@ def _expect(state: ClusterState, job: int, what: str, kept: Any, derived: Any) -
         rows = slice(int(state.jobs.stage_start[job]), int(state.jobs.stage_start[job] + state.jobs.num_stages[job]))
         story = f"\njob {job}: {state.jobs[job]}\nstages:\n" + "\n".join(str(row) for row in state.stages[rows])
     raise InvariantError(f"at {state.now.clock_ms[0]} ms: {what}: the book says {kept}, the tables say {derived}{story}")
+
+
+def check_cores(state: ClusterState, alive: list[int]) -> None:
+    """What must hold in the world of cores besides: tasks, idle cores, pools, and what the dispatcher keeps.
+
+    Args:
+        alive: rows of the jobs in the system.
+
+    Raises:
+        InvariantError: a book is wrong.
+    """
+    now, executors = state.now[0], state.executors
+    idle = _pool(state, 0)
+    _expect(state, NO_JOB, "idle cores", int(now.num_idle), len(idle))
+    _expect(state, NO_JOB, "idle cores that run nothing", set(executors.stage[idle].tolist()) <= {NO_STAGE}, True)
+    _expect(state, NO_JOB, "idle cores that belong to no job", set(executors.job[idle].tolist()) <= {NO_JOB}, True)
+    for job in alive:
+        _check_stages_of(state, job)
+    if now.num_pools > 1 or state.pools.is_fair[0]:
+        for pool in range(int(now.num_pools)):
+            running = sum(int(state.jobs.num_attached[j]) for j in alive if state.job_orders.pool[j] == pool)
+            _expect(state, NO_JOB, f"running tasks of pool {pool}", int(state.pools.num_running[pool]), running)
+    if now.num_source > 0 and now.num_planned > 0:
+        return  # decisions have begun to write the next order
+    for job in range(int(now.num_jobs)):
+        _check_contender(state, job, job in alive)
+    _check_contest(state)
+
+
+def _check_stages_of(state: ClusterState, job: int) -> None:
+    """Tasks of every stage, and what is runnable."""
+    stages, first = state.stages, int(state.jobs.stage_start[job])
+    unstarted = 0
+    for stage in range(first, first + int(state.jobs.num_stages[job])):
+        num_tasks = int(stages.num_tasks[stage])
+        started = int(stages.num_started[stage])
+        finished = int(stages.num_finished[stage])
+        _expect(state, job, f"running tasks of stage {stage - first}", int(stages.num_bound[stage]), started - finished)
+        _expect(state, job, "cores that move", int(stages.num_moving[stage]), 0)
+        unstarted += started < num_tasks
+        is_runnable = bool(stages.frontier_rank[stage] >= 0)
+        if is_runnable or started > 0:
+            _expect(state, job, "parents to wait for", int(stages.num_parents_unfinished[stage]), 0)
+            _expect(state, job, f"runnability of stage {stage - first}", is_runnable, started < num_tasks)
+        _expect(state, job, "stages that may be chosen", bool(stages.num_parents_unsaturated[stage] == 0), is_runnable or started > 0)
+    _expect(state, job, "stages with tasks to start", int(state.jobs.num_unstarted[job]), unstarted)
+
+
+def _front_of(state: ClusterState, job: int) -> int:
+    """The stage of the job that the order in force serves next; NO_STAGE for none."""
+    stages, orders = state.stages, state.stage_orders
+    if state.jobs.num_attached[job] >= state.job_orders.limit[job]:
+        return NO_STAGE
+    first = int(state.jobs.stage_start[job])
+    ready = [
+        (float(orders.tier[stage]), float(orders.rank[stage]), stage)
+        for stage in range(first, first + int(state.jobs.num_stages[job]))
+        if stages.frontier_rank[stage] >= 0 and stages.num_bound[stage] < orders.limit[stage]
+    ]
+    return min(ready)[2] if ready else NO_STAGE
+
+
+def _check_contender(state: ClusterState, job: int, is_alive: bool) -> None:
+    contenders = state.contenders
+    front = _front_of(state, job) if is_alive else NO_STAGE
+    _expect(state, job, "stage to be served next", int(contenders.front[job]), front)
+    if front == NO_STAGE:
+        return
+    tier = float(state.job_orders.tier[job] + state.stage_orders.tier[front])
+    weight = float(state.job_orders.weight[job])
+    share = float(state.jobs.num_attached[job]) / weight if weight > 0 else 0.0
+    _expect(state, job, "tier", float(contenders.tier[job]), tier)
+    _expect(state, job, "running tasks / weight", float(contenders.share[job]), share)
+
+
+def _check_contest(state: ClusterState) -> None:
+    """Every node of the winner tree holds the job of its subtree that is served first."""
+    contest, contenders = state.contest, state.contenders
+    num_leaves = len(contest) // 2
+
+    def key(job: int) -> tuple[float, float, int]:
+        return (float(contenders.tier[job]), float(contenders.share[job]), job)
+
+    for leaf in range(num_leaves):
+        enters = leaf < int(state.now.num_jobs[0]) and contenders.front[leaf] != NO_STAGE
+        _expect(state, NO_JOB, f"leaf {leaf} of the winner tree", int(contest[num_leaves + leaf]), leaf if enters else NO_JOB)
+    for node in range(num_leaves - 1, 0, -1):
+        pair = [int(contest[2 * node]), int(contest[2 * node + 1])]
+        best = min((job for job in pair if job != NO_JOB), key=key, default=NO_JOB)
+        _expect(state, NO_JOB, f"node {node} of the winner tree", int(contest[node]), best)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parcae.cluster.state import ClusterState
+from parcae.cluster.state import ClusterState, World
 
 
 class Observation(NamedTuple):
@@ -56,7 +56,10 @@ class Observation(NamedTuple):
     def demand(self, stage: int) -> int:
         """Executors that the stage can still take."""
         s = self.stages
-        return int(s.num_tasks[stage] - s.num_started[stage] - s.num_committed[stage] - s.num_moving[stage])
+        waiting = s.num_tasks[stage] - s.num_started[stage]
+        if self.now.world[0] == World.CORES and waiting > 0:
+            waiting += s.num_bound[stage]
+        return int(waiting - s.num_committed[stage] - s.num_moving[stage])
 
 
 def _read_only(table: Any) -> Any:

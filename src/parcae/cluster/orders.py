@@ -90,6 +90,32 @@ def put(orders: Orders, state: ClusterState) -> None:
     state.now.wake_ms[0] = orders.wake_ms[0]
 
 
+def objection_to_orders(state: ClusterState) -> str:
+    """What makes no sense in the orders in the state's tables, the first of it; "" where `accept_orders` takes them."""
+    pools = state.pools[: int(state.now.num_pools[0])]
+    for row, pool in enumerate(pools if len(pools) > 1 or pools.is_fair[0] else ()):
+        if not 0 < pool.weight < np.inf or pool.min_share < 0:
+            return f"pool {row} has weight {pool.weight} and minimum share {pool.min_share}; make the weight > 0 and the share >= 0"
+    for job in state.active[: int(state.now.num_active[0])]:
+        order, first = state.job_orders[job], int(state.jobs.stage_start[job])
+        if np.isnan(order.tier):
+            return f"job {job} has tier NaN; a tier must be a number"
+        if not 0 <= order.weight < np.inf:
+            return f"job {job} has weight {order.weight}; it must be a number >= 0 (0: first come)"
+        if order.limit < 0:
+            return f"job {job} has limit {order.limit}; it must be >= 0 (UNLIMITED: none)"
+        if not 0 <= order.pool < len(pools):
+            return f"job {job} is in pool {order.pool}; the orders define pools 0..{len(pools) - 1}"
+        for index in range(int(state.jobs.num_stages[job])):
+            stage = state.stage_orders[first + index]
+            where = f"stage {index} of job {job}"
+            if np.isnan(stage.rank) or np.isnan(order.tier + stage.tier):
+                return f"{where} has tier {order.tier} + {stage.tier} and rank {stage.rank}; they must be numbers (not NaN)"
+            if stage.limit < 0:
+                return f"{where} has limit {stage.limit}; it must be >= 0 (UNLIMITED: none)"
+    return ""
+
+
 def orders_of(state: ClusterState) -> Orders:
     """The state's order tables themselves, which a compiled planner writes into."""
     return Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms)

@@ -177,6 +177,8 @@ NOW = np.dtype(
         ("num_planned", "i8"),  # stages that decisions of this planning round have named
         ("is_corrected", "i8"),  # estimates follow what finished tasks took
         ("guess_ms", "f8"),  # what is assumed of a task whose duration is not told
+        ("g1", "f8"),
+        ("g2", "f8"),
         ("guard", "f8"),  # nobody is to end later than this many times its end under fair sharing; 0: no guard
     ],
     align=True,
@@ -231,6 +233,7 @@ VIRTUAL_JOB = np.dtype(
         ("by_left", "i8"),  # a list: the same jobs by work left
         ("num_left", "i8"),  # stages that have not ended in it
         ("is_exact", "i8"),  # the job is complete in reality: its needs are known
+        ("total_ms", "f8"),  # core time of all its tasks, as far as is known
         ("left_ms", "f8"),  # core time that it still needs there
         ("path_ms", "f8"),  # its remaining critical path there
         ("wanted", "f8"),  # cores that it could use there

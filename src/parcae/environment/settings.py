@@ -13,7 +13,7 @@ from parcae.metrics.objectives import Objective, parse_objective
 from parcae.packing.config import PackingConfig, TimeMode
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource, LogSource, PackingSource
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.bernoulli import job_mix
 from parcae.workloads.catalog import load_workload
@@ -88,6 +88,8 @@ def read_cluster(given: Mapping[str, Any]) -> ClusterSettings:
         settings = ClusterSettings(**values, cluster=cluster)
     except ValidationError as error:
         raise ConfigError(_in_words(error)) from None
+    if settings.idle_lengths > 0 and settings.cluster.world is WorldName.CORES:
+        raise ConfigError("setting idle_lengths: there are no idle slots in the world of cores; leave it out, or world as well")
     if settings.num_limits is not None and settings.num_limits > settings.cluster.total_executors:
         raise ConfigError(
             f"setting num_limits = {settings.num_limits}: there are {settings.cluster.total_executors} executors; "

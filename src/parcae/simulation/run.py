@@ -8,9 +8,10 @@ from parcae.cluster.decision import Policy
 from parcae.cluster.orders import Planner
 from parcae.cluster.state import ClusterState
 from parcae.cluster.trace import Trace
-from parcae.simulation.config import SimulationConfig
+from parcae.errors import PolicyError
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Future, Status
-from parcae.simulation.simulator import Simulator, check_status
+from parcae.simulation.simulator import NO_ORDERS, Simulator, check_status
 from parcae.simulation.tables import WorkloadTables
 from parcae.workloads.arrivals import JobSequence
 
@@ -41,9 +42,12 @@ def simulate(
         record: keep every task and decision in the trace.
 
     Raises:
-        PolicyError: a decision that cannot be carried out, or a policy that idles for ever.
+        PolicyError: a decision or orders that cannot be carried out, a policy that idles for ever, or one that plans orders
+            where the world knows none.
         WorkloadError: jobs that this cluster cannot run.
     """
+    if isinstance(policy, Planner) and config.world is not WorldName.CORES:
+        raise PolicyError(f"{policy.name}: {NO_ORDERS}")
     simulator = Simulator(sequence, config, seed, record=record)
     if isinstance(policy, CompiledPolicy):
         status = policy.play(simulator.state, simulator.future, simulator.tables)

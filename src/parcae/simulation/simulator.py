@@ -6,7 +6,7 @@ import numpy as np
 
 from parcae.cluster.decision import Decision, objection
 from parcae.cluster.observation import Observation, observe
-from parcae.cluster.orders import Orders, put
+from parcae.cluster.orders import Orders, objection_to_orders, put
 from parcae.cluster.state import ClusterState, ExecutorClass, World, allocate, select
 from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError, WorkloadError
@@ -19,6 +19,8 @@ from parcae.simulation.uncertainty import draw_knowledge, draw_run_factors
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import Workload
 
+#: What a policy is told that plans orders where there are none.
+NO_ORDERS = "the policy plans orders, which only the world of cores knows: choose --world cores, or a policy that decides"
 #: Room for recorded decisions, per task start and stage: a run is asked at most about this often.
 _DECISIONS_PER_STAGE = 64
 
@@ -95,6 +97,8 @@ class Simulator:
         Raises:
             PolicyError: orders that make no sense, or that hold every core back for ever.
         """
+        if self.config.world.world is not World.CORES:
+            raise PolicyError(NO_ORDERS)
         put(orders, self.state)
         self.status = self._checked(follow_orders(self.state, self.future, self.tables))
         return self.status
@@ -150,12 +154,10 @@ def check_fits(sequence: JobSequence, config: SimulationConfig) -> None:
 def check_status(status: int, state: ClusterState, sequence: JobSequence) -> Status:
     """The kernel's status, or the error that it means."""
     if status == Status.BAD_DECISION:
-        raise PolicyError(f"the policy's decision at {state.now.clock_ms[0]} ms cannot be carried out")
+        why = " (there are no idle slots in the world of cores)" if state.now.world[0] == World.CORES else ""
+        raise PolicyError(f"the policy's decision at {state.now.clock_ms[0]} ms cannot be carried out{why}")
     if status == Status.BAD_ORDERS:
-        raise PolicyError(
-            f"the policy's orders at {state.now.clock_ms[0]} ms make no sense: tiers and ranks must be numbers (not NaN), weights "
-            "numbers >= 0, limits >= 0, and every job in a pool that the orders define"
-        )
+        raise PolicyError(f"the policy's orders at {state.now.clock_ms[0]} ms make no sense: {objection_to_orders(state)}")
     if status == Status.TIME_OVERFLOW:
         raise WorkloadError(f"{sequence.workload.name!r}: two pending events lie more than 24 days apart; shorten its tasks")
     if status == Status.COMPLETE and state.now.num_active[0] > 0 and state.now.world[0] == World.CORES:

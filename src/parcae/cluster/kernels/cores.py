@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from parcae.cluster.kernels.dispatch import free_core, refresh_contender
+from parcae.cluster.kernels.dispatch import free_core, refresh_contender, uses_pools
 from parcae.cluster.kernels.guard import guard_orders
 from parcae.cluster.kernels.tables import (
     account_time,
@@ -36,6 +36,7 @@ def reset_cores(state):  # type: ignore[no-untyped-def]
     now.wake_ms[0] = NOT_YET
     now.num_revealed[0] = 0
     now.num_pools[0] = 1
+    state.pools.is_fair[0] = 0
     now.has_limits[0] = 0
     now.num_planned[0] = 0
     state.virtual_now.num_jobs[0] = 0
@@ -79,8 +80,12 @@ def reveal_stage(state, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def complete_stage(state, stage):  # type: ignore[no-untyped-def]
-    """All tasks of the stage have ended: its children may become runnable, or its job is complete."""
+    """All tasks of the stage have ended: its children may become runnable, or its job is complete.
+
+    A plan is due even where neither is so: an order that holds cores back while tasks run is thought over when they end.
+    """
     stages, jobs = state.stages, state.jobs
+    state.now.is_plan_due[0] = 1
     job = stages.job[stage]
     jobs.num_done[job] += 1
     for edge in range(stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]):
@@ -92,7 +97,6 @@ def complete_stage(state, stage):  # type: ignore[no-untyped-def]
         account_time(state, state.now.clock_ms[0])
         jobs.completion_ms[job] = state.now.clock_ms[0]
         remove_active(state, job)
-        state.now.is_plan_due[0] = 1
 
 
 @kernel
@@ -137,7 +141,8 @@ def _check_job(state, job):  # type: ignore[no-untyped-def]
     is_limited = orders.limit[job] != UNLIMITED
     first = state.jobs.stage_start[job]
     for stage in range(first, first + state.jobs.num_stages[job]):
-        is_sound = is_sound and _is_number(stage_orders.tier[stage]) and _is_number(stage_orders.rank[stage])
+        is_sound = is_sound and _is_number(orders.tier[job] + stage_orders.tier[stage])
+        is_sound = is_sound and _is_number(stage_orders.rank[stage])
         is_sound = is_sound and stage_orders.limit[stage] >= 0
         is_limited = is_limited or stage_orders.limit[stage] != UNLIMITED
     return is_sound, is_limited
@@ -153,7 +158,7 @@ def accept_orders(state):  # type: ignore[no-untyped-def]
     state.source_count[0] = 0
     now.is_plan_due[0] = 0
     now.has_limits[0] = 0
-    for pool in range(now.num_pools[0] if now.num_pools[0] > 1 else 0):
+    for pool in range(now.num_pools[0] if uses_pools(state) else 0):
         if not 0.0 < pools.weight[pool] < math.inf or pools.min_share[pool] < 0:
             return False
         pools.num_running[pool] = 0
@@ -164,7 +169,7 @@ def accept_orders(state):  # type: ignore[no-untyped-def]
             return False
         if is_limited:
             now.has_limits[0] = 1
-        if now.num_pools[0] > 1:
+        if uses_pools(state):
             pools.num_running[state.job_orders.pool[job]] += state.jobs.num_attached[job]
         refresh_contender(state, job)
     return True

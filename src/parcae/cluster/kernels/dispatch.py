@@ -105,10 +105,16 @@ def _running_changed(state, job):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def uses_pools(state):  # type: ignore[no-untyped-def]
+    """Whether the order in force names several pools, or one whose task sets share."""
+    return state.now.num_pools[0] > 1 or state.pools.is_fair[0] != 0
+
+
+@inlined
 def count_running(state, job, step):  # type: ignore[no-untyped-def]
     """Count one more (or fewer) running task of the job."""
     state.jobs.num_attached[job] += step
-    if state.now.num_pools[0] > 1:
+    if uses_pools(state):
         state.pools.num_running[state.job_orders.pool[job]] += step
 
 
@@ -171,7 +177,7 @@ def dispatch(state):  # type: ignore[no-untyped-def]
     now, contenders = state.now, state.contenders
     if now.num_idle[0] == 0 or now.num_schedulable[0] == 0:
         return
-    if now.num_pools[0] > 1:
+    if uses_pools(state):
         _dispatch_pools(state)
         return
     served = NO_JOB
@@ -271,7 +277,7 @@ def _best_task_set_of(state, pool):  # type: ignore[no-untyped-def]
 
 @kernel
 def _dispatch_pools(state):  # type: ignore[no-untyped-def]
-    """One offer round where an order names several pools: pool after pool, each as far as its task sets go."""
+    """One offer round where an order uses pools: pool after pool, each as far as its task sets go."""
     now, pools, contenders = state.now, state.pools, state.contenders
     pools.is_served[: now.num_pools[0]] = 0
     while now.num_idle[0] > 0:
@@ -289,6 +295,7 @@ def _dispatch_pools(state):  # type: ignore[no-untyped-def]
                 contenders.front[job] = stage
             _serve(state, job)
             _set_front(state, job)
+            _replay_matches(state, job)  # the next order may name no pools
     for position in range(now.num_active[0]):
         refresh_contender(state, state.active[position])
 
@@ -325,7 +332,8 @@ def free_core(state, executor):  # type: ignore[no-untyped-def]
 def is_plain(state):  # type: ignore[no-untyped-def]
     """Whether the core that becomes free next is the only one, and the order in force has neither limits nor pools."""
     now = state.now
-    return now.num_idle[0] == 0 and now.num_pools[0] == 1 and now.has_limits[0] == 0 and now.is_plan_due[0] == 0
+    is_simple = now.has_limits[0] == 0 and not uses_pools(state)
+    return now.num_idle[0] == 0 and now.is_plan_due[0] == 0 and is_simple
 
 
 @inlined

@@ -6,6 +6,7 @@ scaled by what its finished tasks took against what was foretold, with a prior w
 
 from __future__ import annotations
 
+from parcae.cluster.state import NO_PROFILE
 from parcae.kernels import inlined, kernel
 
 #: The prior belief in the told durations counts as so many finished tasks that took what was foretold.
@@ -16,7 +17,8 @@ PRIOR_TASKS = 3.0
 def foretold_ms(seen, stage):  # type: ignore[no-untyped-def]
     """What a task of the stage was expected to take when its job arrived."""
     told_ms = seen.stages.task_ms[stage]
-    return told_ms if told_ms > 0.0 else seen.now.guess_ms[0]
+    is_known = told_ms > 0.0 or seen.jobs.profile[seen.stages.job[stage]] != NO_PROFILE  # a known job may have stages of 0 ms
+    return told_ms if is_known else seen.now.guess_ms[0]
 
 
 @kernel

@@ -58,6 +58,25 @@ def _sort_by_deadline(seen, virtual):  # type: ignore[no-untyped-def]
         gap //= 3
 
 
+#: The rate at which work arrives is learned from so many of the latest jobs.
+_LATEST = 128
+
+
+@kernel
+def _arriving_share(seen, virtual, job):  # type: ignore[no-untyped-def]
+    """Share of the cores that jobs smaller than this one will take as they arrive: they will have earlier deadlines."""
+    first = max(1, seen.now.num_jobs[0] - _LATEST)
+    from_ms = seen.jobs.arrival_ms[first - 1]
+    elapsed_ms = seen.now.clock_ms[0] - from_ms
+    if elapsed_ms <= 0:
+        return 0.0
+    work_ms, own_ms = 0.0, virtual.jobs.total_ms[job]
+    for other in range(first, seen.now.num_jobs[0]):
+        if seen.jobs.arrival_ms[other] > from_ms and virtual.jobs.total_ms[other] < own_ms:
+            work_ms += virtual.jobs.total_ms[other]
+    return min(0.9, work_ms / (elapsed_ms * seen.now.num_executors[0]))
+
+
 @kernel
 def guard_orders(state):  # type: ignore[no-untyped-def]
     """Put the jobs that are about to be late before all others. Changes the orders that the policy wrote."""
@@ -70,7 +89,7 @@ def guard_orders(state):  # type: ignore[no-untyped-def]
         job = order[position]
         work_ms, path_ms = left_to_run(state, virtual, job)
         passed_ms += work_ms
-        needed_ms = max(passed_ms / num_cores, path_ms)
+        needed_ms = passed_ms / num_cores / (1.0 - state.now.g1[0] * _arriving_share(state, virtual, job)) + path_ms
         margin_ms = _margin_ms(state, virtual, job)
         if clock_ms + needed_ms + margin_ms >= _deadline_ms(state, virtual, job):
             num_urgent = position + 1
@@ -84,4 +103,4 @@ def guard_orders(state):  # type: ignore[no-untyped-def]
 def _margin_ms(state, virtual, job):  # type: ignore[no-untyped-def]
     """What is kept in hand: cores come free task by task, and the fluid run is not the real one."""
     allowed_ms = (state.now.guard[0] - 1.0) * (virtual.jobs.end_ms[job] - state.jobs.arrival_ms[job])
-    return 0.5 * max(0.0, allowed_ms) if not math.isnan(allowed_ms) else 0.0
+    return state.now.g2[0] * max(0.0, allowed_ms) if not math.isnan(allowed_ms) else 0.0

@@ -49,9 +49,15 @@ def stage_row(state, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def demand(state, stage):  # type: ignore[no-untyped-def]
-    """Executors that the stage can still take: unstarted tasks - committed - moving."""
-    stages = state.stages
-    return stages.num_tasks[stage] - stages.num_started[stage] - stages.num_committed[stage] - stages.num_moving[stage]
+    """Executors that the stage can still take: unstarted tasks - committed - moving.
+
+    World of cores: all cores are planned for as if none were given away, so that those which run its tasks count as well.
+    """
+    stages, now = state.stages, state.now
+    waiting = stages.num_tasks[stage] - stages.num_started[stage]
+    if now.world[0] == _CORES and waiting > 0:
+        waiting += stages.num_bound[stage]
+    return waiting - stages.num_committed[stage] - stages.num_moving[stage]
 
 
 @inlined

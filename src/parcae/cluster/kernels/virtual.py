@@ -70,9 +70,12 @@ def _find_paths(seen, virtual, job):  # type: ignore[no-untyped-def]
 def _learn_needs(seen, virtual, job):  # type: ignore[no-untyped-def]
     """What the job's stages need, by what is known now."""
     first, factor, stages = seen.jobs.stage_start[job], correction(seen, job), seen.stages
+    total_ms = 0.0
     for stage in range(first, first + seen.jobs.num_stages[job]):
         left = stages.num_tasks[stage] - stages.num_finished[stage]
         virtual.stages.need_ms[stage] = max(1.0, stages.executed_ms[stage] + left * foretold_ms(seen, stage) * factor)
+        total_ms += virtual.stages.need_ms[stage]
+    virtual.jobs.total_ms[job] = total_ms
     virtual.jobs.is_exact[job] = 1 if seen.jobs.completion_ms[job] != NOT_YET else 0
 
 

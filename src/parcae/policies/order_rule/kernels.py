@@ -27,11 +27,12 @@ _ERRING_TOTAL, _ERRING_UNTRIED = _P["ERRING_TOTAL"], _P["ERRING_UNTRIED"]
 _ERRING_AGE, _ERRING_SURPRISE = _P["ERRING_AGE"], _P["ERRING_SURPRISE"]
 _CROWDED_TOTAL, _CROWDED_AGE = _P["CROWDED_TOTAL"], _P["CROWDED_AGE"]
 _STAGE_TASK, _STAGE_TASKS, _STAGE_WORK = _P["STAGE_TASK"], _P["STAGE_TASKS"], _P["STAGE_WORK"]
+_PRIOR_ERROR = _P["PRIOR_ERROR"]
 _PROBE, _PROBE_ERRING, _PROBE_SHARE = _P["PROBE"], _P["PROBE_ERRING"], _P["PROBE_SHARE"]
 #: Tier of jobs that are tried: before all others but those that the guard puts first.
 _PROBE_TIER = -1e6
-#: How far estimates err is learned from so many of the latest jobs, with a prior worth three of them that err little.
-_LATEST, _PRIOR_JOBS, _PRIOR_VARIANCE = 64, 3.0, 0.02
+#: How far estimates err is learned from so many of the latest jobs, with a prior worth two of them that err little.
+_LATEST, _PRIOR_JOBS, _PRIOR_VARIANCE = 64, 2.0, 0.02
 
 
 class JobFacts(NamedTuple):
@@ -78,10 +79,11 @@ def job_facts(seen, rule, job):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def erring(seen):  # type: ignore[no-untyped-def]
+def erring(seen, rule):  # type: ignore[no-untyped-def]
     """How far estimates have erred of late: the root of the mean square of log(took / foretold) over the latest jobs."""
     stages, jobs = seen.stages, seen.jobs
-    weight, squares = _PRIOR_JOBS, _PRIOR_JOBS * _PRIOR_VARIANCE
+    weight = _PRIOR_JOBS
+    squares = _PRIOR_JOBS * _PRIOR_VARIANCE * math.exp(min(10.0, rule.theta[_PRIOR_ERROR]))
     for job in range(max(0, seen.now.num_jobs[0] - _LATEST), seen.now.num_jobs[0]):
         first, finished = jobs.stage_start[job], 0
         took_ms, expected_ms = 0.0, 0.0
@@ -160,7 +162,7 @@ def plan(seen, orders, rule):  # type: ignore[no-untyped-def]
     virtual = _virtual_of(rule)
     carry_on(seen, virtual)
     foretell_ends(seen, virtual)
-    errs, log_jobs = erring(seen), math.log(max(1, seen.now.num_active[0]))
+    errs, log_jobs = erring(seen, rule), math.log(max(1, seen.now.num_active[0]))
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         facts = job_facts(seen, rule, job)

@@ -36,6 +36,7 @@ class OrderParameter(IntEnum):
     ERRING_SURPRISE = 21  # SURPRISE, times how far estimates err
     CROWDED_TOTAL = 22  # log of its total work, times log of the number of jobs
     CROWDED_AGE = 23  # AGE, times log of the number of jobs
+    PRIOR_ERROR = 24  # how far estimates are thought to err before any has been seen to: log
 
 
 NUM_ORDER_PARAMETERS = len(OrderParameter)

@@ -216,6 +216,13 @@ def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def resume_cores(state, future, tables):  # type: ignore[no-untyped-def]
+    """Go on where a run was stopped by the end of its episode, after `end_ms` was moved. Returns a Status."""
+    _find_next_other(state, future)
+    return advance_cores(state, future, tables)
+
+
+@kernel
 def follow_orders(state, future, tables):  # type: ignore[no-untyped-def]
     """Put the orders in the state's tables into force and run until the next plan is due. Returns a Status."""
     state.now.num_decisions[0] += 1

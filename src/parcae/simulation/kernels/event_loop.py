@@ -17,7 +17,7 @@ from parcae.cluster.kernels.transitions import (
 from parcae.cluster.state import NO_JOB, NO_STAGE, World
 from parcae.kernels import inlined, kernel
 from parcae.simulation.future import NEVER_MS, Status
-from parcae.simulation.kernels.cores_loop import advance_cores, start_cores, step_cores
+from parcae.simulation.kernels.cores_loop import resume_cores, start_cores, step_cores
 from parcae.simulation.kernels.event_queue import clear, next_executor, next_ms, pop
 from parcae.simulation.kernels.firing import carry_out_commands, schedule_task, select_future, submit
 
@@ -54,7 +54,7 @@ def start(state, future, tables):  # type: ignore[no-untyped-def]
 def resume(state, future, tables):  # type: ignore[no-untyped-def]
     """Go on where a run was stopped by the end of its episode, after `end_ms` was moved. Returns a Status."""
     if state.now.world[0] == _CORES:
-        return advance_cores(state, future, tables)
+        return resume_cores(state, future, tables)
     _find_next_other(state, future)
     return advance(state, future, tables)
 
@@ -157,7 +157,7 @@ def advance(state, future, tables):  # type: ignore[no-untyped-def]
 def step(state, future, tables, stage, limit, executor_class, hold_ms):  # type: ignore[no-untyped-def]
     """Apply a decision and run until the next is due. Returns a Status."""
     if state.now.world[0] == _CORES:
-        return step_cores(state, future, tables, stage, limit)
+        return _BAD_DECISION if hold_ms > 0 else step_cores(state, future, tables, stage, limit)
     row, records, num_holds = state.now.num_decisions[0], future.decisions, state.now.num_holds[0]
     if records.shape[0] > row:
         records.clock_ms[row], records.source_job[row] = state.now.clock_ms[0], state.now.source_job[0]

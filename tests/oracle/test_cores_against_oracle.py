@@ -1,0 +1,132 @@
+"""The kernels of the world of cores against the plain-Python oracle, set by set and start by start."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parcae.simulation.run import simulate
+from parcae.workloads.spark_world_set import read_spark_world_sets
+from tests.oracle.cores_runs import (
+    KINDS,
+    GivenOrders,
+    config_of,
+    orders_key,
+    policy_of,
+    run_kernels,
+    starts,
+)
+from tests.oracle.spark_world import Job, Pool, RandomSet, random_set, simulate as simulate_plainly
+
+
+def _check(drawn: RandomSet, seed: int, policy: object, order: object) -> None:
+    world = simulate_plainly(drawn.cores, drawn.jobs, order, drawn.pools)  # type: ignore[arg-type]
+    trace = run_kernels(drawn.cores, drawn.jobs, policy, record=True)
+    assert starts(trace) == world.trace, f"seed {seed}"
+    assert trace.completion_ms.tolist() == world.completion_ms, f"seed {seed}"
+
+
+@pytest.mark.parametrize("order", sorted(KINDS))
+def test_random_sets_start_every_task_when_the_oracle_does(order: str) -> None:
+    for seed in range(300):
+        drawn = random_set(random.Random(seed))
+        _check(drawn, seed, policy_of(order, drawn.jobs, drawn.pools), order)
+
+
+def test_larger_sets_too() -> None:
+    for seed in range(1_000, 1_030):
+        drawn = random_set(random.Random(seed), max_jobs=40)
+        for order in sorted(KINDS):
+            _check(drawn, seed, policy_of(order, drawn.jobs, drawn.pools), order)
+
+
+def _with_zero_means(drawn: RandomSet, rng: random.Random) -> RandomSet:
+    """Some stages of which every task takes no time."""
+    jobs = []
+    for job in drawn.jobs:
+        task_ms = [[0] * len(tasks) if rng.random() < 0.5 else tasks for tasks in job.task_ms]
+        jobs.append(replace(job, task_ms=task_ms))
+    return RandomSet(drawn.cores, jobs, drawn.pools)
+
+
+@pytest.mark.parametrize("order", sorted(KINDS))
+def test_stages_that_are_known_to_take_no_time_are_no_work(order: str) -> None:
+    for seed in range(60):
+        drawn = _with_zero_means(random_set(random.Random(seed)), random.Random(seed))
+        _check(drawn, seed, policy_of(order, drawn.jobs, drawn.pools), order)
+
+
+def _ranks(rng: random.Random, jobs: list[Job]) -> list[list[float]]:
+    return [[rng.choice([0.0, 1.0, -1.5]) for _ in job.task_ms] for job in jobs]
+
+
+def test_orders_of_tiers_weights_limits_and_ranks() -> None:
+    for seed in range(300):
+        rng = random.Random(seed)
+        drawn = random_set(rng)
+        planner = GivenOrders(drawn.jobs, _ranks(rng, drawn.jobs))
+        _check(drawn, seed, planner, orders_key(planner))
+
+
+def test_orders_with_weights_but_without_limits_which_are_given_on_in_one_step() -> None:
+    for seed in range(300):
+        rng = random.Random(seed)
+        drawn = random_set(rng)
+        for job in drawn.jobs:
+            job.limit = None
+            job.limits = None
+            job.weight = rng.choice([None, 1, 1, 2, 0.5])
+        planner = GivenOrders(drawn.jobs, _ranks(rng, drawn.jobs))
+        _check(drawn, seed, planner, orders_key(planner))
+
+
+def test_orders_inside_pools() -> None:
+    for seed in range(300):
+        rng = random.Random(seed)
+        drawn = random_set(rng)
+        drawn.pools.setdefault("zz-empty", Pool())
+        planner = GivenOrders(drawn.jobs, _ranks(rng, drawn.jobs), drawn.pools)
+        _check(drawn, seed, planner, orders_key(planner))
+
+
+def test_a_set_that_went_through_a_file_runs_alike(tmp_path: Path) -> None:
+    drawn = {f"set-{seed}": random_set(random.Random(seed)) for seed in range(40)}
+    entries = [one.as_entry(name) for name, one in drawn.items()]
+    for entry in entries:
+        for job in entry["jobs"]:
+            random.Random(len(job["edges"])).shuffle(job["edges"])  # edges in any order
+    path = tmp_path / "sets.json"
+    path.write_text(json.dumps({"format": "parcae spark world conformance 1", "sets": entries}))
+    for name, one in read_spark_world_sets(path).items():
+        own = drawn[name]
+        for order in sorted(KINDS):
+            policy = policy_of(order, own.jobs, own.pools)
+            trace = simulate(one.sequence, policy, config_of(one.cores), 7)
+            world = simulate_plainly(own.cores, own.jobs, order, own.pools)
+            assert one.by_position(trace.completion_ms) == world.completion_ms, (name, order)
+
+
+def test_a_compiled_policy_and_its_plans_one_by_one_give_one_run() -> None:
+    for seed in range(40):
+        drawn = random_set(random.Random(seed))
+        for order in sorted(KINDS):
+            policy = policy_of(order, drawn.jobs, drawn.pools)
+            whole = run_kernels(drawn.cores, drawn.jobs, policy, record=True)
+            stepped = run_kernels(drawn.cores, drawn.jobs, _OnlyPlans(policy), record=True)
+            assert whole.tasks is not None
+            assert stepped.tasks is not None
+            np.testing.assert_array_equal(whole.tasks, stepped.tasks)
+            assert whole.num_decisions == stepped.num_decisions
+
+
+class _OnlyPlans:
+    """A policy without its compiled `play`."""
+
+    def __init__(self, policy: object) -> None:
+        self.name = "plans"
+        self.plan = policy.plan  # type: ignore[attr-defined]

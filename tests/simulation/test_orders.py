@@ -1,0 +1,240 @@
+"""Orders that make no sense, orders that stall, and what follows from orders that are the same in other words."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parcae.cluster.decision import Decision
+from parcae.cluster.observation import Observation
+from parcae.cluster.orders import Orders, blank_orders, first_come
+from parcae.cluster.state import NOT_YET, POOL, UNLIMITED
+from parcae.errors import PolicyError
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.future import Status
+from parcae.simulation.run import simulate
+from parcae.simulation.simulator import Simulator
+from tests.conftest import batch, job
+from tests.oracle.cores_runs import GivenOrders, config_of, sequence_of
+from tests.oracle.spark_world import random_set
+
+_CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=2)
+_TWO = batch(job("a", (3, 1_000, ()), (1, 500, (0,))), job("b", (2, 700, ())))
+
+Change = Callable[[Orders], Any]
+
+
+def _tier(orders: Orders) -> None:
+    orders.jobs.tier[1] = np.nan
+
+
+def _stage_tier(orders: Orders) -> None:
+    orders.stages.tier[2] = np.nan
+
+
+def _opposite_tiers(orders: Orders) -> None:
+    orders.jobs.tier[0] = np.inf
+    orders.stages.tier[1] = -np.inf
+
+
+def _rank(orders: Orders) -> None:
+    orders.stages.rank[0] = np.nan
+
+
+def _weight(value: float) -> Change:
+    def change(orders: Orders) -> None:
+        orders.jobs.weight[0] = value
+
+    return change
+
+
+def _job_limit(orders: Orders) -> None:
+    orders.jobs.limit[1] = -1
+
+
+def _stage_limit(orders: Orders) -> None:
+    orders.stages.limit[1] = -3
+
+
+def _pool(value: int) -> Change:
+    def change(orders: Orders) -> None:
+        orders.jobs.pool[1] = value
+
+    return change
+
+
+def _pools(weight: float, min_share: int) -> Change:
+    def change(orders: Orders) -> Orders:
+        pools = np.zeros(2, POOL).view(np.recarray)
+        pools.weight[:] = [1.0, weight]
+        pools.min_share[:] = [0, min_share]
+        return orders._replace(pools=pools)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_tier, "job 1 has tier NaN; a tier must be a number"),
+        (_stage_tier, "stage 0 of job 1 has tier 0.0 + nan and rank 0.0; they must be numbers"),
+        (_opposite_tiers, "stage 1 of job 0 has tier inf + -inf and rank 0.0; they must be numbers"),
+        (_rank, "stage 0 of job 0 has tier 0.0 + 0.0 and rank nan"),
+        (_weight(-1.0), "job 0 has weight -1.0; it must be a number >= 0"),
+        (_weight(np.inf), "job 0 has weight inf"),
+        (_weight(np.nan), "job 0 has weight nan"),
+        (_job_limit, "job 1 has limit -1; it must be >= 0"),
+        (_stage_limit, "stage 1 of job 0 has limit -3"),
+        (_pool(1), "job 1 is in pool 1; the orders define pools 0..0"),
+        (_pool(-1), "job 1 is in pool -1"),
+        (_pools(0.0, 0), "pool 1 has weight 0.0 and minimum share 0"),
+        (_pools(np.nan, 0), "pool 1 has weight nan"),
+        (_pools(1.0, -2), "pool 1 has weight 1.0 and minimum share -2"),
+        (lambda orders: orders._replace(pools=orders.pools[:0]), "orders with 0 pools; there may be 1 to 128"),
+        (lambda orders: orders._replace(pools=np.zeros(129, POOL).view(np.recarray)), "orders with 129 pools"),
+        (lambda orders: orders._replace(jobs=orders.jobs[:1]), "orders for 1 jobs and 3 stages, but there are 2 and 3"),
+        (lambda orders: orders._replace(stages=orders.stages[:2]), "orders for 2 jobs and 2 stages"),
+    ],
+)
+def test_orders_that_make_no_sense_are_refused_in_one_line(change: Change, said: str) -> None:
+    simulator = Simulator(_TWO, _CONFIG, 1)
+    simulator.start()
+    simulator.follow(first_come(simulator.observe()))
+    while simulator.state.now.num_jobs[0] < 2:
+        simulator.follow(first_come(simulator.observe()))
+    orders = first_come(simulator.observe())
+    changed = change(orders)
+    with pytest.raises(PolicyError) as refused:
+        simulator.follow(orders if changed is None else changed)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_orders_that_hold_every_core_back_for_ever_are_a_stall() -> None:
+    simulator = Simulator(_TWO, _CONFIG, 1)
+    simulator.start()
+    with pytest.raises(PolicyError, match="hold every core back for ever while 2 jobs wait"):
+        while simulator.status is Status.NEEDS_DECISION:
+            orders = first_come(simulator.observe())
+            orders.jobs.limit[:] = 0
+            simulator.follow(orders)
+
+
+@dataclass
+class _WaitsUntil:
+    """Holds job 0 back until a time, at which it wants to plan again."""
+
+    until_ms: int
+    name: str = "waits"
+    planned_ms: list[int] = field(default_factory=list)
+
+    def plan(self, observation: Observation) -> Orders:
+        clock_ms = int(observation.now.clock_ms[0])
+        self.planned_ms.append(clock_ms)
+        orders = blank_orders(len(observation.jobs), len(observation.stages))
+        if clock_ms < self.until_ms:
+            orders.jobs.limit[0] = 0
+            orders.wake_ms[0] = self.until_ms
+        return orders
+
+
+def test_a_limit_of_0_ends_at_a_wake_up() -> None:
+    planner = _WaitsUntil(5_000)
+    trace = simulate(_TWO, planner, _CONFIG, 1, record=True)
+    assert trace.tasks is not None
+    assert 5_000 in planner.planned_ms
+    assert trace.tasks[trace.tasks["job"] == 0]["start_ms"].tolist() == [5_000, 5_000, 6_000, 7_000]
+    assert trace.completion_ms.tolist() == [7_500, 700]
+
+
+def test_cores_that_are_held_back_are_thought_over_when_the_tasks_that_run_have_ended() -> None:
+    class Patient:
+        """Holds all but the first stage back while any task runs."""
+
+        name = "patient"
+
+        def plan(self, observation: Observation) -> Orders:
+            orders = first_come(observation)
+            if observation.executors.stage.max() >= 0:
+                orders.jobs.limit[:] = 0
+            else:
+                orders.stages.limit[1:] = 0 if observation.stages.num_started[0] == 0 else UNLIMITED
+            return orders
+
+    # Two parents of one child: the end of the first makes nothing runnable and ends no job.
+    sequence = batch(job("a", (1, 1_000, ()), (1, 500, ()), (1, 100, (0, 1))))
+    assert simulate(sequence, Patient(), _CONFIG, 1).completion_ms.tolist() == [1_600]
+
+
+def test_a_wake_up_that_has_passed_comes_a_millisecond_later() -> None:
+    simulator = Simulator(batch(job("a", (1, 10, ()))), _CONFIG, 1)
+    simulator.start()
+    orders = first_come(simulator.observe())
+    orders.jobs.limit[0] = 0
+    orders.wake_ms[0] = 0
+    assert simulator.follow(orders) is Status.NEEDS_DECISION
+    assert simulator.observe().now.clock_ms[0] == 1
+    assert simulator.observe().now.wake_ms[0] == NOT_YET
+
+
+def test_orders_for_more_rows_than_there_are_jobs_are_taken() -> None:
+    simulator = Simulator(_TWO, _CONFIG, 1)
+    simulator.start()
+    while simulator.status is Status.NEEDS_DECISION:
+        simulator.follow(blank_orders(10, 50))
+    assert simulator.trace("many").is_complete
+
+
+class _FirstCome:
+    name = "first come"
+
+    def plan(self, observation: Observation) -> Orders:
+        return first_come(observation)
+
+
+def test_a_planner_in_the_world_of_executors_is_refused() -> None:
+    config = SimulationConfig(num_executors=2)
+    with pytest.raises(PolicyError, match="first come: the policy plans orders, which only the world of cores knows"):
+        simulate(_TWO, _FirstCome(), config, 1)
+    simulator = Simulator(_TWO, config, 1)
+    simulator.start()
+    with pytest.raises(PolicyError, match="only the world of cores"):
+        simulator.follow(first_come(simulator.observe()))
+
+
+def test_there_are_no_idle_slots_in_the_world_of_cores() -> None:
+    simulator = Simulator(_TWO, _CONFIG, 1)
+    simulator.start()
+    with pytest.raises(PolicyError, match="no idle slots in the world of cores"):
+        simulator.step(Decision(stage=0, limit=1, hold_ms=100))
+
+
+def _tasks(cores: int, planner: GivenOrders, seed: int, *, never_binds: bool) -> Any:
+    """All tasks of the run; a limit that never binds keeps cores from being given on in one step."""
+    jobs = list(planner.jobs)
+    if never_binds:
+        jobs = [replace(job, limit=1_000_000) for job in jobs]
+    own = GivenOrders(jobs, planner.ranks)
+    trace = simulate(sequence_of(jobs), own, config_of(cores), seed, record=True)
+    return trace.tasks, trace.completion_ms, trace.num_decisions, trace.clock_ms, own.num_plans
+
+
+def test_a_core_that_is_given_on_in_one_step_goes_where_an_offer_round_sends_it() -> None:
+    for seed in range(150):
+        rng = random.Random(seed)
+        drawn = random_set(rng)
+        for one in drawn.jobs:
+            one.limit = None
+            one.limits = None
+            one.weight = rng.choice([None, 1, 2, 0.5])
+        ranks = [[rng.choice([0.0, 1.0]) for _ in one.task_ms] for one in drawn.jobs]
+        planner = GivenOrders(drawn.jobs, ranks)
+        fast = _tasks(drawn.cores, planner, seed, never_binds=False)
+        slow = _tasks(drawn.cores, planner, seed, never_binds=True)
+        for one, other in zip(fast, slow, strict=True):
+            np.testing.assert_array_equal(one, other)
