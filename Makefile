@@ -40,7 +40,9 @@ check: $(READY)  ## Style, types, floors.
 
 bench: $(READY)  ## Speed on this machine.
 	$(BIN)/parcae bench simulator --json
+	$(BIN)/parcae bench simulator --world executors --json
 	$(BIN)/parcae bench decision --json
+	$(BIN)/parcae bench decision --world executors --json
 	$(BIN)/parcae bench training --json
 	$(BIN)/parcae bench service --json
 	$(BIN)/parcae bench packing --json

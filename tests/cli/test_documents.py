@@ -38,6 +38,9 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "batch_task.csv").write_text(_TRACE)
     sets = {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", 0], [9, "2g", 400]]}}}
     (folder / "sets.json").write_text(json.dumps(sets))
+    own = {"name": "a", "cores": 2, "jobs": [{"arrival_ms": 0, "task_ms": [[5, 6], [7]], "edges": [[0, 1]]}]}
+    world = {"format": "parcae spark world conformance 1", "sets": [own]}
+    (folder / "spark-world.json").write_text(json.dumps(world))
     write_packing_files(folder)
     return folder
 
