@@ -6,6 +6,7 @@ a limit; between plans the dispatcher gives every free core away by it.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -109,7 +110,7 @@ def objection_to_orders(state: ClusterState) -> str:
         for index in range(int(state.jobs.num_stages[job])):
             stage = state.stage_orders[first + index]
             where = f"stage {index} of job {job}"
-            if np.isnan(stage.rank) or np.isnan(order.tier + stage.tier):
+            if math.isnan(stage.rank) or math.isnan(float(order.tier) + float(stage.tier)):
                 return f"{where} has tier {order.tier} + {stage.tier} and rank {stage.rank}; they must be numbers (not NaN)"
             if stage.limit < 0:
                 return f"{where} has limit {stage.limit}; it must be >= 0 (UNLIMITED: none)"

@@ -188,6 +188,8 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
             dispatch(state)
         if now.num_commands[0] > 0 and not _carry_out_starts(state, future, tables):
             return _TIME_OVERFLOW
+        if can_plan(state):
+            continue  # limits leave cores idle, and a stage has just run out of tasks: do not wait for the next event
         time_ms = next_ms(future)
         followup_ms = now.clock_ms[0] if events.num_followups[0] > 0 else _NEVER
         if events.next_other_ms[0] <= min(time_ms, followup_ms):
