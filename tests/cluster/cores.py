@@ -10,9 +10,17 @@ import numpy as np
 from parcae.cluster.kernels.cores import accept_orders, complete_stage, end_task, reveal_stage
 from parcae.cluster.kernels.dispatch import dispatch
 from parcae.cluster.kernels.transitions import job_arrived, reset
-from parcae.cluster.orders import first_come, orders_of, put
 from parcae.cluster.observation import observe
-from parcae.cluster.state import NO_STAGE, STAGE_SPEC, ClusterState, ExecutorClass, World, allocate, select
+from parcae.cluster.orders import first_come, orders_of, put
+from parcae.cluster.state import (
+    NO_STAGE,
+    STAGE_SPEC,
+    ClusterState,
+    ExecutorClass,
+    World,
+    allocate,
+    select,
+)
 
 Stages = Sequence[tuple[int, float, tuple[int, ...]]]  # (number of tasks, ms of one, parents)
 
@@ -34,7 +42,16 @@ class Cores:
         edges: list[int] = []
         for row, (num_tasks, task_ms, parents) in enumerate(stages):
             children = [child for child, stage in enumerate(stages) if row in stage[2]]
-            specs[row] = (num_tasks, len(parents), len(edges), len(children), task_ms, 0.0, 0.0, 0.0)
+            specs[row] = (
+                num_tasks,
+                len(parents),
+                len(edges),
+                len(children),
+                task_ms,
+                0.0,
+                0.0,
+                0.0,
+            )
             edges.extend(children)
         children_of = np.array(edges or [0], np.int64)
         now_ms = int(self.state.now.clock_ms[0])

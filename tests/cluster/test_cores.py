@@ -41,7 +41,12 @@ def test_children_are_runnable_once_all_their_parents_are_complete() -> None:
     assert state.now.is_plan_due[0] == 1  # the stage has no task left to start
     assert cores.end(0) == NO_STAGE
     assert cores.end(1) == 0
-    assert state.stages.frontier_rank[:4].tolist() == [-1, -1, -1, -1]  # the scheduler has not heard of it yet
+    assert state.stages.frontier_rank[:4].tolist() == [
+        -1,
+        -1,
+        -1,
+        -1,
+    ]  # the scheduler has not heard of it yet
     complete_stage(state, 0)
     assert state.stages.frontier_rank[:4].tolist() == [-1, 1, 2, -1]
     cores.follow()
@@ -49,7 +54,9 @@ def test_children_are_runnable_once_all_their_parents_are_complete() -> None:
     state.now.clock_ms[0] = 500
     cores.end_stage(0)
     assert state.stages.frontier_rank[3] == -1
-    assert state.now.is_plan_due[0] == 1  # the end of a stage is thought about, whatever follows from it
+    assert (
+        state.now.is_plan_due[0] == 1
+    )  # the end of a stage is thought about, whatever follows from it
     cores.end_stage(1)
     cores.follow()
     core, _, stage = cores.offer()[0]
@@ -102,7 +109,10 @@ def test_decisions_are_an_order_over_all_cores() -> None:
     assert state.now.num_source[0] == 0
     assert state.stage_orders.tier[:3].tolist() == [1.0, 1e15, 0.0]
     assert state.stage_orders.limit[:3].tolist() == [3, UNLIMITED, 1]
-    assert (state.jobs.num_supplied[:2].tolist(), state.stages.num_committed[:3].tolist()) == ([0, 0], [0, 0, 0])
+    assert (state.jobs.num_supplied[:2].tolist(), state.stages.num_committed[:3].tolist()) == (
+        [0, 0],
+        [0, 0, 0],
+    )
 
 
 def test_a_stage_may_keep_the_cores_that_run_it() -> None:
@@ -114,7 +124,9 @@ def test_a_stage_may_keep_the_cores_that_run_it() -> None:
     cores.offer()
     cores.end(0)
     ask_for_plan(state)
-    assert plan_stage(state, 0, 4) == 4  # three run, one waits: the limit must not keep that one back
+    assert (
+        plan_stage(state, 0, 4) == 4
+    )  # three run, one waits: the limit must not keep that one back
     assert state.stage_orders.limit[0] == 4
 
 
@@ -149,7 +161,11 @@ def test_what_is_left_of_a_job_follows_what_its_tasks_took() -> None:
     job = cores.arrive([(4, 100.0, ()), (3, 0.0, ())])
     cores.reveal(job, 0)
     cores.follow()
-    assert (total_ms(state, job), unstarted_ms(state, job), correction(state, job)) == (400.0, 400.0, 1.0)
+    assert (total_ms(state, job), unstarted_ms(state, job), correction(state, job)) == (
+        400.0,
+        400.0,
+        1.0,
+    )
     cores.offer()
     state.now.clock_ms[0] = 300
     cores.end(0)

@@ -10,8 +10,8 @@ import pytest
 from parcae.cluster.invariants import check_invariants
 from parcae.cluster.kernels.cores import accept_orders
 from parcae.cluster.kernels.dispatch import _name_goes_before
-from parcae.cluster.orders import Orders, first_come, put
 from parcae.cluster.observation import observe
+from parcae.cluster.orders import Orders, first_come, put
 from parcae.cluster.state import NO_JOB, POOL
 from tests.cluster.cores import Cores
 
@@ -70,7 +70,12 @@ def test_jobs_of_a_tier_share_by_running_tasks_over_weight() -> None:
     cores = Cores(4)
     _jobs(cores, 9, 9)
     cores.follow(weight=[1.0, 3.0])
-    assert [job for _, job, _ in cores.offer()] == [0, 0, 0, 0]  # sorted once a round: the first takes all cores
+    assert [job for _, job, _ in cores.offer()] == [
+        0,
+        0,
+        0,
+        0,
+    ]  # sorted once a round: the first takes all cores
     for core, job in ((0, 1), (1, 1), (2, 1)):
         cores.end(core)  # 3 / 1 against 0 / 3, 2 / 1 against 1 / 3, 1 / 1 against 2 / 3
         assert cores.offer() == [(core, job, 0)]
@@ -117,7 +122,14 @@ def test_a_pool_below_its_minimum_share_goes_first_then_running_over_weight() ->
     cores = Cores(6)
     _jobs(cores, 1, 2, 9)
     _pools(cores, [0, 1, 2], (1.0, 0, False), (1.0, 2, False), (5.0, 0, False))
-    assert [job for _, job, _ in cores.offer()] == [1, 1, 0, 2, 2, 2]  # the needy pool, then 0 / 1 and 0 / 5 by name
+    assert [job for _, job, _ in cores.offer()] == [
+        1,
+        1,
+        0,
+        2,
+        2,
+        2,
+    ]  # the needy pool, then 0 / 1 and 0 / 5 by name
     assert cores.state.pools.num_running[:3].tolist() == [1, 2, 3]
     cores.end(3)
     assert [job for _, job, _ in cores.offer()] == [2]
@@ -146,6 +158,9 @@ def test_orders_without_pools_follow_those_with_pools() -> None:
     assert cores.offer() == [(0, 1, 0)]
 
 
-@pytest.mark.parametrize(("first", "second"), list(itertools.permutations([0, 1, 2, 9, 10, 11, 19, 100, 101, 110, 2_000], 2)))
+@pytest.mark.parametrize(
+    ("first", "second"),
+    list(itertools.permutations([0, 1, 2, 9, 10, 11, 19, 100, 101, 110, 2_000], 2)),
+)
 def test_task_sets_go_by_name_as_spark_writes_it(first: int, second: int) -> None:
     assert bool(_name_goes_before(first, second)) is (f"TaskSet_{first}.0" < f"TaskSet_{second}.0")

@@ -8,10 +8,13 @@ import pytest
 from parcae.learning.config import TrainConfig
 from parcae.learning.run import TrainRequest, train_policy
 from parcae.learning.scenario import Scenario
+from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.synthetic import RandomDags, random_dags
 
-_WORKLOAD = random_dags(RandomDags(num_jobs=10, mean_tasks=6.0), np.random.default_rng(0), "made up")
+_WORKLOAD = random_dags(
+    RandomDags(num_jobs=10, mean_tasks=6.0), np.random.default_rng(0), "made up"
+)
 _CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=6)
 _SMALL = TrainConfig(num_groups=2, group_size=4, capacity=512, minibatch=256, num_selection=8)
 
@@ -20,7 +23,15 @@ _SMALL = TrainConfig(num_groups=2, group_size=4, capacity=512, minibatch=256, nu
 @pytest.mark.parametrize("network", ["parcae", "decima"])
 def test_an_iteration_of_training_runs(network: str, arrivals: str) -> None:
     scenario = Scenario(_WORKLOAD, _CONFIG, arrivals, 5)
-    request = TrainRequest(scenario, _SMALL, budget_s=1e6, max_iterations=1, network=network)
+    request = TrainRequest(
+        scenario,
+        _SMALL,
+        budget_s=1e6,
+        max_iterations=1,
+        network=network,
+        parameters=start_parameters(),
+    )
     result = train_policy(request)
     assert result.ending == "done"
-    assert 0.2 < result.ratio_to_fair < 2.0
+    assert result.decisions > 0
+    assert 0.1 < result.ratio_to_fair < 10  # a network that has learned nothing
