@@ -50,16 +50,12 @@ def order_network(
     """
     values = np.ascontiguousarray(weights, np.float64)
     if values.shape != (NUM_ORDER_WEIGHTS,):
-        raise PolicyError(
-            f"the network of the world of cores has {NUM_ORDER_WEIGHTS} weights, not {values.size}"
-        )
+        raise PolicyError(f"the network of the world of cores has {NUM_ORDER_WEIGHTS} weights, not {values.size}")
     rule = order_rule(theta, mean_work_ms, num_jobs, num_stages)
     return OrderNetwork(values, rule, allocate_order_workspace(num_jobs))
 
 
-def play_rows(
-    weights: npt.NDArray[np.float64], theta: npt.ArrayLike, mean_work_ms: float
-) -> PlayMany:
+def play_rows(weights: npt.NDArray[np.float64], theta: npt.ArrayLike, mean_work_ms: float) -> PlayMany:
     """Runs simulators with a row of weights each, in one compiled call a thread.
 
     Args:
@@ -104,11 +100,7 @@ class OrderNetworkPolicy:
         num_jobs = len(observation.jobs)
         num_stages = len(observation.stages)
         memory = self._memory
-        if (
-            memory is None
-            or len(memory.rule.virtual_jobs) < num_jobs
-            or len(memory.rule.virtual_stages) < num_stages
-        ):
+        if memory is None or len(memory.rule.virtual_jobs) < num_jobs or len(memory.rule.virtual_stages) < num_stages:
             memory = self._tables(num_jobs, num_stages)
             self._memory = memory
         orders = blank_orders(num_jobs, num_stages)
@@ -116,9 +108,7 @@ class OrderNetworkPolicy:
         return orders
 
     def _tables(self, num_jobs: int, num_stages: int) -> OrderNetwork:
-        return order_network(
-            self.weights, self.parameters, self.mean_work_ms, num_jobs, num_stages
-        )
+        return order_network(self.weights, self.parameters, self.mean_work_ms, num_jobs, num_stages)
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
         """Run a whole simulation in one compiled call. Returns a Status."""
@@ -139,9 +129,7 @@ class OrderNetworkPolicy:
         run(states, futures, tables, first, last, status)
 
 
-def network_checkpoint(
-    theta: npt.ArrayLike, weights: npt.ArrayLike, card: Mapping[str, Any]
-) -> Checkpoint:
+def network_checkpoint(theta: npt.ArrayLike, weights: npt.ArrayLike, card: Mapping[str, Any]) -> Checkpoint:
     """The network, and the rule that it corrects, as a checkpoint.
 
     Args:
@@ -166,9 +154,7 @@ def network_weights(checkpoint: Checkpoint, name: str) -> npt.NDArray[np.float64
     return _array(checkpoint, "network", NUM_ORDER_WEIGHTS, name)
 
 
-def bind_network(
-    checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig
-) -> OrderNetworkPolicy:
+def bind_network(checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig) -> OrderNetworkPolicy:
     """The checkpoint's policy, for a workload in the world of cores.
 
     Raises:

@@ -224,7 +224,5 @@ def play(state, future, tables, rule):  # type: ignore[no-untyped-def]
 def play_many(states, futures, tables, thetas, rule, first, last, status):  # type: ignore[no-untyped-def]
     """Run simulators first..last-1 of many, each with its own row of `thetas`; fills `status`."""
     for row in range(first, last):
-        own = OrderRule(
-            thetas[row], rule.mean_work_ms, rule.virtual_now, rule.virtual_jobs, rule.virtual_stages
-        )
+        own = OrderRule(thetas[row], rule.mean_work_ms, rule.virtual_now, rule.virtual_jobs, rule.virtual_stages)
         status[row] = play(select_cluster(states, row), select_future(futures, row), tables, own)
