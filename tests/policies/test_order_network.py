@@ -122,7 +122,8 @@ def _plain_shift(weights: npt.NDArray[np.float64], features: npt.NDArray[np.floa
     hidden = np.tanh(features @ parts["job.weight"] + parts["job.bias"])
     base = hidden.mean(axis=0) @ parts["mixed.context"] + parts["mixed.bias"]
     mixed = np.tanh(hidden @ parts["mixed.own"] + base)
-    return SCALE * np.tanh(mixed @ parts["output.weight"])
+    found: npt.NDArray[np.float64] = SCALE * np.tanh(mixed @ parts["output.weight"])
+    return found
 
 
 def test_the_compiled_pass_is_what_a_plain_one_computes() -> None:

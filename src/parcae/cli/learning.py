@@ -243,11 +243,6 @@ def train_command(
     Example: parcae train tpch --arrivals batch --budget 5 -o training
     """
     from parcae.cli.order_training import evolve, refuse_gradients
-    from parcae.learning.config import override
-    from parcae.learning.recipes import parse_recipe, recipe_config
-    from parcae.learning.run import TrainRequest, train_policy
-    from parcae.learning.start import start_rule, start_weights
-    from parcae.policies.decima.layout import DecimaSettings
     from parcae.simulation.config import WorldName
 
     cluster = simulation_config(
@@ -278,6 +273,13 @@ def train_command(
             as_json=as_json,
         )
         return
+
+    from parcae.learning.config import override
+    from parcae.learning.recipes import parse_recipe, recipe_config
+    from parcae.learning.run import TrainRequest, train_policy
+    from parcae.learning.start import start_rule, start_weights
+    from parcae.policies.decima.layout import DecimaSettings
+
     config = override(recipe_config(parse_recipe(recipe or "fast"), scenario, network), settings or [])
     line = ProgressLine(budget * 60)
     request = TrainRequest(

@@ -258,7 +258,8 @@ class _Search:
         for key, value in self._identity().items():
             if found.settings.get(key) != value:
                 raise ConfigError(f"{path}: a training with another {key}; use the same, or another folder")
-        return _State(**found.weights, **found.settings["state"])
+        values: dict[str, Any] = {**found.weights, **found.settings["state"]}
+        return _State(**values)
 
 
 def _centred_ranks(ratios: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
