@@ -198,7 +198,7 @@ def train_command(
         Path, typer.Option("-o", "--output", help="Folder for the state, the best policy (best.safetensors) and TensorBoard.")
     ],
     network: Annotated[str, typer.Option("--network", help="parcae | decima")] = "parcae",
-    recipe: Annotated[str, typer.Option("--recipe", help="fast | decima-2019")] = "fast",
+    recipe: Annotated[str | None, typer.Option("--recipe", help="fast | decima-2019 [default: fast]", show_default=False)] = None,
     rule: Annotated[
         str, typer.Option("--rule", help="The tuned rule that parcae corrects and decima imitates: a checkpoint, or a name.")
     ] = "tuned",
@@ -218,7 +218,7 @@ def train_command(
     ] = None,
     seed: SeedOption = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's state.")] = False,
-    device: Annotated[str, typer.Option("--device", help="cpu | cuda")] = "cpu",
+    device: Annotated[str | None, typer.Option("--device", help="cpu | cuda [default: cpu]", show_default=False)] = None,
     ray: Annotated[str | None, typer.Option("--ray", help="Spread rollouts over the Ray cluster at this address.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Another value of a setting of the recipe: learning_rate=0.001")
@@ -237,13 +237,13 @@ def train_command(
 ) -> None:
     """Train a network for a workload; Ctrl-C saves, and --resume goes on.
 
+    In the world of cores, parcae corrects the tuned rule's orders and is found by an evolution strategy, without PyTorch: there
+    is no recipe, device or Ray cluster to choose. All else is trained by policy gradients.
+
     Example: parcae train tpch --arrivals batch --budget 5 -o training
     """
-    from parcae.learning.config import override
-    from parcae.learning.recipes import parse_recipe, recipe_config
-    from parcae.learning.run import TrainRequest, train_policy
-    from parcae.learning.start import start_rule, start_weights
-    from parcae.policies.decima.layout import DecimaSettings
+    from parcae.cli.order_training import evolve, refuse_gradients
+    from parcae.simulation.config import WorldName
 
     cluster = simulation_config(
         world=world,
@@ -258,7 +258,29 @@ def train_command(
         estimate_error=estimate_error,
     )
     scenario = scenario_of(workload, cluster, jobs, arrivals, objective, parallelism_model)
-    config = override(recipe_config(parse_recipe(recipe), scenario, network), settings or [])
+    if network == "parcae" and cluster.world is WorldName.CORES:
+        given = {"--recipe": recipe, "--device": device, "--ray": ray, "--set": settings, "--decima": decima}
+        refuse_gradients({option for option, value in given.items() if value})
+        evolve(
+            scenario,
+            rule,
+            start,
+            folder,
+            budget_s=budget * 60,
+            generations=iterations,
+            seed=seed,
+            is_resumed=resume,
+            as_json=as_json,
+        )
+        return
+
+    from parcae.learning.config import override
+    from parcae.learning.recipes import parse_recipe, recipe_config
+    from parcae.learning.run import TrainRequest, train_policy
+    from parcae.learning.start import start_rule, start_weights
+    from parcae.policies.decima.layout import DecimaSettings
+
+    config = override(recipe_config(parse_recipe(recipe or "fast"), scenario, network), settings or [])
     line = ProgressLine(budget * 60)
     request = TrainRequest(
         scenario,
@@ -272,7 +294,7 @@ def train_command(
         seed=seed,
         folder=folder,
         is_resumed=resume,
-        device=device,
+        device=device or "cpu",
         ray_address=ray,
     )
     result = train_policy(

@@ -28,7 +28,7 @@ _STAGE_TASK, _STAGE_TASKS, _STAGE_WORK = _P["STAGE_TASK"], _P["STAGE_TASKS"], _P
 _PRIOR_ERROR = _P["PRIOR_ERROR"]
 _PROBE, _PROBE_ERRING, _PROBE_SHARE = _P["PROBE"], _P["PROBE_ERRING"], _P["PROBE_SHARE"]
 #: Tier of jobs that are tried: before all others but those that the guard puts first.
-_PROBE_TIER = -1e6
+PROBE_TIER = -1e6
 #: How far estimates err is learned from so many of the latest jobs, with a prior worth two of them that err little.
 _LATEST, _PRIOR_JOBS, _PRIOR_VARIANCE = 64, 2.0, 0.02
 
@@ -103,7 +103,8 @@ def _virtual_of(rule):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _log(amount, scale):  # type: ignore[no-untyped-def]
+def log_amount(amount, scale):  # type: ignore[no-untyped-def]
+    """The log of an amount of work over a scale."""
     return math.log(max(amount, 1.0) / scale + 1e-4)
 
 
@@ -111,7 +112,7 @@ def _log(amount, scale):  # type: ignore[no-untyped-def]
 def tier_of(seen, rule, facts, job, errs, log_jobs):  # type: ignore[no-untyped-def]
     """The job's tier: smallest first."""
     theta, mean_ms, cores = rule.theta, rule.mean_work_ms[0], seen.now.num_executors[0]
-    log_total = _log(facts.total_ms, mean_ms)
+    log_total = log_amount(facts.total_ms, mean_ms)
     age = math.log1p((seen.now.clock_ms[0] - seen.jobs.arrival_ms[job]) * cores / mean_ms)
     virtual_left_ms = max(0.0, rule.virtual_jobs.end_ms[job] - seen.now.clock_ms[0])
     value = theta[_NARROW] * math.log1p(facts.path_ms * cores / max(facts.left_ms, 1.0))
@@ -126,7 +127,7 @@ def tier_of(seen, rule, facts, job, errs, log_jobs):  # type: ignore[no-untyped-
     value += theta[_FEW] / (1.0 + facts.num_finished)
     value += theta[_RUNNING] * seen.jobs.num_attached[job] / cores
     value += theta[_VIRTUAL] * math.log1p(virtual_left_ms * cores / mean_ms)
-    return _log(facts.left_ms, mean_ms) + errs * value
+    return log_amount(facts.left_ms, mean_ms) + errs * value
 
 
 @inlined
@@ -152,28 +153,39 @@ def _num_probes(rule, facts, errs):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def plan(seen, orders, rule):  # type: ignore[no-untyped-def]
-    """Write the rule's order into `orders`; keeps the virtual run in `rule`."""
+def begin_plan(seen, orders, rule):  # type: ignore[no-untyped-def]
+    """Carry the virtual run on to the present. Returns how far estimates err, and the log of the number of jobs."""
     orders.wake_ms[0] = NOT_YET
     virtual = _virtual_of(rule)
     carry_on(seen, virtual)
     foretell_ends(seen, virtual)
-    errs, log_jobs = erring(seen, rule), math.log(max(1, seen.now.num_active[0]))
+    return erring(seen, rule), math.log(max(1, seen.now.num_active[0]))
+
+
+@kernel
+def order_job(seen, orders, rule, facts, job, errs, tier):  # type: ignore[no-untyped-def]
+    """Write the job's order: this tier, unless its first tasks are tried before all others; and the order of its stages."""
+    probes = _num_probes(rule, facts, errs)
+    orders.jobs.limit[job] = UNLIMITED
+    orders.jobs.tier[job] = tier
+    if facts.num_started < probes:
+        orders.jobs.tier[job] = PROBE_TIER
+        orders.jobs.limit[job] = probes
+        _wake_after_a_task(seen, orders, job)
+    elif facts.num_finished < probes and facts.num_finished == 0:
+        _wake_after_a_task(seen, orders, job)
+    _order_stages(seen, orders, rule, job)
+
+
+@kernel
+def plan(seen, orders, rule):  # type: ignore[no-untyped-def]
+    """Write the rule's order into `orders`; keeps the virtual run in `rule`."""
+    errs, log_jobs = begin_plan(seen, orders, rule)
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         facts = job_facts(seen, rule, job)
-        probes = _num_probes(rule, facts, errs)
-        orders.jobs.limit[job] = UNLIMITED
-        if facts.num_started < probes:
-            orders.jobs.tier[job] = _PROBE_TIER
-            orders.jobs.limit[job] = probes
-            _wake_after_a_task(seen, orders, job)
-        elif facts.num_finished < probes and facts.num_finished == 0:
-            orders.jobs.tier[job] = tier_of(seen, rule, facts, job, errs, log_jobs)
-            _wake_after_a_task(seen, orders, job)
-        else:
-            orders.jobs.tier[job] = tier_of(seen, rule, facts, job, errs, log_jobs)
-        _order_stages(seen, orders, rule, job)
+        tier = tier_of(seen, rule, facts, job, errs, log_jobs)
+        order_job(seen, orders, rule, facts, job, errs, tier)
 
 
 @inlined
@@ -190,7 +202,8 @@ def _wake_after_a_task(seen, orders, job):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _forget(rule):  # type: ignore[no-untyped-def]
+def forget(rule):  # type: ignore[no-untyped-def]
+    """Empty the memory before another run."""
     rule.virtual_now.num_jobs[0] = 0
     rule.virtual_now.num_members[0] = 0
     rule.virtual_now.clock_ms[0] = 0.0
@@ -199,7 +212,7 @@ def _forget(rule):  # type: ignore[no-untyped-def]
 @kernel
 def play(state, future, tables, rule):  # type: ignore[no-untyped-def]
     """Run a whole simulation under the rule. Returns a Status."""
-    _forget(rule)
+    forget(rule)
     status = start(state, future, tables)
     while status == _NEEDS_DECISION:
         plan(state, Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms), rule)
@@ -211,7 +224,5 @@ def play(state, future, tables, rule):  # type: ignore[no-untyped-def]
 def play_many(states, futures, tables, thetas, rule, first, last, status):  # type: ignore[no-untyped-def]
     """Run simulators first..last-1 of many, each with its own row of `thetas`; fills `status`."""
     for row in range(first, last):
-        own = OrderRule(
-            thetas[row], rule.mean_work_ms, rule.virtual_now, rule.virtual_jobs, rule.virtual_stages
-        )
+        own = OrderRule(thetas[row], rule.mean_work_ms, rule.virtual_now, rule.virtual_jobs, rule.virtual_stages)
         status[row] = play(select_cluster(states, row), select_future(futures, row), tables, own)

@@ -1,0 +1,178 @@
+"""The network of the world of cores as a policy object, and its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.cluster.observation import Observation
+from parcae.cluster.orders import Orders, blank_orders
+from parcae.cluster.state import ClusterState
+from parcae.errors import FormatError, PolicyError
+from parcae.policies.checkpoint import Checkpoint
+from parcae.policies.order_network.kernels import plan, play, play_many
+from parcae.policies.order_network.layout import (
+    FEATURE_VERSION,
+    KIND,
+    NUM_ORDER_WEIGHTS,
+    OrderNetwork,
+    allocate_order_workspace,
+)
+from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS
+from parcae.policies.order_rule.policy import order_rule
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.future import Future
+from parcae.simulation.many import PlayMany
+from parcae.simulation.tables import WorkloadTables
+from parcae.workloads.job import Workload
+
+
+def order_network(
+    weights: npt.ArrayLike,
+    theta: npt.ArrayLike,
+    mean_work_ms: float,
+    num_jobs: int,
+    num_stages: int,
+) -> OrderNetwork:
+    """The network's tables, with an empty memory for so many jobs and stages.
+
+    Args:
+        weights: float64[NUM_ORDER_WEIGHTS].
+        theta: parameters of the rule that is corrected, float64[NUM_ORDER_PARAMETERS].
+        mean_work_ms: mean work of the workload's jobs, in ms of one core.
+
+    Raises:
+        PolicyError: another number of weights or parameters.
+    """
+    values = np.ascontiguousarray(weights, np.float64)
+    if values.shape != (NUM_ORDER_WEIGHTS,):
+        raise PolicyError(f"the network of the world of cores has {NUM_ORDER_WEIGHTS} weights, not {values.size}")
+    rule = order_rule(theta, mean_work_ms, num_jobs, num_stages)
+    return OrderNetwork(values, rule, allocate_order_workspace(num_jobs))
+
+
+def play_rows(weights: npt.NDArray[np.float64], theta: npt.ArrayLike, mean_work_ms: float) -> PlayMany:
+    """Runs simulators with a row of weights each, in one compiled call a thread.
+
+    Args:
+        weights: float64[num_simulators, NUM_ORDER_WEIGHTS].
+        theta, mean_work_ms: as `order_network`.
+    """
+
+    def run(
+        states: ClusterState,
+        futures: Future,
+        tables: WorkloadTables,
+        first: int,
+        last: int,
+        status: npt.NDArray[np.int64],
+    ) -> None:
+        sizes = states.jobs.shape[1], states.stages.shape[1]
+        own = order_network(weights[0], theta, mean_work_ms, *sizes)
+        play_many(states, futures, tables, weights, own, first, last, status)
+
+    return run
+
+
+@dataclass
+class OrderNetworkPolicy:
+    """The network with its weights and the rule that it corrects, for one workload.
+
+    Args:
+        name: as it was asked for.
+        weights: float64[NUM_ORDER_WEIGHTS].
+        parameters: of the rule, by `OrderParameter`.
+        mean_work_ms: mean work of the workload's jobs, in ms of one core.
+    """
+
+    name: str
+    weights: npt.NDArray[np.float64]
+    parameters: tuple[float, ...]
+    mean_work_ms: float
+    _memory: OrderNetwork | None = field(init=False, default=None, repr=False)
+
+    def plan(self, observation: Observation) -> Orders:
+        """The orders from now on; expects the observations of one run, in order."""
+        num_jobs = len(observation.jobs)
+        num_stages = len(observation.stages)
+        memory = self._memory
+        if memory is None or len(memory.rule.virtual_jobs) < num_jobs or len(memory.rule.virtual_stages) < num_stages:
+            memory = self._tables(num_jobs, num_stages)
+            self._memory = memory
+        orders = blank_orders(num_jobs, num_stages)
+        plan(observation, orders, memory)
+        return orders
+
+    def _tables(self, num_jobs: int, num_stages: int) -> OrderNetwork:
+        return order_network(self.weights, self.parameters, self.mean_work_ms, num_jobs, num_stages)
+
+    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
+        """Run a whole simulation in one compiled call. Returns a Status."""
+        return int(play(state, future, tables, self._tables(len(state.jobs), len(state.stages))))
+
+    def play_many(
+        self,
+        states: ClusterState,
+        futures: Future,
+        tables: WorkloadTables,
+        first: int,
+        last: int,
+        status: npt.NDArray[np.int64],
+    ) -> None:
+        """Run simulators first..last-1 of many to their end; fills `status`."""
+        rows = np.tile(np.asarray(self.weights, np.float64), (len(status), 1))
+        run = play_rows(rows, self.parameters, self.mean_work_ms)
+        run(states, futures, tables, first, last, status)
+
+
+def network_checkpoint(theta: npt.ArrayLike, weights: npt.ArrayLike, card: Mapping[str, Any]) -> Checkpoint:
+    """The network, and the rule that it corrects, as a checkpoint.
+
+    Args:
+        theta: float64[NUM_ORDER_PARAMETERS].
+        weights: float64[NUM_ORDER_WEIGHTS].
+        card: how it came about.
+    """
+    arrays = {
+        "rule": np.array(theta, np.float64),
+        "network": np.array(weights, np.float64),
+    }
+    return Checkpoint(KIND, FEATURE_VERSION, arrays, card=card)
+
+
+def network_weights(checkpoint: Checkpoint, name: str) -> npt.NDArray[np.float64]:
+    """The network's weights in a checkpoint, float64[NUM_ORDER_WEIGHTS].
+
+    Raises:
+        FormatError: a checkpoint of another kind or version, or without weights of this shape.
+    """
+    checkpoint.require(KIND, FEATURE_VERSION, name)
+    return _array(checkpoint, "network", NUM_ORDER_WEIGHTS, name)
+
+
+def bind_network(checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig) -> OrderNetworkPolicy:
+    """The checkpoint's policy, for a workload in the world of cores.
+
+    Raises:
+        FormatError: a checkpoint of another kind or version, or weights of another shape.
+    """
+    del config  # the cluster's size is in every observation
+    weights = network_weights(checkpoint, name)
+    rule = _array(checkpoint, "rule", NUM_ORDER_PARAMETERS, name)
+    theta = tuple(float(value) for value in rule)
+    return OrderNetworkPolicy(name, weights, theta, workload.mean_work_ms)
+
+
+def _array(checkpoint: Checkpoint, key: str, size: int, name: str) -> npt.NDArray[np.float64]:
+    found = checkpoint.weights.get(key)
+    if found is None or found.shape != (size,):
+        shape = "nothing" if found is None else found.shape
+        raise FormatError(
+            f"{name}: weights {key!r} should have shape {(size,)}, but there is {shape}; "
+            "train the network again with `parcae train --world cores`"
+        )
+    return np.asarray(found, np.float64)
