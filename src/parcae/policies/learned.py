@@ -18,6 +18,8 @@ from parcae.errors import ConfigError, FormatError, PolicyError
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
 from parcae.policies.decima import layout as decima_layout
 from parcae.policies.decima.policy import DecimaPolicy
+from parcae.policies.order_network.layout import KIND as NETWORK_KIND
+from parcae.policies.order_network.policy import OrderNetworkPolicy, bind_network
 from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters
 from parcae.policies.parcae import layout as parcae_layout
 from parcae.policies.parcae.policy import ParcaePolicy
@@ -38,12 +40,12 @@ RULE_VERSION = 1
 ORDER_RULE_VERSION = 1
 ORDER_RULE = "order-rule"
 #: Kinds of checkpoints that plan: they live in the world of cores only.
-PLANNING_KINDS = (ORDER_RULE,)
+PLANNING_KINDS = (ORDER_RULE, NETWORK_KIND)
 
 #: Delays that take less of a job's work than this are all alike.
 _LEAST_DELAY = 1e-4
 
-LearnedPolicy = RulePolicy | ParcaePolicy | DecimaPolicy | OrderRulePolicy
+LearnedPolicy = RulePolicy | ParcaePolicy | DecimaPolicy | OrderRulePolicy | OrderNetworkPolicy
 
 
 def is_learned(text: str) -> bool:
@@ -74,7 +76,7 @@ def deciding_policy(
         PolicyError: a policy that plans orders; and as `learned_policy`.
     """
     policy = learned_policy(text, workload, config, arrivals)
-    if isinstance(policy, OrderRulePolicy):
+    if isinstance(policy, OrderRulePolicy | OrderNetworkPolicy):
         raise PolicyError(f"policy {text!r} plans orders for the world of cores and cannot decide about executors")
     return policy
 
@@ -102,6 +104,8 @@ def bind(checkpoint: Checkpoint, name: str, workload: Workload, config: Simulati
     if checkpoint.kind in PLANNING_KINDS:
         if config.world is not WorldName.CORES:
             raise PolicyError(f"policy {name!r} plans orders for the world of cores; --world cores runs it")
+        if checkpoint.kind == NETWORK_KIND:
+            return bind_network(checkpoint, name, workload, config)
         checkpoint.require(ORDER_RULE, ORDER_RULE_VERSION, name)
         return OrderRulePolicy(name, order_parameters(checkpoint, name), workload.mean_work_ms)
     if checkpoint.kind == "rule":

@@ -16,7 +16,7 @@ from parcae.cluster.decision import Policy
 from parcae.errors import InputError, PolicyError
 from parcae.policies.catalog import make_policy
 from parcae.policies.decima.policy import DecimaPolicy
-from parcae.policies.learned import is_learned, deciding_policy
+from parcae.policies.learned import deciding_policy, is_learned
 from parcae.policies.parcae.policy import ParcaePolicy
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import Workload

@@ -50,7 +50,8 @@ def order_rule(theta: npt.ArrayLike, mean_work_ms: float, num_jobs: int, num_sta
     Raises:
         PolicyError: another number of parameters.
     """
-    return OrderRule(np.array(checked_parameters(theta)), np.array([max(1.0, mean_work_ms)]), *allocate_virtual(num_jobs, num_stages))
+    scale_ms = np.array([max(1.0, mean_work_ms)])
+    return OrderRule(np.array(checked_parameters(theta)), scale_ms, *allocate_virtual(num_jobs, num_stages))
 
 
 @dataclass

@@ -156,10 +156,9 @@ def _carry_out_starts(state, future, tables):  # type: ignore[no-untyped-def]
     """Push the ends of the tasks that the last offer round started. Returns False where they lie too far away."""
     in_range, commands, clock_ms = True, state.commands, state.now.clock_ms[0]
     for row in range(state.now.num_commands[0]):
-        executor = commands.executor[row]
-        duration_ms = draw_duration_ms(
-            state, future, tables, executor, commands.stage[row], commands.task[row], commands.wave[row], commands.parallelism[row]
-        )
+        executor, task = commands.executor[row], commands.task[row]
+        wave, num_cores = commands.wave[row], commands.parallelism[row]
+        duration_ms = draw_duration_ms(state, future, tables, executor, commands.stage[row], task, wave, num_cores)
         if duration_ms > 0:
             in_range &= push(future, executor, clock_ms + duration_ms)
         else:
