@@ -22,7 +22,7 @@ $(SPARK_READY): $(READY)
 	touch $(SPARK_READY)
 
 demo: $(READY)  ## Learn a policy from a real Spark event log in a minute, say what it would save, write a report.
-	$(BIN)/parcae learn src/parcae/workloads/bundled/example-event-log.zstd --key spark.jobGroup.id -o $(DEMO) --budget 0.8 --executors 20 --arrivals batch --parallelism-model decima-cluster --moving-delay-ms 200 --warmup-delay-ms 100
+	$(BIN)/parcae learn src/parcae/workloads/bundled/example-event-log.zstd --key spark.jobGroup.id -o $(DEMO) --budget 0.5 --cores 8 --arrivals load:0.8
 	@echo "Open $(DEMO)/report.html"
 
 test: $(SPARK_READY)  ## The default suite (minutes).

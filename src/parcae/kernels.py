@@ -19,7 +19,9 @@ _PACKAGE = Path(__file__).parent
 
 def _kernel_files() -> list[Path]:
     kernels = sorted(p for p in _PACKAGE.rglob("*.py") if p.name == "kernels.py" or p.parent.name == "kernels")
-    return [*kernels, _PACKAGE / "cluster" / "state.py", _PACKAGE / "cluster" / "orders.py", _PACKAGE / "simulation" / "future.py", *_PACKAGE.rglob("layout.py")]
+    cluster = _PACKAGE / "cluster"
+    others = [cluster / "state.py", cluster / "orders.py", _PACKAGE / "simulation" / "future.py"]
+    return [*kernels, *others, *_PACKAGE.rglob("layout.py")]
 
 
 def _cache_dir() -> Path:

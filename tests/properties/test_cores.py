@@ -87,7 +87,9 @@ def _check_tasks(trace: Trace, sequence: JobSequence, num_cores: int) -> None:
     assert trace.is_complete
     assert tasks is not None
     ran = sorted(zip(tasks["job"].tolist(), tasks["stage"].tolist(), tasks["task"].tolist(), strict=True))
-    assert ran == [(j, s, t) for j, job in enumerate(sequence.jobs) for s, stage in enumerate(job.stages) for t in range(stage.num_tasks)]
+    assert ran == [
+        (j, s, t) for j, job in enumerate(sequence.jobs) for s, stage in enumerate(job.stages) for t in range(stage.num_tasks)
+    ]
     assert set(tasks["executor"].tolist()) <= set(range(num_cores))
     for core in range(num_cores):
         own = tasks[tasks["executor"] == core]
@@ -129,7 +131,11 @@ def _check_no_core_idles(trace: Trace, sequence: JobSequence, num_cores: int) ->
             own = tasks[tasks["job"] == j]
             for s, stage in enumerate(job.stages):
                 is_ready = all((own["finish_ms"][own["stage"] == parent] <= now).all() for parent in stage.parents)
-                assert not is_ready or (own["start_ms"][own["stage"] == s] <= now).all(), (now, j, s)
+                assert not is_ready or (own["start_ms"][own["stage"] == s] <= now).all(), (
+                    now,
+                    j,
+                    s,
+                )
 
 
 def _check_integral(simulator: Simulator, trace: Trace) -> None:

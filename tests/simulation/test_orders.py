@@ -83,7 +83,10 @@ def _pools(weight: float, min_share: int) -> Change:
     [
         (_tier, "job 1 has tier NaN; a tier must be a number"),
         (_stage_tier, "stage 0 of job 1 has tier 0.0 + nan and rank 0.0; they must be numbers"),
-        (_opposite_tiers, "stage 1 of job 0 has tier inf + -inf and rank 0.0; they must be numbers"),
+        (
+            _opposite_tiers,
+            "stage 1 of job 0 has tier inf + -inf and rank 0.0; they must be numbers",
+        ),
         (_rank, "stage 0 of job 0 has tier 0.0 + 0.0 and rank nan"),
         (_weight(-1.0), "job 0 has weight -1.0; it must be a number >= 0"),
         (_weight(np.inf), "job 0 has weight inf"),
@@ -95,10 +98,22 @@ def _pools(weight: float, min_share: int) -> Change:
         (_pools(0.0, 0), "pool 1 has weight 0.0 and minimum share 0"),
         (_pools(np.nan, 0), "pool 1 has weight nan"),
         (_pools(1.0, -2), "pool 1 has weight 1.0 and minimum share -2"),
-        (lambda orders: orders._replace(pools=orders.pools[:0]), "orders with 0 pools; there may be 1 to 128"),
-        (lambda orders: orders._replace(pools=np.zeros(129, POOL).view(np.recarray)), "orders with 129 pools"),
-        (lambda orders: orders._replace(jobs=orders.jobs[:1]), "orders for 1 jobs and 3 stages, but there are 2 and 3"),
-        (lambda orders: orders._replace(stages=orders.stages[:2]), "orders for 2 jobs and 2 stages"),
+        (
+            lambda orders: orders._replace(pools=orders.pools[:0]),
+            "orders with 0 pools; there may be 1 to 128",
+        ),
+        (
+            lambda orders: orders._replace(pools=np.zeros(129, POOL).view(np.recarray)),
+            "orders with 129 pools",
+        ),
+        (
+            lambda orders: orders._replace(jobs=orders.jobs[:1]),
+            "orders for 1 jobs and 3 stages, but there are 2 and 3",
+        ),
+        (
+            lambda orders: orders._replace(stages=orders.stages[:2]),
+            "orders for 2 jobs and 2 stages",
+        ),
     ],
 )
 def test_orders_that_make_no_sense_are_refused_in_one_line(change: Change, said: str) -> None:
@@ -118,11 +133,11 @@ def test_orders_that_make_no_sense_are_refused_in_one_line(change: Change, said:
 def test_orders_that_hold_every_core_back_for_ever_are_a_stall() -> None:
     simulator = Simulator(_TWO, _CONFIG, 1)
     simulator.start()
+    orders = first_come(simulator.observe())
+    orders.jobs.limit[:] = 0
+    simulator.follow(orders)  # the second job arrives: asked again
     with pytest.raises(PolicyError, match="hold every core back for ever while 2 jobs wait"):
-        while simulator.status is Status.NEEDS_DECISION:
-            orders = first_come(simulator.observe())
-            orders.jobs.limit[:] = 0
-            simulator.follow(orders)
+        simulator.follow(orders)
 
 
 @dataclass
@@ -199,7 +214,10 @@ class _FirstCome:
 
 def test_a_planner_in_the_world_of_executors_is_refused() -> None:
     config = SimulationConfig(num_executors=2)
-    with pytest.raises(PolicyError, match="first come: the policy plans orders, which only the world of cores knows"):
+    with pytest.raises(
+        PolicyError,
+        match="first come: the policy plans orders, which only the world of cores knows",
+    ):
         simulate(_TWO, _FirstCome(), config, 1)
     simulator = Simulator(_TWO, config, 1)
     simulator.start()

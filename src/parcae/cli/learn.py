@@ -88,7 +88,7 @@ def learn_command(
     process = arrivals or default_arrivals(workload, recorded)
     typer.echo(
         f"{folder / 'workload.parcae'}: {len(workload.jobs)} recurring jobs, mean work {workload.mean_work_ms / 1000:,.1f} "
-        f"executor-seconds; learning for arrivals {process}, {config.total_executors} executors"
+        f"core-seconds; learning for arrivals {process}, {config.total_executors} {config.world.value}"
     )
     line = ProgressLine(budget * 60)
     count = jobs or (_BATCH_JOBS if process == "batch" else _STREAM_JOBS)
@@ -104,7 +104,7 @@ def learn_command(
 
     print_whole(comparison_table(learned.comparison))
     typer.echo(f"\n{learned.paragraph}\n\npolicy: {learned.policy}\nreport: {learned.report}")
-    if learned.training.ending not in ("done", "interrupted"):
+    if learned.training is not None and learned.training.ending not in ("done", "interrupted"):
         typer.echo(f"note: the training stopped early: {learned.training.ending}", err=True)
 
 

@@ -110,9 +110,9 @@ def tune_command(
 
     Example: parcae tune tpch --arrivals batch --jobs 20 --budget 3 -o tuned.safetensors
     """
-    from parcae.learning.tune import Tuning, tune_rule
+    from parcae.learning.tune import Tuning, tune_rule, tuned_checkpoint
     from parcae.policies.checkpoint import write_checkpoint
-    from parcae.policies.learned import require_durations, rule_checkpoint, setting_card
+    from parcae.policies.learned import require_durations, setting_card
 
     config = simulation_config(
         world=world,
@@ -141,7 +141,7 @@ def tune_command(
             "seconds": round(tuning.seconds, 1),
             "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair,
         }
-        write_checkpoint(rule_checkpoint(tuning.parameters, {**card, **found}), output)
+        write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, {**card, **found}), output)
         line.show(tuning.seconds, f"{tuning.generations} generations, {objective} {tuning.ratio_to_fair:.3f} of fair")
         return found
 

@@ -170,7 +170,9 @@ def _check_stages_of(state: ClusterState, job: int) -> None:
         if is_runnable or started > 0:
             _expect(state, job, "parents to wait for", int(stages.num_parents_unfinished[stage]), 0)
             _expect(state, job, f"runnability of stage {stage - first}", is_runnable, started < num_tasks)
-        _expect(state, job, "stages that may be chosen", bool(stages.num_parents_unsaturated[stage] == 0), is_runnable or started > 0)
+        _expect(
+            state, job, "stages that may be chosen", bool(stages.num_parents_unsaturated[stage] == 0), is_runnable or started > 0
+        )
     _expect(state, job, "stages with tasks to start", int(state.jobs.num_unstarted[job]), unstarted)
 
 

@@ -6,6 +6,7 @@ a limit; between plans the dispatcher gives every free core away by it.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -95,7 +96,9 @@ def objection_to_orders(state: ClusterState) -> str:
     pools = state.pools[: int(state.now.num_pools[0])]
     for row, pool in enumerate(pools if len(pools) > 1 or pools.is_fair[0] else ()):
         if not 0 < pool.weight < np.inf or pool.min_share < 0:
-            return f"pool {row} has weight {pool.weight} and minimum share {pool.min_share}; make the weight > 0 and the share >= 0"
+            return (
+                f"pool {row} has weight {pool.weight} and minimum share {pool.min_share}; make the weight > 0 and the share >= 0"
+            )
     for job in state.active[: int(state.now.num_active[0])]:
         order, first = state.job_orders[job], int(state.jobs.stage_start[job])
         if np.isnan(order.tier):
@@ -109,7 +112,7 @@ def objection_to_orders(state: ClusterState) -> str:
         for index in range(int(state.jobs.num_stages[job])):
             stage = state.stage_orders[first + index]
             where = f"stage {index} of job {job}"
-            if np.isnan(stage.rank) or np.isnan(order.tier + stage.tier):
+            if math.isnan(stage.rank) or math.isnan(float(order.tier) + float(stage.tier)):
                 return f"{where} has tier {order.tier} + {stage.tier} and rank {stage.rank}; they must be numbers (not NaN)"
             if stage.limit < 0:
                 return f"{where} has limit {stage.limit}; it must be >= 0 (UNLIMITED: none)"

@@ -68,7 +68,8 @@ class RolloutWorker:
         self.costing = costing_for(scenario, tail_ms)
         self._rng = np.random.default_rng(np.random.SeedSequence([0x726F6C6C, seed]))
         self._next_seed = TRAINING_SEED_START + ((seed & 0xFFF) << 28)
-        self._tables = workload_tables(scenario.workload, scenario.config.durations, scenario.config.interpolation, scenario.config.world.world)
+        config = scenario.config
+        self._tables = workload_tables(scenario.workload, config.durations, config.interpolation, config.world.world)
         self._is_new = np.ones(num_groups, np.bool_)
         self._allocate(capacity)
 

@@ -7,8 +7,9 @@ import numpy as np
 from parcae.errors import FormatError
 from parcae.learning.family import Weights
 from parcae.learning.scenario import Scenario
-from parcae.policies.learned import find_checkpoint, rule_parameters
+from parcae.policies.learned import PLANNING_KINDS, find_checkpoint, order_parameters, rule_parameters
 from parcae.policies.rule.policy import Parameters
+from parcae.simulation.config import WorldName
 
 
 def start_rule(text: str, scenario: Scenario, arrivals: str) -> Parameters:
@@ -17,7 +18,10 @@ def start_rule(text: str, scenario: Scenario, arrivals: str) -> Parameters:
     Raises:
         PolicyError, FormatError, FileNotFoundError: there is none.
     """
-    return np.array(rule_parameters(find_checkpoint(text, scenario.workload, scenario.config, arrivals), text))
+    checkpoint = find_checkpoint(text, scenario.workload, scenario.config, arrivals)
+    if scenario.config.world is WorldName.CORES and checkpoint.kind in PLANNING_KINDS:
+        return np.array(order_parameters(checkpoint, text))
+    return np.array(rule_parameters(checkpoint, text))
 
 
 def start_weights(text: str, network: str, scenario: Scenario, arrivals: str) -> Weights:

@@ -10,15 +10,24 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from parcae.errors import ConfigError
 from parcae.learning.scenario import Runs, Scenario
 from parcae.policies.catalog import make_policy
+from parcae.policies.checkpoint import Checkpoint
+from parcae.policies.heuristics.policy import HeuristicPolicy
+from parcae.policies.learned import order_rule_checkpoint, rule_checkpoint
+from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters, search_start
+from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.policies.rule.layout import CLASS_PARAMETERS
 from parcae.policies.rule.policy import Parameters, RulePolicy, padded, start_parameters
 from parcae.policies.solo_curves import solo_curves
+from parcae.simulation.config import WorldName
 from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_START
 
 #: Runs that decide which generation's mean is kept, and every how many generations they are asked.
@@ -51,12 +60,57 @@ class Tuning:
 Progress = Callable[[Tuning], None]
 
 
+def is_planned(scenario: Scenario) -> bool:
+    """Whether the scenario lives in the world of cores, where the rule plans orders."""
+    return scenario.config.world is WorldName.CORES
+
+
+def fair_policy(scenario: Scenario) -> HeuristicPolicy | OrderPolicy:
+    """Fair sharing in the scenario's world: in the world of cores Spark's FAIR, a pool a job."""
+    if is_planned(scenario):
+        return OrderPolicy("fair", OrderKind.FAIR, plan_tables())
+    return make_policy("fair", scenario.config.total_executors)
+
+
+def rule_policy(name: str, theta: npt.ArrayLike, scenario: Scenario) -> RulePolicy | OrderRulePolicy:
+    """The rule of the scenario's world with these parameters.
+
+    Raises:
+        PolicyError: another number of parameters.
+    """
+    values = tuple(float(value) for value in np.asarray(theta, np.float64))
+    if is_planned(scenario):
+        return OrderRulePolicy(name, values, scenario.workload.mean_work_ms)
+    return RulePolicy(name, values, solo_curves(scenario.workload, scenario.config))
+
+
+def tuned_checkpoint(theta: npt.ArrayLike, scenario: Scenario, card: dict[str, Any]) -> Checkpoint:
+    """The tuned rule of the scenario's world as a checkpoint."""
+    return order_rule_checkpoint(theta, card) if is_planned(scenario) else rule_checkpoint(theta, card)
+
+
+def _start_of(start: Parameters | None, scenarios: Sequence[Scenario]) -> tuple[Parameters, npt.NDArray[np.int64]]:
+    """(parameters to start from, which of them are searched).
+
+    Raises:
+        ConfigError: scenarios of both worlds.
+    """
+    if len({own.config.world for own in scenarios}) > 1:
+        raise ConfigError("one rule cannot serve both worlds: tune for --world cores and --world executors separately")
+    if is_planned(scenarios[0]):
+        order_first = np.array(search_start() if start is None else checked_parameters(start))
+        return order_first, np.arange(len(order_first))
+    first = start_parameters() if start is None else padded(start)
+    has_classes = any(len(own.config.classes) > 1 for own in scenarios)
+    return first, np.array([own for own in range(len(first)) if has_classes or own not in CLASS_PARAMETERS])
+
+
 class _Arena:
     """One scenario's part in the search."""
 
     def __init__(self, scenario: Scenario, num_selection: int) -> None:
-        self.scenario, self.curves = scenario, solo_curves(scenario.workload, scenario.config)
-        self._fair = make_policy("fair", scenario.config.total_executors)
+        self.scenario = scenario
+        self._fair = fair_policy(scenario)
         self._selection = self._with_fair(range(SELECTION_SEED_START, SELECTION_SEED_START + num_selection))
         self._now = self._selection
 
@@ -69,7 +123,7 @@ class _Arena:
         self._now = self._with_fair(seeds)
 
     def _ratio(self, theta: npt.ArrayLike, runs: Runs, fair: float) -> float:
-        policy = RulePolicy("tuning", tuple(np.asarray(theta, np.float64)), self.curves)
+        policy = rule_policy("tuning", theta, self.scenario)
         return float(runs.cost(policy.play_many).mean()) / fair
 
     def cost(self, theta: npt.ArrayLike) -> float:
@@ -111,9 +165,7 @@ def tune_rule(
     if runs_per_generation is None:
         runs_per_generation = min(48, max(16, _JOBS_PER_GENERATION // max(own.num_jobs for own in scenarios)))
     runs = max(2, runs_per_generation // len(scenarios))
-    first = start_parameters() if start is None else padded(start)
-    has_classes = any(len(own.config.classes) > 1 for own in scenarios)
-    searched = np.array([own for own in range(len(first)) if has_classes or own not in CLASS_PARAMETERS])
+    first, searched = _start_of(start, scenarios)
     options = {"seed": seed + 1, "verbose": -9, "maxfevals": np.inf, "tolfun": 0, "tolx": 1e-6}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -18,11 +18,14 @@ from parcae.errors import ConfigError, FormatError, PolicyError
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
 from parcae.policies.decima import layout as decima_layout
 from parcae.policies.decima.policy import DecimaPolicy
+from parcae.policies.order_network.layout import KIND as NETWORK_KIND
+from parcae.policies.order_network.policy import OrderNetworkPolicy, bind_network
+from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters
 from parcae.policies.parcae import layout as parcae_layout
 from parcae.policies.parcae.policy import ParcaePolicy
 from parcae.policies.rule.policy import RulePolicy, padded
 from parcae.policies.solo_curves import solo_curves
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.arrivals import ArrivalProcess
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
@@ -33,11 +36,16 @@ NAMES = {"tuned": "rule", "parcae": "parcae", "decima": "decima"}
 SUFFIX = ".safetensors"
 #: Version of the rule's parameters; see `parcae.policies.rule.layout.RuleParameter`.
 RULE_VERSION = 1
+#: Version of the parameters of the rule of the world of cores; see `parcae.policies.order_rule.layout.OrderParameter`.
+ORDER_RULE_VERSION = 1
+ORDER_RULE = "order-rule"
+#: Kinds of checkpoints that plan: they live in the world of cores only.
+PLANNING_KINDS = (ORDER_RULE, NETWORK_KIND)
 
 #: Delays that take less of a job's work than this are all alike.
 _LEAST_DELAY = 1e-4
 
-LearnedPolicy = RulePolicy | ParcaePolicy | DecimaPolicy
+LearnedPolicy = RulePolicy | ParcaePolicy | DecimaPolicy | OrderRulePolicy | OrderNetworkPolicy
 
 
 def is_learned(text: str) -> bool:
@@ -57,6 +65,20 @@ def learned_policy(text: str, workload: Workload, config: SimulationConfig, arri
         FileNotFoundError: no such file.
     """
     return bind(find_checkpoint(text, workload, config, arrivals), text, workload, config)
+
+
+def deciding_policy(
+    text: str, workload: Workload, config: SimulationConfig, arrivals: str = "batch"
+) -> RulePolicy | ParcaePolicy | DecimaPolicy:
+    """As `learned_policy`, for whoever needs decisions: a cluster whose executors stay with their stages.
+
+    Raises:
+        PolicyError: a policy that plans orders; and as `learned_policy`.
+    """
+    policy = learned_policy(text, workload, config, arrivals)
+    if isinstance(policy, OrderRulePolicy | OrderNetworkPolicy):
+        raise PolicyError(f"policy {text!r} plans orders for the world of cores and cannot decide about executors")
+    return policy
 
 
 def find_checkpoint(text: str, workload: Workload, config: SimulationConfig, arrivals: str) -> Checkpoint:
@@ -79,6 +101,13 @@ def bind(checkpoint: Checkpoint, name: str, workload: Workload, config: Simulati
     Raises:
         FormatError: weights of another version or shape.
     """
+    if checkpoint.kind in PLANNING_KINDS:
+        if config.world is not WorldName.CORES:
+            raise PolicyError(f"policy {name!r} plans orders for the world of cores; --world cores runs it")
+        if checkpoint.kind == NETWORK_KIND:
+            return bind_network(checkpoint, name, workload, config)
+        checkpoint.require(ORDER_RULE, ORDER_RULE_VERSION, name)
+        return OrderRulePolicy(name, order_parameters(checkpoint, name), workload.mean_work_ms)
     if checkpoint.kind == "rule":
         checkpoint.require("rule", RULE_VERSION, name)
         return RulePolicy(name, rule_parameters(checkpoint, name), solo_curves(workload, config))
@@ -102,6 +131,25 @@ def rule_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
         return tuple(float(v) for v in padded(checkpoint.weights["rule"]))
     except PolicyError as error:
         raise FormatError(f"{path}: {error}; make it again with `parcae tune` or `parcae train`") from None
+
+
+def order_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
+    """The parameters of the rule of the world of cores in a checkpoint.
+
+    Raises:
+        FormatError: there are none, or another number of them.
+    """
+    if "rule" not in checkpoint.weights:
+        raise FormatError(f"{path}: a checkpoint without a rule's parameters; make it again with `parcae tune`")
+    try:
+        return checked_parameters(checkpoint.weights["rule"])
+    except PolicyError as error:
+        raise FormatError(f"{path}: {error}; make it again with `parcae tune`") from None
+
+
+def order_rule_checkpoint(parameters: Any, card: dict[str, Any]) -> Checkpoint:
+    """A tuned rule of the world of cores as a checkpoint."""
+    return Checkpoint(ORDER_RULE, ORDER_RULE_VERSION, {"rule": np.asarray(parameters, np.float64)}, card=card)
 
 
 def _decima(checkpoint: Checkpoint, name: str, config: SimulationConfig) -> DecimaPolicy:
@@ -128,7 +176,8 @@ def variant_name(text: str, workload: Workload, config: SimulationConfig, arriva
     if text not in NAMES:
         return text
     card = find_checkpoint(text, workload, config, arrivals).card
-    return next(f"{text}:{variant}" for variant in variants(text) if _named(text, variant).card == card)
+    names = dict.fromkeys((text, "tuned"))
+    return next(f"{name}:{own}" for name in names for own in variants(name) if _named(name, own).card == card)
 
 
 @lru_cache
@@ -150,7 +199,12 @@ def _named(name: str, variant: str) -> Checkpoint:
 
 def _nearest(name: str, workload: Workload, config: SimulationConfig, arrivals: str) -> Checkpoint:
     """The shipped checkpoint whose setting is nearest: its workload, batch or stream, load, size of the cluster."""
-    found = list(_shipped_checkpoints(name))
+    is_planned = config.world is WorldName.CORES
+    found = [own for own in _shipped_checkpoints(name) if (own.kind in PLANNING_KINDS) == is_planned]
+    if not found and name == "parcae":  # no network that plans ships: the rule is the best that there is
+        return _nearest("tuned", workload, config, arrivals)
+    if not found and is_planned:  # it decides, and plans through the adapter
+        found = list(_shipped_checkpoints(name))
     if not found:
         raise PolicyError(f"policy {name!r}: none ships with this Parcae; train one with `parcae train`")
     return min(found, key=lambda checkpoint: _distance(checkpoint.card, workload, config, arrivals))

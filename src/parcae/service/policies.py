@@ -16,7 +16,7 @@ from parcae.cluster.decision import Policy
 from parcae.errors import InputError, PolicyError
 from parcae.policies.catalog import make_policy
 from parcae.policies.decima.policy import DecimaPolicy
-from parcae.policies.learned import is_learned, learned_policy
+from parcae.policies.learned import deciding_policy, is_learned
 from parcae.policies.parcae.policy import ParcaePolicy
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import Workload
@@ -39,7 +39,7 @@ def policies_by_size(
         arrivals: how jobs arrive, by which the nearest of the shipped variants is chosen.
 
     Raises:
-        PolicyError, FormatError, FileNotFoundError: when it is called, as `learned_policy` and `make_policy`.
+        PolicyError, FormatError, FileNotFoundError: when it is called, as `deciding_policy` and `make_policy`.
     """
 
     @lru_cache(maxsize=64)
@@ -48,7 +48,7 @@ def policies_by_size(
             raise PolicyError(f"policy {text!r} ranks the jobs of one known sequence; a live cluster has none: choose another")
         if is_learned(text):
             config = SimulationConfig(num_executors=num_slots, moving_delay_ms=moving_delay_ms)
-            return learned_policy(text, workload, config, arrivals)
+            return deciding_policy(text, workload, config, arrivals)
         return make_policy(text, num_slots)
 
     return lambda num_slots: _of_its_own(made(num_slots))

@@ -46,7 +46,9 @@ class Simulator:
 
     def __init__(self, sequence: JobSequence, config: SimulationConfig, seed: int, *, record: bool = False) -> None:
         self.sequence, self.config, self.seed = sequence, config, seed
-        self.tables: WorkloadTables = workload_tables(sequence.workload, config.durations, config.interpolation, config.world.world)
+        self.tables: WorkloadTables = workload_tables(
+            sequence.workload, config.durations, config.interpolation, config.world.world
+        )
         check_fits(sequence, config)
         first = self.tables.job_first_stage
         profiles = np.asarray(sequence.job_index, np.int64)

@@ -21,7 +21,7 @@ from parcae.cluster.trace import Trace
 from parcae.errors import InvariantError
 from parcae.evaluation.plots import scatter_of_pairs
 from parcae.policies.catalog import make_policy
-from parcae.policies.learned import is_learned, learned_policy
+from parcae.policies.learned import deciding_policy, is_learned
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.spark.applications import ReplayRequest, replay, running_service
@@ -234,7 +234,7 @@ class _Cluster:
     def _policy(self, workload: Workload, config: SimulationConfig) -> Policy:
         text = self.config.policy
         if is_learned(text):
-            return learned_policy(text, workload, _as_served(config), self.config.arrivals)
+            return deciding_policy(text, workload, _as_served(config), self.config.arrivals)
         return make_policy(text, config.total_executors)
 
 

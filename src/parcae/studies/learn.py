@@ -21,11 +21,13 @@ from parcae.learning.recipes import Recipe, recipe_config
 from parcae.learning.run import TrainRequest, TrainResult, train_policy
 from parcae.learning.scenario import Runs, Scenario
 from parcae.learning.start import start_rule, start_weights
-from parcae.learning.tune import Tuning, tune_rule
+from parcae.learning.tune import Tuning, is_planned, tune_rule, tuned_checkpoint
 from parcae.metrics.objectives import Objective
 from parcae.policies.checkpoint import Checkpoint, write_checkpoint
-from parcae.policies.learned import bind, require_durations, rule_checkpoint, setting_card
+from parcae.policies.learned import bind, require_durations, setting_card
 from parcae.policies.parcae.layout import PRIOR
+from parcae.policies.rule.policy import Parameters
+from parcae.simulation.config import WorldName
 from parcae.simulation.run import simulate
 from parcae.units import MS_PER_S
 from parcae.workloads.job import Workload
@@ -36,8 +38,16 @@ _TUNING_SHARE = 0.35
 #: Trainings shorter than this start as the rule itself; longer ones explore more at first, and end better.
 _SHORT_S = 150.0
 _NUM_SELECTION = 100
-#: What the learned policies are compared with.
-BASELINES = ("fifo", "fair", "sjf-cp", "weighted-fair:tuned", "srpt-cap:tuned")
+#: What the learned policies are compared with, the stronger of the stock orders among them; ratios are to the first.
+BASELINES = {
+    WorldName.CORES: ("fair", "fifo", "sjf", "srpt", "fsp", "psbs"),
+    WorldName.EXECUTORS: ("fifo", "fair", "sjf-cp", "weighted-fair:tuned", "srpt-cap:tuned"),
+}
+#: What the stock orders are called in each world. Decima's FIFO and fair sharing are not what Spark does.
+_STOCK = {
+    WorldName.CORES: {"fifo": "Spark's FIFO", "fair": "Spark's FAIR with a pool a job"},
+    WorldName.EXECUTORS: {"fifo": "first come, first served in Decima's cluster", "fair": "fair sharing there"},
+}
 _COLUMN = {
     Objective.AVERAGE_JCT: "average_jct_ms",
     Objective.MAKESPAN: "makespan_ms",
@@ -75,7 +85,7 @@ class Learned:
 
     comparison: Comparison
     tuning: Tuning
-    training: TrainResult
+    training: TrainResult | None
     paragraph: str
     policy: Path
     report: Path
@@ -103,12 +113,13 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     folder.mkdir(parents=True, exist_ok=True)
     say = progress or (lambda done, total, text: None)
     card = setting_card(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs)
-    tuning = _tune(request, card, say)
-    training = _train(request, tuning, say)
+    shipped = _shipped_rule(request)
+    tuning = _tune(request, card, shipped, say)
+    training = None if is_planned(scenario) else _train(request, tuning, say)
     say(request.budget_s, request.budget_s, "comparing on held-out runs")
     best = folder / "policy.safetensors"
     write_checkpoint(_better(request, tuning, training, card), best)
-    names = [*BASELINES, str(folder / "tuned.safetensors"), str(best)]
+    names = _compared(request, shipped is not None, best)
     comparison = compare(
         scenario.workload,
         names,
@@ -119,21 +130,38 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     )
     write_comparison(comparison, folder / "comparison.json")
     paragraph = savings_paragraph(comparison, scenario.objective, str(best))
+    if training is None and shipped is not None and np.array_equal(shipped, tuning.parameters):
+        paragraph += " The search found nothing better than the rule that ships: `tuned` is what the policy holds."
     write_text(folder / "summary.txt", paragraph + "\n")
     _report(request, comparison, folder / "report.html", command)
     return Learned(comparison, tuning, training, paragraph, best, folder / "report.html")
 
 
-def _tune(request: LearnRequest, card: dict[str, Any], say: Progress) -> Tuning:
-    scenario, budget_s = request.scenario, request.budget_s * _TUNING_SHARE
-    start = start_rule("tuned", scenario, scenario.arrivals) if request.start == "shipped" else None
+def _shipped_rule(request: LearnRequest) -> Parameters | None:
+    """The rule that ships for the nearest setting, where the search starts from it."""
+    scenario = request.scenario
+    return start_rule("tuned", scenario, scenario.arrivals) if request.start == "shipped" else None
+
+
+def _compared(request: LearnRequest, has_shipped: bool, best: Path) -> list[str]:
+    """The policies of the table: the baselines, what ships, what was learned."""
+    world = request.scenario.config.world
+    names = [*BASELINES[world], *(["tuned"] if has_shipped else [])]
+    if world is WorldName.EXECUTORS:
+        return [*names, str(request.folder / "tuned.safetensors"), str(best)]
+    return [*names, str(best), f"{best}+guard:1.1"]
+
+
+def _tune(request: LearnRequest, card: dict[str, Any], start: Parameters | None, say: Progress) -> Tuning:
+    scenario = request.scenario
+    budget_s = request.budget_s * (1.0 if is_planned(scenario) else _TUNING_SHARE)
 
     def report(tuning: Tuning) -> None:
         say(tuning.seconds, request.budget_s, f"tuning the rule: {scenario.objective} {tuning.ratio_to_fair:.3f} of fair")
 
     tuning = tune_rule(scenario, budget_s=budget_s, start=start, seed=request.seed, progress=report)
     found = {"objective": str(scenario.objective), "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair}
-    write_checkpoint(rule_checkpoint(tuning.parameters, {**card, **found}), request.folder / "tuned.safetensors")
+    write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, {**card, **found}), request.folder / "tuned.safetensors")
     return tuning
 
 
@@ -169,10 +197,13 @@ def _start(request: LearnRequest, tuning: Tuning) -> Weights | None:
     return weights if costs[0] <= costs[1] else None
 
 
-def _better(request: LearnRequest, tuning: Tuning, training: TrainResult, card: dict[str, Any]) -> Checkpoint:
+def _better(request: LearnRequest, tuning: Tuning, training: TrainResult | None, card: dict[str, Any]) -> Checkpoint:
     """The network, or the rule where the network does not do better on the selection runs."""
-    scenario, runs = request.scenario, _selection_runs(request.scenario)
-    rule = rule_checkpoint(tuning.parameters, {**card, "objective": str(scenario.objective)})
+    scenario = request.scenario
+    rule = tuned_checkpoint(tuning.parameters, scenario, {**card, "objective": str(scenario.objective)})
+    if training is None:
+        return rule
+    runs = _selection_runs(scenario)
     policies = [bind(c, "learned", scenario.workload, scenario.config) for c in (training.checkpoint, rule)]
     network_cost, rule_cost = (float(runs.cost(policy.play_many).mean()) for policy in policies)
     return training.checkpoint if network_cost < rule_cost else rule
@@ -211,25 +242,24 @@ def objective_ratio(comparison: Comparison, objective: Objective, name: str, bas
 
 
 def savings_paragraph(comparison: Comparison, objective: Objective, name: str) -> str:
-    """What the policy would save against FIFO, fair and the best heuristic, in one paragraph of plain words."""
-    s = comparison.settings
-    heuristics = [p for p in comparison.policies if p.name in BASELINES]
+    """What the policy would save against the stock orders and the best heuristic, and who pays, in plain words."""
+    s, world = comparison.settings, comparison.resolved.config.world
+    heuristics = [p for p in comparison.policies if p.name in BASELINES[world]]
     best = min(heuristics, key=lambda p: float(np.mean([getattr(r, _COLUMN[objective]) for r in p.summaries])))
-    parts = [f"{_change(objective_ratio(comparison, objective, name, other))} than {label}" for other, label in (
-        ("fifo", "FIFO, Spark's default order"),
-        ("fair", "fair sharing"),
-        (best.name, f"the best heuristic here, {best.name}"),
-    )]  # fmt: skip
+    labels = [*_STOCK[world].items(), (best.name, f"the best heuristic here, {best.name}")]
+    parts = [f"{_change(objective_ratio(comparison, objective, name, other))} than {label}" for other, label in labels]
     learned = next(p for p in comparison.policies if p.name == name)
     mean = float(np.mean([getattr(r, _COLUMN[objective]) for r in learned.summaries]))
     value = f"{mean / MS_PER_S:,.1f} s" if _COLUMN[objective].endswith("_ms") else f"{mean:,.3f}"
     ratio = objective_ratio(comparison, objective, name, best.name)
     sure = "does not rule out chance: run more seeds, or train longer" if ratio.low <= 1 <= ratio.high else "rules out chance"
     what = str(objective).replace("-", " ").replace("jct", "job completion time")
+    unit = "cores" if world is WorldName.CORES else "executors"
     return (
         f"On {s['seeds'][1] - s['seeds'][0] + 1} runs that nothing was learned from ({s['jobs']} jobs of {s['workload']}, "
-        f"arrivals {s['arrivals']}, {comparison.resolved.config.total_executors} executors), the learned policy's {what} is "
-        f"{value}: {parts[0]}, {parts[1]}, and {parts[2]}. Against that heuristic the 95% interval {sure}. These are simulated "
+        f"arrivals {s['arrivals']}, {comparison.resolved.config.total_executors} {unit}), the learned policy's {what} is "
+        f"{value}: {parts[0]}, {parts[1]}, and {parts[2]}. Against that heuristic the 95% interval {sure}. "
+        f"{learned.who_pays.describe(comparison.policies[0].name)} These are simulated "
         f"runs of your profile: what durations do while jobs share your cluster is not in a profile that was measured alone."
     )
 

@@ -222,7 +222,8 @@ def plan_stage(state, stage, limit):  # type: ignore[no-untyped-def]
         _forget_orders(state)
     if stage == NO_STAGE:
         count = now.num_source[0]
-        _settle(state, True)
+        # Stages that no decision named are held back only while something else will bring the next plan.
+        _settle(state, now.num_idle[0] < now.num_executors[0] or now.num_planned[0] > 0)
         return count
     count = min(demand(state, stage), limit, now.num_source[0])
     if count < 1:

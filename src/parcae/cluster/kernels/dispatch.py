@@ -65,9 +65,11 @@ def _find_front(state, job):  # type: ignore[no-untyped-def]
     for stage in range(first, first + jobs.num_stages[job]):
         if stages.frontier_rank[stage] < 0 or stages.num_bound[stage] >= orders.limit[stage]:
             continue
-        if best == NO_STAGE or orders.tier[stage] < orders.tier[best]:
-            best = stage
-        elif orders.tier[stage] == orders.tier[best] and orders.rank[stage] < orders.rank[best]:
+        if (
+            best == NO_STAGE
+            or orders.tier[stage] < orders.tier[best]
+            or (orders.tier[stage] == orders.tier[best] and orders.rank[stage] < orders.rank[best])
+        ):
             best = stage
     return best
 

@@ -9,6 +9,7 @@ Source: Decima, sections 5.2 and 6.2; the public simulator for executor commitme
 
 from __future__ import annotations
 
+from parcae.cluster.kernels.cores import greet_job, reset_cores
 from parcae.cluster.kernels.tables import (
     account_time,
     count_schedulable_stage,
@@ -24,7 +25,6 @@ from parcae.cluster.kernels.tables import (
     stage_row,
     take_commitment,
 )
-from parcae.cluster.kernels.cores import greet_job, reset_cores
 from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_PROFILE, NO_RECORD, NO_STAGE, NOT_YET, CommandKind, World
 from parcae.kernels import inlined, kernel
 

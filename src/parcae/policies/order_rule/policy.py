@@ -12,9 +12,36 @@ from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.state import ClusterState, allocate_virtual
 from parcae.errors import PolicyError
 from parcae.policies.order_rule.kernels import plan, play, play_many
-from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS, OrderRule
+from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS, OrderParameter, OrderRule
 from parcae.simulation.future import Future
 from parcae.simulation.tables import WorkloadTables
+
+
+def checked_parameters(values: npt.ArrayLike) -> tuple[float, ...]:
+    """The rule's parameters as numbers.
+
+    Raises:
+        PolicyError: another number of them.
+    """
+    theta = np.asarray(values, np.float64)
+    if theta.shape != (NUM_ORDER_PARAMETERS,):
+        raise PolicyError(f"the rule of the world of cores has {NUM_ORDER_PARAMETERS} parameters, not {theta.size}")
+    return tuple(float(value) for value in theta)
+
+
+def plain_parameters() -> tuple[float, ...]:
+    """The plain order by least remaining work, with nothing tried first."""
+    theta = np.zeros(NUM_ORDER_PARAMETERS)
+    theta[OrderParameter.PROBE] = -10.0
+    return tuple(float(value) for value in theta)
+
+
+def search_start() -> tuple[float, ...]:
+    """Where a search from nothing starts: as the plain order, but jobs are tried first where estimates err."""
+    theta = np.array(plain_parameters())
+    theta[OrderParameter.PROBE] = -0.5
+    theta[OrderParameter.PROBE_ERRING] = 3.5
+    return tuple(float(value) for value in theta)
 
 
 def order_rule(theta: npt.ArrayLike, mean_work_ms: float, num_jobs: int, num_stages: int) -> OrderRule:
@@ -23,10 +50,8 @@ def order_rule(theta: npt.ArrayLike, mean_work_ms: float, num_jobs: int, num_sta
     Raises:
         PolicyError: another number of parameters.
     """
-    values = np.asarray(theta, np.float64)
-    if values.shape != (NUM_ORDER_PARAMETERS,):
-        raise PolicyError(f"the rule of the world of cores has {NUM_ORDER_PARAMETERS} parameters, not {values.size}")
-    return OrderRule(values, np.array([max(1.0, mean_work_ms)]), *allocate_virtual(num_jobs, num_stages))
+    scale_ms = np.array([max(1.0, mean_work_ms)])
+    return OrderRule(np.array(checked_parameters(theta)), scale_ms, *allocate_virtual(num_jobs, num_stages))
 
 
 @dataclass

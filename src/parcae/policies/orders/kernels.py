@@ -160,7 +160,7 @@ def plan(seen, orders, kind, tables):  # type: ignore[no-untyped-def]
         _give(seen, orders, tables)
     elif kind == _FIFO_SPARK_JOBS:
         _by_submission(seen, orders)
-    elif kind == _FSP or kind == _PSBS:
+    elif kind in (_FSP, _PSBS):
         _by_virtual_end(seen, orders, _virtual_of(tables), kind == _PSBS)
     elif kind == _LAS:
         _by_attained(seen, orders)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, blank_orders
-from parcae.cluster.state import POOL, ClusterState, VirtualRun, allocate_virtual
+from parcae.cluster.state import POOL, ClusterState, allocate_virtual
 from parcae.policies.orders.kernels import plan, play, play_many
 from parcae.policies.orders.layout import OrderKind, PlanTables
 from parcae.simulation.future import Future
@@ -26,6 +26,7 @@ def plan_tables(
     limits: npt.NDArray[np.int64] | None = None,
 ) -> PlanTables:
     """The tables of a policy by formula; what it does not use has one row."""
+    virtual = allocate_virtual(1, 1)
     return PlanTables(
         np.zeros(1, np.int64) if pool_of is None else pool_of,
         (np.zeros(1, POOL) if pools is None else pools).view(np.recarray),
@@ -33,13 +34,16 @@ def plan_tables(
         np.zeros((1, 1)) if index is None else index,
         np.zeros(1) if tiers is None else tiers,
         np.zeros(1, np.int64) if limits is None else limits,
-        *allocate_virtual(1, 1),
+        virtual.now,
+        virtual.jobs,
+        virtual.stages,
     )
 
 
 def with_memory(tables: PlanTables, num_jobs: int, num_stages: int) -> PlanTables:
     """The same tables with an empty memory for so many jobs and stages."""
-    return PlanTables(*tables[: -len(VirtualRun._fields)], *allocate_virtual(num_jobs, num_stages))
+    virtual = allocate_virtual(num_jobs, num_stages)
+    return tables._replace(virtual_now=virtual.now, virtual_jobs=virtual.jobs, virtual_stages=virtual.stages)
 
 
 @dataclass

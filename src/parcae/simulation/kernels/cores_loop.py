@@ -156,10 +156,9 @@ def _carry_out_starts(state, future, tables):  # type: ignore[no-untyped-def]
     """Push the ends of the tasks that the last offer round started. Returns False where they lie too far away."""
     in_range, commands, clock_ms = True, state.commands, state.now.clock_ms[0]
     for row in range(state.now.num_commands[0]):
-        executor = commands.executor[row]
-        duration_ms = draw_duration_ms(
-            state, future, tables, executor, commands.stage[row], commands.task[row], commands.wave[row], commands.parallelism[row]
-        )
+        executor, task = commands.executor[row], commands.task[row]
+        wave, num_cores = commands.wave[row], commands.parallelism[row]
+        duration_ms = draw_duration_ms(state, future, tables, executor, commands.stage[row], task, wave, num_cores)
         if duration_ms > 0:
             in_range &= push(future, executor, clock_ms + duration_ms)
         else:
@@ -188,6 +187,8 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
             dispatch(state)
         if now.num_commands[0] > 0 and not _carry_out_starts(state, future, tables):
             return _TIME_OVERFLOW
+        if can_plan(state):
+            continue  # limits leave cores idle, and a stage has just run out of tasks: do not wait for the next event
         time_ms = next_ms(future)
         followup_ms = now.clock_ms[0] if events.num_followups[0] > 0 else _NEVER
         if events.next_other_ms[0] <= min(time_ms, followup_ms):

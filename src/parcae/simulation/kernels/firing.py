@@ -96,5 +96,3 @@ def carry_out_commands(state, future, tables):  # type: ignore[no-untyped-def]
             in_range &= push(future, executor, state.now.clock_ms[0] + future.events.moving_delay_ms[0])
     state.now.num_commands[0] = 0
     return in_range
-
-

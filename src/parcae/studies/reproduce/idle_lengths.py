@@ -17,7 +17,7 @@ from parcae.evaluation.statistics import Estimate, mean_estimate
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import executor_share
 from parcae.policies.idle.theory import Points, best_slot, best_slot_exponential, expected_average_jct
-from parcae.policies.learned import learned_policy
+from parcae.policies.learned import deciding_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.simulator import Simulator
@@ -104,7 +104,7 @@ def first_slot_s(policy: Policy, scenario: Scenario, job: int) -> float:
 
 def pair_rows(scenario: Scenario, learned: Learned) -> tuple[list[list[str]], dict[str, Any]]:
     """Slots before the first job: Theorem 2's, the best where slots end with the next arrival, and the learned one."""
-    policy = learned_policy(str(learned.path), scenario.workload, scenario.config, scenario.arrivals)
+    policy = deciding_policy(str(learned.path), scenario.workload, scenario.config, scenario.arrivals)
     lengths = Points((SHORT_MS / MS_PER_S,), (1.0,))
     gaps, rows, numbers = stats.expon(scale=MEAN_GAP_S), list[list[str]](), dict[str, Any]()
     for row, length_s in enumerate(_FIRST_S, 1):

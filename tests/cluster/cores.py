@@ -1,0 +1,101 @@
+"""A cluster of the world of cores that is stepped by hand, without simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from parcae.cluster.kernels.cores import accept_orders, complete_stage, end_task, reveal_stage
+from parcae.cluster.kernels.dispatch import dispatch
+from parcae.cluster.kernels.transitions import job_arrived, reset
+from parcae.cluster.observation import observe
+from parcae.cluster.orders import first_come, orders_of, put
+from parcae.cluster.state import (
+    NO_STAGE,
+    STAGE_SPEC,
+    ClusterState,
+    ExecutorClass,
+    World,
+    allocate,
+    select,
+)
+
+Stages = Sequence[tuple[int, float, tuple[int, ...]]]  # (number of tasks, ms of one, parents)
+
+
+class Cores:
+    """So many cores, and jobs that arrive when they are told to.
+
+    Example: `cores = Cores(2); job = cores.arrive([(3, 100.0, ())]); cores.reveal(job, 0)`.
+    """
+
+    def __init__(self, num_cores: int, num_jobs: int = 4, num_stages: int = 16) -> None:
+        many = allocate(1, (ExecutorClass(num_cores),), num_jobs, num_stages, 32, World.CORES)
+        self.state: ClusterState = select(many, 0)
+        reset(self.state)
+
+    def arrive(self, stages: Stages) -> int:
+        """A job arrives; nothing of it is runnable yet. Returns its row."""
+        specs = np.zeros(len(stages), STAGE_SPEC).view(np.recarray)
+        edges: list[int] = []
+        for row, (num_tasks, task_ms, parents) in enumerate(stages):
+            children = [child for child, stage in enumerate(stages) if row in stage[2]]
+            specs[row] = (
+                num_tasks,
+                len(parents),
+                len(edges),
+                len(children),
+                task_ms,
+                0.0,
+                0.0,
+                0.0,
+            )
+            edges.extend(children)
+        children_of = np.array(edges or [0], np.int64)
+        now_ms = int(self.state.now.clock_ms[0])
+        return int(job_arrived(self.state, specs, children_of, 0, len(stages), 0, now_ms, 1.0))
+
+    def row(self, job: int, stage: int) -> int:
+        """Row of a job's stage."""
+        return int(self.state.jobs.stage_start[job]) + stage
+
+    def reveal(self, job: int, stage: int) -> None:
+        """A parentless stage is runnable."""
+        reveal_stage(self.state, self.row(job, stage))
+
+    def follow(self, **changes: Any) -> bool:
+        """Put first come, first served into force, with columns of jobs or `stage_*` changed."""
+        orders = first_come(observe(self.state))
+        for name, values in changes.items():
+            table = orders.stages if name.startswith("stage_") else orders.jobs
+            table[name.removeprefix("stage_")][: len(values)] = values
+        put(orders, self.state)
+        return bool(accept_orders(self.state))
+
+    def offer(self) -> list[tuple[int, int, int]]:
+        """One offer round: (core, job, stage) of every task that starts."""
+        state = self.state
+        dispatch(state)
+        started = []
+        for command in state.commands[: int(state.now.num_commands[0])]:
+            job = int(state.stages.job[command.stage])
+            started.append((int(command.executor), job, int(command.stage) - self.row(job, 0)))
+        state.now.num_commands[0] = 0
+        return started
+
+    def end(self, core: int) -> int:
+        """The core's task ends. Returns the row of its stage where that was its last, else NO_STAGE."""
+        return int(end_task(self.state, core))
+
+    def end_stage(self, core: int) -> None:
+        """The core's task ends, the last of its stage, and the scheduler hears of it."""
+        stage = self.end(core)
+        assert stage != NO_STAGE
+        complete_stage(self.state, stage)
+
+    @property
+    def orders(self) -> Any:
+        """The order tables themselves."""
+        return orders_of(self.state)

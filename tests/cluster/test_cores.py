@@ -1,0 +1,221 @@
+"""Arrivals, ends and plans of the world of cores by hand. Also to be run with NUMBA_DISABLE_JIT=1."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from parcae.cluster.invariants import check_invariants
+from parcae.cluster.kernels.cores import ask_for_plan, can_plan, complete_stage, plan_stage
+from parcae.cluster.kernels.estimates import correction, foretold_ms, total_ms, unstarted_ms
+from parcae.cluster.state import NO_PROFILE, NO_STAGE, NOT_YET, UNLIMITED
+from parcae.errors import InvariantError
+from tests.cluster.cores import Cores
+
+_DIAMOND = [(2, 100.0, ()), (1, 50.0, (0,)), (1, 70.0, (0,)), (1, 10.0, (1, 2))]
+
+
+def test_a_job_that_arrives_has_nothing_to_run_until_its_stages_are_revealed() -> None:
+    cores = Cores(2)
+    job = cores.arrive(_DIAMOND)
+    state = cores.state
+    assert state.now.is_plan_due[0] == 1
+    assert not can_plan(state)
+    assert (state.jobs.num_schedulable[job], state.now.num_schedulable[0]) == (0, 0)
+    cores.reveal(job, 0)
+    assert can_plan(state)
+    assert (state.jobs.num_schedulable[job], state.jobs.num_unstarted[job]) == (1, 4)
+    assert state.stages.frontier_rank[:4].tolist() == [0, -1, -1, -1]
+    check_invariants(state)
+
+
+def test_children_are_runnable_once_all_their_parents_are_complete() -> None:
+    cores = Cores(2)
+    job = cores.arrive(_DIAMOND)
+    state = cores.state
+    cores.reveal(job, 0)
+    cores.follow()
+    assert cores.offer() == [(0, job, 0), (1, job, 0)]
+    assert state.now.is_plan_due[0] == 1  # the stage has no task left to start
+    assert cores.end(0) == NO_STAGE
+    assert cores.end(1) == 0
+    assert state.stages.frontier_rank[:4].tolist() == [
+        -1,
+        -1,
+        -1,
+        -1,
+    ]  # the scheduler has not heard of it yet
+    complete_stage(state, 0)
+    assert state.stages.frontier_rank[:4].tolist() == [-1, 1, 2, -1]
+    cores.follow()
+    assert [stage for _, _, stage in cores.offer()] == [1, 2]
+    state.now.clock_ms[0] = 500
+    cores.end_stage(0)
+    assert state.stages.frontier_rank[3] == -1
+    assert state.now.is_plan_due[0] == 1  # the end of a stage is thought about, whatever follows from it
+    cores.end_stage(1)
+    cores.follow()
+    core, _, stage = cores.offer()[0]
+    assert stage == 3
+    state.now.clock_ms[0] = 750
+    cores.end_stage(core)
+    assert state.jobs.completion_ms[job] == 750
+    assert (state.now.num_active[0], state.now.num_idle[0], state.now.job_ms[0]) == (0, 2, 750)
+    check_invariants(state)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_accepted"),
+    [
+        ({}, True),
+        ({"tier": [-math.inf]}, True),
+        ({"tier": [math.nan]}, False),
+        ({"tier": [math.inf], "stage_tier": [-math.inf]}, False),
+        ({"stage_rank": [math.nan]}, False),
+        ({"weight": [0.5]}, True),
+        ({"weight": [-1.0]}, False),
+        ({"weight": [math.inf]}, False),
+        ({"limit": [0]}, True),
+        ({"limit": [-1]}, False),
+        ({"stage_limit": [-1]}, False),
+        ({"pool": [1]}, False),
+    ],
+)
+def test_which_orders_are_accepted(changes: dict[str, list[float]], is_accepted: bool) -> None:
+    cores = Cores(1)
+    cores.reveal(cores.arrive([(1, 1.0, ())]), 0)
+    assert cores.follow(**changes) is is_accepted
+
+
+def test_decisions_are_an_order_over_all_cores() -> None:
+    cores = Cores(4)
+    state = cores.state
+    first = cores.arrive([(9, 10.0, ())])
+    cores.reveal(first, 0)
+    cores.follow()
+    cores.offer()
+    cores.end(3)
+    second = cores.arrive([(2, 10.0, ()), (7, 1.0, ())])
+    cores.reveal(second, 0)
+    cores.reveal(second, 1)
+    ask_for_plan(state)
+    assert state.now.num_source[0] == 4  # also the three cores that run
+    assert plan_stage(state, cores.row(second, 1), 1) == 1
+    assert plan_stage(state, cores.row(first, 0), 9) == 3
+    assert state.now.num_source[0] == 0
+    assert state.stage_orders.tier[:3].tolist() == [1.0, 1e15, 0.0]
+    assert state.stage_orders.limit[:3].tolist() == [3, UNLIMITED, 1]
+    assert (state.jobs.num_supplied[:2].tolist(), state.stages.num_committed[:3].tolist()) == (
+        [0, 0],
+        [0, 0, 0],
+    )
+
+
+def test_a_stage_may_keep_the_cores_that_run_it() -> None:
+    cores = Cores(4)
+    state = cores.state
+    job = cores.arrive([(5, 10.0, ())])
+    cores.reveal(job, 0)
+    cores.follow()
+    cores.offer()
+    cores.end(0)
+    ask_for_plan(state)
+    assert plan_stage(state, 0, 4) == 4  # three run, one waits: the limit must not keep that one back
+    assert state.stage_orders.limit[0] == 4
+
+
+def test_the_decision_to_idle_holds_back_what_was_not_named() -> None:
+    cores = Cores(4)
+    state = cores.state
+    job = cores.arrive([(9, 10.0, ()), (9, 10.0, ())])
+    cores.reveal(job, 0)
+    cores.reveal(job, 1)
+    ask_for_plan(state)
+    assert plan_stage(state, 1, 2) == 2
+    assert plan_stage(state, NO_STAGE, 0) == 2
+    assert state.stage_orders.limit[:2].tolist() == [0, 2]
+    assert state.now.num_source[0] == 0
+
+
+def test_a_decision_that_cannot_be_carried_out_says_so() -> None:
+    cores = Cores(2)
+    job = cores.arrive([(1, 10.0, ())])
+    cores.reveal(job, 0)
+    ask_for_plan(cores.state)
+    assert plan_stage(cores.state, 0, 0) == -1
+    assert plan_stage(cores.state, 0, 1) == 1
+    assert plan_stage(cores.state, 0, 1) == -1  # nothing of it is left to be given
+
+
+def test_what_is_left_of_a_job_follows_what_its_tasks_took() -> None:
+    cores = Cores(2)
+    state = cores.state
+    state.now.is_corrected[0] = 1
+    state.now.guess_ms[0] = 40.0
+    job = cores.arrive([(4, 100.0, ()), (3, 0.0, ())])
+    cores.reveal(job, 0)
+    cores.follow()
+    assert (total_ms(state, job), unstarted_ms(state, job), correction(state, job)) == (
+        400.0,
+        400.0,
+        1.0,
+    )
+    cores.offer()
+    state.now.clock_ms[0] = 300
+    cores.end(0)
+    assert unstarted_ms(state, job) == 200.0
+    # One task took 300 ms instead of 100; the prior counts as three that took what was foretold.
+    assert correction(state, job) == pytest.approx((1 * 3.0 + 3) / (1 + 3))
+    assert foretold_ms(state, 1) == 0.0  # the profile knows: 0 ms
+    state.jobs.profile[job] = NO_PROFILE
+    assert foretold_ms(state, 1) == 40.0
+    state.now.is_corrected[0] = 0
+    assert correction(state, job) == 1.0
+
+
+def test_no_wake_up_is_asked_for_unless_an_order_says_so() -> None:
+    cores = Cores(1)
+    cores.reveal(cores.arrive([(1, 1.0, ())]), 0)
+    cores.orders.wake_ms[0] = 77
+    ask_for_plan(cores.state)
+    assert cores.state.now.wake_ms[0] == NOT_YET
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("jobs", "num_attached"),
+        ("jobs", "num_schedulable"),
+        ("jobs", "num_unstarted"),
+        ("stages", "num_bound"),
+        ("stages", "num_finished"),
+        ("now", "num_idle"),
+        ("now", "num_schedulable"),
+        ("contenders", "front"),
+        ("contenders", "share"),
+    ],
+)
+def test_a_wrong_book_is_found(table: str, column: str) -> None:
+    cores = Cores(3)
+    for _ in range(2):
+        cores.reveal(cores.arrive([(2, 1.0, ())]), 0)
+    cores.follow(weight=[1.0, 1.0])
+    cores.offer()
+    check_invariants(cores.state)
+    row = getattr(cores.state, table)
+    row[column][1 if table != "now" else 0] += 1
+    with pytest.raises(InvariantError):
+        check_invariants(cores.state)
+
+
+def test_a_wrong_winner_is_found() -> None:
+    cores = Cores(1)
+    for _ in range(2):
+        cores.reveal(cores.arrive([(2, 1.0, ())]), 0)
+    cores.follow()
+    cores.state.contest[1] = 1
+    with pytest.raises(InvariantError, match="winner tree"):
+        check_invariants(cores.state)
+    assert np.flatnonzero(cores.state.contest == 0).size > 0

@@ -1,0 +1,35 @@
+"""Training in the world of cores: rollouts of policies that decide."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parcae.learning.config import TrainConfig
+from parcae.learning.run import TrainRequest, train_policy
+from parcae.learning.scenario import Scenario
+from parcae.policies.rule.policy import start_parameters
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.workloads.synthetic import RandomDags, random_dags
+
+_WORKLOAD = random_dags(RandomDags(num_jobs=10, mean_tasks=6.0), np.random.default_rng(0), "made up")
+_CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=6)
+_SMALL = TrainConfig(num_groups=2, group_size=4, capacity=512, minibatch=256, num_selection=8)
+
+
+@pytest.mark.parametrize("arrivals", ["batch", "load:0.8"])
+@pytest.mark.parametrize("network", ["parcae", "decima"])
+def test_an_iteration_of_training_runs(network: str, arrivals: str) -> None:
+    scenario = Scenario(_WORKLOAD, _CONFIG, arrivals, 5)
+    request = TrainRequest(
+        scenario,
+        _SMALL,
+        budget_s=1e6,
+        max_iterations=1,
+        network=network,
+        parameters=start_parameters(),
+    )
+    result = train_policy(request)
+    assert result.ending == "done"
+    assert result.decisions > 0
+    assert 0.1 < result.ratio_to_fair < 10  # a network that has learned nothing
