@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from parcae.cli.main import app
 from parcae.cli.options import one_size, simulation_config, world_of
 from parcae.errors import ConfigError, FormatError, InputError, WorkloadError
+from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS
 from parcae.simulation.config import WorldName
 from parcae.workloads.archive import write_workload
 from parcae.workloads.job import Workload
@@ -113,6 +116,34 @@ def test_a_comparison_says_what_names_became(tmp_path: Path) -> None:
     page = (tmp_path / "r.html").read_text()
     assert "Policies: fair: Spark's FAIR, a pool a job; fifo: Spark's FIFO: job id, stage id; sjf-cp: sjf-cp, planning" in page
     assert "2 cores" in page
+
+
+def test_the_network_of_the_world_of_cores_is_trained_and_resumed(tmp_path: Path) -> None:
+    rule = Checkpoint("order-rule", 1, {"rule": np.zeros(NUM_ORDER_PARAMETERS)})
+    write_checkpoint(rule, tmp_path / "rule.safetensors")
+    out = tmp_path / "training"
+    words = ["train", "toy", "--cores", "2", "--jobs", "3", "--json", "-o", str(out)]
+    trained = [*words, "--rule", str(tmp_path / "rule.safetensors")]
+    (found,) = _invoke(*trained, "--iterations", "1")
+    assert (found["generations"], found["ending"]) == (1, "done")
+    assert found["ratio_to_rule_on_selection_runs"] <= 1.0
+    assert {path.name for path in out.iterdir()} == {"best.safetensors", "training.safetensors", "tensorboard"}
+    assert "holds a training already" in _refused(*trained, "--iterations", "2")
+    (found,) = _invoke(*trained, "--iterations", "2", "--resume")
+    assert found["generations"] == 2
+    best = read_checkpoint(out / "best.safetensors")
+    assert (best.kind, best.card["workload"]) == ("order-network", "toy")
+    again = [*words[:-1], str(tmp_path / "again"), "--iterations", "1"]
+    (found,) = _invoke(*again, "--rule", found["output"], "--start", found["output"])
+    assert found["generations"] == 1
+    assert "not of 'order-network'" in _refused(*trained, "--start", str(tmp_path / "rule.safetensors"))
+
+
+@pytest.mark.parametrize("given", ["--recipe fast", "--device cpu", "--ray a:1", "--set a=1", "--decima a=1"])
+def test_options_of_training_by_gradients_are_refused_where_the_network_evolves(given: str, tmp_path: Path) -> None:
+    words = ["train", "toy", "--world", "cores", "-o", str(tmp_path / "x"), *given.split()]
+    assert f"{given.split()[0]} does not apply to parcae in the world of cores" in _refused(*words)
+    assert not (tmp_path / "x").exists()
 
 
 def test_orders_are_searched_in_decimas_world_and_bounds_hold_in_both() -> None:
