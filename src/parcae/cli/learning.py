@@ -166,21 +166,30 @@ def tune_command(
 
 
 def _also(scenario: Scenario, text: str) -> Scenario:
-    """The scenario with other arrivals, jobs or executors."""
+    """The scenario with other arrivals, jobs, executors (or cores) or errors of estimates."""
     from dataclasses import replace
 
     from parcae.errors import ConfigError
+    from parcae.simulation.uncertainty import parse_estimate_error
     from parcae.workloads.arrivals import ArrivalProcess
 
     changes = dict(part.partition("=")[::2] for part in text.split())
-    unknown = set(changes) - {"arrivals", "jobs", "executors"}
+    if "cores" in changes:
+        changes["executors"] = changes.pop("cores")
+    unknown = set(changes) - {"arrivals", "jobs", "executors", "estimate_error"}
     numbers = [changes.get(key, "1") for key in ("jobs", "executors")]
     if unknown or not changes or not all(number.isdigit() and int(number) > 0 for number in numbers):
-        raise ConfigError(f"--also {text!r}: write some of arrivals=..., jobs=N and executors=N, separated by spaces")
+        raise ConfigError(
+            f"--also {text!r}: write some of arrivals=..., jobs=N, cores=N (or executors=N) and "
+            "estimate_error=SIGMA, separated by spaces"
+        )
     arrivals, config = changes.get("arrivals", scenario.arrivals), scenario.config
     ArrivalProcess.parse(arrivals)
     if "executors" in changes:
         config = config.resized(int(changes["executors"]))
+    if "estimate_error" in changes:
+        error = parse_estimate_error(changes["estimate_error"])
+        config = config.model_copy(update={"estimate_error": error})
     return replace(scenario, arrivals=arrivals, num_jobs=int(changes.get("jobs", scenario.num_jobs)), config=config)
 
 
