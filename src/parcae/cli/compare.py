@@ -65,7 +65,7 @@ def compare_command(
 ) -> None:
     """Compare policies on the same seeds, with 95% confidence intervals.
 
-    Example: parcae compare tpch --policies fair,fifo,srpt-cap --executors 50 --jobs 20 --seeds 20 --report report.html
+    Example: parcae compare tpch --policies fair,fifo,srpt --cores 50 --jobs 20 --seeds 20 --report report.html
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -59,7 +59,7 @@ def learn_command(
 ) -> None:
     """Learn a scheduling policy for a cluster from its own logs, and say what it would save.
 
-    Example: parcae learn /var/log/spark-events -o learned --budget 5 --executors 50
+    Example: parcae learn /var/log/spark-events -o learned --budget 5 --cores 50
     """
     from parcae.errors import ConfigError
     from parcae.learning.scenario import Scenario

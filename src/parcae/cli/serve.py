@@ -14,7 +14,7 @@ _NONE = -1
 
 
 def serve_command(
-    policy: Annotated[str, typer.Option("--policy", help="Who decides (see `parcae policies`).")] = "parcae",
+    policy: Annotated[str, typer.Option("--policy", help="Who decides, in Decima's way (`parcae policies`).")] = "parcae",
     workload: Annotated[str, typer.Option("--workload", help=f"Profile of the recurring jobs. {SOURCE_HELP}")] = "tpch",
     scope: Annotated[
         str, typer.Option("--scope", help="application: each has slots of its own | cluster: all share the slots.")

@@ -68,7 +68,7 @@ def simulate_command(
 ) -> None:
     """Simulate a workload under one or more policies.
 
-    Example: parcae simulate tpch --policy fair --executors 50 --jobs 20 --arrivals batch --seed 1
+    Example: parcae simulate tpch --policy fair --cores 50 --jobs 20 --arrivals batch --seed 1
 
     Example: parcae simulate tpch.parcae --job-set sets.json --set all --policy all --durations first --reference-semantics --json
 
