@@ -49,7 +49,7 @@ _STATE_KIND = "order-evolution"
 #: Adam's constants; the second is shorter than usual, for searches of a few hundred generations.
 _MOMENTUM, _MEMORY, _EPSILON = 0.9, 0.99, 1e-8
 #: A candidate of a generation is measured on about so many jobs, of all scenarios together.
-_JOBS_PER_CANDIDATE = 400
+_JOBS_PER_CANDIDATE = 120
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ class EvolutionSettings:
         learning_rate: Adam's.
         weight_decay: share of the weights that is taken away with every step, times the learning rate.
         averaging: the average of the weights that may be kept moves by this share every generation.
-        runs_per_scenario: runs on which each candidate is measured; None: about 400 jobs of all scenarios together.
+        runs_per_scenario: runs on which each candidate is measured; None: about 120 jobs of all scenarios together.
         num_selection: runs that decide what is kept, of all scenarios together.
         select_every: every so many generations they are asked, and the state of the search is written.
         max_generations: end after so many.
     """
 
     num_pairs: int = 16
-    spread: float = 0.1
-    learning_rate: float = 0.02
+    spread: float = 0.25
+    learning_rate: float = 0.06
     weight_decay: float = 0.02
     averaging: float = 0.1
     runs_per_scenario: int | None = None
