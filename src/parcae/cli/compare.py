@@ -33,14 +33,23 @@ if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig
     from parcae.workloads.job import Workload
 
-DEFAULT_POLICIES = "fair,fifo,sjf-cp,naive-weighted-fair,weighted-fair:tuned,srpt-cap"
+#: What is compared unless named, by world: the stock orders first.
+DEFAULT_POLICIES = {
+    "cores": "fair,fifo,srpt,psbs,tuned",
+    "executors": "fair,fifo,sjf-cp,naive-weighted-fair,weighted-fair:tuned,srpt-cap",
+}
 
 
 def compare_command(
     workload: WorkloadArgument,
     policies: Annotated[
-        str, typer.Option("--policies", help="Policies, separated by commas; ratios are to the first.")
-    ] = DEFAULT_POLICIES,
+        str | None,
+        typer.Option(
+            "--policies",
+            help="Policies, separated by commas; ratios are to the first. "
+            "[default: the stock orders and the best heuristics of the world]",
+        ),
+    ] = None,
     world: WorldOption = None,
     executors: ExecutorsOption = None,
     cores: CoresOption = None,
@@ -95,7 +104,7 @@ def compare_command(
         bar = progress.add_task("simulating", total=None)
         comparison = compare(
             loaded,
-            policies.split(","),
+            (policies or DEFAULT_POLICIES[config.world.value]).split(","),
             config=config,
             num_jobs=jobs,
             arrivals=arrivals,
