@@ -19,7 +19,7 @@ from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Status
 from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
-from tests.conftest import batch, job
+from tests.conftest import arriving, batch, job
 from tests.oracle.cores_runs import GivenOrders, config_of, sequence_of
 from tests.oracle.spark_world import random_set
 
@@ -138,6 +138,24 @@ def test_orders_that_hold_every_core_back_for_ever_are_a_stall() -> None:
     simulator.follow(orders)  # the second job arrives: asked again
     with pytest.raises(PolicyError, match="hold every core back for ever while 2 jobs wait"):
         simulator.follow(orders)
+
+
+def test_an_order_that_holds_the_rest_of_a_stage_back_is_thought_over_when_nothing_runs_any_more() -> None:
+    # At 1,000 ms one task ends, and what waits is held back because another runs; that ends as well, and all is given away.
+    sequence = arriving((job("a", (3, 1_000, ())), 0), (job("b", (1, 100, ())), 500))
+
+    class Patient:
+        name = "patient"
+
+        def plan(self, observation: Observation) -> Orders:
+            orders = first_come(observation)
+            if observation.executors.stage.max() >= 0:
+                orders.jobs.limit[:] = 0
+            return orders
+
+    trace = simulate(sequence, Patient(), _CONFIG, 1)
+    assert trace.is_complete
+    assert trace.completion_ms.tolist() == [2_000, 1_100]
 
 
 @dataclass

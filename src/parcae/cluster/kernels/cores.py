@@ -1,8 +1,9 @@
 """The world of cores: how its state changes, and how orders come into force.
 
 One Spark application: a core is free after every task and goes to any job. The policy is asked for a plan when a job arrives
-or ends, when a stage becomes runnable or has no task left to start, and at the time that it asked for; between plans the
-dispatcher (`parcae.cluster.kernels.dispatch`) starts tasks by the order in force.
+or ends, when a stage becomes runnable, has no task left to start or is complete, when limits have kept all cores idle since the
+last task ended, and at the time that it asked for; between plans the dispatcher (`parcae.cluster.kernels.dispatch`) starts tasks
+by the order in force.
 
 Source: Spark's DAGScheduler and TaskSchedulerImpl.
 """

@@ -178,13 +178,15 @@ def _stop(state, future):  # type: ignore[no-untyped-def]
 @kernel
 def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
     """Fire events until a plan is due or the run is over. Returns a Status."""
-    now, events = state.now, future.events
+    now, events, has_ended = state.now, future.events, False
     while True:
         if can_plan(state):
             ask_for_plan(state)
             return _NEEDS_DECISION
         if now.num_idle[0] > 0 and now.num_schedulable[0] > 0:
             dispatch(state)
+            if has_ended and now.num_idle[0] == now.num_executors[0]:
+                now.is_plan_due[0] = 1  # limits hold everything back, and nothing runs any more that they waited for
         if now.num_commands[0] > 0 and not _carry_out_starts(state, future, tables):
             return _TIME_OVERFLOW
         if can_plan(state):
@@ -198,12 +200,14 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
                 is_over = time_ms == _NEVER and now.num_active[0] == 0
                 return _COMPLETE if is_over and events.next_arrival[0] == future.arrival_ms.shape[0] else _stop(state, future)
         elif time_ms <= followup_ms:
+            has_ended = True
             now.clock_ms[0] = time_ms
             if not is_plain(state):
                 _free_core(state, future)
             elif not _continue_core(state, future, tables):
                 return _TIME_OVERFLOW
         else:
+            has_ended = True
             _fire_followup(state, future)
 
 
