@@ -1,0 +1,143 @@
+"""Policies that plan, the virtual run of fair sharing and the guard, on clusters small enough to solve by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parcae.errors import PolicyError
+from parcae.policies.guard import Guarded
+from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS, OrderParameter
+from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters, plain_parameters
+from parcae.policies.orders.gittins import gittins_index, gittins_tables
+from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.run import simulate
+from parcae.simulation.simulator import Simulator
+from parcae.workloads.arrivals import JobSequence
+from tests.conftest import arriving, batch, job
+
+
+def _config(num_cores: int) -> SimulationConfig:
+    return SimulationConfig(world=WorldName.CORES, num_executors=num_cores)
+
+
+def _planner(kind: OrderKind) -> OrderPolicy:
+    return OrderPolicy(kind.name.lower(), kind, plan_tables())
+
+
+def _completions(kind: OrderKind, sequence: JobSequence, num_cores: int) -> list[int]:
+    return simulate(sequence, _planner(kind), _config(num_cores), 1).completion_ms.tolist()
+
+
+#: A long job, and a shorter one that comes while the first task of the long one runs.
+_TWO = arriving((job("long", (3, 1_000, ())), 0), (job("short", (1, 1_500, ())), 1_000))
+
+
+def test_fsp_serves_by_the_end_under_equal_shares() -> None:
+    # Under equal shares the short job would end at 4,000 ms and the long one at 4,500.
+    assert _completions(OrderKind.FSP, _TWO, 1) == [4_500, 2_500]
+
+
+def test_psbs_is_fsp_where_no_job_outlives_its_estimate() -> None:
+    assert _completions(OrderKind.PSBS, _TWO, 1) == _completions(OrderKind.FSP, _TWO, 1)
+
+
+def test_las_serves_first_who_was_served_least() -> None:
+    sequence = arriving((job("old", (4, 1_000, ())), 0), (job("new", (1, 1_000, ())), 1_500))
+    assert _completions(OrderKind.LAS, sequence, 1) == [5_000, 3_000]
+
+
+def test_fifo_under_adaptive_execution_lets_old_queries_late_stages_wait() -> None:
+    # The second stage of the first query is a Spark job of its own, submitted after the second query.
+    sequence = arriving((job("first", (1, 1_000, ()), (1, 1_000, (0,))), 0), (job("second", (2, 1_000, ())), 500))
+    assert _completions(OrderKind.FIFO, sequence, 1) == [3_000, 4_000]
+    assert _completions(OrderKind.FIFO_SPARK_JOBS, sequence, 1) == [4_000, 3_000]
+
+
+def test_the_virtual_run_shares_cores_equally_as_far_as_jobs_can_use_them() -> None:
+    simulator = Simulator(batch(job("a", (2, 1_000, ())), job("b", (4, 1_000, ()))), _config(2), 1)
+    Guarded("srpt", _planner(OrderKind.SRPT), 50.0).play(simulator.state, simulator.future, simulator.tables)
+    assert simulator.state.virtual_jobs.end_ms == pytest.approx([2_000.0, 3_000.0], abs=1.0)
+
+
+def _starving() -> JobSequence:
+    """A long job, and short ones that keep coming."""
+    long_one = (job("long", (20, 1_000, ())), 0)
+    return arriving(long_one, *((job("short", (1, 1_000, ())), 500 + 1_100 * row) for row in range(60)))
+
+
+def test_the_guard_keeps_its_promise_to_a_job_that_would_starve() -> None:
+    sequence, config = _starving(), _config(1)
+    fair = simulate(sequence, _planner(OrderKind.FAIR), config, 1).completion_ms
+    plain = simulate(sequence, _planner(OrderKind.SRPT), config, 1).completion_ms
+    guarded = simulate(sequence, Guarded("srpt", _planner(OrderKind.SRPT), 1.2), config, 1).completion_ms
+    assert plain[0] > 1.3 * fair[0]
+    assert guarded[0] <= 1.2 * fair[0]
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5, float("inf"), float("nan")])
+def test_a_guard_that_promises_nothing_is_refused(factor: float) -> None:
+    with pytest.raises(PolicyError, match="above 1"):
+        Guarded("srpt", _planner(OrderKind.SRPT), factor)
+
+
+def test_gittins_index_of_a_known_size_is_the_inverse_of_what_is_left() -> None:
+    assert gittins_index()[0, 10] == pytest.approx(1.0 / (1.0 - 0.525), rel=0.05)
+
+
+def test_gittins_index_falls_with_age_where_sizes_spread_far() -> None:
+    spread = gittins_index()[40]
+    assert spread[20] > spread[100] > spread[199]
+
+
+def test_gittins_takes_the_spread_from_the_workload_or_from_the_error() -> None:
+    workload = batch(job("a", (1, 1_000, ())), job("b", (1, 2_000, ()))).workload
+    sigma = gittins_tables(workload, SimulationConfig(estimate_error=0.5))["sigma"]
+    assert sigma[:2].tolist() == [0.5, 0.5]
+    assert gittins_tables(workload, SimulationConfig(estimate_error="log"))["sigma"][:2].tolist() == [0.0, 0.0]
+
+
+def _rule(**parameters: float) -> OrderRulePolicy:
+    theta = np.array(plain_parameters())
+    for name, value in parameters.items():
+        theta[OrderParameter[name]] = value
+    return OrderRulePolicy("rule", checked_parameters(theta), 5_000.0)
+
+
+def test_the_plain_rule_serves_the_job_with_least_left() -> None:
+    sequence = batch(job("long", (4, 1_000, ())), job("short", (2, 1_000, ())))
+    assert simulate(sequence, _rule(), _config(1), 1).completion_ms.tolist() == [6_000, 2_000]
+
+
+def test_the_rule_tries_a_job_before_it_knows_its_size() -> None:
+    # Each job starts one task first: 2 ** (2 - 1) = 2 tasks, but at most e ** -1.2 = 30% of the four.
+    sequence = batch(job("long", (4, 1_000, ())), job("longer", (4, 2_000, ())))
+    trace = simulate(sequence, _rule(PROBE=2.0, PROBE_SHARE=1.8), _config(1), 1, record=True)
+    assert trace.tasks is not None
+    assert trace.tasks["job"].tolist() == [0, 1, 0, 0, 0, 1, 1, 1]
+
+
+def test_another_number_of_parameters_is_refused() -> None:
+    with pytest.raises(PolicyError, match=f"{NUM_ORDER_PARAMETERS} parameters, not 3"):
+        checked_parameters([1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("kind", [OrderKind.FSP, OrderKind.PSBS, OrderKind.LAS, OrderKind.SRPT])
+def test_planning_step_by_step_is_planning_in_one_call(kind: OrderKind) -> None:
+    class Stepwise:
+        """The same policy without `play`, so that every plan crosses into Python."""
+
+        name = "stepwise"
+
+        def __init__(self) -> None:
+            self.policy = _planner(kind)
+
+        def plan(self, observation):  # type: ignore[no-untyped-def]
+            return self.policy.plan(observation)
+
+    sequence = _starving()
+    whole = simulate(sequence, _planner(kind), _config(2), 1)
+    stepped = simulate(sequence, Stepwise(), _config(2), 1)
+    assert stepped.completion_ms.tolist() == whole.completion_ms.tolist()
