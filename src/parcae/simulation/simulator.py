@@ -10,7 +10,7 @@ from parcae.cluster.orders import Orders, objection_to_orders, put
 from parcae.cluster.state import ClusterState, ExecutorClass, World, allocate, select
 from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError, WorkloadError
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.future import Future, Status, allocate_future
 from parcae.simulation.kernels.cores_loop import follow_orders
 from parcae.simulation.kernels.event_loop import start, step
@@ -114,7 +114,9 @@ class Simulator:
 
 
 def prepare_state(states: ClusterState, config: SimulationConfig, workload: Workload) -> None:
-    """Set what the scheduler assumes of durations, in the state of one cluster or of many."""
+    """World of cores: set what the scheduler assumes of durations, in the state of one cluster or of many."""
+    if config.world is WorldName.EXECUTORS:
+        return
     states.now.is_corrected[...] = config.corrects_estimates
     work_ms = np.array([max(1.0, job.work_ms) for job in workload.jobs])
     tasks = np.array([job.num_tasks for job in workload.jobs])
