@@ -107,7 +107,7 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae compare toy --policies fair,broken.safetensors", "broken.safetensors: not a checkpoint, or a torn one"),
         ("parcae tune toy --objective speed -o x.parcae", "average-jct, makespan"),
         ("parcae tune toy --arrivals recorded -o x.parcae", "load:0.85"),
-        ("parcae tune toy --also speed=3 -o x.parcae", "arrivals=..., jobs=N and executors=N"),
+        ("parcae tune toy --also speed=3 -o x.parcae", "arrivals=..., jobs=N, cores=N (or executors=N)"),
         ("parcae tune nothing -o x.parcae", "no workload 'nothing'"),
         ("parcae train toy --network gcn -o x.parcae", "parcae or decima"),
         ("parcae train toy --world executors --recipe slow -o x.parcae", "fast, decima-2019"),

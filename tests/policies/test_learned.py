@@ -15,10 +15,11 @@ from parcae.policies.learned import (
     rule_checkpoint,
     setting_card,
     shipped,
+    variant_name,
     variants,
 )
 from parcae.policies.rule.policy import start_parameters
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.catalog import load_workload
@@ -32,9 +33,20 @@ _CONFIG = SimulationConfig(num_executors=10)
 
 @pytest.mark.parametrize("name", [f"{name}:{variant}" for name, variant in shipped()])
 def test_every_shipped_policy_schedules_a_foreign_workload_to_its_end(name: str) -> None:
-    policy = learned_policy(name, _WORKLOAD, _CONFIG)
+    is_planned = name.endswith(":cores")
+    config = _CONFIG.model_copy(update={"world": WorldName.CORES}) if is_planned else _CONFIG
+    policy = learned_policy(name, _WORKLOAD, config)
     sequence = draw_sequence(_WORKLOAD, "load:0.7", 12, 10, RandomStreams(1))
-    assert (simulate(sequence, policy, _CONFIG, 1).completion_ms > 0).all()
+    assert (simulate(sequence, policy, config, 1).completion_ms > 0).all()
+
+
+def test_a_name_becomes_the_variant_of_the_world() -> None:
+    cores = _CONFIG.model_copy(update={"world": WorldName.CORES})
+    assert variant_name("tuned", _WORKLOAD, cores, "load:0.7") == "tuned:cores"
+    assert variant_name("parcae", _WORKLOAD, cores, "load:0.7") == "tuned:cores"
+    assert variant_name("tuned", _WORKLOAD, _CONFIG, "load:0.7") != "tuned:cores"
+    with pytest.raises(PolicyError, match="--world cores runs it"):
+        learned_policy("tuned:cores", _WORKLOAD, _CONFIG)
 
 
 @pytest.mark.parametrize("path", list(shipped().values()), ids=lambda path: path.name)

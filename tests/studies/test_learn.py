@@ -8,7 +8,7 @@ from parcae.evaluation.compare import compare
 from parcae.learning.scenario import Scenario
 from parcae.metrics.objectives import Objective
 from parcae.policies.checkpoint import read_checkpoint
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.studies.learn import LearnRequest, default_arrivals, learn, objective_ratio, savings_paragraph
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
@@ -18,17 +18,19 @@ _WORKLOAD = random_dags(RandomDags(num_jobs=8, mean_tasks=5.0), np.random.defaul
 _CONFIG = SimulationConfig(num_executors=6)
 
 
-@pytest.mark.parametrize("start", ["shipped", "scratch"])
-def test_the_whole_circle_writes_policy_report_and_paragraph(start: str, tmp_path: Path) -> None:
-    scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 5)
+@pytest.mark.parametrize(("start", "world"), [("shipped", "executors"), ("scratch", "executors"), ("shipped", "cores")])
+def test_the_whole_circle_writes_policy_report_and_paragraph(start: str, world: str, tmp_path: Path) -> None:
+    scenario = Scenario(_WORKLOAD, _CONFIG.model_copy(update={"world": WorldName(world)}), "batch", 5)
     said: list[str] = []
     learned = learn(
         LearnRequest(scenario, tmp_path, budget_s=2.0, num_seeds=4, start=start), lambda done, total, text: said.append(text)
     )
     names = {"tuned.safetensors", "policy.safetensors", "comparison.json", "report.html", "summary.txt"}
     assert names <= {path.name for path in tmp_path.iterdir()}
-    assert read_checkpoint(learned.policy).kind in ("rule", "parcae")
-    for word in ("FIFO", "fair sharing", "best heuristic", "95% interval", "nothing was learned from"):
+    kinds = ("order-rule",) if world == "cores" else ("rule", "parcae")
+    assert read_checkpoint(learned.policy).kind in kinds
+    stock = ("Spark's FIFO", "Spark's FAIR") if world == "cores" else ("first come, first served", "fair sharing")
+    for word in (*stock, "best heuristic", "95% interval", "nothing was learned from"):
         assert word in learned.paragraph
     assert (tmp_path / "summary.txt").read_text().strip() == learned.paragraph
     assert any("tuning" in text for text in said)

@@ -77,6 +77,8 @@ class LuckDraws:
     def sample(self, task: TaskKey, samples: list[int]) -> int:
         if self.durations is DurationMode.FIRST:
             return samples[0]
+        if self.durations is DurationMode.LISTED:
+            return samples[task[2] % len(samples)]
         if self.durations is DurationMode.MEAN:
             return int(sum(samples) / len(samples) + 0.5)
         return samples[((self.luck(*task) & _LOW_BITS) * len(samples)) >> 32]
