@@ -60,3 +60,23 @@ def mix(z):  # type: ignore[no-untyped-def]
 def unit(luck):  # type: ignore[no-untyped-def]
     """A number in [0, 1) of 64 random bits."""
     return np.float64(luck >> np.uint64(11)) * 1.1102230246251565e-16
+
+
+@kernel
+def sort_rows(rows, key, count):  # type: ignore[no-untyped-def]
+    """Sort `rows[:count]` by `key[row]`, ascending; rows of the same key keep no particular order.
+
+    Shell's sort: it allocates nothing, and hardly moves what is already sorted.
+    """
+    gap = 1
+    while gap < count // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for position in range(gap, count):
+            row = rows[position]
+            at = position
+            while at >= gap and key[rows[at - gap]] > key[row]:
+                rows[at] = rows[at - gap]
+                at -= gap
+            rows[at] = row
+        gap //= 3

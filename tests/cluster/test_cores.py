@@ -9,8 +9,8 @@ import pytest
 
 from parcae.cluster.invariants import check_invariants
 from parcae.cluster.kernels.cores import ask_for_plan, can_plan, complete_stage, plan_stage
-from parcae.cluster.kernels.estimates import correction, foretold_ms, total_ms, unstarted_ms
-from parcae.cluster.state import NO_PROFILE, NO_STAGE, NOT_YET, UNLIMITED
+from parcae.cluster.kernels.estimates import correction, total_ms, unstarted_ms
+from parcae.cluster.state import NO_STAGE, NOT_YET, UNLIMITED
 from parcae.errors import InvariantError
 from tests.cluster.cores import Cores
 
@@ -153,7 +153,6 @@ def test_what_is_left_of_a_job_follows_what_its_tasks_took() -> None:
     cores = Cores(2)
     state = cores.state
     state.now.is_corrected[0] = 1
-    state.now.guess_ms[0] = 40.0
     job = cores.arrive([(4, 100.0, ()), (3, 0.0, ())])
     cores.reveal(job, 0)
     cores.follow()
@@ -168,9 +167,6 @@ def test_what_is_left_of_a_job_follows_what_its_tasks_took() -> None:
     assert unstarted_ms(state, job) == 200.0
     # One task took 300 ms instead of 100; the prior counts as three that took what was foretold.
     assert correction(state, job) == pytest.approx((1 * 3.0 + 3) / (1 + 3))
-    assert foretold_ms(state, 1) == 0.0  # the profile knows: 0 ms
-    state.jobs.profile[job] = NO_PROFILE
-    assert foretold_ms(state, 1) == 40.0
     state.now.is_corrected[0] = 0
     assert correction(state, job) == 1.0
 

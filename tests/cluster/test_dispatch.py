@@ -9,7 +9,7 @@ import pytest
 
 from parcae.cluster.invariants import check_invariants
 from parcae.cluster.kernels.cores import accept_orders
-from parcae.cluster.kernels.dispatch import _name_goes_before
+from parcae.cluster.kernels.dispatch import name_goes_before
 from parcae.cluster.observation import observe
 from parcae.cluster.orders import Orders, first_come, put
 from parcae.cluster.state import NO_JOB, POOL
@@ -163,4 +163,4 @@ def test_orders_without_pools_follow_those_with_pools() -> None:
     list(itertools.permutations([0, 1, 2, 9, 10, 11, 19, 100, 101, 110, 2_000], 2)),
 )
 def test_task_sets_go_by_name_as_spark_writes_it(first: int, second: int) -> None:
-    assert bool(_name_goes_before(first, second)) is (f"TaskSet_{first}.0" < f"TaskSet_{second}.0")
+    assert bool(name_goes_before(first, second)) is (f"TaskSet_{first}.0" < f"TaskSet_{second}.0")

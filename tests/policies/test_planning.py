@@ -31,17 +31,17 @@ def _completions(kind: OrderKind, sequence: JobSequence, num_cores: int) -> list
     return simulate(sequence, _planner(kind), _config(num_cores), 1).completion_ms.tolist()
 
 
-#: A long job, and a shorter one that comes while the first task of the long one runs.
-_TWO = arriving((job("long", (3, 1_000, ())), 0), (job("short", (1, 1_500, ())), 1_000))
+#: A long job, and a shorter one that comes while the first tasks of the long one run.
+_TWO = arriving((job("long", (6, 1_000, ())), 0), (job("short", (2, 1_500, ())), 1_000))
 
 
 def test_fsp_serves_by_the_end_under_equal_shares() -> None:
-    # Under equal shares the short job would end first. Its stage is revealed after the core was given away at 1,000 ms.
-    assert _completions(OrderKind.FSP, _TWO, 1) == [4_500, 3_500]
+    # Under equal shares the short job would end first. Its stage is revealed after the cores were given away at 1,000 ms.
+    assert _completions(OrderKind.FSP, _TWO, 2) == [4_500, 3_500]
 
 
 def test_psbs_is_fsp_where_no_job_outlives_its_estimate() -> None:
-    assert _completions(OrderKind.PSBS, _TWO, 1) == _completions(OrderKind.FSP, _TWO, 1)
+    assert _completions(OrderKind.PSBS, _TWO, 2) == _completions(OrderKind.FSP, _TWO, 2)
 
 
 def test_las_serves_first_who_was_served_least() -> None:
@@ -57,9 +57,32 @@ def test_fifo_under_adaptive_execution_lets_old_queries_late_stages_wait() -> No
 
 
 def test_the_virtual_run_shares_cores_equally_as_far_as_jobs_can_use_them() -> None:
+    # A core each. The slowest of 2 tasks is taken to outlast the other by a quarter of a task, that of 4 by three eighths:
+    # "a" needs 2,250 ms; "b" then has 2,125 ms left, for two cores.
     simulator = Simulator(batch(job("a", (2, 1_000, ())), job("b", (4, 1_000, ()))), _config(2), 1)
     Guarded("srpt", _planner(OrderKind.SRPT), 50.0).play(simulator.state, simulator.future, simulator.tables)
-    assert simulator.state.virtual_jobs.end_ms == pytest.approx([2_000.0, 3_000.0], abs=1.0)
+    assert simulator.state.virtual_jobs.end_ms == pytest.approx([2_250.0, 3_312.5], abs=1.0)
+
+
+def test_where_jobs_outnumber_cores_the_virtual_run_serves_older_ones_as_spark_does() -> None:
+    sequence = batch(*(job("a", (1, 1_000, ())) for _ in range(3)))
+    simulator = Simulator(sequence, _config(2), 1)
+    Guarded("srpt", _planner(OrderKind.SRPT), 50.0).play(simulator.state, simulator.future, simulator.tables)
+    assert simulator.state.virtual_jobs.end_ms == pytest.approx([1_000.0, 1_000.0, 2_000.0], abs=1.0)
+
+
+def test_a_job_that_ended_in_the_virtual_run_is_judged_by_what_it_really_needed() -> None:
+    # By tiers the wide job comes last, is told to need half of what it needs, and has ended in the virtual run before that
+    # shows: fair sharing would have taken twice as long for it, not until it really ends.
+    sequence = batch(job("first", (40, 1_000, ())), job("wide", (4, 1_000, ())))
+    tables = plan_tables(tiers=np.array([0.0, 1.0]), limits=np.array([100, 100]))
+    simulator = Simulator(sequence, _config(2), 1)
+    simulator.future.knowledge[1] = 0.5
+    simulator.state.now.is_corrected[0] = 1
+    given = OrderPolicy("given", OrderKind.GIVEN, tables)
+    Guarded("given", given, 50.0).play(simulator.state, simulator.future, simulator.tables)
+    assert simulator.state.jobs.completion_ms[1] == 22_000
+    assert 2_000.0 < simulator.state.virtual_jobs.end_ms[1] < 6_000.0
 
 
 def _starving() -> JobSequence:
@@ -77,6 +100,25 @@ def test_the_guard_serves_a_job_first_that_is_about_to_be_late() -> None:
     guarded = simulate(sequence, Guarded("given", given, 1.1), _config(2), 1).completion_ms
     assert plain.tolist() == [10_000, 11_000]
     assert guarded.tolist() == [11_000, 2_000]
+
+
+def test_the_guard_wakes_the_policy_when_a_job_becomes_urgent() -> None:
+    # Tasks of 100 ms, and no stage begins or ends between 0 and 100 s but the short job's: without a wake-up of the guard's
+    # own nobody would look in time.
+    sequence = batch(job("long", (2_000, 100, ())), job("short", (10, 100, ()), (10, 100, (0,))))
+    given = OrderPolicy("given", OrderKind.GIVEN, plan_tables(tiers=np.array([0.0, 1.0]), limits=np.array([100, 100, 100])))
+    fair = simulate(sequence, _planner(OrderKind.FAIR), _config(2), 1).completion_ms
+    guarded = simulate(sequence, Guarded("given", given, 1.5), _config(2), 1).completion_ms
+    assert fair[1] < guarded[1] <= 1.5 * fair[1]
+
+
+def test_an_urgent_job_is_served_whatever_limit_its_policy_set() -> None:
+    sequence = batch(job("long", (20, 1_000, ())), job("short", (4, 1_000, ())))
+    given = OrderPolicy("given", OrderKind.GIVEN, plan_tables(tiers=np.array([0.0, 1.0]), limits=np.array([1, 1])))
+    plain = simulate(sequence, given, _config(4), 1).completion_ms
+    guarded = simulate(sequence, Guarded("given", given, 1.1), _config(4), 1).completion_ms
+    assert plain.tolist() == [20_000, 4_000]
+    assert guarded[1] < plain[1]
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.5, float("inf"), float("nan")])

@@ -176,7 +176,7 @@ NOW = np.dtype(
         ("has_limits", "i8"),  # the order in force limits some job or stage
         ("num_planned", "i8"),  # stages that decisions of this planning round have named
         ("is_corrected", "i8"),  # estimates follow what finished tasks took
-        ("guess_ms", "f8"),  # what is assumed of a task whose duration is not told
+        ("guess_ms", "f8"),  # a typical task's duration: the geometric mean of the workload's jobs
         ("guard", "f8"),  # nobody is to end later than this many times its end under fair sharing; 0: no guard
     ],
     align=True,
@@ -237,7 +237,12 @@ VIRTUAL_JOB = np.dtype(
         ("wanted", "f8"),  # cores that it could use there
         ("rate", "f8"),  # cores that it has there
         ("has_ended", "i8"),  # there
-        ("end_ms", "f8"),  # when it ended there; while it runs there, when it would if nobody arrived any more
+        # When it ended there; while it runs there, when it would if nobody arrived any more.
+        ("end_ms", "f8"),
+        # The guard's own.
+        ("alone_ms", "f8"),  # how long the job still takes with all cores to itself
+        ("deadline_ms", "f8"),  # when it must end
+        ("urgency", "i8"),  # 1: to be served before all others, 2: next; 0: not urgent
     ],
     align=True,
 )

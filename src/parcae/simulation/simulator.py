@@ -17,6 +17,7 @@ from parcae.simulation.kernels.event_loop import start, step
 from parcae.simulation.tables import WorkloadTables, workload_tables
 from parcae.simulation.uncertainty import draw_knowledge, draw_run_factors
 from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.guess import mean_log_task_ms
 from parcae.workloads.job import Workload
 
 #: What a policy is told that plans orders where there are none.
@@ -118,9 +119,7 @@ def prepare_state(states: ClusterState, config: SimulationConfig, workload: Work
     if config.world is WorldName.EXECUTORS:
         return
     states.now.is_corrected[...] = config.corrects_estimates
-    work_ms = np.array([max(1.0, job.work_ms) for job in workload.jobs])
-    tasks = np.array([job.num_tasks for job in workload.jobs])
-    states.now.guess_ms[...] = np.exp(np.log(work_ms / tasks).mean())
+    states.now.guess_ms[...] = np.exp(mean_log_task_ms(workload))
 
 
 def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, seed: int) -> None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from parcae.cluster.state import STAGE_SPEC, World
 from parcae.errors import WorkloadError
+from parcae.workloads.guess import guess_task_ms
 from parcae.workloads.job import JobSpec, TaskDurations, Wave, Workload
 
 LARGEST_SAMPLE_MS = np.iinfo(np.int32).max
@@ -52,6 +53,7 @@ class WorkloadTables(NamedTuple):
 
     job_first_stage: Any  # int64[num_jobs + 1]
     specs: Any  # STAGE_SPEC[num_stages], what a scheduler may know
+    guesses: Any  # STAGE_SPEC[num_stages], the same where it does not know the job
     spec_children: Any  # int64[num_edges], child stages within the job
     laws: Any  # DURATION_LAW[num_stages]
     lists: Any  # DURATION_LIST: row list_row + wave * num_levels + level
@@ -149,6 +151,18 @@ class _Builder:
         return law
 
 
+def _guesses(workload: Workload, specs: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    """The specs of every job as they are guessed where the job is not known."""
+    guesses = specs.copy()
+    first = 0
+    for job, task_ms in zip(workload.jobs, guess_task_ms(workload), strict=True):
+        own = slice(first, first + len(job.stages))
+        guesses["task_ms"][own] = task_ms
+        guesses["downstream_ms"][own] = job.downstream_ms([stage.num_tasks * task_ms for stage in job.stages])
+        first += len(job.stages)
+    return guesses
+
+
 def _spec_rows(job: JobSpec, first_edge: int) -> tuple[list[tuple[Any, ...]], list[int]]:
     downstream = job.downstream_ms([stage.work_ms for stage in job.stages])
     rows: list[tuple[Any, ...]] = []
@@ -223,9 +237,11 @@ def _build(workload: Workload, mode: DurationMode, interpolation: Interpolation,
         children.extend(job_children)
         laws.extend(builder.law(stage.durations) for stage in job.stages)
         first_stage.append(len(specs))
+    stage_specs = np.array(specs, STAGE_SPEC)
     return WorkloadTables(
         np.array(first_stage, np.int64),
-        np.array(specs, STAGE_SPEC).view(np.recarray),
+        stage_specs.view(np.recarray),
+        _guesses(workload, stage_specs).view(np.recarray),
         np.array(children, np.int64),
         np.array(laws, DURATION_LAW).view(np.recarray),
         np.array(builder.lists, DURATION_LIST).view(np.recarray),

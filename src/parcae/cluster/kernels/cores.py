@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from parcae.cluster.kernels.dispatch import free_core, refresh_contender, uses_pools
+from parcae.cluster.kernels.dispatch import NOT_SERVED, free_core, refresh_contender, uses_pools
 from parcae.cluster.kernels.guard import guard_orders
 from parcae.cluster.kernels.tables import (
     account_time,
@@ -24,7 +24,6 @@ from parcae.cluster.kernels.tables import (
 from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
 from parcae.kernels import inlined, kernel
 
-_NOT_SERVED = -2
 #: Tier of the stages that the decisions of a planning round did not name: after all that they named.
 _UNNAMED = 1e15
 
@@ -57,7 +56,7 @@ def greet_job(state, job):  # type: ignore[no-untyped-def]
     state.contenders.front[job] = NO_STAGE
     state.contenders.tier[job] = 0.0
     state.contenders.share[job] = 0.0
-    state.contenders.next_served[job] = _NOT_SERVED
+    state.contenders.next_served[job] = NOT_SERVED
     for stage in range(first, first + state.jobs.num_stages[job]):
         state.stage_orders.tier[stage] = 0.0
         state.stage_orders.rank[stage] = 0.0

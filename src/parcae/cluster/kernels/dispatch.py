@@ -15,7 +15,8 @@ from parcae.kernels import inlined, kernel
 
 _START = int(CommandKind.START_TASK)
 _REST = 2
-_NOT_SERVED = -2
+#: `next_served` of a job that the offer round has not served yet.
+NOT_SERVED = -2
 
 
 @inlined
@@ -186,7 +187,7 @@ def dispatch(state):  # type: ignore[no-untyped-def]
     while now.num_idle[0] > 0 and state.contest[1] != NO_JOB:
         job = state.contest[1]
         _serve(state, job)
-        if contenders.next_served[job] == _NOT_SERVED:
+        if contenders.next_served[job] == NOT_SERVED:
             contenders.next_served[job] = served
             served = job
         if now.num_idle[0] > 0:  # the front has no more to start; shares stay as they were when the round began
@@ -195,7 +196,7 @@ def dispatch(state):  # type: ignore[no-untyped-def]
     while served != NO_JOB:
         job = served
         served = contenders.next_served[job]
-        contenders.next_served[job] = _NOT_SERVED
+        contenders.next_served[job] = NOT_SERVED
         _running_changed(state, job)
 
 
@@ -215,8 +216,8 @@ def _pool_goes_before(state, first, second):  # type: ignore[no-untyped-def]
     return pools.name_rank[first] < pools.name_rank[second]
 
 
-@inlined
-def _name_goes_before(first, second):  # type: ignore[no-untyped-def]
+@kernel
+def name_goes_before(first, second):  # type: ignore[no-untyped-def]
     """Whether the text of number `first` sorts before that of `second`: Spark compares task sets by name, "TaskSet_10.0"."""
     scale_1, scale_2 = 1, 1
     while first >= 10 * scale_1:
@@ -272,7 +273,7 @@ def _best_task_set_of(state, pool):  # type: ignore[no-untyped-def]
                 continue
             is_first = best == NO_STAGE or stages.num_bound[stage] < stages.num_bound[best]
             is_tie = best != NO_STAGE and stages.num_bound[stage] == stages.num_bound[best]
-            if is_first or (is_tie and _name_goes_before(stage, best)):
+            if is_first or (is_tie and name_goes_before(stage, best)):
                 best = stage
     return best
 

@@ -1,24 +1,15 @@
 """What is left of a job, as far as a scheduler can know: one estimator for all policies, simulated and live.
 
-Durations are estimates: the profile's, or a guess where the profile does not know the job. While a job runs, its estimate is
-scaled by what its finished tasks took against what was foretold, with a prior worth three tasks.
+Durations are estimates (`stages.task_ms`): the profile's, or a guess where the profile does not know the job. While a job
+runs, its estimate is scaled by what its finished tasks took against what was foretold, with a prior worth three tasks.
 """
 
 from __future__ import annotations
 
-from parcae.cluster.state import NO_PROFILE
-from parcae.kernels import inlined, kernel
+from parcae.kernels import kernel
 
 #: The prior belief in the told durations counts as so many finished tasks that took what was foretold.
 PRIOR_TASKS = 3.0
-
-
-@inlined
-def foretold_ms(seen, stage):  # type: ignore[no-untyped-def]
-    """What a task of the stage was expected to take when its job arrived."""
-    told_ms = seen.stages.task_ms[stage]
-    is_known = told_ms > 0.0 or seen.jobs.profile[seen.stages.job[stage]] != NO_PROFILE  # a known job may have stages of 0 ms
-    return told_ms if is_known else seen.now.guess_ms[0]
 
 
 @kernel
@@ -35,7 +26,7 @@ def correction(seen, job):  # type: ignore[no-untyped-def]
         if finished > 0:
             num_finished += finished
             executed_ms += stages.executed_ms[stage]
-            expected_ms += finished * foretold_ms(seen, stage)
+            expected_ms += finished * stages.task_ms[stage]
     if num_finished == 0 or expected_ms <= 0.0:
         return 1.0
     return (num_finished * executed_ms / expected_ms + PRIOR_TASKS) / (num_finished + PRIOR_TASKS)
@@ -47,7 +38,7 @@ def unstarted_ms(seen, job):  # type: ignore[no-untyped-def]
     stages, first = seen.stages, seen.jobs.stage_start[job]
     work_ms = 0.0
     for stage in range(first, first + seen.jobs.num_stages[job]):
-        work_ms += (stages.num_tasks[stage] - stages.num_started[stage]) * foretold_ms(seen, stage)
+        work_ms += (stages.num_tasks[stage] - stages.num_started[stage]) * stages.task_ms[stage]
     return work_ms
 
 
@@ -57,5 +48,5 @@ def total_ms(seen, job):  # type: ignore[no-untyped-def]
     stages, first = seen.stages, seen.jobs.stage_start[job]
     work_ms = 0.0
     for stage in range(first, first + seen.jobs.num_stages[job]):
-        work_ms += stages.num_tasks[stage] * foretold_ms(seen, stage)
+        work_ms += stages.num_tasks[stage] * stages.task_ms[stage]
     return work_ms

@@ -1,78 +1,87 @@
 """The guard: no job is to end later than so many times its time under fair sharing.
 
-A virtual run of fair sharing gives every job a deadline. When serving the jobs in order of their deadlines would only just meet
-one of them, that job and those with earlier deadlines are served first, in that order; all others keep the policy's order.
+A virtual run of fair sharing gives every job a deadline. A job is urgent when serving all jobs in
+order of their deadlines would only just meet its own. Urgent jobs, and those with earlier
+deadlines, are served before all others; among themselves they keep the policy's order. A job that
+cannot meet its deadline any more is promised the next one: 1.2 times its time instead of 1.1.
 """
 
 from __future__ import annotations
 
 import math
 
-from parcae.cluster.kernels.estimates import correction, foretold_ms
-from parcae.cluster.kernels.virtual import carry_on, foretell_ends, virtual_of
-from parcae.kernels import inlined, kernel
+import numpy as np
 
-#: Tier of guarded jobs: before all that policies order.
-_FIRST_TIER = -1e30
-#: Two deadlines are told apart by tiers this far from each other.
-_TIER_STEP = 1e16
+from parcae.cluster.kernels.estimates import correction
+from parcae.cluster.kernels.virtual import carry_on, foretell_ends, virtual_of
+from parcae.cluster.state import NOT_YET, UNLIMITED
+from parcae.kernels import inlined, kernel, sort_rows
+
+#: Share of the work that will arrive with earlier deadlines that the guard allows for.
+_ARRIVALS_COUNT = 0.6
+#: Share of the allowed delay that is kept in hand: the virtual run is not exactly what Spark's FAIR does.
+_MARGIN = 0.75
+#: The rate at which work arrives is learned from so many of the latest jobs.
+_LATEST = 128
+#: The guard looks again when the job with the least slack would become urgent, but not before this
+#: share of that job's margin has passed.
+_LEAST_WAIT = 0.1
+#: Tiers beyond this are as good as infinite.
+_LARGEST_TIER = 1e12
 
 
 @kernel
 def left_to_run(seen, virtual, job):  # type: ignore[no-untyped-def]
-    """(core time that the job still needs, its remaining critical path), running tasks counted as half done."""
+    """(core time that the job still needs, its remaining critical path).
+
+    Running tasks count as half done.
+    """
     stages, first, factor = seen.stages, seen.jobs.stage_start[job], correction(seen, job)
-    work_ms, path_ms = 0.0, 0.0
+    work_ms = 0.0
+    path_ms = 0.0
     for stage in range(first, first + seen.jobs.num_stages[job]):
         running = stages.num_bound[stage]
         unstarted = stages.num_tasks[stage] - stages.num_started[stage]
         if running + unstarted > 0:
-            work_ms += (unstarted + 0.5 * running) * foretold_ms(seen, stage) * factor
-            path_ms = max(path_ms, virtual.stages.path_ms[stage] * factor)
+            task_ms = stages.task_ms[stage] * factor
+            done_ms = 0.5 * task_ms if unstarted == 0 else 0.0
+            work_ms += (unstarted + 0.5 * running) * task_ms
+            path_ms = max(path_ms, virtual.stages.path_ms[stage] * factor - done_ms)
     return work_ms, path_ms
 
 
-@inlined
-def _deadline_ms(seen, virtual, job):  # type: ignore[no-untyped-def]
-    arrival_ms = float(seen.jobs.arrival_ms[job])
-    return arrival_ms + seen.now.guard[0] * (virtual.jobs.end_ms[job] - arrival_ms)
-
-
 @kernel
-def _sort_by_deadline(seen, virtual):  # type: ignore[no-untyped-def]
-    """Jobs in the system by deadline, ascending, in `virtual.jobs.by_left` (Shell's sort: nothing is allocated)."""
-    order, count = virtual.jobs.by_left, seen.now.num_active[0]
-    for position in range(count):
-        order[position] = seen.active[position]
-    gap = 1
-    while gap < count // 3:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for row in range(gap, count):
-            job, at = order[row], row
-            own_ms = _deadline_ms(seen, virtual, job)
-            while at >= gap and _deadline_ms(seen, virtual, order[at - gap]) > own_ms:
-                order[at] = order[at - gap]
-                at -= gap
-            order[at] = job
-        gap //= 3
-
-
-#: How much of the work that will arrive is reckoned with, and the share of the allowed delay that is kept in hand.
-_ARRIVALS_COUNT, _MARGIN = 0.25, 0.25
-#: The rate at which work arrives is learned from so many of the latest jobs.
-_LATEST = 128
+def _set_deadlines(seen, virtual):  # type: ignore[no-untyped-def]
+    """Write every job's deadline, what it takes alone, and (`left_ms`) the work that it still needs."""
+    jobs, now = virtual.jobs, seen.now
+    allowed = now.guard[0] - 1.0
+    for position in range(now.num_active[0]):
+        job = seen.active[position]
+        arrival_ms = float(seen.jobs.arrival_ms[job])
+        fair_ms = max(1.0, jobs.end_ms[job] - arrival_ms)
+        work_ms, path_ms = left_to_run(seen, virtual, job)
+        alone_ms = max(work_ms / now.num_executors[0], path_ms)
+        least_delay = (now.clock_ms[0] + alone_ms - arrival_ms) / fair_ms - 1.0
+        delay = allowed * max(1.0, math.ceil(least_delay / allowed))
+        jobs.left_ms[job] = work_ms
+        jobs.alone_ms[job] = alone_ms
+        jobs.deadline_ms[job] = arrival_ms + fair_ms * (1.0 + delay)
+        jobs.urgency[job] = 0
 
 
 @kernel
 def _arriving_share(seen, virtual, job):  # type: ignore[no-untyped-def]
-    """Share of the cores that jobs smaller than this one will take as they arrive: they will have earlier deadlines."""
+    """Share of the cores that jobs smaller than this one will take as they arrive.
+
+    They will have earlier deadlines.
+    """
     first = max(1, seen.now.num_jobs[0] - _LATEST)
     from_ms = seen.jobs.arrival_ms[first - 1]
     elapsed_ms = seen.now.clock_ms[0] - from_ms
     if elapsed_ms <= 0:
         return 0.0
-    work_ms, own_ms = 0.0, virtual.jobs.total_ms[job]
+    work_ms = 0.0
+    own_ms = virtual.jobs.total_ms[job]
     for other in range(first, seen.now.num_jobs[0]):
         if seen.jobs.arrival_ms[other] > from_ms and virtual.jobs.total_ms[other] < own_ms:
             work_ms += virtual.jobs.total_ms[other]
@@ -80,29 +89,83 @@ def _arriving_share(seen, virtual, job):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def guard_orders(state):  # type: ignore[no-untyped-def]
-    """Put the jobs that are about to be late before all others. Changes the orders that the policy wrote."""
-    virtual, clock_ms, num_cores = virtual_of(state), state.now.clock_ms[0], state.now.num_executors[0]
-    carry_on(state, virtual)
-    foretell_ends(state, virtual)
-    _sort_by_deadline(state, virtual)
-    order, num_urgent, passed_ms = virtual.jobs.by_left, 0, 0.0
-    for position in range(state.now.num_active[0]):
+def _find_urgent(state, virtual):  # type: ignore[no-untyped-def]
+    """Number the urgent jobs, sorted by deadline in `by_left`, by urgency.
+
+    Returns (how many urgencies, time until the next look).
+    """
+    jobs, order, now = virtual.jobs, virtual.jobs.by_left, state.now
+    num_urgent = 0
+    urgency = 0
+    ahead_ms = 0.0
+    wait_ms = math.inf
+    for position in range(now.num_active[0]):
         job = order[position]
-        work_ms, path_ms = left_to_run(state, virtual, job)
-        passed_ms += work_ms
-        needed_ms = passed_ms / num_cores / (1.0 - _ARRIVALS_COUNT * _arriving_share(state, virtual, job)) + path_ms
-        margin_ms = _margin_ms(state, virtual, job)
-        if clock_ms + needed_ms + margin_ms >= _deadline_ms(state, virtual, job):
+        free_share = 1.0 - _ARRIVALS_COUNT * _arriving_share(state, virtual, job)
+        needed_ms = (ahead_ms / now.num_executors[0] + jobs.alone_ms[job]) / free_share
+        ahead_ms += jobs.left_ms[job]
+        allowed_ms = (now.guard[0] - 1.0) * (jobs.end_ms[job] - state.jobs.arrival_ms[job])
+        margin_ms = _MARGIN * max(0.0, allowed_ms)
+        slack_ms = jobs.deadline_ms[job] - now.clock_ms[0] - needed_ms - margin_ms
+        if slack_ms <= 0.0:
+            urgency += 1
+            for earlier in range(num_urgent, position + 1):
+                jobs.urgency[order[earlier]] = urgency
             num_urgent = position + 1
-    for position in range(num_urgent):
-        job = order[position]
-        state.job_orders.tier[job] = _FIRST_TIER + position * _TIER_STEP
-        state.job_orders.weight[job] = 0.0
+            _lift_limits(state, job)
+        else:
+            wait_ms = min(wait_ms, max(slack_ms, _LEAST_WAIT * margin_ms))
+    return urgency, wait_ms
 
 
 @inlined
-def _margin_ms(state, virtual, job):  # type: ignore[no-untyped-def]
-    """What is kept in hand: cores come free task by task, and the fluid run is not the real one."""
-    allowed_ms = (state.now.guard[0] - 1.0) * (virtual.jobs.end_ms[job] - state.jobs.arrival_ms[job])
-    return _MARGIN * max(0.0, allowed_ms) if not math.isnan(allowed_ms) else 0.0
+def _lift_limits(state, job):  # type: ignore[no-untyped-def]
+    """The job may have all cores, whatever limits the policy set."""
+    first = state.jobs.stage_start[job]
+    state.job_orders.limit[job] = UNLIMITED
+    for stage in range(first, first + state.jobs.num_stages[job]):
+        state.stage_orders.limit[stage] = UNLIMITED
+
+
+@kernel
+def _span_of_tiers(state):  # type: ignore[no-untyped-def]
+    """More than the difference between the tiers of any two stages."""
+    least = 0.0
+    most = 0.0
+    for position in range(state.now.num_active[0]):
+        job = state.active[position]
+        first = state.jobs.stage_start[job]
+        for stage in range(first, first + state.jobs.num_stages[job]):
+            tier = state.job_orders.tier[job] + state.stage_orders.tier[stage]
+            if -_LARGEST_TIER < tier < _LARGEST_TIER:
+                least = min(least, tier)
+                most = max(most, tier)
+    return most - least + 1.0
+
+
+@kernel
+def guard_orders(state):  # type: ignore[no-untyped-def]
+    """Put urgent jobs before all others, in the tables that the policy's orders were written to.
+
+    Wakes the policy, at the latest, when another job becomes urgent. Takes O(jobs log jobs + stages).
+    """
+    virtual, now, tiers = virtual_of(state), state.now, state.job_orders.tier
+    carry_on(state, virtual)
+    foretell_ends(state, virtual)
+    _set_deadlines(state, virtual)
+    for position in range(now.num_active[0]):
+        virtual.jobs.by_left[position] = state.active[position]
+    sort_rows(virtual.jobs.by_left, virtual.jobs.deadline_ms, now.num_active[0])
+    num_urgencies, wait_ms = _find_urgent(state, virtual)
+    if num_urgencies > 0:
+        span = _span_of_tiers(state)
+        for position in range(now.num_active[0]):
+            job = state.active[position]
+            urgency = virtual.jobs.urgency[job]
+            if urgency > 0:
+                tier = min(max(tiers[job], -_LARGEST_TIER), _LARGEST_TIER)
+                tiers[job] = tier - (1 + num_urgencies - urgency) * span
+    if wait_ms < _LARGEST_TIER:
+        wake_ms = now.clock_ms[0] + np.int64(wait_ms) + 1
+        if now.wake_ms[0] == NOT_YET or wake_ms < now.wake_ms[0]:
+            now.wake_ms[0] = wake_ms

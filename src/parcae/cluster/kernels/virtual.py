@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 
-from parcae.cluster.kernels.estimates import correction, foretold_ms
+from parcae.cluster.kernels.estimates import correction
 from parcae.cluster.state import NOT_YET, VirtualRun
-from parcae.kernels import inlined, kernel
+from parcae.kernels import inlined, kernel, sort_rows
 
 _EPSILON_MS = 1e-6
 
@@ -23,6 +23,12 @@ _EPSILON_MS = 1e-6
 def virtual_of(state):  # type: ignore[no-untyped-def]
     """The virtual run in a cluster's state."""
     return VirtualRun(state.virtual_now, state.virtual_jobs, state.virtual_stages)
+
+
+@inlined
+def _tail(num_tasks):  # type: ignore[no-untyped-def]
+    """By how many tasks' time the slowest task of a stage outlasts the others: half a task of many."""
+    return 0.5 - 0.5 / num_tasks
 
 
 @kernel
@@ -60,7 +66,7 @@ def _find_paths(seen, virtual, job):  # type: ignore[no-untyped-def]
             longest_ms, start = 0.0, seen.stages.child_start[stage]
             for edge in range(start, start + seen.stages.num_children[stage]):
                 longest_ms = max(longest_ms, stages.path_ms[seen.children[edge]])
-            path_ms = longest_ms + foretold_ms(seen, stage)
+            path_ms = longest_ms + (1.0 + _tail(seen.stages.num_tasks[stage])) * seen.stages.task_ms[stage]
             if path_ms != stages.path_ms[stage]:
                 stages.path_ms[stage] = path_ms
                 has_changed = True
@@ -73,7 +79,8 @@ def _learn_needs(seen, virtual, job):  # type: ignore[no-untyped-def]
     total_ms = 0.0
     for stage in range(first, first + seen.jobs.num_stages[job]):
         left = stages.num_tasks[stage] - stages.num_finished[stage]
-        virtual.stages.need_ms[stage] = max(1.0, stages.executed_ms[stage] + left * foretold_ms(seen, stage) * factor)
+        work_ms = max(1.0, stages.executed_ms[stage] + left * seen.stages.task_ms[stage] * factor)
+        virtual.stages.need_ms[stage] = work_ms * (1.0 + _tail(stages.num_tasks[stage]) / stages.num_tasks[stage])
         total_ms += virtual.stages.need_ms[stage]
     virtual.jobs.total_ms[job] = total_ms
     virtual.jobs.is_exact[job] = 1 if seen.jobs.completion_ms[job] != NOT_YET else 0
@@ -88,6 +95,24 @@ def _end_stage(seen, virtual, job, stage):  # type: ignore[no-untyped-def]
         virtual.stages.num_waiting[seen.children[edge]] -= 1
 
 
+@inlined
+def _width(seen, virtual, stage):  # type: ignore[no-untyped-def]
+    """(cores that the stage can use, work until that changes).
+
+    It has one task a core as long as there are tasks, and keeps the cores that it has until its tasks end; then its slowest
+    task runs on alone.
+    """
+    stages, num_tasks = virtual.stages, seen.stages.num_tasks[stage]
+    left_ms = stages.need_ms[stage] - stages.attained_ms[stage]
+    tail = _tail(num_tasks)
+    task_ms = stages.need_ms[stage] / (num_tasks + tail)
+    slowest_ms = tail * task_ms
+    if left_ms <= slowest_ms + _EPSILON_MS:
+        return 1.0, left_ms
+    body_ms = left_ms - slowest_ms
+    return min(num_tasks, max(stages.rate[stage], math.ceil(body_ms / task_ms - 1e-9))), body_ms
+
+
 @kernel
 def _want(seen, virtual, job):  # type: ignore[no-untyped-def]
     """End the job's stages that have all they need, and say how many cores the others could use."""
@@ -96,11 +121,10 @@ def _want(seen, virtual, job):  # type: ignore[no-untyped-def]
     for stage in range(first, first + seen.jobs.num_stages[job]):
         if stages.is_ended[stage] or stages.num_waiting[stage] > 0:
             continue
-        left_ms = stages.need_ms[stage] - stages.attained_ms[stage]
-        if left_ms <= _EPSILON_MS:
+        if stages.need_ms[stage] - stages.attained_ms[stage] <= _EPSILON_MS:
             _end_stage(seen, virtual, job, stage)
         else:
-            wanted += math.ceil(left_ms / stages.need_ms[stage] * seen.stages.num_tasks[stage] - 1e-9)
+            wanted += _width(seen, virtual, stage)[0]
     return wanted
 
 
@@ -125,7 +149,10 @@ def _share_out(seen, virtual):  # type: ignore[no-untyped-def]
     for position in range(now.num_members[0]):
         job = jobs.member[position]
         if jobs.rate[job] < 0.0:
-            jobs.rate[job] = cores_left / num_left
+            # Where there are fewer cores than jobs, older ones have them: Spark breaks ties by name.
+            jobs.rate[job] = min(max(1.0, cores_left / num_left), cores_left)
+            cores_left -= jobs.rate[job]
+            num_left -= 1
 
 
 @kernel
@@ -134,11 +161,10 @@ def _spread(seen, virtual, job):  # type: ignore[no-untyped-def]
     stages, first, rate = virtual.stages, seen.jobs.stage_start[job], virtual.jobs.rate[job]
     soonest_ms = math.inf
     for stage in range(first, first + seen.jobs.num_stages[job]):
-        stages.rate[stage] = 0.0
         if stages.is_ended[stage] or stages.num_waiting[stage] > 0 or rate <= 0.0:
+            stages.rate[stage] = 0.0
             continue
-        left_ms = stages.need_ms[stage] - stages.attained_ms[stage]
-        width = math.ceil(left_ms / stages.need_ms[stage] * seen.stages.num_tasks[stage] - 1e-9)
+        width, left_ms = _width(seen, virtual, stage)
         stages.rate[stage] = min(rate, width)
         rate -= stages.rate[stage]
         soonest_ms = min(soonest_ms, left_ms / stages.rate[stage])
@@ -185,29 +211,26 @@ def _flow(seen, virtual, until_ms):  # type: ignore[no-untyped-def]
 
 @kernel
 def _learn(seen, virtual):  # type: ignore[no-untyped-def]
-    """Take in what has become known since the last plan; jobs that need more than was thought run on."""
-    now, jobs, stages = virtual.now, virtual.jobs, virtual.stages
-    for position in range(now.num_members[0]):
-        job = jobs.member[position]
-        if not jobs.is_exact[job]:
-            _learn_needs(seen, virtual, job)
+    """Take in what has become known since the last plan.
+
+    A job that ended in the virtual run, and turns out to need more or less than was thought then, would have taken longer
+    or shorter in proportion.
+    """
+    now, jobs = virtual.now, virtual.jobs
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
-        if job >= now.num_jobs[0] or not jobs.has_ended[job]:
+        if job >= now.num_jobs[0]:
             continue
+        thought_ms = jobs.total_ms[job]
         _learn_needs(seen, virtual, job)
-        first = seen.jobs.stage_start[job]
-        for stage in range(first, first + seen.jobs.num_stages[job]):
-            if stages.is_ended[stage] and stages.attained_ms[stage] < 0.999 * stages.need_ms[stage]:
-                stages.is_ended[stage] = 0
-                jobs.num_left[job] += 1
-                start = seen.stages.child_start[stage]
-                for edge in range(start, start + seen.stages.num_children[stage]):
-                    stages.num_waiting[seen.children[edge]] += 1
-        if jobs.num_left[job] > 0:
-            jobs.has_ended[job] = 0
-            jobs.member[now.num_members[0]] = job
-            now.num_members[0] += 1
+        if jobs.has_ended[job]:
+            arrival_ms = float(seen.jobs.arrival_ms[job])
+            stretch = jobs.total_ms[job] / thought_ms
+            jobs.end_ms[job] = arrival_ms + (jobs.end_ms[job] - arrival_ms) * stretch
+    for position in range(now.num_members[0]):
+        job = jobs.member[position]
+        if seen.jobs.completion_ms[job] != NOT_YET and not jobs.is_exact[job]:
+            _learn_needs(seen, virtual, job)
 
 
 @kernel
@@ -232,31 +255,13 @@ def _measure_left(seen, virtual, job):  # type: ignore[no-untyped-def]
     for stage in range(first, first + num_stages):
         if stages.is_ended[stage]:
             continue
-        stage_ms = max(0.0, stages.need_ms[stage] - stages.attained_ms[stage])
-        left_ms += stage_ms
-        ratio = stages.need_ms[stage] / max(1.0, seen.stages.num_tasks[stage] * foretold_ms(seen, stage))
-        path_ms = max(path_ms, stages.path_ms[stage] * ratio)
+        left_ms += max(0.0, stages.need_ms[stage] - stages.attained_ms[stage])
+        task_ms, num_tasks = seen.stages.task_ms[stage], seen.stages.num_tasks[stage]
+        done_ms = stages.attained_ms[stage] / stages.need_ms[stage] * (1.0 + _tail(num_tasks)) * task_ms
+        ratio = stages.need_ms[stage] / max(1.0, (num_tasks + _tail(num_tasks)) * task_ms)
+        path_ms = max(path_ms, (stages.path_ms[stage] - done_ms) * ratio)
     virtual.jobs.left_ms[job] = left_ms
     virtual.jobs.path_ms[job] = path_ms
-
-
-@kernel
-def _sort_by_left(virtual):  # type: ignore[no-untyped-def]
-    """Members by work left, ascending (Shell's sort: nothing is allocated)."""
-    jobs, count = virtual.jobs, virtual.now.num_members[0]
-    for position in range(count):
-        jobs.by_left[position] = jobs.member[position]
-    gap = 1
-    while gap < count // 3:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for row in range(gap, count):
-            job, at = jobs.by_left[row], row
-            while at >= gap and jobs.left_ms[jobs.by_left[at - gap]] > jobs.left_ms[job]:
-                jobs.by_left[at] = jobs.by_left[at - gap]
-                at -= gap
-            jobs.by_left[at] = job
-        gap //= 3
 
 
 @kernel
@@ -265,8 +270,11 @@ def foretell_ends(seen, virtual):  # type: ignore[no-untyped-def]
     now, jobs = virtual.now, virtual.jobs
     for position in range(now.num_members[0]):
         _measure_left(seen, virtual, jobs.member[position])
-    _sort_by_left(virtual)
-    passed_ms, shared_ms, count = 0.0, 0.0, now.num_members[0]
+    count = now.num_members[0]
+    for position in range(count):
+        jobs.by_left[position] = jobs.member[position]
+    sort_rows(jobs.by_left, jobs.left_ms, count)
+    passed_ms, shared_ms = 0.0, 0.0
     for position in range(count):
         job = jobs.by_left[position]
         shared_ms += (jobs.left_ms[job] - passed_ms) * (count - position) / seen.now.num_executors[0]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parcae.cluster.kernels.estimates import correction, foretold_ms
+from parcae.cluster.kernels.estimates import correction
 from parcae.cluster.kernels.tables import select_cluster
 from parcae.cluster.kernels.virtual import carry_on, foretell_ends
 from parcae.cluster.orders import Orders
@@ -15,8 +15,8 @@ from parcae.cluster.state import NOT_YET, UNLIMITED, VirtualRun
 from parcae.kernels import inlined, kernel
 from parcae.policies.order_rule.layout import OrderParameter, OrderRule
 from parcae.simulation.future import Status
-from parcae.simulation.kernels.cores_loop import follow_orders
-from parcae.simulation.kernels.event_loop import select_future, start
+from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
+from parcae.simulation.kernels.firing import select_future
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _P = {parameter.name: int(parameter) for parameter in OrderParameter}
@@ -55,7 +55,7 @@ def job_facts(seen, rule, job):  # type: ignore[no-untyped-def]
     left_ms, total_ms, path_ms, took_ms, expected_ms = 0.0, 0.0, 0.0, 0.0, 0.0
     num_finished, num_started, num_tasks, num_pending, stages_left = 0, 0, 0, 0, 0
     for stage in range(first, first + seen.jobs.num_stages[job]):
-        task_ms, tasks = foretold_ms(seen, stage), stages.num_tasks[stage]
+        task_ms, tasks = stages.task_ms[stage], stages.num_tasks[stage]
         started, finished = stages.num_started[stage], stages.num_finished[stage]
         num_tasks += tasks
         num_started += started
@@ -88,7 +88,7 @@ def erring(seen, rule):  # type: ignore[no-untyped-def]
         for stage in range(first, first + jobs.num_stages[job]):
             finished += stages.num_finished[stage]
             took_ms += stages.executed_ms[stage]
-            expected_ms += stages.num_finished[stage] * foretold_ms(seen, stage)
+            expected_ms += stages.num_finished[stage] * stages.task_ms[stage]
         if finished > 0:
             trust = finished / (finished + 10.0)
             surprise = math.log(max(took_ms, 1.0) / max(expected_ms, 1.0))
@@ -138,7 +138,7 @@ def _order_stages(seen, orders, rule, job):  # type: ignore[no-untyped-def]
         if stages.frontier_rank[stage] < 0:
             continue
         value = theta[_STAGE_PATH] * math.log(1.0 + rule.virtual_stages.path_ms[stage])
-        value += theta[_STAGE_TASK] * math.log(1.0 + foretold_ms(seen, stage))
+        value += theta[_STAGE_TASK] * math.log(1.0 + stages.task_ms[stage])
         value += theta[_STAGE_TASKS] * math.log(1.0 + stages.num_tasks[stage] - stages.num_started[stage])
         value += theta[_STAGE_WORK] * math.log(1.0 + stages.downstream_ms[stage])
         orders.stages.rank[stage] = -value
@@ -195,7 +195,7 @@ def _wake_after_a_task(seen, orders, job):  # type: ignore[no-untyped-def]
     task_ms = 0.0
     for stage in range(first, first + seen.jobs.num_stages[job]):
         if seen.stages.num_bound[stage] > 0 or seen.stages.frontier_rank[stage] >= 0:
-            task_ms = max(task_ms, foretold_ms(seen, stage))
+            task_ms = max(task_ms, seen.stages.task_ms[stage])
     wake_ms = seen.now.clock_ms[0] + np.int64(task_ms) + 1
     if orders.wake_ms[0] == NOT_YET or wake_ms < orders.wake_ms[0]:
         orders.wake_ms[0] = wake_ms
@@ -213,7 +213,7 @@ def forget(rule):  # type: ignore[no-untyped-def]
 def play(state, future, tables, rule):  # type: ignore[no-untyped-def]
     """Run a whole simulation under the rule. Returns a Status."""
     forget(rule)
-    status = start(state, future, tables)
+    status = start_cores(state, future, tables)
     while status == _NEEDS_DECISION:
         plan(state, Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms), rule)
         status = follow_orders(state, future, tables)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from parcae.cluster.observation import Observation
-from parcae.cluster.orders import Orders, blank_orders
-from parcae.cluster.state import ClusterState, allocate_virtual
+from parcae.cluster.state import allocate_virtual
 from parcae.errors import PolicyError
 from parcae.policies.order_rule.kernels import plan, play, play_many
 from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS, OrderParameter, OrderRule
-from parcae.simulation.future import Future
-from parcae.simulation.tables import WorkloadTables
+from parcae.policies.planning import CompiledPlanner
 
 
 def checked_parameters(values: npt.ArrayLike) -> tuple[float, ...]:
@@ -55,7 +53,7 @@ def order_rule(theta: npt.ArrayLike, mean_work_ms: float, num_jobs: int, num_sta
 
 
 @dataclass
-class OrderRulePolicy:
+class OrderRulePolicy(CompiledPlanner):
     """The rule with its parameters, for one workload.
 
     Args:
@@ -67,36 +65,17 @@ class OrderRulePolicy:
     name: str
     parameters: tuple[float, ...]
     mean_work_ms: float
-    _memory: OrderRule | None = field(init=False, default=None, repr=False)
 
-    def plan(self, observation: Observation) -> Orders:
-        """The orders from now on; expects the observations of one run, in order."""
-        num_jobs, num_stages = len(observation.jobs), len(observation.stages)
-        memory = self._memory
-        if memory is None or len(memory.virtual_jobs) < num_jobs or len(memory.virtual_stages) < num_stages:
-            memory = self._tables(num_jobs, num_stages)
-            self._memory = memory
-        orders = blank_orders(num_jobs, num_stages)
-        plan(observation, orders, memory)
-        return orders
+    @property
+    def kernels(self) -> tuple[Any, Any, Any]:
+        """`plan`, `play` and `play_many` of the rule."""
+        return plan, play, play_many
 
-    def _tables(self, num_jobs: int, num_stages: int) -> OrderRule:
-        return order_rule(self.parameters, self.mean_work_ms, num_jobs, num_stages)
+    def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
+        """The rule's tables."""
+        return (order_rule(self.parameters, self.mean_work_ms, num_jobs, num_stages),)
 
-    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Run a whole simulation in one compiled call. Returns a Status."""
-        return int(play(state, future, tables, self._tables(len(state.jobs), len(state.stages))))
-
-    def play_many(
-        self,
-        states: ClusterState,
-        futures: Future,
-        tables: WorkloadTables,
-        first: int,
-        last: int,
-        status: npt.NDArray[np.int64],
-    ) -> None:
-        """Run simulators first..last-1 of many to their end; fills `status`."""
-        thetas = np.tile(np.asarray(self.parameters, np.float64), (len(status), 1))
-        own = self._tables(states.jobs.shape[1], states.stages.shape[1])
-        play_many(states, futures, tables, thetas, own, first, last, status)
+    def arguments_of_many(self, num_jobs: int, num_stages: int, num_runs: int) -> tuple[Any, ...]:
+        """A row of parameters for every run, and the rule's tables."""
+        rows = np.tile(np.asarray(self.parameters, np.float64), (num_runs, 1))
+        return rows, *self.arguments(num_jobs, num_stages)

@@ -14,8 +14,8 @@ from parcae.cluster.state import NO_JOB, NOT_YET, VirtualRun
 from parcae.kernels import inlined, kernel
 from parcae.policies.orders.layout import GITTINS_AGES_PER_UNIT, GITTINS_SIGMAS_PER_UNIT, OrderKind
 from parcae.simulation.future import Status
-from parcae.simulation.kernels.cores_loop import follow_orders
-from parcae.simulation.kernels.event_loop import select_future, start
+from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
+from parcae.simulation.kernels.firing import select_future
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _FIFO, _FIFO_SPARK_JOBS = int(OrderKind.FIFO), int(OrderKind.FIFO_SPARK_JOBS)
@@ -187,7 +187,7 @@ def play(state, future, tables, kind, plan_tables):  # type: ignore[no-untyped-d
     plan_tables.virtual_now.num_jobs[0] = 0
     plan_tables.virtual_now.num_members[0] = 0
     plan_tables.virtual_now.clock_ms[0] = 0.0
-    status = start(state, future, tables)
+    status = start_cores(state, future, tables)
     while status == _NEEDS_DECISION:
         plan(state, _orders_of(state), kind, plan_tables)
         if kind == _POOLS:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from parcae.cluster.observation import Observation
 from parcae.cluster.orders import Orders, blank_orders
-from parcae.cluster.state import POOL, ClusterState, allocate_virtual
+from parcae.cluster.state import POOL, allocate_virtual
 from parcae.policies.orders.kernels import plan, play, play_many
 from parcae.policies.orders.layout import OrderKind, PlanTables
-from parcae.simulation.future import Future
-from parcae.simulation.tables import WorkloadTables
+from parcae.policies.planning import CompiledPlanner
 
 
 def plan_tables(
@@ -47,7 +46,7 @@ def with_memory(tables: PlanTables, num_jobs: int, num_stages: int) -> PlanTable
 
 
 @dataclass
-class OrderPolicy:
+class OrderPolicy(CompiledPlanner):
     """A policy that plans by a formula.
 
     Args:
@@ -62,31 +61,18 @@ class OrderPolicy:
     kind: OrderKind
     tables: PlanTables
 
-    def plan(self, observation: Observation) -> Orders:
-        """The orders from now on. Policies that remember expect the observations of one run, in order."""
-        num_jobs, num_stages = len(observation.jobs), len(observation.stages)
-        if len(self.tables.virtual_stages) < num_stages or len(self.tables.virtual_jobs) < num_jobs:
-            self.tables = with_memory(self.tables, num_jobs, num_stages)
+    @property
+    def kernels(self) -> tuple[Any, Any, Any]:
+        """`plan`, `play` and `play_many` of the formulas."""
+        return plan, play, play_many
+
+    def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
+        """Which formula, and its tables."""
+        return int(self.kind), with_memory(self.tables, num_jobs, num_stages)
+
+    def empty_orders(self, num_jobs: int, num_stages: int) -> Orders:
+        """First come, first served, in Spark's pools where they are asked for."""
         orders = blank_orders(num_jobs, num_stages)
         if self.kind is OrderKind.POOLS:
             orders = orders._replace(pools=self.tables.pools.copy())
-        plan(observation, orders, int(self.kind), self.tables)
         return orders
-
-    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Run a whole simulation in one compiled call. Returns a Status."""
-        own = with_memory(self.tables, len(state.jobs), len(state.stages))
-        return int(play(state, future, tables, int(self.kind), own))
-
-    def play_many(
-        self,
-        states: ClusterState,
-        futures: Future,
-        tables: WorkloadTables,
-        first: int,
-        last: int,
-        status: npt.NDArray[np.int64],
-    ) -> None:
-        """Run simulators first..last-1 of many to their end; fills `status`."""
-        own = with_memory(self.tables, states.jobs.shape[1], states.stages.shape[1])
-        play_many(states, futures, tables, int(self.kind), own, first, last, status)

@@ -31,7 +31,7 @@ from parcae.cluster.state import NO_STAGE, NOT_YET
 from parcae.kernels import inlined, kernel
 from parcae.simulation.future import NEVER_MS, Followup, Status
 from parcae.simulation.kernels.event_queue import next_executor, next_ms, pop, push
-from parcae.simulation.kernels.firing import draw_duration_ms, submit
+from parcae.simulation.kernels.firing import begin, draw_duration_ms, submit
 
 _NEVER = np.int64(NEVER_MS)
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
@@ -213,7 +213,8 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
 
 @kernel
 def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
-    """Run until the first plan is due; the cluster was reset. Returns a Status."""
+    """Empty the cluster and run until the first plan is due. Returns a Status."""
+    begin(state, future)
     future.events.first_followup[0] = 0
     future.events.num_followups[0] = 0
     _find_next_other(state, future)

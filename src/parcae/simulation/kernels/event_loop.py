@@ -11,15 +11,14 @@ from parcae.cluster.kernels.transitions import (
     executor_arrived,
     offer_pool,
     offer_to_newcomers,
-    reset,
     stage_exhausted,
 )
 from parcae.cluster.state import NO_JOB, NO_STAGE, World
 from parcae.kernels import inlined, kernel
 from parcae.simulation.future import NEVER_MS, Status
 from parcae.simulation.kernels.cores_loop import resume_cores, start_cores, step_cores
-from parcae.simulation.kernels.event_queue import clear, next_executor, next_ms, pop
-from parcae.simulation.kernels.firing import carry_out_commands, schedule_task, select_future, submit
+from parcae.simulation.kernels.event_queue import next_executor, next_ms, pop
+from parcae.simulation.kernels.firing import begin, carry_out_commands, schedule_task, select_future, submit
 
 __all__ = ["advance", "count_schedulable", "resume", "select_future", "start", "step"]
 
@@ -36,13 +35,10 @@ _TIME_OVERFLOW = int(Status.TIME_OVERFLOW)
 @kernel
 def start(state, future, tables):  # type: ignore[no-untyped-def]
     """Reset the cluster, put the jobs that arrive at 0 into it, and run until the first decision. Returns a Status."""
-    events = future.events
-    reset(state)
-    clear(future, 0)
-    events.next_arrival[0] = events.num_fired_arrivals[0] = events.num_moves[0] = events.num_tasks[0] = 0
-    events.stall_count[0] = -1
     if state.now.world[0] == _CORES:
         return start_cores(state, future, tables)
+    events = future.events
+    begin(state, future)
     while events.next_arrival[0] < future.arrival_ms.shape[0] and future.arrival_ms[events.next_arrival[0]] == 0:
         submit(state, future, tables)
     offer_pool(state, NO_JOB)

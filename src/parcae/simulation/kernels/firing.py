@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 
-from parcae.cluster.kernels.transitions import job_arrived
-from parcae.cluster.state import CommandKind
+from parcae.cluster.kernels.transitions import job_arrived, reset
+from parcae.cluster.state import NO_PROFILE, CommandKind, World
 from parcae.kernels import inlined, kernel
 from parcae.simulation.future import Future
-from parcae.simulation.kernels.event_queue import push
+from parcae.simulation.kernels.event_queue import clear, push
 from parcae.simulation.kernels.task_durations import job_luck, task_duration_ms, task_luck
 
+_CORES = int(World.CORES)
 _START = int(CommandKind.START_TASK)
 
 
@@ -35,6 +36,19 @@ def select_future(many, simulator):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def begin(state, future):  # type: ignore[no-untyped-def]
+    """Empty the cluster and the event queue: nothing has happened yet."""
+    events = future.events
+    reset(state)
+    clear(future, 0)
+    events.next_arrival[0] = 0
+    events.num_fired_arrivals[0] = 0
+    events.num_moves[0] = 0
+    events.num_tasks[0] = 0
+    events.stall_count[0] = -1
+
+
+@kernel
 def submit(state, future, tables):  # type: ignore[no-untyped-def]
     """The next job of the sequence arrives. Returns its row."""
     events = future.events
@@ -43,7 +57,10 @@ def submit(state, future, tables):  # type: ignore[no-untyped-def]
     first, last = tables.job_first_stage[profile], tables.job_first_stage[profile + 1]
     arrival_ms, knowledge = future.arrival_ms[row], future.knowledge[row]
     specs, children = tables.specs, tables.spec_children
-    job = job_arrived(state, specs, children, first, last - first, profile, arrival_ms, knowledge)
+    if knowledge == 0.0 and state.now.world[0] == _CORES:  # the scheduler guesses by what is known at submission
+        job = job_arrived(state, tables.guesses, children, first, last - first, NO_PROFILE, arrival_ms, 1.0)
+    else:
+        job = job_arrived(state, specs, children, first, last - first, profile, arrival_ms, knowledge)
     luck, stage_start = job_luck(events.seed[0], row), state.jobs.stage_start[job]
     for index in range(last - first):
         future.stage_profile[stage_start + index] = first + index
