@@ -1,0 +1,54 @@
+"""What a scheduler assumes of jobs that it does not know."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.simulator import Simulator
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.guess import guess_task_ms, mean_log_task_ms
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
+from tests.conftest import batch, job
+
+
+def _reading(task_ms: int, input_bytes: float) -> JobSpec:
+    return JobSpec("reading", (StageSpec(4, TaskDurations.constant(task_ms), input_bytes=input_bytes),))
+
+
+def test_without_bytes_the_guess_is_a_typical_task() -> None:
+    workload = Workload("w", (_reading(100, 0.0), _reading(400, 0.0)))
+    assert guess_task_ms(workload).tolist() == pytest.approx([200.0, 200.0])
+    assert np.exp(mean_log_task_ms(workload)) == pytest.approx(200.0)
+
+
+def test_jobs_that_read_more_are_guessed_to_take_longer() -> None:
+    workload = Workload("w", tuple(_reading(100 * size, 4e6 * size) for size in (1, 2, 3, 4, 6, 8)))
+    assert guess_task_ms(workload).tolist() == pytest.approx([100.0 * size for size in (1, 2, 3, 4, 6, 8)])
+
+
+def test_a_job_is_guessed_by_the_others_alone() -> None:
+    others = tuple(_reading(100 * size, 4e6 * size) for size in (1, 2, 3, 4, 6, 8))
+    odd = Workload("w", (*others, _reading(50_000, 4e6 * 5)))
+    assert guess_task_ms(odd)[-1] == pytest.approx(500.0)
+
+
+def test_a_task_that_reads_more_is_never_guessed_to_take_less() -> None:
+    workload = Workload("w", tuple(_reading(1_000 // size, 4e6 * size) for size in (1, 2, 3, 4, 6, 8)))
+    guess_ms = guess_task_ms(workload)
+    assert (np.ptp(guess_ms) / guess_ms.mean()) < 0.5  # each is the mean of the others
+
+
+def _first_estimates(config: SimulationConfig, sequence: JobSequence) -> list[float]:
+    simulator = Simulator(sequence, config, 1)
+    simulator.start()
+    return [float(value) for value in simulator.state.stages.task_ms[:2]]
+
+
+def test_schedulers_are_told_the_guess_of_an_unknown_job_in_the_world_of_cores_only() -> None:
+    sequence = batch(job("a", (1, 100, ())), job("b", (1, 400, ())))
+    cores = SimulationConfig(world=WorldName.CORES, num_executors=1, unknown_share=1.0)
+    executors = SimulationConfig(num_executors=1, unknown_share=1.0)
+    assert _first_estimates(cores, sequence) == pytest.approx([200.0, 200.0])
+    assert _first_estimates(executors, sequence) == [0.0, 0.0]
