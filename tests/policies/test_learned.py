@@ -43,7 +43,7 @@ def test_every_shipped_policy_schedules_a_foreign_workload_to_its_end(name: str)
 def test_a_name_becomes_the_variant_of_the_world() -> None:
     cores = _CONFIG.model_copy(update={"world": WorldName.CORES})
     assert variant_name("tuned", _WORKLOAD, cores, "load:0.7") == "tuned:cores"
-    assert variant_name("parcae", _WORKLOAD, cores, "load:0.7") == "tuned:cores"
+    assert variant_name("parcae", _WORKLOAD, cores, "load:0.7") == "parcae:cores"
     assert variant_name("tuned", _WORKLOAD, _CONFIG, "load:0.7") != "tuned:cores"
     with pytest.raises(PolicyError, match="--world cores runs it"):
         learned_policy("tuned:cores", _WORKLOAD, _CONFIG)

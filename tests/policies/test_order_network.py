@@ -15,6 +15,7 @@ from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.order_network.layout import (
     FEATURE_VERSION,
+    FULL_ERROR,
     KIND,
     NUM_ORDER_WEIGHTS,
     OFFSETS,
@@ -99,8 +100,8 @@ class _Watched:
         """The network's orders."""
         orders, plain = self.network.plan(observation), self.rule.plan(observation)
         active = observation.active[: int(observation.now.num_active[0])]
-        assert self.network._memory is not None
-        work = self.network._memory.work
+        assert self.network._arguments is not None
+        work = self.network._arguments[0].work
         tiers = orders.jobs.tier[active]
         is_tried = plain.jobs.tier[active] == PROBE_TIER
         assert np.array_equal(tiers == PROBE_TIER, is_tried)
@@ -122,7 +123,8 @@ def _plain_shift(weights: npt.NDArray[np.float64], features: npt.NDArray[np.floa
     hidden = np.tanh(features @ parts["job.weight"] + parts["job.bias"])
     base = hidden.mean(axis=0) @ parts["mixed.context"] + parts["mixed.bias"]
     mixed = np.tanh(hidden @ parts["mixed.own"] + base)
-    found: npt.NDArray[np.float64] = SCALE * np.tanh(mixed @ parts["output.weight"])
+    trust = np.minimum(1.0, features[:, OrderFeature.ERRING] / FULL_ERROR)
+    found: npt.NDArray[np.float64] = trust * SCALE * np.tanh(mixed @ parts["output.weight"])
     return found
 
 

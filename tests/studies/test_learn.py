@@ -27,13 +27,17 @@ def test_the_whole_circle_writes_policy_report_and_paragraph(start: str, world: 
     )
     names = {"tuned.safetensors", "policy.safetensors", "comparison.json", "report.html", "summary.txt"}
     assert names <= {path.name for path in tmp_path.iterdir()}
-    kinds = ("order-rule",) if world == "cores" else ("rule", "parcae")
+    kinds = ("order-rule", "order-network") if world == "cores" else ("rule", "parcae")
     assert read_checkpoint(learned.policy).kind in kinds
     stock = ("Spark's FIFO", "Spark's FAIR") if world == "cores" else ("first come, first served", "fair sharing")
     for word in (*stock, "best heuristic", "95% interval", "nothing was learned from"):
         assert word in learned.paragraph
     assert (tmp_path / "summary.txt").read_text().strip() == learned.paragraph
     assert any("tuning" in text for text in said)
+    assert any("training the network" in text for text in said)
+    compared = {policy.name for policy in learned.comparison.policies}
+    assert ({"tuned", "parcae"} <= compared) == (start == "shipped")
+    assert ("which ships" in learned.paragraph or "that ship" in learned.paragraph) == (start == "shipped")
 
 
 def test_savings_are_of_the_objective_that_was_asked_for() -> None:

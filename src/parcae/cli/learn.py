@@ -104,7 +104,7 @@ def learn_command(
 
     print_whole(comparison_table(learned.comparison))
     typer.echo(f"\n{learned.paragraph}\n\npolicy: {learned.policy}\nreport: {learned.report}")
-    if learned.training is not None and learned.training.ending not in ("done", "interrupted"):
+    if learned.training.ending not in ("done", "interrupted"):
         typer.echo(f"note: the training stopped early: {learned.training.ending}", err=True)
 
 

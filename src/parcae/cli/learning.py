@@ -58,6 +58,12 @@ def scenario_of(
     return Scenario(load(workload, parallelism_model), cluster, arrivals, jobs, parse_objective(objective))
 
 
+AlsoOption = Annotated[
+    list[str] | None,
+    typer.Option("--also", help='A further setting that must be served: "arrivals=load:0.8 jobs=60 cores=100".'),
+]
+
+
 class ProgressLine:
     """One line that says how far a search or training is, with an estimate; quiet where nobody watches."""
 
@@ -91,10 +97,7 @@ def tune_command(
     start: Annotated[
         str | None, typer.Option("--start", help="A tuned rule to go on from: a checkpoint, or a name such as tuned:batch.")
     ] = None,
-    also: Annotated[
-        list[str] | None,
-        typer.Option("--also", help='A further setting that the rule must serve: "arrivals=load:0.8 jobs=60 executors=100".'),
-    ] = None,
+    also: AlsoOption = None,
     seed: SeedOption = 0,
     reference_semantics: ReferenceOption = False,
     moving_delay_ms: MovingOption = None,
@@ -221,6 +224,7 @@ def train_command(
     jobs: JobsOption = 20,
     arrivals: ArrivalsOption = "batch",
     objective: ObjectiveOption = "average-jct",
+    also: AlsoOption = None,
     budget: BudgetOption = 5.0,
     iterations: Annotated[
         int | None, typer.Option("--iterations", min=1, help="End after so many; resuming is then exact to the last bit.")
@@ -247,7 +251,8 @@ def train_command(
     """Train a network for a workload; Ctrl-C saves, and --resume goes on.
 
     In the world of cores, parcae corrects the tuned rule's orders and is found by an evolution strategy, without PyTorch: there
-    is no recipe, device or Ray cluster to choose. All else is trained by policy gradients.
+    is no recipe, device or Ray cluster to choose, and with --also one network serves several settings. All else is trained by
+    policy gradients.
 
     Example: parcae train tpch --arrivals batch --budget 5 -o training
     """
@@ -271,7 +276,7 @@ def train_command(
         given = {"--recipe": recipe, "--device": device, "--ray": ray, "--set": settings, "--decima": decima}
         refuse_gradients({option for option, value in given.items() if value})
         evolve(
-            scenario,
+            [scenario, *(_also(scenario, text) for text in also or [])],
             rule,
             start,
             folder,
@@ -283,12 +288,15 @@ def train_command(
         )
         return
 
+    from parcae.errors import ConfigError
     from parcae.learning.config import override
     from parcae.learning.recipes import parse_recipe, recipe_config
     from parcae.learning.run import TrainRequest, train_policy
     from parcae.learning.start import start_rule, start_weights
     from parcae.policies.decima.layout import DecimaSettings
 
+    if also:
+        raise ConfigError("--also needs `parcae train --world cores --network parcae`: gradients are taken in one setting")
     config = override(recipe_config(parse_recipe(recipe or "fast"), scenario, network), settings or [])
     line = ProgressLine(budget * 60)
     request = TrainRequest(

@@ -33,7 +33,7 @@ def refuse_gradients(given: Collection[str]) -> None:
 
 
 def evolve(
-    scenario: Scenario,
+    scenarios: list[Scenario],
     rule: str,
     start: str | None,
     folder: Path,
@@ -46,12 +46,15 @@ def evolve(
 ) -> None:
     """Train the network, say what came of it, and end with exit code 130 after an interruption.
 
+    Names are resolved for the first scenario; the network serves all.
+
     Raises:
         InputError: a rule, a start or a folder that does not fit.
     """
     from parcae.cli.learning import ProgressLine
     from parcae.learning.order_evolution import BEST_FILE, EvolutionSettings, evolve_network
 
+    scenario = scenarios[0]
     objective = str(scenario.objective)
     line = ProgressLine(budget_s)
 
@@ -63,7 +66,7 @@ def evolve(
     if generations is not None:
         settings = EvolutionSettings(max_generations=generations)
     found = evolve_network(
-        scenario,
+        scenarios,
         _rule_of(rule, scenario),
         budget_s=budget_s,
         start=None if start is None else _start_of(start, scenario),

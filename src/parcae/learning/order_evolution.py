@@ -331,7 +331,8 @@ def _run(
         ratios = {"run/ratio_to_rule": search.last_ratio, "selection/best_ratio": state.best_ratio}
         log.write(state.generation, ratios)
         if folder is not None and (is_better or not (folder / BEST_FILE).exists()):
-            write_checkpoint(evolved_checkpoint(found, search), folder / BEST_FILE)
+            best = evolved_checkpoint(found, search.scenarios, search.rule, search.seed)
+            write_checkpoint(best, folder / BEST_FILE)
         if progress is not None:
             progress(found)
         return found
@@ -357,20 +358,30 @@ def _run(
         return report("interrupted" if stop.is_asked else "done", is_better)
 
 
-def evolved_checkpoint(found: Evolved, search: _Search) -> Checkpoint:
-    """The best network of a search, with the setting of its first scenario in the card."""
-    first = search.scenarios[0]
+def evolved_checkpoint(
+    found: Evolved,
+    scenario: Scenario | Sequence[Scenario],
+    rule: npt.ArrayLike,
+    seed: int,
+) -> Checkpoint:
+    """The best network of a search.
+
+    Args:
+        found: what `evolve_network` returned for these scenarios, this rule and this seed. The setting of the first scenario
+            goes into the model card.
+    """
+    first, *others = [scenario] if isinstance(scenario, Scenario) else scenario
     card = {
         **setting_card(first.workload, first.config, first.arrivals, first.num_jobs),
         "objective": str(first.objective),
-        "also": [f"arrivals={s.arrivals} jobs={s.num_jobs}" for s in search.scenarios[1:]],
-        "seed": search.seed,
+        "also": [f"arrivals={s.arrivals} jobs={s.num_jobs} error={s.config.estimate_error}" for s in others],
+        "seed": seed,
         "generations": found.generations,
         "simulated_runs": found.evaluations,
         "seconds": round(found.seconds, 1),
         "ratio_to_rule_on_selection_runs": found.ratio_to_rule,
     }
-    return network_checkpoint(search.rule, found.weights, card)
+    return network_checkpoint(np.array(rule, np.float64), found.weights, card)
 
 
 def _check(scenarios: Sequence[Scenario], theta: Weights, start: Weights) -> None:

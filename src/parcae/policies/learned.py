@@ -201,8 +201,6 @@ def _nearest(name: str, workload: Workload, config: SimulationConfig, arrivals: 
     """The shipped checkpoint whose setting is nearest: its workload, batch or stream, load, size of the cluster."""
     is_planned = config.world is WorldName.CORES
     found = [own for own in _shipped_checkpoints(name) if (own.kind in PLANNING_KINDS) == is_planned]
-    if not found and name == "parcae":  # no network that plans ships: the rule is the best that there is
-        return _nearest("tuned", workload, config, arrivals)
     if not found and is_planned:  # it decides, and plans through the adapter
         found = list(_shipped_checkpoints(name))
     if not found:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from parcae.errors import ConfigError
 from parcae.evaluation.bounds import lower_bounds
@@ -16,15 +17,17 @@ from parcae.evaluation.report import write_report
 from parcae.evaluation.statistics import Estimate, ratio_estimate
 from parcae.files import write_text
 from parcae.learning.family import Weights
+from parcae.learning.order_evolution import Evolved, evolve_network, evolved_checkpoint
 from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.recipes import Recipe, recipe_config
-from parcae.learning.run import TrainRequest, TrainResult, train_policy
+from parcae.learning.run import TrainRequest, train_policy
 from parcae.learning.scenario import Runs, Scenario
 from parcae.learning.start import start_rule, start_weights
 from parcae.learning.tune import Tuning, is_planned, tune_rule, tuned_checkpoint
 from parcae.metrics.objectives import Objective
 from parcae.policies.checkpoint import Checkpoint, write_checkpoint
 from parcae.policies.learned import bind, require_durations, setting_card
+from parcae.policies.order_network.layout import KIND as ORDER_NETWORK
 from parcae.policies.parcae.layout import PRIOR
 from parcae.policies.rule.policy import Parameters
 from parcae.simulation.config import WorldName
@@ -43,6 +46,8 @@ BASELINES = {
     WorldName.CORES: ("fair", "fifo", "sjf", "srpt", "fsp", "psbs"),
     WorldName.EXECUTORS: ("fifo", "fair", "sjf-cp", "weighted-fair:tuned", "srpt-cap:tuned"),
 }
+#: What ships, by name: in the table wherever learning starts from it.
+_SHIPPED = ("tuned", "parcae")
 #: What the stock orders are called in each world. Decima's FIFO and fair sharing are not what Spark does.
 _STOCK = {
     WorldName.CORES: {"fifo": "Spark's FIFO", "fair": "Spark's FAIR with a pool a job"},
@@ -80,12 +85,20 @@ class LearnRequest:
 
 
 @dataclass(frozen=True)
+class Trained:
+    """The network that was trained, and how the training ended: "done", "interrupted", or what went astray."""
+
+    checkpoint: Checkpoint
+    ending: str
+
+
+@dataclass(frozen=True)
 class Learned:
     """What came of it: the files, the comparison and the paragraph."""
 
     comparison: Comparison
     tuning: Tuning
-    training: TrainResult | None
+    training: Trained
     paragraph: str
     policy: Path
     report: Path
@@ -113,13 +126,12 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     folder.mkdir(parents=True, exist_ok=True)
     say = progress or (lambda done, total, text: None)
     card = setting_card(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs)
-    shipped = _shipped_rule(request)
-    tuning = _tune(request, card, shipped, say)
-    training = None if is_planned(scenario) else _train(request, tuning, say)
+    tuning = _tune(request, card, _shipped_rule(request), say)
+    training = (_evolve if is_planned(scenario) else _train)(request, tuning, say)
     say(request.budget_s, request.budget_s, "comparing on held-out runs")
     best = folder / "policy.safetensors"
     write_checkpoint(_better(request, tuning, training, card), best)
-    names = _compared(request, shipped is not None, best)
+    names = _compared(request, best)
     comparison = compare(
         scenario.workload,
         names,
@@ -130,8 +142,7 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     )
     write_comparison(comparison, folder / "comparison.json")
     paragraph = savings_paragraph(comparison, scenario.objective, str(best))
-    if training is None and shipped is not None and np.array_equal(shipped, tuning.parameters):
-        paragraph += " The search found nothing better than the rule that ships: `tuned` is what the policy holds."
+    paragraph += _against_shipped(comparison, scenario.objective, str(best))
     write_text(folder / "summary.txt", paragraph + "\n")
     _report(request, comparison, folder / "report.html", command)
     return Learned(comparison, tuning, training, paragraph, best, folder / "report.html")
@@ -143,18 +154,31 @@ def _shipped_rule(request: LearnRequest) -> Parameters | None:
     return start_rule("tuned", scenario, scenario.arrivals) if request.start == "shipped" else None
 
 
-def _compared(request: LearnRequest, has_shipped: bool, best: Path) -> list[str]:
+def _compared(request: LearnRequest, best: Path) -> list[str]:
     """The policies of the table: the baselines, what ships, what was learned."""
     world = request.scenario.config.world
-    names = [*BASELINES[world], *(["tuned"] if has_shipped else [])]
-    if world is WorldName.EXECUTORS:
-        return [*names, str(request.folder / "tuned.safetensors"), str(best)]
-    return [*names, str(best), f"{best}+guard:1.1"]
+    ships = _SHIPPED if request.start == "shipped" else ()
+    learned = [str(request.folder / "tuned.safetensors"), str(best)]
+    guarded = [f"{best}+guard:1.1"] if world is WorldName.CORES else []
+    return [*BASELINES[world], *ships, *learned, *guarded]
+
+
+def _against_shipped(comparison: Comparison, objective: Objective, name: str) -> str:
+    """A sentence that says whether the policy is better than what ships; "" where that was not compared."""
+    compared = {policy.name: policy for policy in comparison.policies}
+    shipped = [own for own in _SHIPPED if own in compared]
+    if not shipped:
+        return ""
+    best = min(shipped, key=lambda own: float(np.mean([getattr(r, _COLUMN[objective]) for r in compared[own].summaries])))
+    ratio = objective_ratio(comparison, objective, name, best)
+    if ratio.high < 1:
+        return f" It is {_change(ratio)} than {best}, the better of the policies that ship."
+    interval = f"{ratio.mean:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] of its {_in_words(objective)}"
+    return f" Nothing surely better was found than {best}, which ships: the learned policy has {interval}."
 
 
 def _tune(request: LearnRequest, card: dict[str, Any], start: Parameters | None, say: Progress) -> Tuning:
-    scenario = request.scenario
-    budget_s = request.budget_s * (1.0 if is_planned(scenario) else _TUNING_SHARE)
+    scenario, budget_s = request.scenario, request.budget_s * _TUNING_SHARE
 
     def report(tuning: Tuning) -> None:
         say(tuning.seconds, request.budget_s, f"tuning the rule: {scenario.objective} {tuning.ratio_to_fair:.3f} of fair")
@@ -165,7 +189,7 @@ def _tune(request: LearnRequest, card: dict[str, Any], start: Parameters | None,
     return tuning
 
 
-def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> TrainResult:
+def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> Trained:
     scenario, budget_s = request.scenario, request.budget_s * (1 - _TUNING_SHARE)
     config = recipe_config(Recipe.FAST, scenario)
     if budget_s < _SHORT_S:
@@ -180,10 +204,37 @@ def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> TrainResult:
         device=request.device,
     )
     what = f"{scenario.objective} "
-    return train_policy(
+    result = train_policy(
         train,
         lambda i: say(tuning.seconds + i.seconds, request.budget_s, f"training the network: {what}{i.best:.3f} of fair at best"),
     )
+    return Trained(result.checkpoint, result.ending)
+
+
+def _evolve(request: LearnRequest, tuning: Tuning, say: Progress) -> Trained:
+    """World of cores: the network that corrects the tuned rule's orders."""
+    scenario, seed = request.scenario, request.seed & 0xFF
+
+    def report(found: Evolved) -> None:
+        text = f"training the network: {scenario.objective} {found.ratio_to_rule:.3f} of the rule at best"
+        say(tuning.seconds + found.seconds, request.budget_s, text)
+
+    found = evolve_network(
+        scenario,
+        tuning.parameters,
+        budget_s=request.budget_s * (1 - _TUNING_SHARE),
+        start=_shipped_network(request),
+        seed=seed,
+        progress=report,
+    )
+    return Trained(evolved_checkpoint(found, scenario, tuning.parameters, seed), found.ending)
+
+
+def _shipped_network(request: LearnRequest) -> npt.NDArray[np.float64] | None:
+    """The weights of the network that ships for the world of cores, where training starts from what ships."""
+    if request.start != "shipped":
+        return None
+    return start_weights("parcae", ORDER_NETWORK, request.scenario, request.scenario.arrivals)["network"]
 
 
 def _start(request: LearnRequest, tuning: Tuning) -> Weights | None:
@@ -197,12 +248,10 @@ def _start(request: LearnRequest, tuning: Tuning) -> Weights | None:
     return weights if costs[0] <= costs[1] else None
 
 
-def _better(request: LearnRequest, tuning: Tuning, training: TrainResult | None, card: dict[str, Any]) -> Checkpoint:
+def _better(request: LearnRequest, tuning: Tuning, training: Trained, card: dict[str, Any]) -> Checkpoint:
     """The network, or the rule where the network does not do better on the selection runs."""
     scenario = request.scenario
     rule = tuned_checkpoint(tuning.parameters, scenario, {**card, "objective": str(scenario.objective)})
-    if training is None:
-        return rule
     runs = _selection_runs(scenario)
     policies = [bind(c, "learned", scenario.workload, scenario.config) for c in (training.checkpoint, rule)]
     network_cost, rule_cost = (float(runs.cost(policy.play_many).mean()) for policy in policies)
@@ -253,7 +302,7 @@ def savings_paragraph(comparison: Comparison, objective: Objective, name: str) -
     value = f"{mean / MS_PER_S:,.1f} s" if _COLUMN[objective].endswith("_ms") else f"{mean:,.3f}"
     ratio = objective_ratio(comparison, objective, name, best.name)
     sure = "does not rule out chance: run more seeds, or train longer" if ratio.low <= 1 <= ratio.high else "rules out chance"
-    what = str(objective).replace("-", " ").replace("jct", "job completion time")
+    what = _in_words(objective)
     unit = "cores" if world is WorldName.CORES else "executors"
     return (
         f"On {s['seeds'][1] - s['seeds'][0] + 1} runs that nothing was learned from ({s['jobs']} jobs of {s['workload']}, "
@@ -262,6 +311,10 @@ def savings_paragraph(comparison: Comparison, objective: Objective, name: str) -
         f"{learned.who_pays.describe(comparison.policies[0].name)} These are simulated "
         f"runs of your profile: what durations do while jobs share your cluster is not in a profile that was measured alone."
     )
+
+
+def _in_words(objective: Objective) -> str:
+    return str(objective).replace("-", " ").replace("jct", "job completion time")
 
 
 def _change(ratio: Estimate) -> str:

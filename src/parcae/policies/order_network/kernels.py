@@ -6,8 +6,9 @@ import math
 
 from parcae.cluster.kernels.tables import select_cluster
 from parcae.cluster.orders import Orders
-from parcae.kernels import inlined, kernel
+from parcae.kernels import inlined, kernel, sort_rows
 from parcae.policies.order_network.layout import (
+    FULL_ERROR,
     HIDDEN,
     MOST_ABOVE,
     NUM_ORDER_FEATURES,
@@ -26,8 +27,8 @@ from parcae.policies.order_rule.kernels import (
     tier_of,
 )
 from parcae.simulation.future import Status
-from parcae.simulation.kernels.cores_loop import follow_orders
-from parcae.simulation.kernels.event_loop import select_future, start
+from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
+from parcae.simulation.kernels.firing import select_future
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _F = {feature.name: int(feature) for feature in OrderFeature}
@@ -64,28 +65,11 @@ def _describe(seen, rule, facts, job, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _sort_by_tier(work, count):  # type: ignore[no-untyped-def]
-    """Positions by the rule's tier, ascending (Shell's sort: nothing is allocated)."""
-    tier, by_tier = work.tier, work.by_tier
-    for position in range(count):
-        by_tier[position] = position
-    gap = 1
-    while gap < count // 3:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for place in range(gap, count):
-            own, at = by_tier[place], place
-            while at >= gap and tier[by_tier[at - gap]] > tier[own]:
-                by_tier[at] = by_tier[at - gap]
-                at -= gap
-            by_tier[at] = own
-        gap //= 3
-
-
-@kernel
 def _compare(work, count, mean_ms, errs, log_jobs, demand):  # type: ignore[no-untyped-def]
     """Write what a job is among the others into the rows of features."""
-    _sort_by_tier(work, count)
+    for position in range(count):
+        work.by_tier[position] = position
+    sort_rows(work.by_tier, work.tier, count)
     least, ahead_ms = work.tier[work.by_tier[0]], 0.0
     for place in range(count):
         position = work.by_tier[place]
@@ -157,17 +141,18 @@ def plan(seen, orders, network):  # type: ignore[no-untyped-def]
         return
     _compare(work, count, rule.mean_work_ms[0], errs, log_jobs, demand)
     _embed(network.weights, work, count)
+    trust = min(1.0, errs / FULL_ERROR)
     for position in range(count):
         job = seen.active[position]
         if orders.jobs.tier[job] != PROBE_TIER:
-            orders.jobs.tier[job] = work.tier[position] + _shift(network.weights, work, position)
+            orders.jobs.tier[job] = work.tier[position] + trust * _shift(network.weights, work, position)
 
 
 @kernel
 def play(state, future, tables, network):  # type: ignore[no-untyped-def]
     """Run a whole simulation under the network. Returns a Status."""
     forget(network.rule)
-    status = start(state, future, tables)
+    status = start_cores(state, future, tables)
     while status == _NEEDS_DECISION:
         orders = Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms)
         plan(state, orders, network)

@@ -2,8 +2,9 @@
 
 Architecture (a deep set over the jobs in the system; all float64):
     h_j = tanh(features_j W + b),   g = mean_j h_j
-    u_j = tanh(h_j W' + g V + b'),  tier_j = the rule's tier + SCALE tanh(u_j . w)
-The output weights w start at 0, so that an untrained network is the rule, order for order.
+    u_j = tanh(h_j W' + g V + b'),  tier_j = the rule's tier + t SCALE tanh(u_j . w)
+where t grows with what estimates err by, from 0 where they are exact to 1 from FULL_ERROR on: least remaining work first can
+hardly be bettered where sizes are known. The output weights w start at 0: an untrained network is the rule, order for order.
 
 Source of the architecture: Zaheer et al., "Deep Sets" (NeurIPS 2017), section 3.
 """
@@ -54,6 +55,8 @@ NUM_ORDER_FEATURES = len(OrderFeature)
 HIDDEN = 12
 #: The network moves a tier by less than this: e times more or less remaining work.
 SCALE = 1.0
+#: Where estimates err by less (root mean square of a logarithm), tiers are moved by less, in proportion.
+FULL_ERROR = 0.4
 MOST_ABOVE = 5.0
 
 #: Weights by name: matrices are [in, out]. They lie in one flat array in this order.

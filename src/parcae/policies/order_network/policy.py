@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from parcae.cluster.observation import Observation
-from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.state import ClusterState
 from parcae.errors import FormatError, PolicyError
 from parcae.policies.checkpoint import Checkpoint
@@ -24,6 +22,7 @@ from parcae.policies.order_network.layout import (
 )
 from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS
 from parcae.policies.order_rule.policy import order_rule
+from parcae.policies.planning import CompiledPlanner
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Future
 from parcae.simulation.many import PlayMany
@@ -79,7 +78,7 @@ def play_rows(weights: npt.NDArray[np.float64], theta: npt.ArrayLike, mean_work_
 
 
 @dataclass
-class OrderNetworkPolicy:
+class OrderNetworkPolicy(CompiledPlanner):
     """The network with its weights and the rule that it corrects, for one workload.
 
     Args:
@@ -93,40 +92,21 @@ class OrderNetworkPolicy:
     weights: npt.NDArray[np.float64]
     parameters: tuple[float, ...]
     mean_work_ms: float
-    _memory: OrderNetwork | None = field(init=False, default=None, repr=False)
 
-    def plan(self, observation: Observation) -> Orders:
-        """The orders from now on; expects the observations of one run, in order."""
-        num_jobs = len(observation.jobs)
-        num_stages = len(observation.stages)
-        memory = self._memory
-        if memory is None or len(memory.rule.virtual_jobs) < num_jobs or len(memory.rule.virtual_stages) < num_stages:
-            memory = self._tables(num_jobs, num_stages)
-            self._memory = memory
-        orders = blank_orders(num_jobs, num_stages)
-        plan(observation, orders, memory)
-        return orders
+    @property
+    def kernels(self) -> tuple[Any, Any, Any]:
+        """`plan`, `play` and `play_many` of the network."""
+        return plan, play, play_many
 
-    def _tables(self, num_jobs: int, num_stages: int) -> OrderNetwork:
-        return order_network(self.weights, self.parameters, self.mean_work_ms, num_jobs, num_stages)
+    def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
+        """The network's tables."""
+        tables = order_network(self.weights, self.parameters, self.mean_work_ms, num_jobs, num_stages)
+        return (tables,)
 
-    def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Run a whole simulation in one compiled call. Returns a Status."""
-        return int(play(state, future, tables, self._tables(len(state.jobs), len(state.stages))))
-
-    def play_many(
-        self,
-        states: ClusterState,
-        futures: Future,
-        tables: WorkloadTables,
-        first: int,
-        last: int,
-        status: npt.NDArray[np.int64],
-    ) -> None:
-        """Run simulators first..last-1 of many to their end; fills `status`."""
-        rows = np.tile(np.asarray(self.weights, np.float64), (len(status), 1))
-        run = play_rows(rows, self.parameters, self.mean_work_ms)
-        run(states, futures, tables, first, last, status)
+    def arguments_of_many(self, num_jobs: int, num_stages: int, num_runs: int) -> tuple[Any, ...]:
+        """A row of weights for every run, and the network's tables."""
+        rows = np.tile(np.asarray(self.weights, np.float64), (num_runs, 1))
+        return rows, *self.arguments(num_jobs, num_stages)
 
 
 def network_checkpoint(theta: npt.ArrayLike, weights: npt.ArrayLike, card: Mapping[str, Any]) -> Checkpoint:
