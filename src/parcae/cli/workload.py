@@ -29,7 +29,12 @@ def import_spark_events(
     paths: Annotated[list[Path], typer.Argument(help="Event logs, rolling log folders, or folders of them.", show_default=False)],
     output: OutputOption,
     name: NameOption = None,
-    key: Annotated[str | None, typer.Option("--key", help="Spark property that names the recurring job.")] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key", help="Spark property that names the recurring job, or plan | shape: SQL queries by their physical plan."
+        ),
+    ] = None,
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Keep every run as a job of its own with its arrival time.")
     ] = False,

@@ -55,7 +55,8 @@ def read_spark_event_logs(
         name: what the workload is called.
         key: the Spark property that names recurring jobs (set with `sc.setLocalProperty`); jobs without it are left
             out, and do not count as having warmed an executor up (most read schemas). By default the job group names
-            them, else the description, else the call site.
+            them, else the description, else the call site. "plan" and "shape" name SQL queries by their physical plan
+            (`parcae.workloads.spark.fingerprint`).
         recorded: keep every run as a job of its own with its arrival (ms after the first submission) instead.
         keep_first_runs: profile a job's first run in an application like any other. By default it is left out where the
             job ran again there (code that is not compiled yet, cold caches: up to ten times slower); it still counts

@@ -29,6 +29,7 @@ from parcae.workloads.spark.events import (
     StageInfo,
     TaskEnd,
 )
+from parcae.workloads.spark.fingerprint import PlanNames
 from parcae.workloads.spark.plan import Plan
 
 Int64Array = npt.NDArray[np.int64]
@@ -86,6 +87,7 @@ class SqlRecord:
     description: str
     time_ms: int
     plan: Plan
+    plan_names: PlanNames | None
     is_ended: bool = False
     is_success: bool | None = None
     end_ms: int = -1

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from parcae.errors import FormatError
+from parcae.workloads.spark.fingerprint import PlanNames, plan_names
 from parcae.workloads.spark.plan import Plan, read_plan
 
 #: Times and counts beyond this are damage (the year 292 million).
@@ -133,13 +134,17 @@ class TaskEnd(NamedTuple):
 
 
 class SqlStart(NamedTuple):
-    """A SQL execution; `root_id` is the execution that it is a part of (itself, as a rule)."""
+    """A SQL execution; `root_id` is the execution that it is a part of (itself, as a rule).
+
+    `plan_names` are None where the log does not describe the physical plan.
+    """
 
     execution_id: int
     root_id: int
     description: str
     time_ms: int
     plan: Plan
+    plan_names: PlanNames | None
 
 
 class SqlPlanUpdate(NamedTuple):
@@ -338,12 +343,14 @@ def _environment(data: Any) -> Environment:
 def _sql_start(data: Any) -> SqlStart:
     execution_id = _integer(data["executionId"])
     root_id = data.get("rootExecutionId")
+    described = data.get("physicalPlanDescription")
     return SqlStart(
         execution_id=execution_id,
         root_id=execution_id if root_id is None else _integer(root_id),
         description=str(data.get("description", "")),
         time_ms=_integer(data.get("time", -1)),
         plan=read_plan(data.get("sparkPlanInfo")),
+        plan_names=plan_names(str(described)) if described else None,
     )
 
 

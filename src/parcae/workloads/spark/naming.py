@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from parcae.workloads.spark.application import SqlRecord, StageRecord
 from parcae.workloads.spark.events import JobStart, StageInfo
+from parcae.workloads.spark.fingerprint import NAME_PROPERTY, PLAN_KEY, SHAPE_KEY
 
 MAX_NAME = 80
 #: Job groups that a thrift server or a notebook makes up for every statement: hexadecimal, 16 digits or more.
@@ -28,12 +29,17 @@ def job_name(
 ) -> str | None:
     """What a recurring job is called, the same in every run; None if it lacks the property `key`.
 
-    The key is a property of the Spark jobs or a setting of the application (such as "spark.app.name"). Without a key:
+    The key is a property of the Spark jobs or a setting of the application (such as "spark.app.name"), or "plan" or "shape":
+    the property `spark.parcae.jobKey` where it is set, else a hash of the SQL query's physical plan with or without its
+    literals, as the plugin names queries; outside SQL as without a key. Without a key:
     the job group (unless made up by a server), else the SQL execution's description (the user's where given), else the
     Spark job's description, else the call site.
 
     Example: a job run after `sc.setJobGroup("nightly", "...")` is called "nightly".
     """
+    if key in (PLAN_KEY, SHAPE_KEY):
+        named = _first(job.properties.get(NAME_PROPERTY, "") for job in jobs) or _name_of_plan(executions, key)
+        return named or job_name(jobs, executions, settings, None)
     if key is not None:
         return _first(job.properties.get(key) or settings.get(key, "") for job in jobs) or None
     groups = (job.properties.get("spark.jobGroup.id", "") for job in jobs)
@@ -47,6 +53,15 @@ def job_name(
         or _first(info.name for job in reversed(jobs) for info in job.stages[-1:])
         or "unnamed"
     )
+
+
+def _name_of_plan(executions: Sequence[SqlRecord], key: str) -> str:
+    """The name of the root execution's plan; "" without one."""
+    roots = (execution for execution in executions if execution.execution_id == execution.root_id)
+    names = next((execution.plan_names for execution in roots if execution.plan_names), None)
+    if names is None:
+        return ""
+    return names.plan if key == PLAN_KEY else names.shape
 
 
 def _first(texts: Iterable[str]) -> str:
