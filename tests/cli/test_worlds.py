@@ -134,8 +134,10 @@ def test_the_network_of_the_world_of_cores_is_trained_and_resumed(tmp_path: Path
     best = read_checkpoint(out / "best.safetensors")
     assert (best.kind, best.card["workload"]) == ("order-network", "toy")
     again = [*words[:-1], str(tmp_path / "again"), "--iterations", "1"]
-    (found,) = _invoke(*again, "--rule", found["output"], "--start", found["output"])
+    served = ("--also", "arrivals=load:0.7 jobs=2 estimate_error=0.5")
+    (found,) = _invoke(*again, *served, "--rule", found["output"], "--start", found["output"])
     assert found["generations"] == 1
+    assert read_checkpoint(Path(found["output"])).card["also"] == ["arrivals=load:0.7 jobs=2 error=0.5"]
     assert "not of 'order-network'" in _refused(*trained, "--start", str(tmp_path / "rule.safetensors"))
 
 
@@ -144,6 +146,11 @@ def test_options_of_training_by_gradients_are_refused_where_the_network_evolves(
     words = ["train", "toy", "--world", "cores", "-o", str(tmp_path / "x"), *given.split()]
     assert f"{given.split()[0]} does not apply to parcae in the world of cores" in _refused(*words)
     assert not (tmp_path / "x").exists()
+
+
+def test_training_by_gradients_is_in_one_setting(tmp_path: Path) -> None:
+    words = ["train", "toy", "--world", "executors", "--also", "jobs=3", "-o", str(tmp_path / "x")]
+    assert "gradients are taken in one setting" in _refused(*words)
 
 
 def test_orders_are_searched_in_decimas_world_and_bounds_hold_in_both() -> None:

@@ -5,52 +5,28 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from parcae.errors import ConfigError
 from parcae.policies.catalog import make_policy
 from parcae.service.jobs import DurationBook
 from parcae.service.protocol import decode_client_message, encode, proof_mac
 from parcae.service.server import Server, ServerConfig, serve_in_thread
 from parcae.service.session import Service
 from parcae.spark.build import compile_java, java_sources, plugin_folder
-from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
+from parcae.spark.home import find_spark
 from parcae.workloads.spark.events import JobStart, StageInfo
 from parcae.workloads.spark.naming import job_name
 from tests.conftest import REPOSITORY
+from tests.spark.java import compiled, run_java
 
 _FIXTURES = REPOSITORY / "protocol" / "fixtures"
-_TIMEOUT_S = 120.0
 
 
 @pytest.fixture(scope="module")
-def spark() -> SparkHome:
-    try:
-        find_jdk_tool("javac")
-        return find_spark()
-    except ConfigError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def class_path(spark: SparkHome, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The plugin and its tests, compiled."""
-    classes = tmp_path_factory.mktemp("classes")
-    sources = [*java_sources(plugin_folder() / "src"), *java_sources(plugin_folder() / "tests")]
-    compile_java(sources, classes, f"{spark.jars}/*")
-    return f"{classes}:{spark.jars}/*"
-
-
-def run_java(class_path: str, main: str, *arguments: object) -> str:
-    """What it prints; a failed check is the test's failure."""
-    command = [find_jdk_tool("java"), "-XX:TieredStopAtLevel=1", "-cp", class_path, f"parcae.spark.{main}", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-    if done.returncode:
-        pytest.fail(f"{main}: {done.stderr[-4000:]}\n{done.stdout[-2000:]}", pytrace=False)
-    return done.stdout
+def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return compiled(tmp_path_factory.mktemp("classes"))
 
 
 def test_lines_are_as_short_as_elsewhere() -> None:

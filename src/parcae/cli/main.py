@@ -14,6 +14,7 @@ from parcae.cli import (
     bounds,
     compare,
     compare_logs,
+    export,
     learn,
     learning,
     packing,
@@ -47,6 +48,7 @@ app.command("tune")(learning.tune_command)
 app.command("train")(learning.train_command)
 app.command("serve")(serve.serve_command)
 app.command("replay")(serve.replay_command)
+app.command("export")(export.export_command)
 app.command("bounds")(bounds.bounds_command)
 app.command("policies")(policies.policies_command)
 

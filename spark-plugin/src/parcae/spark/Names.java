@@ -4,7 +4,7 @@ import java.util.Properties;
 import java.util.regex.Pattern;
 
 /** Names of recurring jobs, as `parcae workload import spark-events` makes them from the event log. */
-final class Names {
+public final class Names {
   private static final int MAX_NAME = 80;
   private static final int WHOLE = Pattern.UNICODE_CHARACTER_CLASS; // spaces and digits of all scripts, as in Python
   private static final Pattern MADE_UP = Pattern.compile("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}");
@@ -19,7 +19,7 @@ final class Names {
   private Names() {}
 
   /** The name; with a key it is the value of that property. Where all properties are silent it is that of the last stage. */
-  static String of(Properties properties, String key, String lastStage) {
+  public static String of(Properties properties, String key, String lastStage) {
     String named = key.isEmpty() ? "" : tidy(get(properties, key));
     if (!named.isEmpty()) {
       return named;
@@ -37,12 +37,12 @@ final class Names {
     return !site.isEmpty() ? site : last.isEmpty() ? "unnamed" : last;
   }
 
-  static String get(Properties properties, String key) {
+  public static String get(Properties properties, String key) {
     String value = properties == null ? null : properties.getProperty(key);
     return value == null ? "" : value;
   }
 
-  static String tidy(String text) {
+  public static String tidy(String text) {
     String bare = BATCH.matcher(NUMBERED_TABLE.matcher(text).replaceAll("")).replaceAll("");
     String tidy = ENDS.matcher(SPACES.matcher(bare).replaceAll(" ")).replaceAll("");
     if (tidy.codePointCount(0, tidy.length()) <= MAX_NAME) {

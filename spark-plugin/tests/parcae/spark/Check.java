@@ -3,27 +3,27 @@ package parcae.spark;
 import java.util.Objects;
 
 /** What must be, in one line each. */
-final class Check {
+public final class Check {
   private static int count;
 
   private Check() {}
 
-  interface Action {
+  public interface Action {
     void run() throws Exception;
   }
 
-  static void that(boolean holds, String what) {
+  public static void that(boolean holds, String what) {
     count++;
     if (!holds) {
       throw new AssertionError(what);
     }
   }
 
-  static void same(Object found, Object expected, String what) {
+  public static void same(Object found, Object expected, String what) {
     that(Objects.equals(found, expected), what + ": found " + found + ", expected " + expected);
   }
 
-  static void refused(Action action, String what) throws Exception {
+  public static void refused(Action action, String what) throws Exception {
     try {
       action.run();
     } catch (Wire.ProtocolException error) {
@@ -34,7 +34,7 @@ final class Check {
   }
 
   /** Runs a test; its name is printed. */
-  static void test(String name, Action action) throws Exception {
+  public static void test(String name, Action action) throws Exception {
     try {
       action.run();
     } catch (AssertionError | Exception error) {
@@ -44,7 +44,7 @@ final class Check {
     System.out.println("ok " + name);
   }
 
-  static void done() {
+  public static void done() {
     System.out.println(count + " checks");
   }
 }

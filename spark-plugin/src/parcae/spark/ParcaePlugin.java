@@ -1,0 +1,24 @@
+package parcae.spark;
+
+import org.apache.spark.api.plugin.DriverPlugin;
+import org.apache.spark.api.plugin.ExecutorPlugin;
+import org.apache.spark.api.plugin.SparkPlugin;
+import parcae.spark.guest.Guest;
+
+/**
+ * Orders the queries of an application by a policy file, inside Spark's own scheduler.
+ *
+ * <p>Use: `--conf spark.plugins=parcae.spark.ParcaePlugin --conf spark.parcae.policy=FILE` with the
+ * jar on the driver's class path. Any master; executors need no jar.
+ */
+public final class ParcaePlugin implements SparkPlugin {
+  @Override
+  public DriverPlugin driverPlugin() {
+    return new Guest(ParcaePlugin.class.getName());
+  }
+
+  @Override
+  public ExecutorPlugin executorPlugin() {
+    return null;
+  }
+}

@@ -1,0 +1,88 @@
+package parcae.spark.guest;
+
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/**
+ * Names of recurring SQL queries by their physical plan, as `parcae.workloads.spark.fingerprint`
+ * makes them: the same in every session, run and folder of files.
+ */
+final class Fingerprint {
+  private static final int DIGITS = 16;
+  /** What differs between runs of one query, in the order in which it is replaced. */
+  private static final Pattern[] VARYING = {
+    Pattern.compile("Location: ([A-Za-z]+)[^\\[\\n]*\\[[^\\]\\n]*\\]"),
+    Pattern.compile("[A-Za-z][A-Za-z0-9+.-]{0,20}:/[^ ,)\\]\\n]*"),
+    Pattern.compile("path=[^ ,)\\]\\n]*"),
+    Pattern.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"),
+    Pattern.compile("\\$\\$Lambda[^ ,)\\]\\n]*"),
+    Pattern.compile("@[0-9a-f]{4,16}"),
+    Pattern.compile("RDD\\[[0-9]+\\]"),
+    Pattern.compile("\\[(?:plan_)?id=#?[0-9]+\\]"),
+  };
+  /** What stands for it. */
+  private static final String[] REPLACEMENTS = {
+    "Location: $1", "", "path=", "", "Lambda", "", "RDD", "",
+  };
+  private static final Pattern EXPRESSION_ID = Pattern.compile("#[0-9]+L?");
+  /** An operator of the tree, or the title of its paragraph, in formatted plans: no literals. */
+  private static final Pattern OPERATOR =
+      Pattern.compile("[ :+*-]*[A-Za-z][^:\\n]*\\([0-9]+\\)|\\([0-9]+\\) [^\\n]*");
+  private static final Pattern FIRST_WORD = Pattern.compile("[ :+*()0-9-]*[A-Za-z]*");
+  /** A column (its id follows) or a function (its arguments follow). */
+  private static final Pattern REFERENCE =
+      Pattern.compile("[A-Za-z_][A-Za-z0-9_.]*(?=#[0-9]|\\()");
+
+  private Fingerprint() {}
+
+  /** The query's name by its whole plan, literals included. */
+  static String planName(String description) {
+    return "plan-" + hash(EXPRESSION_ID.matcher(lasting(description)).replaceAll(""));
+  }
+
+  /** The query's name by its operators, columns and functions, whatever its literals are. */
+  static String shapeName(String description) {
+    String[] lines = lasting(description).split("\n", -1);
+    for (int i = 0; i < lines.length; i++) {
+      if (!OPERATOR.matcher(lines[i]).matches()) {
+        lines[i] = bare(lines[i]);
+      }
+    }
+    return "shape-" + hash(String.join("\n", lines));
+  }
+
+  private static String lasting(String description) {
+    String text = description;
+    for (int i = 0; i < VARYING.length; i++) {
+      text = VARYING[i].matcher(text).replaceAll(REPLACEMENTS[i]);
+    }
+    return text;
+  }
+
+  private static String bare(String line) {
+    Matcher first = FIRST_WORD.matcher(line);
+    int end = first.lookingAt() ? first.end() : 0;
+    StringBuilder found = new StringBuilder(line.substring(0, end));
+    for (Matcher each = REFERENCE.matcher(line).region(end, line.length()); each.find(); ) {
+      found.append(' ').append(each.group());
+    }
+    return found.toString();
+  }
+
+  private static String hash(String text) {
+    try {
+      byte[] bytes = text.getBytes(StandardCharsets.UTF_8);
+      byte[] digest = MessageDigest.getInstance("SHA-256").digest(bytes);
+      StringBuilder digits = new StringBuilder();
+      for (int i = 0; i < DIGITS / 2; i++) {
+        digits.append(String.format("%02x", digest[i]));
+      }
+      return digits.toString();
+    } catch (NoSuchAlgorithmException error) {
+      throw new IllegalStateException("this Java has no SHA-256", error);
+    }
+  }
+}

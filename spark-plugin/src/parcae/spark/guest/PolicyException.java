@@ -1,0 +1,10 @@
+package parcae.spark.guest;
+
+/** A policy file that cannot be used; the message says why and what to do. */
+final class PolicyException extends Exception {
+  private static final long serialVersionUID = 1;
+
+  PolicyException(String message) {
+    super(message.replaceAll("\\s+", " "));
+  }
+}

@@ -1,0 +1,46 @@
+package parcae.spark.guest;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/** What is foretold of a recurring query: its stages, in the order in which they are submitted. */
+final class Profile {
+  final List<Stage> stages;
+  final double workMs;
+  final double taskMs;
+
+  /** A stage: number of tasks, mean duration of a task, indices of the stages that it waits for. */
+  static final class Stage {
+    final int tasks;
+    final double taskMs;
+    final List<Integer> parents;
+
+    Stage(int tasks, double taskMs, List<Integer> parents) {
+      this.tasks = tasks;
+      this.taskMs = taskMs;
+      this.parents = parents;
+    }
+  }
+
+  Profile(List<Stage> stages) {
+    this.stages = new ArrayList<>(stages);
+    double work = 0;
+    long tasks = 0;
+    for (Stage stage : stages) {
+      work += stage.tasks * stage.taskMs;
+      tasks += stage.tasks;
+    }
+    workMs = work;
+    taskMs = tasks == 0 ? 0 : work / tasks;
+  }
+
+  /** The same stages with so much work in all. */
+  Profile scaledTo(double newWorkMs) {
+    double factor = workMs > 0 ? newWorkMs / workMs : 1;
+    List<Stage> scaled = new ArrayList<>(stages.size());
+    for (Stage stage : stages) {
+      scaled.add(new Stage(stage.tasks, stage.taskMs * factor, stage.parents));
+    }
+    return new Profile(scaled);
+  }
+}

@@ -1,0 +1,85 @@
+package parcae.spark.guest;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.File;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.function.Consumer;
+import parcae.spark.Check;
+
+/** A policy file (the argument) is read whole, or refused with one line that says what to do. */
+final class PolicyTest {
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static ObjectNode good;
+  private static Path folder;
+
+  private PolicyTest() {}
+
+  private static void refused(String word, Path file) throws Exception {
+    try {
+      Policy.read(file);
+    } catch (PolicyException error) {
+      String line = error.getMessage();
+      Check.that(line.contains(word), line + " lacks " + word);
+      Check.that(line.contains(file.toString()) && line.contains("parcae export"), line);
+      Check.that(!line.contains("\n"), line);
+      Check.same(Reason.of("x", error), line, "the log's line");
+      return;
+    }
+    throw new AssertionError("was not refused: " + word);
+  }
+
+  private static void refused(String word, Consumer<ObjectNode> change) throws Exception {
+    ObjectNode changed = good.deepCopy();
+    change.accept(changed);
+    refused(word, Files.write(folder.resolve("changed.json"), JSON.writeValueAsBytes(changed)));
+  }
+
+  private static ObjectNode firstJob(ObjectNode root) {
+    return (ObjectNode) root.path("jobs").elements().next();
+  }
+
+  private static ObjectNode firstStage(ObjectNode root) {
+    return (ObjectNode) firstJob(root).path("stages").get(0);
+  }
+
+  public static void main(String[] args) throws Exception {
+    good = (ObjectNode) JSON.readTree(new File(args[0]));
+    folder = Files.createTempDirectory("policy");
+    Check.test("a good file", () -> {
+      Policy policy = Policy.read(Path.of(args[0]));
+      Check.same(policy.numJobs(), good.path("jobs").size(), "jobs");
+      Check.same(policy.guessMs(), good.path("guess_ms").asDouble(), "guess");
+      Check.same(policy.name(), "srpt", "name");
+      Check.that(policy.find("nobody") == null, "an unknown job");
+    });
+    Check.test("files that are none", () -> {
+      refused("cannot be read", folder.resolve("nowhere.json"));
+      refused("is not JSON", Files.writeString(folder.resolve("torn.json"), "{\"format\": "));
+      refused("no JSON object", Files.writeString(folder.resolve("list.json"), "[]"));
+      refused("no JSON object", Files.writeString(folder.resolve("empty.json"), ""));
+    });
+    Check.test("other formats and versions", () -> {
+      refused("another format", root -> root.put("format", "parcae-workload"));
+      refused("reads version 1", root -> root.put("version", 2));
+      refused("reads version 1", root -> root.remove("version"));
+      refused("plans order-rule", root -> root.put("kind", "order-network"));
+      refused("NARROW", root -> ((ObjectNode) root.path("parameters")).put("NARROW", 0.5));
+      refused("PROBE", root -> ((ObjectNode) root.path("parameters")).put("PROBE", 2));
+    });
+    Check.test("fields that are missing, unknown or wrong", () -> {
+      refused("lacks the field guess_ms", root -> root.remove("guess_ms"));
+      refused("lacks the field jobs", root -> root.remove("jobs"));
+      refused("unknown field guess", root -> root.put("guess", 1));
+      refused("mean_work_ms", root -> root.put("mean_work_ms", -1));
+      refused("mean_work_ms", root -> root.put("mean_work_ms", "many"));
+      refused("lacks the field stages", root -> firstJob(root).remove("stages"));
+      refused("no stages", root -> firstJob(root).putArray("stages"));
+      refused("lacks the field task_ms", root -> firstStage(root).remove("task_ms"));
+      refused("0 tasks", root -> firstStage(root).put("tasks", 0));
+      refused("is no stage", root -> firstStage(root).putArray("parents").add(99));
+    });
+    Check.done();
+  }
+}

@@ -1,0 +1,33 @@
+"""`parcae export`: write a policy file for the Spark plugin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parcae.cli.options import SOURCE_HELP
+
+
+def export_command(
+    policy: Annotated[str, typer.Argument(help="The policy to plan by: srpt.", show_default=False)],
+    workload: Annotated[str, typer.Argument(metavar="NAME|FILE", help=SOURCE_HELP, show_default=False)],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The policy file to write (*.json).")],
+    world: Annotated[str, typer.Option("--world", help="The world that the policy plans for: cores.")] = "cores",
+) -> None:
+    """Write a file by which the Spark plugin plans without a service: a policy and a workload's jobs.
+
+    Example: parcae export srpt mine.parcae -o policy.json
+    """
+    from parcae.errors import ConfigError
+    from parcae.policies.policy_file import export_policy, write_policy
+    from parcae.workloads.catalog import load_workload
+
+    if world != "cores":
+        why = "only policies of the world of cores can be exported"
+        raise ConfigError(f"--world {world}: {why}; write --world cores")
+    exported = export_policy(policy, load_workload(workload))
+    write_policy(exported, output)
+    stages = sum(len(job.stages) for job in exported.jobs.values())
+    typer.echo(f"{output}: {policy}, {len(exported.jobs)} jobs, {stages} stages")

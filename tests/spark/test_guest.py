@@ -1,0 +1,228 @@
+"""The guest in Spark's scheduler, on a real Spark: short queries go first, results are right, errors leave Spark as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parcae.policies.policy_file import export_policy, write_policy
+from parcae.spark.home import find_spark
+from parcae.spark.launch import environment
+from parcae.workloads.job import Workload
+from parcae.workloads.spark_event_log import read_spark_event_logs
+from parcae.workloads.synthetic import chain
+from tests.conftest import REPOSITORY
+from tests.spark.machine import Machine, start_machine, wait_until
+from tests.spark.needs import needs_spark
+
+_PARCAE = [sys.executable, "-m", "parcae.cli.main"]
+#: Tasks of the long query and of the short one, and how long each sleeps.
+_LONG, _SHORT, _SLEEP_MS = 40, 2, 100
+#: What the long query takes on two cores.
+_ALONE_S = _LONG / 2 * _SLEEP_MS / 1_000
+_OFF = "parcae: off, Spark schedules by itself"
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    started = start_machine(tmp_path_factory.mktemp("spark"))
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    """A policy file that knows the two queries by the names that their user gives them."""
+    jobs = (chain(1, _LONG, _SLEEP_MS, "long"), chain(1, _SHORT, _SLEEP_MS, "short"))
+    write_policy(export_policy("srpt", Workload("w", jobs)), tmp_path / "policy.json")
+    return tmp_path / "policy.json"
+
+
+class Queries:
+    """Queries whose tasks sleep, in an application."""
+
+    def __init__(self, context: Any) -> None:
+        from pyspark.sql import SparkSession
+
+        self.context, self._session = context, SparkSession(context)
+        self.end_s = dict[str, float]()
+        self._errors = list[BaseException]()
+
+    def run(self, name: str, tasks: int, sleep_ms: int = _SLEEP_MS, *, is_named: bool = True) -> None:
+        """One query; its result must be right."""
+        sleep = f"java_method('java.lang.Thread', 'sleep', {sleep_ms}L)"
+        text = f"select count(x) as {name} from (select {sleep} as x from range(0, {tasks}, 1, {tasks}))"
+        try:
+            self.context.setLocalProperty("spark.parcae.jobKey", name if is_named else None)
+            assert self._session.sql(text).collect()[0][0] == tasks
+            self.end_s[name] = time.monotonic()
+        except BaseException as error:
+            self._errors.append(error)
+            raise
+
+    def run_both(self, *, is_named: bool = True) -> float:
+        """The long query and soon after it the short one; how much earlier the short one ends, in seconds."""
+        self.run("warm", 2, 1, is_named=is_named)
+        started = self.num_started()
+        threads = []
+        for name, tasks in (("long", _LONG), ("short", _SHORT)):
+            thread = threading.Thread(target=self.run, args=(name, tasks), kwargs={"is_named": is_named})
+            thread.start()
+            threads.append(thread)
+            wait_until(lambda: self.num_started() > started)
+        for thread in threads:
+            thread.join(60)
+        assert not self._errors
+        return self.end_s["long"] - self.end_s["short"]
+
+    def num_started(self) -> int:
+        """Tasks that have started so far in stages that run now."""
+        tracker = self.context.statusTracker()
+        infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return sum(info.numActiveTasks + info.numCompletedTasks for info in infos if info)
+
+
+@contextmanager
+def application(machine: Machine, policy: Path | str, master: str = "local[2]", **settings: object) -> Iterator[Queries]:
+    """A stock Spark with the plugin."""
+    own: dict[str, object] = {"spark_plugins": "parcae.spark.ParcaePlugin", "spark_parcae_policy": policy}
+    with machine.context(0, spark_master=master, **own, **settings) as found:
+        yield Queries(found.context)
+
+
+def _new_lines(machine: Machine, before: int, word: str) -> list[str]:
+    return [line for line in machine.said()[before:].splitlines() if word in line]
+
+
+def test_a_short_query_does_not_wait_for_a_long_one(machine: Machine, policy: Path) -> None:
+    before = len(machine.said())
+    with application(machine, policy) as queries:
+        conf = queries.context._jsc.sc().conf()
+        assert conf.get("spark.plugins", "none") == "none"  # executors are not to look for the jar
+        assert queries.run_both() > 0.3 * _ALONE_S
+    (line,) = _new_lines(machine, before, "parcae: on")
+    assert "srpt by" in line
+    assert "knows 2 jobs; the scheduler mode FIFO decides ties" in line
+    assert machine.complaints() == []
+
+
+def test_after_an_error_spark_is_as_stock(machine: Machine, policy: Path) -> None:
+    before = len(machine.said())
+    with application(machine, policy) as queries:
+        events = machine.jvm.org.apache.spark.scheduler
+        for _ in range(3):  # an event that nobody can read
+            queries.context._jsc.sc().listenerBus().post(events.SparkListenerStageCompleted(None))
+        wait_until(lambda: _new_lines(machine, before, _OFF))
+        assert queries.run_both() < 0.2 * _ALONE_S
+    (line,) = _new_lines(machine, before, _OFF)
+    assert "noting the end of a stage failed" in line
+    machine.forgive()
+
+
+def test_without_a_policy_file_spark_is_as_stock(machine: Machine, tmp_path: Path) -> None:
+    before = len(machine.said())
+    with application(machine, tmp_path / "nowhere.json") as queries:
+        queries.run("alone", 4, 1)
+    (line,) = _new_lines(machine, before, _OFF)
+    assert "nowhere.json cannot be read" in line
+    assert "write one with `parcae export`" in line
+    machine.forgive()
+
+
+_ALLOCATION = """<allocations>
+  <pool name="gold"><schedulingMode>FIFO</schedulingMode><weight>3</weight><minShare>1</minShare></pool>
+</allocations>"""
+
+
+@pytest.mark.slow
+def test_pools_stay_and_the_order_goes_first(machine: Machine, policy: Path, tmp_path: Path) -> None:
+    pools = tmp_path / "pools.xml"
+    pools.write_text(_ALLOCATION)
+    own = {"spark_scheduler_mode": "FAIR", "spark_scheduler_allocation_file": pools}
+    with application(machine, policy, **own) as queries:
+        assert queries.run_both() > 0.3 * _ALONE_S
+        scala = queries.context._jsc.sc()
+        assert scala.getPoolForName("gold").get().weight() == 3
+        assert scala.getPoolForName("default").isDefined()
+        root = scala.taskScheduler().rootPool()
+        assert [pool.name() for pool in root.schedulableQueue().toArray()] == ["parcae"]
+        queries.context.setLocalProperty("spark.scheduler.pool", "made-by-use")
+        queries.run("short", _SHORT)
+        assert scala.getPoolForName("made-by-use").isDefined()
+        queries.context.setLocalProperty("spark.scheduler.pool", None)
+    assert machine.complaints() == []
+
+
+@pytest.mark.slow
+def test_queries_recur_by_their_plan_on_executors_without_the_jar(machine: Machine, tmp_path: Path) -> None:
+    """Profiles from the event log of a stock Spark; then executors in processes of their own, whose class path is Spark's."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    own = {"spark_eventLog_enabled": "true", "spark_eventLog_dir": logs, "spark_master": "local[2]"}
+    with machine.context(0, **own) as stock:
+        queries = Queries(stock.context)
+        for _ in range(2):
+            assert queries.run_both(is_named=False) < 0.2 * _ALONE_S
+    workload, _ = read_spark_event_logs([logs], key="plan")
+    assert sum(job.name.startswith("plan-") for job in workload.jobs) == 3
+    write_policy(export_policy("srpt", workload), tmp_path / "policy.json")
+    with application(machine, tmp_path / "policy.json", "local-cluster[2,1,1024]", spark_executor_memory="512m") as queries:
+        scala = queries.context._jsc.sc()
+        wait_until(lambda: scala.getExecutorMemoryStatus().size() == 3, 60)  # the driver is one of them
+        assert queries.run_both(is_named=False) > 0.3 * _ALONE_S
+    assert machine.complaints() == []
+
+
+@pytest.mark.slow
+def test_queries_that_no_file_knows_are_learned(machine: Machine, tmp_path: Path) -> None:
+    write_policy(export_policy("srpt", Workload("w", (chain(1, 10, 5_000, "other"),))), tmp_path / "policy.json")
+    with application(machine, tmp_path / "policy.json") as queries:
+        for name, tasks in (("long", _LONG), ("short", _SHORT)):
+            queries.run(name, tasks)
+        assert queries.run_both() > 0.3 * _ALONE_S
+    assert machine.complaints() == []
+
+
+def _commands(folder: Path) -> Path:
+    """A folder with the command `parcae`."""
+    script = folder / "bin" / "parcae"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(_PARCAE)} "$@"\n')
+    script.chmod(0o755)
+    return script.parent
+
+
+_LESS = {"/path/to/": "", "examples/queries.py": f"{REPOSITORY}/examples/queries.py 400000", "local[4]": "local[2]"}
+
+
+@needs_spark
+@pytest.mark.slow
+def test_every_command_of_the_document_runs(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "spark-guest.md").read_text().splitlines()
+    commands = [line.strip() for line in page if line.startswith(("    parcae ", "    spark-submit "))]
+    assert len(commands) >= 3
+    (tmp_path / "event-logs").mkdir()
+    log = REPOSITORY / "src" / "parcae" / "workloads" / "bundled" / "example-event-log.zstd"
+    (tmp_path / "event-logs" / log.name).write_bytes(log.read_bytes())
+    spark = find_spark()
+    env = environment(spark.path, {"PATH": f"{_commands(tmp_path)}:{spark.path / 'bin'}:{os.environ['PATH']}"})
+    for command in commands:
+        line = command
+        for word, real in _LESS.items():
+            line = line.replace(word, real)
+        done = subprocess.run(line, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, f"{command}\n{done.stderr[-3000:]}"
+        if "queries.py" in command:
+            assert "parcae: on, srpt by" in done.stderr
+    assert json.loads((tmp_path / "policy.json").read_text())["format"] == "parcae-policy"
