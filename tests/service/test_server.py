@@ -131,7 +131,6 @@ def test_a_wrong_secret_is_denied_and_the_right_one_is_not(start: Start) -> None
 def test_a_client_that_does_not_read_is_dropped_and_disturbs_nobody(start: Start) -> None:
     server = start(max_waiting_bytes=50_000, write_timeout_s=0.5)
     with Client("127.0.0.1", server.port) as client:
-        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         client.greet(_hello())
         client.socket.settimeout(120)
         flood = frame(b'{"type":"ping","seq":1}') * 10_000

@@ -209,7 +209,9 @@ class Server:
         self._connections[task] = connection
         try:
             await self._converse(connection)
-        except (ConnectionError, TimeoutError, ssl.SSLError, asyncio.CancelledError):
+        except TimeoutError:  # replies that nobody reads: `close` would wait for them for ever
+            writer.transport.abort()
+        except (ConnectionError, ssl.SSLError, asyncio.CancelledError):
             pass
         finally:
             del self._connections[task]
