@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.spark_tpch import tpch_command
+
 if TYPE_CHECKING:
     from parcae.spark.home import SparkHome
     from parcae.spark.launch import PluginSettings
 
 app = typer.Typer(help="Put a stock Apache Spark under a Parcae service.", no_args_is_help=True)
+app.command("tpch")(tpch_command)
 
 Home = Annotated[Path | None, typer.Option("--spark-home", help="Which Spark; else SPARK_HOME, else this Python's PySpark.")]
 Service = Annotated[str | None, typer.Option("--service", help="HOST:PORT of a running `parcae serve`.")]

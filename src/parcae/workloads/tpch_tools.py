@@ -9,6 +9,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from parcae.errors import ConfigError
@@ -23,15 +24,24 @@ def check_tools() -> None:
     Raises:
         ConfigError: something is not; the message says how to install it.
     """
-    missing = [name for name in ("pyspark", "duckdb") if importlib.util.find_spec(name) is None]
-    if _generator() is None:
-        missing.append("tpchgen-cli")
+    missing = missing_tools(PACKAGES)
     if missing:
         raise ConfigError(f"measuring needs {', '.join(missing)}: pip install 'parcae[measure]'")
     try:
         _java_version()
     except (OSError, subprocess.SubprocessError):
         raise ConfigError("measuring runs Spark, which needs Java 17 or newer: install it, or set JAVA_HOME") from None
+
+
+def missing_tools(names: Iterable[str]) -> list[str]:
+    """Those of some of `PACKAGES` that are not installed."""
+    return [name for name in names if not _is_installed(name)]
+
+
+def _is_installed(name: str) -> bool:
+    if name == "tpchgen-cli":
+        return _generator() is not None
+    return importlib.util.find_spec(name) is not None
 
 
 def _generator() -> str | None:

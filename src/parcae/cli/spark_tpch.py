@@ -1,0 +1,216 @@
+"""`parcae spark tpch`: TPC-H queries on a real Spark, its own orders against Parcae's policies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from parcae.evaluation.statistics import Estimate
+    from parcae.spark.tpch_plan import TpchConfig
+    from parcae.spark.tpch_result import PolicyResult, TpchResult
+    from parcae.spark.tpch_study import Progress
+
+_WIDTH = 150
+_TIMES = (
+    "policy",
+    "seeds",
+    "average s",
+    "ratio to fair",
+    "ratio to fifo",
+    "foretold",
+    "later x1.1",
+    "worst",
+    "p95 s",
+    "makespan",
+)
+_CORES = (
+    "policy",
+    "busy",
+    "busy to the end",
+    "idle while waiting",
+    "tasks",
+    "driver CPU s",
+    "service CPU s",
+    "plans known",
+    "other cores",
+    "load",
+    "wrong",
+)
+
+
+def tpch_command(
+    scale_factor: Annotated[float, typer.Option("--scale-factor", help="Of the tables; 1 is about 1 GB of text.")] = 1.0,
+    load: Annotated[float, typer.Option("--load", help="Share of the cores' time that FAIR keeps busy.")] = 0.8,
+    queries: Annotated[int, typer.Option("--queries", min=2, help="Queries of a run: the 22 again and again.")] = 44,
+    seeds: Annotated[int, typer.Option("--seeds", min=0, help="0: prepare only.")] = 20,
+    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="The first seed.")] = 1000,
+    repeats: Annotated[int, typer.Option("--repeats", min=0, help="Further runs under FAIR for every seed.")] = 1,
+    policies: Annotated[str, typer.Option("--policies", help="fifo and fair are stock Spark; fair must be there.")] = (
+        "fifo,fair,srpt,tuned,parcae,parcae+guard:1.1"
+    ),
+    work: Annotated[Path, typer.Option("--work", help="All files; a command that was stopped goes on there.")] = Path(
+        "parcae-spark-tpch"
+    ),
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option("--merge", help="Run nothing: the table of these work folders together."),
+    ] = None,
+    cores: Annotated[int | None, typer.Option("--cores", min=1, help="Of Spark. [default: all that may be used]")] = None,
+    gap: Annotated[float | None, typer.Option("--gap", help="Seconds between arrivals; else found by --load.")] = None,
+    profile_rounds: Annotated[int, typer.Option("--profile-rounds", min=1, help="Runs of every query alone.")] = 2,
+    memory: Annotated[str, typer.Option("--memory", help="Of the driver's JVM, which runs the tasks, too.")] = "4g",
+    conf: Annotated[list[str] | None, typer.Option("--conf", help="NAME=VALUE, a Spark setting more.")] = None,
+    jar: Annotated[Path | None, typer.Option("--jar", help="The plugin's jar. [default: it is built]")] = None,
+    spark_home: Annotated[Path | None, typer.Option("--spark-home", help="Else SPARK_HOME, else PySpark.")] = None,
+    foretell: Annotated[bool, typer.Option("--foretell/--no-foretell", help="Simulate the same runs, too.")] = True,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")] = None,
+    picture: Annotated[Path | None, typer.Option("--picture", help="[default: ratios.png in --work]")] = None,
+) -> None:
+    """Run the same TPC-H queries on a real Spark under its own orders and under policies, and compare them.
+
+    Example: parcae spark tpch --seeds 8 --work tpch-work --json tpch.json
+    """
+    from parcae.errors import ConfigError
+    from parcae.files import check_place
+    from parcae.spark.tpch_plan import TpchConfig, usable_cores
+    from parcae.spark.tpch_result import draw, read_result
+
+    for path in (json_path, picture):
+        if path is not None:
+            check_place(path)
+    if not merge:
+        config = TpchConfig(
+            policies=tuple(name.strip() for name in policies.split(",") if name.strip()),
+            scale_factor=scale_factor,
+            load=load,
+            num_queries=queries,
+            cores=cores or usable_cores(),
+            seeds=seeds,
+            seed_start=seed_start,
+            repeats=repeats,
+            profile_rounds=profile_rounds,
+            gap_s=gap,
+            memory=memory,
+            conf=_settings(conf or []),
+        )
+        if jar is not None and not jar.exists():
+            raise ConfigError(f"--jar {jar} does not exist")
+        _run(config, work, jar, spark_home, foretell)
+        if not seeds:
+            return
+    result = read_result(merge or [work])
+    if json_path is not None:
+        from parcae.files import write_text
+
+        write_text(json_path, json.dumps(result.to_json(), indent=1) + "\n")
+    _print(result)
+    path = picture or (merge or [work])[0] / "ratios.png"
+    draw(result, path)
+    typer.echo(f"picture: {path}")
+
+
+def _settings(conf: list[str]) -> dict[str, str]:
+    from parcae.errors import ConfigError
+
+    if wrong := [text for text in conf if "=" not in text]:
+        raise ConfigError(f"--conf {wrong[0]}: write NAME=VALUE")
+    return {name.strip(): value for name, _, value in (text.partition("=") for text in conf)}
+
+
+def _run(config: TpchConfig, work: Path, jar: Path | None, spark_home: Path | None, foretell: bool) -> None:
+    from parcae.spark.home import find_spark
+    from parcae.spark.tpch_calibration import calibration_of
+    from parcae.spark.tpch_foretold import foretell_all
+    from parcae.spark.tpch_study import run_tpch
+
+    with _progress() as progress:
+        run_tpch(config, find_spark(spark_home), work, progress, jar)
+        if foretell and config.seeds:
+            foretell_all(config, work, lambda text: progress(text, 1.0))
+    calibrated = calibration_of(work)
+    if calibrated is not None:
+        typer.echo(calibrated.describe(config.load))
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on a terminal, lines elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda text, share: typer.echo(f"{share:4.0%} {text}", err=True)
+        return
+    columns = (BarColumn(bar_width=20), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("", total=1.0)
+        yield lambda text, share: progress.update(bar, description=text, completed=share)
+
+
+def _print(result: TpchResult) -> None:
+    from parcae.cli.tables import print_rows
+    from parcae.spark.tpch_plan import BASELINE
+
+    told = result.settings
+    title = f"Spark {', '.join(result.spark)}: {told['num_queries']} TPC-H queries of scale factor {told['scale_factor']:g}"
+    print_rows(
+        f"{title}, {told['cores']} cores",
+        _TIMES,
+        [_times(policy) for policy in result.policies.values()],
+        _WIDTH,
+    )
+    print_rows(
+        "Cores and processor time",
+        _CORES,
+        [_cores(policy) for policy in result.policies.values()],
+        _WIDTH,
+    )
+    gaps = ", ".join(f"{gap:.2f}" for gap in result.gaps_s)
+    typer.echo(f"A query every {gaps} s on average; ratios are of average completion times, paired by seed.")
+    for name, policy in result.policies.items():
+        if name != BASELINE:
+            typer.echo(f"{name}: {policy.pays.describe(BASELINE)}")
+
+
+def _times(policy: PolicyResult) -> tuple[str, ...]:
+    return (
+        policy.name,
+        str(len(policy.seeds)),
+        f"{policy.average_s.mean:.2f}",
+        _interval(policy.ratio_to_fair),
+        _interval(policy.ratio_to_fifo),
+        "" if policy.foretold_ratio is None else f"{policy.foretold_ratio.mean:.3f}",
+        f"{policy.pays.later_than_promise_share.mean:.1%}",
+        f"{policy.pays.worst_later:.2f}",
+        f"{policy.p95_s:.1f}",
+        _interval(policy.makespan_ratio),
+    )
+
+
+def _cores(policy: PolicyResult) -> tuple[str, ...]:
+    return (
+        policy.name,
+        f"{policy.busy_share.mean:.1%}",
+        f"{policy.makespan_busy_share.mean:.1%}",
+        f"{policy.idle_while_waiting_share.mean:.2%}",
+        _interval(policy.task_ratio),
+        f"{policy.driver_cpu_s.mean:.1f}",
+        f"{policy.service_cpu_s.mean:.1f}",
+        f"{policy.known_share:.0%}",
+        f"{policy.other_cores.mean:.2f}",
+        f"{policy.load:.1f}",
+        str(policy.num_wrong),
+    )
+
+
+def _interval(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return ""
+    return f"{estimate.mean:.3f}" + ("" if estimate.is_unknown else f" [{estimate.low:.3f}, {estimate.high:.3f}]")

@@ -1,0 +1,77 @@
+"""Pictures of policies that were run on the same seeds: ratios to a baseline seed by seed, and completion times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.evaluation.plots import policy_color
+from parcae.evaluation.statistics import Estimate
+from parcae.files import replacing
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def ratios_and_times(
+    ratios: Mapping[str, tuple[FloatArray, Estimate]],
+    seconds: Mapping[str, FloatArray],
+    baseline: str,
+    path: Path,
+    title: str = "",
+) -> None:
+    """A picture (PNG): on the left the ratio of every seed and their mean with its interval, on the right completion times.
+
+    Args:
+        ratios: of average completion times to the baseline's, by policy: one a seed, and the estimate.
+        seconds: completion times in s, by policy.
+        baseline: what the ratios are to.
+        path: of the picture.
+        title: above it.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 3.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    colors = {name: policy_color(row) for row, name in enumerate(dict.fromkeys([*seconds, *ratios]))}
+    for row, (name, (by_seed, estimate)) in enumerate(ratios.items()):
+        spread = row + 0.22 * np.linspace(-1, 1, len(by_seed)) if len(by_seed) > 1 else np.array([row])
+        left.scatter(by_seed, spread, s=14, color=colors[name], alpha=0.5, linewidths=0)
+        ends = np.nan_to_num([[estimate.mean - estimate.low], [estimate.high - estimate.mean]])
+        left.errorbar(
+            estimate.mean,
+            row,
+            xerr=ends,
+            fmt="D",
+            color="#1d232a",
+            markersize=5,
+            capsize=3,
+            linewidth=1.2,
+        )
+    left.axvline(1.0, color="#999999", linewidth=1, zorder=0)
+    left.set_yticks(range(len(ratios)), list(ratios))
+    left.invert_yaxis()
+    left.set(xlabel=f"average completion time / {baseline}'s, by seed; mean and 95% interval")
+    for name, values in seconds.items():
+        ordered = np.sort(values)
+        share = np.arange(1, len(ordered) + 1) / len(ordered)
+        right.step(
+            np.concatenate([[0.0], ordered]),
+            np.concatenate([[0.0], share]),
+            where="post",
+            color=colors[name],
+            label=name,
+        )
+    right.set(xlabel="completion time (s)", ylabel="share of queries", ylim=(0, 1.02), xlim=(0, None))
+    right.legend(frameon=False, fontsize=8)
+    for axis in (left, right):
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
+    if title:
+        figure.suptitle(title)
+    with replacing(path) as stream:
+        figure.savefig(stream, format="png", dpi=110)

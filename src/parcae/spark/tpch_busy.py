@@ -1,0 +1,100 @@
+"""How busy cores were, and how much of their time was idle while tasks waited: arithmetic on a run's tasks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.workloads.spark.application import ApplicationLog
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class TaskTimes(NamedTuple):
+    """Attempts of tasks; float64[num_attempts] each, ms of one clock.
+
+    Args:
+        start: when the driver launched it.
+        finish: when the core was done with it.
+    """
+
+    start: FloatArray
+    finish: FloatArray
+
+
+class Waits(NamedTuple):
+    """Tasks that waited; float64[num_tasks] each, ms of one clock.
+
+    Args:
+        start: when the task's stage was submitted.
+        finish: when the task was launched for the first time.
+    """
+
+    start: FloatArray
+    finish: FloatArray
+
+
+def task_times(log: ApplicationLog) -> TaskTimes:
+    """All attempts of an application; a core is busy from launch on for as long as it deserialized and ran the task."""
+    tasks = log.tasks()
+    start = tasks.launch_ms.astype(np.float64)
+    return TaskTimes(start, start + tasks.busy_ms)
+
+
+def waits(log: ApplicationLog) -> Waits:
+    """How long every task of an application waited from the submission of its stage on; retries do not count."""
+    tasks = log.tasks()
+    launched: dict[tuple[int, int], int] = {}
+    for stage, index, launch in zip(tasks.stage_id.tolist(), tasks.task_index.tolist(), tasks.launch_ms.tolist(), strict=True):
+        launched.setdefault((stage, index), launch)
+    rows = [
+        (log.stages[stage].submission_ms, launch)
+        for (stage, _), launch in launched.items()
+        if stage in log.stages and 0 <= log.stages[stage].submission_ms <= launch
+    ]
+    table = np.array(rows, np.float64).reshape(-1, 2)
+    return Waits(table[:, 0], table[:, 1])
+
+
+def busy_ms(tasks: TaskTimes, begin_ms: float, end_ms: float) -> float:
+    """Time of cores that tasks took between two times.
+
+    Example: a task from 0 to 10 ms and one from 5 to 20 ms took 6 + 3 ms between 2 and 8 ms.
+    """
+    return float((np.clip(tasks.finish, begin_ms, end_ms) - np.clip(tasks.start, begin_ms, end_ms)).sum())
+
+
+def busy_share(tasks: TaskTimes, cores: int, begin_ms: float, end_ms: float) -> float:
+    """Share of the time of all cores between two times that tasks took; 0 where that is no time."""
+    time_ms = cores * (end_ms - begin_ms)
+    return busy_ms(tasks, begin_ms, end_ms) / time_ms if time_ms > 0 else 0.0
+
+
+def idle_while_waiting_share(tasks: TaskTimes, waiting: Waits, cores: int, begin_ms: float, end_ms: float) -> float:
+    """Share of the time of all cores between two times in which a core was idle though a task waited for one.
+
+    At any moment that is the smaller of the number of idle cores and the number of waiting tasks.
+
+    Example: two cores, one busy from 0 to 10 ms; a task waits from 4 to 6 ms: 2 of 20 ms.
+    """
+    if end_ms <= begin_ms:
+        return 0.0
+    times, steps = [np.array([begin_ms, end_ms])], [np.zeros((2, 2), np.int64)]
+    changes = (
+        (0, 1, tasks.start),
+        (0, -1, tasks.finish),
+        (1, 1, waiting.start),
+        (1, -1, waiting.finish),
+    )
+    for column, sign, ends in changes:
+        step = np.zeros((len(ends), 2), np.int64)
+        step[:, column] = sign
+        times.append(np.clip(ends, begin_ms, end_ms))
+        steps.append(step)
+    at = np.concatenate(times)
+    order = np.argsort(at, kind="stable")
+    running, waits_now = np.cumsum(np.concatenate(steps)[order], axis=0)[:-1].T
+    idle = np.minimum(np.maximum(cores - running, 0), waits_now)
+    return float((idle * np.diff(at[order])).sum() / (cores * (end_ms - begin_ms)))

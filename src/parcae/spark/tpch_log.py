@@ -1,0 +1,180 @@
+"""What the event logs of TPC-H runs say: how busy the cores were, which plan every query had, what a profile holds."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from parcae.errors import FormatError
+from parcae.files import write_text
+from parcae.spark.tpch_busy import busy_ms, busy_share, idle_while_waiting_share, task_times, waits
+from parcae.spark.tpch_spark import QUERY_PROPERTY
+from parcae.units import MS_PER_S
+from parcae.workloads.archive import read_workload, write_workload
+from parcae.workloads.import_report import BadRows
+from parcae.workloads.job import Workload
+from parcae.workloads.spark.application import ApplicationLog
+from parcae.workloads.spark.files import find_logs, read_lines
+from parcae.workloads.spark.fingerprint import PLAN_KEY
+from parcae.workloads.spark.groups import job_groups
+from parcae.workloads.spark.naming import job_name
+from parcae.workloads.spark.reading import LineTally, read_applications
+from parcae.workloads.spark_event_log import read_spark_event_logs
+
+#: Files of a work folder: the profile, and which of its jobs every query is. The second is written last.
+PROFILE, PROFILE_ROWS = "profile.parcae", "profile.json"
+_CPU = re.compile(rb'"Executor (?:Deserialize )?CPU Time":(\d+)')
+_LAUNCH = re.compile(rb'"Launch Time":(\d+)')
+_TASK_END = b'"SparkListenerTaskEnd"'
+_NS_PER_S = 1e9
+_VARIANT = re.compile(r" \(\d+\)$")
+
+
+@dataclass(frozen=True)
+class CoreUse:
+    """What the cores did during a run.
+
+    Args:
+        busy_share: of the time of all cores from the first to the last arrival, 0..1.
+        makespan_busy_share: the same from the first arrival to the last result.
+        idle_while_waiting_share: of the time of all cores from the first arrival to the last result,
+            in which a core was idle though a task waited.
+        task_s: time that tasks took on cores from the first arrival to the last result.
+        task_cpu_s: processor time of the tasks that were launched after the first arrival.
+        num_tasks: how many these were.
+    """
+
+    busy_share: float
+    makespan_busy_share: float
+    idle_while_waiting_share: float
+    task_s: float
+    task_cpu_s: float
+    num_tasks: int
+
+
+def core_use(folder: Path, cores: int, first_ms: float, arrivals_s: float, makespan_s: float) -> CoreUse:
+    """Read what the cores did from the event log of one run.
+
+    Args:
+        folder: holds the event log of one application.
+        cores: that it had.
+        first_ms: when the first query arrived, in ms of the wall clock.
+        arrivals_s: from then to the last arrival.
+        makespan_s: from then to the last result.
+
+    Raises:
+        FormatError: not one event log, or a damaged one.
+    """
+    log = read_log(folder)
+    tasks = task_times(log)
+    last_ms = first_ms + arrivals_s * MS_PER_S
+    end_ms = first_ms + makespan_s * MS_PER_S
+    return CoreUse(
+        busy_share=busy_share(tasks, cores, first_ms, last_ms),
+        makespan_busy_share=busy_share(tasks, cores, first_ms, end_ms),
+        idle_while_waiting_share=idle_while_waiting_share(tasks, waits(log), cores, first_ms, end_ms),
+        task_s=busy_ms(tasks, first_ms, end_ms) / MS_PER_S,
+        task_cpu_s=_task_cpu_s(folder, first_ms),
+        num_tasks=int((tasks.start >= first_ms).sum()),
+    )
+
+
+def read_log(folder: Path) -> ApplicationLog:
+    """The one application of a folder.
+
+    Raises:
+        FormatError: not one event log, or a damaged one.
+    """
+    logs = list(_applications([folder]))
+    if len(logs) != 1:
+        raise FormatError(f"{folder} holds {len(logs)} event logs, not one; remove the folder to run it again")
+    return logs[0]
+
+
+def _applications(folders: Iterable[Path]) -> Iterable[ApplicationLog]:
+    return read_applications(find_logs(list(folders)).sources, LineTally(BadRows(0.01)))
+
+
+def _task_cpu_s(folder: Path, first_ms: float) -> float:
+    parts = (part for source in find_logs([folder]).sources for part in source.parts)
+    total_ns = 0
+    for line in (line for part in parts for line, _ in read_lines(part)):
+        launch = _LAUNCH.search(line) if _TASK_END in line[:60] else None
+        if launch and int(launch[1]) >= first_ms:
+            total_ns += sum(int(found[1]) for found in _CPU.finditer(line))
+    return total_ns / _NS_PER_S
+
+
+def plans_of_queries(logs: Iterable[ApplicationLog]) -> dict[int, Counter[str]]:
+    """How often every TPC-H query ran under which name, as the importer names it with `--key plan`."""
+    found: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for log in logs:
+        for group in job_groups(log):
+            query = job_name(group.jobs, group.executions, log.settings, QUERY_PROPERTY)
+            name = job_name(group.jobs, group.executions, log.settings, PLAN_KEY)
+            if query and name:
+                found[int(query.removeprefix("q"))][name] += 1
+    return dict(found)
+
+
+@dataclass(frozen=True)
+class QueryProfile:
+    """The profile of the queries, and which of its jobs each query is.
+
+    Args:
+        workload: as the importer makes it, without what is no TPC-H query.
+        job_of_query: row of the job in the workload, by number of the query.
+    """
+
+    workload: Workload
+    job_of_query: Mapping[int, int]
+
+    def write(self, work: Path) -> None:
+        """Keep it in a work folder."""
+        write_workload(self.workload, work / PROFILE)
+        write_text(work / PROFILE_ROWS, json.dumps(dict(self.job_of_query)) + "\n")
+
+    def knows(self, log: ApplicationLog) -> float:
+        """The share of the TPC-H queries of a log whose plan is one of the profile's."""
+        names = {job.name for job in self.workload.jobs}
+        counts = [Counter({name in names: count}) for plans in plans_of_queries([log]).values() for name, count in plans.items()]
+        total = sum(counts, Counter[bool]())
+        return total[True] / max(1, total.total())
+
+
+def profile_of(work: Path) -> QueryProfile:
+    """The profile that is kept in a work folder."""
+    rows = json.loads((work / PROFILE_ROWS).read_text())
+    return QueryProfile(read_workload(work / PROFILE), {int(query): row for query, row in rows.items()})
+
+
+def query_profile(folders: Sequence[Path]) -> QueryProfile:
+    """Make the profile of the event logs in some folders.
+
+    First runs in an application are kept: the JVM is warm from applications before it.
+
+    Raises:
+        FormatError: a folder without logs, or a damaged one.
+    """
+    workload, _ = read_spark_event_logs(folders, name="tpch-queries", key=PLAN_KEY, keep_first_runs=True)
+    plans = plans_of_queries(_applications(folders))
+    names = {name for found in plans.values() for name in found}
+    weights = workload.weights or (1.0,) * len(workload.jobs)
+    kept = [(job, weight) for job, weight in zip(workload.jobs, weights, strict=True) if _VARIANT.sub("", job.name) in names]
+    jobs = tuple(job for job, _ in kept)
+    own = replace(workload, jobs=jobs, weights=tuple(weight for _, weight in kept))
+    return QueryProfile(
+        own,
+        {query: _row(own, found.most_common(1)[0][0]) for query, found in sorted(plans.items())},
+    )
+
+
+def _row(workload: Workload, name: str) -> int:
+    """The job of that name, of several DAGs the one that ran most often."""
+    assert workload.weights is not None
+    rows = [row for row, job in enumerate(workload.jobs) if _VARIANT.sub("", job.name) == name]
+    return max(rows, key=lambda row: (workload.weights or ())[row])

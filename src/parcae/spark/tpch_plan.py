@@ -1,0 +1,167 @@
+"""What `parcae spark tpch` runs: its settings, and for every seed which query arrives when."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from parcae.errors import ConfigError
+from parcae.workloads.random_streams import RandomStreams
+
+BASELINE = "fair"
+#: Spark's own orders, without the plugin, and their scheduler modes.
+STOCK = {"fifo": "FIFO", "fair": "FAIR"}
+NUM_QUERIES_OF_TPCH = 22
+#: Seeds of the runs that the arrival rate and the profile come from begin here; judged seeds lie below.
+EARLIER_SEED_START = 900_000
+#: Scans read pieces of this size, so that the tables of a small scale factor, too, are read by more tasks
+#: than there are cores, as large tables are.
+SCAN_BYTES = "8m"
+
+
+@dataclass(frozen=True)
+class TpchConfig:
+    """What is run.
+
+    Args:
+        policies: `fifo` and `fair` are stock Spark; all others are planned by the plugin. Needs `fair`.
+        scale_factor: of the TPC-H tables (1 is about 1 GB of text).
+        load: the share of the cores' time that FAIR is to keep busy while queries arrive, 0..1.
+        num_queries: queries of a run: the 22 of TPC-H again and again, in an order that the seed draws.
+        cores: of the local Spark.
+        seeds: judged seeds; 0 prepares tables, profile and arrival rate only.
+        seed_start: the first of them.
+        repeats: further runs under FAIR for every seed: how much a run differs from itself.
+        profile_rounds: how often every query runs alone for the profile.
+        calibration_runs: at most so many runs under FAIR to find the arrival rate.
+        gap_s: mean time between arrivals; None to find it.
+        memory: of the driver's JVM, which runs the tasks, too.
+        conf: more Spark settings, by name; they replace those of this study.
+
+    Raises:
+        ConfigError: a value out of its range, or no `fair` to compare with.
+    """
+
+    policies: tuple[str, ...] = ("fifo", "fair", "srpt", "tuned", "parcae", "parcae+guard:1.1")
+    scale_factor: float = 1.0
+    load: float = 0.8
+    num_queries: int = 44
+    cores: int = field(default_factory=lambda: usable_cores())
+    seeds: int = 20
+    seed_start: int = 1000
+    repeats: int = 1
+    profile_rounds: int = 2
+    calibration_runs: int = 6
+    gap_s: float | None = None
+    memory: str = "4g"
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if BASELINE not in self.policies:
+            raise ConfigError(f"--policies needs {BASELINE} to compare with, not only {', '.join(self.policies)}")
+        if len({*self.policies}) < len(self.policies):
+            raise ConfigError(f"--policies names one twice: {', '.join(self.policies)}")
+        if not 0 < self.scale_factor <= 1_000:
+            raise ConfigError(f"--scale-factor is {self.scale_factor:g}; write a number above 0, at most 1000")
+        if not 0 < self.load < 1:
+            raise ConfigError(f"--load is {self.load:g}; write a share of the cores above 0 and below 1, such as 0.8")
+        if self.num_queries < 2:
+            raise ConfigError(f"--queries is {self.num_queries}; a run needs at least 2")
+        if not 0 <= self.seed_start <= EARLIER_SEED_START - self.seeds:
+            raise ConfigError(f"judged seeds lie below {EARLIER_SEED_START}, not {self.seed_start} and {self.seeds} more")
+        if self.gap_s is not None and self.gap_s <= 0:
+            raise ConfigError(f"--gap is {self.gap_s:g} s; write a time above 0")
+        counts = (self.cores, self.profile_rounds, self.calibration_runs)
+        if min(counts) < 1 or min(self.seeds, self.repeats) < 0:
+            raise ConfigError("cores, profile rounds and calibration runs must be at least 1, seeds and repeats at least 0")
+
+    @property
+    def query_numbers(self) -> tuple[int, ...]:
+        """The queries of every run, before they are shuffled.
+
+        Example: 44 queries are the queries 1 to 22 twice, 4 queries are 1 to 4.
+        """
+        return tuple(1 + position % NUM_QUERIES_OF_TPCH for position in range(self.num_queries))
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether Spark makes every stage a Spark job of its own (adaptive execution, Spark's default)."""
+        return self.conf.get("spark.sql.adaptive.enabled", "true").lower() == "true"
+
+    def of_folder(self) -> dict[str, Any]:
+        """The settings that all runs of a work folder must share."""
+        shared = (
+            "scale_factor",
+            "load",
+            "num_queries",
+            "cores",
+            "profile_rounds",
+            "memory",
+            "conf",
+        )
+        told = asdict(self)
+        return {name: told[name] for name in shared}
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: those of the machine, or those that `taskset` left it."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A query that arrives `at_s` seconds after the first one."""
+
+    query: int
+    at_s: float
+
+
+def draw_arrivals(config: TpchConfig, seed: int, gap_s: float) -> tuple[Arrival, ...]:
+    """Which query arrives when: the same for every policy.
+
+    Gaps are exponential, scaled so that their mean is `gap_s` exactly: a Poisson process of which the
+    first and the last arrival are given. So every seed asks for the same work in the same time.
+
+    Args:
+        config: how many queries.
+        seed: of their order and of the gaps.
+        gap_s: mean time between arrivals.
+
+    Example: with 3 queries and a gap of 10 s the first comes at 0 s and the last at 20 s.
+    """
+    streams = RandomStreams(seed)
+    order = streams.jobs.permutation(config.query_numbers)
+    gaps = streams.arrivals.exponential(1.0, config.num_queries - 1)
+    times = np.concatenate([[0.0], np.cumsum(gaps / gaps.mean() * gap_s)])
+    return tuple(Arrival(int(query), float(at)) for query, at in zip(order, times, strict=True))
+
+
+@dataclass(frozen=True, order=True)
+class RunKey:
+    """A judged run: seed, policy, and which run of that policy (0; repeats of FAIR from 1)."""
+
+    seed: int
+    policy: str
+    repeat: int = 0
+
+    @property
+    def file_name(self) -> str:
+        """What its files are called, without the ending."""
+        safe = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in self.policy)
+        return f"seed-{self.seed}-{safe}" + (f"-again-{self.repeat}" if self.repeat else "")
+
+
+def judged_runs(config: TpchConfig) -> list[RunKey]:
+    """All judged runs: seed by seed, the policies of a seed in random order."""
+    runs = []
+    for seed in range(config.seed_start, config.seed_start + config.seeds):
+        block = [RunKey(seed, policy) for policy in config.policies]
+        block += [RunKey(seed, BASELINE, repeat) for repeat in range(1, config.repeats + 1)]
+        runs += [block[row] for row in RandomStreams(seed).actions.permutation(len(block))]
+    return runs

@@ -1,0 +1,309 @@
+"""`parcae spark tpch`: the same TPC-H queries on a real Spark under its own orders and under Parcae's policies.
+
+Everything is kept in a work folder, file by file, so that a command that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from parcae.errors import ConfigError, PolicyError
+from parcae.files import write_text
+from parcae.policies.policy_file import export_policy, write_policy
+from parcae.spark.applications import SparkFailedError, running_service
+from parcae.spark.build import build_plugin
+from parcae.spark.home import SparkHome
+from parcae.spark.tpch_busy import busy_ms, task_times
+from parcae.spark.tpch_calibration import (
+    NUM_CLOSE,
+    Calibrated,
+    calibration_of,
+    fitted_gap,
+    is_found,
+    next_gap,
+)
+from parcae.spark.tpch_log import (
+    PROFILE,
+    PROFILE_ROWS,
+    QueryProfile,
+    core_use,
+    profile_of,
+    query_profile,
+    read_log,
+)
+from parcae.spark.tpch_plan import (
+    BASELINE,
+    EARLIER_SEED_START,
+    STOCK,
+    RunKey,
+    TpchConfig,
+    draw_arrivals,
+    judged_runs,
+)
+from parcae.spark.tpch_record import RunRecord, check_settings, makespan_s, read_record, record_path
+from parcae.spark.tpch_spark import (
+    Application,
+    Ending,
+    Finished,
+    TpchSpark,
+    process_cpu_s,
+    read_texts,
+)
+from parcae.units import MS_PER_S
+from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.tpch_application import query_texts
+from parcae.workloads.tpch_tools import generate_tables, missing_tools
+
+#: Rounds of all queries that warm a new JVM up.
+_WARM_ROUNDS = 2
+#: What the foretold time left takes a run to cost beside its queries, before one was measured.
+_SETUP_S = 10.0
+
+#: Called with what is done now, and the share of all runs that is done.
+Progress = Callable[[str, float], None]
+
+
+def run_tpch(config: TpchConfig, spark: SparkHome, work: Path, progress: Progress, jar: Path | None = None) -> None:
+    """Run what is not finished yet in the work folder: tables, profile, arrival rate, judged runs.
+
+    Args:
+        config: what to run.
+        spark: which Spark.
+        work: the work folder; made where it does not exist.
+        progress: is told how far it is.
+        jar: the plugin's; None to build it where a policy needs it.
+
+    Raises:
+        ConfigError: a work folder of other settings, or a tool that is missing.
+        SparkFailedError: a query failed, or the plugin was off.
+        PolicyError: a policy that is unknown.
+    """
+    check_settings(config, work)
+    with _Study(config, spark, work, progress, jar) as study:
+        study.prepare()
+        study.judge()
+
+
+class _Study(contextlib.ExitStack):
+    """One command's runs; the JVM is started when the first of them needs it."""
+
+    def __init__(self, config: TpchConfig, spark: SparkHome, work: Path, progress: Progress, jar: Path | None) -> None:
+        super().__init__()
+        self._config, self._home, self._work, self._progress, self._given_jar = (
+            config,
+            spark,
+            work,
+            progress,
+            jar,
+        )
+        self._share = 0.0
+
+    def _tell(self, text: str) -> None:
+        self._progress(text, self._share)
+
+    # What the runs need.
+
+    @property
+    def _data(self) -> Path:
+        return self._work / f"data-sf{self._config.scale_factor:g}"
+
+    def _make_tables(self) -> None:
+        texts = self._work / "queries.json"
+        needed = [name for name, path in (("tpchgen-cli", self._data), ("duckdb", texts)) if not path.exists()]
+        if missing := missing_tools(needed):
+            raise ConfigError(
+                f"{self._work} lacks tables or query texts, and making them needs {', '.join(missing)}: "
+                "pip install 'parcae[measure]'"
+            )
+        if not self._data.exists():
+            self._tell(f"generating the tables of scale factor {self._config.scale_factor:g}")
+            generate_tables(self._data, self._config.scale_factor)
+        if not texts.exists():
+            write_text(texts, json.dumps(query_texts(), indent=1))
+
+    @cached_property
+    def _jar(self) -> Path | None:
+        if {*self._config.policies} <= {*STOCK}:
+            return None
+        return self._given_jar or build_plugin(self._home)
+
+    @cached_property
+    def _spark(self) -> TpchSpark:
+        """The JVM, warmed up."""
+        config = self._config
+        texts = read_texts(self._work / "queries.json")
+        jar = self._jar
+        spark = TpchSpark(self._home, jar, self._work, self._data, texts, config.cores, config.memory, config.conf)
+        self.callback(spark.close)
+        self._tell("warming the JVM up")
+        queries = tuple(dict.fromkeys(config.query_numbers))
+        spark.run_alone(Application("FAIR", None), [queries] * _WARM_ROUNDS)
+        return spark
+
+    def prepare(self) -> None:
+        """Tables, the queries alone, the arrival rate, the profile."""
+        self._make_tables()
+        self._run_alone()
+        if calibration_of(self._work) is None:
+            calibrated = self._calibrate()
+            calibrated.write(self._work)
+        if not (self._work / PROFILE_ROWS).exists():
+            self._tell("making the profile of the earlier runs")
+            profile = query_profile([self._logs("alone"), *map(self._logs, self._earlier_names())])
+            profile.write(self._work)
+
+    def _logs(self, name: str) -> Path:
+        return self._work / "event-logs" / name
+
+    def _earlier_names(self) -> list[str]:
+        return sorted(path.stem for path in (self._work / "earlier").glob("load-*.json"))
+
+    def _run_alone(self) -> None:
+        """Every query alone, round by round, in an order of its own each."""
+        noted = self._work / "earlier" / "alone.json"
+        if noted.exists():
+            return
+        queries = tuple(dict.fromkeys(self._config.query_numbers))
+        generator = RandomStreams(EARLIER_SEED_START).jobs
+        rounds = [generator.permutation(queries).tolist() for _ in range(self._config.profile_rounds)]
+        spark = self._spark
+        self._tell(f"every query alone, {len(rounds)} rounds")
+        endings = spark.run_alone(Application("FAIR", self._logs("alone")), rounds)
+        results = {ending.query: [ending.rows, ending.digest] for ending in reversed(endings)}
+        write_text(self._work / "results.json", json.dumps(results) + "\n")
+        if wrong := self._wrong(endings):
+            raise SparkFailedError(f"queries {', '.join(map(str, wrong))} gave other results when they ran again")
+        noted.parent.mkdir(exist_ok=True)
+        write_text(noted, json.dumps([asdict(ending) for ending in endings], indent=1) + "\n")
+
+    def _wrong(self, endings: Sequence[Ending]) -> tuple[int, ...]:
+        results = {int(query): tuple(found) for query, found in json.loads((self._work / "results.json").read_text()).items()}
+        return tuple(sorted({e.query for e in endings if results[e.query] != (e.rows, e.digest)}))
+
+    # The arrival rate.
+
+    def _calibrate(self) -> Calibrated:
+        config = self._config
+        points: list[tuple[float, float]] = []
+        for number in range(config.calibration_runs):
+            gap_s = config.gap_s or (next_gap(points, config.load) if points else self._first_gap())
+            record = self._earlier_run(number, gap_s)
+            points.append((record.gap_s, record.use.busy_share))
+            self._tell(f"a query every {record.gap_s:.2f} s keeps the cores {record.use.busy_share:.1%} busy under FAIR")
+            if len(points) >= NUM_CLOSE and (config.gap_s or is_found(points, config.load)):
+                break
+        return Calibrated(config.gap_s or fitted_gap(points, config.load), tuple(points))
+
+    def _first_gap(self) -> float:
+        """From the time that tasks take of queries that run alone."""
+        log = read_log(self._logs("alone"))
+        work_s = busy_ms(task_times(log), 0, math.inf) / MS_PER_S
+        noted = json.loads((self._work / "earlier" / "alone.json").read_text())
+        return work_s / len(noted) / (self._config.cores * self._config.load)
+
+    def _earlier_run(self, number: int, gap_s: float) -> RunRecord:
+        path = self._work / "earlier" / f"load-{number:02d}.json"
+        if path.exists():
+            return read_record(path)
+        self._tell(f"run {number + 1} under FAIR to find the arrival rate: a query every {gap_s:.2f} s")
+        record = self._measure(RunKey(EARLIER_SEED_START + 1 + number, BASELINE), gap_s, path.stem)
+        record.write(path)
+        return record
+
+    # The judged runs.
+
+    def judge(self) -> None:
+        """All judged runs that are not over yet."""
+        runs = judged_runs(self._config)
+        left = [key for key in runs if not record_path(self._work, key).exists()]
+        calibrated = calibration_of(self._work)
+        assert calibrated is not None
+        run_s = self._config.num_queries * calibrated.gap_s + _SETUP_S
+        for number, key in enumerate(left):
+            self._share = (len(runs) - len(left) + number) / len(runs)
+            minutes = (len(left) - number) * run_s / 60
+            self._tell(
+                f"seed {key.seed}, {key.policy}: run {len(runs) - len(left) + number + 1} of {len(runs)}, "
+                f"about {minutes:.0f} min left"
+            )
+            record = self._measure(key, calibrated.gap_s, key.file_name)
+            record.write(record_path(self._work, key))
+            run_s += (record.wall_s - run_s) / (number + 1)
+        self._share = 1.0
+
+    def _measure(self, key: RunKey, gap_s: float, name: str) -> RunRecord:
+        begun = time.monotonic()
+        config, logs, spark = self._config, self._logs(name), self._spark
+        arrivals = draw_arrivals(config, key.seed, gap_s)
+        with self._planned(key.policy) as (plugin, service):
+            mode = STOCK.get(key.policy, STOCK[BASELINE])
+            before_s = process_cpu_s(service) if service else 0.0
+            finished = spark.run(Application(mode, logs, plugin), arrivals)
+            service_s = process_cpu_s(service) - before_s if service else 0.0
+        return self._record(key, gap_s, finished, service_s, logs, begun)
+
+    def _record(
+        self,
+        key: RunKey,
+        gap_s: float,
+        finished: Finished,
+        service_s: float,
+        logs: Path,
+        begun: float,
+    ) -> RunRecord:
+        span_s = makespan_s(finished.endings)
+        arrivals_s = finished.endings[-1].arrival_s
+        use = core_use(logs, self._config.cores, finished.first_ms, arrivals_s, span_s)
+        is_planned = key.policy not in STOCK
+        return RunRecord(
+            key=key,
+            gap_s=gap_s,
+            endings=finished.endings,
+            use=use,
+            wrong=self._wrong(finished.endings),
+            known_share=self._profile.knows(read_log(logs)) if is_planned else 0.0,
+            setup_s=finished.setup_s,
+            wall_s=time.monotonic() - begun,
+            driver_cpu_s=finished.jvm_cpu_s - use.task_cpu_s,
+            python_cpu_s=finished.python_cpu_s,
+            service_cpu_s=service_s,
+            other_cores=finished.other_cores,
+            load=finished.load,
+            plugin_lines=finished.plugin_lines,
+            spark=self._home.version,
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+    @cached_property
+    def _profile(self) -> QueryProfile:
+        return profile_of(self._work)
+
+    @contextlib.contextmanager
+    def _planned(self, policy: str) -> Iterator[tuple[Mapping[str, str] | None, int]]:
+        """The plugin's settings for a policy (None for stock Spark), and the process of its service (0 without one).
+
+        A policy that can be exported plans in the plugin; any other in a service of its own, new for every run.
+        """
+        if policy in STOCK:
+            yield None, 0
+            return
+        path = self._work / "policies" / f"{RunKey(0, policy).file_name.removeprefix('seed-0-')}.json"
+        try:
+            exported = export_policy(policy, self._profile.workload)
+        except PolicyError:
+            log = self._work / "service.log"
+            cores = self._config.cores
+            with running_service(policy, str(self._work / PROFILE), num_slots=cores, log=log) as service:
+                yield {"spark.parcae.service": service.address}, service.process.pid
+            return
+        path.parent.mkdir(exist_ok=True)
+        write_policy(exported, path)
+        yield {"spark.parcae.policy": str(path.resolve())}, 0
