@@ -64,6 +64,12 @@ def tpch_command(
     cores: Annotated[int | None, typer.Option("--cores", min=1, help="Of Spark. [default: all that may be used]")] = None,
     gap: Annotated[float | None, typer.Option("--gap", help="Seconds between arrivals; else found by --load.")] = None,
     profile_rounds: Annotated[int, typer.Option("--profile-rounds", min=1, help="Runs of every query alone.")] = 2,
+    calibration_runs: Annotated[
+        int, typer.Option("--calibration-runs", min=1, help="At most so many to find the gap.")
+    ] = 6,
+    warm_rounds: Annotated[
+        int, typer.Option("--warm-rounds", min=0, help="Runs of every query in a new JVM before anything else.")
+    ] = 2,
     memory: Annotated[str, typer.Option("--memory", help="Of the driver's JVM, which runs the tasks, too.")] = "4g",
     conf: Annotated[list[str] | None, typer.Option("--conf", help="NAME=VALUE, a Spark setting more.")] = None,
     jar: Annotated[Path | None, typer.Option("--jar", help="The plugin's jar. [default: it is built]")] = None,
@@ -94,7 +100,9 @@ def tpch_command(
             seeds=seeds,
             seed_start=seed_start,
             repeats=repeats,
+            warm_rounds=warm_rounds,
             profile_rounds=profile_rounds,
+            calibration_runs=calibration_runs,
             gap_s=gap,
             memory=memory,
             conf=_settings(conf or []),
@@ -124,6 +132,7 @@ def _settings(conf: list[str]) -> dict[str, str]:
 
 
 def _run(config: TpchConfig, work: Path, jar: Path | None, spark_home: Path | None, foretell: bool) -> None:
+    from parcae.errors import PolicyError
     from parcae.spark.home import find_spark
     from parcae.spark.tpch_calibration import calibration_of
     from parcae.spark.tpch_foretold import foretell_all
@@ -132,7 +141,10 @@ def _run(config: TpchConfig, work: Path, jar: Path | None, spark_home: Path | No
     with _progress() as progress:
         run_tpch(config, find_spark(spark_home), work, progress, jar)
         if foretell and config.seeds:
-            foretell_all(config, work, lambda text: progress(text, 1.0))
+            try:
+                foretell_all(config, work, lambda text: progress(text, 1.0))
+            except PolicyError as error:  # what was run is to be shown all the same
+                typer.echo(f"not simulated: {error}", err=True)
     calibrated = calibration_of(work)
     if calibrated is not None:
         typer.echo(calibrated.describe(config.load))

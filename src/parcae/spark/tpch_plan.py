@@ -36,6 +36,7 @@ class TpchConfig:
         seeds: judged seeds; 0 prepares tables, profile and arrival rate only.
         seed_start: the first of them.
         repeats: further runs under FAIR for every seed: how much a run differs from itself.
+        warm_rounds: how often every query runs in a new JVM before anything is measured there.
         profile_rounds: how often every query runs alone for the profile.
         calibration_runs: at most so many runs under FAIR to find the arrival rate.
         gap_s: mean time between arrivals; None to find it.
@@ -50,10 +51,11 @@ class TpchConfig:
     scale_factor: float = 1.0
     load: float = 0.8
     num_queries: int = 44
-    cores: int = field(default_factory=lambda: usable_cores())
+    cores: int = 2
     seeds: int = 20
     seed_start: int = 1000
     repeats: int = 1
+    warm_rounds: int = 2
     profile_rounds: int = 2
     calibration_runs: int = 6
     gap_s: float | None = None
@@ -75,9 +77,20 @@ class TpchConfig:
             raise ConfigError(f"judged seeds lie below {EARLIER_SEED_START}, not {self.seed_start} and {self.seeds} more")
         if self.gap_s is not None and self.gap_s <= 0:
             raise ConfigError(f"--gap is {self.gap_s:g} s; write a time above 0")
-        counts = (self.cores, self.profile_rounds, self.calibration_runs)
-        if min(counts) < 1 or min(self.seeds, self.repeats) < 0:
-            raise ConfigError("cores, profile rounds and calibration runs must be at least 1, seeds and repeats at least 0")
+        at_least_1 = {
+            "--cores": self.cores,
+            "--profile-rounds": self.profile_rounds,
+            "--calibration-runs": self.calibration_runs,
+        }
+        at_least_0 = {
+            "--seeds": self.seeds,
+            "--repeats": self.repeats,
+            "--warm-rounds": self.warm_rounds,
+        }
+        for least, counts in ((1, at_least_1), (0, at_least_0)):
+            for name, count in counts.items():
+                if count < least:
+                    raise ConfigError(f"{name} is {count}; write at least {least}")
 
     @property
     def query_numbers(self) -> tuple[int, ...]:

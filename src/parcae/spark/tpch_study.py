@@ -62,8 +62,6 @@ from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.tpch_application import query_texts
 from parcae.workloads.tpch_tools import generate_tables, missing_tools
 
-#: Rounds of all queries that warm a new JVM up.
-_WARM_ROUNDS = 2
 #: What the foretold time left takes a run to cost beside its queries, before one was measured.
 _SETUP_S = 10.0
 
@@ -97,13 +95,11 @@ class _Study(contextlib.ExitStack):
 
     def __init__(self, config: TpchConfig, spark: SparkHome, work: Path, progress: Progress, jar: Path | None) -> None:
         super().__init__()
-        self._config, self._home, self._work, self._progress, self._given_jar = (
-            config,
-            spark,
-            work,
-            progress,
-            jar,
-        )
+        self._config = config
+        self._home = spark
+        self._work = work
+        self._progress = progress
+        self._given_jar = jar
         self._share = 0.0
 
     def _tell(self, text: str) -> None:
@@ -145,16 +141,22 @@ class _Study(contextlib.ExitStack):
         self.callback(spark.close)
         self._tell("warming the JVM up")
         queries = tuple(dict.fromkeys(config.query_numbers))
-        spark.run_alone(Application("FAIR", None), [queries] * _WARM_ROUNDS)
+        spark.run_alone(Application("FAIR", None), [queries] * config.warm_rounds)
         return spark
 
     def prepare(self) -> None:
         """Tables, the queries alone, the arrival rate, the profile."""
         self._make_tables()
         self._run_alone()
-        if calibration_of(self._work) is None:
+        calibrated = calibration_of(self._work)
+        if calibrated is None:
             calibrated = self._calibrate()
             calibrated.write(self._work)
+        if self._config.gap_s not in (None, calibrated.gap_s):
+            raise ConfigError(
+                f"{self._work} has runs with a query every {calibrated.gap_s:.3f} s, "
+                f"not every {self._config.gap_s:.3f} s; use another --work"
+            )
         if not (self._work / PROFILE_ROWS).exists():
             self._tell("making the profile of the earlier runs")
             profile = query_profile([self._logs("alone"), *map(self._logs, self._earlier_names())])
