@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from parcae.workloads.tpch_tools import PACKAGES, missing_tools
+from tests.conftest import REPOSITORY
 from tests.spark.needs import needs_spark
 
-_LESS = ("--scale-factor", "0.01", "--queries", "4", "--cores", "2", "--gap", "0.3", "--memory", "1g")
-_QUICK = ("--warm-rounds", "0", "--profile-rounds", "1", "--calibration-runs", "1", "--no-foretell")
+_PARCAE = (sys.executable, "-m", "parcae.cli.main")
+_LESS = "--scale-factor 0.01 --queries 4 --cores 2 --gap 0.3 --memory 1g".split()
+_QUICK = "--warm-rounds 0 --profile-rounds 1 --calibration-runs 1 --no-foretell".split()
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,13 +31,14 @@ pytestmark = [
 
 
 def _run(work: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "parcae.cli.main", "spark", "tpch", *_LESS, *_QUICK, "--work", str(work), *arguments]
+    command = [*_PARCAE, "spark", "tpch", *_LESS, *_QUICK, "--work", str(work), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_policies_are_run_and_compared_and_nothing_is_run_twice(tmp_path: Path) -> None:
     work, told = tmp_path / "work", tmp_path / "tpch.json"
-    arguments = ("--seeds", "1", "--repeats", "0", "--policies", "fifo,fair,srpt", "--json", str(told))
+    choice = "--seeds 1 --repeats 0 --policies fifo,fair,srpt".split()
+    arguments = (*choice, "--json", str(told))
     done = _run(work, *arguments)
     assert done.returncode == 0, done.stderr
     found = json.loads(told.read_text())["policies"]
@@ -44,7 +49,7 @@ def test_policies_are_run_and_compared_and_nothing_is_run_twice(tmp_path: Path) 
         assert policy["average_s"]["mean"] > 0
         assert policy["driver_cpu_s"]["mean"] > 0
         assert 0 < policy["makespan_busy_share"]["mean"] <= 1
-    assert found["srpt"]["known_share"] == 1.0  # the plans are named as in the profile, run after run
+    assert found["srpt"]["known_share"] == 1.0  # plans have the same names in every run
     record = json.loads((work / "runs" / "seed-1000-srpt.json").read_text())
     assert any("parcae: on, srpt by" in line for line in record["plugin_lines"])
     assert (work / "ratios.png").stat().st_size > 1_000
@@ -53,17 +58,26 @@ def test_policies_are_run_and_compared_and_nothing_is_run_twice(tmp_path: Path) 
     assert {path: path.stat().st_mtime_ns for path in sorted((work / "runs").iterdir())} == before
 
 
-def test_what_is_measured_elsewhere_is_merged_and_simulated(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    assert _run(one, "--seeds", "0").returncode == 0
-    shutil.copytree(one, other)
-    for work, seed in ((one, "1000"), (other, "1001")):
-        done = _run(work, "--seeds", "1", "--seed-start", seed, "--policies", "fair,srpt", "--foretell")
-        assert done.returncode == 0, done.stderr
-        assert "making the profile" not in done.stderr
-    merged = _run(tmp_path / "none", "--merge", str(one), "--merge", str(other), "--json", str(tmp_path / "x.json"))
-    assert merged.returncode == 0, merged.stderr
-    found = json.loads((tmp_path / "x.json").read_text())["policies"]
-    assert found["srpt"]["seeds"] == [1000, 1001]
+def test_the_commands_of_the_document_run_and_merge(tmp_path: Path) -> None:
+    """On fewer cores, with fewer and smaller queries, and one seed where the page has several."""
+    page = (REPOSITORY / "docs" / "spark-tpch.md").read_text().splitlines()
+    starts = ("    parcae spark tpch", "    taskset", "    cp ")
+    lines = [line.strip() for line in page if line.startswith(starts)]
+    assert len(lines) == 6
+    for line in lines:
+        command = re.sub(r"^taskset -c \S+ ", "", line)
+        if command.startswith("parcae"):
+            own = [*_LESS, *_QUICK, *(["--seeds", "1"] if "--seeds 0" not in command else [])]
+            foretell = [] if "--merge" in command else ["--foretell"]
+            rest = command.split()[1:]
+            words = [*_PARCAE, *rest, *own, *foretell]
+        else:
+            words = command.split()
+        options: Any = {"capture_output": True, "text": True, "timeout": 600}
+        done = subprocess.run(words, cwd=tmp_path, check=False, **options)
+        assert done.returncode == 0, f"{line}\n{done.stderr[-3000:]}"
+        assert ("making the profile" in done.stderr) == ("--seeds" in line and "-start" not in line)
+    found = json.loads((tmp_path / "tpch.json").read_text())["policies"]
+    assert found["srpt"]["seeds"] == [1000, 1004]
     assert found["srpt"]["foretold_ratio"]["mean"] > 0
-    assert list(found) == ["fair", "fair again", "srpt"]
+    assert list(found) == ["fair", "fair again", "fifo", "srpt"]

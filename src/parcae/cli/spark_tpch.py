@@ -38,19 +38,35 @@ _CORES = (
     "driver CPU s",
     "service CPU s",
     "plans known",
+    "no orders",
     "other cores",
     "load",
     "wrong",
 )
 
+_ScaleFactor = Annotated[float, typer.Option("--scale-factor", help="Of the tables; 1 is about 1 GB of text.")]
+_Load = Annotated[float, typer.Option("--load", help="Share of the cores' time that FAIR keeps busy.")]
+_Queries = Annotated[int, typer.Option("--queries", min=2, help="Queries of a run: the 22 again and again.")]
+_Repeats = Annotated[int, typer.Option("--repeats", min=0, help="Further runs under FAIR for every seed.")]
+_Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Of Spark. [default: all that may be used]")]
+_Gap = Annotated[float | None, typer.Option("--gap", help="Seconds between arrivals; else found by --load.")]
+_ProfileRounds = Annotated[int, typer.Option("--profile-rounds", min=1, help="Runs of every query alone.")]
+_Memory = Annotated[str, typer.Option("--memory", help="Of the driver's JVM, which runs the tasks, too.")]
+_Conf = Annotated[list[str] | None, typer.Option("--conf", help="NAME=VALUE, a Spark setting more.")]
+_Jar = Annotated[Path | None, typer.Option("--jar", help="The plugin's jar. [default: it is built]")]
+_SparkHome = Annotated[Path | None, typer.Option("--spark-home", help="Else SPARK_HOME, else PySpark.")]
+_Foretell = Annotated[bool, typer.Option("--foretell/--no-foretell", help="Simulate the same runs, too.")]
+_JsonPath = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")]
+_Picture = Annotated[Path | None, typer.Option("--picture", help="[default: ratios.png in --work]")]
+
 
 def tpch_command(
-    scale_factor: Annotated[float, typer.Option("--scale-factor", help="Of the tables; 1 is about 1 GB of text.")] = 1.0,
-    load: Annotated[float, typer.Option("--load", help="Share of the cores' time that FAIR keeps busy.")] = 0.8,
-    queries: Annotated[int, typer.Option("--queries", min=2, help="Queries of a run: the 22 again and again.")] = 44,
+    scale_factor: _ScaleFactor = 1.0,
+    load: _Load = 0.8,
+    queries: _Queries = 44,
     seeds: Annotated[int, typer.Option("--seeds", min=0, help="0: prepare only.")] = 20,
     seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="The first seed.")] = 1000,
-    repeats: Annotated[int, typer.Option("--repeats", min=0, help="Further runs under FAIR for every seed.")] = 1,
+    repeats: _Repeats = 1,
     policies: Annotated[str, typer.Option("--policies", help="fifo and fair are stock Spark; fair must be there.")] = (
         "fifo,fair,srpt,tuned,parcae,parcae+guard:1.1"
     ),
@@ -61,24 +77,22 @@ def tpch_command(
         list[Path] | None,
         typer.Option("--merge", help="Run nothing: the table of these work folders together."),
     ] = None,
-    cores: Annotated[int | None, typer.Option("--cores", min=1, help="Of Spark. [default: all that may be used]")] = None,
-    gap: Annotated[float | None, typer.Option("--gap", help="Seconds between arrivals; else found by --load.")] = None,
-    profile_rounds: Annotated[int, typer.Option("--profile-rounds", min=1, help="Runs of every query alone.")] = 2,
-    calibration_runs: Annotated[
-        int, typer.Option("--calibration-runs", min=1, help="At most so many to find the gap.")
-    ] = 6,
+    cores: _Cores = None,
+    gap: _Gap = None,
+    profile_rounds: _ProfileRounds = 2,
+    calibration_runs: Annotated[int, typer.Option("--calibration-runs", min=1, help="At most so many to find the gap.")] = 6,
     warm_rounds: Annotated[
         int, typer.Option("--warm-rounds", min=0, help="Runs of every query in a new JVM before anything else.")
     ] = 2,
-    memory: Annotated[str, typer.Option("--memory", help="Of the driver's JVM, which runs the tasks, too.")] = "4g",
-    conf: Annotated[list[str] | None, typer.Option("--conf", help="NAME=VALUE, a Spark setting more.")] = None,
-    jar: Annotated[Path | None, typer.Option("--jar", help="The plugin's jar. [default: it is built]")] = None,
-    spark_home: Annotated[Path | None, typer.Option("--spark-home", help="Else SPARK_HOME, else PySpark.")] = None,
-    foretell: Annotated[bool, typer.Option("--foretell/--no-foretell", help="Simulate the same runs, too.")] = True,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")] = None,
-    picture: Annotated[Path | None, typer.Option("--picture", help="[default: ratios.png in --work]")] = None,
+    memory: _Memory = "4g",
+    conf: _Conf = None,
+    jar: _Jar = None,
+    spark_home: _SparkHome = None,
+    foretell: _Foretell = True,
+    json_path: _JsonPath = None,
+    picture: _Picture = None,
 ) -> None:
-    """Run the same TPC-H queries on a real Spark under its own orders and under policies, and compare them.
+    """Run TPC-H queries on a real Spark, under its own orders and under policies, and compare.
 
     Example: parcae spark tpch --seeds 8 --work tpch-work --json tpch.json
     """
@@ -131,7 +145,13 @@ def _settings(conf: list[str]) -> dict[str, str]:
     return {name.strip(): value for name, _, value in (text.partition("=") for text in conf)}
 
 
-def _run(config: TpchConfig, work: Path, jar: Path | None, spark_home: Path | None, foretell: bool) -> None:
+def _run(
+    config: TpchConfig,
+    work: Path,
+    jar: Path | None,
+    spark_home: Path | None,
+    foretell: bool,
+) -> None:
     from parcae.errors import PolicyError
     from parcae.spark.home import find_spark
     from parcae.spark.tpch_calibration import calibration_of
@@ -171,7 +191,8 @@ def _print(result: TpchResult) -> None:
     from parcae.spark.tpch_plan import BASELINE
 
     told = result.settings
-    title = f"Spark {', '.join(result.spark)}: {told['num_queries']} TPC-H queries of scale factor {told['scale_factor']:g}"
+    queries = f"{told['num_queries']} TPC-H queries of scale factor {told['scale_factor']:g}"
+    title = f"Spark {', '.join(result.spark)}: {queries}"
     print_rows(
         f"{title}, {told['cores']} cores",
         _TIMES,
@@ -185,7 +206,7 @@ def _print(result: TpchResult) -> None:
         _WIDTH,
     )
     gaps = ", ".join(f"{gap:.2f}" for gap in result.gaps_s)
-    typer.echo(f"A query every {gaps} s on average; ratios are of average completion times, paired by seed.")
+    typer.echo(f"A query every {gaps} s on average; ratios are paired by seed.")
     for name, policy in result.policies.items():
         if name != BASELINE:
             typer.echo(f"{name}: {policy.pays.describe(BASELINE)}")
@@ -216,6 +237,7 @@ def _cores(policy: PolicyResult) -> tuple[str, ...]:
         f"{policy.driver_cpu_s.mean:.1f}",
         f"{policy.service_cpu_s.mean:.1f}",
         f"{policy.known_share:.0%}",
+        str(policy.num_silences),
         f"{policy.other_cores.mean:.2f}",
         f"{policy.load:.1f}",
         str(policy.num_wrong),
@@ -225,4 +247,6 @@ def _cores(policy: PolicyResult) -> tuple[str, ...]:
 def _interval(estimate: Estimate | None) -> str:
     if estimate is None:
         return ""
-    return f"{estimate.mean:.3f}" + ("" if estimate.is_unknown else f" [{estimate.low:.3f}, {estimate.high:.3f}]")
+    if estimate.is_unknown:
+        return f"{estimate.mean:.3f}"
+    return f"{estimate.mean:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"

@@ -1,4 +1,4 @@
-"""Pictures of policies that were run on the same seeds: ratios to a baseline seed by seed, and completion times."""
+"""A picture of policies that were run on the same seeds: ratios to a baseline, and times."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def ratios_and_times(
     path: Path,
     title: str = "",
 ) -> None:
-    """A picture (PNG): on the left the ratio of every seed and their mean with its interval, on the right completion times.
+    """Write a picture (PNG) of the ratios of every seed and of the completion times.
 
     Args:
-        ratios: of average completion times to the baseline's, by policy: one a seed, and the estimate.
+        ratios: of average completion times to the baseline's, by policy: one a seed, and the
+            estimate over seeds.
         seconds: completion times in s, by policy.
         baseline: what the ratios are to.
         path: of the picture.
@@ -37,9 +38,11 @@ def ratios_and_times(
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
-    colors = {name: policy_color(row) for row, name in enumerate(dict.fromkeys([*seconds, *ratios]))}
+    names = dict.fromkeys([*seconds, *ratios])
+    colors = {name: policy_color(row) for row, name in enumerate(names)}
     for row, (name, (by_seed, estimate)) in enumerate(ratios.items()):
-        spread = row + 0.22 * np.linspace(-1, 1, len(by_seed)) if len(by_seed) > 1 else np.array([row])
+        width = 0.22 if len(by_seed) > 1 else 0.0
+        spread = row + width * np.linspace(-1, 1, len(by_seed))
         left.scatter(by_seed, spread, s=14, color=colors[name], alpha=0.5, linewidths=0)
         ends = np.nan_to_num([[estimate.mean - estimate.low], [estimate.high - estimate.mean]])
         left.errorbar(
@@ -66,7 +69,8 @@ def ratios_and_times(
             color=colors[name],
             label=name,
         )
-    right.set(xlabel="completion time (s)", ylabel="share of queries", ylim=(0, 1.02), xlim=(0, None))
+    right.set(xlabel="completion time (s)", xlim=(0, None))
+    right.set(ylabel="share of queries", ylim=(0, 1.02))
     right.legend(frameon=False, fontsize=8)
     for axis in (left, right):
         axis.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""How busy cores were, and how much of their time was idle while tasks waited: arithmetic on a run's tasks."""
+"""How busy cores were, and how much of their time was idle while tasks waited."""
 
 from __future__ import annotations
 
@@ -37,17 +37,21 @@ class Waits(NamedTuple):
 
 
 def task_times(log: ApplicationLog) -> TaskTimes:
-    """All attempts of an application; a core is busy from launch on for as long as it deserialized and ran the task."""
+    """All attempts of an application.
+
+    A core is busy from a task's launch on, for as long as it deserialized and ran the task.
+    """
     tasks = log.tasks()
     start = tasks.launch_ms.astype(np.float64)
     return TaskTimes(start, start + tasks.busy_ms)
 
 
 def waits(log: ApplicationLog) -> Waits:
-    """How long every task of an application waited from the submission of its stage on; retries do not count."""
+    """How long every task of an application waited since its stage was submitted; no retries."""
     tasks = log.tasks()
     launched: dict[tuple[int, int], int] = {}
-    for stage, index, launch in zip(tasks.stage_id.tolist(), tasks.task_index.tolist(), tasks.launch_ms.tolist(), strict=True):
+    columns = (tasks.stage_id, tasks.task_index, tasks.launch_ms)
+    for stage, index, launch in np.stack(columns, axis=1).tolist():
         launched.setdefault((stage, index), launch)
     rows = [
         (log.stages[stage].submission_ms, launch)
@@ -63,7 +67,9 @@ def busy_ms(tasks: TaskTimes, begin_ms: float, end_ms: float) -> float:
 
     Example: a task from 0 to 10 ms and one from 5 to 20 ms took 6 + 3 ms between 2 and 8 ms.
     """
-    return float((np.clip(tasks.finish, begin_ms, end_ms) - np.clip(tasks.start, begin_ms, end_ms)).sum())
+    start = np.clip(tasks.start, begin_ms, end_ms)
+    finish = np.clip(tasks.finish, begin_ms, end_ms)
+    return float((finish - start).sum())
 
 
 def busy_share(tasks: TaskTimes, cores: int, begin_ms: float, end_ms: float) -> float:
@@ -72,8 +78,14 @@ def busy_share(tasks: TaskTimes, cores: int, begin_ms: float, end_ms: float) -> 
     return busy_ms(tasks, begin_ms, end_ms) / time_ms if time_ms > 0 else 0.0
 
 
-def idle_while_waiting_share(tasks: TaskTimes, waiting: Waits, cores: int, begin_ms: float, end_ms: float) -> float:
-    """Share of the time of all cores between two times in which a core was idle though a task waited for one.
+def idle_while_waiting_share(
+    tasks: TaskTimes,
+    waiting: Waits,
+    cores: int,
+    begin_ms: float,
+    end_ms: float,
+) -> float:
+    """Share of the cores' time, between two times, in which a core was idle though a task waited.
 
     At any moment that is the smaller of the number of idle cores and the number of waiting tasks.
 

@@ -24,7 +24,8 @@ class Calibrated:
 
     Args:
         gap_s: mean time between arrivals.
-        points: (mean time between arrivals, share of the cores' time that FAIR kept busy) of every run that it was found by.
+        points: of every run that it was found by, the mean time between arrivals and the share of
+            the cores' time that FAIR kept busy.
     """
 
     gap_s: float
@@ -33,9 +34,12 @@ class Calibrated:
     def describe(self, load: float) -> str:
         """How the rate was found, in words."""
         shares = ", ".join(f"{busy:.1%} at {gap_s:.2f} s" for gap_s, busy in self.points)
-        told = f"A query every {self.gap_s:.2f} s on average; earlier runs under FAIR kept the cores busy for {shares}"
+        rate = f"A query every {self.gap_s:.2f} s on average"
+        told = f"{rate}; earlier runs under FAIR kept the cores busy for {shares}"
         is_near = any(abs(busy - load) <= _NEAR for _, busy in self.points)
-        return f"{told}." if is_near else f"{told}: none of them near {load:.0%}, so the rate is a guess."
+        if is_near:
+            return f"{told}."
+        return f"{told}: none of them near {load:.0%}, so the rate is a guess."
 
     def write(self, work: Path) -> None:
         """Keep it in a work folder."""
@@ -52,7 +56,7 @@ def calibration_of(work: Path) -> Calibrated | None:
 
 
 def next_gap(points: Sequence[tuple[float, float]], load: float) -> float:
-    """The time between arrivals to try next: the last one, scaled by how busy it kept the cores, but by at most 2.
+    """The time between arrivals to try next: the last one, scaled by at most 2.
 
     Example: if 10 s keep the cores 60% busy, 7.5 s are to keep them 80% busy.
     """
@@ -66,7 +70,7 @@ def is_found(points: Sequence[tuple[float, float]], load: float) -> bool:
 
 
 def fitted_gap(points: Sequence[tuple[float, float]], load: float) -> float:
-    """The time between arrivals that all runs near the load speak for: the geometric mean of what each proposes.
+    """The geometric mean of the times between arrivals that the runs near the load propose.
 
     Without a run near the load, what the last one proposes.
     """

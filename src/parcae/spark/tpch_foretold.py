@@ -1,4 +1,4 @@
-"""What the simulator foretells of the judged runs of `parcae spark tpch`: the same arrivals and profile, the world of cores."""
+"""What the simulator foretells of the judged runs of `parcae spark tpch`, in the world of cores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ BySeed = dict[int, float]
 
 
 def simulated_name(policy: str, *, is_adaptive: bool) -> str:
-    """What the catalogue calls what Spark does: under adaptive execution FIFO goes by Spark jobs, one for every stage.
+    """What the catalogue calls what Spark does.
+
+    Under adaptive execution FIFO goes by Spark jobs, of which every stage is one.
 
     Example: `simulated_name("fifo", is_adaptive=True)` is "fifo:spark-jobs".
     """
@@ -35,7 +37,7 @@ def simulated_name(policy: str, *, is_adaptive: bool) -> str:
 
 
 def foretell_all(config: TpchConfig, work: Path, progress: Callable[[str], None]) -> None:
-    """Simulate every judged seed under every policy, and keep the mean completion times in the work folder.
+    """Simulate every judged seed under every policy; keep the means in the work folder.
 
     Runs differ from their profiles as they did in the earlier runs.
 
@@ -60,19 +62,32 @@ def foretell_all(config: TpchConfig, work: Path, progress: Callable[[str], None]
             write_text(work / _FILE, json.dumps(known, indent=1) + "\n")
 
 
-def _foretell(config: TpchConfig, profile: QueryProfile, gap_s: float, policy: str, seeds: Sequence[int]) -> BySeed:
-    simulation = SimulationConfig(world=WorldName.CORES, num_executors=config.cores, estimate_error="log")
+def _foretell(
+    config: TpchConfig,
+    profile: QueryProfile,
+    gap_s: float,
+    policy: str,
+    seeds: Sequence[int],
+) -> BySeed:
+    world = WorldName.CORES
+    simulation = SimulationConfig(world=world, num_executors=config.cores, estimate_error="log")
     name = simulated_name(policy, is_adaptive=config.is_adaptive)
     arrivals = f"poisson:{max(1, ms_from_s(gap_s))}ms"
     resolved = resolve_policies(profile.workload, [name], simulation, arrivals, config.num_queries)
-    return {seed: _mean_s(_sequence(config, profile, gap_s, seed), name, resolved, seed) for seed in seeds}
+    found = {}
+    for seed in seeds:
+        found[seed] = _mean_s(_sequence(config, profile, gap_s, seed), name, resolved, seed)
+    return found
 
 
 def foretold_of(work: Path) -> dict[str, BySeed]:
     """What was foretold in a work folder so far."""
     path = work / _FILE
     known = json.loads(path.read_text()) if path.exists() else {}
-    return {policy: {int(seed): mean for seed, mean in by_seed.items()} for policy, by_seed in known.items()}
+    found = {}
+    for policy, by_seed in known.items():
+        found[policy] = {int(seed): mean for seed, mean in by_seed.items()}
+    return found
 
 
 def _sequence(config: TpchConfig, profile: QueryProfile, gap_s: float, seed: int) -> JobSequence:

@@ -1,4 +1,4 @@
-"""What the event logs of TPC-H runs say: how busy the cores were, which plan every query had, what a profile holds."""
+"""What the event logs of TPC-H runs say: how busy the cores were, and a profile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from parcae.spark.tpch_spark import QUERY_PROPERTY
 from parcae.units import MS_PER_S
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.import_report import BadRows
-from parcae.workloads.job import Workload
+from parcae.workloads.job import JobSpec, Workload
 from parcae.workloads.spark.application import ApplicationLog
 from parcae.workloads.spark.files import find_logs, read_lines
 from parcae.workloads.spark.fingerprint import PLAN_KEY
@@ -25,7 +25,7 @@ from parcae.workloads.spark.naming import job_name
 from parcae.workloads.spark.reading import LineTally, read_applications
 from parcae.workloads.spark_event_log import read_spark_event_logs
 
-#: Files of a work folder: the profile, and which of its jobs every query is. The second is written last.
+#: Files of a work folder: the profile, and (written last) which of its jobs every query is.
 PROFILE, PROFILE_ROWS = "profile.parcae", "profile.json"
 _CPU = re.compile(rb'"Executor (?:Deserialize )?CPU Time":(\d+)')
 _LAUNCH = re.compile(rb'"Launch Time":(\d+)')
@@ -41,8 +41,8 @@ class CoreUse:
     Args:
         busy_share: of the time of all cores from the first to the last arrival, 0..1.
         makespan_busy_share: the same from the first arrival to the last result.
-        idle_while_waiting_share: of the time of all cores from the first arrival to the last result,
-            in which a core was idle though a task waited.
+        idle_while_waiting_share: of the time of all cores from the first arrival to the last
+            result, in which a core was idle though a task waited.
         task_s: time that tasks took on cores from the first arrival to the last result.
         task_cpu_s: processor time of the tasks that were launched after the first arrival.
         num_tasks: how many these were.
@@ -56,7 +56,13 @@ class CoreUse:
     num_tasks: int
 
 
-def core_use(folder: Path, cores: int, first_ms: float, arrivals_s: float, makespan_s: float) -> CoreUse:
+def core_use(
+    folder: Path,
+    cores: int,
+    first_ms: float,
+    arrivals_s: float,
+    makespan_s: float,
+) -> CoreUse:
     """Read what the cores did from the event log of one run.
 
     Args:
@@ -73,10 +79,11 @@ def core_use(folder: Path, cores: int, first_ms: float, arrivals_s: float, makes
     tasks = task_times(log)
     last_ms = first_ms + arrivals_s * MS_PER_S
     end_ms = first_ms + makespan_s * MS_PER_S
+    idle = idle_while_waiting_share(tasks, waits(log), cores, first_ms, end_ms)
     return CoreUse(
         busy_share=busy_share(tasks, cores, first_ms, last_ms),
         makespan_busy_share=busy_share(tasks, cores, first_ms, end_ms),
-        idle_while_waiting_share=idle_while_waiting_share(tasks, waits(log), cores, first_ms, end_ms),
+        idle_while_waiting_share=idle,
         task_s=busy_ms(tasks, first_ms, end_ms) / MS_PER_S,
         task_cpu_s=_task_cpu_s(folder, first_ms),
         num_tasks=int((tasks.start >= first_ms).sum()),
@@ -91,7 +98,8 @@ def read_log(folder: Path) -> ApplicationLog:
     """
     logs = list(_applications([folder]))
     if len(logs) != 1:
-        raise FormatError(f"{folder} holds {len(logs)} event logs, not one; remove the folder to run it again")
+        found = f"{folder} holds {len(logs)} event logs, not one"
+        raise FormatError(f"{found}; remove the folder to run it again")
     return logs[0]
 
 
@@ -110,7 +118,7 @@ def _task_cpu_s(folder: Path, first_ms: float) -> float:
 
 
 def plans_of_queries(logs: Iterable[ApplicationLog]) -> dict[int, Counter[str]]:
-    """How often every TPC-H query ran under which name, as the importer names it with `--key plan`."""
+    """How often every TPC-H query ran under which name of the importer's (`--key plan`)."""
     found: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for log in logs:
         for group in job_groups(log):
@@ -141,15 +149,16 @@ class QueryProfile:
     def knows(self, log: ApplicationLog) -> float:
         """The share of the TPC-H queries of a log whose plan is one of the profile's."""
         names = {job.name for job in self.workload.jobs}
-        counts = [Counter({name in names: count}) for plans in plans_of_queries([log]).values() for name, count in plans.items()]
-        total = sum(counts, Counter[bool]())
-        return total[True] / max(1, total.total())
+        runs = sum(plans_of_queries([log]).values(), Counter[str]())
+        known = sum(count for name, count in runs.items() if name in names)
+        return known / max(1, runs.total())
 
 
 def profile_of(work: Path) -> QueryProfile:
     """The profile that is kept in a work folder."""
     rows = json.loads((work / PROFILE_ROWS).read_text())
-    return QueryProfile(read_workload(work / PROFILE), {int(query): row for query, row in rows.items()})
+    job_of_query = {int(query): row for query, row in rows.items()}
+    return QueryProfile(read_workload(work / PROFILE), job_of_query)
 
 
 def query_profile(folders: Sequence[Path]) -> QueryProfile:
@@ -160,21 +169,30 @@ def query_profile(folders: Sequence[Path]) -> QueryProfile:
     Raises:
         FormatError: a folder without logs, or a damaged one.
     """
-    workload, _ = read_spark_event_logs(folders, name="tpch-queries", key=PLAN_KEY, keep_first_runs=True)
+    called = "tpch-queries"
+    workload, _ = read_spark_event_logs(folders, name=called, key=PLAN_KEY, keep_first_runs=True)
     plans = plans_of_queries(_applications(folders))
     names = {name for found in plans.values() for name in found}
+    rows = [row for row, job in enumerate(workload.jobs) if _bare(job) in names]
     weights = workload.weights or (1.0,) * len(workload.jobs)
-    kept = [(job, weight) for job, weight in zip(workload.jobs, weights, strict=True) if _VARIANT.sub("", job.name) in names]
-    jobs = tuple(job for job, _ in kept)
-    own = replace(workload, jobs=jobs, weights=tuple(weight for _, weight in kept))
-    return QueryProfile(
-        own,
-        {query: _row(own, found.most_common(1)[0][0]) for query, found in sorted(plans.items())},
+    own = replace(
+        workload,
+        jobs=tuple(workload.jobs[row] for row in rows),
+        weights=tuple(weights[row] for row in rows),
     )
+    job_of_query = {}
+    for query, found in sorted(plans.items()):
+        ((name, _),) = found.most_common(1)
+        job_of_query[query] = _row(own, name)
+    return QueryProfile(own, job_of_query)
+
+
+def _bare(job: JobSpec) -> str:
+    """A job's name, without the importer's number of jobs of one name."""
+    return _VARIANT.sub("", job.name)
 
 
 def _row(workload: Workload, name: str) -> int:
     """The job of that name, of several DAGs the one that ran most often."""
-    assert workload.weights is not None
-    rows = [row for row, job in enumerate(workload.jobs) if _VARIANT.sub("", job.name) == name]
+    rows = [row for row, job in enumerate(workload.jobs) if _bare(job) == name]
     return max(rows, key=lambda row: (workload.weights or ())[row])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -16,10 +17,10 @@ BASELINE = "fair"
 #: Spark's own orders, without the plugin, and their scheduler modes.
 STOCK = {"fifo": "FIFO", "fair": "FAIR"}
 NUM_QUERIES_OF_TPCH = 22
-#: Seeds of the runs that the arrival rate and the profile come from begin here; judged seeds lie below.
+#: Seeds of the earlier runs (arrival rate, profile) begin here; judged seeds lie below.
 EARLIER_SEED_START = 900_000
-#: Scans read pieces of this size, so that the tables of a small scale factor, too, are read by more tasks
-#: than there are cores, as large tables are.
+#: Scans read pieces of this size, so that small tables, too, are read by more tasks than there
+#: are cores, as large tables are.
 SCAN_BYTES = "8m"
 
 
@@ -28,10 +29,11 @@ class TpchConfig:
     """What is run.
 
     Args:
-        policies: `fifo` and `fair` are stock Spark; all others are planned by the plugin. Needs `fair`.
+        policies: `fifo` and `fair` are stock Spark, all others are planned by the plugin. `fair`
+            must be among them.
         scale_factor: of the TPC-H tables (1 is about 1 GB of text).
         load: the share of the cores' time that FAIR is to keep busy while queries arrive, 0..1.
-        num_queries: queries of a run: the 22 of TPC-H again and again, in an order that the seed draws.
+        num_queries: queries of a run: the 22 of TPC-H again and again, in the seed's order.
         cores: of the local Spark.
         seeds: judged seeds; 0 prepares tables, profile and arrival rate only.
         seed_start: the first of them.
@@ -64,17 +66,21 @@ class TpchConfig:
 
     def __post_init__(self) -> None:
         if BASELINE not in self.policies:
-            raise ConfigError(f"--policies needs {BASELINE} to compare with, not only {', '.join(self.policies)}")
+            told = ", ".join(self.policies)
+            raise ConfigError(f"--policies needs {BASELINE} to compare with, not only {told}")
         if len({*self.policies}) < len(self.policies):
             raise ConfigError(f"--policies names one twice: {', '.join(self.policies)}")
         if not 0 < self.scale_factor <= 1_000:
-            raise ConfigError(f"--scale-factor is {self.scale_factor:g}; write a number above 0, at most 1000")
+            told = f"--scale-factor is {self.scale_factor:g}"
+            raise ConfigError(f"{told}; write a number above 0, at most 1000")
         if not 0 < self.load < 1:
-            raise ConfigError(f"--load is {self.load:g}; write a share of the cores above 0 and below 1, such as 0.8")
+            told = f"--load is {self.load:g}"
+            raise ConfigError(f"{told}; write a share above 0 and below 1, such as 0.8")
         if self.num_queries < 2:
             raise ConfigError(f"--queries is {self.num_queries}; a run needs at least 2")
         if not 0 <= self.seed_start <= EARLIER_SEED_START - self.seeds:
-            raise ConfigError(f"judged seeds lie below {EARLIER_SEED_START}, not {self.seed_start} and {self.seeds} more")
+            told = f"--seed-start is {self.seed_start}, with {self.seeds} seeds"
+            raise ConfigError(f"{told}; judged seeds lie below {EARLIER_SEED_START}")
         if self.gap_s is not None and self.gap_s <= 0:
             raise ConfigError(f"--gap is {self.gap_s:g} s; write a time above 0")
         at_least_1 = {
@@ -102,7 +108,7 @@ class TpchConfig:
 
     @property
     def is_adaptive(self) -> bool:
-        """Whether Spark makes every stage a Spark job of its own (adaptive execution, Spark's default)."""
+        """Whether every stage is a Spark job of its own (adaptive execution, Spark's default)."""
         return self.conf.get("spark.sql.adaptive.enabled", "true").lower() == "true"
 
     def of_folder(self) -> dict[str, Any]:
@@ -138,8 +144,8 @@ class Arrival:
 def draw_arrivals(config: TpchConfig, seed: int, gap_s: float) -> tuple[Arrival, ...]:
     """Which query arrives when: the same for every policy.
 
-    Gaps are exponential, scaled so that their mean is `gap_s` exactly: a Poisson process of which the
-    first and the last arrival are given. So every seed asks for the same work in the same time.
+    Gaps are exponential, scaled so that their mean is `gap_s` exactly: a Poisson process of which
+    the first and the last arrival are given. So every seed asks for the same work in the same time.
 
     Args:
         config: how many queries.
@@ -155,6 +161,14 @@ def draw_arrivals(config: TpchConfig, seed: int, gap_s: float) -> tuple[Arrival,
     return tuple(Arrival(int(query), float(at)) for query, at in zip(order, times, strict=True))
 
 
+def policy_file_name(policy: str) -> str:
+    """A policy's name as a part of file names.
+
+    Example: "parcae+guard:1.1" becomes "parcae_guard_1.1".
+    """
+    return re.sub(r"[^\w.-]", "_", policy)
+
+
 @dataclass(frozen=True, order=True)
 class RunKey:
     """A judged run: seed, policy, and which run of that policy (0; repeats of FAIR from 1)."""
@@ -166,8 +180,8 @@ class RunKey:
     @property
     def file_name(self) -> str:
         """What its files are called, without the ending."""
-        safe = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in self.policy)
-        return f"seed-{self.seed}-{safe}" + (f"-again-{self.repeat}" if self.repeat else "")
+        again = f"-again-{self.repeat}" if self.repeat else ""
+        return f"seed-{self.seed}-{policy_file_name(self.policy)}{again}"
 
 
 def judged_runs(config: TpchConfig) -> list[RunKey]:

@@ -1,4 +1,4 @@
-"""The files of a work folder of `parcae spark tpch`: settings, and one record a run, each written wholly or not at all."""
+"""The files of a work folder of `parcae spark tpch`: settings, and one record a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parcae.errors import ConfigError, FormatError
 from parcae.files import write_text
 from parcae.spark.tpch_log import CoreUse
 from parcae.spark.tpch_plan import RunKey, TpchConfig
-from parcae.spark.tpch_spark import Ending
+from parcae.spark.tpch_spark import SILENCE, Ending
 
 SETTINGS = "settings.json"
 
@@ -30,7 +30,8 @@ class RunRecord:
         known_share: of the queries whose plan the profile knows.
         setup_s: what it took to start Spark, open the tables and warm up, in s.
         wall_s: what the run took with all that belongs to it, in s.
-        driver_cpu_s: processor time of the driver's JVM, from the first arrival to the last result, beside that of tasks.
+        driver_cpu_s: processor time of the driver's JVM, from the first arrival to the last result,
+            beside that of tasks.
         python_cpu_s: processor time of this program meanwhile.
         service_cpu_s: processor time of the service; 0 without one.
         other_cores: cores that all other processes of the machine kept busy meanwhile, on average.
@@ -63,6 +64,11 @@ class RunRecord:
         return tuple(ending.seconds for ending in self.endings)
 
     @property
+    def num_silences(self) -> int:
+        """How often the plugin had no orders for so long that Spark was as stock meanwhile."""
+        return sum(SILENCE in line for line in self.plugin_lines)
+
+    @property
     def makespan_s(self) -> float:
         """From the first arrival to the last result, in s."""
         return makespan_s(self.endings)
@@ -93,7 +99,8 @@ def read_record(path: Path) -> RunRecord:
             told[name] = tuple(told[name])
         return RunRecord(**told)
     except (ValueError, TypeError, KeyError) as error:
-        raise FormatError(f"{path} is no record of a run of this version ({error}); remove it to run it again") from error
+        told = f"{path} is no record of a run of this version ({error})"
+        raise FormatError(f"{told}; remove it to run it again") from error
 
 
 def record_path(work: Path, key: RunKey) -> Path:
@@ -129,7 +136,8 @@ def read_settings(work: Path) -> dict[str, Any]:
     try:
         told: dict[str, Any] = json.loads((work / SETTINGS).read_text())
     except FileNotFoundError as error:
-        raise ConfigError(f"{work} is no work folder of `parcae spark tpch`: it has no {SETTINGS}") from error
+        what = f"{work} is no work folder of `parcae spark tpch`"
+        raise ConfigError(f"{what}: it has no {SETTINGS}") from error
     return told
 
 
@@ -141,4 +149,5 @@ def check_same(one: Mapping[str, Any], other: Mapping[str, Any], where: str) -> 
     """
     for name in one:
         if one[name] != other.get(name):
-            raise ConfigError(f"{where} differ in {name}: {one[name]} and {other.get(name)}; use another --work")
+            values = f"{one[name]} and {other.get(name)}"
+            raise ConfigError(f"{where} differ in {name}: {values}; use another --work")

@@ -1,4 +1,4 @@
-"""The result of `parcae spark tpch`: policies paired by seed, with intervals, over one work folder or several."""
+"""The result of `parcae spark tpch`: policies paired by seed, with intervals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class PolicyResult:
         seeds: as many as the arrays of the following have rows.
         mean_s: mean completion time of every seed, float64[num_seeds].
         average_s: their mean.
-        ratio_to_fair, ratio_to_fifo: of mean completion times, paired by seed; None without that policy's runs.
+        ratio_to_fair, ratio_to_fifo: of mean completion times, paired by seed; None without runs
+            under that policy.
         foretold_ratio: to FAIR by the simulator; None where it was not asked.
         pays: which queries end later than under FAIR.
         p95_s: 95th percentile of the completion times of all seeds.
@@ -49,6 +50,7 @@ class PolicyResult:
         other_cores: cores that other processes kept busy.
         load: largest load average before or after a run.
         known_share: of the queries whose plan the profile knows.
+        num_silences: how often the plugin had no orders for a while.
         num_wrong: results that were not those of the first run.
     """
 
@@ -71,6 +73,7 @@ class PolicyResult:
     other_cores: Estimate
     load: float
     known_share: float
+    num_silences: int
     num_wrong: int
 
     def to_json(self) -> dict[str, Any]:
@@ -105,7 +108,7 @@ class TpchResult:
     spark: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """{"settings":, "gaps_s":, "spark":, "policies": {name: ...}, "seconds": {name: []}, "method":}."""
+        """All of it by name; `policies` and `seconds` by policy, `method` of the intervals."""
         return {
             "settings": dict(self.settings),
             "gaps_s": self.gaps_s,
@@ -117,10 +120,13 @@ class TpchResult:
 
 
 def read_result(works: Sequence[Path]) -> TpchResult:
-    """The judged runs of one work folder or of several whose settings are the same and whose seeds differ.
+    """The judged runs of one work folder, or of several.
+
+    Their settings must be the same, and their seeds must differ.
 
     Raises:
-        ConfigError: no seed is finished under FAIR, settings that differ, or a run that lies in two folders.
+        ConfigError: no seed is finished under FAIR, settings that differ, or a run that lies in two
+            folders.
         FormatError: a damaged record.
     """
     settings = read_settings(works[0])
@@ -131,7 +137,8 @@ def read_result(works: Sequence[Path]) -> TpchResult:
         for record in read_records(work):
             runs = records[record.key.policy, record.key.repeat]
             if record.key.seed in runs:
-                raise ConfigError(f"{work}: seed {record.key.seed} under {record.key.policy} was run in another folder, too")
+                told = f"{work}: seed {record.key.seed} under {record.key.policy}"
+                raise ConfigError(f"{told} was run in another folder, too; leave one of them out")
             runs[record.key.seed] = record
         for policy, by_seed in foretold_of(work).items():
             foretold[policy].update(by_seed)
@@ -143,7 +150,8 @@ def read_result(works: Sequence[Path]) -> TpchResult:
         found = _policy(name, (policy, repeat), records, foretold)
         if found is not None:
             policies[name] = found
-            seconds[name] = np.concatenate([records[policy, repeat][seed].seconds for seed in found.seeds])
+            runs = records[policy, repeat]
+            seconds[name] = np.concatenate([runs[seed].seconds for seed in found.seeds])
     gaps = [calibrated.gap_s for calibrated in map(calibration_of, works) if calibrated]
     versions = {record.spark for runs in records.values() for record in runs.values()}
     return TpchResult(settings, policies, seconds, tuple(gaps), tuple(sorted(versions)))
@@ -161,10 +169,11 @@ def _policy(
     if not seeds:
         return None
     own, base = [records[key][seed] for seed in seeds], [fair[seed] for seed in seeds]
+    ratios = []
     for one, other in zip(own, base, strict=True):
         _check_pair(one, other)
+        ratios.append(np.array(one.seconds) / np.array(other.seconds))
     mean_s = _means(own)
-    ratios = [np.array(one.seconds) / np.array(other.seconds) for one, other in zip(own, base, strict=True)]
     return PolicyResult(
         name=name,
         seeds=seeds,
@@ -175,16 +184,23 @@ def _policy(
         foretold_ratio=_foretold_ratio(key, seeds, foretold),
         pays=who_pays(ratios),
         p95_s=float(np.percentile(np.concatenate([run.seconds for run in own]), _PERCENTILE)),
-        makespan_ratio=ratio_estimate([run.makespan_s for run in own], [run.makespan_s for run in base]),
+        makespan_ratio=ratio_estimate(
+            [run.makespan_s for run in own],
+            [run.makespan_s for run in base],
+        ),
         busy_share=mean_estimate([run.use.busy_share for run in own]),
         makespan_busy_share=mean_estimate([run.use.makespan_busy_share for run in own]),
         idle_while_waiting_share=mean_estimate([run.use.idle_while_waiting_share for run in own]),
-        task_ratio=ratio_estimate([run.use.task_s for run in own], [run.use.task_s for run in base]),
+        task_ratio=ratio_estimate(
+            [run.use.task_s for run in own],
+            [run.use.task_s for run in base],
+        ),
         driver_cpu_s=mean_estimate([run.driver_cpu_s for run in own]),
         service_cpu_s=mean_estimate([run.service_cpu_s for run in own]),
         other_cores=mean_estimate([run.other_cores for run in own]),
         load=max(max(run.load) for run in own),
         known_share=float(np.mean([run.known_share for run in own])),
+        num_silences=sum(run.num_silences for run in own),
         num_wrong=sum(len(run.wrong) for run in own),
     )
 
@@ -199,22 +215,30 @@ def _check_pair(one: RunRecord, other: RunRecord) -> None:
     Raises:
         ConfigError: they did not.
     """
-    asked = [[(ending.query, ending.arrival_s) for ending in record.endings] for record in (one, other)]
-    if asked[0] != asked[1]:
+    if _asked(one) != _asked(other):
         raise ConfigError(
-            f"seed {one.key.seed}: {one.key.policy} and {other.key.policy} were not given the same queries at the "
-            "same times; remove the runs of the older ones"
+            f"seed {one.key.seed}: {one.key.policy} and {other.key.policy} were not given the same "
+            "queries at the same times; remove the older run"
         )
+
+
+def _asked(record: RunRecord) -> list[tuple[int, float]]:
+    return [(ending.query, ending.arrival_s) for ending in record.endings]
 
 
 def _ratio_to_fifo(own: Mapping[int, RunRecord], fifo: Mapping[int, RunRecord]) -> Estimate | None:
     seeds = sorted({*own} & {*fifo})
     if not seeds:
         return None
-    return ratio_estimate(_means([own[seed] for seed in seeds]), _means([fifo[seed] for seed in seeds]))
+    base = _means([fifo[seed] for seed in seeds])
+    return ratio_estimate(_means([own[seed] for seed in seeds]), base)
 
 
-def _foretold_ratio(key: tuple[str, int], seeds: Sequence[int], foretold: Mapping[str, BySeed]) -> Estimate | None:
+def _foretold_ratio(
+    key: tuple[str, int],
+    seeds: Sequence[int],
+    foretold: Mapping[str, BySeed],
+) -> Estimate | None:
     policy, repeat = key
     own, fair = foretold.get(policy, {}), foretold.get(BASELINE, {})
     if repeat or not {*seeds} <= {*own} & {*fair}:
@@ -232,5 +256,6 @@ def draw(result: TpchResult, path: Path) -> None:
             fair = np.array([mean_s[seed] for seed in policy.seeds])
             ratios[name] = (policy.mean_s / fair, policy.ratio_to_fair)
     told = result.settings
-    title = f"{told['num_queries']} TPC-H queries, scale factor {told['scale_factor']:g}, {told['cores']} cores"
+    queries = f"{told['num_queries']} TPC-H queries, scale factor {told['scale_factor']:g}"
+    title = f"{queries}, {told['cores']} cores, load {told['load']:g}"
     ratios_and_times(ratios, result.seconds, BASELINE, path, title)

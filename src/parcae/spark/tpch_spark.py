@@ -28,9 +28,11 @@ PLUGIN = "parcae.spark.ParcaePlugin"
 #: The local property that says in the event log which TPC-H query it was, such as "q5".
 QUERY_PROPERTY = "parcae.query"
 #: A short query before every run: it loads code, and starts whatever starts with the first query.
-WARM_UP = "SELECT count(*) FROM orders JOIN customer ON o_custkey = c_custkey WHERE c_mktsegment = 'BUILDING'"
+WARM_UP = "SELECT count(*) FROM orders JOIN customer ON o_custkey = c_custkey WHERE c_acctbal > 0"
 #: The plugin's pool, and the beginning of the log line by which it says that Spark is as stock.
 _POOL, _OFF = "parcae", "parcae: off"
+#: The beginning of the plugin's log line by which it says that its service was away for too long.
+SILENCE = "parcae: no orders"
 #: A run that takes longer hangs.
 _LIMIT_S = 3600.0
 _LOGGING = """
@@ -74,7 +76,8 @@ class Finished:
         endings: of every query, in order of arrival.
         first_ms: when the first query arrived, in ms of the wall clock.
         setup_s: what it took to start Spark, open the tables and warm up, in s.
-        jvm_cpu_s: processor time of the JVM from the first arrival to the last result, tasks and all.
+        jvm_cpu_s: processor time of the JVM, tasks and all, from the first arrival to the last
+            result.
         python_cpu_s: the same of this process.
         other_cores: cores that all other processes of the machine kept busy meanwhile, on average.
         load: the machine's load averages over a minute, before and after.
@@ -181,7 +184,7 @@ class TpchSpark:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def run(self, application: Application, arrivals: Sequence[Arrival]) -> Finished:
-        """Start a context, let the queries arrive, each in a thread and a pool of its own, and stop it.
+        """Start a context, let the queries arrive, each in a thread and a pool of its own; stop it.
 
         Raises:
             SparkFailedError: a query failed, or the plugin was off.
@@ -191,8 +194,7 @@ class TpchSpark:
         with self._context(application) as (context, session):
             if application.plugin is not None:
                 self._check_plugin(context, said)
-            for table in TABLES:
-                session.read.parquet(str(self._data / f"{table}.parquet")).createOrReplaceTempView(table)
+            self._open_tables(session)
             session.sql(WARM_UP)._jdf.collectAsList()
             context._jvm.System.gc()
             meters = _Meters(self._gateway.proc.pid)
@@ -205,19 +207,32 @@ class TpchSpark:
         lines = tuple(line for line in self._new_lines(said) if "parcae: " in line)
         if application.plugin is not None and any(_OFF in line for line in lines):
             raise SparkFailedError(f"the plugin went off during the run: {lines[-1]}")
-        return Finished(endings, running.first_ms, setup_s, jvm_s, python_s, other_cores, loads, lines)
+        return Finished(
+            endings=endings,
+            first_ms=running.first_ms,
+            setup_s=setup_s,
+            jvm_cpu_s=jvm_s,
+            python_cpu_s=python_s,
+            other_cores=other_cores,
+            load=loads,
+            plugin_lines=lines,
+        )
 
     def run_alone(self, application: Application, rounds: Sequence[Sequence[int]]) -> list[Ending]:
         """Run queries one after the other, round by round."""
         with self._context(application) as (context, session):
-            for table in TABLES:
-                session.read.parquet(str(self._data / f"{table}.parquet")).createOrReplaceTempView(table)
+            self._open_tables(session)
             running = _Running(context, session, self._texts)
             found: list[Ending] = []
             for queries in rounds:
                 for query in queries:
                     found += running.play([Arrival(query, 0.0)])
             return found
+
+    def _open_tables(self, session: Any) -> None:
+        for table in TABLES:
+            path = str(self._data / f"{table}.parquet")
+            session.read.parquet(path).createOrReplaceTempView(table)
 
     @contextmanager
     def _context(self, application: Application) -> Iterator[tuple[Any, Any]]:
@@ -238,14 +253,15 @@ class TpchSpark:
         if application.plugin is not None:
             conf |= {"spark.plugins": PLUGIN, **application.plugin}
         made = SparkConf(loadDefaults=False).setAll(list(conf.items()))
-        context = self._context_class(master=f"local[{self._cores}]", appName="parcae spark tpch", conf=made)
+        master = f"local[{self._cores}]"
+        context = self._context_class(master=master, appName="parcae spark tpch", conf=made)
         try:
             yield context, SparkSession(context)
         finally:
             SparkSession(context).stop()
 
     def _check_plugin(self, context: Any, said: int) -> None:
-        """The plugin must have its pool in Spark's scheduler; where it does not, its log line says why."""
+        """The plugin must have its pool in Spark's scheduler, else its log line says why."""
         root = context._jsc.sc().taskScheduler().rootPool()
         if _POOL in [pool.name() for pool in root.schedulableQueue().toArray()]:
             return
@@ -276,10 +292,12 @@ def _offer_pyspark(spark: SparkHome) -> None:
     try:
         version = importlib.import_module("pyspark").__version__
     except ImportError as error:
-        raise ConfigError(f"{spark.path} has no PySpark ({error}): pip install pyspark=={spark.version}") from error
+        advice = f"pip install pyspark=={spark.version}"
+        raise ConfigError(f"{spark.path} has no PySpark ({error}): {advice}") from error
     if version != spark.version:
         advice = "unset SPARK_HOME, or use a Python without PySpark or with that version"
-        raise ConfigError(f"this Python has PySpark {version}, and {spark.path} is Spark {spark.version}: {advice}")
+        told = f"this Python has PySpark {version}, and {spark.path} is Spark {spark.version}"
+        raise ConfigError(f"{told}: {advice}")
 
 
 class _Running:
@@ -307,7 +325,8 @@ class _Running:
         found = tuple(ending for ending in endings if ending is not None)
         if self._errors or len(found) < len(arrivals):
             why = self._errors[0] if self._errors else f"no result after {_LIMIT_S:.0f} s"
-            raise SparkFailedError(f"{len(arrivals) - len(found)} of {len(arrivals)} queries failed: {why}")
+            failed = f"{len(arrivals) - len(found)} of {len(arrivals)} queries failed"
+            raise SparkFailedError(f"{failed}: {why}")
         return found
 
     def _ask(self, row: int, arrival: Arrival, endings: list[Ending | None]) -> None:
@@ -338,7 +357,8 @@ class _Meters:
 
     def read(self) -> tuple[float, float, float]:
         """Of the JVM and of this process in s, and the cores that others kept busy on average."""
-        jvm_s, own_s, machine_s, wall_s = (now - then for now, then in zip(self._now(), self._begun, strict=True))
+        pairs = zip(self._now(), self._begun, strict=True)
+        jvm_s, own_s, machine_s, wall_s = (now - then for now, then in pairs)
         return jvm_s, own_s, max(0.0, (machine_s - jvm_s - own_s) / wall_s)
 
 
@@ -354,7 +374,8 @@ def process_cpu_s(pid: int) -> float:
 def _machine_cpu_s() -> float:
     """Processor time of all processes of the machine in s."""
     try:
-        user, nice, system, _, _, irq, softirq = map(int, Path("/proc/stat").read_text().split()[1:8])
+        fields = Path("/proc/stat").read_text().split()[1:8]
+        user, nice, system, _, _, irq, softirq = map(int, fields)
         return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
     except OSError:
         return float("nan")

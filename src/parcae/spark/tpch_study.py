@@ -1,6 +1,6 @@
-"""`parcae spark tpch`: the same TPC-H queries on a real Spark under its own orders and under Parcae's policies.
+"""`parcae spark tpch`: TPC-H queries on a real Spark, its own orders and Parcae's policies.
 
-Everything is kept in a work folder, file by file, so that a command that was stopped goes on where it was.
+Everything is kept in a work folder, file by file: a command that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from parcae.spark.tpch_plan import (
     TpchConfig,
     draw_arrivals,
     judged_runs,
+    policy_file_name,
 )
 from parcae.spark.tpch_record import RunRecord, check_settings, makespan_s, read_record, record_path
 from parcae.spark.tpch_spark import (
@@ -69,7 +70,13 @@ _SETUP_S = 10.0
 Progress = Callable[[str, float], None]
 
 
-def run_tpch(config: TpchConfig, spark: SparkHome, work: Path, progress: Progress, jar: Path | None = None) -> None:
+def run_tpch(
+    config: TpchConfig,
+    spark: SparkHome,
+    work: Path,
+    progress: Progress,
+    jar: Path | None = None,
+) -> None:
     """Run what is not finished yet in the work folder: tables, profile, arrival rate, judged runs.
 
     Args:
@@ -93,7 +100,14 @@ def run_tpch(config: TpchConfig, spark: SparkHome, work: Path, progress: Progres
 class _Study(contextlib.ExitStack):
     """One command's runs; the JVM is started when the first of them needs it."""
 
-    def __init__(self, config: TpchConfig, spark: SparkHome, work: Path, progress: Progress, jar: Path | None) -> None:
+    def __init__(
+        self,
+        config: TpchConfig,
+        spark: SparkHome,
+        work: Path,
+        progress: Progress,
+        jar: Path | None,
+    ) -> None:
         super().__init__()
         self._config = config
         self._home = spark
@@ -113,11 +127,12 @@ class _Study(contextlib.ExitStack):
 
     def _make_tables(self) -> None:
         texts = self._work / "queries.json"
-        needed = [name for name, path in (("tpchgen-cli", self._data), ("duckdb", texts)) if not path.exists()]
+        makers = {"tpchgen-cli": self._data, "duckdb": texts}
+        needed = [name for name, path in makers.items() if not path.exists()]
         if missing := missing_tools(needed):
             raise ConfigError(
-                f"{self._work} lacks tables or query texts, and making them needs {', '.join(missing)}: "
-                "pip install 'parcae[measure]'"
+                f"{self._work} lacks tables or query texts, and making them needs "
+                f"{', '.join(missing)}: pip install 'parcae[measure]'"
             )
         if not self._data.exists():
             self._tell(f"generating the tables of scale factor {self._config.scale_factor:g}")
@@ -137,7 +152,16 @@ class _Study(contextlib.ExitStack):
         config = self._config
         texts = read_texts(self._work / "queries.json")
         jar = self._jar
-        spark = TpchSpark(self._home, jar, self._work, self._data, texts, config.cores, config.memory, config.conf)
+        spark = TpchSpark(
+            self._home,
+            jar,
+            self._work,
+            self._data,
+            texts,
+            config.cores,
+            config.memory,
+            config.conf,
+        )
         self.callback(spark.close)
         self._tell("warming the JVM up")
         queries = tuple(dict.fromkeys(config.query_numbers))
@@ -175,20 +199,23 @@ class _Study(contextlib.ExitStack):
             return
         queries = tuple(dict.fromkeys(self._config.query_numbers))
         generator = RandomStreams(EARLIER_SEED_START).jobs
-        rounds = [generator.permutation(queries).tolist() for _ in range(self._config.profile_rounds)]
+        num_rounds = self._config.profile_rounds
+        rounds = [generator.permutation(queries).tolist() for _ in range(num_rounds)]
         spark = self._spark
         self._tell(f"every query alone, {len(rounds)} rounds")
         endings = spark.run_alone(Application("FAIR", self._logs("alone")), rounds)
         results = {ending.query: [ending.rows, ending.digest] for ending in reversed(endings)}
         write_text(self._work / "results.json", json.dumps(results) + "\n")
         if wrong := self._wrong(endings):
-            raise SparkFailedError(f"queries {', '.join(map(str, wrong))} gave other results when they ran again")
+            told = ", ".join(map(str, wrong))
+            raise SparkFailedError(f"queries {told} gave other results when they ran again")
         noted.parent.mkdir(exist_ok=True)
         write_text(noted, json.dumps([asdict(ending) for ending in endings], indent=1) + "\n")
 
     def _wrong(self, endings: Sequence[Ending]) -> tuple[int, ...]:
-        results = {int(query): tuple(found) for query, found in json.loads((self._work / "results.json").read_text()).items()}
-        return tuple(sorted({e.query for e in endings if results[e.query] != (e.rows, e.digest)}))
+        results = json.loads((self._work / "results.json").read_text())
+        wrong = {e.query for e in endings if results[str(e.query)] != [e.rows, e.digest]}
+        return tuple(sorted(wrong))
 
     # The arrival rate.
 
@@ -199,7 +226,8 @@ class _Study(contextlib.ExitStack):
             gap_s = config.gap_s or (next_gap(points, config.load) if points else self._first_gap())
             record = self._earlier_run(number, gap_s)
             points.append((record.gap_s, record.use.busy_share))
-            self._tell(f"a query every {record.gap_s:.2f} s keeps the cores {record.use.busy_share:.1%} busy under FAIR")
+            busy = f"{record.use.busy_share:.1%}"
+            self._tell(f"under FAIR a query every {record.gap_s:.2f} s keeps the cores {busy} busy")
             if len(points) >= NUM_CLOSE and (config.gap_s or is_found(points, config.load)):
                 break
         return Calibrated(config.gap_s or fitted_gap(points, config.load), tuple(points))
@@ -215,7 +243,7 @@ class _Study(contextlib.ExitStack):
         path = self._work / "earlier" / f"load-{number:02d}.json"
         if path.exists():
             return read_record(path)
-        self._tell(f"run {number + 1} under FAIR to find the arrival rate: a query every {gap_s:.2f} s")
+        self._tell(f"earlier run {number + 1} under FAIR: a query every {gap_s:.2f} s")
         record = self._measure(RunKey(EARLIER_SEED_START + 1 + number, BASELINE), gap_s, path.stem)
         record.write(path)
         return record
@@ -232,10 +260,9 @@ class _Study(contextlib.ExitStack):
         for number, key in enumerate(left):
             self._share = (len(runs) - len(left) + number) / len(runs)
             minutes = (len(left) - number) * run_s / 60
-            self._tell(
-                f"seed {key.seed}, {key.policy}: run {len(runs) - len(left) + number + 1} of {len(runs)}, "
-                f"about {minutes:.0f} min left"
-            )
+            position = f"run {len(runs) - len(left) + number + 1} of {len(runs)}"
+            left_text = f"about {minutes:.0f} min left"
+            self._tell(f"seed {key.seed}, {key.policy}: {position}, {left_text}")
             record = self._measure(key, calibrated.gap_s, key.file_name)
             record.write(record_path(self._work, key))
             run_s += (record.wall_s - run_s) / (number + 1)
@@ -290,20 +317,20 @@ class _Study(contextlib.ExitStack):
 
     @contextlib.contextmanager
     def _planned(self, policy: str) -> Iterator[tuple[Mapping[str, str] | None, int]]:
-        """The plugin's settings for a policy (None for stock Spark), and the process of its service (0 without one).
+        """The plugin's settings for a policy, and the process of its service.
 
-        A policy that can be exported plans in the plugin; any other in a service of its own, new for every run.
+        None for stock Spark; 0 without a service. A policy that can be exported plans in the
+        plugin, any other in a service of its own, new for every run.
         """
         if policy in STOCK:
             yield None, 0
             return
-        path = self._work / "policies" / f"{RunKey(0, policy).file_name.removeprefix('seed-0-')}.json"
+        path = self._work / "policies" / f"{policy_file_name(policy)}.json"
         try:
             exported = export_policy(policy, self._profile.workload)
         except PolicyError:
-            log = self._work / "service.log"
-            cores = self._config.cores
-            with running_service(policy, str(self._work / PROFILE), num_slots=cores, log=log) as service:
+            profile = str(self._work / PROFILE)
+            with running_service(policy, profile, log=self._work / "service.log") as service:
                 yield {"spark.parcae.service": service.address}, service.process.pid
             return
         path.parent.mkdir(exist_ok=True)
