@@ -362,21 +362,20 @@ def test_a_finished_folder_needs_no_spark_and_a_stopped_one_only_what_is_left(
     monkeypatch.setattr(tpch_study._Study, "_measure", measure)
     told: list[tuple[str, float]] = []
 
-    def run() -> None:
+    def run(config: TpchConfig) -> None:
         home = SparkHome(tmp_path, "4.3.0", "2.13")
         tpch_study.run_tpch(config, home, tmp_path, lambda text, share: told.append((text, share)))
 
     with pytest.raises(KeyboardInterrupt):
-        run()
+        run(config)
     assert told[3][0].startswith("seed 1001")
     assert told[3][1] == 0.5
-    run()
+    run(config)
     assert ran_now == [*judged_runs(config)[:4], *judged_runs(config)[3:]]
     assert len(read_result([tmp_path]).policies) == 3
-    run()
+    run(config)
     assert len(ran_now) == 7
     with pytest.raises(ConfigError, match=r"a query every 1\.000 s, not every 2\.000 s"):
-        config = replace(config, gap_s=2.0)
-        run()
+        run(replace(config, gap_s=2.0))
     with pytest.raises(ConfigError, match="differ in cores"):
         check_settings(replace(config, cores=3), tmp_path)

@@ -17,8 +17,8 @@ from tests.conftest import REPOSITORY
 from tests.spark.needs import needs_spark
 
 _PARCAE = (sys.executable, "-m", "parcae.cli.main")
-_LESS = "--scale-factor 0.01 --queries 4 --cores 2 --gap 0.3 --memory 1g".split()
-_QUICK = "--warm-rounds 0 --profile-rounds 1 --calibration-runs 1 --no-foretell".split()
+_LESS = ["--scale-factor", "0.01", "--queries", "4", "--cores", "2", "--gap", "0.3", "--memory", "1g"]
+_QUICK = ["--warm-rounds", "0", "--profile-rounds", "1", "--calibration-runs", "1", "--no-foretell"]
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,7 +37,7 @@ def _run(work: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_policies_are_run_and_compared_and_nothing_is_run_twice(tmp_path: Path) -> None:
     work, told = tmp_path / "work", tmp_path / "tpch.json"
-    choice = "--seeds 1 --repeats 0 --policies fifo,fair,srpt".split()
+    choice = ["--seeds", "1", "--repeats", "0", "--policies", "fifo,fair,srpt"]
     arguments = (*choice, "--json", str(told))
     done = _run(work, *arguments)
     assert done.returncode == 0, done.stderr

@@ -44,20 +44,79 @@ _CORES = (
     "wrong",
 )
 
-_ScaleFactor = Annotated[float, typer.Option("--scale-factor", help="Of the tables; 1 is about 1 GB of text.")]
-_Load = Annotated[float, typer.Option("--load", help="Share of the cores' time that FAIR keeps busy.")]
-_Queries = Annotated[int, typer.Option("--queries", min=2, help="Queries of a run: the 22 again and again.")]
-_Repeats = Annotated[int, typer.Option("--repeats", min=0, help="Further runs under FAIR for every seed.")]
-_Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Of Spark. [default: all that may be used]")]
-_Gap = Annotated[float | None, typer.Option("--gap", help="Seconds between arrivals; else found by --load.")]
-_ProfileRounds = Annotated[int, typer.Option("--profile-rounds", min=1, help="Runs of every query alone.")]
-_Memory = Annotated[str, typer.Option("--memory", help="Of the driver's JVM, which runs the tasks, too.")]
-_Conf = Annotated[list[str] | None, typer.Option("--conf", help="NAME=VALUE, a Spark setting more.")]
-_Jar = Annotated[Path | None, typer.Option("--jar", help="The plugin's jar. [default: it is built]")]
-_SparkHome = Annotated[Path | None, typer.Option("--spark-home", help="Else SPARK_HOME, else PySpark.")]
-_Foretell = Annotated[bool, typer.Option("--foretell/--no-foretell", help="Simulate the same runs, too.")]
-_JsonPath = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")]
+_ScaleFactor = Annotated[
+    float,
+    typer.Option("--scale-factor", help="Of the tables; 1 is about 1 GB of text."),
+]
+_Load = Annotated[
+    float,
+    typer.Option("--load", help="Share of the cores' time that FAIR keeps busy."),
+]
+_Queries = Annotated[
+    int,
+    typer.Option("--queries", min=2, help="Queries of a run: the 22 again and again."),
+]
+_Repeats = Annotated[
+    int,
+    typer.Option("--repeats", min=0, help="Further runs under FAIR for every seed."),
+]
+_Cores = Annotated[
+    int | None,
+    typer.Option("--cores", min=1, help="Of Spark. [default: all that may be used]"),
+]
+_Gap = Annotated[
+    float | None,
+    typer.Option("--gap", help="Seconds between arrivals; else found by --load."),
+]
+_ProfileRounds = Annotated[
+    int,
+    typer.Option("--profile-rounds", min=1, help="Runs of every query alone."),
+]
+_Memory = Annotated[
+    str,
+    typer.Option("--memory", help="Of the driver's JVM, which runs the tasks, too."),
+]
+_Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", help="NAME=VALUE, a Spark setting more."),
+]
+_Jar = Annotated[
+    Path | None,
+    typer.Option("--jar", help="The plugin's jar. [default: it is built]"),
+]
+_SparkHome = Annotated[
+    Path | None,
+    typer.Option("--spark-home", help="Else SPARK_HOME, else PySpark."),
+]
+_Foretell = Annotated[
+    bool,
+    typer.Option("--foretell/--no-foretell", help="Simulate the same runs, too."),
+]
+_JsonPath = Annotated[
+    Path | None,
+    typer.Option("--json", help="Write the result as JSON to this file."),
+]
 _Picture = Annotated[Path | None, typer.Option("--picture", help="[default: ratios.png in --work]")]
+_Policies = Annotated[
+    str,
+    typer.Option("--policies", help="fifo and fair are stock Spark; fair must be there."),
+]
+_Work = Annotated[
+    Path,
+    typer.Option("--work", help="All files; a command that was stopped goes on there."),
+]
+_Merge = Annotated[
+    list[Path] | None,
+    typer.Option("--merge", help="Run nothing: the table of these work folders together."),
+]
+_CalibrationRuns = Annotated[
+    int,
+    typer.Option("--calibration-runs", min=1, help="At most so many to find the gap."),
+]
+_WarmRounds = Annotated[
+    int,
+    typer.Option("--warm-rounds", min=0, help="Runs of every query in a new JVM before anything else."),
+]
 
 
 def tpch_command(
@@ -67,23 +126,14 @@ def tpch_command(
     seeds: Annotated[int, typer.Option("--seeds", min=0, help="0: prepare only.")] = 20,
     seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="The first seed.")] = 1000,
     repeats: _Repeats = 1,
-    policies: Annotated[str, typer.Option("--policies", help="fifo and fair are stock Spark; fair must be there.")] = (
-        "fifo,fair,srpt,tuned,parcae,parcae+guard:1.1"
-    ),
-    work: Annotated[Path, typer.Option("--work", help="All files; a command that was stopped goes on there.")] = Path(
-        "parcae-spark-tpch"
-    ),
-    merge: Annotated[
-        list[Path] | None,
-        typer.Option("--merge", help="Run nothing: the table of these work folders together."),
-    ] = None,
+    policies: _Policies = "fifo,fair,srpt,tuned,parcae,parcae+guard:1.1",
+    work: _Work = Path("parcae-spark-tpch"),
+    merge: _Merge = None,
     cores: _Cores = None,
     gap: _Gap = None,
     profile_rounds: _ProfileRounds = 2,
-    calibration_runs: Annotated[int, typer.Option("--calibration-runs", min=1, help="At most so many to find the gap.")] = 6,
-    warm_rounds: Annotated[
-        int, typer.Option("--warm-rounds", min=0, help="Runs of every query in a new JVM before anything else.")
-    ] = 2,
+    calibration_runs: _CalibrationRuns = 6,
+    warm_rounds: _WarmRounds = 2,
     memory: _Memory = "4g",
     conf: _Conf = None,
     jar: _Jar = None,
