@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from parcae.cli.spark import app
 from parcae.errors import ConfigError, FormatError
 from parcae.spark import tpch_study
 from parcae.spark.home import SparkHome
@@ -28,6 +30,9 @@ from parcae.spark.tpch_plan import RunKey, TpchConfig, draw_arrivals, judged_run
 from parcae.spark.tpch_record import RunRecord, check_settings, read_record, record_path
 from parcae.spark.tpch_result import AGAIN, draw, read_result
 from parcae.spark.tpch_spark import Ending
+from parcae.workloads.archive import write_workload
+from parcae.workloads.job import Workload
+from parcae.workloads.synthetic import chain
 from tests.workloads.spark_log_builder import (
     executor,
     job_end,
@@ -346,6 +351,7 @@ def test_a_finished_folder_needs_no_spark_and_a_stopped_one_only_what_is_left(
     check_settings(config, tmp_path)
     (tmp_path / "data-sf1").mkdir()
     (tmp_path / "queries.json").write_text("{}")
+    write_workload(Workload("w", (chain(1, 2, 10, "plan-1"),)), tmp_path / "profile.parcae")
     (tmp_path / "profile.json").write_text("{}")
     (tmp_path / "earlier").mkdir()
     (tmp_path / "earlier" / "alone.json").write_text("[]")
@@ -368,6 +374,7 @@ def test_a_finished_folder_needs_no_spark_and_a_stopped_one_only_what_is_left(
 
     with pytest.raises(KeyboardInterrupt):
         run(config)
+    assert list((tmp_path / "policies").iterdir()) == [tmp_path / "policies" / "srpt.json"]
     assert told[3][0].startswith("seed 1001")
     assert told[3][1] == 0.5
     run(config)
@@ -379,3 +386,37 @@ def test_a_finished_folder_needs_no_spark_and_a_stopped_one_only_what_is_left(
         run(replace(config, gap_s=2.0))
     with pytest.raises(ConfigError, match="differ in cores"):
         check_settings(replace(config, cores=3), tmp_path)
+
+
+# The command.
+
+
+def test_the_command_shows_and_draws_what_was_merged(tmp_path: Path) -> None:
+    second = {(seed + 1, policy, repeat): s for (seed, policy, repeat), s in _FIRST.items()}
+    _write_runs(tmp_path / "a", {key: s for key, s in _FIRST.items() if key[0] == 1000})
+    _write_runs(tmp_path / "b", {key: s for key, s in second.items() if key[0] == 1001})
+    words = ["tpch", "--merge", str(tmp_path / "a"), "--merge", str(tmp_path / "b")]
+    words += ["--json", str(tmp_path / "x.json")]
+    done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    told = json.loads((tmp_path / "x.json").read_text())["policies"]
+    assert told["srpt"]["seeds"] == [1000, 1001]
+    assert "0.500 [0.500, 0.500]" in done.output  # srpt's ratio to fifo, the same on both seeds
+    assert "33.3%" in done.output
+    assert (tmp_path / "a" / "ratios.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--policies", "srpt"], "needs fair"),
+        (["--conf", "spark.sql.ansi.enabled"], "write NAME=VALUE"),
+        (["--jar", "nowhere.jar"], "nowhere.jar does not exist"),
+        (["--merge", "nowhere"], "nowhere is no work folder"),
+    ],
+)
+def test_a_command_that_cannot_run_says_why(words: list[str], message: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["tpch", "--work", str(tmp_path), *words])
+    assert isinstance(done.exception, ConfigError)
+    assert message in str(done.exception)
+    assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,8 @@ from tests.conftest import REPOSITORY
 from tests.spark.needs import needs_spark
 
 _PARCAE = (sys.executable, "-m", "parcae.cli.main")
-_LESS = ["--scale-factor", "0.01", "--queries", "4", "--cores", "2", "--gap", "0.3", "--memory", "1g"]
+_SMALL = ["--scale-factor", "0.01", "--queries", "4", "--gap", "0.3"]
+_LESS = [*_SMALL, "--cores", "2", "--memory", "1g"]
 _QUICK = ["--warm-rounds", "0", "--profile-rounds", "1", "--calibration-runs", "1", "--no-foretell"]
 
 pytestmark = [

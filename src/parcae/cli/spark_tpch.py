@@ -115,7 +115,7 @@ _CalibrationRuns = Annotated[
 ]
 _WarmRounds = Annotated[
     int,
-    typer.Option("--warm-rounds", min=0, help="Runs of every query in a new JVM before anything else."),
+    typer.Option("--warm-rounds", min=0, help="Runs of every query in a new JVM before all else."),
 ]
 
 

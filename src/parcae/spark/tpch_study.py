@@ -9,7 +9,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cached_property
@@ -18,7 +18,7 @@ from pathlib import Path
 from parcae.errors import ConfigError, PolicyError
 from parcae.files import write_text
 from parcae.policies.policy_file import export_policy, write_policy
-from parcae.spark.applications import SparkFailedError, running_service
+from parcae.spark.applications import RunningService, SparkFailedError, running_service
 from parcae.spark.build import build_plugin
 from parcae.spark.home import SparkHome
 from parcae.spark.tpch_busy import busy_ms, task_times
@@ -115,6 +115,7 @@ class _Study(contextlib.ExitStack):
         self._progress = progress
         self._given_jar = jar
         self._share = 0.0
+        self._services = dict[str, RunningService]()
 
     def _tell(self, text: str) -> None:
         self._progress(text, self._share)
@@ -257,6 +258,9 @@ class _Study(contextlib.ExitStack):
         calibrated = calibration_of(self._work)
         assert calibrated is not None
         run_s = self._config.num_queries * calibrated.gap_s + _SETUP_S
+        # A policy that cannot be planned by is to be told before hours of runs.
+        for policy in sorted({key.policy for key in left}):
+            self._plan_by(policy)
         for number, key in enumerate(left):
             self._share = (len(runs) - len(left) + number) / len(runs)
             minutes = (len(left) - number) * run_s / 60
@@ -272,11 +276,11 @@ class _Study(contextlib.ExitStack):
         begun = time.monotonic()
         config, logs, spark = self._config, self._logs(name), self._spark
         arrivals = draw_arrivals(config, key.seed, gap_s)
-        with self._planned(key.policy) as (plugin, service):
-            mode = STOCK.get(key.policy, STOCK[BASELINE])
-            before_s = process_cpu_s(service) if service else 0.0
-            finished = spark.run(Application(mode, logs, plugin), arrivals)
-            service_s = process_cpu_s(service) - before_s if service else 0.0
+        plugin, service = self._plan_by(key.policy)
+        mode = STOCK.get(key.policy, STOCK[BASELINE])
+        before_s = process_cpu_s(service) if service else 0.0
+        finished = spark.run(Application(mode, logs, plugin), arrivals)
+        service_s = process_cpu_s(service) - before_s if service else 0.0
         return self._record(key, gap_s, finished, service_s, logs, begun)
 
     def _record(
@@ -315,24 +319,28 @@ class _Study(contextlib.ExitStack):
     def _profile(self) -> QueryProfile:
         return profile_of(self._work)
 
-    @contextlib.contextmanager
-    def _planned(self, policy: str) -> Iterator[tuple[Mapping[str, str] | None, int]]:
+    def _plan_by(self, policy: str) -> tuple[Mapping[str, str] | None, int]:
         """The plugin's settings for a policy, and the process of its service.
 
-        None for stock Spark; 0 without a service. A policy that can be exported plans in the
-        plugin, any other in a service of its own, new for every run.
+        None for stock Spark; 0 without a service. A policy that can be exported plans in the plugin, any other in a service of its own.
         """
         if policy in STOCK:
-            yield None, 0
-            return
-        path = self._work / "policies" / f"{policy_file_name(policy)}.json"
+            return None, 0
         try:
             exported = export_policy(policy, self._profile.workload)
         except PolicyError:
-            profile = str(self._work / PROFILE)
-            with running_service(policy, profile, log=self._work / "service.log") as service:
-                yield {"spark.parcae.service": service.address}, service.process.pid
-            return
+            service = self._service(policy)
+            return {"spark.parcae.service": service.address}, service.process.pid
+        path = self._work / "policies" / f"{policy_file_name(policy)}.json"
         path.parent.mkdir(exist_ok=True)
         write_policy(exported, path)
-        yield {"spark.parcae.policy": str(path.resolve())}, 0
+        return {"spark.parcae.policy": str(path.resolve())}, 0
+
+    def _service(self, policy: str) -> RunningService:
+        """A service that knows the profile: one for all runs of the command."""
+        if policy not in self._services:
+            self._tell(f"starting a service for {policy}")
+            log = self._work / f"service-{policy_file_name(policy)}.log"
+            started = running_service(policy, str(self._work / PROFILE), log=log)
+            self._services[policy] = self.enter_context(started)
+        return self._services[policy]
