@@ -42,7 +42,7 @@ from tests.workloads.spark_log_builder import (
     to_bytes,
 )
 
-_USE = CoreUse(0.8, 0.7, 0.01, 10.0, 5.0, 40)
+_USE = CoreUse(0.8, 0.7, 0.01, 0.02, 10.0, 5.0, 40)
 
 
 def _config(**changes: Any) -> TpchConfig:
@@ -365,7 +365,9 @@ def test_a_finished_folder_needs_no_spark_and_a_stopped_one_only_what_is_left(
             raise KeyboardInterrupt
         return _record(key, (1.0, 2.0, 3.0))
 
+    started: list[int] = []
     monkeypatch.setattr(tpch_study._Study, "_measure", measure)
+    monkeypatch.setattr(tpch_study._Study, "_spark", property(lambda _: started.append(1)))
     told: list[tuple[str, float]] = []
 
     def run(config: TpchConfig) -> None:
@@ -382,6 +384,7 @@ def test_a_finished_folder_needs_no_spark_and_a_stopped_one_only_what_is_left(
     assert len(read_result([tmp_path]).policies) == 3
     run(config)
     assert len(ran_now) == 7
+    assert len(started) == 2
     with pytest.raises(ConfigError, match=r"a query every 1\.000 s, not every 2\.000 s"):
         run(replace(config, gap_s=2.0))
     with pytest.raises(ConfigError, match="differ in cores"):

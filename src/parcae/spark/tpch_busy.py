@@ -17,7 +17,7 @@ class TaskTimes(NamedTuple):
 
     Args:
         start: when the driver launched it.
-        finish: when the core was done with it.
+        finish: when it ended.
     """
 
     start: FloatArray
@@ -37,13 +37,22 @@ class Waits(NamedTuple):
 
 
 def task_times(log: ApplicationLog) -> TaskTimes:
-    """All attempts of an application.
+    """All attempts of an application, as long as a core worked for them.
 
-    A core is busy from a task's launch on, for as long as it deserialized and ran the task.
+    That is from a task's launch on, for as long as the core deserialized and ran the task.
     """
     tasks = log.tasks()
     start = tasks.launch_ms.astype(np.float64)
     return TaskTimes(start, start + tasks.busy_ms)
+
+
+def booked_times(log: ApplicationLog) -> TaskTimes:
+    """All attempts of an application, as long as Spark's driver took them to run.
+
+    That is until the driver has booked a task's end, some ms after the core was done with it.
+    """
+    tasks = log.tasks()
+    return TaskTimes(tasks.launch_ms.astype(np.float64), tasks.finish_ms.astype(np.float64))
 
 
 def waits(log: ApplicationLog) -> Waits:

@@ -11,7 +11,14 @@ from pathlib import Path
 
 from parcae.errors import FormatError
 from parcae.files import write_text
-from parcae.spark.tpch_busy import busy_ms, busy_share, idle_while_waiting_share, task_times, waits
+from parcae.spark.tpch_busy import (
+    booked_times,
+    busy_ms,
+    busy_share,
+    idle_while_waiting_share,
+    task_times,
+    waits,
+)
 from parcae.spark.tpch_spark import QUERY_PROPERTY
 from parcae.units import MS_PER_S
 from parcae.workloads.archive import read_workload, write_workload
@@ -42,7 +49,10 @@ class CoreUse:
         busy_share: of the time of all cores from the first to the last arrival, 0..1.
         makespan_busy_share: the same from the first arrival to the last result.
         idle_while_waiting_share: of the time of all cores from the first arrival to the last
-            result, in which a core was idle though a task waited.
+            result, in which a core was idle though a task waited. A core is taken until the driver
+            has booked the end of its task.
+        unused_while_waiting_share: the same where a core is taken only for as long as it worked for
+            the task: the time that Spark needs between two tasks counts, too.
         task_s: time that tasks took on cores from the first arrival to the last result.
         task_cpu_s: processor time of the tasks that were launched after the first arrival.
         num_tasks: how many these were.
@@ -51,6 +61,7 @@ class CoreUse:
     busy_share: float
     makespan_busy_share: float
     idle_while_waiting_share: float
+    unused_while_waiting_share: float
     task_s: float
     task_cpu_s: float
     num_tasks: int
@@ -79,11 +90,14 @@ def core_use(
     tasks = task_times(log)
     last_ms = first_ms + arrivals_s * MS_PER_S
     end_ms = first_ms + makespan_s * MS_PER_S
-    idle = idle_while_waiting_share(tasks, waits(log), cores, first_ms, end_ms)
+    waiting = waits(log)
+    idle = idle_while_waiting_share(booked_times(log), waiting, cores, first_ms, end_ms)
+    unused = idle_while_waiting_share(tasks, waiting, cores, first_ms, end_ms)
     return CoreUse(
         busy_share=busy_share(tasks, cores, first_ms, last_ms),
         makespan_busy_share=busy_share(tasks, cores, first_ms, end_ms),
         idle_while_waiting_share=idle,
+        unused_while_waiting_share=unused,
         task_s=busy_ms(tasks, first_ms, end_ms) / MS_PER_S,
         task_cpu_s=_task_cpu_s(folder, first_ms),
         num_tasks=int((tasks.start >= first_ms).sum()),

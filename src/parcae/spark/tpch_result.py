@@ -38,13 +38,14 @@ class PolicyResult:
         average_s: their mean.
         ratio_to_fair, ratio_to_fifo: of mean completion times, paired by seed; None without runs
             under that policy.
-        foretold_ratio: to FAIR by the simulator; None where it was not asked.
+        foretold_s: average completion time by the simulator; None where it was not asked.
+        foretold_ratio: to FAIR by the simulator.
         pays: which queries end later than under FAIR.
         p95_s: 95th percentile of the completion times of all seeds.
         makespan_ratio: to FAIR.
         busy_share: of the cores while queries arrive.
         makespan_busy_share: of the cores until the last result.
-        idle_while_waiting_share: see `CoreUse`.
+        idle_while_waiting_share, unused_while_waiting_share: see `CoreUse`.
         task_ratio: time that tasks took, in units of that under FAIR.
         driver_cpu_s, service_cpu_s: processor time of a run beside its tasks.
         other_cores: cores that other processes kept busy.
@@ -60,6 +61,7 @@ class PolicyResult:
     average_s: Estimate
     ratio_to_fair: Estimate
     ratio_to_fifo: Estimate | None
+    foretold_s: Estimate | None
     foretold_ratio: Estimate | None
     pays: WhoPays
     p95_s: float
@@ -67,6 +69,7 @@ class PolicyResult:
     busy_share: Estimate
     makespan_busy_share: Estimate
     idle_while_waiting_share: Estimate
+    unused_while_waiting_share: Estimate
     task_ratio: Estimate
     driver_cpu_s: Estimate
     service_cpu_s: Estimate
@@ -181,6 +184,7 @@ def _policy(
         average_s=mean_estimate(mean_s),
         ratio_to_fair=ratio_estimate(mean_s, _means(base)),
         ratio_to_fifo=_ratio_to_fifo(records[key], records.get(("fifo", 0), {})),
+        foretold_s=_foretold_s(key, seeds, foretold),
         foretold_ratio=_foretold_ratio(key, seeds, foretold),
         pays=who_pays(ratios),
         p95_s=float(np.percentile(np.concatenate([run.seconds for run in own]), _PERCENTILE)),
@@ -191,6 +195,9 @@ def _policy(
         busy_share=mean_estimate([run.use.busy_share for run in own]),
         makespan_busy_share=mean_estimate([run.use.makespan_busy_share for run in own]),
         idle_while_waiting_share=mean_estimate([run.use.idle_while_waiting_share for run in own]),
+        unused_while_waiting_share=mean_estimate(
+            [run.use.unused_while_waiting_share for run in own],
+        ),
         task_ratio=ratio_estimate(
             [run.use.task_s for run in own],
             [run.use.task_s for run in base],
@@ -232,6 +239,17 @@ def _ratio_to_fifo(own: Mapping[int, RunRecord], fifo: Mapping[int, RunRecord]) 
         return None
     base = _means([fifo[seed] for seed in seeds])
     return ratio_estimate(_means([own[seed] for seed in seeds]), base)
+
+
+def _foretold_s(
+    key: tuple[str, int],
+    seeds: Sequence[int],
+    foretold: Mapping[str, BySeed],
+) -> Estimate | None:
+    own = foretold.get(key[0], {})
+    if key[1] or not {*seeds} <= {*own}:
+        return None
+    return mean_estimate([own[seed] for seed in seeds])
 
 
 def _foretold_ratio(

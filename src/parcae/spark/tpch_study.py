@@ -261,6 +261,8 @@ class _Study(contextlib.ExitStack):
         # A policy that cannot be planned by is to be told before hours of runs.
         for policy in sorted({key.policy for key in left}):
             self._plan_by(policy)
+        if left:
+            _ = self._spark  # so that the first run's place among all is told when it begins
         for number, key in enumerate(left):
             self._share = (len(runs) - len(left) + number) / len(runs)
             minutes = (len(left) - number) * run_s / 60
@@ -322,7 +324,8 @@ class _Study(contextlib.ExitStack):
     def _plan_by(self, policy: str) -> tuple[Mapping[str, str] | None, int]:
         """The plugin's settings for a policy, and the process of its service.
 
-        None for stock Spark; 0 without a service. A policy that can be exported plans in the plugin, any other in a service of its own.
+        None for stock Spark; 0 without a service. A policy that can be exported plans in the
+        plugin, any other in a service of its own.
         """
         if policy in STOCK:
             return None, 0
