@@ -31,6 +31,8 @@ def ratios_and_times(
         baseline: what the ratios are to.
         path: of the picture.
         title: above it.
+
+    Intervals that reach far beyond all seeds are cut off.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -55,6 +57,8 @@ def ratios_and_times(
             capsize=3,
             linewidth=1.2,
         )
+    # The interval of two seeds can be a thousand times as wide as they are apart: it is cut off.
+    left.set_xlim(0.0, 1.2 * max([1.0, *(float(by_seed.max()) for by_seed, _ in ratios.values())]))
     left.axvline(1.0, color="#999999", linewidth=1, zorder=0)
     left.set_yticks(range(len(ratios)), list(ratios))
     left.invert_yaxis()
