@@ -1,4 +1,4 @@
-"""The plugin's jars: packaged with Parcae, or compiled here against the user's own Spark and kept."""
+"""The plugin's jars: packaged with Parcae, or compiled here against the user's own Spark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class JarNote:
         spark: the version of the Spark that it was compiled against.
         java: the oldest Java that runs it.
         sources: hash of the sources, see `sources_hash`.
-        private_members: what the plugin reaches in Spark by reflection, each "package.Class#member".
+        private_members: what the plugin reaches by reflection, each "package.Class#member".
     """
 
     version: str
@@ -134,9 +134,8 @@ def compile_java(sources: list[Path], target: Path, class_path: str) -> None:
     """
     options = ["-nowarn", "-Xlint:-options", "-encoding", "UTF-8", "--release", str(JAVA_RELEASE)]
     command = [str(find_jdk_tool("javac")), *options, "-d", str(target), "-cp", class_path]
-    done = subprocess.run(
-        [*command, *map(str, sources)], capture_output=True, text=True, check=False
-    )
+    command += map(str, sources)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = (done.stderr or done.stdout).splitlines()[:_MAX_LINES]
         raise ConfigError("javac failed:\n" + "\n".join(lines))
@@ -166,9 +165,8 @@ def compile_plugin(spark: SparkHome, jar: Path) -> None:
         try:
             compile_java(java_sources(folder / "src"), classes, f"{spark.jars}/*")
         except ConfigError as error:
-            raise ConfigError(
-                f"the plugin cannot be compiled against Spark {spark.version}: {error}"
-            ) from error
+            what = f"the plugin cannot be compiled against Spark {spark.version}"
+            raise ConfigError(f"{what}: {error}") from error
         files = {str(path.relative_to(classes)): path for path in classes.rglob("*.class")}
         for path in _resources(folder):
             files[str(path.relative_to(folder / "resources"))] = path
@@ -219,9 +217,8 @@ def read_jar_note(jar: Path) -> JarNote:
         )
     except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "no manifest of the plugin"
-        raise ConfigError(
-            f"{jar} is no jar of the plugin ({reason}): take the one that `parcae spark jar` prints"
-        ) from error
+        advice = "take the one that `parcae spark jar` prints"
+        raise ConfigError(f"{jar} is no jar of the plugin ({reason}): {advice}") from error
 
 
 def _kept_jar(spark: SparkHome) -> Path:

@@ -125,9 +125,8 @@ def _check_wheel(wheel: Path, jars: list[Path]) -> None:
     wanted += [str(path.relative_to(folder)) for path in java_sources(folder / "src")]
     for part in wanted:
         if not any(name.endswith(f"/{part}") for name in names):
-            raise ConfigError(
-                f"the wheel lacks {part}: add its folder to [tool.setuptools] in pyproject.toml"
-            )
+            advice = "add its folder to [tool.setuptools] in pyproject.toml"
+            raise ConfigError(f"the wheel lacks {part}: {advice}")
 
 
 def _pip(words: list[str], failure: str) -> None:

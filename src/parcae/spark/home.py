@@ -19,12 +19,9 @@ SCALA_LINES = ("2.12", "2.13")
 _CORE = re.compile(r"spark-core_(\d+\.\d+)-(.+)\.jar")
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _INSTALL_SPARK = "install one with `pip install pyspark` or set SPARK_HOME to a distribution"
-_INSTALL_JDK = (
-    "install one (Debian: `apt-get install openjdk-17-jdk-headless`) or set JAVA_HOME to a JDK"
-)
-_INSTALL_JAVA = (
-    "install one (Debian: `apt-get install openjdk-17-jre-headless`) or set JAVA_HOME to one"
-)
+_DEBIAN = "install one (Debian: `apt-get install openjdk-17-{kind}-headless`)"
+_INSTALL_JDK = f"{_DEBIAN.format(kind='jdk')} or set JAVA_HOME to a JDK"
+_INSTALL_JAVA = f"{_DEBIAN.format(kind='jre')} or set JAVA_HOME to one"
 
 
 @dataclass(frozen=True)
@@ -71,16 +68,15 @@ class SparkHome:
         Raises:
             ConfigError: older than 3.3, or made for a Scala line that there is no jar for.
         """
-        oldest = ".".join(map(str, OLDEST_SPARK))
-        lines = " and ".join(SCALA_LINES)
+        this = f"Spark {self.version} in {self.path}"
         if self.release < OLDEST_SPARK:
-            raise ConfigError(
-                f"Spark {self.version} in {self.path} is too old: the plugin needs {oldest} or newer"
-            )
+            oldest = ".".join(map(str, OLDEST_SPARK))
+            raise ConfigError(f"{this} is too old: the plugin needs {oldest} or newer")
         if self.scala not in SCALA_LINES:
+            lines = " and ".join(SCALA_LINES)
             raise ConfigError(
-                f"Spark {self.version} in {self.path} is made for Scala {self.scala}, and there are "
-                f"jars for Scala {lines} alone: take a Spark that is made for one of them"
+                f"{this} is made for Scala {self.scala}, and the plugin for Scala {lines} alone: "
+                "take a Spark that is made for one of them"
             )
 
 

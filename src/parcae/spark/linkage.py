@@ -1,4 +1,4 @@
-"""Whether a jar of the plugin fits a Spark, read from class files: neither Java nor a JDK is needed.
+"""Whether a jar of the plugin fits a Spark, read from class files: no Java is needed.
 
 All that the plugin's classes name in Spark's jars must be there: classes, fields, methods, the
 private members that the plugin reaches by reflection; and no abstract method may lack a body. That
@@ -7,6 +7,7 @@ is what Java checks too, but only when it comes to the place.
 
 from __future__ import annotations
 
+import re
 import struct
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +26,18 @@ _OBJECT = "java/lang/Object"
 #: Classes that come with Java itself.
 _JAVA = ("java/", "javax/", "jdk/", "sun/")
 _OF_OBJECT = frozenset(
-    "<init> clone equals finalize getClass hashCode notify notifyAll toString wait".split()
+    [
+        "<init>",
+        "clone",
+        "equals",
+        "finalize",
+        "getClass",
+        "hashCode",
+        "notify",
+        "notifyAll",
+        "toString",
+        "wait",
+    ]
 )
 #: Tags of the constant pool and how many bytes follow (the text of tag 1 and tags 5, 6 apart).
 _UTF8 = 1
@@ -37,6 +49,8 @@ _METHOD = 10
 _INTERFACE_METHOD = 11
 _SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2}
 _SIZES |= {17: 4, 18: 4, 19: 2, 20: 2}
+
+_SETTING = re.compile(r"spark\.parcae(?:\.\w+)+")
 
 #: A member: its class, its name and its descriptor.
 Member = tuple[str, str, str]
@@ -56,6 +70,7 @@ class ClassFile:
         classes: classes that it names.
         used_fields: fields that its code uses.
         used_methods: methods that its code calls.
+        texts: names, descriptors and the program's own texts.
     """
 
     name: str
@@ -67,6 +82,7 @@ class ClassFile:
     classes: frozenset[str]
     used_fields: frozenset[Member]
     used_methods: frozenset[Member]
+    texts: frozenset[str]
 
 
 class _Reader:
@@ -139,6 +155,7 @@ def read_class(content: bytes) -> ClassFile:
         classes=frozenset(pool.classes()),
         used_fields=frozenset(pool.members(_FIELD)),
         used_methods=frozenset(pool.members(_METHOD, _INTERFACE_METHOD)),
+        texts=frozenset(pool.texts.values()),
     )
 
 
@@ -297,6 +314,18 @@ def check_fit(jar: Path, spark_jars: Path) -> Fit:
         if name not in {each for each, _ in known}:
             missing.add(f"the private member {owner}.{name}")
     return Fit(len(checked), tuple(sorted(missing)))
+
+
+def known_settings(jar: Path) -> frozenset[str]:
+    """The settings `spark.parcae...` that a jar's classes ask for.
+
+    Raises:
+        ConfigError: it is no jar.
+    """
+    classes = ClassPath([jar])
+    read = [classes.find(name) for name in sorted(classes.names_in(jar))]
+    texts = {text for each in read if each for text in each.texts}
+    return frozenset(text for text in texts if _SETTING.fullmatch(text))
 
 
 def _reached(classes: ClassPath, own: set[str]) -> Iterator[ClassFile]:

@@ -19,6 +19,7 @@ PROTOCOL = 2
 
 _HEADER = struct.Struct(">I")
 _LARGEST_REPLY = 1 << 20  # bytes; greetings have a few hundred
+_IS_SERVICE = "is it a service of Parcae, and does it speak TLS?"
 _START = "start one with `parcae serve`"
 
 
@@ -60,10 +61,8 @@ def greet(
             stream = _with_tls(plain, host, tls_ca)
             return _introduce(stream, service, secret)
     except TimeoutError as error:
-        raise ConfigError(
-            f"{service} does not answer within {timeout_s:g} s: is it a service of Parcae, "
-            "and does it speak TLS?"
-        ) from error
+        what = f"{service} does not answer within {timeout_s:g} s"
+        raise ConfigError(f"{what}: {_IS_SERVICE}") from error
     except ssl.SSLError as error:
         raise ConfigError(f"{service}: TLS failed ({error.reason}): see --tls-ca") from error
     except ConnectionRefusedError as error:
@@ -143,8 +142,6 @@ def _take(stream: socket.socket, size: int, service: str) -> bytes:
     while len(content) < size:
         part = stream.recv(size - len(content))
         if not part:
-            raise ConfigError(
-                f"{service} closes the connection: is it a service of Parcae, and does it speak TLS?"
-            )
+            raise ConfigError(f"{service} closes the connection: {_IS_SERVICE}")
         content += part
     return content
