@@ -221,11 +221,10 @@ def read_jar_note(jar: Path) -> JarNote:
         raise ConfigError(f"{jar} is no jar of the plugin ({reason}): {advice}") from error
 
 
-def _kept_jar(spark: SparkHome) -> Path:
-    """Where the jar is kept that is compiled against this Spark."""
+def _kept_jar(scala: str) -> Path:
+    """Where the jar of a Scala line is kept that was compiled here from the sources of now."""
     hashed = sources_hash(plugin_folder())
-    name = f"parcae-spark_{spark.scala}-{__version__}-spark{spark.version}-{hashed}.jar"
-    return cache_folder() / name
+    return cache_folder() / f"parcae-spark_{scala}-{__version__}-{hashed}.jar"
 
 
 def find_jar(spark: SparkHome) -> Path | None:
@@ -239,7 +238,7 @@ def find_jar(spark: SparkHome) -> Path | None:
     if packaged.exists():
         return packaged
     try:
-        kept = _kept_jar(spark)
+        kept = _kept_jar(spark.scala)
     except ConfigError:  # neither jars nor sources
         return None
     return kept if kept.exists() else None
@@ -248,8 +247,10 @@ def find_jar(spark: SparkHome) -> Path | None:
 def build_plugin(spark: SparkHome, *, is_fresh: bool = False) -> Path:
     """The plugin's jar for this Spark: packaged or kept if there is one, else compiled now.
 
+    One jar serves all Sparks of a Scala line.
+
     Args:
-        spark: what to compile against.
+        spark: what the jar is for, and compiled against where it has to be.
         is_fresh: compile in any case.
 
     Raises:
@@ -258,6 +259,6 @@ def build_plugin(spark: SparkHome, *, is_fresh: bool = False) -> Path:
     if not is_fresh and (found := find_jar(spark)):
         return found
     spark.check_supported()
-    jar = _kept_jar(spark)
+    jar = _kept_jar(spark.scala)
     compile_plugin(spark, jar)
     return jar
