@@ -301,8 +301,9 @@ def _check_policy(path: Path | None) -> Check:
         return Check("policy", State.WARNING, "no policy file is named, nor a service", advice)
     policy = read_policy(path)
     days = (time.time() - path.stat().st_mtime) / _SECONDS_A_DAY
-    age = "today" if days < 1 else f"{days:.0f} days ago"
-    text = f"{path}: {policy.policy}, version {policy.version}, {len(policy.jobs)} jobs, {age}"
+    age = "written today" if days < 1 else f"written {days:.0f} days ago"
+    jobs = "1 job" if len(policy.jobs) == 1 else f"{len(policy.jobs)} jobs"
+    text = f"{path}: {policy.policy}, version {policy.version}, {jobs}, {age}"
     if not policy.jobs:
         advice = "make one of your own event logs: docs/spark-guest.md"
         return Check("policy", State.WARNING, f"{text}; it knows no job", advice)
