@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from parcae.spark.home import SparkHome, find_spark
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.conftest import REPOSITORY
+from tests.spark.greeter import Door
 from tests.spark.needs import needs_spark
 
 #: Sparks of PyPI in which the packaged jars are run; "" is the newest.
@@ -63,16 +65,23 @@ class Installed:
 
     def run(self, *words: object, path: str = "") -> subprocess.CompletedProcess[str]:
         """`parcae` of that environment, with its commands and those of `path` on the PATH."""
-        bin_folder = self.folder / "bin"
+        return self._start([self.folder / "bin" / "parcae", *map(str, words)], path)
+
+    def shell(self, line: str) -> subprocess.CompletedProcess[str]:
+        """A line of a document, with Spark's commands on the PATH."""
+        spark = find_spark().path / "bin"
+        return self._start(["bash", "-c", line], f"{spark}{os.pathsep}{os.environ['PATH']}")
+
+    def _start(self, command: Sequence[str | Path], path: str) -> subprocess.CompletedProcess[str]:
         environment = {
             name: value
             for name, value in os.environ.items()
             if name not in ("PYTHONPATH", "SPARK_HOME", "SPARK_CONF_DIR", "JAVA_HOME")
         }
-        environment["PATH"] = os.pathsep.join(filter(None, [str(bin_folder), path]))
+        environment["PATH"] = os.pathsep.join(filter(None, [str(self.folder / "bin"), path]))
         environment["XDG_CACHE_HOME"] = str(self.folder / "cache")  # no jar of the developer's
         return subprocess.run(
-            [bin_folder / "parcae", *map(str, words)],
+            command,
             cwd=self.folder,
             env=environment,
             capture_output=True,
@@ -161,6 +170,37 @@ def test_an_installed_wheel_can_compile_its_plugin(installed: Installed) -> None
     done = installed.run(*words, path=str(Path(javac).parent))
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).is_relative_to(installed.folder / "cache")
+
+
+#: The fixtures do it.
+_NOT_RUN = ("make dist", "pip install")
+
+
+@needs_spark
+@pytest.mark.slow
+def test_every_command_of_the_document_runs(installed: Installed, policy: Path) -> None:
+    page = (REPOSITORY / "docs" / "spark-jar.md").read_text().splitlines()
+    commands = [line.strip() for line in page if line.startswith("    ")]
+    assert len([line for line in commands if line.startswith(_NOT_RUN)]) == len(_NOT_RUN)
+    commands = [line for line in commands if not line.startswith(_NOT_RUN)]
+    assert len(commands) >= 6
+    shutil.copy(policy, installed.folder / "policy.json")
+    (installed.folder / "secret").write_text("a secret that nobody guesses\n")
+    program = str(REPOSITORY / "examples" / "queries.py") + " 100000"
+    for command in commands:
+        door = Door(secret=b"a secret that nobody guesses") if "--service" in command else None
+        line = command.replace("examples/queries.py", program)
+        line = line.replace("127.0.0.1:7177", door.address if door else "")
+        done = installed.shell(line)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr[-3000:]}"
+        if door:
+            door.close()
+            assert "takes the secret" in done.stdout
+        if "queries.py" in command:
+            assert "parcae: on, srpt by" in done.stderr
+        if "doctor" in command:
+            assert "wrong " not in done.stdout
+            assert "ok      members" in done.stdout
 
 
 def _newest() -> str:

@@ -33,7 +33,7 @@ _JAR_NAME = re.compile(r"parcae-spark.*\.jar")
 #: From this version of Spark on: the oldest and the newest Java that its documents name.
 _JAVA_OF_SPARK = {(3, 3): (8, 17), (4, 0): (17, 21), (4, 2): (17, 25)}
 #: What the trial's query prints, and how long a Spark may take to start and run it.
-_TRIAL_CLASS, _TRIAL_SAYS, _TRIAL_TIMEOUT_S = "parcae.spark.Trial", "sum 499500", 120.0
+_TRIAL_CLASS, _TRIAL_SAYS, _TRIAL_TIMEOUT_S = "parcae.spark.Trial", "sum 499500", 180.0
 _TRY_STOCK = "try spark-submit without the plugin"
 _SHOWN_MISSING = 3
 _SECONDS_A_DAY = 86_400
@@ -137,8 +137,10 @@ def examine(patient: Patient) -> Iterator[Check]:
     if service:
         yield _guarded("service", lambda: _check_service(service, secret, tls_ca))
     if patient.is_run and spark and jar:
-        names = {_POLICY: policy, _SERVICE: service, _SECRET: secret, _TLS_CA: tls_ca}
-        conf = {name: str(value) for name, value in names.items() if value}
+        files = {_POLICY: policy, _SECRET: secret, _TLS_CA: tls_ca}
+        conf = {name: str(path.resolve()) for name, path in files.items() if path}
+        if service:
+            conf[_SERVICE] = service
         yield _guarded("run", lambda: _check_run(spark, jar, settings, conf))
 
 
