@@ -7,13 +7,15 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.LongSupplier;
 
 /**
  * Follows the open queries and makes the order by least remaining work. No types of Spark's, no
  * input or output; one thread at a time.
  */
-final class Planner {
+final class Planner implements Follower {
   private final Policy policy;
+  private final LongSupplier clock;
   private final Learned learned = new Learned();
   private final Map<String, List<String>> executions = new HashMap<>(); // open ones: names by plan
   private final Map<String, OpenQuery> queries = new HashMap<>();
@@ -21,69 +23,32 @@ final class Planner {
   private final Map<Integer, List<Integer>> stagesOfJob = new HashMap<>();
   private final Map<Integer, OpenQuery> queryOfStage = new HashMap<>();
 
-  Planner(Policy policy) {
+  /** Plans by a policy; the clock gives ms and never runs backwards. */
+  Planner(Policy policy, LongSupplier clock) {
     this.policy = policy;
+    this.clock = clock;
   }
 
-  /** A stage as a Spark job lists it. */
-  static final class ListedStage {
-    final int id;
-    final int tasks;
-    final List<Integer> parents;
+  /** The order by remaining work is the same on any number of cores. */
+  @Override
+  public void coresChanged(int cores) {}
 
-    ListedStage(int id, int tasks, List<Integer> parents) {
-      this.id = id;
-      this.tasks = tasks;
-      this.parents = parents;
-    }
-  }
-
-  /** A Spark job as it starts; `execution` is null outside SQL. */
-  static final class StartedJob {
-    final int id;
-    final String query;
-    final String execution;
-    final List<String> givenNames;
-    final String plainName;
-    final List<ListedStage> stages;
-
-    /**
-     * What is known of a job.
-     *
-     * @param query see `Order.queryOf`
-     * @param execution its SQL execution, which may be a part of another
-     * @param givenNames names that the user set for planning
-     * @param plainName job group, description or call site
-     */
-    StartedJob(
-        int id,
-        String query,
-        String execution,
-        List<String> givenNames,
-        String plainName,
-        List<ListedStage> stages) {
-      this.id = id;
-      this.query = query;
-      this.execution = execution;
-      this.givenNames = givenNames;
-      this.plainName = plainName;
-      this.stages = stages;
-    }
-  }
-
-  void executionStarted(String execution, String plan) {
+  @Override
+  public void executionStarted(String execution, String plan) {
     List<String> names = plan == null || plan.isEmpty()
         ? List.of()
         : List.of(Fingerprint.planName(plan), Fingerprint.shapeName(plan));
     executions.put(execution, names);
   }
 
-  void executionEnded(String execution) {
+  @Override
+  public void executionEnded(String execution) {
     executions.remove(execution);
     close(execution);
   }
 
-  void jobStarted(StartedJob job) {
+  @Override
+  public void jobStarted(StartedJob job) {
     OpenQuery query = queries.computeIfAbsent(job.query, key -> open(job));
     query.jobs().add(job.id);
     queryOfJob.put(job.id, job.query);
@@ -123,7 +88,8 @@ final class Planner {
     return new OpenQuery(new ArrayList<>(learnable), null, policy.guessMs());
   }
 
-  void jobEnded(int job, boolean isSuccess) {
+  @Override
+  public void jobEnded(int job, boolean isSuccess) {
     OpenQuery query = queries.get(queryOfJob.get(job));
     String key = queryOfJob.remove(job);
     List<Integer> ids = stagesOfJob.remove(job);
@@ -156,28 +122,32 @@ final class Planner {
     }
   }
 
-  void stageSubmitted(int stage, int attempt, int tasks) {
+  @Override
+  public void stageSubmitted(int stage, int attempt, int tasks) {
     OpenQuery query = queryOfStage.get(stage);
     if (query != null) {
       query.submitted(stage, attempt, tasks);
     }
   }
 
-  void stageCompleted(int stage) {
+  @Override
+  public void stageCompleted(int stage) {
     OpenQuery query = queryOfStage.get(stage);
     if (query != null) {
       query.closed(stage);
     }
   }
 
-  void taskStarted(int stage, int attempt) {
+  @Override
+  public void taskStarted(int stage, int attempt) {
     OpenQuery query = queryOfStage.get(stage);
     if (query != null) {
       query.taskStarted(stage, attempt);
     }
   }
 
-  void taskEnded(int stage, int attempt, boolean isSuccess, double tookMs) {
+  @Override
+  public void taskEnded(int stage, int attempt, boolean isSuccess, double tookMs) {
     OpenQuery query = queryOfStage.get(stage);
     if (query == null) {
       return;
@@ -189,14 +159,19 @@ final class Planner {
     }
   }
 
+  /** The present, in ms; it never runs backwards. */
+  long clockMs() {
+    return clock.getAsLong();
+  }
+
   int numOpen() {
     return queries.size();
   }
 
   /** The order by least remaining work. */
   Order plan() {
-    Map<String, Double> tiers = new HashMap<>();
-    queries.forEach((key, query) -> tiers.put(key, query.remainingMs()));
-    return new Order(tiers, policy.meanWorkMs());
+    Order.Builder order = new Order.Builder();
+    queries.forEach((key, query) -> order.job(key, query.remainingMs(), 0, Order.UNLIMITED));
+    return order.build(policy.meanWorkMs());
   }
 }

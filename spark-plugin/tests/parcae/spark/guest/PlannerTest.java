@@ -35,13 +35,11 @@ final class PlannerTest {
   }
 
   private static double tier(Planner planner, int job) {
-    return planner.plan().tierOf(null, job);
+    return planner.plan().job("job " + job).tier;
   }
 
   private static double tier(Planner planner, String execution) {
-    Properties properties = new Properties();
-    properties.setProperty("spark.sql.execution.id", execution);
-    return planner.plan().tierOf(properties, 0);
+    return planner.plan().job(execution).tier;
   }
 
   private static void ran(Planner planner, int stage, int tasks, double ms) {
@@ -84,7 +82,7 @@ final class PlannerTest {
   }
 
   private static void golden(JsonNode told) {
-    Planner planner = new Planner(policy);
+    Planner planner = new Planner(policy, () -> 0);
     int job = 0;
     for (JsonNode query : told.path("queries")) {
       play(planner, job++, query);
@@ -96,14 +94,14 @@ final class PlannerTest {
       order.add(i);
     }
     Order orders = planner.plan();
-    order.sort(Comparator.comparingDouble(i -> orders.tierOf(null, i)));
+    order.sort(Comparator.comparingDouble(i -> orders.job("job " + i).tier));
     for (int i = 0; i < job; i++) {
       Check.same(order.get(i), told.path("order").get(i).asInt(), "place " + i);
     }
   }
 
   private static void skippedStages() {
-    Planner planner = new Planner(policy);
+    Planner planner = new Planner(policy, () -> 0);
     start(planner, 1, "unknown", stage(1, 50), stage(2, 50, 1), stage(3, 4, 2));
     near(tier(planner, 1), 104 * policy.guessMs(), "all listed stages");
     planner.stageSubmitted(3, 0, 4);
@@ -111,7 +109,7 @@ final class PlannerTest {
   }
 
   private static void failures() {
-    Planner planner = new Planner(policy);
+    Planner planner = new Planner(policy, () -> 0);
     start(planner, 1, "unknown", stage(1, 4));
     planner.stageSubmitted(1, 0, 4);
     planner.taskStarted(1, 0);
@@ -136,7 +134,7 @@ final class PlannerTest {
   }
 
   private static void learning() {
-    Planner planner = new Planner(policy);
+    Planner planner = new Planner(policy, () -> 0);
     double[] took = {100, 900, 200};
     for (int run = 0; run < took.length; run++) {
       start(planner, run, "nightly", stage(run, 10));
@@ -154,7 +152,7 @@ final class PlannerTest {
   }
 
   private static void executions() {
-    Planner planner = new Planner(policy);
+    Planner planner = new Planner(policy, () -> 0);
     String plan = "== Physical Plan ==\n* Filter (2)\n\n(2) Filter\nCondition : (a#1 > %d)\n";
     planner.executionStarted("5", String.format(plan, 10));
     startSql(planner, 1, "5", stage(1, 10));
@@ -179,11 +177,11 @@ final class PlannerTest {
     nested.setProperty("spark.sql.execution.id", "9");
     nested.setProperty("spark.sql.execution.root.id", "8");
     Check.same(Order.queryOf(nested, 1), "8", "an execution within another");
-    near(planner.plan().tierOf(nested, 1), policy.meanWorkMs(), "a query that nobody told of");
+    near(planner.plan().job("8").tier, policy.meanWorkMs(), "a query that nobody told of");
   }
 
   private static void manyQueries() {
-    Planner planner = new Planner(policy);
+    Planner planner = new Planner(policy, () -> 0);
     for (int job = 0; job < 500; job++) {
       start(planner, job, "job " + job, stage(job * 4, 100), stage(job * 4 + 1, 100, job * 4));
       planner.stageSubmitted(job * 4, 0, 100);
