@@ -91,14 +91,9 @@ public final class Guest implements DriverPlugin {
     return isWorking ? order : Order.NONE;
   }
 
-  /** Whether orders may limit jobs: from now on task sets are made that keep limits. */
+  /** Whether an order has limited a job so far: from then on task sets are made that keep limits. */
   boolean mayLimit() {
     return isWorking && mayLimit;
-  }
-
-  /** A policy that sets limits is in force; the first order with a limit says the same. */
-  void allowLimits() {
-    mayLimit = true;
   }
 
   /** Replaces the order in force. */
