@@ -234,5 +234,5 @@ def test_every_command_of_the_document_runs(tmp_path: Path) -> None:
         done = subprocess.run(line, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300)
         assert done.returncode == 0, f"{command}\n{done.stderr[-3000:]}"
         if "queries.py" in command:
-            assert "parcae: on, srpt by" in done.stderr
+            assert "parcae: on, tuned by" in done.stderr
     assert json.loads((tmp_path / "policy.json").read_text())["format"] == "parcae-policy"

@@ -91,7 +91,7 @@ public final class Guest implements DriverPlugin {
     return isWorking ? order : Order.NONE;
   }
 
-  /** Whether an order has limited a job so far: from then on task sets are made that keep limits. */
+  /** Whether an order has limited a job so far: from then on our task sets are made. */
   boolean mayLimit() {
     return isWorking && mayLimit;
   }

@@ -133,7 +133,8 @@ final class Policy {
     String kind = root.path("kind").asText();
     if (!kind.equals(PLAIN) && !kind.equals(RULE)) {
       throw refusal(
-          "has the kind " + root.path("kind") + ", and this plugin plans " + PLAIN + " and " + RULE);
+          "has the kind " + root.path("kind")
+              + ", and this plugin plans " + PLAIN + " and " + RULE);
     }
     double[] theta = new double[kind.equals(RULE) ? Rule.Parameter.values().length : 0];
     Set<String> names = new HashSet<>();

@@ -95,7 +95,8 @@ final class Rule {
 
   private double erring(Iterable<Query> latest) {
     double weight = PRIOR_JOBS;
-    double squares = PRIOR_JOBS * PRIOR_VARIANCE * Math.exp(Math.min(10, of(Parameter.PRIOR_ERROR)));
+    double variance = PRIOR_VARIANCE * Math.exp(Math.min(10, of(Parameter.PRIOR_ERROR)));
+    double squares = PRIOR_JOBS * variance;
     for (Query query : latest) {
       int finished = 0;
       double tookMs = 0;

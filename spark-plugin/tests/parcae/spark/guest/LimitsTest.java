@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.SparkConf;
@@ -18,9 +19,10 @@ import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.apache.spark.scheduler.TaskSetManager;
 import parcae.spark.Check;
 
-/** Limits on a real Spark of four cores, whose orders the test gives; the argument is a policy. */
+/** Limits and weights on a real Spark of four cores; the argument is a policy file. */
 public final class LimitsTest {
   private static final int CORES = 4;
+  private static final int MANY = 1_000;
   private static final int WAIT_S = 60;
   private static final Map<String, Watch> WATCHES = new HashMap<>();
   private static Guest guest;
@@ -48,7 +50,7 @@ public final class LimitsTest {
     final AtomicInteger running = new AtomicInteger();
     final AtomicInteger most = new AtomicInteger();
     final CountDownLatch arrived;
-    final CountDownLatch released = new CountDownLatch(1);
+    final Semaphore released = new Semaphore(0);
 
     Watch(int numAwaited) {
       arrived = new CountDownLatch(numAwaited);
@@ -58,7 +60,7 @@ public final class LimitsTest {
       int now = running.incrementAndGet();
       most.accumulateAndGet(now, Math::max);
       arrived.countDown();
-      released.await(WAIT_S, TimeUnit.SECONDS);
+      released.tryAcquire(WAIT_S, TimeUnit.SECONDS);
       running.decrementAndGet();
     }
 
@@ -112,7 +114,7 @@ public final class LimitsTest {
     CompletableFuture<Long> job = job("free", 8, CORES);
     WATCHES.get("free").awaitTasks();
     Check.that(managerClass() == TaskSetManager.class, "Spark's own class");
-    WATCHES.get("free").released.countDown();
+    WATCHES.get("free").released.release(MANY);
     ends(job, 8);
     Check.same(WATCHES.get("free").most.get(), CORES, "most tasks at once");
   }
@@ -125,8 +127,8 @@ public final class LimitsTest {
     CompletableFuture<Long> other = job("other", 6, CORES - 1);
     WATCHES.get("other").awaitTasks(); // of the same round: all cores but one
     Check.same(WATCHES.get("limited").most.get(), 1, "tasks at once of the limited job");
-    WATCHES.get("other").released.countDown();
-    WATCHES.get("limited").released.countDown();
+    WATCHES.get("other").released.release(MANY);
+    WATCHES.get("limited").released.release(MANY);
     ends(limited, 6);
     ends(other, 6);
     Check.same(WATCHES.get("limited").most.get(), 1, "tasks at once of the limited job");
@@ -141,8 +143,32 @@ public final class LimitsTest {
     Check.same(WATCHES.get(name).most.get(), 2, "tasks at once before");
     lift.run(); // no task ends meanwhile, so that only a round of our own starts the others
     WATCHES.get(name).awaitTasks();
-    WATCHES.get(name).released.countDown();
+    WATCHES.get(name).released.release(MANY);
     ends(job, 4);
+  }
+
+  /** While the first job has all cores and tasks to start, a free core is the other's. */
+  private static void weightsShare() throws Exception {
+    String first = nextKey();
+    CompletableFuture<Long> older = job("older", 8, CORES);
+    WATCHES.get("older").awaitTasks();
+    guest.setOrder(new Order.Builder()
+        .job(first, 0, 1, Order.UNLIMITED)
+        .job(nextKey(), 0, 1, Order.UNLIMITED)
+        .build(1));
+    CompletableFuture<Long> younger = job("younger", 8, 1);
+    for (int core = 0; core < CORES - 1; core++) { // the first ones may come before its task set
+      WATCHES.get("older").released.release(1);
+      if (WATCHES.get("younger").arrived.await(5, TimeUnit.SECONDS)) {
+        break;
+      }
+    }
+    Check.same(WATCHES.get("younger").arrived.getCount(), 0L, "tasks that do not run");
+    Check.same(WATCHES.get("older").running.get(), CORES - 1, "tasks of the first job");
+    WATCHES.get("older").released.release(MANY);
+    WATCHES.get("younger").released.release(MANY);
+    ends(older, 8);
+    ends(younger, 8);
   }
 
   public static void main(String[] args) throws Exception {
@@ -156,6 +182,7 @@ public final class LimitsTest {
     context = new JavaSparkContext(conf);
     guest.shutdown(); // the orders are the test's
     Check.test("without a limit the task sets are Spark's", LimitsTest::noLimit);
+    Check.test("jobs of one tier share by weight", LimitsTest::weightsShare);
     Check.test("a limit of 1 holds, and what it leaves others take", LimitsTest::leftoversGoOn);
     Check.test("a lifted limit", () ->
         liftedLimit(() -> guest.setOrder(new Order.Builder().build(1)), "lifted"));

@@ -247,6 +247,30 @@ final class PlannerTest {
     near(planner.plan().job("8").tier, policy.meanWorkMs(), "a query that nobody told of");
   }
 
+  /** The thread plans after an event, and again when the order asks for it, with no event. */
+  private static void wakeUps(Policy tries) throws Exception {
+    Guest guest = new Guest("a.Plugin");
+    Planning planning =
+        new Planning(guest, new Planner(tries, () -> System.nanoTime() / 1_000_000));
+    planning.start();
+    Check.that(guest.order() == Order.NONE, "an order before any event");
+    List<String> names = List.of("small");
+    planning.jobStarted(new Follower.StartedJob(
+        1, "job 1", null, names, "a call site", List.of(stage(1, 40))));
+    planning.stageSubmitted(1, 0, 40);
+    planning.taskStarted(1, 0);
+    for (int orders = 0; orders < 6; orders++) { // three of them at most because of the events
+      Order before = guest.order();
+      long deadlineNs = System.nanoTime() + 30_000_000_000L;
+      while (guest.order() == before) {
+        Check.that(System.nanoTime() < deadlineNs, "no order came");
+        Thread.sleep(1);
+      }
+      Check.that(guest.order().job("job 1").limit < Order.UNLIMITED, "the query is tried first");
+    }
+    planning.stop();
+  }
+
   public static void main(String[] args) throws Exception {
     JsonNode told = JSON.readTree(new File(args[0]));
     policy = read(told.get(0).path("policy"));
@@ -255,6 +279,8 @@ final class PlannerTest {
     Check.test("tasks that fail, copies, lost output", PlannerTest::failures);
     Check.test("queries that recur", PlannerTest::learning);
     Check.test("SQL executions", PlannerTest::executions);
+    Policy tries = read(told.get(told.size() - 1).path("policy"));
+    Check.test("times to wake", () -> wakeUps(tries));
     Check.done();
   }
 }
