@@ -36,8 +36,11 @@ public final class Guest implements DriverPlugin {
   private final String pluginName;
   private SparkContext context;
   private Policy policy;
+  private Planning planning;
+  private volatile TaskSchedulerImpl scheduler; // once the pool is in it
   private volatile boolean isWorking = true;
   private volatile Order order = Order.NONE;
+  private volatile boolean mayLimit;
 
   /** The name is that by which `spark.plugins` asks for the plugin. */
   public Guest(String pluginName) {
@@ -56,8 +59,12 @@ public final class Guest implements DriverPlugin {
       SparkConf conf = sparkContext.conf();
       hideFromExecutors(conf);
       policy = Policy.read(file(conf));
-      GuestListener listener = new GuestListener(this, new Planner(policy), conf.get(JOB_KEY, ""));
+      planning = new Planning(this, new Planner(policy, Guest::nowMs));
+      int taskCores = Math.max(1, conf.getInt("spark.task.cpus", 1));
+      GuestListener listener =
+          new GuestListener(this, planning, conf.get(JOB_KEY, ""), taskCores);
       sparkContext.listenerBus().addToQueue(listener, QUEUE);
+      planning.start();
     });
     return Collections.emptyMap();
   }
@@ -67,14 +74,43 @@ public final class Guest implements DriverPlugin {
     attempt("taking a place in Spark's scheduler", this::moveIn);
   }
 
+  @Override
+  public void shutdown() {
+    if (planning != null) {
+      planning.stop();
+    }
+  }
+
+  /** Whether nothing has failed so far. */
+  boolean isWorking() {
+    return isWorking;
+  }
+
   /** The order in force. */
   Order order() {
     return isWorking ? order : Order.NONE;
   }
 
+  /** Whether an order has limited a job so far: from then on our task sets are made. */
+  boolean mayLimit() {
+    return isWorking && mayLimit;
+  }
+
   /** Replaces the order in force. */
   void setOrder(Order next) {
+    boolean hadLimits = order.hasLimits();
+    mayLimit |= next.hasLimits();
     order = next;
+    if (hadLimits) {
+      offerAgain();
+    }
+  }
+
+  /** Cores that a limit kept idle are offered when that limit may have gone, not at some event. */
+  private void offerAgain() {
+    if (scheduler != null) {
+      scheduler.backend().reviveOffers();
+    }
   }
 
   /** Does it unless something failed before; what it throws ends our part, in one log line. */
@@ -95,7 +131,15 @@ public final class Guest implements DriverPlugin {
       isWorking = false;
       LOG.error("parcae: off, Spark schedules by itself: {}", Reason.of(what, error));
       LOG.debug("parcae: off", error);
+      if (order.hasLimits()) {
+        offerAgain();
+      }
     }
+  }
+
+  /** Time that has passed in this process, in ms. */
+  private static long nowMs() {
+    return System.nanoTime() / 1_000_000;
   }
 
   private static Path file(SparkConf conf) throws PolicyException {
@@ -124,14 +168,14 @@ public final class Guest implements DriverPlugin {
 
   /** All that may be missing is looked up before anything is changed. */
   private void moveIn() throws ReflectiveOperationException {
-    TaskSchedulerImpl scheduler = (TaskSchedulerImpl) context.taskScheduler();
+    TaskSchedulerImpl found = (TaskSchedulerImpl) context.taskScheduler();
     Field field = TaskSchedulerImpl.class.getDeclaredField("schedulableBuilder");
     field.setAccessible(true);
-    Object stock = field.get(scheduler);
-    Pool root = scheduler.rootPool();
+    Object stock = field.get(found);
+    Pool root = found.rootPool();
     GuestPool pool = new GuestPool(this, root.schedulingMode());
-    SchedulableBuilder own = builderLike(stock, pool);
-    synchronized (scheduler) {
+    GuestBuilder builder = new GuestBuilder(this, found, pool, builderLike(stock, pool));
+    synchronized (found) {
       for (Object child : root.schedulableQueue().toArray()) { // pools of the allocation file
         root.removeSchedulable((Schedulable) child);
         pool.addSchedulable((Schedulable) child);
@@ -140,8 +184,9 @@ public final class Guest implements DriverPlugin {
       for (Schedulable child : pool.schedulableQueue()) {
         GuestBuilder.show(root, child);
       }
-      field.set(scheduler, new GuestBuilder(this, root, own));
+      field.set(found, builder);
     }
+    scheduler = found;
     LOG.info(
         "parcae: on, {} by {}, which knows {} jobs; the scheduler mode {} decides ties",
         policy.name(), policy.file(), policy.numJobs(), root.schedulingMode());

@@ -1,12 +1,16 @@
 package parcae.spark.guest;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
 import org.apache.spark.Success$;
 import org.apache.spark.scheduler.JobSucceeded$;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.scheduler.SparkListenerExecutorAdded;
+import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
@@ -19,54 +23,82 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import parcae.spark.Names;
 import scala.collection.Iterator;
 
-/** Tells the planner what happens, on a thread of its own queue, and puts its orders in force. */
+/** Tells a follower what happens, on the thread of a queue of its own. */
 final class GuestListener extends SparkListener {
   /** Local property with which a user names the jobs of a thread. */
   static final String NAME_PROPERTY = "spark.parcae.jobKey";
 
-  private static final long PAUSE_NS = 50_000_000L;
-
   private final Guest guest;
-  private final Planner planner;
+  private final Follower follower;
   private final String jobKey;
-  private long plannedNs = System.nanoTime() - PAUSE_NS;
+  private final int taskCores;
+  private final Map<String, Integer> tasksOfExecutor = new HashMap<>();
 
-  /** With a job key, jobs are named by that property. */
-  GuestListener(Guest guest, Planner planner, String jobKey) {
+  /**
+   * With a job key, jobs are named by that property.
+   *
+   * @param taskCores cores that a task takes
+   */
+  GuestListener(Guest guest, Follower follower, String jobKey, int taskCores) {
     this.guest = guest;
-    this.planner = planner;
+    this.follower = follower;
     this.jobKey = jobKey;
+    this.taskCores = taskCores;
+  }
+
+  @Override
+  public void onExecutorAdded(SparkListenerExecutorAdded event) {
+    guest.attempt("noting an executor", () -> {
+      tasksOfExecutor.put(event.executorId(), event.executorInfo().totalCores() / taskCores);
+      follower.coresChanged(cores());
+    });
+  }
+
+  @Override
+  public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
+    guest.attempt("noting the end of an executor", () -> {
+      tasksOfExecutor.remove(event.executorId());
+      follower.coresChanged(cores());
+    });
+  }
+
+  private int cores() {
+    int cores = 0;
+    for (int tasks : tasksOfExecutor.values()) {
+      cores += tasks;
+    }
+    return cores;
   }
 
   @Override
   public void onJobStart(SparkListenerJobStart event) {
-    planAfter("noting the start of a job", () -> planner.jobStarted(started(event)));
+    guest.attempt("noting the start of a job", () -> follower.jobStarted(started(event)));
   }
 
   @Override
   public void onJobEnd(SparkListenerJobEnd event) {
-    planAfter("noting the end of a job", () ->
-        planner.jobEnded(event.jobId(), event.jobResult() == JobSucceeded$.MODULE$));
+    guest.attempt("noting the end of a job", () ->
+        follower.jobEnded(event.jobId(), event.jobResult() == JobSucceeded$.MODULE$));
   }
 
   @Override
   public void onStageSubmitted(SparkListenerStageSubmitted event) {
-    planAfter("noting a stage that runs", () -> {
+    guest.attempt("noting a stage that runs", () -> {
       StageInfo info = event.stageInfo();
-      planner.stageSubmitted(info.stageId(), info.attemptNumber(), info.numTasks());
+      follower.stageSubmitted(info.stageId(), info.attemptNumber(), info.numTasks());
     });
   }
 
   @Override
   public void onStageCompleted(SparkListenerStageCompleted event) {
-    planAfter("noting the end of a stage", () ->
-        planner.stageCompleted(event.stageInfo().stageId()));
+    guest.attempt("noting the end of a stage", () ->
+        follower.stageCompleted(event.stageInfo().stageId()));
   }
 
   @Override
   public void onTaskStart(SparkListenerTaskStart event) {
     guest.attempt("noting the start of a task", () ->
-        planner.taskStarted(event.stageId(), event.stageAttemptId()));
+        follower.taskStarted(event.stageId(), event.stageAttemptId()));
   }
 
   @Override
@@ -74,10 +106,7 @@ final class GuestListener extends SparkListener {
     guest.attempt("noting the end of a task", () -> {
       boolean isSuccess = event.reason() == Success$.MODULE$;
       double tookMs = isSuccess ? event.taskInfo().duration() : 0;
-      planner.taskEnded(event.stageId(), event.stageAttemptId(), isSuccess, tookMs);
-      if (System.nanoTime() - plannedNs >= PAUSE_NS) {
-        plan();
-      }
+      follower.taskEnded(event.stageId(), event.stageAttemptId(), isSuccess, tookMs);
     });
   }
 
@@ -87,39 +116,27 @@ final class GuestListener extends SparkListener {
       SparkListenerSQLExecutionStart start = (SparkListenerSQLExecutionStart) event;
       guest.attempt("noting the start of a query", () -> {
         String execution = String.valueOf(start.executionId());
-        planner.executionStarted(execution, start.physicalPlanDescription());
+        follower.executionStarted(execution, start.physicalPlanDescription());
       });
     } else if (event instanceof SparkListenerSQLExecutionEnd) {
       long execution = ((SparkListenerSQLExecutionEnd) event).executionId();
-      planAfter("noting the end of a query", () ->
-          planner.executionEnded(String.valueOf(execution)));
+      guest.attempt("noting the end of a query", () ->
+          follower.executionEnded(String.valueOf(execution)));
     }
   }
 
-  private void planAfter(String what, Guest.Action action) {
-    guest.attempt(what, () -> {
-      action.run();
-      plan();
-    });
-  }
-
-  private void plan() {
-    guest.setOrder(planner.plan());
-    plannedNs = System.nanoTime();
-  }
-
-  private Planner.StartedJob started(SparkListenerJobStart event) {
+  private Follower.StartedJob started(SparkListenerJobStart event) {
     Properties properties = event.properties();
-    List<Planner.ListedStage> stages = new ArrayList<>();
+    List<Follower.ListedStage> stages = new ArrayList<>();
     String lastStage = "";
     for (Iterator<?> all = event.stageInfos().iterator(); all.hasNext(); ) {
       StageInfo info = (StageInfo) all.next();
-      stages.add(new Planner.ListedStage(info.stageId(), info.numTasks(), parents(info)));
+      stages.add(new Follower.ListedStage(info.stageId(), info.numTasks(), parents(info)));
       lastStage = String.valueOf(info.name());
     }
     String query = Order.queryOf(properties, event.jobId());
     String execution = Names.get(properties, "spark.sql.execution.id");
-    return new Planner.StartedJob(
+    return new Follower.StartedJob(
         event.jobId(),
         query,
         execution.isEmpty() ? null : execution,

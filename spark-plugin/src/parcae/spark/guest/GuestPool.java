@@ -1,9 +1,8 @@
 package parcae.spark.guest;
 
-import java.util.Arrays;
-import java.util.Comparator;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.spark.scheduler.Pool;
-import org.apache.spark.scheduler.TaskSet;
 import org.apache.spark.scheduler.TaskSetManager;
 import scala.Enumeration;
 import scala.collection.mutable.ArrayBuffer;
@@ -11,6 +10,7 @@ import scala.collection.mutable.ArrayBuffer;
 /** Holds all task sets in Spark's order, re-sorted by the standing order where there is one. */
 final class GuestPool extends Pool {
   private final Guest guest;
+  private Queue queue = Queue.EMPTY; // of the last offer round
 
   GuestPool(Guest guest, Enumeration.Value mode) {
     super("parcae", mode, 0, 1);
@@ -25,36 +25,31 @@ final class GuestPool extends Pool {
 
   @Override
   public ArrayBuffer<TaskSetManager> getSortedTaskSetQueue() {
-    ArrayBuffer<TaskSetManager> queue = super.getSortedTaskSetQueue();
+    ArrayBuffer<TaskSetManager> sorted = super.getSortedTaskSetQueue();
     Order order = guest.order();
-    if (order == Order.NONE || queue.size() < 2) {
-      return queue;
+    queue = Queue.EMPTY;
+    if (order == Order.NONE || (sorted.size() < 2 && !order.hasLimits())) {
+      return sorted;
     }
     try {
-      Ranked[] ranked = new Ranked[queue.size()];
-      for (int i = 0; i < ranked.length; i++) {
-        TaskSetManager manager = queue.apply(i);
-        TaskSet tasks = manager.taskSet();
-        ranked[i] = new Ranked(order.tierOf(tasks.properties(), tasks.priority()), manager);
+      List<TaskSetManager> managers = new ArrayList<>(sorted.size());
+      for (int i = 0; i < sorted.size(); i++) {
+        managers.add(sorted.apply(i));
       }
-      Arrays.sort(ranked, Comparator.comparingDouble(each -> each.tier)); // stable
-      for (int i = 0; i < ranked.length; i++) {
-        queue.update(i, ranked[i].manager);
+      Queue found = new Queue(order, managers);
+      for (int i = 0; i < found.size(); i++) {
+        sorted.update(i, found.get(i));
       }
-      return queue;
+      queue = found;
+      return sorted;
     } catch (Throwable error) {
       guest.fail("ordering the task sets", error);
       return super.getSortedTaskSetQueue();
     }
   }
 
-  private static final class Ranked {
-    final double tier;
-    final TaskSetManager manager;
-
-    Ranked(double tier, TaskSetManager manager) {
-      this.tier = tier;
-      this.manager = manager;
-    }
+  /** Whether the order of this offer round lets the task set start another task. */
+  boolean mayStart(TaskSetManager manager) {
+    return queue.mayStart(manager);
   }
 }

@@ -1,6 +1,5 @@
 package parcae.spark.guest;
 
-import java.util.Map;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.scheduler.Pool;
 import org.apache.spark.scheduler.SchedulingMode;
@@ -12,7 +11,7 @@ final class GuestTest {
 
   private static void isOff(Guest guest) {
     AtomicInteger count = new AtomicInteger();
-    guest.setOrder(new Order(Map.of("7", 1.0), 2));
+    guest.setOrder(new Order.Builder().job("7", 1, 0, Order.UNLIMITED).build(2));
     guest.attempt("nothing", count::incrementAndGet);
     Check.same(count.get(), 0, "actions after an error");
     Check.that(guest.order() == Order.NONE, "an order after an error");
@@ -29,7 +28,7 @@ final class GuestTest {
     });
     Check.test("errors of all kinds", () -> {
       Guest guest = new Guest("a.Plugin");
-      guest.setOrder(new Order(Map.of("7", 1.0), 2));
+      guest.setOrder(new Order.Builder().job("7", 1, 0, Order.UNLIMITED).build(2));
       Check.that(guest.order() != Order.NONE, "an order in force");
       guest.attempt("a part that is missing", () -> {
         throw new NoSuchFieldError("schedulableBuilder");

@@ -1,0 +1,113 @@
+package parcae.spark.guest;
+
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.scheduler.TaskSet;
+import org.apache.spark.scheduler.TaskSetManager;
+
+/**
+ * The task sets of one offer round, sorted by an order, and how many tasks of each job they run.
+ * Used under the lock of Spark's scheduler.
+ */
+final class Queue {
+  static final Queue EMPTY = new Queue(Order.NONE, List.of());
+
+  private static final Comparator<Entry> BY_ORDER =
+      Comparator.<Entry>comparingDouble(entry -> entry.tier)
+          .thenComparingDouble(entry -> entry.job.share)
+          .thenComparingInt(entry -> entry.job.arrival)
+          .thenComparingDouble(entry -> entry.rank);
+
+  private final Order order;
+  private final Map<String, Job> jobs = new HashMap<>();
+  private final List<Entry> entries = new ArrayList<>();
+
+  /** The task sets of a job; the order of its first one is the job's arrival as Spark has it. */
+  private static final class Job {
+    final int arrival;
+    final Order.Job order;
+    final List<TaskSetManager> managers = new ArrayList<>();
+    double share;
+
+    Job(int arrival, Order.Job order) {
+      this.arrival = arrival;
+      this.order = order;
+    }
+
+    int running() {
+      int running = 0;
+      for (TaskSetManager manager : managers) {
+        running += manager.runningTasks();
+      }
+      return running;
+    }
+  }
+
+  private static final class Entry {
+    final TaskSetManager manager;
+    final Job job;
+    final double tier;
+    final double rank;
+
+    Entry(TaskSetManager manager, Job job, Order.Stage stage) {
+      this.manager = manager;
+      this.job = job;
+      tier = job.order.tier + stage.tier;
+      rank = stage.rank;
+    }
+  }
+
+  /** Takes in task sets in Spark's own order. */
+  Queue(Order order, List<TaskSetManager> managers) {
+    this.order = order;
+    for (TaskSetManager manager : managers) {
+      String key = keyOf(manager);
+      Job job = jobs.get(key);
+      if (job == null) {
+        job = new Job(jobs.size(), order.job(key));
+        jobs.put(key, job);
+      }
+      job.managers.add(manager);
+      entries.add(new Entry(manager, job, order.stage(manager.stageId())));
+    }
+    for (Job job : jobs.values()) {
+      job.share = job.order.weight > 0 ? job.running() / job.order.weight : 0;
+    }
+    entries.sort(BY_ORDER); // stable: ties stay as Spark has them
+  }
+
+  int size() {
+    return entries.size();
+  }
+
+  TaskSetManager get(int place) {
+    return entries.get(place).manager;
+  }
+
+  /** Whether the order lets the task set start another task now. */
+  boolean mayStart(TaskSetManager manager) {
+    Job job = jobs.get(keyOf(manager));
+    if (job == null) {
+      return true;
+    }
+    int stageLimit = order.stage(manager.stageId()).limit;
+    if (stageLimit != Order.UNLIMITED) {
+      int running = 0;
+      for (TaskSetManager other : job.managers) { // attempts at one stage
+        running += other.stageId() == manager.stageId() ? other.runningTasks() : 0;
+      }
+      if (running >= stageLimit) {
+        return false;
+      }
+    }
+    return job.order.limit == Order.UNLIMITED || job.running() < job.order.limit;
+  }
+
+  private static String keyOf(TaskSetManager manager) {
+    TaskSet tasks = manager.taskSet();
+    return Order.queryOf(tasks.properties(), tasks.priority());
+  }
+}
