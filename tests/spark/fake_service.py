@@ -124,8 +124,8 @@ class Picture:
             stage["tasks"] = event["tasks"]
         elif kind == "stage_begun_again":
             stage["is_ended"] = False
-            stage["tasks"] = max(stage["tasks"], event["tasks"])
-            stage["started"] = stage["finished"] = stage["tasks"] - event["tasks"]
+            stage["started"] -= event["tasks"]
+            stage["finished"] -= event["tasks"]
         elif kind == "tasks":
             stage["started"] += event.get("started", 0) - event.get("failed", 0)
             stage["finished"] += event.get("finished", 0)

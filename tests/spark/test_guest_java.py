@@ -15,6 +15,12 @@ from tests.conftest import REPOSITORY
 from tests.spark.java import compiled, run_java
 from tests.spark.planning_cases import FIXTURE, situations
 
+#: What Spark's own launchers open to it.
+_OPENED = (
+    "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
+    "java.util.concurrent", "java.util.concurrent.atomic", "sun.nio.ch", "sun.nio.cs", "sun.security.action",
+    "sun.util.calendar",
+)  # fmt: skip
 _PLANS = REPOSITORY / "spark-plugin" / "tests" / "fixtures" / "plans.json"
 
 
@@ -61,3 +67,11 @@ def test_policy_files_are_read_or_refused_in_one_line(class_path: str, tmp_path:
 
 def test_nothing_that_fails_gets_out_of_the_guest(class_path: str) -> None:
     assert "ok errors of all kinds" in run_java(class_path, "guest.GuestTest")
+
+
+def test_limits_hold_on_a_real_spark(class_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_policy(export_policy("srpt", load_workload("toy")), tmp_path / "policy.json")
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", " ".join(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED))
+    said = run_java(class_path, "guest.LimitsTest", tmp_path / "policy.json")
+    assert "ok a limit of 1 holds, and what it leaves others take" in said
+    assert "ok an error lifts limits" in said

@@ -44,6 +44,7 @@ public final class Guest implements DriverPlugin {
   private volatile TaskSchedulerImpl scheduler; // once the pool is in it
   private volatile boolean isWorking = true;
   private volatile Order order = Order.NONE;
+  private volatile boolean mayLimit;
 
   /** The name is that by which `spark.plugins` asks for the plugin. */
   public Guest(String pluginName) {
@@ -137,6 +138,9 @@ public final class Guest implements DriverPlugin {
     public void take(Wire.Orders orders) {
       boolean hadLimits = hasLimits;
       hasLimits = orders.order.hasLimits();
+      if (hasLimits) {
+        allowLimits();
+      }
       if (hadLimits) {
         offerAgain();
       }
@@ -171,9 +175,20 @@ public final class Guest implements DriverPlugin {
     return current != null && current.isFresh() ? current.order() : order;
   }
 
+  /** Whether orders may limit jobs: from now on task sets are made that keep limits. */
+  boolean mayLimit() {
+    return isWorking && mayLimit;
+  }
+
+  /** A policy that sets limits is in force; the first order with a limit says the same. */
+  void allowLimits() {
+    mayLimit = true;
+  }
+
   /** Replaces the order of the policy file. */
   void setOrder(Order next) {
     boolean hadLimits = order.hasLimits();
+    mayLimit |= next.hasLimits();
     order = next;
     if (hadLimits) {
       offerAgain();
@@ -237,7 +252,7 @@ public final class Guest implements DriverPlugin {
     Object stock = field.get(found);
     Pool root = found.rootPool();
     GuestPool pool = new GuestPool(this, root.schedulingMode());
-    SchedulableBuilder own = builderLike(stock, pool);
+    GuestBuilder builder = new GuestBuilder(this, found, pool, builderLike(stock, pool));
     synchronized (found) {
       for (Object child : root.schedulableQueue().toArray()) { // pools of the allocation file
         root.removeSchedulable((Schedulable) child);
@@ -247,7 +262,7 @@ public final class Guest implements DriverPlugin {
       for (Schedulable child : pool.schedulableQueue()) {
         GuestBuilder.show(root, child);
       }
-      field.set(found, new GuestBuilder(this, root, own));
+      field.set(found, builder);
     }
     scheduler = found;
     LOG.info(

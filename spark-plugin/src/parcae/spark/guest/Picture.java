@@ -20,6 +20,7 @@ import java.util.Set;
 final class Picture implements Follower {
   /** With more news than these the service is sent everything instead. */
   static final int MAX_NEWS = 10_000;
+  private static final int MAX_NAMES = 16;
 
   private final Runnable bell;
   private final Map<String, List<String>> executions = new HashMap<>(); // open ones: names by plan
@@ -129,7 +130,7 @@ final class Picture implements Follower {
     }
     names.add(started.plainName);
     List<String> found = new ArrayList<>();
-    names.forEach(name -> found.add(Wire.text(name)));
+    names.stream().limit(MAX_NAMES).forEach(name -> found.add(Wire.text(name)));
     return found;
   }
 
@@ -193,14 +194,12 @@ final class Picture implements Follower {
     if (stage.isSubmitted && !isAgain) {
       return;
     }
-    if (!isAgain && tasks != stage.tasks) {
-      stage.tasks = tasks;
-      stageEvent("stage_changed", job, stage).put("tasks", tasks);
-    }
     stage.attempt = attempt;
     if (isAgain) {
-      beginAgain(stage, tasks);
-      stageEvent("stage_begun_again", job, stage).put("tasks", tasks);
+      beginAgain(job, stage, tasks);
+    } else if (tasks != stage.tasks) {
+      stage.tasks = tasks;
+      stageEvent("stage_changed", job, stage).put("tasks", tasks);
     }
     if (!stage.isSubmitted) {
       stage.isSubmitted = true;
@@ -208,14 +207,26 @@ final class Picture implements Follower {
     }
   }
 
-  /** So many of the stage's tasks are to run; those that did before and are not among them count. */
-  private static void beginAgain(Stage stage, int tasks) {
-    int before = stage.finished;
+  /** So many tasks of the stage are to run: those that it lost, and those that it never ended. */
+  private void beginAgain(Job job, Stage stage, int tasks) {
+    int running = stage.started - stage.finished;
+    if (running > 0) {
+      count(job, stage, "failed", running);
+    }
+    int lost = stage.finished + tasks - stage.tasks;
+    boolean canBeTold = tasks <= stage.tasks && (lost > 0 || (lost == 0 && !stage.isEnded));
+    if (stage.finished > 0) {
+      stage.executedMs = stage.executedMs * Math.max(0, stage.finished - lost) / stage.finished;
+    }
     stage.isEnded = false;
     stage.tasks = Math.max(stage.tasks, tasks);
     stage.finished = stage.tasks - tasks;
     stage.started = stage.finished;
-    stage.executedMs = before == 0 ? 0 : stage.executedMs * stage.finished / before;
+    if (!canBeTold) {
+      tellAll();
+    } else if (lost > 0) {
+      stageEvent("stage_begun_again", job, stage).put("tasks", lost);
+    }
   }
 
   /** Stages above one that runs have their output, or ran: those that did not run will not. */
@@ -307,8 +318,12 @@ final class Picture implements Follower {
 
   /** From now on the service is to be sent everything, and then what happens. */
   synchronized void needState() {
-    forget();
     isListening = true;
+    tellAll();
+  }
+
+  private void tellAll() {
+    forget();
     needsState = true;
     ring(true);
   }

@@ -180,7 +180,9 @@ final class PictureTest {
         default:
           picture.taskEnded(id, attempt, random.nextInt(5) > 0, random.nextInt(90));
       }
-      if (random.nextInt(20) == 0) {
+      if (picture.needsState()) {
+        print(picture.takeState(0));
+      } else if (random.nextInt(20) == 0) {
         print(picture.takeEvents(step));
         print(picture.takeState(step));
       } else if (random.nextInt(4) == 0) {
