@@ -73,6 +73,8 @@ class Machine:
             failures: so often a task may fail there.
             settings: more of Spark's.
         """
+        from pyspark import SparkConf
+
         self.num_contexts += 1
         conf = {
             "spark.ui.enabled": "false",

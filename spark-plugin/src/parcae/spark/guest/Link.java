@@ -35,6 +35,7 @@ final class Link implements Runnable {
   private final Picture picture;
   private final Taker taker;
   private final Thread thread = new Thread(this, "parcae-link");
+  private final long pingMs;
   private final Object lock = new Object();
   private boolean isRung; // from here on under the lock
   private Throwable loss;
@@ -86,6 +87,7 @@ final class Link implements Runnable {
     this.applicationName = applicationName;
     this.picture = picture;
     this.taker = taker;
+    pingMs = Math.min(PING_MS, settings.orderTtlMs / 3);
     thread.setDaemon(true);
   }
 
@@ -261,7 +263,7 @@ final class Link implements Runnable {
       } else if (isAnswered && (picture.hasNews() || isWakeDue())) {
         Thread.sleep(picture.isUrgent() ? GATHER_MS : GATHER_TASKS_MS);
         ask(connection, picture.needsState());
-      } else if (sinceMs(sentNs) >= PING_MS) {
+      } else if (sinceMs(sentNs) >= pingMs) {
         var ping = Wire.message("ping");
         ping.put("seq", ++seq);
         connection.send(ping);

@@ -198,8 +198,8 @@ final class Picture implements Follower {
     if (isAgain) {
       beginAgain(job, stage, tasks);
     } else if (tasks != stage.tasks) {
-      stage.tasks = tasks;
-      stageEvent("stage_changed", job, stage).put("tasks", tasks);
+      stage.tasks = Math.max(tasks, stage.started); // Spark may drop an event in a hurry
+      stageEvent("stage_changed", job, stage).put("tasks", stage.tasks);
     }
     if (!stage.isSubmitted) {
       stage.isSubmitted = true;
