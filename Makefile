@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO ?= parcae-report
 
-.PHONY: demo test test-slow check bench format clean
+.PHONY: demo test test-slow check dist bench format clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,9 @@ check: $(READY)  ## Style, types, floors.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+dist: $(READY)  ## A wheel with the plugin's jars for Scala 2.12 and 2.13, in dist/ (needs a JDK; Sparks to compile against come from PyPI).
+	$(BIN)/python -m parcae.spark.dist dist
 
 bench: $(READY)  ## Speed on this machine.
 	$(BIN)/parcae bench simulator --json

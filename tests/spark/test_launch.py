@@ -11,7 +11,7 @@ import pytest
 
 from parcae.errors import ConfigError
 from parcae.spark import build as building
-from parcae.spark.build import build_plugin, plugin_folder, plugin_hash
+from parcae.spark.build import build_plugin, plugin_folder, sources_hash
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 from parcae.spark.launch import PluginSettings, parcae_master, spark_arguments
 from tests.spark.needs import needs_spark
@@ -118,7 +118,7 @@ def test_the_plugin_is_compiled_once_and_again_when_its_sources_change(monkeypat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     spark = find_spark()
     jar = build_plugin(spark)
-    assert jar.name.startswith(f"parcae-spark-{spark.version}-")
+    assert jar.name.startswith(f"parcae-spark_{spark.scala}-")
     names = set(zipfile.ZipFile(jar).namelist())
     assert "META-INF/services/org.apache.spark.scheduler.ExternalClusterManager" in names
     assert "parcae/spark/ParcaeScheduler.class" in names
@@ -130,13 +130,13 @@ def test_the_plugin_is_compiled_once_and_again_when_its_sources_change(monkeypat
     (copy / "src").mkdir(parents=True)
     (copy / "resources").mkdir()
     (copy / "src" / "Other.java").write_text("class Other {}")
-    assert plugin_hash(copy) != plugin_hash(plugin_folder())
+    assert sources_hash(copy) != sources_hash(plugin_folder())
 
 
 @needs_spark
 def test_a_spark_that_the_plugin_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(building, "cache_folder", lambda: tmp_path / "cache")
     (tmp_path / "jars").mkdir()
-    with pytest.raises(ConfigError, match=r"compiled against Spark 9\.9 .*javac failed"):
-        build_plugin(SparkHome(tmp_path, "9.9", "3.1"))
+    with pytest.raises(ConfigError, match=r"compiled against Spark 9\.9: javac failed"):
+        build_plugin(SparkHome(tmp_path, "9.9", "2.13"))
     assert list((tmp_path / "cache").iterdir()) == []

@@ -23,6 +23,7 @@ from parcae.cli import (
     serve,
     simulate,
     spark,
+    spark_jar,
     workload,
 )
 
@@ -38,6 +39,7 @@ app = typer.Typer(
 app.add_typer(workload.app, name="workload")
 app.add_typer(bench.app, name="bench")
 app.add_typer(spark.app, name="spark")
+spark_jar.register(spark.app)
 app.add_typer(packing.app, name="packing")
 app.command("simulate")(simulate.simulate_command)
 app.command("compare")(compare.compare_command)

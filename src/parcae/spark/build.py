@@ -1,20 +1,67 @@
-"""Compiles the plugin against the user's own Spark; every jar is kept, by Spark version and the sources' hash."""
+"""The plugin's jars: packaged with Parcae, or compiled here against the user's own Spark."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
+import re
 import subprocess
 import sysconfig
 import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from parcae import __version__
 from parcae.errors import ConfigError
-from parcae.spark.home import SparkHome, find_jdk_tool, java_version
+from parcae.spark.home import SparkHome, find_jdk_tool
+
+#: The Java that the plugin is compiled for: Spark 3 runs on Java 8, 11 and 17, Spark 4 from 17 on.
+JAVA_RELEASE = 11
 
 _HASH_DIGITS = 12
 _MAX_LINES = 6
+#: A jar's entries all have the first time that a zip file can hold: the same sources, the same jar.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_MANIFEST = "META-INF/MANIFEST.MF"
+_MANIFEST_WIDTH = 70  # bytes of a line, without its end
+_IMPORT = re.compile(r"^import ([\w.]+\.(\w+));", re.MULTILINE)
+#: `Name.class.getDeclaredField("member")`, or the class and the name as arguments of a helper.
+_PRIVATE = re.compile(r'\b(\w+)\s*\.class\s*(?:,|\.\s*getDeclared\w+\()\s*"(\w+)"')
+
+
+@dataclass(frozen=True)
+class JarNote:
+    """What a jar of the plugin says of itself, in its manifest.
+
+    Args:
+        version: of Parcae.
+        scala: the Scala line that it is for, e.g. "2.13".
+        spark: the version of the Spark that it was compiled against.
+        java: the oldest Java that runs it.
+        sources: hash of the sources, see `sources_hash`.
+        private_members: what the plugin reaches by reflection, each "package.Class#member".
+    """
+
+    version: str
+    scala: str
+    spark: str
+    java: int
+    sources: str
+    private_members: tuple[str, ...]
+
+    def lines(self) -> dict[str, str]:
+        """The manifest's lines by name."""
+        return {
+            "Implementation-Title": "parcae-spark",
+            "Implementation-Version": self.version,
+            "Parcae-Scala": self.scala,
+            "Parcae-Spark": self.spark,
+            "Parcae-Java": str(self.java),
+            "Parcae-Sources": self.sources,
+            "Parcae-Private-Members": " ".join(self.private_members),
+        }
 
 
 def plugin_folder() -> Path:
@@ -23,11 +70,15 @@ def plugin_folder() -> Path:
     Raises:
         ConfigError: they are nowhere.
     """
-    places = [Path(__file__).parents[3] / "spark-plugin", Path(sysconfig.get_path("data")) / "share/parcae/spark-plugin"]
+    places = [
+        Path(__file__).parents[3] / "spark-plugin",
+        Path(sysconfig.get_path("data")) / "share/parcae/spark-plugin",
+    ]
     for place in places:
         if (place / "src").is_dir():
             return place
-    raise ConfigError(f"the plugin's Java sources are in none of {', '.join(map(str, places))}; install parcae again")
+    where = ", ".join(map(str, places))
+    raise ConfigError(f"the plugin's Java sources are in none of {where}; install parcae again")
 
 
 def java_sources(folder: Path) -> list[Path]:
@@ -39,56 +90,175 @@ def _resources(folder: Path) -> list[Path]:
     return sorted(path for path in (folder / "resources").rglob("*") if path.is_file())
 
 
+def packaged_folder() -> Path:
+    """Where an installed Parcae has its jars; a checkout has none."""
+    return Path(__file__).parent / "jars"
+
+
 def cache_folder() -> Path:
     """Where jars are kept: $XDG_CACHE_HOME/parcae/spark, or ~/.cache/parcae/spark."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parcae" / "spark"
 
 
-def plugin_hash(folder: Path) -> str:
-    """Changes with any source, resource, or the compiler."""
-    digest = hashlib.sha256(java_version().encode())
+def jar_name(scala: str) -> str:
+    """The name of a packaged jar, e.g. "parcae-spark_2.13-0.1.0.jar"."""
+    return f"parcae-spark_{scala}-{__version__}.jar"
+
+
+def sources_hash(folder: Path) -> str:
+    """Changes with any source or resource of the plugin."""
+    digest = hashlib.sha256()
     for path in [*java_sources(folder / "src"), *_resources(folder)]:
         digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:_HASH_DIGITS]
+
+
+def private_members(folder: Path) -> tuple[str, ...]:
+    """What the sources reach in Spark by reflection, each "package.Class#member", sorted."""
+    found = set()
+    for path in java_sources(folder / "src"):
+        text = path.read_text()
+        imported = {name: whole for whole, name in _IMPORT.findall(text)}
+        for name, member in _PRIVATE.findall(text):
+            if imported.get(name, "").startswith("org.apache.spark."):
+                found.add(f"{imported[name]}#{member}")
+    return tuple(sorted(found))
 
 
 def compile_java(sources: list[Path], target: Path, class_path: str) -> None:
     """Run javac.
 
     Raises:
-        ConfigError: no JDK, or the sources do not fit this Spark; the message has the compiler's first lines.
+        ConfigError: no JDK, or the sources do not fit this Spark; the message has the compiler's
+            first lines.
     """
-    command = [str(find_jdk_tool("javac")), "-nowarn", "-encoding", "UTF-8", "-d", str(target), "-cp", class_path]
-    done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True, check=False)
+    options = ["-nowarn", "-Xlint:-options", "-encoding", "UTF-8", "--release", str(JAVA_RELEASE)]
+    command = [str(find_jdk_tool("javac")), *options, "-d", str(target), "-cp", class_path]
+    command += map(str, sources)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ConfigError("javac failed:\n" + "\n".join((done.stderr or done.stdout).splitlines()[:_MAX_LINES]))
+        lines = (done.stderr or done.stdout).splitlines()[:_MAX_LINES]
+        raise ConfigError("javac failed:\n" + "\n".join(lines))
 
 
-def build_plugin(spark: SparkHome, *, is_fresh: bool = False) -> Path:
-    """The plugin's jar for this Spark, compiled unless it is there already.
+def compile_plugin(spark: SparkHome, jar: Path) -> None:
+    """Compile the plugin against a Spark and write its jar, wholly or not at all.
 
-    Args:
-        spark: what to compile against.
-        is_fresh: compile in any case.
+    The jar's bytes depend on the sources, the Spark and the compiler alone.
 
     Raises:
         ConfigError: no JDK, or a Spark whose scheduler is another.
     """
     folder = plugin_folder()
-    jar = cache_folder() / f"parcae-spark-{spark.version}-{plugin_hash(folder)}.jar"
-    if jar.exists() and not is_fresh:
-        return jar
+    note = JarNote(
+        version=__version__,
+        scala=spark.scala,
+        spark=spark.version,
+        java=JAVA_RELEASE,
+        sources=sources_hash(folder),
+        private_members=private_members(folder),
+    )
     jar.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=jar.parent) as work:
         classes = Path(work) / "classes"
-        shutil.copytree(folder / "resources", classes)
+        classes.mkdir()
         try:
             compile_java(java_sources(folder / "src"), classes, f"{spark.jars}/*")
         except ConfigError as error:
-            raise ConfigError(
-                f"the plugin cannot be compiled against Spark {spark.version} (4.3 and 3.5 are tested): {error}"
-            ) from error
-        made = Path(work) / jar.name
-        subprocess.run([find_jdk_tool("jar"), "cf", made, "-C", classes, "."], check=True, capture_output=True)
+            what = f"the plugin cannot be compiled against Spark {spark.version}"
+            raise ConfigError(f"{what}: {error}") from error
+        files = {str(path.relative_to(classes)): path for path in classes.rglob("*.class")}
+        for path in _resources(folder):
+            files[str(path.relative_to(folder / "resources"))] = path
+        made = Path(work) / "made.jar"
+        _write_jar(made, note, files)
         made.replace(jar)
+
+
+def _write_jar(jar: Path, note: JarNote, files: Mapping[str, Path]) -> None:
+    lines = [_manifest_line(name, value) for name, value in note.lines().items()]
+    manifest = _manifest_line("Manifest-Version", "1.0") + "".join(lines) + "\r\n"
+    with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), manifest)
+        for name, path in sorted(files.items()):
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, path.read_bytes())
+
+
+def _manifest_line(name: str, value: str) -> str:
+    """A line of a manifest; what does not fit goes on in the next, behind a blank."""
+    text = f"{name}: {value}"
+    parts = [text[:_MANIFEST_WIDTH]]
+    rest = text[_MANIFEST_WIDTH:]
+    step = _MANIFEST_WIDTH - 1
+    parts += [rest[at : at + step] for at in range(0, len(rest), step)]
+    return "\r\n ".join(parts) + "\r\n"
+
+
+def read_jar_note(jar: Path) -> JarNote:
+    """What a jar says of itself.
+
+    Raises:
+        ConfigError: it is no jar, or none of this plugin.
+    """
+    try:
+        with zipfile.ZipFile(jar) as archive:
+            text = archive.read(_MANIFEST).decode()
+        unfolded = text.replace("\r\n ", "").splitlines()
+        lines = dict(line.split(": ", 1) for line in unfolded if ": " in line)
+        return JarNote(
+            version=lines["Implementation-Version"],
+            scala=lines["Parcae-Scala"],
+            spark=lines["Parcae-Spark"],
+            java=int(lines["Parcae-Java"]),
+            sources=lines["Parcae-Sources"],
+            private_members=tuple(lines["Parcae-Private-Members"].split()),
+        )
+    except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no manifest of the plugin"
+        advice = "take the one that `parcae spark jar` prints"
+        raise ConfigError(f"{jar} is no jar of the plugin ({reason}): {advice}") from error
+
+
+def _kept_jar(scala: str) -> Path:
+    """Where the jar of a Scala line is kept that was compiled here from the sources of now."""
+    hashed = sources_hash(plugin_folder())
+    return cache_folder() / f"parcae-spark_{scala}-{__version__}-{hashed}.jar"
+
+
+def find_jar(spark: SparkHome) -> Path | None:
+    """The packaged jar for this Spark's Scala line, else the one compiled here before, else None.
+
+    Raises:
+        ConfigError: a Spark that the plugin does not support.
+    """
+    spark.check_supported()
+    packaged = packaged_folder() / jar_name(spark.scala)
+    if packaged.exists():
+        return packaged
+    try:
+        kept = _kept_jar(spark.scala)
+    except ConfigError:  # neither jars nor sources
+        return None
+    return kept if kept.exists() else None
+
+
+def build_plugin(spark: SparkHome, *, is_fresh: bool = False) -> Path:
+    """The plugin's jar for this Spark: packaged or kept if there is one, else compiled now.
+
+    One jar serves all Sparks of a Scala line.
+
+    Args:
+        spark: what the jar is for, and compiled against where it has to be.
+        is_fresh: compile in any case.
+
+    Raises:
+        ConfigError: no JDK where one is needed, or a Spark that the plugin does not fit.
+    """
+    if not is_fresh and (found := find_jar(spark)):
+        return found
+    spark.check_supported()
+    jar = _kept_jar(spark.scala)
+    compile_plugin(spark, jar)
     return jar

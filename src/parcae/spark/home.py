@@ -1,4 +1,4 @@
-"""Where Spark and a JDK are on this machine."""
+"""Where Spark, a Java and a JDK are on this machine."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ from pathlib import Path
 
 from parcae.errors import ConfigError
 
+#: The oldest Spark that the plugin runs in, and the Scala lines that there are jars for.
+OLDEST_SPARK = (3, 3)
+SCALA_LINES = ("2.12", "2.13")
+
 _CORE = re.compile(r"spark-core_(\d+\.\d+)-(.+)\.jar")
+_JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _INSTALL_SPARK = "install one with `pip install pyspark` or set SPARK_HOME to a distribution"
-_INSTALL_JDK = "install one (Debian: `apt-get install openjdk-17-jdk-headless`) or set JAVA_HOME to a JDK"
+_DEBIAN = "install one (Debian: `apt-get install openjdk-17-{kind}-headless`)"
+_INSTALL_JDK = f"{_DEBIAN.format(kind='jdk')} or set JAVA_HOME to a JDK"
+_INSTALL_JAVA = f"{_DEBIAN.format(kind='jre')} or set JAVA_HOME to one"
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,12 @@ class SparkHome:
         """Its jars' folder."""
         return self.path / "jars"
 
+    @property
+    def release(self) -> tuple[int, int]:
+        """Its version's first two numbers, e.g. (4, 3); (0, 0) where its version has none."""
+        numbers = re.match(r"(\d+)\.(\d+)", self.version)
+        return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+
     def command(self, name: str) -> Path:
         """One of its commands.
 
@@ -49,14 +62,31 @@ class SparkHome:
             raise ConfigError(f"{found} does not exist: {_INSTALL_SPARK}")
         return found
 
+    def check_supported(self) -> None:
+        """Refuse a Spark that the plugin has no place in.
+
+        Raises:
+            ConfigError: older than 3.3, or made for a Scala line that there is no jar for.
+        """
+        this = f"Spark {self.version} in {self.path}"
+        if self.release < OLDEST_SPARK:
+            oldest = ".".join(map(str, OLDEST_SPARK))
+            raise ConfigError(f"{this} is too old: the plugin needs {oldest} or newer")
+        if self.scala not in SCALA_LINES:
+            lines = " and ".join(SCALA_LINES)
+            raise ConfigError(
+                f"{this} is made for Scala {self.scala}, and the plugin for Scala {lines} alone: "
+                "take a Spark that is made for one of them"
+            )
+
 
 def find_spark(home: Path | None = None) -> SparkHome:
-    """The given Spark, else that of SPARK_HOME, else the PySpark of this Python.
+    """The given Spark, else that of SPARK_HOME, of this Python's PySpark, or of the PATH.
 
     Raises:
         ConfigError: there is none.
     """
-    path = home or (Path(os.environ["SPARK_HOME"]) if os.environ.get("SPARK_HOME") else _pyspark())
+    path = home or _spark_folder()
     if path is None:
         raise ConfigError(f"no Spark was found: {_INSTALL_SPARK}")
     for jar in sorted(path.glob("jars/spark-core_*.jar")):
@@ -65,9 +95,27 @@ def find_spark(home: Path | None = None) -> SparkHome:
     raise ConfigError(f"{path} is no Spark (no jars/spark-core_*.jar in it): {_INSTALL_SPARK}")
 
 
+def _spark_folder() -> Path | None:
+    if home := os.environ.get("SPARK_HOME"):
+        return Path(home)
+    return _pyspark() or _spark_on_path()
+
+
 def _pyspark() -> Path | None:
     spec = importlib.util.find_spec("pyspark")
-    return Path(next(iter(spec.submodule_search_locations))) if spec and spec.submodule_search_locations else None
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _spark_on_path() -> Path | None:
+    """The folder above `spark-submit`; of a PySpark that pip installed, its package."""
+    submit = shutil.which("spark-submit")
+    if submit is None:
+        return None
+    folder = Path(submit).resolve().parents[1]
+    packages = sorted(folder.glob("lib/python*/site-packages/pyspark"))
+    return folder if (folder / "jars").is_dir() or not packages else packages[0]
 
 
 def find_jdk_tool(name: str) -> Path:
@@ -76,21 +124,50 @@ def find_jdk_tool(name: str) -> Path:
     Raises:
         ConfigError: there is none (a JRE has `java` but no `javac`).
     """
+    found = _java_tool(name)
+    if found is None:
+        raise ConfigError(f"no JDK was found: no `{name}`{_places()}; {_INSTALL_JDK}")
+    return found
+
+
+def find_java() -> Path:
+    """The Java that Spark's commands start: that of JAVA_HOME, else of the PATH.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if home := os.environ.get("JAVA_HOME"):
+        found = Path(home) / "bin" / "java"
+        if not found.exists():  # Spark's commands look nowhere else then
+            raise ConfigError(f"JAVA_HOME is {home}, but {found} does not exist; {_INSTALL_JAVA}")
+        return found
+    on_path = shutil.which("java")
+    if on_path is None:
+        raise ConfigError(f"no Java was found: no `java` on the PATH; {_INSTALL_JAVA}")
+    return Path(on_path)
+
+
+def java_release(java: Path) -> int:
+    """Its number, e.g. 17 (8 for "1.8.0").
+
+    Raises:
+        ConfigError: it does not say.
+    """
+    done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    said = _JAVA_VERSION.search(done.stderr + done.stdout)
+    if said is None:
+        raise ConfigError(f"`{java} -version` does not tell its version; {_INSTALL_JAVA}")
+    return int(said[1])
+
+
+def _java_tool(name: str) -> Path | None:
     home = os.environ.get("JAVA_HOME")
     if home and (tool := Path(home) / "bin" / name).exists():
         return tool
     found = shutil.which(name)
-    if found is None:
-        where = f" in JAVA_HOME ({home}) nor on the PATH" if home else ""
-        raise ConfigError(f"no JDK was found: no `{name}`{where}; {_INSTALL_JDK}")
-    return Path(found)
+    return Path(found) if found else None
 
 
-def java_version() -> str:
-    """The JDK's own words, e.g. "javac 17.0.15".
-
-    Raises:
-        ConfigError: there is no JDK.
-    """
-    done = subprocess.run([find_jdk_tool("javac"), "-version"], capture_output=True, text=True, check=False)
-    return (done.stdout or done.stderr).strip()
+def _places() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return f" in JAVA_HOME ({home}) nor on the PATH" if home else " on the PATH"

@@ -1,0 +1,147 @@
+"""Asks a running service whether it would take an application: hello, and a proof of the secret."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import socket
+import ssl
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parcae.errors import ConfigError
+
+#: The version of the protocol that the plugin speaks.
+PROTOCOL = 2
+
+_HEADER = struct.Struct(">I")
+_LARGEST_REPLY = 1 << 20  # bytes; greetings have a few hundred
+_IS_SERVICE = "is it a service of Parcae, and does it speak TLS?"
+_START = "start one with `parcae serve`"
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """What a service that takes the application says.
+
+    Args:
+        policy: by which it schedules.
+        has_secret: it asked for a proof of the secret, and gave one of its own.
+    """
+
+    policy: str
+    has_secret: bool
+
+
+def greet(
+    service: str,
+    secret: bytes | None = None,
+    tls_ca: Path | None = None,
+    timeout_s: float = 5.0,
+) -> Greeting:
+    """Introduce an application to the service, and leave at once.
+
+    Args:
+        service: HOST:PORT.
+        secret: what both sides must know, without the line's end; None where there is none.
+        tls_ca: certificates (PEM) of whoever may sign the service's; None without TLS.
+        timeout_s: how long to wait for each reply.
+
+    Raises:
+        ConfigError: it is not there, is no service, speaks another version, or refuses; in words.
+    """
+    host, _, port = service.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"the service must be HOST:PORT, not {service!r}")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout_s) as plain:
+            stream = _with_tls(plain, host, tls_ca)
+            return _introduce(stream, service, secret)
+    except TimeoutError as error:
+        what = f"{service} does not answer within {timeout_s:g} s"
+        raise ConfigError(f"{what}: {_IS_SERVICE}") from error
+    except ssl.SSLError as error:
+        raise ConfigError(f"{service}: TLS failed ({error.reason}): see --tls-ca") from error
+    except ConnectionRefusedError as error:
+        raise ConfigError(f"nothing listens at {service}: {_START}") from error
+    except OSError as error:
+        raise ConfigError(f"{service} cannot be reached ({error}): {_START}") from error
+
+
+def _with_tls(plain: socket.socket, host: str, tls_ca: Path | None) -> socket.socket:
+    if tls_ca is None:
+        return plain
+    context = ssl.create_default_context(cafile=str(tls_ca))
+    return context.wrap_socket(plain, server_hostname=host.strip("[]"))
+
+
+def _introduce(stream: socket.socket, service: str, secret: bytes | None) -> Greeting:
+    application, nonce = f"parcae-doctor-{secrets.token_hex(4)}", secrets.token_hex(16)
+    _send(
+        stream,
+        type="hello",
+        protocol=PROTOCOL,
+        application_id=application,
+        application_name="parcae spark doctor",
+        nonce=nonce,
+    )
+    reply = _receive(stream, service)
+    challenge = reply.get("nonce") if reply.get("type") == "challenge" else None
+    if challenge is not None:
+        if not secret:
+            raise ConfigError(f"{service} asks for a secret: give its file with --secret-file")
+        names = (nonce, str(challenge), application)
+        _send(stream, type="proof", mac=_mac(secret, "client", *names))
+        reply = _receive(stream, service)
+        expected = _mac(secret, "service", *names)
+        is_proved = hmac.compare_digest(str(reply.get("mac")).encode(), expected.encode())
+        if reply.get("type") == "welcome" and not is_proved:
+            raise ConfigError(f"{service} does not know the secret: is it your service?")
+    if reply.get("type") != "welcome":
+        raise ConfigError(f"{service} answers {reply.get('type')!r} to hello: it is no service")
+    if reply.get("protocol") != PROTOCOL:
+        raise ConfigError(
+            f"{service} speaks version {reply.get('protocol')} of the protocol, the plugin speaks "
+            f"{PROTOCOL}: take both from one version of Parcae"
+        )
+    _send(stream, type="bye")
+    return Greeting(str(reply.get("policy")), challenge is not None)
+
+
+def _mac(secret: bytes, side: str, *names: str) -> str:
+    parts = (f"parcae {PROTOCOL}", side, *names)
+    return hmac.new(secret, b"".join(part.encode() + b"\0" for part in parts), "sha256").hexdigest()
+
+
+def _send(stream: socket.socket, **message: object) -> None:
+    content = json.dumps(message).encode()
+    stream.sendall(_HEADER.pack(len(content)) + content)
+
+
+def _receive(stream: socket.socket, service: str) -> dict[str, Any]:
+    """The next message; an error that the service tells is raised."""
+    (length,) = _HEADER.unpack(_take(stream, _HEADER.size, service))
+    if length > _LARGEST_REPLY:
+        raise ConfigError(f"{service} is no service of Parcae: it does not answer in its frames")
+    try:
+        message = json.loads(_take(stream, length, service))
+    except ValueError as error:
+        raise ConfigError(f"{service} is no service of Parcae: it does not answer JSON") from error
+    if not isinstance(message, dict):
+        raise ConfigError(f"{service} is no service of Parcae: it does not answer messages")
+    if message.get("type") == "error":
+        raise ConfigError(f"{service} refuses ({message.get('code')}): {message.get('message')}")
+    return message
+
+
+def _take(stream: socket.socket, size: int, service: str) -> bytes:
+    content = b""
+    while len(content) < size:
+        part = stream.recv(size - len(content))
+        if not part:
+            raise ConfigError(f"{service} closes the connection: {_IS_SERVICE}")
+        content += part
+    return content

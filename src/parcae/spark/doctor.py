@@ -1,0 +1,370 @@
+"""Checks a Spark installation and a running service, and says what would work: one line a check."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from parcae import __version__
+from parcae.errors import ConfigError, InputError
+from parcae.policies.policy_file import read_policy
+from parcae.service.probe import greet
+from parcae.spark.build import find_jar, read_jar_note
+from parcae.spark.home import SparkHome, find_java, find_spark, java_release
+from parcae.spark.launch import environment
+from parcae.spark.linkage import PLUGIN_CLASS, check_fit, known_settings
+
+_CLASS_PATH = "spark.driver.extraClassPath"
+_PLUGINS = "spark.plugins"
+_POLICY = "spark.parcae.policy"
+_SERVICE = "spark.parcae.service"
+_SECRET = "spark.parcae.secretFile"
+_TLS_CA = "spark.parcae.tls.ca"
+_PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*?)\s*")
+_JAR_NAME = re.compile(r"parcae-spark.*\.jar")
+#: From this version of Spark on: the oldest and the newest Java that its documents name.
+_JAVA_OF_SPARK = {(3, 3): (8, 17), (4, 0): (17, 21), (4, 2): (17, 25)}
+#: What the trial's query prints, and how long a Spark may take to start and run it.
+_TRIAL_CLASS, _TRIAL_SAYS, _TRIAL_TIMEOUT_S = "parcae.spark.Trial", "sum 499500", 120.0
+_TRY_STOCK = "try spark-submit without the plugin"
+_SHOWN_MISSING = 3
+_SECONDS_A_DAY = 86_400
+
+_LOGGING = """rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %m%n
+logger.parcae.name = parcae
+logger.parcae.level = info
+"""
+
+
+class State(StrEnum):
+    """How a check ends."""
+
+    OK = "ok"
+    WARNING = "warning"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the doctor's.
+
+    Args:
+        name: what was looked at, e.g. "java".
+        state: how it is.
+        text: what was found, and where.
+        advice: what to do; empty where nothing is.
+    """
+
+    name: str
+    state: State
+    text: str
+    advice: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields."""
+        return {
+            "check": self.name,
+            "state": str(self.state),
+            "text": self.text,
+            "advice": self.advice,
+        }
+
+
+@dataclass(frozen=True)
+class Patient:
+    """What is to be checked.
+
+    Args:
+        spark_home: the folder of a Spark; None for the one at hand.
+        policy: a policy file; None for that of Spark's own settings.
+        service: HOST:PORT; None for that of Spark's own settings.
+        secret_file: the service's secret; None for that of Spark's own settings.
+        tls_ca: certificates (PEM) of the service; None for those of Spark's own settings.
+        is_run: start a local Spark with the plugin for a few seconds.
+    """
+
+    spark_home: Path | None = None
+    policy: Path | None = None
+    service: str | None = None
+    secret_file: Path | None = None
+    tls_ca: Path | None = None
+    is_run: bool = False
+
+
+def examine(patient: Patient) -> Iterator[Check]:
+    """All checks, each as soon as it is done.
+
+    Example: `all(check.state is not State.WRONG for check in examine(Patient()))`.
+    """
+    try:
+        spark = find_spark(patient.spark_home)
+        spark.check_supported()
+    except ConfigError as error:
+        yield _wrong("spark", error)
+        spark = None
+    jar = None
+    if spark:
+        yield Check("spark", State.OK, f"{spark.version} for Scala {spark.scala} in {spark.path}")
+        jar, check = _check_jar(spark)
+        yield check
+    if spark and jar:
+        yield _guarded("members", lambda: _check_members(spark, jar))
+    yield _guarded("java", lambda: _check_java(spark, jar))
+    settings = Settings.of(spark) if spark else Settings()
+    if spark:
+        yield from _check_settings(spark, settings, jar)
+    told = settings.values
+    policy = patient.policy or _path(told.get(_POLICY))
+    service = patient.service or told.get(_SERVICE)
+    secret = patient.secret_file or _path(told.get(_SECRET))
+    tls_ca = patient.tls_ca or _path(told.get(_TLS_CA))
+    if policy or not service:
+        yield _guarded("policy", lambda: _check_policy(policy))
+    if service:
+        yield _guarded("service", lambda: _check_service(service, secret, tls_ca))
+    if patient.is_run and spark and jar:
+        names = {_POLICY: policy, _SERVICE: service, _SECRET: secret, _TLS_CA: tls_ca}
+        conf = {name: str(value) for name, value in names.items() if value}
+        yield _guarded("run", lambda: _check_run(spark, jar, settings, conf))
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
+def _wrong(name: str, error: InputError | OSError) -> Check:
+    """An error's own words, which say what to do too."""
+    if isinstance(error, OSError):
+        return Check(name, State.WRONG, f"{error.filename}: {error.strerror}", "name another file")
+    return Check(name, State.WRONG, " ".join(str(error).split()))
+
+
+def _guarded(name: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except (InputError, OSError) as error:
+        return _wrong(name, error)
+
+
+def _check_jar(spark: SparkHome) -> tuple[Path | None, Check]:
+    jar = find_jar(spark)
+    if jar is None:
+        text = f"none for Spark {spark.version} (Scala {spark.scala})"
+        advice = "install a wheel of Parcae that has it, or run `parcae spark build` (needs a JDK)"
+        return None, Check("jar", State.WRONG, text, advice)
+    return jar, _judge_jar("jar", spark, jar)
+
+
+def _judge_jar(name: str, spark: SparkHome, jar: Path) -> Check:
+    """Whether a jar is made for this Spark's Scala line and comes from this version of Parcae."""
+    try:
+        note = read_jar_note(jar)
+    except ConfigError as error:
+        return _wrong(name, error)
+    advice = "take the jar that `parcae spark jar` prints"
+    text = f"{jar}: Parcae {note.version}, Scala {note.scala}, compiled against {note.spark}"
+    if note.scala != spark.scala:
+        return Check(name, State.WRONG, f"{text}; this Spark needs Scala {spark.scala}", advice)
+    if note.version != __version__:
+        return Check(name, State.WARNING, f"{text}; this is Parcae {__version__}", advice)
+    return Check(name, State.OK, text)
+
+
+def _check_members(spark: SparkHome, jar: Path) -> Check:
+    fit = check_fit(jar, spark.jars)
+    if not fit.missing:
+        text = f"Spark has all {fit.num_checked} classes and members that the plugin uses"
+        return Check("members", State.OK, text)
+    shown = "; ".join(fit.missing[:_SHOWN_MISSING])
+    text = f"Spark lacks {len(fit.missing)} of {fit.num_checked} that the plugin uses: {shown}"
+    return Check("members", State.WRONG, text, "run `parcae spark build --fresh`, or report it")
+
+
+def _check_java(spark: SparkHome | None, jar: Path | None) -> Check:
+    java = find_java()
+    release = java_release(java)
+    text = f"{release} ({java})"
+    needed = read_jar_note(jar).java if jar else 0
+    newest = release
+    for since, (oldest, last) in _JAVA_OF_SPARK.items():
+        if spark and spark.release >= since:
+            needed, newest = max(needed, oldest), last
+    advice = "install another one, and set JAVA_HOME to it"
+    if release < needed:
+        why = f"Spark {spark.version} with the plugin" if spark else "the plugin"
+        return Check("java", State.WRONG, f"{text}; {why} needs {needed} or newer", advice)
+    if spark and release > newest:
+        text += f"; the documents of Spark {spark.version} name {newest} as the newest"
+        return Check("java", State.WARNING, text, advice)
+    return Check("java", State.OK, text)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of an installation's `spark-defaults.conf`.
+
+    Args:
+        path: of the file; None where there is none.
+        values: settings by name.
+    """
+
+    path: Path | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, spark: SparkHome) -> Settings:
+        """Those that Spark's commands read: of SPARK_CONF_DIR, else of its folder `conf`."""
+        folder = Path(os.environ.get("SPARK_CONF_DIR") or spark.path / "conf")
+        path = folder / "spark-defaults.conf"
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            return cls()
+        found = (_PROPERTY.fullmatch(line) for line in lines)
+        return cls(path, {each[1]: each[2] for each in found if each})
+
+    @property
+    def plugins(self) -> list[str]:
+        """Names of the plugins that every application starts with."""
+        return [name.strip() for name in self.values.get(_PLUGINS, "").split(",") if name.strip()]
+
+    def class_path(self) -> list[Path]:
+        """Files that the driver's class path names."""
+        places = self.values.get(_CLASS_PATH, "").split(os.pathsep)
+        places += self.values.get("spark.jars", "").split(",")
+        return [Path(place.strip().removeprefix("file:")) for place in places if place.strip()]
+
+
+def _check_settings(spark: SparkHome, settings: Settings, jar: Path | None) -> Iterator[Check]:
+    if settings.path is None:
+        text = "no spark-defaults.conf: applications are started with settings of their own"
+        yield Check("settings", State.OK, text)
+        return
+    name, where = "settings", str(settings.path)
+    jars = [path for path in settings.class_path() if _JAR_NAME.fullmatch(path.name)]
+    jars += [path for path in spark.jars.iterdir() if _JAR_NAME.fullmatch(path.name)]
+    is_named = PLUGIN_CLASS in settings.plugins
+    if is_named and not jars:
+        text = f"{where} names the plugin and no jar: every application fails as it starts"
+        yield Check(name, State.WRONG, text, f"set {_CLASS_PATH} to {jar or 'the jar'}")
+    elif is_named:
+        yield Check(name, State.OK, f"{where} names the plugin and {jars[0]}")
+    else:
+        text = f"{where}: {_PLUGINS} does not name {PLUGIN_CLASS}"
+        yield Check(name, State.WARNING, text, "add it, or give it to spark-submit by --conf")
+    for path in jars:
+        if path != jar:
+            yield _judge_jar(name, spark, path)
+    if len(jars) > 1:
+        text = f"the driver's class path has {len(jars)} jars of the plugin; the first one counts"
+        yield Check(name, State.WARNING, text, "leave one of them")
+    for text, state, advice in _clashes(settings.values, jar):
+        yield Check(name, state, f"{where}: {text}", advice)
+
+
+def _clashes(values: Mapping[str, str], jar: Path | None) -> Iterator[tuple[str, State, str]]:
+    """Settings that do not go with the plugin: what, how bad, and what to do."""
+    master = values.get("spark.master", "")
+    if master.startswith(("local-parcae", "spark-parcae")):
+        advice = "write the plain master, e.g. local[4] or spark://HOST:PORT"
+        yield f"spark.master is {master}, another scheduler of Parcae's", State.WRONG, advice
+    if values.get("spark.submit.deployMode") == "cluster":
+        advice = "see that the driver's machine has the jar and the policy file"
+        yield "spark.submit.deployMode is cluster, which is not tested", State.WARNING, advice
+    if "spark.scheduler.allocation.file" in values:
+        advice = "leave the plugin out if minimum shares and weights of pools must hold"
+        yield "the plugin's order goes before your pools", State.WARNING, advice
+    if jar is not None:
+        known = known_settings(jar)
+        for unknown in sorted(key for key in values if key.startswith("spark.parcae.")):
+            if unknown not in known:
+                yield f"the plugin has no setting {unknown}", State.WARNING, "correct or remove it"
+
+
+def _check_policy(path: Path | None) -> Check:
+    if path is None:
+        advice = f"write one with `parcae export`, give it with --policy, and set {_POLICY}"
+        return Check("policy", State.WARNING, "no policy file is named, nor a service", advice)
+    policy = read_policy(path)
+    days = (time.time() - path.stat().st_mtime) / _SECONDS_A_DAY
+    age = "today" if days < 1 else f"{days:.0f} days ago"
+    text = f"{path}: {policy.policy}, version {policy.version}, {len(policy.jobs)} jobs, {age}"
+    if not policy.jobs:
+        advice = "make one of your own event logs: docs/spark-guest.md"
+        return Check("policy", State.WARNING, f"{text}; it knows no job", advice)
+    return Check("policy", State.OK, text)
+
+
+def _check_service(service: str, secret_file: Path | None, tls_ca: Path | None) -> Check:
+    secret = secret_file.read_bytes().rstrip() if secret_file else None
+    greeting = greet(service, secret, tls_ca)
+    text = f"{service} schedules by {greeting.policy}"
+    if greeting.has_secret:
+        text += ", and takes the secret"
+    elif secret:
+        text += ", and asks for no secret"
+    return Check("service", State.OK, text)
+
+
+def _check_run(spark: SparkHome, jar: Path, settings: Settings, conf: Mapping[str, str]) -> Check:
+    """Run a short query in a local Spark with the plugin, and look for the plugin's log lines."""
+    plugins = settings.plugins
+    if PLUGIN_CLASS not in plugins:
+        plugins = [*plugins, PLUGIN_CLASS]
+    paths = [str(jar), *map(str, settings.class_path())]
+    with tempfile.TemporaryDirectory(prefix="parcae-doctor-") as work:
+        logging = Path(work) / "log4j2.properties"
+        logging.write_text(_LOGGING)
+        whole = {
+            **conf,
+            _PLUGINS: ",".join(plugins),
+            _CLASS_PATH: os.pathsep.join(paths),
+            "spark.ui.enabled": "false",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        }
+        told = [part for name, value in whole.items() for part in ("--conf", f"{name}={value}")]
+        submit = [str(spark.command("spark-submit")), "--master", "local[2]", *told]
+        try:
+            done = subprocess.run(
+                [*submit, "--class", _TRIAL_CLASS, str(jar)],
+                cwd=work,
+                env=environment(spark.path),
+                capture_output=True,
+                text=True,
+                timeout=_TRIAL_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            what = f"a local Spark was stopped after {_TRIAL_TIMEOUT_S:g} s"
+            raise ConfigError(f"{what}; {_TRY_STOCK}") from error
+    return _judge_run(done)
+
+
+def _judge_run(done: subprocess.CompletedProcess[str]) -> Check:
+    lines = done.stderr.splitlines()
+    said = [line.partition("parcae: ")[2] for line in lines if "parcae: " in line]
+    off = [line for line in said if line.startswith("off")]
+    if done.returncode or _TRIAL_SAYS not in done.stdout:
+        reasons = [line for line in lines if "Exception" in line or "Error" in line] or lines
+        text = f"a local Spark ended with {done.returncode}: {' '.join(reasons[:1])}"
+        return Check("run", State.WRONG, text, _TRY_STOCK)
+    if off:
+        return Check("run", State.WRONG, f"the plugin says: {off[0]}", "see docs/spark-guest.md")
+    if not any(line.startswith("on") for line in said):
+        text = "the plugin says nothing in a local Spark"
+        return Check("run", State.WRONG, text, "please report it")
+    return Check("run", State.OK, f"a local Spark ran a query; the plugin says: {said[0]}")
