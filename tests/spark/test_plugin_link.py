@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
-import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +14,7 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.spark.fake_service import MISBEHAVIOURS, FakeService, Picture
 from tests.spark.java import compiled, run_java
-from tests.spark.machine import Application, Machine, start_machine, wait_until
+from tests.spark.machine import Machine, start_machine, wait_until
 from tests.spark.test_guest import Queries
 
 _ORDERS_FIXTURES = REPOSITORY / "protocol" / "fixtures" / "service"
