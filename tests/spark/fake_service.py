@@ -9,10 +9,12 @@ import contextlib
 import json
 import os
 import socket
+import ssl
 import struct
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 Message = dict[str, Any]
@@ -149,10 +151,17 @@ class FakeService:
 
     Args:
         tiers: tier by the first name of a job; other jobs have 1,000.
+        certificate: speak TLS with this certificate and its key.
         more: further keys of every `orders` message.
     """
 
-    def __init__(self, tiers: dict[str, float] | None = None, **more: object) -> None:
+    def __init__(
+        self, tiers: dict[str, float] | None = None, certificate: tuple[Path, Path] | None = None, **more: object
+    ) -> None:
+        self._tls = None
+        if certificate:
+            self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self._tls.load_cert_chain(*certificate)
         self.tiers, self.more = tiers or {}, more
         self.picture = Picture()
         self.hellos = list[Message]()
@@ -199,10 +208,12 @@ class FakeService:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        self._open.add(connection)
-        with contextlib.suppress(OSError), connection:
-            (self.behaviour or self._converse)(connection)
-        self._open.discard(connection)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            spoken = self._tls.wrap_socket(connection, server_side=True) if self._tls else connection
+            stack.enter_context(spoken)
+            self._open.add(spoken)
+            stack.callback(self._open.discard, spoken)
+            (self.behaviour or self._converse)(spoken)
 
     def _converse(self, connection: socket.socket) -> None:
         welcome(connection)
