@@ -83,7 +83,7 @@ def test_the_simulator_is_close_to_real_spark(tmp_path: Path) -> None:
 
 
 _LESS = {
-    "--budget 1": "--budget 0.05",
+   
     "examples/queries.py": f"{REPOSITORY}/examples/queries.py 400000",
     "local[4]": "local[2]",
     "spark demo --seeds 3": "spark demo --seeds 1 --policies spark-fair,srpt " + " ".join(_SMALL),
