@@ -85,8 +85,9 @@ class _Application:
         tasks = []
         for event in map(json.loads, log.read_text().splitlines()):
             if event["Event"] == "SparkListenerTaskEnd" and event["Task End Reason"]["Reason"] == "Success":
-                info = event["Task Info"]
-                tasks.append((info["Executor ID"], info["Launch Time"], info["Finish Time"]))
+                info, metrics = event["Task Info"], event["Task Metrics"]
+                worked_ms = metrics["Executor Deserialize Time"] + metrics["Executor Run Time"]
+                tasks.append((info["Executor ID"], info["Launch Time"], info["Launch Time"] + worked_ms))
         return tasks
 
 
@@ -131,7 +132,7 @@ def test_without_the_service_executors_are_kept_and_asked_for(
     wait_until(lambda: "parcae: 2 executors wanted" in log.read_text(errors="replace"), 30)
     time.sleep(5)
     one.service.change(None)
-    one.wait_for(1)
+    wait_until(lambda: log.read_text(errors="replace").count("parcae: orders come from") == 2, 30)
     one.grant(3)
     with pytest.raises(ParcaeError, match="not all of the run was under the plugin's order"):
         one.end()

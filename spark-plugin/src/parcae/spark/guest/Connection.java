@@ -188,7 +188,8 @@ final class Connection implements AutoCloseable {
     trusted.load(null, null);
     try (InputStream stream = Files.newInputStream(file)) {
       int number = 0;
-      for (Certificate each : CertificateFactory.getInstance("X.509").generateCertificates(stream)) {
+      CertificateFactory factory = CertificateFactory.getInstance("X.509");
+      for (Certificate each : factory.generateCertificates(stream)) {
         trusted.setCertificateEntry("ca" + number++, each);
       }
     }

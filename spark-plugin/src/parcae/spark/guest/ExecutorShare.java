@@ -57,6 +57,7 @@ final class ExecutorShare implements Runnable {
   private long awayNs = System.nanoTime();
   private boolean isAway = true;
   private int told = NOT_GRANTED;
+  private int logged = NOT_GRANTED;
   private long abundantNs;
 
   ExecutorShare(Guest guest, SparkContext context) throws PolicyException {
@@ -203,10 +204,11 @@ final class ExecutorShare implements Runnable {
 
   /** A smaller number that was told before an executor came may be lost: then it is told again. */
   private synchronized boolean needsTelling(int target) {
-    boolean isNews = target != told;
-    if (isNews) {
+    if (target != logged) {
       LOG.info("parcae: {} executors wanted, {} here", target, tasksOn.size() - leavingNs.size());
+      logged = target;
     }
+    boolean isNews = target != told;
     told = target;
     return isNews;
   }

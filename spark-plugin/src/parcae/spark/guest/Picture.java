@@ -17,17 +17,12 @@ import java.util.Set;
  * <p>What happened is counted against the picture, so that both sides count the same: copies of
  * tasks and ends of tasks of earlier attempts are no news.
  */
-final class Picture implements Follower {
+final class Picture extends Following<Picture.Job> {
   /** With more news than these the service is sent everything instead. */
   static final int MAX_NEWS = 10_000;
   private static final int MAX_NAMES = 16;
 
   private final Runnable bell;
-  private final Map<String, List<String>> executions = new HashMap<>(); // open ones: names by plan
-  private final Map<String, Job> jobs = new LinkedHashMap<>();
-  private final Map<Integer, Job> jobOfSpark = new HashMap<>();
-  private final Map<Integer, List<Integer>> stagesOfSpark = new HashMap<>();
-  private final Map<Integer, Job> jobOfStage = new HashMap<>();
   private final List<Map<String, Object>> news = new ArrayList<>();
   private final Map<Integer, Map<String, Object>> counts = new HashMap<>(); // `tasks` in the news
   private long clockMs;
@@ -37,19 +32,56 @@ final class Picture implements Follower {
   private boolean isUrgent;
   private boolean hasNewCores;
 
-  private static final class Job {
-    final String key;
-    final List<String> names;
-    final long arrivalMs;
-    final Set<Integer> running = new HashSet<>(); // Spark's jobs
-    final Map<Integer, Stage> stages = new LinkedHashMap<>();
-    boolean isKnown; // to the service
-    boolean hasFailed;
+  /** The bell is rung where there is news after there was none. */
+  Picture(Runnable bell) {
+    this.bell = bell;
+  }
 
-    Job(String key, List<String> names, long arrivalMs) {
-      this.key = key;
-      this.names = names;
-      this.arrivalMs = arrivalMs;
+  // ---- what Spark tells ----
+
+  @Override
+  public synchronized void coresChanged(int newCores) {
+    cores = newCores;
+    hasNewCores = true;
+    ring(true);
+  }
+
+  @Override
+  Job opened(StartedJob started, Set<String> planNames) {
+    Set<String> names = new LinkedHashSet<>(started.givenNames);
+    names.addAll(planNames);
+    names.add(started.plainName);
+    List<String> told = new ArrayList<>();
+    names.stream().limit(MAX_NAMES).forEach(name -> told.add(Wire.text(name)));
+    return new Job(started.query, told, clockNow());
+  }
+
+  @Override
+  void extended(Job job, List<Integer> added) {
+    if (added.isEmpty()) {
+      return;
+    }
+    if (!job.isKnown) {
+      job.isKnown = true;
+      event("job_arrived").put("job", job.described());
+    } else {
+      List<Object> stages = new ArrayList<>();
+      added.forEach(id -> stages.add(job.described(job.stages.get(id))));
+      Map<String, Object> event = event("stages_added");
+      event.put("job_id", job.key);
+      event.put("stages", stages);
+    }
+    ring(true);
+  }
+
+  @Override
+  void ended(Job job) {
+    job.stages.keySet().forEach(counts::remove);
+    if (job.isKnown) {
+      Map<String, Object> event = event("job_ended");
+      event.put("job_id", job.key);
+      event.put("is_failed", job.hasFailed);
+      ring(true);
     }
   }
 
@@ -71,230 +103,200 @@ final class Picture implements Follower {
     }
   }
 
-  /** The bell is rung where there is news after there was none. */
-  Picture(Runnable bell) {
-    this.bell = bell;
-  }
+  /** An open job: what the service knows of it, once it is told what is in the news. */
+  final class Job implements Following.Query {
+    private final String key;
+    private final List<String> names;
+    private final long arrivalMs;
+    private final Set<Integer> jobs = new HashSet<>();
+    private final Map<Integer, Stage> stages = new LinkedHashMap<>();
+    private boolean isKnown;
+    private boolean hasFailed;
 
-  // ---- what Spark tells --------------------------------------------------------------------------
+    private Job(String key, List<String> names, long arrivalMs) {
+      this.key = key;
+      this.names = names;
+      this.arrivalMs = arrivalMs;
+    }
 
-  @Override
-  public synchronized void coresChanged(int newCores) {
-    cores = newCores;
-    hasNewCores = true;
-    ring(true);
-  }
+    @Override
+    public Set<Integer> jobs() {
+      return jobs;
+    }
 
-  @Override
-  public synchronized void executionStarted(String execution, String plan) {
-    List<String> names = plan == null || plan.isEmpty()
-        ? List.of()
-        : List.of(Fingerprint.planName(plan), Fingerprint.shapeName(plan));
-    executions.put(execution, names);
-  }
+    @Override
+    public Set<Integer> stageIds() {
+      return stages.keySet();
+    }
 
-  @Override
-  public synchronized void executionEnded(String execution) {
-    executions.remove(execution);
-    close(execution);
-  }
+    @Override
+    public void listed(int id, int tasks, List<Integer> parents) {
+      stages.put(id, new Stage(id, tasks, parents));
+    }
 
-  @Override
-  public synchronized void jobStarted(StartedJob started) {
-    Job job = jobs.computeIfAbsent(
-        started.query, key -> new Job(key, namesOf(started), clockNow()));
-    job.running.add(started.id);
-    jobOfSpark.put(started.id, job);
-    List<Stage> added = new ArrayList<>();
-    List<Integer> own = new ArrayList<>();
-    for (ListedStage listed : started.stages) {
-      if (!jobOfStage.containsKey(listed.id) && listed.tasks > 0) { // else another job's
-        Stage stage = new Stage(listed.id, listed.tasks, listed.parents);
-        job.stages.put(stage.id, stage);
-        jobOfStage.put(stage.id, job);
-        added.add(stage);
-        own.add(stage.id);
+    @Override
+    public void jobFailed() {
+      hasFailed = true;
+    }
+
+    @Override
+    public void submitted(int id, int attempt, int tasks) {
+      Stage stage = stages.get(id);
+      boolean isAgain = stage.isEnded || attempt > stage.attempt;
+      if (tasks < 1 || (stage.isSubmitted && !isAgain)) {
+        return;
+      }
+      stage.attempt = attempt;
+      if (isAgain) {
+        beginAgain(stage, tasks);
+      } else if (tasks != stage.tasks) {
+        stage.tasks = Math.max(tasks, stage.started); // Spark may drop an event in a hurry
+        stageEvent("stage_changed", stage).put("tasks", stage.tasks);
+      }
+      if (!stage.isSubmitted) {
+        stage.isSubmitted = true;
+        skipAbove(stage);
       }
     }
-    stagesOfSpark.put(started.id, own);
-    if (!added.isEmpty()) {
-      tell(job, added);
-    }
-  }
 
-  private List<String> namesOf(StartedJob started) {
-    Set<String> names = new LinkedHashSet<>(started.givenNames);
-    names.addAll(executions.getOrDefault(started.query, List.of()));
-    if (started.execution != null) {
-      names.addAll(executions.getOrDefault(started.execution, List.of()));
-    }
-    names.add(started.plainName);
-    List<String> found = new ArrayList<>();
-    names.stream().limit(MAX_NAMES).forEach(name -> found.add(Wire.text(name)));
-    return found;
-  }
-
-  private void tell(Job job, List<Stage> added) {
-    if (!job.isKnown) {
-      job.isKnown = true;
-      Map<String, Object> event = event("job_arrived");
-      event.put("job", described(job));
-    } else {
-      List<Object> stages = new ArrayList<>();
-      added.forEach(stage -> stages.add(described(job, stage)));
-      Map<String, Object> event = event("stages_added");
-      event.put("job_id", job.key);
-      event.put("stages", stages);
-    }
-    ring(true);
-  }
-
-  @Override
-  public synchronized void jobEnded(int id, boolean isSuccess) {
-    Job job = jobOfSpark.remove(id);
-    List<Integer> stages = stagesOfSpark.remove(id);
-    if (job == null) {
-      return;
-    }
-    stages.forEach(stage -> end(job, job.stages.get(stage)));
-    job.running.remove(id);
-    job.hasFailed |= !isSuccess;
-    if (job.running.isEmpty() && !executions.containsKey(job.key)) {
-      close(job.key);
-    }
-  }
-
-  private void close(String key) {
-    Job job = jobs.remove(key);
-    if (job == null) {
-      return;
-    }
-    for (int id : job.running) {
-      jobOfSpark.remove(id);
-      stagesOfSpark.remove(id);
-    }
-    job.stages.keySet().forEach(jobOfStage::remove);
-    job.stages.keySet().forEach(counts::remove);
-    if (job.isKnown) {
-      Map<String, Object> event = event("job_ended");
-      event.put("job_id", key);
-      event.put("is_failed", job.hasFailed);
-      ring(true);
-    }
-  }
-
-  @Override
-  public synchronized void stageSubmitted(int id, int attempt, int tasks) {
-    Job job = jobOfStage.get(id);
-    if (job == null || tasks < 1) {
-      return;
-    }
-    Stage stage = job.stages.get(id);
-    boolean isAgain = stage.isEnded || attempt > stage.attempt;
-    if (stage.isSubmitted && !isAgain) {
-      return;
-    }
-    stage.attempt = attempt;
-    if (isAgain) {
-      beginAgain(job, stage, tasks);
-    } else if (tasks != stage.tasks) {
-      stage.tasks = Math.max(tasks, stage.started); // Spark may drop an event in a hurry
-      stageEvent("stage_changed", job, stage).put("tasks", stage.tasks);
-    }
-    if (!stage.isSubmitted) {
-      stage.isSubmitted = true;
-      skipAbove(job, stage);
-    }
-  }
-
-  /** So many tasks of the stage are to run: those that it lost, and those that it never ended. */
-  private void beginAgain(Job job, Stage stage, int tasks) {
-    int running = stage.started - stage.finished;
-    if (running > 0) {
-      count(job, stage, "failed", running);
-    }
-    int lost = stage.finished + tasks - stage.tasks;
-    boolean canBeTold = tasks <= stage.tasks && (lost > 0 || (lost == 0 && !stage.isEnded));
-    if (stage.finished > 0) {
-      stage.executedMs = stage.executedMs * Math.max(0, stage.finished - lost) / stage.finished;
-    }
-    stage.isEnded = false;
-    stage.tasks = Math.max(stage.tasks, tasks);
-    stage.finished = stage.tasks - tasks;
-    stage.started = stage.finished;
-    if (!canBeTold) {
-      tellAll();
-    } else if (lost > 0) {
-      stageEvent("stage_begun_again", job, stage).put("tasks", lost);
-    }
-  }
-
-  /** Stages above one that runs have their output, or ran: those that did not run will not. */
-  private void skipAbove(Job job, Stage stage) {
-    List<Integer> above = new ArrayList<>(stage.parents);
-    while (!above.isEmpty()) {
-      Stage parent = job.stages.get(above.remove(above.size() - 1));
-      if (parent != null && !parent.isSubmitted && !parent.isEnded) {
-        end(job, parent);
-        above.addAll(parent.parents);
+    /** So many tasks are to run: those whose output is lost, and those that never ended. */
+    private void beginAgain(Stage stage, int tasks) {
+      int running = stage.started - stage.finished;
+      if (running > 0) {
+        count(stage, "failed", running);
+      }
+      int lost = stage.finished + tasks - stage.tasks;
+      boolean canBeTold = tasks <= stage.tasks && (lost > 0 || (lost == 0 && !stage.isEnded));
+      if (stage.finished > 0) {
+        stage.executedMs = stage.executedMs * Math.max(0, stage.finished - lost) / stage.finished;
+      }
+      stage.isEnded = false;
+      stage.tasks = Math.max(stage.tasks, tasks);
+      stage.finished = stage.tasks - tasks;
+      stage.started = stage.finished;
+      if (!canBeTold) {
+        tellAll();
+      } else if (lost > 0) {
+        stageEvent("stage_begun_again", stage).put("tasks", lost);
       }
     }
-  }
 
-  @Override
-  public synchronized void stageCompleted(int id) {
-    Job job = jobOfStage.get(id);
-    if (job != null) {
-      end(job, job.stages.get(id));
+    /** Stages above one that runs have their output, or ran: those that did not run will not. */
+    private void skipAbove(Stage stage) {
+      List<Integer> above = new ArrayList<>(stage.parents);
+      while (!above.isEmpty()) {
+        Stage parent = stages.get(above.remove(above.size() - 1));
+        if (parent != null && !parent.isSubmitted && !parent.isEnded) {
+          closed(parent.id);
+          above.addAll(parent.parents);
+        }
+      }
     }
-  }
 
-  private void end(Job job, Stage stage) {
-    if (stage != null && !stage.isEnded) {
-      stage.isEnded = true;
-      stageEvent("stage_ended", job, stage);
+    @Override
+    public void closed(int id) {
+      Stage stage = stages.get(id);
+      if (!stage.isEnded) {
+        stage.isEnded = true;
+        stageEvent("stage_ended", stage);
+      }
     }
-  }
 
-  @Override
-  public synchronized void taskStarted(int id, int attempt) {
-    Job job = jobOfStage.get(id);
-    Stage stage = job == null ? null : job.stages.get(id);
-    if (stage != null && stage.attempt == attempt && stage.started < stage.tasks) {
-      stage.started++;
-      count(job, stage, "started", 1);
+    @Override
+    public void taskStarted(int id, int attempt) {
+      Stage stage = stages.get(id);
+      if (stage.attempt == attempt && stage.started < stage.tasks) {
+        stage.started++;
+        count(stage, "started", 1);
+      }
     }
-  }
 
-  @Override
-  public synchronized void taskEnded(int id, int attempt, boolean isSuccess, double tookMs) {
-    Job job = jobOfStage.get(id);
-    Stage stage = job == null ? null : job.stages.get(id);
-    if (stage == null || stage.attempt != attempt || stage.finished >= stage.tasks) {
-      return;
+    @Override
+    public void taskSucceeded(int id, int attempt, double tookMs) {
+      Stage stage = stages.get(id);
+      if (stage.attempt != attempt || stage.finished >= stage.tasks) {
+        return;
+      }
+      if (stage.started == stage.finished) {
+        stage.started++;
+        count(stage, "started", 1);
+      }
+      stage.finished++;
+      long ms = Math.max(0, Math.round(tookMs));
+      stage.executedMs += ms;
+      count(stage, "finished", 1);
+      count(stage, "executed_ms", ms);
     }
-    if (!isSuccess) {
-      if (stage.started > stage.finished) {
+
+    @Override
+    public void taskFailed(int id, int attempt) {
+      Stage stage = stages.get(id);
+      if (stage.attempt == attempt && stage.started > stage.finished) {
         stage.started--;
-        count(job, stage, "failed", 1);
+        count(stage, "failed", 1);
       }
-      return;
     }
-    if (stage.started == stage.finished) {
-      stage.started++;
-      count(job, stage, "started", 1);
+
+    private Map<String, Object> described() {
+      Map<String, Object> told = new LinkedHashMap<>();
+      told.put("job_id", key);
+      told.put("names", names);
+      told.put("arrival_ms", arrivalMs);
+      List<Object> all = new ArrayList<>();
+      stages.values().forEach(stage -> all.add(described(stage)));
+      told.put("stages", all);
+      return told;
     }
-    stage.finished++;
-    long ms = Math.max(0, Math.round(tookMs));
-    stage.executedMs += ms;
-    count(job, stage, "finished", 1);
-    count(job, stage, "executed_ms", ms);
+
+    private Map<String, Object> described(Stage stage) {
+      Map<String, Object> told = new LinkedHashMap<>();
+      told.put("stage_id", stage.id);
+      told.put("tasks", stage.tasks);
+      List<Integer> parents = new ArrayList<>(stage.parents);
+      parents.retainAll(stages.keySet());
+      if (!parents.isEmpty()) {
+        told.put("parents", parents);
+      }
+      if (stage.started > 0) {
+        told.put("started", stage.started);
+        told.put("finished", stage.finished);
+        told.put("executed_ms", stage.executedMs);
+      }
+      if (stage.isEnded) {
+        told.put("is_ended", true);
+      }
+      return told;
+    }
+
+    private Map<String, Object> stageEvent(String type, Stage stage) {
+      counts.remove(stage.id); // what is counted from now on comes after this
+      Map<String, Object> event = event(type);
+      event.put("job_id", key);
+      event.put("stage_id", stage.id);
+      ring(true);
+      return event;
+    }
+
+    private void count(Stage stage, String what, long more) {
+      if (!isListening || needsState) {
+        return;
+      }
+      Map<String, Object> event = counts.get(stage.id);
+      if (event == null) {
+        event = event("tasks");
+        event.put("job_id", key);
+        event.put("stage_id", stage.id);
+        counts.put(stage.id, event);
+      }
+      event.merge(what, more, (one, other) -> (Long) one + (Long) other);
+      ring(false);
+    }
   }
 
   /** Whether no task runs although one could, and cores are there. */
   synchronized boolean isStalled() {
     boolean couldRun = false;
-    for (Job job : jobs.values()) {
+    for (Job job : open()) {
       for (Stage stage : job.stages.values()) {
         if (stage.isEnded || !stage.isSubmitted) {
           continue;
@@ -308,7 +310,7 @@ final class Picture implements Follower {
     return couldRun && cores > 0;
   }
 
-  // ---- what the link takes -----------------------------------------------------------------------
+  // ---- what the link takes ----
 
   /** Milliseconds since 1970; never less than before. */
   synchronized long clockNow() {
@@ -362,10 +364,10 @@ final class Picture implements Follower {
     Map<String, Object> message = stamped("state", seq);
     message.put("cores", cores);
     List<Object> told = new ArrayList<>();
-    for (Job job : jobs.values()) {
+    for (Job job : open()) {
       job.isKnown = !job.stages.isEmpty();
       if (job.isKnown) {
-        told.add(described(job));
+        told.add(job.described());
       }
     }
     message.put("jobs", told);
@@ -391,73 +393,11 @@ final class Picture implements Follower {
     return message;
   }
 
-  // ---- messages ----------------------------------------------------------------------------------
-
-  private static Map<String, Object> described(Job job) {
-    Map<String, Object> told = new LinkedHashMap<>();
-    told.put("job_id", job.key);
-    told.put("names", job.names);
-    told.put("arrival_ms", job.arrivalMs);
-    List<Object> stages = new ArrayList<>();
-    job.stages.values().forEach(stage -> stages.add(described(job, stage)));
-    told.put("stages", stages);
-    return told;
-  }
-
-  private static Map<String, Object> described(Job job, Stage stage) {
-    Map<String, Object> told = new LinkedHashMap<>();
-    told.put("stage_id", stage.id);
-    told.put("tasks", stage.tasks);
-    List<Integer> parents = new ArrayList<>(stage.parents);
-    parents.retainAll(job.stages.keySet());
-    if (!parents.isEmpty()) {
-      told.put("parents", parents);
-    }
-    if (stage.started > 0) {
-      told.put("started", stage.started);
-      told.put("finished", stage.finished);
-      told.put("executed_ms", stage.executedMs);
-    }
-    if (stage.isEnded) {
-      told.put("is_ended", true);
-    }
-    return told;
-  }
-
   private Map<String, Object> event(String type) {
     Map<String, Object> event = Wire.message(type);
     if (isListening && !needsState) {
       news.add(event);
     }
-    return event;
-  }
-
-  private Map<String, Object> stageEvent(String type, Job job, Stage stage) {
-    counts.remove(stage.id); // what is counted from now on comes after this
-    Map<String, Object> event = event(type);
-    event.put("job_id", job.key);
-    event.put("stage_id", stage.id);
-    ring(true);
-    return event;
-  }
-
-  private void count(Job job, Stage stage, String key, long more) {
-    if (!isListening || needsState) {
-      return;
-    }
-    Map<String, Object> event = counts.get(stage.id);
-    if (event == null) {
-      event = stageCounts(job, stage);
-      counts.put(stage.id, event);
-    }
-    event.merge(key, more, (one, other) -> (Long) one + (Long) other);
-    ring(false);
-  }
-
-  private Map<String, Object> stageCounts(Job job, Stage stage) {
-    Map<String, Object> event = event("tasks");
-    event.put("job_id", job.key);
-    event.put("stage_id", stage.id);
     return event;
   }
 
