@@ -28,6 +28,8 @@ final class Link implements Runnable {
   private static final long STALL_MS = 2_000;
   private static final long WARN_PAUSE_MS = 60_000;
   private static final int MOST_HASTY = 5;
+  private static final String STALL =
+      "nothing ran for " + STALL_MS + " ms under its limits although tasks waited";
 
   private final LinkSettings settings;
   private final String applicationId;
@@ -46,23 +48,16 @@ final class Link implements Runnable {
   private volatile boolean hasOrders;
   private volatile boolean isAway;
   private volatile long heardNs = System.nanoTime();
+  private volatile long seq;
+  private long movedNs = System.nanoTime();
+  private boolean isStalled;
   private volatile long askedSeq;
-  private long seq;
   private long askedNs;
   private long sentNs;
   private long pauseMs = FIRST_PAUSE_MS;
   private String trouble = "nothing was heard of it yet";
   private String warned = "";
   private long warnedNs;
-
-  /** Nothing runs under the service's limits. */
-  private static final class StallException extends IOException {
-    private static final long serialVersionUID = 1;
-
-    StallException(long ms) {
-      super("nothing ran for " + ms + " ms under its limits although tasks waited");
-    }
-  }
 
   /** What becomes of orders. */
   interface Taker {
@@ -179,9 +174,6 @@ final class Link implements Runnable {
     if (connectedMs > CALM_MS) {
       pauseMs = FIRST_PAUSE_MS;
     }
-    if (error instanceof StallException) {
-      away(0);
-    }
     watch();
     if (isAway && !kind().equals(warned) && sinceMs(warnedNs) > WARN_PAUSE_MS) {
       LOG.warn("parcae: still no orders from {}: {}", settings.address(), trouble);
@@ -198,8 +190,17 @@ final class Link implements Runnable {
     warnedNs = System.nanoTime();
   }
 
-  /** Says once that there were no orders for too long. */
+  /** Drops orders that are too old, and such under which nothing runs: says so once. */
   private void watch() {
+    boolean isMoving = !isFresh() || !order.hasLimits() || !picture.isStalled();
+    if (isMoving) {
+      movedNs = System.nanoTime();
+    } else if (sinceMs(movedNs) > STALL_MS) {
+      movedNs = System.nanoTime();
+      isStalled = true;
+      trouble = STALL;
+      away(0);
+    }
     away(settings.orderTtlMs);
   }
 
@@ -229,9 +230,10 @@ final class Link implements Runnable {
       }
       askedSeq = seq;
       sentNs = System.nanoTime();
-      LOG.info("parcae: connected to {}, policy {}", settings.address(), connection.policy());
+      trouble = "it was connected, and gave no orders";
+      LOG.debug("parcae: connected to {}", settings.address());
       picture.needState();
-      connection.listen(new Ear());
+      connection.listen(new Ear(connection.policy()));
       speak(connection);
       connection.send(Wire.message("bye"));
     }
@@ -240,13 +242,11 @@ final class Link implements Runnable {
   private void speak(Connection connection) throws Exception {
     int hasty = 0;
     long statedNs = System.nanoTime() - HASTE_MS * 1_000_000;
-    long movedNs = System.nanoTime();
     while (!isStopping) {
       watch();
-      if (!order.hasLimits() || !picture.isStalled()) {
-        movedNs = System.nanoTime();
-      } else if (sinceMs(movedNs) > STALL_MS) {
-        throw new StallException(sinceMs(movedNs));
+      if (isStalled) {
+        isStalled = false;
+        throw new IOException(STALL);
       }
       await();
       boolean isAnswered = isAnswered();
@@ -265,7 +265,8 @@ final class Link implements Runnable {
         ask(connection, picture.needsState());
       } else if (sinceMs(sentNs) >= pingMs) {
         var ping = Wire.message("ping");
-        ping.put("seq", ++seq);
+        seq++;
+        ping.put("seq", seq);
         connection.send(ping);
         sentNs = System.nanoTime();
       }
@@ -276,7 +277,8 @@ final class Link implements Runnable {
     synchronized (lock) {
       wakeMs = -1;
     }
-    askedSeq = ++seq;
+    seq++;
+    askedSeq = seq;
     askedNs = System.nanoTime();
     connection.send(isState ? picture.takeState(seq) : picture.takeEvents(seq));
     sentNs = System.nanoTime();
@@ -315,6 +317,12 @@ final class Link implements Runnable {
 
   /** Hears the service, on the reader's thread. */
   private final class Ear implements Connection.Hearer {
+    private final String policy;
+
+    Ear(String policy) {
+      this.policy = policy;
+    }
+
     @Override
     public void hear(JsonNode message) throws IOException {
       String type = message.path("type").asText();
@@ -326,7 +334,7 @@ final class Link implements Runnable {
         throw new Wire.ProtocolException("a message of the type " + Wire.text(type));
       }
       Wire.Orders orders = Wire.orders(message);
-      if (orders.seq > askedSeq) {
+      if (orders.seq > seq) {
         throw new Wire.ProtocolException("an answer to request " + orders.seq + ", never asked");
       }
       order = orders.order;
@@ -345,7 +353,7 @@ final class Link implements Runnable {
         isAway = false;
       }
       if (isNew) {
-        taker.back(settings.address(), silentMs);
+        taker.back(settings.address() + ", policy " + policy, silentMs);
       }
       ring();
     }
