@@ -229,6 +229,7 @@ final class Link implements Runnable {
         answeredSeq = seq;
       }
       askedSeq = seq;
+      isStalled = false;
       sentNs = System.nanoTime();
       trouble = "it was connected, and gave no orders";
       LOG.debug("parcae: connected to {}", settings.address());
