@@ -14,7 +14,7 @@ _NONE = -1
 
 
 def serve_command(
-    policy: Annotated[str, typer.Option("--policy", help="Who plans: any policy of the world of cores (`parcae policies`).")] = "parcae",
+    policy: Annotated[str, typer.Option("--policy", help="Who plans; see `parcae policies`, world of cores.")] = "parcae",
     workload: Annotated[str, typer.Option("--workload", help=f"Profile of the recurring jobs. {SOURCE_HELP}")] = "tpch",
     scope: Annotated[
         str, typer.Option("--scope", help="application: each has cores of its own | cluster: all share --cores.")

@@ -163,9 +163,7 @@ class DurationBook:
         self._guess: Callable[[float], float] = lambda _: ASSUMED_TASK_MS
         if workload is not None:
             config = SimulationConfig()
-            self._tables: WorkloadTables = workload_tables(
-                workload, config.durations, config.interpolation, World.CORES
-            )
+            self._tables: WorkloadTables = workload_tables(workload, config.durations, config.interpolation, World.CORES)
             self._guess = guess_new_task_ms(workload)
             for row, job in reversed(list(enumerate(workload.jobs))):  # of alike jobs, the first
                 self._profiles[job.name, _shape_of(job)] = row

@@ -66,8 +66,6 @@ from parcae.service.tables import (
 
 #: Ended jobs of an application that are remembered: what is told of them late is ignored.
 _REMEMBERED = 4_096
-#: More parents than a stage has.
-_NEVER = 1 << 40
 #: JSON knows no infinity.
 _LARGEST_TIER = 1e300
 
@@ -257,9 +255,7 @@ class Mirror:
 
         num_stages = sum(int(counts[row]) + spare(row) for row in kept.tolist())
         num_edges = int(sum(self._stage["num_children"][s] for row in kept.tolist() for s in self._rows_of(row)))
-        needed = Room(
-            2 * (len(kept) + more.jobs), 2 * (num_stages + more.stages), 2 * (num_edges + more.edges) + 2
-        )
+        needed = Room(2 * (len(kept) + more.jobs), 2 * (num_stages + more.stages), 2 * (num_edges + more.edges) + 2)
         room = grown(self._room, needed)
         repacked = repack(state, kept, spare, room)
         self._use(repacked.state)
@@ -396,23 +392,28 @@ class Mirror:
         wake_ms = int(self._now["wake_ms"][0])
         return None if wake_ms == NOT_YET else max(wake_ms, self._planned_ms + 1)
 
-    def orders(self, application: str | None = None) -> Orders:
-        """The standing order of an application's jobs, or of all jobs (for who shows them)."""
-        state = self.state
-        rows = [row for row in state.active[: int(self._now["num_active"][0])].tolist() if row in self.by_row]
-        jobs = [job for row in rows if application in (None, (job := self.by_row[row]).application)]
-        tiers, weights, limits = (np.asarray(state.job_orders)[name] for name in ("tier", "weight", "limit"))
-        told = tuple(
-            JobOrder(
-                job_id=job.job_id,
-                tier=_finite(tiers[job.row]),
-                weight=float(weights[job.row]),
-                limit=_limit(limits[job.row]),
-            )
-            for job in jobs
+    def orders_by_job(self) -> list[tuple[LiveJob, JobOrder]]:
+        """Every job in the system with its order, in order of arrival."""
+        active = self.state.active[: int(self._now["num_active"][0])].tolist()
+        tiers, weights, limits = (np.asarray(self.state.job_orders)[name] for name in ("tier", "weight", "limit"))
+        found = []
+        for row in active:
+            job = self.by_row[row]
+            tier, weight = _finite(tiers[row]), float(weights[row])
+            found.append((job, JobOrder(job_id=job.job_id, tier=tier, weight=weight, limit=_limit(limits[row]))))
+        return found
+
+    def orders(self, application: str) -> Orders:
+        """The standing order of an application's jobs."""
+        by_job = self.orders_by_job()
+        own = [(job, order) for job, order in by_job if job.application == application]
+        return Orders(
+            seq=None,
+            jobs=tuple(order for _, order in own),
+            stages=tuple(self._stage_orders(job for job, _ in own)),
+            other_tier=max((order.tier for _, order in by_job), default=0.0),
+            wake_ms=self.wake_ms,
         )
-        other = max((_finite(tiers[row]) for row in rows), default=0.0)
-        return Orders(seq=None, jobs=told, stages=tuple(self._stage_orders(jobs)), other_tier=other, wake_ms=self.wake_ms)
 
     def _stage_orders(self, jobs: Iterable[LiveJob]) -> Iterable[StageOrder]:
         orders = np.asarray(self.state.stage_orders)
@@ -586,8 +587,8 @@ class Mirror:
             if finished == 0:  # skipped: one task of no work
                 self._stage["task_ms"][row] = 0.0
             set_counts(self.state, row, max(1, finished), max(1, finished), max(1, finished))
-            if self._stage["num_parents_unsaturated"][row] > 0:
-                self._stage["num_parents_unfinished"][row] = _NEVER  # it is not revealed any more
+            self._stage["num_parents_unsaturated"][row] = 0
+            self._stage["num_parents_unfinished"][row] = 0  # its parents do not reveal it any more
             self._derive(job)
         self._complete(job, position)
 
@@ -597,9 +598,7 @@ class Mirror:
         if position in job.ended:
             return
         if num_tasks < started:
-            raise ProtocolError(
-                Code.BAD_JOB, f"job {job.job_id}: a stage of {num_tasks} tasks, of which {started} have begun"
-            )
+            raise ProtocolError(Code.BAD_JOB, f"job {job.job_id}: a stage of {num_tasks} tasks, of which {started} have begun")
         set_counts(self.state, row, num_tasks, started, finished)
         self._derive(job)
         if finished == num_tasks:

@@ -124,15 +124,19 @@ def warm_up(service: Service) -> None:
     job = JobMessage(job_id="a", names=("warm-up",), arrival_ms=0, stages=stages)
     closed = JobMessage(job_id="b", names=("warm-up",), arrival_ms=0, is_open=False, stages=stages)
     more = (StageMessage(stage_id=2, tasks=2, parents=(0, 1)), StageMessage(stage_id=3, tasks=2))
-    one = {"job_id": "a", "stage_id": 0}
+
+    def tasks(*, started: int = 0, finished: int = 0, failed: int = 0) -> TasksTold:
+        return TasksTold(job_id="a", stage_id=0, started=started, finished=finished, failed=failed, executed_ms=finished)
+
+    again = StageBegunAgain(job_id="a", stage_id=0, tasks=1)
     messages = (
         Hello(protocol=PROTOCOL_VERSION, application_id="warm-up"),
         State(seq=1, clock_ms=0, cores=4, jobs=()),
         Events(seq=2, clock_ms=1, events=(JobArrived(job=job), JobArrived(job=closed))),
-        Events(seq=3, clock_ms=2, events=(TasksTold(**one, started=3), StagesAdded(job_id="a", stages=more))),
-        Events(seq=4, clock_ms=3, cores=8, events=(TasksTold(**one, finished=2, failed=1, executed_ms=2),)),
-        Events(seq=5, clock_ms=4, events=(TasksTold(**one, started=1), StageChanged(job_id="a", stage_id=1, tasks=3))),
-        Events(seq=6, clock_ms=5, events=(TasksTold(**one, finished=1, executed_ms=1), StageBegunAgain(**one, tasks=1))),
+        Events(seq=3, clock_ms=2, events=(tasks(started=3), StagesAdded(job_id="a", stages=more))),
+        Events(seq=4, clock_ms=3, cores=8, events=(tasks(finished=2, failed=1),)),
+        Events(seq=5, clock_ms=4, events=(tasks(started=1), StageChanged(job_id="a", stage_id=1, tasks=3))),
+        Events(seq=6, clock_ms=5, events=(tasks(finished=1), again)),
         Events(seq=7, clock_ms=6, events=(StageEnded(job_id="a", stage_id=1), JobEnded(job_id="a"))),
         Events(seq=8, clock_ms=10_000),
         Events(seq=9, clock_ms=10_001, events=(JobEnded(job_id="b", is_failed=True),)),
