@@ -350,8 +350,7 @@ def _check_version(payload: bytes) -> None:
     spoken = ", ".join(map(str, SPOKEN_VERSIONS))
     raise ProtocolError(
         Code.BAD_PROTOCOL,
-        f"this service speaks protocol {spoken}, not {message.get('protocol')!r}: "
-        "use the plugin and the service of one Parcae",
+        f"this service speaks protocol {spoken}, not {message.get('protocol')!r}: use the plugin and the service of one Parcae",
     )
 
 
