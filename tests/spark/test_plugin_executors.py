@@ -1,4 +1,4 @@
-"""Spark applications that share a standalone cluster: each asks for the executors that it is granted, and gives the others back."""
+"""Spark applications that share a standalone cluster: each asks for the executors that it is granted, and gives others back."""
 
 from __future__ import annotations
 

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from parcae.spark.applications import running_service
+from parcae.workloads.archive import write_workload
+from parcae.workloads.job import Workload
+from parcae.workloads.synthetic import chain
 from tests.conftest import REPOSITORY
 from tests.spark.fake_service import MISBEHAVIOURS, FakeService, Picture
 from tests.spark.java import compiled, run_java
@@ -110,4 +114,24 @@ def test_orders_are_obeyed_and_are_dropped_when_they_are_too_old(machine: Machin
         service.change(None)
         wait_until(lambda: _lines(machine, before, "parcae: orders come from"))
         assert queries.run_both() > 0.3 * _LONG_S
+    assert machine.complaints() == []
+
+
+@pytest.mark.slow
+def test_a_real_service_plans_and_is_heard_again_after_it_was_killed(machine: Machine, tmp_path: Path) -> None:
+    """`parcae serve` knows both queries by the names that their user gives them."""
+    profile, log = tmp_path / "profile.parcae", tmp_path / "serve.log"
+    write_workload(Workload("w", (chain(1, 40, 100, "long"), chain(1, 2, 100, "short"))), profile)
+    before = len(machine.said())
+    with running_service("srpt", str(profile), log=log) as service, machine.context(service.port, 2) as application:
+        queries = Queries(application.context)
+        wait_until(lambda: _lines(machine, before, "parcae: orders come from"))
+        assert queries.run_both() > 0.3 * _LONG_S
+        service.process.kill()
+        wait_until(lambda: _lines(machine, before, _AWAY))
+        assert queries.run_both() < 0.2 * _LONG_S
+        with running_service("srpt", str(profile), port=service.port, log=log):
+            wait_until(lambda: len(_lines(machine, before, "parcae: orders come from")) == 2)
+            assert queries.run_both() > 0.3 * _LONG_S
+    assert "anew" not in machine.said()[before:]  # the service and the plugin never differed
     assert machine.complaints() == []

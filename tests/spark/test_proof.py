@@ -83,7 +83,6 @@ def test_the_simulator_is_close_to_real_spark(tmp_path: Path) -> None:
 
 
 _LESS = {
-   
     "examples/queries.py": f"{REPOSITORY}/examples/queries.py 400000",
     "local[4]": "local[2]",
     "spark demo --seeds 3": "spark demo --seeds 1 --policies spark-fair,srpt " + " ".join(_SMALL),

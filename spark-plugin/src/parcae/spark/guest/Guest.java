@@ -221,6 +221,9 @@ public final class Guest implements DriverPlugin {
       LOG.error("parcae: off, Spark schedules by itself: {}", Reason.of(what, error));
       LOG.debug("parcae: off", error);
       offerAgain();
+      if (link != null) {
+        link.leave();
+      }
     }
   }
 

@@ -90,10 +90,15 @@ final class Link implements Runnable {
     thread.start();
   }
 
-  /** Says goodbye and ends; waits no longer than a moment. */
-  void stop() {
+  /** Says goodbye and ends; nobody waits for that. */
+  void leave() {
     isStopping = true;
     ring();
+  }
+
+  /** Says goodbye and ends; waits no longer than a moment. */
+  void stop() {
+    leave();
     try {
       thread.join(GOODBYE_MS);
       thread.interrupt();
