@@ -197,8 +197,12 @@ public final class Guest implements DriverPlugin {
 
   /** Cores that a limit kept idle are offered when that limit may have gone, not at some event. */
   private void offerAgain() {
-    if (scheduler != null) {
-      scheduler.backend().reviveOffers();
+    try {
+      if (scheduler != null) {
+        scheduler.backend().reviveOffers();
+      }
+    } catch (Throwable error) { // Spark is about to stop
+      LOG.debug("parcae: no offers", error);
     }
   }
 
