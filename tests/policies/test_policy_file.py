@@ -12,7 +12,12 @@ import numpy as np
 import pytest
 
 from parcae.errors import FormatError, PolicyError
+from parcae.policies.checkpoint import write_checkpoint
+from parcae.policies.learned import learned_policy, order_rule_checkpoint
+from parcae.policies.order_rule.layout import OrderParameter
+from parcae.policies.order_rule.policy import OrderRulePolicy, search_start
 from parcae.policies.policy_file import export_policy, read_policy, write_policy
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.catalog import load_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
@@ -22,7 +27,7 @@ def test_an_exported_policy_knows_the_workloads_jobs(tmp_path: Path) -> None:
     workload = load_workload("tpch")
     write_policy(export_policy("srpt", workload), tmp_path / "policy.json")
     found = read_policy(tmp_path / "policy.json")
-    assert (found.policy, found.kind, found.parameters["PROBE"]) == ("srpt", "order-rule", -10.0)
+    assert (found.policy, found.kind, found.parameters, found.guard) == ("srpt", "srpt", {}, None)
     assert found.mean_work_ms == pytest.approx(workload.mean_work_ms)
     assert found.guess_ms == pytest.approx(np.exp(np.mean([np.log(job.work_ms / job.num_tasks) for job in workload.jobs])))
     assert set(found.jobs) == {job.name for job in workload.jobs}
@@ -41,14 +46,34 @@ def test_of_jobs_of_one_name_the_most_frequent_is_kept() -> None:
 
 
 def test_other_policies_are_refused() -> None:
-    with pytest.raises(PolicyError, match="'fair' cannot be exported: choose one of srpt"):
-        export_policy("fair", load_workload("toy"))
+    toy = load_workload("toy")
+    for name in ("fair", "parcae", "tuned:batch", "fair+guard:1.1"):
+        with pytest.raises(PolicyError, match="cannot be exported: choose srpt, tuned, "):
+            export_policy(name, toy)
+    with pytest.raises(PolicyError, match="write a factor above 1"):
+        export_policy("tuned+guard:1", toy)
+
+
+def test_a_tuned_rule_is_exported_with_every_parameter_and_its_guard(tmp_path: Path) -> None:
+    toy = load_workload("toy")
+    config = SimulationConfig(world=WorldName.CORES)
+    rule = learned_policy("tuned", toy, config)
+    assert isinstance(rule, OrderRulePolicy)
+    write_policy(export_policy("tuned+guard:1.2", toy), tmp_path / "policy.json")
+    found = read_policy(tmp_path / "policy.json")
+    assert (found.policy, found.kind, found.guard) == ("tuned+guard:1.2", "order-rule", 1.2)
+    assert found.parameters == {p.name: rule.parameters[p] for p in OrderParameter}
+    path = tmp_path / "own.safetensors"
+    write_checkpoint(order_rule_checkpoint(search_start(), {}), path)
+    assert export_policy(str(path), toy).parameters["PROBE_ERRING"] == 3.5
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda told: told.update(version=2), "version: Input should be 1"),
+        (lambda told: told.update(version=1), "version: Input should be 2"),
+        (lambda told: told.update(guard=1.0), "guard: Input should be greater than 1"),
+        (lambda told: told.update(kind="order-rule"), "unknown or missing: AGE"),
         (lambda told: told.update(format="x"), "format: Input should be 'parcae-policy'"),
         (lambda told: told.update(guess=1), "guess: Extra inputs are not permitted"),
         (lambda told: told.pop("guess_ms"), "guess_ms: Field required"),

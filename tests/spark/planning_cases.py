@@ -1,6 +1,8 @@
-"""Small situations of queries and the remaining work that the project's estimator finds.
+"""What happens to queries in an application, and the orders that the project's own planners make of it.
 
-`python -m tests.spark.planning_cases` writes them to the fixture that the plugin's planner is held to.
+`NUMBA_DISABLE_JIT=1 python -m tests.spark.planning_cases` writes the fixture that the plugin's planner is held to. The orders
+are those of the kernels of `parcae.policies` and `parcae.cluster.kernels`, which run uncompiled here. Only what a query is
+known to consist of (`Picture`) is written down a second time.
 """
 
 from __future__ import annotations
@@ -8,167 +10,447 @@ from __future__ import annotations
 import json
 import math
 import random
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
+import numba
 import numpy as np
 
-from parcae.cluster.kernels.estimates import correction, unstarted_ms
+from parcae.cluster.kernels import virtual as virtual_kernels
+from parcae.cluster.kernels.estimates import LEAST_SHARE
+from parcae.cluster.kernels.guard import guard_orders
+from parcae.cluster.observation import Observation
+from parcae.cluster.orders import blank_orders, orders_of
+from parcae.cluster.state import (
+    NOT_YET,
+    UNLIMITED,
+    ClusterState,
+    ExecutorClass,
+    VirtualRun,
+    World,
+    allocate,
+    select,
+)
 from parcae.files import write_text
-from parcae.policies.order_rule.layout import OrderParameter
-from parcae.policies.policy_file import EXPORTABLE
+from parcae.policies.order_rule.kernels import plan as plan_by_rule
+from parcae.policies.order_rule.policy import order_rule
+from parcae.policies.orders.kernels import plan as plan_by_formula
+from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.policy import plan_tables
+from parcae.policies.policy_file import PolicyFile, export_policy
+from parcae.workloads.job import Workload
+from parcae.workloads.synthetic import chain
 from tests.conftest import REPOSITORY
 
 FIXTURE = REPOSITORY / "spark-plugin" / "tests" / "fixtures" / "planning.json"
-GUESS_MS, MEAN_WORK_MS = 120.0, 5_000.0
-#: At least this share of what was done is thought to be left.
-_LEAST_SHARE = 0.05
+#: Rows that every query has in the tables.
+_ROOM = 12
+_FORETOLD = -1
+_MAX_QUERIES = 40
 
 Json = dict[str, Any]
+Event = list[Any]
 
 
-class _Row(NamedTuple):
-    """A stage: number of tasks, those started and finished, what these took, what a task is foretold to take (ms)."""
+@dataclass(eq=False)
+class Row:
+    """A stage of a query: foretold, listed, running or done."""
 
-    num_tasks: int
-    num_started: int
-    num_finished: int
-    executed_ms: float
+    stage: int
+    tasks: int
     task_ms: float
-    is_seen: bool
+    parents: list[Row] = field(default_factory=list)
+    is_submitted: bool = False
+    is_open: bool = False
+    attempt: int = 0
+    started: int = 0
+    finished: int = 0
+    executed_ms: int = 0
+    #: What the virtual runs remember of it, in the order of `Tables.virtual_runs`.
+    memory: list[Any] = field(default_factory=list)
 
 
-def remaining_ms(query: Json, profile: list[Json] | None) -> float:
-    """The query's remaining work, in ms of one core: the estimate, kept plausible.
+class Picture:
+    """What is known of a query: as `parcae.spark.guest.Query` in Java."""
 
-    Args:
-        query: its `stages` as in the fixture.
-        profile: the stages that were foretold, or None.
-    """
-    rows = _rows(query, profile)
-    columns = dict(zip(_Row._fields, np.array(rows, np.float64).T, strict=True))
-    jobs = SimpleNamespace(stage_start=[0], num_stages=[len(rows)])
-    seen = SimpleNamespace(now=SimpleNamespace(is_corrected=[True]), jobs=jobs, stages=SimpleNamespace(**columns))
-    # Uncompiled: kernels compiled for types of the tests would stay in the cache, where others cannot read them.
-    factor, unstarted = correction.py_func(seen, 0), unstarted_ms.py_func(seen, 0)
-    known_ms = sum(
-        (row.num_tasks - row.num_finished) * (row.executed_ms / row.num_finished if row.num_finished else factor * row.task_ms)
-        for row in rows
-        if row.is_seen
-    )
-    return float(max(factor * unstarted, known_ms, _LEAST_SHARE * sum(row.executed_ms for row in rows)))
+    def __init__(self, number: int, profile: list[Json] | None, guess_ms: float, arrival_ms: int) -> None:
+        self.number = number
+        self.arrival_ms = arrival_ms
+        self.end_ms = NOT_YET
+        self.is_reshaped = True
+        self.listed = dict[int, list[int]]()
+        self._is_foretold = profile is not None
+        foretold = profile or []
+        self.rows = [Row(_FORETOLD, stage["tasks"], stage["task_ms"]) for stage in foretold]
+        for row, stage in zip(self.rows, foretold, strict=True):
+            row.parents = [self.rows[parent] for parent in stage["parents"]]
+        work_ms = sum(stage["tasks"] * stage["task_ms"] for stage in foretold)
+        self._other_ms = work_ms / sum(stage["tasks"] for stage in foretold) if foretold else guess_ms
+
+    def row(self, stage: int) -> Row | None:
+        """The row of a stage that Spark told of."""
+        return next((row for row in self.rows if row.stage == stage), None)
+
+    def list_stages(self, stages: Iterable[tuple[int, int, list[int]]]) -> None:
+        """A Spark job of the query starts."""
+        for stage, tasks, parents in stages:
+            self.listed[stage] = parents
+            if not self._is_foretold:
+                self._add(stage, tasks)
+
+    def _add(self, stage: int, tasks: int) -> Row:
+        known = (self.row(parent) for parent in self.listed[stage])
+        row = Row(stage, tasks, self._other_ms, [parent for parent in known if parent])
+        self.rows.append(row)
+        self.is_reshaped = True
+        return row
+
+    def _remove(self, row: Row) -> None:
+        self.rows.remove(row)
+        for other in self.rows:
+            other.parents = [parent for parent in other.parents if parent is not row]
+        self.is_reshaped = True
+
+    def submit(self, stage: int, attempt: int, tasks: int) -> None:
+        """A stage runs, or runs again."""
+        row = self.row(stage) or self._seat(stage, tasks)
+        if row.is_submitted:
+            row.tasks = row.finished + tasks
+            row.started = row.finished
+        else:
+            row.tasks = tasks
+            self._skip_above(stage)
+        row.is_submitted = row.is_open = True
+        row.attempt = attempt
+        self.is_reshaped = True
+
+    def _seat(self, stage: int, tasks: int) -> Row:
+        free = [row for row in self.rows if row.stage == _FORETOLD]
+        ready = [row for row in free if all(parent.stage != _FORETOLD for parent in row.parents)]
+        best = min(ready or free, key=lambda row: abs(math.log(row.tasks / tasks)), default=None)
+        if best is None:
+            return self._add(stage, tasks)
+        best.stage = stage
+        return best
+
+    def _skip_above(self, stage: int) -> None:
+        for parent in self.listed[stage]:
+            row = self.row(parent)
+            if row and not row.is_submitted:
+                self._remove(row)
+                self._skip_above(parent)
+
+    def close(self, stage: int) -> None:
+        """A stage is complete, or is not needed any more."""
+        row = self.row(stage)
+        if row is None:
+            return
+        if row.finished == 0:
+            self._remove(row)
+            return
+        self.is_reshaped |= row.tasks != row.finished
+        row.tasks = row.started = row.finished
+        row.is_open = False
+
+    def end(self, time_ms: int) -> None:
+        """What has not run will not."""
+        for row in list(self.rows):
+            if row.finished == 0:
+                self._remove(row)
+            else:
+                self.close(row.stage)
+        self.end_ms = time_ms
+
+    def downstream_ms(self, row: Row) -> float:
+        """Work on the heaviest path from the row to a leaf."""
+        children = [other for other in self.rows if row in other.parents]
+        return row.tasks * row.task_ms + max(map(self.downstream_ms, children), default=0.0)
 
 
-def _rows(query: Json, profile: list[Json] | None) -> list[_Row]:
-    """The stages that were submitted, and those that are to come as far as something tells of them."""
-    foretold = profile or []
-    work_ms = sum(stage["tasks"] * stage["task_ms"] for stage in foretold)
-    other_ms = work_ms / sum(stage["tasks"] for stage in foretold) if foretold else GUESS_MS
-    found, matched = list[_Row](), set[int]()
-    for stage in query["stages"]:
-        tasks, durations = stage["tasks"], stage["durations"]
-        if stage["state"] == "listed":
-            if profile is None:
-                found.append(_Row(tasks, 0, 0, 0.0, GUESS_MS, True))
-            continue
-        index = _match(foretold, matched, tasks)
-        matched.add(index)
-        task_ms = other_ms if index < 0 else foretold[index]["task_ms"]
-        found.append(_Row(tasks, stage["started"], len(durations), math.fsum(durations), task_ms, True))
-    unseen = [stage for index, stage in enumerate(foretold) if index not in matched]
-    return found + [_Row(stage["tasks"], 0, 0, 0.0, stage["task_ms"], False) for stage in unseen]
+class Tables:
+    """The cluster's tables, filled from pictures, and the planners that read them."""
+
+    def __init__(self, policy: PolicyFile) -> None:
+        self._policy = policy
+        num_stages = _ROOM * _MAX_QUERIES
+        classes = (ExecutorClass(1),)
+        self.state = select(allocate(1, classes, _MAX_QUERIES, num_stages, num_stages * _ROOM, World.CORES), 0)
+        now = self.state.now
+        now.is_corrected[0] = 1
+        now.least_share[0] = LEAST_SHARE
+        now.guess_ms[0] = policy.guess_ms
+        now.guard[0] = policy.guard or 0.0
+        theta = tuple(policy.parameters.values()) or (0.0,) * 21
+        self._rule = order_rule(theta, policy.mean_work_ms, _MAX_QUERIES, num_stages)
+        of_rule = VirtualRun(self._rule.virtual_now, self._rule.virtual_jobs, self._rule.virtual_stages)
+        self.virtual_runs = (of_rule, virtual_kernels.virtual_of(self.state))
+
+    def plan(self, queries: list[Picture], cores: int, time_ms: int) -> Json:
+        """The order that the policy makes of what is known."""
+        state = self.state
+        self._fill(queries, cores, time_ms)
+        for index, run in enumerate(self.virtual_runs):
+            self._recall(index, run, queries)
+        blank = blank_orders(_MAX_QUERIES, _ROOM * _MAX_QUERIES)
+        state.job_orders[:] = blank.jobs
+        state.stage_orders[:] = blank.stages
+        seen = Observation(*(getattr(state, name) for name in Observation._fields))
+        if self._policy.kind == "srpt":
+            plan_by_formula(seen, orders_of(state), int(OrderKind.SRPT), plan_tables())
+        else:
+            plan_by_rule(seen, orders_of(state), self._rule)
+        if self._policy.guard:
+            guard_orders(state)
+        self._remember(queries)
+        return self._written(queries)
+
+    def _fill(self, queries: list[Picture], cores: int, time_ms: int) -> None:
+        state, now = self.state, self.state.now
+        open_ones = [row for row, query in enumerate(queries) if query.end_ms == NOT_YET]
+        now.clock_ms[0], now.num_executors[0] = time_ms, cores
+        now.num_jobs[0], now.num_active[0] = len(queries), len(open_ones)
+        state.active[: len(open_ones)] = open_ones
+        edge = 0
+        for job, query in enumerate(queries):
+            assert len(query.rows) <= _ROOM
+            first, jobs = job * _ROOM, state.jobs
+            jobs.stage_start[job], jobs.num_stages[job] = first, len(query.rows)
+            jobs.arrival_ms[job], jobs.completion_ms[job] = query.arrival_ms, query.end_ms
+            jobs.num_attached[job] = sum(row.started - row.finished for row in query.rows)
+            for place, row in enumerate(query.rows):
+                is_pending = row.is_open and row.started < row.tasks
+                children = [first + index for index, other in enumerate(query.rows) if row in other.parents]
+                record = state.stages[first + place]
+                record.job, record.num_tasks, record.num_started, record.num_finished = job, row.tasks, row.started, row.finished
+                record.num_bound, record.executed_ms = row.started - row.finished, row.executed_ms
+                record.task_ms, record.downstream_ms = row.task_ms, query.downstream_ms(row)
+                record.frontier_rank = 0 if is_pending else -1
+                record.child_start, record.num_children = edge, len(children)
+                state.children[edge : edge + len(children)] = children
+                edge += len(children)
+
+    def _recall(self, index: int, run: VirtualRun, queries: list[Picture]) -> None:
+        """Write what the virtual run remembers to where the rows are now; new rows begin there."""
+        for job, query in enumerate(queries[: int(run.now.num_jobs[0])]):
+            first = job * _ROOM
+            for place, row in enumerate(query.rows):
+                run.stages[first + place] = row.memory[index] if row.memory else np.zeros(1, run.stages.dtype)[0]
+            if query.is_reshaped:
+                self._reshape(run, job, query)
+
+    def _reshape(self, run: VirtualRun, job: int, query: Picture) -> None:
+        stages = run.stages[job * _ROOM :]
+        run.jobs.num_left[job] = sum(not stages.is_ended[place] for place in range(len(query.rows)))
+        for place, row in enumerate(query.rows):
+            parents = [query.rows.index(parent) for parent in row.parents]
+            stages.num_waiting[place] = sum(not stages.is_ended[parent] for parent in parents)
+        virtual_kernels._find_paths(self.state, run, job)
+
+    def _remember(self, queries: list[Picture]) -> None:
+        for job, query in enumerate(queries):
+            query.is_reshaped = False
+            for place, row in enumerate(query.rows):
+                row.memory = [run.stages[job * _ROOM + place].copy() for run in self.virtual_runs]
+
+    def _written(self, queries: list[Picture]) -> Json:
+        state: ClusterState = self.state
+        jobs, stages = dict[str, list[float | None]](), dict[str, float]()
+        for job, query in enumerate(queries):
+            if query.end_ms != NOT_YET:
+                continue
+            limit = int(state.job_orders.limit[job])
+            jobs[str(query.number)] = [_short(state.job_orders.tier[job]), None if limit == UNLIMITED else limit]
+            for place, row in enumerate(query.rows):
+                rank = _short(state.stage_orders.rank[job * _ROOM + place])
+                if rank:
+                    stages[str(row.stage)] = rank
+        return {"jobs": jobs, "stages": stages, "wake_ms": int(state.now.wake_ms[0])}
 
 
-def _match(foretold: list[Json], matched: set[int], tasks: int) -> int:
-    """The foretold stage that a submitted one is: of those that could run, the most like it in tasks; -1 for none."""
-    free = [index for index in range(len(foretold)) if index not in matched]
-    ready = [index for index in free if matched.issuperset(foretold[index]["parents"])]
-    return min(ready or free, key=lambda index: abs(math.log(foretold[index]["tasks"] / tasks)), default=-1)
+def _short(value: Any) -> float:
+    return float(f"{value:.12g}")
 
 
-def _stage(tasks: int, durations: list[float], running: int = 0) -> Json:
-    state = "complete" if len(durations) == tasks else "submitted"
-    return {"state": state, "tasks": tasks, "started": len(durations) + running, "durations": durations}
+class Application:
+    """Draws what happens in an application; a run of events, among them the times at which an order is made."""
+
+    def __init__(self, draw: random.Random, policy: PolicyFile) -> None:
+        self._draw, self._policy = draw, policy
+        self._tables = Tables(policy)
+        self._queries = list[Picture]()
+        self._time_ms, self._cores = 1_000, draw.choice([2, 4, 16, 100])
+        self._num_stages = self._num_jobs = 0
+        self._jobs_of = dict[int, list[int]]()
+        self._stages_of = dict[int, list[int]]()
+        self.events: list[Event] = [["time", self._time_ms], ["cores", self._cores]]
+
+    def _say(self, *event: Any) -> None:
+        self.events.append(list(event))
+
+    def run(self, num_steps: int) -> None:
+        """Draw so many steps."""
+        for _ in range(num_steps):
+            self._step()
+            if self._draw.random() < 0.35:
+                order = self._tables.plan(self._queries, self._cores, self._time_ms)
+                self._say("plan", order)
+
+    def _step(self) -> None:
+        draw = self._draw
+        if draw.random() < 0.7:
+            self._time_ms += round(draw.expovariate(1 / 400)) + 1
+            self._say("time", self._time_ms)
+        open_ones = [query for query in self._queries if query.end_ms == NOT_YET]
+        if len(self._queries) < _MAX_QUERIES and (not open_ones or draw.random() < 0.12):
+            self._arrive()
+            return
+        query = draw.choice(open_ones[:3])  # old ones get on, so that some end
+        rare = [self._late, self._again, self._end_job, self._end]
+        actions = [self._submit] * 4 + [self._work] * 10 + [self._complete] * 3 + rare
+        draw.choice(actions)(query)
+        if draw.random() < 0.02:
+            self._cores = draw.choice([1, 4, 16, 100])
+            self._say("cores", self._cores)
+
+    def _arrive(self) -> None:
+        number = len(self._queries)
+        names = list(self._policy.jobs)
+        name = self._draw.choice(names) if self._draw.random() < 0.6 else f"unknown {number}"
+        known = self._policy.jobs.get(name)
+        profile = [stage.model_dump() for stage in known.stages] if known else None
+        self._queries.append(Picture(number, profile, self._policy.guess_ms, self._time_ms))
+        self._jobs_of[number] = []
+        self._say("execution", number)
+        self._start_job(self._queries[-1], name)
+
+    def _start_job(self, query: Picture, name: str) -> None:
+        """A Spark job of one to four stages, each of which may wait for those before it."""
+        draw = self._draw
+        room = _ROOM - max(len(query.rows), len(query.listed))
+        stages = list[tuple[int, int, list[int]]]()
+        for _ in range(min(draw.randint(1, 4), room)):
+            parents = draw.sample([stage for stage, _, _ in stages], draw.randint(0, min(2, len(stages))))
+            stages.append((self._num_stages, draw.choice([1, 2, 8, draw.randint(1, 60)]), parents))
+            self._num_stages += 1
+        self._say("job", self._num_jobs, query.number, name, stages)
+        self._jobs_of[query.number].append(self._num_jobs)
+        self._stages_of[self._num_jobs] = [stage for stage, _, _ in stages]
+        self._num_jobs += 1
+        query.list_stages(stages)
+
+    def _late(self, query: Picture) -> None:
+        """Adaptive execution goes on with another Spark job."""
+        if max(len(query.rows), len(query.listed)) < _ROOM - 4:
+            self._start_job(query, "")
+
+    def _submit(self, query: Picture) -> None:
+        submitted = {row.stage for row in query.rows if row.is_submitted}
+        free = [stage for stage in query.listed if stage not in submitted]
+        if free:
+            stage = self._draw.choice(free)
+            tasks = self._draw.choice([1, 2, 8, self._draw.randint(1, 60)])
+            self._say("submit", stage, 0, tasks)
+            query.submit(stage, 0, tasks)
+
+    def _running(self, query: Picture) -> Row | None:
+        rows = [row for row in query.rows if row.is_open]
+        return self._draw.choice(rows) if rows else None
+
+    def _work(self, query: Picture) -> None:
+        """Tasks of a stage start, and some of those that run end or fail."""
+        row = self._running(query)
+        if row is None:
+            return
+        draw = self._draw
+        number = min(draw.randint(0, 6), row.tasks - row.started)
+        row.started += number
+        self._say("start", row.stage, row.attempt, number)
+        if row.started > row.finished and draw.random() < 0.15:
+            row.started -= 1
+            self._say("fail", row.stage, row.attempt)
+        number = draw.randint(0, row.started - row.finished)
+        slow = draw.lognormvariate(0.0, 1.0)
+        took = [max(1, round(row.task_ms * slow * draw.uniform(0.5, 1.5))) for _ in range(number)]
+        row.finished += number
+        row.executed_ms += sum(took)
+        self._say("end", row.stage, row.attempt, took)
+
+    def _complete(self, query: Picture) -> None:
+        row = self._running(query)
+        if row and (row.finished == row.tasks or (self._draw.random() < 0.1 and len(query.rows) > 1)):
+            self._say("complete", row.stage)
+            query.close(row.stage)
+
+    def _end_job(self, query: Picture) -> None:
+        """A Spark job ends, and its query goes on."""
+        jobs = self._jobs_of[query.number]
+        stages = self._stages_of[jobs[0]] if jobs else []
+        if jobs and any(row.finished or row.stage not in stages for row in query.rows):
+            self._say("job end", jobs.pop(0), True)
+            for stage in stages:
+                query.close(stage)
+
+    def _again(self, query: Picture) -> None:
+        """Output of a stage was lost."""
+        done = [row for row in query.rows if row.is_submitted and row.finished]
+        if done:
+            row = self._draw.choice(done)
+            tasks = self._draw.randint(1, 4)
+            self._say("submit", row.stage, row.attempt + 1, tasks)
+            query.submit(row.stage, row.attempt + 1, tasks)
+
+    def _end(self, query: Picture) -> None:
+        if query.number < len(self._queries) - 1:
+            is_success = self._draw.random() < 0.8
+            for job in self._jobs_of[query.number]:
+                self._say("job end", job, is_success)
+            self._say("execution end", query.number)
+            query.end(self._time_ms)
 
 
-def _foretold(*stages: tuple[int, float, list[int]]) -> list[Json]:
-    return [{"tasks": tasks, "task_ms": task_ms, "parents": parents} for tasks, task_ms, parents in stages]
+def workload() -> Workload:
+    """The recurring jobs that the policies know."""
+    jobs = [chain(1, 4, 100, "small"), chain(2, 8, 150, "middle"), chain(4, 40, 900, "large")]
+    return Workload("golden", tuple(jobs))
 
 
-def _hand_made() -> list[tuple[str, list[Json] | None, list[Json]]]:
-    two = _foretold((8, 100.0, []), (4, 50.0, [0]))
-    listed = {"state": "listed", "tasks": 10, "started": 0, "durations": []}
-    return [
-        ("unknown, nothing has run", None, [listed]),
-        ("unknown, slower than the guess", None, [_stage(6, [400.0, 500.0], 2), listed]),
-        ("foretold, nothing has run", two, []),
-        ("foretold, listed only", two, [listed]),
-        ("foretold, twice as slow", two, [_stage(8, [200.0] * 5, 3)]),
-        ("foretold, half as slow", two, [_stage(8, [50.0] * 8), _stage(4, [], 2)]),
-        ("all that was foretold is done", two, [_stage(8, [100.0] * 8), _stage(4, [50.0] * 4)]),
-        ("ten times the tasks", two, [_stage(80, [100.0] * 40, 4)]),
-        ("a last task that runs and runs", two, [_stage(8, [100.0] * 8), _stage(4, [900.0] * 3, 1)]),
-        ("a stage that nobody foretold", two, [_stage(8, [90.0] * 8), _stage(4, [60.0] * 4), _stage(3, [70.0], 1)]),
-        ("stages in another order", _foretold((2, 10.0, []), (16, 70.0, []), (3, 20.0, [0, 1])), [_stage(15, [80.0] * 6, 2)]),
-    ]
+POLICIES = ("srpt", "srpt+guard:1.1", "tuned", "tuned+guard:1.1", "tries+guard:1.3", "tries")
 
 
-def _drawn(draw: random.Random) -> tuple[list[Json] | None, list[Json]]:
-    number = draw.randint(1, 6)
-    profile = [
-        {
-            "tasks": draw.randint(1, 60),
-            "task_ms": round(draw.lognormvariate(5.0, 1.2), 3),
-            "parents": sorted(draw.sample(range(index), draw.randint(0, min(2, index)))),
-        }
-        for index in range(number)
-    ]
-    stages = []
-    for index in range(draw.randint(0, number + 1)):
-        like = profile[min(index, number - 1)]
-        tasks = max(1, round(like["tasks"] * draw.choice([1.0, 1.0, 0.5, 3.0])))
-        finished = draw.choice([tasks, draw.randint(0, tasks)])
-        slow = draw.lognormvariate(0.0, 0.7)
-        durations = [round(like["task_ms"] * slow * draw.uniform(0.5, 1.5), 3) for _ in range(finished)]
-        stages.append(_stage(tasks, durations, draw.randint(0, min(4, tasks - finished))))
-    return (profile if draw.random() < 0.7 else None), stages
+def policy_of(name: str) -> PolicyFile:
+    """The policy file of a policy; `tries` is `tuned`, but tries every query by a few tasks first."""
+    exported = export_policy(name.replace("tries", "tuned"), workload())
+    if name.startswith("tries"):
+        tried = {**exported.parameters, "PROBE": 2.0, "PROBE_ERRING": 1.0, "PROBE_SHARE": 2.5}
+        exported = exported.model_copy(update={"policy": name, "parameters": tried})
+    return exported
 
 
-def situations() -> Json:
-    """The policy file, and the queries that are open at once with their remaining work and the order of them."""
-    draw = random.Random(11)
-    cases = _hand_made()
-    cases += [(f"drawn {number}", *_drawn(draw)) for number in range(60)]
-    jobs, queries = dict[str, Json](), []
-    for name, profile, stages in cases:
-        if profile is not None:
-            work_ms = sum(stage["tasks"] * stage["task_ms"] for stage in profile)
-            jobs[name] = {"work_ms": work_ms, "stages": profile}
-        query: Json = {"name": name, "stages": stages}
-        queries.append({**query, "remaining_ms": remaining_ms(query, profile) if stages or profile else 0.0})
-    parameters = dict(zip((parameter.name for parameter in OrderParameter), EXPORTABLE["srpt"], strict=True))
-    policy = {
-        "format": "parcae-policy",
-        "version": 1,
-        "policy": "srpt",
-        "kind": "order-rule",
-        "parameters": parameters,
-        "mean_work_ms": MEAN_WORK_MS,
-        "guess_ms": GUESS_MS,
-        "jobs": jobs,
-    }
-    order = sorted(range(len(queries)), key=lambda index: queries[index]["remaining_ms"])
-    return {"policy": policy, "queries": queries, "order": order}
+def cases() -> Iterator[Json]:
+    """Every policy's file and runs."""
+    for place, name in enumerate(POLICIES):
+        policy, runs = policy_of(name), []
+        for number in range(3):
+            application = Application(random.Random(1_000 * place + number), policy)
+            application.run(140)
+            runs.append(application.events)
+        yield {"policy": policy.model_dump(mode="json"), "runs": runs}
+
+
+def text() -> str:
+    """The fixture."""
+    return "[\n" + ",\n".join(json.dumps(case) for case in cases()) + "\n]\n"
 
 
 def write(path: Path = FIXTURE) -> None:
     """Write the fixture."""
-    told = situations()
-    queries = ",\n".join(json.dumps(query) for query in told.pop("queries"))
-    head = json.dumps(told).removesuffix("}")
-    write_text(path, f'{head}, "queries": [\n{queries}\n]}}\n')
+    write_text(path, text())
 
 
 if __name__ == "__main__":
-    write()
+    if not numba.config.DISABLE_JIT:
+        sys.exit("the kernels would be compiled for the tests' tables: set NUMBA_DISABLE_JIT=1")
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else FIXTURE)

@@ -55,7 +55,7 @@ class Guided:
         assert self.service.picture.faults == []
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def guided(machine: Machine) -> Iterator[Guided]:
     service = FakeService()
     with machine.context(service.port, spark_parcae_orderTtlMs=1_500) as application:
@@ -63,39 +63,83 @@ def guided(machine: Machine) -> Iterator[Guided]:
     service.close()
 
 
-def test_jobs_are_told_to_the_service(guided: Guided) -> None:
-    guided.run_guided(lambda: guided.application.run(6), 6)
-    names = [job["names"][0] for job in guided.service.picture.seen[-6:]]
-    assert sorted(names) == ["workout 0"] * 2 + ["workout 1"] * 2 + ["workout 2"] * 2
+class TestOneApplication:
+    """Everything that one application may meet, one after the other."""
 
+    def test_jobs_are_told_to_the_service(self, guided: Guided) -> None:
+        guided.run_guided(lambda: guided.application.run(6), 6)
+        names = [job["names"][0] for job in guided.service.picture.seen[-6:]]
+        assert sorted(names) == ["workout 0"] * 2 + ["workout 1"] * 2 + ["workout 2"] * 2
 
-@pytest.mark.parametrize("name", MISBEHAVIOURS)
-def test_jobs_end_under_a_service_that_is_none(guided: Guided, name: str) -> None:
-    guided.wait_for_service()
-    guided.service.change(MISBEHAVIOURS[name])
-    visits = guided.service.num_visits
-    wait_until(lambda: guided.service.num_visits > visits)
-    guided.application.run()
-    guided.application.run()
-    guided.run_guided(guided.application.run)
+    @pytest.mark.parametrize("name", MISBEHAVIOURS)
+    def test_jobs_end_under_a_service_that_is_none(self, guided: Guided, name: str) -> None:
+        guided.wait_for_service()
+        guided.service.change(MISBEHAVIOURS[name])
+        visits = guided.service.num_visits
+        wait_until(lambda: guided.service.num_visits > visits)
+        guided.application.run()
+        guided.application.run()
+        guided.run_guided(guided.application.run)
 
+    def test_jobs_end_while_connections_break(self, guided: Guided) -> None:
+        guided.wait_for_service()
+        stop = threading.Event()
 
-def test_jobs_end_while_connections_break(guided: Guided) -> None:
-    guided.wait_for_service()
-    stop = threading.Event()
+        def breaking() -> None:
+            while not stop.wait(0.15):
+                guided.service.drop()
 
-    def breaking() -> None:
-        while not stop.wait(0.15):
-            guided.service.drop()
+        thread = threading.Thread(target=breaking)
+        thread.start()
+        try:
+            guided.application.run(8, 8, 40)
+        finally:
+            stop.set()
+            thread.join()
+        guided.run_guided(guided.application.run)
 
-    thread = threading.Thread(target=breaking)
-    thread.start()
-    try:
-        guided.application.run(8, 8, 40)
-    finally:
-        stop.set()
-        thread.join()
-    guided.run_guided(guided.application.run)
+    def test_failed_tasks_are_tried_again(self, guided: Guided) -> None:
+        def run() -> None:
+            assert guided.application.workouts.flaky(guided.application.java, 9)
+
+        guided.run_guided(run)
+
+    def test_stages_run_again_when_their_output_is_gone(self, guided: Guided) -> None:
+        def run() -> None:
+            assert guided.application.workouts.forgetful(guided.application.java, 4)
+
+        guided.run_guided(run)
+
+    def test_a_cancelled_job_is_told_to_the_service(self, guided: Guided) -> None:
+        def run() -> None:
+            assert guided.application.workouts.cancelled(guided.application.java, 500)
+
+        guided.run_guided(run)
+
+    def test_a_barrier_runs_all_its_tasks_together(self, guided: Guided) -> None:
+        from pyspark import BarrierTaskContext
+
+        def run() -> None:
+            rows = guided.application.context.parallelize(range(4), 4).barrier()
+            found = rows.mapPartitions(lambda part: [len(BarrierTaskContext.get().allGather(str(list(part))))]).collect()
+            assert found == [4] * 4
+
+        guided.run_guided(run)
+
+    def test_queries_at_once_come_to_the_right_results_and_are_one_job_each(self, guided: Guided) -> None:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession(guided.application.context)
+        guided.wait_for_service()
+        before = len(guided.service.picture.seen)
+
+        def run() -> None:
+            with ThreadPoolExecutor(6) as threads:
+                found = list(threads.map(lambda number: _query(session, number), range(2, 10)))
+            assert found == [_expected(number) for number in range(2, 10)]
+
+        guided.run_guided(run, 8)
+        assert len(guided.service.picture.seen) == before + 8
 
 
 def test_a_thousand_connections_leave_nothing_behind(machine: Machine) -> None:
@@ -116,54 +160,6 @@ def test_a_thousand_connections_leave_nothing_behind(machine: Machine) -> None:
         application.run()
         assert threads.activeCount() <= before + 5
     service.close()
-
-
-def test_failed_tasks_are_tried_again(guided: Guided) -> None:
-    def run() -> None:
-        assert guided.application.workouts.flaky(guided.application.java, 9)
-
-    guided.run_guided(run)
-
-
-def test_stages_run_again_when_their_output_is_gone(guided: Guided) -> None:
-    def run() -> None:
-        assert guided.application.workouts.forgetful(guided.application.java, 4)
-
-    guided.run_guided(run)
-
-
-def test_a_cancelled_job_is_told_to_the_service(guided: Guided) -> None:
-    def run() -> None:
-        assert guided.application.workouts.cancelled(guided.application.java, 500)
-
-    guided.run_guided(run)
-
-
-def test_a_barrier_runs_all_its_tasks_together(guided: Guided) -> None:
-    from pyspark import BarrierTaskContext
-
-    def run() -> None:
-        rows = guided.application.context.parallelize(range(4), 4).barrier()
-        found = rows.mapPartitions(lambda part: [len(BarrierTaskContext.get().allGather(str(list(part))))]).collect()
-        assert found == [4] * 4
-
-    guided.run_guided(run)
-
-
-def test_queries_at_once_come_to_the_right_results_and_are_one_job_each(guided: Guided) -> None:
-    from pyspark.sql import SparkSession
-
-    session = SparkSession(guided.application.context)
-    guided.wait_for_service()
-    before = len(guided.service.picture.seen)
-
-    def run() -> None:
-        with ThreadPoolExecutor(6) as threads:
-            found = list(threads.map(lambda number: _query(session, number), range(2, 10)))
-        assert found == [_expected(number) for number in range(2, 10)]
-
-    guided.run_guided(run, 8)
-    assert len(guided.service.picture.seen) == before + 8
 
 
 def _query(session: Any, divisor: int) -> list[tuple[int, int]]:

@@ -176,6 +176,7 @@ NOW = np.dtype(
         ("has_limits", "i8"),  # the order in force limits some job or stage
         ("num_planned", "i8"),  # stages that decisions of this planning round have named
         ("is_corrected", "i8"),  # estimates follow what finished tasks took
+        ("least_share", "f8"),  # of what a job has done, so much is thought to be left at least
         ("guess_ms", "f8"),  # a typical task's duration: the geometric mean of the workload's jobs
         ("guard", "f8"),  # nobody is to end later than this many times its end under fair sharing; 0: no guard
     ],

@@ -13,29 +13,34 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from parcae.errors import FormatError, PolicyError
 from parcae.files import write_text
+from parcae.policies.learned import (
+    ORDER_RULE,
+    ORDER_RULE_VERSION,
+    find_checkpoint,
+    is_learned,
+    order_parameters,
+)
 from parcae.policies.order_rule.layout import OrderParameter
-from parcae.policies.order_rule.policy import plain_parameters
+from parcae.policies.orders.catalog import split_guard
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.guess import mean_log_task_ms
 from parcae.workloads.job import JobSpec, Workload
 
-VERSION = 1
-#: Policies that can be exported, and their parameters.
-EXPORTABLE = {"srpt": plain_parameters()}
+VERSION = 2
+#: The order by least remaining work, which has no parameters.
+PLAIN = "srpt"
+#: What can be exported, in words.
+EXPORTABLE = f"{PLAIN}, tuned, tuned:VARIANT or a tuned checkpoint's path, each with +guard:FACTOR or without"
 
 #: The importer's mark of a job that has the name of another, but another DAG.
 _VARIANT = re.compile(r"(.+) \((\d+)\)")
+_Number = Annotated[float, Field(allow_inf_nan=False)]
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-def _known_parameters(parameters: dict[str, float]) -> dict[str, float]:
-    wanted = {parameter.name for parameter in OrderParameter}
-    if wrong := sorted(wanted ^ parameters.keys()):
-        raise ValueError(f"unknown or missing: {', '.join(wrong)}")
-    return parameters
+_Factor = Annotated[float, Field(gt=1, allow_inf_nan=False)]
 
 
 class _Strict(BaseModel):
@@ -75,23 +80,34 @@ class PolicyFile(_Strict):
         format: `parcae-policy`.
         version: of the format.
         policy: what the policy is called.
-        kind: how it plans: `order-rule`, the rule of the world of cores.
-        parameters: the rule's, by name of `OrderParameter`.
+        kind: how it plans: `srpt`, by least remaining work, or `order-rule`, the rule of the world
+            of cores.
+        parameters: the rule's, by name of `OrderParameter`; none of `srpt`.
+        guard: no job is to end later than so many times its time under fair sharing; None: no
+            guard.
         mean_work_ms: mean work of a job, in ms of one core.
         guess_ms: what a task takes of a job that is not among `jobs`, in ms.
         jobs: by name.
 
-    Example: `export_policy("srpt", load_workload("tpch")).kind` is "order-rule".
+    Example: `export_policy("tuned", load_workload("tpch")).kind` is "order-rule".
     """
 
     format: Literal["parcae-policy"]
-    version: Literal[1]
+    version: Literal[2]
     policy: str
-    kind: Literal["order-rule"]
-    parameters: Annotated[dict[str, float], AfterValidator(_known_parameters)]
+    kind: Literal["srpt", "order-rule"]
+    parameters: dict[str, _Number]
+    guard: _Factor | None
     mean_work_ms: _Amount
     guess_ms: _Amount
     jobs: dict[str, PolicyJob]
+
+    @model_validator(mode="after")
+    def _has_its_parameters(self) -> PolicyFile:
+        wanted = set() if self.kind == PLAIN else {parameter.name for parameter in OrderParameter}
+        if wrong := sorted(wanted ^ self.parameters.keys()):
+            raise ValueError(f"parameters that are unknown or missing: {', '.join(wrong)}")
+        return self
 
 
 def export_policy(policy: str, workload: Workload) -> PolicyFile:
@@ -102,28 +118,41 @@ def export_policy(policy: str, workload: Workload) -> PolicyFile:
     one name, the one of median work.
 
     Args:
-        policy: one of `EXPORTABLE`.
+        policy: `srpt`, `tuned`, or another tuned rule of the world of cores by its name or path;
+            each may have a guard.
         workload: the recurring jobs, with the durations that a scheduler is told.
 
     Raises:
         PolicyError: another policy.
+        FormatError, FileNotFoundError: a checkpoint that cannot be read.
 
     Example: `write_policy(export_policy("srpt", workload), Path("policy.json"))`.
     """
-    parameters = EXPORTABLE.get(policy)
-    if parameters is None:
-        possible = ", ".join(EXPORTABLE)
-        raise PolicyError(f"policy {policy!r} cannot be exported: choose one of {possible}")
+    name, guard = split_guard(policy)
+    parameters = {} if name == PLAIN else _rule_parameters(name, workload)
     return PolicyFile(
         format="parcae-policy",
-        version=1,
+        version=2,
         policy=policy,
-        kind="order-rule",
-        parameters={parameter.name: parameters[parameter] for parameter in OrderParameter},
+        kind="srpt" if name == PLAIN else "order-rule",
+        parameters=parameters,
+        guard=guard,
         mean_work_ms=workload.mean_work_ms,
         guess_ms=math.exp(mean_log_task_ms(workload)),
         jobs={name: _policy_job(job) for name, job in _by_name(workload)},
     )
+
+
+def _rule_parameters(name: str, workload: Workload) -> dict[str, float]:
+    """The parameters of a tuned rule of the world of cores, by name."""
+    if is_learned(name):
+        config = SimulationConfig(world=WorldName.CORES)
+        checkpoint = find_checkpoint(name, workload, config, "batch")
+        if checkpoint.kind == ORDER_RULE:
+            checkpoint.require(ORDER_RULE, ORDER_RULE_VERSION, name)
+            values = order_parameters(checkpoint, name)
+            return {parameter.name: values[parameter] for parameter in OrderParameter}
+    raise PolicyError(f"policy {name!r} cannot be exported: choose {EXPORTABLE}")
 
 
 def _by_name(workload: Workload) -> Iterable[tuple[str, JobSpec]]:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from parcae.kernels import kernel
 
+#: At least this share of what a job has done is thought to be left where a job can outlive its
+#: profile, as on a real cluster: `now.least_share`, which is 0 where all of a job's tasks are known.
+LEAST_SHARE = 0.05
 #: The prior belief in the told durations counts as so many finished tasks that took what was foretold.
 PRIOR_TASKS = 3.0
 
@@ -40,6 +43,17 @@ def unstarted_ms(seen, job):  # type: ignore[no-untyped-def]
     for stage in range(first, first + seen.jobs.num_stages[job]):
         work_ms += (stages.num_tasks[stage] - stages.num_started[stage]) * stages.task_ms[stage]
     return work_ms
+
+
+@kernel
+def remaining_ms(seen, job):  # type: ignore[no-untyped-def]
+    """Work of the job's tasks that have not started, as it is thought of now."""
+    stages, first = seen.stages, seen.jobs.stage_start[job]
+    executed_ms = 0.0
+    for stage in range(first, first + seen.jobs.num_stages[job]):
+        executed_ms += stages.executed_ms[stage]
+    left_ms = unstarted_ms(seen, job) * correction(seen, job)
+    return max(left_ms, seen.now.least_share[0] * executed_ms)
 
 
 @kernel

@@ -70,8 +70,9 @@ def job_facts(seen, rule, job):  # type: ignore[no-untyped-def]
         if stages.frontier_rank[stage] >= 0:
             num_pending += tasks - started
     surprise = math.log(max(took_ms, 1.0) / max(expected_ms, 1.0)) if num_finished > 0 else 0.0
+    left_ms = max(left_ms * factor, seen.now.least_share[0] * took_ms)
     return JobFacts(
-        left_ms * factor, total_ms * factor, path_ms * factor, factor, surprise,
+        left_ms, total_ms * factor, path_ms * factor, factor, surprise,
         num_finished, num_started, num_tasks, num_pending, stages_left,
     )  # fmt: skip
 

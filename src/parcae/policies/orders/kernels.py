@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from parcae.cluster.kernels.estimates import correction, total_ms, unstarted_ms
+from parcae.cluster.kernels.estimates import correction, remaining_ms, total_ms, unstarted_ms
 from parcae.cluster.kernels.tables import select_cluster
 from parcae.cluster.kernels.virtual import carry_on, foretell_ends
 from parcae.cluster.orders import Orders
@@ -171,7 +171,7 @@ def plan(seen, orders, kind, tables):  # type: ignore[no-untyped-def]
         elif kind == _SJF:
             orders.jobs.tier[job] = total_ms(seen, job)
         elif kind == _SRPT:
-            orders.jobs.tier[job] = unstarted_ms(seen, job) * correction(seen, job)
+            orders.jobs.tier[job] = remaining_ms(seen, job)
         elif kind == _GITTINS:
             orders.jobs.tier[job] = -_gittins_index(seen, tables, job)
 

@@ -138,9 +138,7 @@ public final class Guest implements DriverPlugin {
     public void take(Wire.Orders orders) {
       boolean hadLimits = hasLimits;
       hasLimits = orders.order.hasLimits();
-      if (hasLimits) {
-        allowLimits();
-      }
+      mayLimit |= hasLimits;
       if (hadLimits) {
         offerAgain();
       }
@@ -175,14 +173,9 @@ public final class Guest implements DriverPlugin {
     return current != null && current.isFresh() ? current.order() : order;
   }
 
-  /** Whether orders may limit jobs: from now on task sets are made that keep limits. */
+  /** Whether an order has limited a job so far: from then on task sets are made that keep limits. */
   boolean mayLimit() {
     return isWorking && mayLimit;
-  }
-
-  /** A policy that sets limits is in force; the first order with a limit says the same. */
-  void allowLimits() {
-    mayLimit = true;
   }
 
   /** Replaces the order of the policy file. */

@@ -105,6 +105,11 @@ final class Order {
     return stages.getOrDefault(stageId, PLAIN_STAGE);
   }
 
+  /** How many stages the order names. */
+  int numStages() {
+    return stages.size();
+  }
+
   /** Whether a job or stage is limited. */
   boolean hasLimits() {
     return hasLimits;

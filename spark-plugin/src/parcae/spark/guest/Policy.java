@@ -8,6 +8,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
@@ -16,20 +17,20 @@ import java.util.Set;
 /** A policy file, as `parcae export` writes it: how to plan, and what is foretold of queries. */
 final class Policy {
   static final String FORMAT = "parcae-policy";
-  static final int VERSION = 1;
-  private static final String KIND = "order-rule";
+  static final int VERSION = 2;
+  private static final String PLAIN = "srpt";
+  private static final String RULE = "order-rule";
   private static final Set<String> FIELDS = Set.of(
-      "format", "version", "policy", "kind", "parameters", "mean_work_ms", "guess_ms", "jobs");
+      "format", "version", "policy", "kind", "parameters", "guard", "mean_work_ms", "guess_ms",
+      "jobs");
   private static final Set<String> JOB_FIELDS = Set.of("work_ms", "stages");
   private static final Set<String> STAGE_FIELDS = Set.of("tasks", "task_ms", "parents");
-  /** The one parameter that is not 0 in the plain order: no tasks are tried before all others. */
-  private static final String PROBE = "PROBE";
-  private static final double NO_PROBE = -5;
-
   private final Path file;
   private String name;
   private double meanWorkMs;
   private double guessMs;
+  private Rule rule;
+  private Guard guard;
   private final Map<String, Profile> jobs = new HashMap<>();
 
   private Policy(Path file) {
@@ -59,6 +60,16 @@ final class Policy {
 
   int numJobs() {
     return jobs.size();
+  }
+
+  /** The rule of the policy; null where it serves by least remaining work. */
+  Rule rule() {
+    return rule;
+  }
+
+  /** The guard of the policy; null where it has none. */
+  Guard guard() {
+    return guard;
   }
 
   /** Mean work of a query, in ms of one core. */
@@ -93,13 +104,10 @@ final class Policy {
           "has version " + root.path("version") + ", and this plugin reads version " + VERSION);
     }
     checkFields(root, FIELDS, "");
-    if (!root.path("kind").asText().equals(KIND)) {
-      throw refusal("has the kind " + root.path("kind") + ", and this plugin plans " + KIND);
-    }
     name = root.path("policy").asText();
-    checkParameters(root.path("parameters"));
     meanWorkMs = amount(root, "mean_work_ms", "");
     guessMs = amount(root, "guess_ms", "");
+    takePlan(root);
     for (Iterator<String> names = root.path("jobs").fieldNames(); names.hasNext(); ) {
       String job = names.next();
       jobs.put(job, profile(root.path("jobs").path(job), " of the job \"" + job + "\""));
@@ -120,26 +128,45 @@ final class Policy {
     }
   }
 
-  /** Remaining work alone is what this plugin plans by. */
-  private void checkParameters(JsonNode parameters) throws PolicyException {
-    for (Iterator<String> names = parameters.fieldNames(); names.hasNext(); ) {
-      String parameter = names.next();
-      JsonNode value = parameters.path(parameter);
-      boolean isPlain = parameter.equals(PROBE)
-          ? value.asDouble() < NO_PROBE
-          : value.asDouble() == 0;
-      if (!value.isNumber() || !isPlain) {
-        throw refusal(
-            "has the parameter " + parameter + " = " + value + "; this plugin plans srpt alone");
+  /** How to plan: the kind, its parameters, and the guard. */
+  private void takePlan(JsonNode root) throws PolicyException {
+    String kind = root.path("kind").asText();
+    if (!kind.equals(PLAIN) && !kind.equals(RULE)) {
+      throw refusal(
+          "has the kind " + root.path("kind") + ", and this plugin plans " + PLAIN + " and " + RULE);
+    }
+    double[] theta = new double[kind.equals(RULE) ? Rule.Parameter.values().length : 0];
+    Set<String> names = new HashSet<>();
+    for (int i = 0; i < theta.length; i++) {
+      names.add(Rule.Parameter.values()[i].name());
+    }
+    JsonNode parameters = root.path("parameters");
+    checkFields(parameters, names, " of the parameters");
+    for (int i = 0; i < theta.length; i++) {
+      theta[i] = number(parameters, Rule.Parameter.values()[i].name(), " of the parameters");
+    }
+    rule = theta.length == 0 ? null : new Rule(theta, meanWorkMs);
+    if (!root.path("guard").isNull()) {
+      double factor = number(root, "guard", "");
+      if (factor <= 1) {
+        throw refusal("has guard = " + factor + ", not a number above 1");
       }
+      guard = new Guard(factor);
     }
   }
 
+  private double number(JsonNode node, String field, String where) throws PolicyException {
+    double value = node.path(field).asDouble();
+    if (!node.path(field).isNumber() || Double.isInfinite(value) || Double.isNaN(value)) {
+      throw refusal("has " + field + " = " + node.path(field) + where + ", not a finite number");
+    }
+    return value;
+  }
+
   private double amount(JsonNode node, String field, String where) throws PolicyException {
-    double value = node.path(field).asDouble(Double.NaN);
-    if (!node.path(field).isNumber() || !(value >= 0) || Double.isInfinite(value)) {
-      throw refusal(
-          "has " + field + " = " + node.path(field) + where + ", not a number of at least 0");
+    double value = number(node, field, where);
+    if (value < 0) {
+      throw refusal("has " + field + " = " + value + where + ", not a number of at least 0");
     }
     return value;
   }
@@ -160,7 +187,25 @@ final class Policy {
     if (stages.isEmpty()) {
       throw refusal("has no stages" + where);
     }
+    checkOrder(stages, where);
     return new Profile(stages);
+  }
+
+  /** Stages that wait for each other would never run. */
+  private void checkOrder(List<Profile.Stage> stages, String where) throws PolicyException {
+    Set<Integer> done = new HashSet<>();
+    int before = -1;
+    while (before < done.size()) {
+      before = done.size();
+      for (int i = 0; i < stages.size(); i++) {
+        if (done.containsAll(stages.get(i).parents)) {
+          done.add(i);
+        }
+      }
+    }
+    if (done.size() < stages.size()) {
+      throw refusal("has stages that wait for each other" + where);
+    }
   }
 
   private List<Integer> parents(JsonNode job, JsonNode stage, String where) throws PolicyException {

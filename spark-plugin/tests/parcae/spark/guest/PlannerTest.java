@@ -6,7 +6,6 @@ import java.io.File;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
 import java.util.Properties;
 import parcae.spark.Check;
@@ -14,23 +13,22 @@ import parcae.spark.Check;
 /** The planner finds what Python's estimator finds (the argument's file), and follows queries. */
 final class PlannerTest {
   private static final ObjectMapper JSON = new ObjectMapper();
-  private static final int STAGES_A_QUERY = 100;
   private static Policy policy;
 
   private PlannerTest() {}
 
-  private static Planner.ListedStage stage(int id, int tasks, Integer... parents) {
-    return new Planner.ListedStage(id, tasks, List.of(parents));
+  private static Follower.ListedStage stage(int id, int tasks, Integer... parents) {
+    return new Follower.ListedStage(id, tasks, List.of(parents));
   }
 
-  private static void start(Planner planner, int job, String name, Planner.ListedStage... stages) {
-    planner.jobStarted(new Planner.StartedJob(
+  private static void start(Planner planner, int job, String name, Follower.ListedStage... stages) {
+    planner.jobStarted(new Follower.StartedJob(
         job, "job " + job, null, List.of(name), "a call site", List.of(stages)));
   }
 
   private static void startSql(
-      Planner planner, int job, String execution, Planner.ListedStage... stages) {
-    planner.jobStarted(new Planner.StartedJob(
+      Planner planner, int job, String execution, Follower.ListedStage... stages) {
+    planner.jobStarted(new Follower.StartedJob(
         job, execution, execution, List.of(), "made up " + job, List.of(stages)));
   }
 
@@ -56,47 +54,116 @@ final class PlannerTest {
     Check.that(error <= 1e-6, what + ": found " + found + ", expected " + expected);
   }
 
-  private static void play(Planner planner, int job, JsonNode query) {
-    List<Planner.ListedStage> listed = new ArrayList<>();
-    int id = job * STAGES_A_QUERY;
-    for (JsonNode stage : query.path("stages")) {
-      listed.add(stage(id++, stage.path("tasks").asInt()));
+  /** One run of an application: what happened, and the orders that Python makes of it. */
+  private static final class Run {
+    private long timeMs;
+    private final Planner planner;
+
+    Run(Policy policy) {
+      planner = new Planner(policy, () -> timeMs);
     }
-    start(planner, job, query.path("name").asText(), listed.toArray(new Planner.ListedStage[0]));
-    id = job * STAGES_A_QUERY;
-    for (JsonNode stage : query.path("stages")) {
-      if (!stage.path("state").asText().equals("listed")) {
-        planner.stageSubmitted(id, 0, stage.path("tasks").asInt());
-        for (int i = 0; i < stage.path("started").asInt(); i++) {
-          planner.taskStarted(id, 0);
-        }
-        for (JsonNode ms : stage.path("durations")) {
-          planner.taskEnded(id, 0, true, ms.asDouble());
-        }
-        if (stage.path("state").asText().equals("complete")) {
-          planner.stageCompleted(id);
-        }
+
+    void take(JsonNode event, String where) {
+      switch (event.get(0).asText()) {
+        case "time":
+          timeMs = event.get(1).asLong();
+          break;
+        case "cores":
+          planner.coresChanged(event.get(1).asInt());
+          break;
+        case "execution":
+          planner.executionStarted(event.get(1).asText(), "");
+          break;
+        case "execution end":
+          planner.executionEnded(event.get(1).asText());
+          break;
+        case "job":
+          startJob(event);
+          break;
+        case "job end":
+          planner.jobEnded(event.get(1).asInt(), event.get(2).asBoolean());
+          break;
+        case "plan":
+          same(planner.plan(), event.get(1), where);
+          break;
+        default:
+          takeStage(event, event.get(1).asInt());
       }
-      id++;
+    }
+
+    private void startJob(JsonNode event) {
+      List<Follower.ListedStage> stages = new ArrayList<>();
+      for (JsonNode stage : event.get(4)) {
+        List<Integer> parents = new ArrayList<>();
+        stage.get(2).forEach(parent -> parents.add(parent.asInt()));
+        int id = stage.get(0).asInt();
+        stages.add(new Follower.ListedStage(id, stage.get(1).asInt(), parents));
+      }
+      String query = event.get(2).asText();
+      List<String> names = List.of(event.get(3).asText());
+      planner.jobStarted(new Follower.StartedJob(
+          event.get(1).asInt(), query, query, names, "a call site", stages));
+    }
+
+    private void takeStage(JsonNode event, int stage) {
+      switch (event.get(0).asText()) {
+        case "submit":
+          planner.stageSubmitted(stage, event.get(2).asInt(), event.get(3).asInt());
+          break;
+        case "start":
+          for (int i = 0; i < event.get(3).asInt(); i++) {
+            planner.taskStarted(stage, event.get(2).asInt());
+          }
+          break;
+        case "end":
+          event.get(3).forEach(tookMs ->
+              planner.taskEnded(stage, event.get(2).asInt(), true, tookMs.asDouble()));
+          break;
+        case "fail":
+          planner.taskEnded(stage, event.get(2).asInt(), false, 0);
+          break;
+        case "complete":
+          planner.stageCompleted(stage);
+          break;
+        default:
+          throw new AssertionError("an event that nobody knows: " + event);
+      }
+    }
+
+    private void same(Order order, JsonNode expected, String where) {
+      Check.same(planner.numOpen(), expected.path("jobs").size(), where + ", open queries");
+      expected.path("jobs").fields().forEachRemaining(entry -> {
+        Order.Job found = order.job(entry.getKey());
+        JsonNode limit = entry.getValue().get(1);
+        String what = where + ", query " + entry.getKey();
+        near(found.tier, entry.getValue().get(0).asDouble(), what);
+        Check.same(found.limit, limit.isNull() ? Order.UNLIMITED : limit.asInt(), what);
+      });
+      expected.path("stages").fields().forEachRemaining(entry -> {
+        Order.Stage found = order.stage(Integer.parseInt(entry.getKey()));
+        near(found.rank, entry.getValue().asDouble(), where + ", stage " + entry.getKey());
+      });
+      Check.same(order.numStages(), expected.path("stages").size(), where + ", ordered stages");
+      Check.same(order.wakeMs(), expected.path("wake_ms").asLong(), where + ", time to wake");
     }
   }
 
-  private static void golden(JsonNode told) {
-    Planner planner = new Planner(policy, () -> 0);
-    int job = 0;
-    for (JsonNode query : told.path("queries")) {
-      play(planner, job++, query);
-    }
-    List<Integer> order = new ArrayList<>();
-    for (int i = 0; i < job; i++) {
-      JsonNode query = told.path("queries").get(i);
-      near(tier(planner, i), query.path("remaining_ms").asDouble(), query.path("name").asText());
-      order.add(i);
-    }
-    Order orders = planner.plan();
-    order.sort(Comparator.comparingDouble(i -> orders.job("job " + i).tier));
-    for (int i = 0; i < job; i++) {
-      Check.same(order.get(i), told.path("order").get(i).asInt(), "place " + i);
+  private static Policy read(JsonNode told) throws Exception {
+    Path file = Files.createTempFile("policy", ".json");
+    return Policy.read(Files.write(file, JSON.writeValueAsBytes(told)));
+  }
+
+  private static void golden(JsonNode told) throws Exception {
+    for (JsonNode found : told) {
+      Policy read = read(found.path("policy"));
+      int number = 0;
+      for (JsonNode events : found.path("runs")) {
+        Run run = new Run(read);
+        String where = read.name() + ", run " + number++ + ", event ";
+        for (int i = 0; i < events.size(); i++) {
+          run.take(events.get(i), where + i);
+        }
+      }
     }
   }
 
@@ -120,7 +187,7 @@ final class PlannerTest {
       planner.taskEnded(1, 0, true, policy.guessMs());
     }
     planner.stageCompleted(1);
-    double done = OpenQuery.LEAST_SHARE * 4 * policy.guessMs();
+    double done = Estimates.LEAST_SHARE * 4 * policy.guessMs();
     near(tier(planner, 1), done, "copies do not count");
     planner.stageSubmitted(1, 1, 2);
     near(tier(planner, 1), 2 * policy.guessMs(), "output that was lost");
@@ -163,7 +230,7 @@ final class PlannerTest {
     ran(planner, 2, 10, 50);
     planner.jobEnded(2, true);
     Check.same(planner.numOpen(), 1, "an execution between its jobs");
-    near(tier(planner, "5"), OpenQuery.LEAST_SHARE * 1_000, "a share of what was done");
+    near(tier(planner, "5"), Estimates.LEAST_SHARE * 1_000, "a share of what was done");
     planner.executionEnded("5");
     Check.same(planner.numOpen(), 0, "an execution that ended");
     planner.executionStarted("6", String.format(plan, 11));
@@ -199,9 +266,8 @@ final class PlannerTest {
 
   public static void main(String[] args) throws Exception {
     JsonNode told = JSON.readTree(new File(args[0]));
-    Path file = Files.createTempFile("policy", ".json");
-    policy = Policy.read(Files.write(file, JSON.writeValueAsBytes(told.path("policy"))));
-    Check.test("the golden situations", () -> golden(told));
+    policy = read(told.get(0).path("policy"));
+    Check.test("the golden runs", () -> golden(told));
     Check.test("stages that need not run", PlannerTest::skippedStages);
     Check.test("tasks that fail, copies, lost output", PlannerTest::failures);
     Check.test("queries that recur", PlannerTest::learning);

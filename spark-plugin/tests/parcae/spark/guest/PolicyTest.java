@@ -36,6 +36,10 @@ final class PolicyTest {
     refused(word, Files.write(folder.resolve("changed.json"), JSON.writeValueAsBytes(changed)));
   }
 
+  private static ObjectNode parameters(ObjectNode root) {
+    return (ObjectNode) root.path("parameters");
+  }
+
   private static ObjectNode firstJob(ObjectNode root) {
     return (ObjectNode) root.path("jobs").elements().next();
   }
@@ -51,7 +55,8 @@ final class PolicyTest {
       Policy policy = Policy.read(Path.of(args[0]));
       Check.same(policy.numJobs(), good.path("jobs").size(), "jobs");
       Check.same(policy.guessMs(), good.path("guess_ms").asDouble(), "guess");
-      Check.same(policy.name(), "srpt", "name");
+      Check.same(policy.name(), "tuned+guard:1.1", "name");
+      Check.that(policy.rule() != null && policy.guard() != null, "a rule and a guard");
       Check.that(policy.find("nobody") == null, "an unknown job");
     });
     Check.test("files that are none", () -> {
@@ -62,11 +67,17 @@ final class PolicyTest {
     });
     Check.test("other formats and versions", () -> {
       refused("another format", root -> root.put("format", "parcae-workload"));
-      refused("reads version 1", root -> root.put("version", 2));
-      refused("reads version 1", root -> root.remove("version"));
-      refused("plans order-rule", root -> root.put("kind", "order-network"));
-      refused("NARROW", root -> ((ObjectNode) root.path("parameters")).put("NARROW", 0.5));
-      refused("PROBE", root -> ((ObjectNode) root.path("parameters")).put("PROBE", 2));
+      refused("reads version 2", root -> root.put("version", 1));
+      refused("reads version 2", root -> root.remove("version"));
+      refused("plans srpt and order-rule", root -> root.put("kind", "order-network"));
+    });
+    Check.test("parameters and guards", () -> {
+      refused("lacks the field NARROW", root -> parameters(root).remove("NARROW"));
+      refused("unknown field SPEED", root -> parameters(root).put("SPEED", 1));
+      refused("NARROW = \"x\"", root -> parameters(root).put("NARROW", "x"));
+      refused("unknown field", root -> root.put("kind", "srpt"));
+      refused("guard", root -> root.put("guard", 1));
+      refused("guard", root -> root.put("guard", "tight"));
     });
     Check.test("fields that are missing, unknown or wrong", () -> {
       refused("lacks the field guess_ms", root -> root.remove("guess_ms"));
@@ -79,6 +90,7 @@ final class PolicyTest {
       refused("lacks the field task_ms", root -> firstStage(root).remove("task_ms"));
       refused("0 tasks", root -> firstStage(root).put("tasks", 0));
       refused("is no stage", root -> firstStage(root).putArray("parents").add(99));
+      refused("wait for each other", root -> firstStage(root).putArray("parents").add(0));
     });
     Check.done();
   }
