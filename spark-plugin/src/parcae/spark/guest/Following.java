@@ -15,7 +15,7 @@ import java.util.Set;
  *
  * @param <Q> what is kept of an open query
  */
-abstract class Following<Q extends Following.Query> implements Follower {
+abstract class Following<Q extends Following.Followed> implements Follower {
   private final Map<String, List<String>> executions = new HashMap<>(); // open ones: names by plan
   private final Map<String, Q> queries = new LinkedHashMap<>(); // as they arrived
   private final Map<Integer, String> queryOfJob = new HashMap<>();
@@ -23,7 +23,7 @@ abstract class Following<Q extends Following.Query> implements Follower {
   private final Map<Integer, Q> queryOfStage = new HashMap<>();
 
   /** An open query. */
-  interface Query {
+  interface Followed {
     /** Spark's jobs of it that have not ended; the follower changes them. */
     Set<Integer> jobs();
 
@@ -56,9 +56,9 @@ abstract class Following<Q extends Following.Query> implements Follower {
   /** A query is over. */
   abstract void ended(Q query);
 
-  /** Open queries, as they arrived. */
-  final synchronized List<Q> open() {
-    return new ArrayList<>(queries.values());
+  /** Open queries by their keys (see `Order.queryOf`), as they arrived; under this one's lock. */
+  final Map<String, Q> queries() {
+    return queries;
   }
 
   @Override

@@ -104,7 +104,7 @@ final class Picture extends Following<Picture.Job> {
   }
 
   /** An open job: what the service knows of it, once it is told what is in the news. */
-  final class Job implements Following.Query {
+  final class Job implements Following.Followed {
     private final String key;
     private final List<String> names;
     private final long arrivalMs;
@@ -296,7 +296,7 @@ final class Picture extends Following<Picture.Job> {
   /** Whether no task runs although one could, and cores are there. */
   synchronized boolean isStalled() {
     boolean couldRun = false;
-    for (Job job : open()) {
+    for (Job job : queries().values()) {
       for (Stage stage : job.stages.values()) {
         if (stage.isEnded || !stage.isSubmitted) {
           continue;
@@ -364,7 +364,7 @@ final class Picture extends Following<Picture.Job> {
     Map<String, Object> message = stamped("state", seq);
     message.put("cores", cores);
     List<Object> told = new ArrayList<>();
-    for (Job job : open()) {
+    for (Job job : queries().values()) {
       job.isKnown = !job.stages.isEmpty();
       if (job.isKnown) {
         told.add(job.described());
