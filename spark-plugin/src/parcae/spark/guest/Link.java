@@ -152,8 +152,8 @@ final class Link implements Runnable {
       pauseMs = Math.min(settings.retryMs, 2 * pauseMs);
     }
     if (isReplaced) {
-      LOG.warn("parcae: another driver speaks for {}; this one is left alone", applicationId);
-      hasOrders = false;
+      trouble = "another driver speaks for " + applicationId + ", and this one is left alone";
+      away(0);
     }
     picture.stopListening();
   }
