@@ -31,6 +31,7 @@ _PARCAE = [sys.executable, "-m", "parcae.cli.main"]
 _LONG, _SHORT, _SLEEP_MS = 40, 2, 100
 #: What the long query takes on two cores.
 _ALONE_S = _LONG / 2 * _SLEEP_MS / 1_000
+_WORKLOAD = Workload("w", (chain(1, _LONG, _SLEEP_MS, "long"), chain(1, _SHORT, _SLEEP_MS, "short")))
 _OFF = "parcae: off, Spark schedules by itself"
 
 
@@ -44,8 +45,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
     """A policy file that knows the two queries by the names that their user gives them."""
-    jobs = (chain(1, _LONG, _SLEEP_MS, "long"), chain(1, _SHORT, _SLEEP_MS, "short"))
-    write_policy(export_policy("srpt", Workload("w", jobs)), tmp_path / "policy.json")
+    write_policy(export_policy("srpt", _WORKLOAD), tmp_path / "policy.json")
     return tmp_path / "policy.json"
 
 
@@ -114,6 +114,16 @@ def test_a_short_query_does_not_wait_for_a_long_one(machine: Machine, policy: Pa
     (line,) = _new_lines(machine, before, "parcae: on")
     assert "srpt by" in line
     assert "knows 2 jobs; the scheduler mode FIFO decides ties" in line
+    assert machine.complaints() == []
+
+
+def test_the_tuned_rule_with_its_guard_does_the_same(machine: Machine, tmp_path: Path) -> None:
+    write_policy(export_policy("tuned+guard:1.5", _WORKLOAD), tmp_path / "policy.json")
+    before = len(machine.said())
+    with application(machine, tmp_path / "policy.json") as queries:
+        assert queries.run_both() > 0.3 * _ALONE_S
+    (line,) = _new_lines(machine, before, "parcae: on")
+    assert "tuned+guard:1.5 by" in line
     assert machine.complaints() == []
 
 

@@ -247,23 +247,6 @@ final class PlannerTest {
     near(planner.plan().job("8").tier, policy.meanWorkMs(), "a query that nobody told of");
   }
 
-  private static void manyQueries() {
-    Planner planner = new Planner(policy, () -> 0);
-    for (int job = 0; job < 500; job++) {
-      start(planner, job, "job " + job, stage(job * 4, 100), stage(job * 4 + 1, 100, job * 4));
-      planner.stageSubmitted(job * 4, 0, 100);
-    }
-    for (int i = 0; i < 50; i++) {
-      planner.plan();
-    }
-    long start = System.nanoTime();
-    for (int i = 0; i < 100; i++) {
-      planner.plan();
-    }
-    double ms = (System.nanoTime() - start) / 1e8;
-    Check.that(ms < 50, "an order of 500 queries takes " + ms + " ms");
-  }
-
   public static void main(String[] args) throws Exception {
     JsonNode told = JSON.readTree(new File(args[0]));
     policy = read(told.get(0).path("policy"));
@@ -272,7 +255,6 @@ final class PlannerTest {
     Check.test("tasks that fail, copies, lost output", PlannerTest::failures);
     Check.test("queries that recur", PlannerTest::learning);
     Check.test("SQL executions", PlannerTest::executions);
-    Check.test("500 open queries", PlannerTest::manyQueries);
     Check.done();
   }
 }

@@ -1,0 +1,98 @@
+package parcae.spark.guest;
+
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Random;
+
+/**
+ * How long an order takes while many queries are open: run by hand.
+ *
+ * <p>Arguments: a policy file, queries (500), stages a query (5), orders (5000). Between two
+ * orders 50 ms pass, in which tasks start and end, and a query ends and another arrives now and
+ * then, so that the virtual run has as much to do as in an application.
+ */
+final class PlanningBenchmark {
+  private static final int TASKS = 100;
+  private static final int CORES = 200;
+  private static final int STEP_MS = 50;
+
+  private final Random random = new Random(1);
+  private final Planner planner;
+  private final int numStages;
+  private final List<Integer> open = new ArrayList<>();
+  private long timeMs;
+  private int numQueries;
+
+  private PlanningBenchmark(Policy policy, int numStages) {
+    planner = new Planner(policy, () -> timeMs);
+    planner.coresChanged(CORES);
+    this.numStages = numStages;
+  }
+
+  private void arrive() {
+    int query = numQueries++;
+    List<Follower.ListedStage> stages = new ArrayList<>();
+    for (int i = 0; i < numStages; i++) {
+      int id = query * numStages + i;
+      List<Integer> parents = i == 0 ? List.of() : List.of(id - 1);
+      stages.add(new Follower.ListedStage(id, 1 + random.nextInt(TASKS), parents));
+    }
+    planner.jobStarted(new Follower.StartedJob(
+        query, "job " + query, null, List.of(), "query " + query, stages));
+    planner.stageSubmitted(query * numStages, 0, TASKS);
+    planner.stageSubmitted(query * numStages + 1, 0, TASKS);
+    open.add(query);
+  }
+
+  private void step() {
+    timeMs += STEP_MS;
+    for (int i = 0; i < CORES / 4; i++) {
+      int query = open.get(random.nextInt(Math.min(open.size(), 20)));
+      int stage = query * numStages + random.nextInt(2);
+      planner.taskStarted(stage, 0);
+      planner.taskEnded(stage, 0, true, 50 + random.nextInt(300));
+    }
+    if (random.nextInt(10) == 0) {
+      planner.jobEnded(open.remove(0), true);
+      arrive();
+    }
+  }
+
+  public static void main(String[] args) throws Exception {
+    int numOpen = args.length > 1 ? Integer.parseInt(args[1]) : 500;
+    int numStages = args.length > 2 ? Integer.parseInt(args[2]) : 5;
+    int numOrders = args.length > 3 ? Integer.parseInt(args[3]) : 5_000;
+    Policy policy = Policy.read(Path.of(args[0]));
+    PlanningBenchmark bench = new PlanningBenchmark(policy, numStages);
+    for (int i = 0; i < numOpen; i++) {
+      bench.timeMs += bench.random.nextInt(STEP_MS);
+      bench.arrive();
+    }
+    double[] tookMs = new double[numOrders];
+    double[] cpuMs = new double[numOrders];
+    ThreadMXBean threads = ManagementFactory.getThreadMXBean();
+    for (int i = 0; i < numOrders; i++) {
+      bench.step();
+      long start = System.nanoTime();
+      long startCpu = threads.getCurrentThreadCpuTime();
+      bench.planner.plan();
+      cpuMs[i] = (threads.getCurrentThreadCpuTime() - startCpu) / 1e6;
+      tookMs[i] = (System.nanoTime() - start) / 1e6;
+    }
+    System.out.printf("%s, %d queries of %d stages%n", policy.name(), numOpen, numStages);
+    print("time passed", tookMs);
+    print("time on a core", cpuMs);
+  }
+
+  private static void print(String what, double[] ms) {
+    double first = ms[0]; // of queries that all came at once, and of code that is not compiled
+    Arrays.sort(ms);
+    System.out.printf(
+        "  %-15s p50 %6.2f ms, p99 %6.2f ms, p99.9 %6.2f ms, first %6.2f ms%n",
+        what, ms[ms.length / 2], ms[ms.length * 99 / 100], ms[ms.length * 999 / 1000], first);
+  }
+}
