@@ -60,7 +60,7 @@ def test_metrics_are_those_that_prometheus_reads(ports: tuple[int, int]) -> None
     text = _get(ports, "/metrics")
     told = ["parcae_plan_seconds_bucket", 'parcae_request_seconds_count{type="events"} 4.0', "parcae_events_total 7.0"]
     told += ["parcae_fallbacks_total 0.0", 'parcae_jobs{state="waiting"} 1.0', "parcae_sessions 1.0", "parcae_cores 4.0"]
-    told += ["parcae_cores_busy 3.0", "parcae_completion_seconds_total 4.0", "parcae_fair_completion_seconds_total"]
+    told += ["parcae_cores_busy 3.0", "parcae_completion_seconds_total 4.003", "parcae_fair_completion_seconds_total"]
     for name in told:
         assert name in text, name
 
@@ -73,9 +73,9 @@ def test_the_state_lists_the_order_in_force_and_what_fair_would_have_taken(ports
     assert 0 < cluster["jobs"][0]["left_ms"] < cluster["jobs"][1]["left_ms"]
     assert (cluster["busy"], cluster["cores"], cluster["history"][-1][1:]) == (3, 4, [2, 3])
     (ended_job,) = state["ended"]
-    assert (ended_job["name"], ended_job["took_s"]) == ("<i>job</i>", 4.0)
+    assert (ended_job["name"], ended_job["took_s"]) == ("<i>job</i>", 4.003)
     assert ended_job["fair_s"] > 0
-    assert (state["num_ended"], state["took_s"], state["fair_s"]) == (1, 4.0, ended_job["fair_s"])
+    assert (state["num_ended"], state["took_s"], state["fair_s"]) == (1, 4.003, ended_job["fair_s"])
 
 
 def test_the_stream_begins_with_the_state(ports: tuple[int, int]) -> None:
