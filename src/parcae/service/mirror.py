@@ -28,7 +28,7 @@ from parcae.cluster.kernels.serving import (
     tasks_left,
 )
 from parcae.cluster.kernels.transitions import job_arrived
-from parcae.cluster.state import NOT_YET, UNLIMITED, ClusterState, VirtualRun
+from parcae.cluster.state import NO_JOB, NOT_YET, UNLIMITED, ClusterState, VirtualRun
 from parcae.errors import ProtocolError
 from parcae.service.jobs import DurationBook, JobRows, Known, parents_by_index, topological_order
 from parcae.service.policies import Plan, Planning, PolicyFor
@@ -366,10 +366,10 @@ class Mirror:
 
     @property
     def _stands_still(self) -> bool:
-        """Nothing runs although something could, and time has passed since the last plan: limits hold it back."""
+        """Nothing runs, limits hold all back that could, and time has passed since the last plan."""
         now = self._now
         is_idle = now["num_idle"][0] == now["num_executors"][0] and now["num_schedulable"][0] > 0
-        return bool(is_idle and now["has_limits"][0] and self.clock_ms > self._planned_ms)
+        return bool(is_idle and self.state.contest[1] == NO_JOB and self.clock_ms > self._planned_ms)
 
     def settle(self) -> None:
         """Plan where that is due."""

@@ -63,7 +63,7 @@ class Replay:
     """A recorded run under another policy.
 
     Args:
-        num_orders: orders of two jobs or more that were compared.
+        num_orders: orders of one job or more that were compared.
         num_first: orders in which the two serve different jobs first.
         num_other: orders in which they serve the same job first, and the others in another order.
         num_lost: recorded requests that could not be followed (before the first state, or refused then as now).
@@ -95,7 +95,7 @@ class _Comparison:
     def add(self, clock_ms: int, recorded: Orders, other: Orders) -> None:
         """Compare two orders of the same jobs."""
         theirs, mine = _ranked(recorded), _ranked(other)
-        if len(theirs) < 2 or {job for job, *_ in theirs} != {job for job, *_ in mine}:
+        if not theirs or {job for job, *_ in theirs} != {job for job, *_ in mine}:
             return
         self.num_orders += 1
         if theirs == mine:
