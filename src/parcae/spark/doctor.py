@@ -33,7 +33,7 @@ _JAR_NAME = re.compile(r"parcae-spark.*\.jar")
 #: From this version of Spark on: the oldest and the newest Java that its documents name.
 _JAVA_OF_SPARK = {(3, 3): (8, 17), (4, 0): (17, 21), (4, 2): (17, 25)}
 #: What the trial's query prints, and how long a Spark may take to start and run it.
-_TRIAL_CLASS, _TRIAL_SAYS, _TRIAL_TIMEOUT_S = "parcae.spark.Trial", "sum 499500", 120.0
+_TRIAL_CLASS, _TRIAL_SAYS, _TRIAL_TIMEOUT_S = "parcae.spark.Trial", "sum 499500", 180.0
 _TRY_STOCK = "try spark-submit without the plugin"
 _SHOWN_MISSING = 3
 _SECONDS_A_DAY = 86_400
@@ -137,8 +137,10 @@ def examine(patient: Patient) -> Iterator[Check]:
     if service:
         yield _guarded("service", lambda: _check_service(service, secret, tls_ca))
     if patient.is_run and spark and jar:
-        names = {_POLICY: policy, _SERVICE: service, _SECRET: secret, _TLS_CA: tls_ca}
-        conf = {name: str(value) for name, value in names.items() if value}
+        files = {_POLICY: policy, _SECRET: secret, _TLS_CA: tls_ca}
+        conf = {name: str(path.resolve()) for name, path in files.items() if path}
+        if service:
+            conf[_SERVICE] = service
         yield _guarded("run", lambda: _check_run(spark, jar, settings, conf))
 
 
@@ -301,8 +303,9 @@ def _check_policy(path: Path | None) -> Check:
         return Check("policy", State.WARNING, "no policy file is named, nor a service", advice)
     policy = read_policy(path)
     days = (time.time() - path.stat().st_mtime) / _SECONDS_A_DAY
-    age = "today" if days < 1 else f"{days:.0f} days ago"
-    text = f"{path}: {policy.policy}, version {policy.version}, {len(policy.jobs)} jobs, {age}"
+    age = "written today" if days < 1 else f"written {days:.0f} days ago"
+    jobs = "1 job" if len(policy.jobs) == 1 else f"{len(policy.jobs)} jobs"
+    text = f"{path}: {policy.policy}, version {policy.version}, {jobs}, {age}"
     if not policy.jobs:
         advice = "make one of your own event logs: docs/spark-guest.md"
         return Check("policy", State.WARNING, f"{text}; it knows no job", advice)

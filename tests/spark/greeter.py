@@ -1,0 +1,68 @@
+"""A service that greets and does nothing else, for the doctor's tests."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import socket
+import struct
+import threading
+from typing import Any
+
+_PATIENCE_S = 60.0
+
+
+class Door:
+    """A service that greets, by the protocol's text: what it should say, and what it was told."""
+
+    def __init__(self, *, secret: bytes | None = None, protocol: int = 2, says: bytes = b"") -> None:
+        self._secret, self._protocol, self._says = secret, protocol, says
+        self.told = list[dict[str, Any]]()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._thread.join(_PATIENCE_S)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        self._listener.settimeout(_PATIENCE_S)
+        with self._listener.accept()[0] as stream, contextlib.suppress(struct.error):
+            stream.settimeout(_PATIENCE_S)
+            hello = self._take(stream)  # where the client is gone, there is no length to unpack
+            if self._says:
+                stream.sendall(self._says)
+            elif hello["protocol"] != self._protocol:
+                message = f"version {hello['protocol']} is not spoken: {self._protocol} is"
+                self._send(stream, type="error", code="bad_protocol", message=message)
+            else:
+                self._welcome(stream, hello)
+
+    def _welcome(self, stream: socket.socket, hello: dict[str, Any]) -> None:
+        mac = None
+        if self._secret:
+            names = (hello["nonce"], "n" * 32, hello["application_id"])
+            self._send(stream, type="challenge", nonce=names[1])
+            proof = self._take(stream)
+            if proof != {"type": "proof", "mac": self._mac("client", *names)}:
+                self._send(stream, type="error", code="denied", message="the proof is wrong")
+                return
+            mac = self._mac("service", *names)
+        self._send(stream, type="welcome", protocol=2, session="s", policy="srpt", mac=mac)
+        self._take(stream)
+
+    def _mac(self, side: str, *names: str) -> str:
+        text = "".join(f"{part}\0" for part in ("parcae 2", side, *names))
+        return hmac.new(self._secret or b"", text.encode(), "sha256").hexdigest()
+
+    def _take(self, stream: socket.socket) -> dict[str, Any]:
+        (length,) = struct.unpack(">I", stream.recv(4, socket.MSG_WAITALL))
+        self.told.append(json.loads(stream.recv(length, socket.MSG_WAITALL)))
+        return self.told[-1]
+
+    def _send(self, stream: socket.socket, **message: object) -> None:
+        content = json.dumps(message).encode()
+        stream.sendall(struct.pack(">I", len(content)) + content)

@@ -1,0 +1,298 @@
+"""The doctor: what it says of Sparks, jars, settings, policy files and services, right and wrong ones."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from parcae import __version__
+from parcae.cli.main import app
+from parcae.errors import ConfigError
+from parcae.policies.policy_file import export_policy, write_policy
+from parcae.service.probe import greet
+from parcae.spark import build as building
+from parcae.spark import doctor
+from parcae.spark.build import JarNote, build_plugin
+from parcae.spark.doctor import Check, Patient, Settings, State, examine
+from parcae.spark.home import SparkHome, find_spark
+from parcae.workloads.job import Workload
+from parcae.workloads.synthetic import chain
+from tests.spark.greeter import Door
+from tests.spark.needs import needs_spark
+
+_PLUGIN = "parcae.spark.ParcaePlugin"
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.json"
+    write_policy(export_policy("srpt", Workload("w", (chain(1, 4, 100, "one"),))), path)
+    return path
+
+
+@pytest.fixture
+def jar() -> Path:
+    return build_plugin(find_spark())
+
+
+@pytest.fixture
+def spark_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Makes a Spark of the installed one's jars with settings of its own."""
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+
+    def make(*lines: str) -> Path:
+        home = tmp_path / "spark"
+        (home / "conf").mkdir(parents=True)
+        (home / "jars").symlink_to(find_spark().jars)
+        (home / "conf" / "spark-defaults.conf").write_text("\n".join(lines) + "\n")
+        return home
+
+    return make
+
+
+def _checks(name: str, **told: Any) -> list[Check]:
+    """The doctor's lines of that name; without a Spark unless one is named."""
+    told.setdefault("spark_home", Path("/nowhere"))
+    return [check for check in examine(Patient(**told)) if check.name == name]
+
+
+@needs_spark
+def test_a_whole_installation_is_right(spark_with: Callable[..., Path], jar: Path, policy: Path) -> None:
+    home = spark_with(
+        "# the plugin",
+        f"spark.plugins           {_PLUGIN}",
+        f"spark.driver.extraClassPath={jar}",
+        f"spark.parcae.policy : {policy}",
+    )
+    checks = list(examine(Patient(home)))
+    assert [check.name for check in checks] == [
+        "spark",
+        "jar",
+        "members",
+        "java",
+        "settings",
+        "policy",
+    ]
+    assert {check.state for check in checks} == {State.OK}
+    assert f"{policy}: srpt, version 1, 1 job, written today" in checks[-1].text
+
+
+@needs_spark
+@pytest.mark.parametrize(
+    ("lines", "state", "text"),
+    [
+        (["spark.master local[2]"], State.WARNING, f"does not name {_PLUGIN}"),
+        ([f"spark.plugins {_PLUGIN}"], State.WRONG, "names the plugin and no jar"),
+        (["spark.master local-parcae[4]"], State.WRONG, "another scheduler"),
+        (["spark.submit.deployMode cluster"], State.WARNING, "not tested"),
+        (["spark.scheduler.allocation.file /pools.xml"], State.WARNING, "before your pools"),
+        (["spark.parcae.polcy /x"], State.WARNING, "no setting spark.parcae.polcy"),
+        (
+            ["spark.jars /nowhere/parcae-spark.jar", f"spark.plugins a.B, {_PLUGIN}"],
+            State.WRONG,
+            "is no jar of the plugin",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_with_the_plugin_are_named(
+    spark_with: Callable[..., Path], jar: Path, lines: list[str], state: State, text: str
+) -> None:
+    assert jar.exists()
+    spark = find_spark(spark_with(*lines))
+    checks = list(doctor._check_settings(spark, Settings.of(spark), jar))
+    assert state in {check.state for check in checks if text in check.text}, checks
+
+
+@needs_spark
+def test_a_jar_of_another_line_or_version_is_named(spark_with: Callable[..., Path], tmp_path: Path) -> None:
+    """One jar in the installation's settings, another one on the driver's class path."""
+    other, old = tmp_path / "parcae-spark_2.12.jar", tmp_path / "parcae-spark-old.jar"
+    note = JarNote(__version__, "2.12", "3.5.9", 11, "0123456789ab", ("a.B#c",))
+    building._write_jar(other, note, {})
+    building._write_jar(old, replace(note, version="0.0.1", scala="2.13"), {})
+    home = spark_with(f"spark.plugins {_PLUGIN}", f"spark.driver.extraClassPath {other}:{old}")
+    spark = find_spark(home)
+    checks = list(doctor._check_settings(spark, Settings.of(spark), None))
+    found = [(check.state, check.text) for check in checks]
+    assert any(state is State.WRONG and "needs Scala 2.13" in text for state, text in found)
+    assert any(state is State.WARNING and "Parcae 0.0.1" in text for state, text in found)
+    assert any("2 jars of the plugin" in text for _, text in found)
+
+
+def test_no_spark_and_an_old_one_are_wrong(tmp_path: Path) -> None:
+    (check,) = _checks("spark", spark_home=tmp_path)
+    assert check.state is State.WRONG
+    assert "is no Spark" in check.text
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-core_2.12-3.2.4.jar").touch()
+    (check,) = _checks("spark", spark_home=tmp_path)
+    assert check.state is State.WRONG
+    assert "needs 3.3 or newer" in check.text
+
+
+def test_a_missing_jar_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "cache_folder", lambda: tmp_path / "cache")
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-core_2.12-3.5.9.jar").touch()
+    (check,) = _checks("jar", spark_home=tmp_path)
+    assert check.state is State.WRONG
+    assert "none for Spark 3.5.9 (Scala 2.12)" in check.text
+
+
+@needs_spark
+@pytest.mark.parametrize(
+    ("release", "version", "state", "text"),
+    [
+        (17, "4.3.0", State.OK, "17 ("),
+        (11, "4.3.0", State.WRONG, "needs 17 or newer"),
+        (8, "3.5.9", State.WRONG, "needs 11 or newer"),
+        (11, "3.3.4", State.OK, "11 ("),
+        (25, "3.5.9", State.WARNING, "name 17 as the newest"),
+        (25, "4.3.0", State.OK, "25 ("),
+    ],
+)
+def test_the_java_must_be_one_for_spark_and_the_jar(
+    jar: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    release: int,
+    version: str,
+    state: State,
+    text: str,
+) -> None:
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{release}.0.1\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    check = doctor._check_java(SparkHome(tmp_path, version, "2.13"), jar)
+    assert check.state is state
+    assert text in check.text
+
+
+def test_policy_files_are_read(policy: Path, tmp_path: Path) -> None:
+    assert _checks("policy", policy=policy)[0].state is State.OK
+    (check,) = _checks("policy", policy=tmp_path / "nowhere.json")
+    assert check.state is State.WRONG
+    assert "nowhere.json: No such file" in check.text
+    policy.write_text("{}")
+    (check,) = _checks("policy", policy=policy)
+    assert check.state is State.WRONG
+    assert "write one with `parcae export`" in check.text
+
+
+@pytest.fixture
+def open_door() -> Iterator[Callable[..., Door]]:
+    doors = list[Door]()
+
+    def make(**how: Any) -> Door:
+        doors.append(Door(**how))
+        return doors[-1]
+
+    yield make
+    for door in doors:
+        door.close()
+
+
+def test_a_service_is_greeted_and_left(open_door: Callable[..., Door]) -> None:
+    door = open_door()
+    (check,) = _checks("service", service=door.address)
+    assert check == Check("service", State.OK, f"{door.address} schedules by srpt")
+    door.close()
+    assert [message["type"] for message in door.told] == ["hello", "bye"]
+    assert door.told[0]["protocol"] == 2
+
+
+def test_the_secret_is_proved_both_ways(open_door: Callable[..., Door], tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret that nobody guesses\n")
+    door = open_door(secret=b"a secret that nobody guesses")
+    (check,) = _checks("service", service=door.address, secret_file=secret)
+    assert check.state is State.OK
+    assert check.text.endswith("and takes the secret")
+    door = open_door(secret=b"another secret")
+    (check,) = _checks("service", service=door.address, secret_file=secret)
+    assert check.state is State.WRONG
+    assert "refuses (denied): the proof is wrong" in check.text
+
+
+def test_a_service_that_wants_a_secret_says_so(open_door: Callable[..., Door]) -> None:
+    door = open_door(secret=b"a secret that nobody guesses")
+    with pytest.raises(ConfigError, match="give its file with --secret-file"):
+        greet(door.address)
+
+
+@pytest.mark.parametrize(
+    ("says", "message"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not answer in its frames"),
+        (struct.pack(">I", 3) + b"\xff{]", "does not answer JSON"),
+        (struct.pack(">I", 2) + b"[]", "does not answer messages"),
+        (struct.pack(">I", 99) + b"[]", "closes the connection"),
+        (struct.pack(">I", 15) + b'{"type":"pong"}', "answers 'pong' to hello"),
+    ],
+)
+def test_what_is_no_service_is_said(open_door: Callable[..., Door], says: bytes, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        greet(open_door(says=says).address)
+
+
+def test_a_service_of_another_version_is_said(open_door: Callable[..., Door]) -> None:
+    with pytest.raises(ConfigError, match=r"bad_protocol.*version 2 is not spoken: 3 is"):
+        greet(open_door(protocol=3).address)
+
+
+def test_a_service_that_is_not_there_or_silent_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(ConfigError, match=r"does not answer within 0\.1 s"):
+            greet(f"127.0.0.1:{port}", timeout_s=0.1)
+    with pytest.raises(ConfigError, match=r"nothing listens at .*parcae serve"):
+        greet(f"127.0.0.1:{port}")
+    with pytest.raises(ConfigError, match="must be HOST:PORT"):
+        greet("somewhere")
+
+
+@needs_spark
+def test_a_local_spark_runs_with_the_plugin(spark_with: Callable[..., Path], jar: Path, policy: Path) -> None:
+    """The command: a right Spark, a line of the plugin's log, JSON, and exit code 0."""
+    assert jar.exists()
+    words = ["spark", "doctor", "--policy", str(policy), "--run", "--json"]
+    done = CliRunner().invoke(app, words)
+    told = json.loads(done.stdout)
+    (run,) = [check for check in told["checks"] if check["check"] == "run"]
+    assert f"the plugin says: on, srpt by {policy}" in run["text"]
+    assert told["is_right"]
+    assert done.exit_code == 0
+
+
+def test_something_wrong_is_exit_code_1(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["spark", "doctor", "--spark", str(tmp_path)])
+    assert done.exit_code == 1
+    assert done.stdout.startswith("wrong   spark: ")
+    (line,) = [line for line in done.stdout.splitlines() if " policy: " in line]
+    assert line.startswith("warning policy: no policy file is named")
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "text"),
+    [
+        (0, "sum 499500", "INFO parcae: off, Spark schedules by itself: x", "says: off, Spark"),
+        (0, "sum 499500", "WARN else", "says nothing"),
+        (0, "sum 1", "INFO parcae: on, srpt", "ended with 0"),
+        (1, "", "java.lang.ClassNotFoundException: a.B", "ended with 1: java.lang.ClassNotFound"),
+    ],
+)
+def test_a_trial_that_fails_is_wrong(code: int, out: str, err: str, text: str) -> None:
+    check = doctor._judge_run(subprocess.CompletedProcess([], code, out, err))
+    assert check.state is State.WRONG
+    assert text in check.text
