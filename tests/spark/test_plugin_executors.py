@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from parcae.errors import ParcaeError
-from parcae.spark.applications import ReplayRequest, replay
+from parcae.spark.applications import ReplayRequest, replay, running_service
 from parcae.spark.build import build_plugin
 from parcae.spark.home import SparkHome, find_spark
 from parcae.spark.launch import PluginSettings
@@ -43,12 +43,20 @@ def cluster(spark: SparkHome, tmp_path: Path) -> Iterator[StandaloneCluster]:
 
 
 class _Application:
-    """An application that replays jobs under a service of its own, which grants it executors."""
+    """An application that replays jobs under a fake service of its own, or under a real one that is shared."""
 
-    def __init__(self, name: str, cluster: StandaloneCluster, spark: SparkHome, work: Path, jobs: list[dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        cluster: StandaloneCluster,
+        spark: SparkHome,
+        work: Path,
+        jobs: list[dict[str, Any]],
+        address: str | None = None,
+    ) -> None:
         self.service = FakeService(executors=0)
-        jar = build_plugin(spark)
-        plugin = PluginSettings(jar, service=f"127.0.0.1:{self.service.port}", order_ttl_ms=2_000, fallback_executors=2)
+        jar, address = build_plugin(spark), address or f"127.0.0.1:{self.service.port}"
+        plugin = PluginSettings(jar, service=address, order_ttl_ms=2_000, fallback_executors=2)
         conf = {
             **cluster.conf(),
             "spark.executor.cores": "1",
@@ -111,12 +119,28 @@ def test_executors_go_from_one_application_to_the_other(cluster: StandaloneClust
     assert len(late) == 40
     assert len({executor for executor, _, _ in long}) > EXECUTORS
     assert one.service.picture.faults == other.service.picture.faults == []
-    moments = sorted([(start, 1) for _, start, _ in long + late] + [(end, -1) for _, _, end in long + late])
+    assert _most_at_once(long + late) <= EXECUTORS
+
+
+def _most_at_once(tasks: list[tuple[str, int, int]]) -> int:
+    moments = sorted([(start, 1) for _, start, _ in tasks] + [(end, -1) for _, _, end in tasks])
     now = most = 0
     for _, change in moments:
         now += change
         most = max(most, now)
-    assert most <= EXECUTORS
+    return most
+
+
+def test_a_real_service_shares_the_cluster_out(cluster: StandaloneCluster, spark: SparkHome, tmp_path: Path) -> None:
+    scope = ("--scope", "cluster", "--cores", str(EXECUTORS), "--executor-cores", "1")
+    with running_service("srpt", "tpch", extra=scope, log=tmp_path / "serve.log") as service:
+        one = _Application("one", cluster, spark, tmp_path, [_job("long", 100, 1_000)], service.address)
+        other = _Application("other", cluster, spark, tmp_path, [_job("late", 20, 1_000, 20_000)], service.address)
+        late, long = other.end(), one.end()
+    assert (len(long), len(late)) == (100, 20)
+    assert _most_at_once(long + late) <= EXECUTORS
+    for application in (one, other):
+        assert "executors wanted" in application.request.log_file.read_text(errors="replace")
 
 
 def test_without_the_service_executors_are_kept_and_asked_for(

@@ -115,7 +115,7 @@ def submit_command(
 def demo_command(
     policies: Annotated[
         str, typer.Option("--policies", help="spark-fifo, spark-fair, and policies of `parcae export` or service:POLICY.")
-    ] = "spark-fair,spark-fifo,srpt",
+    ] = "spark-fair,spark-fifo,srpt,tuned",
     workload: Annotated[str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")] = "tpch",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 16,
     cores: Annotated[int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")] = 24,

@@ -18,8 +18,8 @@ from parcae.spark.home import SparkHome
 from parcae.spark.launch import PluginSettings, environment
 from parcae.spark.mixes import ReplayedMix, read_replayed, write_mixes
 
-#: A learned policy for a large workload takes a while to be made ready.
-_READY_S = 180.0
+#: A policy takes a while to be made ready, and minutes where its kernels must be compiled first.
+_READY_S = 600.0
 _STOP_S = 10.0
 _LOG_LINES = 12
 REPLAY_CLASS = "parcae.spark.Replay"

@@ -61,7 +61,7 @@ class DemoConfig:
         ConfigError: without spark-fair there is nothing to compare with.
     """
 
-    policies: tuple[str, ...] = ("spark-fair", "spark-fifo", "srpt")
+    policies: tuple[str, ...] = ("spark-fair", "spark-fifo", "srpt", "tuned")
     workload: str = "tpch"
     num_jobs: int = 16
     cores: int = 24
