@@ -169,3 +169,25 @@ def test_the_service_shows_a_policy_the_very_observations_of_the_simulator(
     assert client.tasks == [tuple(int(value) for value in task) for task in told]
     assert mirror.counts.fallbacks == 0
     assert not mirror.jobs
+
+
+@pytest.mark.parametrize("name", ["srpt", "fsp", "parcae", "tuned+guard:1.1"])
+def test_tables_that_grow_and_give_rows_back_change_no_plan(name: str) -> None:
+    config = SimulationConfig(world=WorldName.CORES, num_executors=4, unknown_share=0.3)
+    sequence = draw_sequence(_SYNTHETIC, "load:0.7", 400, 4, RandomStreams(5))
+    simulator, in_simulator = simulated(sequence, policies_for(name, _SYNTHETIC)(4), config, 5)
+    live, book = policies_for(name, _SYNTHETIC)(4), DurationBook(_SYNTHETIC, is_learning=False)
+    _, mirror, in_service = served(simulator, live, book, room=Room(4, 8, 8))
+    assert len(mirror.state.jobs) < 2 * sequence.num_jobs
+    for snapshot in (*in_simulator, *in_service):
+        snapshot.now["num_jobs"] = 0  # rows
+    _assert_same(in_simulator, in_service)
+
+
+def test_the_books_are_right_while_the_simulators_run_is_met() -> None:
+    config = SimulationConfig(world=WorldName.CORES, num_executors=3, unknown_share=0.5)
+    sequence = draw_sequence(_SYNTHETIC, "load:0.8", 12, 3, RandomStreams(2))
+    simulator, in_simulator = simulated(sequence, policies_for("fair", _SYNTHETIC)(3), config, 2)
+    book = DurationBook(_SYNTHETIC, is_learning=False)
+    _, _, in_service = served(simulator, policies_for("fair", _SYNTHETIC)(3), book, checks=True)
+    _assert_same(in_simulator, in_service)
