@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.fake_service import MISBEHAVIOURS, FakeService, frame, saying
+from tests.spark.fake_service import MISBEHAVIOURS, FakeService, frame, saying, welcome
 from tests.spark.machine import Application, Machine, start_machine, wait_until
 
 pytestmark = pytest.mark.slow
@@ -145,21 +145,23 @@ class TestOneApplication:
 def test_a_thousand_connections_leave_nothing_behind(machine: Machine) -> None:
     service = FakeService()
     with machine.context(service.port, spark_parcae_retryMs=100) as application:
-        threads = machine.jvm.java.lang.Thread
         wait_until(lambda: service.num_states)
-        before = threads.activeCount()
-        service.behaviour = lambda connection: connection.close()
-        end = time.monotonic() + 400
-        while service.num_visits < 1_000 and time.monotonic() < end:
-            service.drop()
-            time.sleep(0.02)
-        assert service.num_visits >= 1_000
-        service.change(None)
+        files = len(_open_files(machine))
+        service.change(welcome)  # and then the connection ends
+        wait_until(lambda: service.num_visits >= 1_000, 600)
         states = service.num_states
+        service.change(None)
         wait_until(lambda: service.num_states > states)
         application.run()
-        assert threads.activeCount() <= before + 5
+        names = [thread.getName() for thread in machine.jvm.java.lang.Thread.getAllStackTraces().keySet()]
+        assert sorted(name for name in names if name.startswith("parcae-")) == ["parcae-link", "parcae-reader"]
+        assert len(_open_files(machine)) < files + 20
     service.close()
+
+
+def _open_files(machine: Machine) -> list[Path]:
+    pid = machine.jvm.java.lang.ProcessHandle.current().pid()
+    return list(Path(f"/proc/{pid}/fd").iterdir())
 
 
 def _query(session: Any, divisor: int) -> list[tuple[int, int]]:
