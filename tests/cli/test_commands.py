@@ -204,8 +204,8 @@ def test_a_service_records_what_another_policy_then_follows(tmp_path: Path) -> N
     assert "fair serves on 127.0.0.1:" in done.stdout
     done = run("parcae replay r --policy fair --workload toy --json", tmp_path)
     result = json.loads(done.stdout)
-    assert result["num_decisions"] > 0
-    assert result["num_stage"] == result["num_limit"] == result["num_lost"] == 0
+    assert result["num_orders"] > 0
+    assert result["num_first"] == result["num_other"] == result["num_lost"] == 0
 
 
 def test_the_readmes_python_runs(tmp_path: Path) -> None:

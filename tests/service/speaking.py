@@ -2,45 +2,104 @@
 
 from __future__ import annotations
 
-from parcae.cluster.decision import Policy
-from parcae.policies.catalog import make_policy
+from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.service.jobs import DurationBook
-from parcae.service.protocol import Commands, Error, Event, Events, Hello, JobMessage, SlotMessage, StageMessage, Sync
-from parcae.service.session import Service
-from tests.service.recording import Wire
+from parcae.service.policies import LivePolicy, PolicyFor
+from parcae.service.protocol import (
+    ClientMessage,
+    Error,
+    Event,
+    Events,
+    FrameReader,
+    Hello,
+    JobMessage,
+    Orders,
+    ServerMessage,
+    StageMessage,
+    State,
+    TasksTold,
+    decode_server_message,
+    encode,
+    frame,
+)
+from parcae.service.session import Service, Session
 
 NONCE = "0123456789abcdef"
 
 
-def service_of(policy: Policy | None = None, *, book: DurationBook | None = None, **settings: object) -> Service:
+def planner(kind: OrderKind = OrderKind.FAIR) -> PolicyFor:
+    """A policy by formula for every number of cores."""
+    return lambda num_cores: LivePolicy(OrderPolicy(kind.name.lower(), kind, plan_tables()))
+
+
+def service_of(policy_for: PolicyFor | None = None, *, book: DurationBook | None = None, **settings: object) -> Service:
     """A service of fair sharing, or of another policy, without a profile."""
-    book = book or DurationBook(None)
-    return Service(lambda slots: policy or make_policy("fair", slots), "fair", book, **settings)  # type: ignore[arg-type]
+    return Service(policy_for or planner(), "fair", book or DurationBook(None), **settings)  # type: ignore[arg-type]
 
 
-def job_of(job_id: int, *stages: tuple[int, tuple[int, ...]], name: str = "", is_open: bool = False) -> JobMessage:
+def stages_of(*stages: tuple[int, tuple[int, ...]], first: int = 0) -> tuple[StageMessage, ...]:
+    """Stages from (number of tasks, ids of the parents)."""
+    return tuple(StageMessage(stage_id=first + i, tasks=n, parents=parents) for i, (n, parents) in enumerate(stages))
+
+
+def job_of(
+    job_id: str, *stages: tuple[int, tuple[int, ...]], name: str = "", is_open: bool = False, arrival_ms: int = 0
+) -> JobMessage:
     """A job from (number of tasks, parents) for each stage."""
-    made = tuple(StageMessage(stage_id=i, tasks=n, parents=parents) for i, (n, parents) in enumerate(stages))
-    return JobMessage(job_id=job_id, name=name, arrival_ms=0, is_open=is_open, stages=made)
+    names = (name,) if name else ()
+    return JobMessage(job_id=job_id, names=names, arrival_ms=arrival_ms, is_open=is_open, stages=stages_of(*stages))
+
+
+def began(job_id: str, stage_id: int, count: int = 1) -> TasksTold:
+    """So many tasks began."""
+    return TasksTold(job_id=job_id, stage_id=stage_id, started=count)
+
+
+def ended(job_id: str, stage_id: int, count: int, executed_ms: int) -> TasksTold:
+    """So many tasks ended well."""
+    return TasksTold(job_id=job_id, stage_id=stage_id, finished=count, executed_ms=executed_ms)
+
+
+class Wire:
+    """A client and a session, with nothing but bytes between them."""
+
+    def __init__(self, service: Service) -> None:
+        self.session: Session = service.open()
+        self._to_service, self._to_client = FrameReader(), FrameReader()
+
+    def ask(self, message: ClientMessage) -> list[ServerMessage]:
+        (payload,) = self._to_service.feed(frame(encode(message)))
+        replies = self.session.receive(payload)
+        return [decode_server_message(p) for reply in replies for p in self._to_client.feed(frame(encode(reply)))]
+
+    def orders(self, message: ClientMessage) -> Orders:
+        (reply,) = self.ask(message)
+        assert isinstance(reply, Orders), reply
+        return reply
 
 
 class Speaker:
     """Speaks to a session and numbers its requests."""
 
-    def __init__(self, service: Service, application: str = "app", first_slot: int = 0) -> None:
-        self.wire, self.seq, self.application, self.first = Wire(service), 0, application, first_slot
-        self.welcome = self.wire.ask(Hello(protocol=1, application_id=application, nonce=NONCE))
+    def __init__(self, service: Service, application: str = "app") -> None:
+        self.wire, self.seq, self.application = Wire(service), 0, application
+        self.welcome = self.wire.ask(Hello(protocol=2, application_id=application, nonce=NONCE))
 
-    def sync(self, num_slots: int, *jobs: JobMessage, clock_ms: int = 0, **settings: bool) -> Commands | Error:
-        slots = tuple(SlotMessage(slot=self.first + number) for number in range(num_slots))
-        return self.say(Sync(seq=self._next(), clock_ms=clock_ms, slots=slots, jobs=jobs, **settings))
+    @property
+    def pushed(self) -> list[ServerMessage]:
+        """What the service said unasked."""
+        return self.wire.session.pushed
 
-    def events(self, clock_ms: int, *events: Event) -> Commands | Error:
-        return self.say(Events(seq=self._next(), clock_ms=clock_ms, events=events))
+    def state(self, cores: int, *jobs: JobMessage, clock_ms: int = 0) -> Orders | Error:
+        return self.say(State(seq=self._next(), clock_ms=clock_ms, cores=cores, jobs=jobs))
 
-    def say(self, message: Sync | Events) -> Commands | Error:
+    def events(self, clock_ms: int, *events: Event, cores: int | None = None) -> Orders | Error:
+        return self.say(Events(seq=self._next(), clock_ms=clock_ms, cores=cores, events=events))
+
+    def say(self, message: State | Events) -> Orders | Error:
         (reply,) = self.wire.ask(message)
-        assert isinstance(reply, Commands | Error)
+        assert isinstance(reply, Orders | Error)
         return reply
 
     def _next(self) -> int:
@@ -48,19 +107,13 @@ class Speaker:
         return self.seq
 
 
-def code_of(reply: Commands | Error) -> tuple[str, str]:
+def code_of(reply: Orders | Error) -> tuple[str, str]:
     """Code and `then` of an error."""
     assert isinstance(reply, Error), reply
     return reply.code.value, reply.then.value
 
 
-def said_by(reply: Commands | Error) -> list[tuple[str, int, int | None, int | None]]:
-    """(kind, slot, job, stage) of every command."""
-    assert isinstance(reply, Commands), reply
-    return [(c.kind, c.slot, c.job_id, c.stage_id) for c in reply.commands]
-
-
-def tokens_of(reply: Commands | Error) -> dict[tuple[int, int], int]:
-    """Slots by (job, stage)."""
-    assert isinstance(reply, Commands), reply
-    return {(s.job_id, s.stage_id): s.slots for s in reply.stages}
+def order_of(reply: Orders | Error) -> list[str]:
+    """Ids of the jobs by tier, the first served first."""
+    assert isinstance(reply, Orders), reply
+    return [job.job_id for job in sorted(reply.jobs, key=lambda job: job.tier)]

@@ -13,39 +13,35 @@ from pathlib import Path
 import pytest
 
 import parcae.service
-from parcae.cluster.state import NO_STAGE
-from parcae.policies.learned import learned_policy
 from parcae.service.client import Client
-from parcae.service.protocol import Events, Hello, JobArrived, JobMessage, SlotMessage, StageMessage, Sync, new_nonce
+from parcae.service.protocol import Events, Hello, JobArrived, JobEnded, State
 from parcae.service.running import ServeSettings, serve
-from parcae.simulation.config import SimulationConfig
-from parcae.simulation.simulator import Simulator
-from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.catalog import load_workload
-from parcae.workloads.random_streams import RandomStreams
+from tests.service.speaking import began, ended, job_of
 
 _PAGE = Path(parcae.service.__file__).parent / "page.html"
 
 
 @pytest.fixture(scope="module")
 def ports() -> Iterator[tuple[int, int]]:
-    """A whole service with the tuned network, and a client that has submitted two jobs."""
+    """A whole service of srpt, and a client that has submitted three jobs, of which one has ended."""
     ready, found = threading.Event(), list[int]()
-    settings = ServeSettings(policy="parcae", port=0, admin_port=0, num_slots=4, for_s=20.0)
+    settings = ServeSettings(policy="srpt", port=0, admin_port=0, num_cores=4, for_s=30.0)
 
     def on_ready(port: int, admin_port: int | None) -> None:
         found.extend((port, admin_port or 0))
         ready.set()
 
     threading.Thread(target=serve, args=(settings, load_workload("toy"), on_ready), daemon=True).start()
-    assert ready.wait(120)
+    assert ready.wait(240)
     with Client("127.0.0.1", found[0]) as client:
-        client.greet(Hello(protocol=1, application_id="app", application_name="<b>nightly</b>", nonce=new_nonce()))
-        slots = tuple(SlotMessage(slot=number) for number in range(4))
-        client.commands(Sync(seq=1, clock_ms=0, slots=slots, has_instant_moves=True))
-        for number in (1, 2):
-            job = JobMessage(job_id=number, name="<i>job</i>", arrival_ms=0, stages=(StageMessage(stage_id=0, tasks=9),))
-            client.commands(Events(seq=1 + number, clock_ms=number, events=(JobArrived(job=job),)))
+        client.greet(Hello(protocol=2, application_id="app", application_name="<b>nightly</b>"))
+        client.orders(State(seq=1, clock_ms=0, cores=4, jobs=()))
+        for number, tasks in ((1, 9), (2, 5), (3, 1)):
+            job = job_of(f"j{number}", (tasks, ()), name="<i>job</i>", is_open=True)
+            client.orders(Events(seq=1 + number, clock_ms=number, events=(JobArrived(job=job),)))
+        done = (began("j3", 0), ended("j3", 0, 1, 4_000), JobEnded(job_id="j3"), began("j1", 0, 3))
+        client.orders(Events(seq=9, clock_ms=4_003, events=done))
         yield found[0], found[1]
 
 
@@ -57,36 +53,36 @@ def _get(ports: tuple[int, int], path: str, **headers: str) -> str:
 
 def test_health_says_who_serves(ports: tuple[int, int]) -> None:
     health = json.loads(_get(ports, "/health"))
-    assert (health["status"], health["policy"], health["sessions"], health["fallbacks"]) == ("ok", "parcae", 1, 0)
+    assert (health["status"], health["policy"], health["sessions"], health["fallbacks"]) == ("ok", "srpt", 1, 0)
 
 
 def test_metrics_are_those_that_prometheus_reads(ports: tuple[int, int]) -> None:
     text = _get(ports, "/metrics")
-    told = ["parcae_decision_seconds_bucket", 'parcae_request_seconds_count{type="events"} 2.0', "parcae_events_total 2.0"]
-    told += ["parcae_fallbacks_total 0.0", 'parcae_jobs{state="waiting"}', "parcae_sessions 1.0", "parcae_slots 4.0"]
+    told = ["parcae_plan_seconds_bucket", 'parcae_request_seconds_count{type="events"} 4.0', "parcae_events_total 7.0"]
+    told += ["parcae_fallbacks_total 0.0", 'parcae_jobs{state="waiting"} 1.0', "parcae_sessions 1.0", "parcae_cores 4.0"]
+    told += ["parcae_cores_busy 3.0", "parcae_completion_seconds_total 4.003", "parcae_fair_completion_seconds_total"]
     for name in told:
         assert name in text, name
 
 
-def test_the_state_lists_jobs_slots_and_decisions_with_probabilities(ports: tuple[int, int]) -> None:
+def test_the_state_lists_the_order_in_force_and_what_fair_would_have_taken(ports: tuple[int, int]) -> None:
     state = json.loads(_get(ports, "/state"))
     (cluster,) = state["clusters"]
-    assert [job["tasks"] for job in cluster["jobs"]] == [9, 9]
-    assert sum(job["slots"] for job in cluster["jobs"]) > 0
-    now = {job["key"]: job["slots"] for job in cluster["jobs"] if job["slots"]}
-    assert cluster["history"][-1][1] == now
-    assert cluster["num_running"] == len(now)
-    assert state["decisions"]
-    choices = [decision["choices"] for decision in state["decisions"] if decision["choices"]]
-    assert choices
-    assert all(0.0 <= chance <= 1.0 for own in choices for _, chance in own)
+    assert [(job["job_id"], job["running"], job["tasks"]) for job in cluster["jobs"]] == [("j2", 0, 5), ("j1", 3, 9)]
+    assert cluster["jobs"][0]["tier"] < cluster["jobs"][1]["tier"]
+    assert 0 < cluster["jobs"][0]["left_ms"] < cluster["jobs"][1]["left_ms"]
+    assert (cluster["busy"], cluster["cores"], cluster["history"][-1][1:]) == (3, 4, [2, 3])
+    (ended_job,) = state["ended"]
+    assert (ended_job["name"], ended_job["took_s"]) == ("<i>job</i>", 4.003)
+    assert ended_job["fair_s"] > 0
+    assert (state["num_ended"], state["took_s"], state["fair_s"]) == (1, 4.003, ended_job["fair_s"])
 
 
 def test_the_stream_begins_with_the_state(ports: tuple[int, int]) -> None:
     with urllib.request.urlopen(f"http://127.0.0.1:{ports[1]}/events", timeout=10) as stream:
         line = stream.readline()
     assert line.startswith(b"data: ")
-    assert json.loads(line[6:])["policy"] == "parcae"
+    assert json.loads(line[6:])["policy"] == "srpt"
 
 
 def test_foreign_names_are_refused(ports: tuple[int, int]) -> None:
@@ -108,18 +104,3 @@ def test_the_page_has_no_outside_parts_and_never_writes_html_from_data(ports: tu
     assert "http" not in page
     assert "innerHTML" not in page
     assert "prefers-color-scheme: dark" in page
-
-
-@pytest.mark.parametrize("name", ["parcae", "decima"])
-def test_a_network_says_how_probable_its_choices_were(name: str) -> None:
-    workload, config = load_workload("tpch"), SimulationConfig(num_executors=10)
-    policy = learned_policy(name, workload, config)
-    simulator = Simulator(draw_sequence(workload, "batch", 5, 10, RandomStreams(0)), config, 0)
-    simulator.start()
-    for _ in range(20):
-        decision = policy.decide(simulator.observe())
-        choices = policy.probabilities(simulator.observe())  # type: ignore[union-attr]
-        assert sum(chance for _, chance in choices) == pytest.approx(1.0)
-        assert choices[0][0] == decision.stage
-        assert all(stage == NO_STAGE or simulator.observe().is_schedulable(stage) for stage, _ in choices)
-        simulator.step(decision)

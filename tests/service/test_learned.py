@@ -13,15 +13,17 @@ from parcae.service import learned as learned_module
 from parcae.service import running
 from parcae.service.client import Client
 from parcae.service.learned import Learned, LearnedFile, read_learned, write_learned
-from parcae.service.protocol import Events, Hello, JobArrived, SlotMessage, Sync, TaskFinished, new_nonce
+from parcae.service.protocol import Events, Hello, JobArrived, State
 from parcae.service.running import ServeSettings, serve
 from parcae.workloads.catalog import load_workload
-from tests.service.speaking import job_of
+from tests.service.speaking import began, ended, job_of
 
 
 def test_the_mean_of_tasks_and_of_the_last_five_runs_is_kept() -> None:
     learned = Learned()
-    assert [learned.add_task("nightly", 0, ms) for ms in (100, 200, 600)] == [100.0, 150.0, 300.0]
+    for count, executed_ms, mean in ((1, 100, 100.0), (1, 200, 150.0), (2, 900, 300.0)):
+        learned.add_tasks("nightly", 0, count, executed_ms)
+        assert learned.task_ms("nightly", 0) == mean
     assert (learned.task_ms("nightly", 0), learned.task_ms("nightly", 1)) == (300.0, 0.0)
     for total_ms in (1, 10, 20, 30, 40, 50):
         learned.add_run("nightly", total_ms)
@@ -31,9 +33,9 @@ def test_the_mean_of_tasks_and_of_the_last_five_runs_is_kept() -> None:
 def test_a_mean_follows_what_is_new() -> None:
     learned = Learned()
     for _ in range(5_000):
-        learned.add_task("a", 0, 100)
+        learned.add_tasks("a", 0, 1, 100)
     for _ in range(5_000):
-        learned.add_task("a", 0, 200)
+        learned.add_tasks("a", 0, 1, 200)
     assert learned.task_ms("a", 0) == pytest.approx(200.0, abs=1.0)
 
 
@@ -41,7 +43,7 @@ def test_what_was_not_heard_of_for_longest_is_forgotten(monkeypatch: pytest.Monk
     monkeypatch.setattr(learned_module, "_MAX_STAGES", 2)
     learned = Learned()
     for name in ("a", "b", "a", "c"):
-        learned.add_task(name, 0, 5)
+        learned.add_tasks(name, 0, 1, 5)
         learned.add_run(name, 5)
     assert [learned.task_ms(name, 0) for name in "abc"] == [5.0, 0.0, 5.0]
     assert [learned.run_ms(name) for name in "abc"] == [5.0, 0.0, 5.0]
@@ -49,7 +51,7 @@ def test_what_was_not_heard_of_for_longest_is_forgotten(monkeypatch: pytest.Monk
 
 def test_a_file_holds_it_all(tmp_path: Path) -> None:
     learned, path = Learned(), tmp_path / "learned.json"
-    learned.add_task("näme", 3, 7)
+    learned.add_tasks("näme", 3, 1, 7)
     learned.add_run("näme", 70)
     write_learned(path, learned)
     assert read_learned(path).dump() == learned.dump()
@@ -108,24 +110,24 @@ def test_a_service_remembers_what_another_learned(tmp_path: Path, monkeypatch: p
     path = tmp_path / "learned.json"
     monkeypatch.setattr(running, "_SAVE_EVERY_S", 0.05)
     for mean in (40.0, 45.0):
-        ready, ports, ended = threading.Event(), list[int](), threading.Event()
-        settings = ServeSettings(policy="fair", port=0, admin_port=None, num_slots=2, learned=path, for_s=1.5)
+        ready, ports, over = threading.Event(), list[int](), threading.Event()
+        settings = ServeSettings(policy="fair", port=0, admin_port=None, num_cores=2, learned=path, for_s=1.5)
 
         def on_ready(port: int, admin_port: int | None, ready: threading.Event = ready, ports: list[int] = ports) -> None:
             ports.append(port)
             ready.set()
 
-        def run(settings: ServeSettings = settings, on_ready=on_ready, ended: threading.Event = ended) -> None:  # type: ignore[no-untyped-def]
+        def run(settings: ServeSettings = settings, on_ready=on_ready, over: threading.Event = over) -> None:  # type: ignore[no-untyped-def]
             serve(settings, load_workload("toy"), on_ready)
-            ended.set()
+            over.set()
 
         threading.Thread(target=run, daemon=True).start()
-        assert ready.wait(60)
+        assert ready.wait(240)
         with Client("127.0.0.1", ports[0]) as client:
-            client.greet(Hello(protocol=1, application_id="app", nonce=new_nonce()))
-            client.commands(Sync(seq=1, clock_ms=0, slots=(SlotMessage(slot=0),), has_instant_moves=True))
-            client.commands(Events(seq=2, clock_ms=0, events=(JobArrived(job=job_of(1, (2, ()), name="nightly")),)))
-            done = TaskFinished(slot=0, job_id=1, stage_id=0, duration_ms=40 if mean == 40.0 else 50)
-            client.commands(Events(seq=3, clock_ms=50, events=(done,)))
-        assert ended.wait(30)
+            client.greet(Hello(protocol=2, application_id="app"))
+            client.orders(State(seq=1, clock_ms=0, cores=2, jobs=()))
+            arrived = JobArrived(job=job_of("a", (2, ()), name="nightly"))
+            done = ended("a", 0, 1, 40 if mean == 40.0 else 50)
+            client.orders(Events(seq=2, clock_ms=50, events=(arrived, began("a", 0), done)))
+        assert over.wait(30)
         assert read_learned(path).task_ms("nightly", 0) == mean

@@ -34,7 +34,7 @@ class _Served:
     """`parcae serve` in a process of its own, with a simulated application of two hundred jobs."""
 
     def __init__(self, admin_port: int = 0) -> None:
-        command = "serve --policy parcae --workload tpch --demo 200 --slots 20 --port 0 --for 60 --json --admin-port"
+        command = "serve --policy srpt --workload tpch --demo 200 --cores 8 --port 0 --for 120 --json --admin-port"
         words = [sys.executable, "-m", "parcae.cli.main", *command.split(), str(admin_port)]
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self.process.stdout is not None
@@ -95,28 +95,38 @@ def seen() -> Iterator[_Seen]:
             seen.service.end()
 
 
-def test_the_page_shows_slots_by_job_jobs_and_decisions_and_goes_on_without_a_reload(seen: _Seen) -> None:
+def test_the_page_shows_the_order_in_force_and_goes_on_without_a_reload(seen: _Seen) -> None:
     page = seen.page
     sync_api.expect(page.locator("#link")).to_have_text("live")
-    sync_api.expect(page.locator("#decisions tr").first).to_be_visible()
-    for title in ("Slots by job, demonstration", "Last decisions"):
+    sync_api.expect(page.locator("#jobs tr").first).to_be_visible()
+    sync_api.expect(page.locator("#ended tr").first).to_be_visible()
+    for title in ("Jobs and busy cores", "Completion times", "Last ended"):
         sync_api.expect(page.get_by_role("heading", name=title)).to_be_visible()
-    counts = re.compile(r"^\d+ jobs in the system: \d+ running, \d+ waiting$")
-    sync_api.expect(page.locator("h2", has_text=counts)).to_be_visible()
-    assert seen.pixels() > 1_000
-    assert re.search(r"q\d+-sf\d+ / \d+ \d+%", seen.text("#decisions td.choices >> nth=0"))
+    sync_api.expect(page.locator("h2", has_text=re.compile(r"^The order in force: \d+ jobs$"))).to_be_visible()
+    assert re.search(r"\d+ / 8cores in use", seen.text("#tiles"))
+    assert "mean time under FAIR, foretold" in seen.text("#tiles")
     for what, read in {
         "the chart": seen.pixels,
-        "the jobs": lambda: seen.text("#clusters tbody"),
-        "the decisions": lambda: seen.text("#decisions"),
-        "the probabilities": lambda: seen.text("#decisions td.choices >> nth=0"),
+        "the jobs": lambda: seen.text("#jobs"),
+        "ended jobs": lambda: seen.text("#ended"),
         "the counters": lambda: seen.text("#tiles"),
         "the time that it is up": lambda: seen.text("#what"),
     }.items():
         assert seen.changes(read), what
-    slots = page.locator("#clusters tbody td:nth-child(2)").all_text_contents()
-    assert 0 < sum(int(cell.split()[0]) for cell in slots) <= 20
+    assert seen.pixels() > 100
+    running = page.locator("#jobs td:nth-child(3)").all_text_contents()
+    assert 0 < sum(int(cell) for cell in running) <= 8
     assert page.evaluate("window.isTheFirst")
+
+
+def test_the_search_box_finds_jobs(seen: _Seen) -> None:
+    page = seen.page
+    page.fill("#search", "no job is called so")
+    sync_api.expect(page.locator("#title")).to_have_text(re.compile(r"^The order in force: 0 of \d+ jobs$"))
+    sync_api.expect(page.locator("#jobs tr")).to_have_count(0)
+    page.fill("#search", "DEMONSTRATION")
+    sync_api.expect(page.locator("#jobs tr").first).to_be_visible()
+    page.fill("#search", "")
 
 
 def test_the_browser_reports_no_errors_and_asks_nobody_else(seen: _Seen) -> None:
@@ -134,11 +144,11 @@ def test_a_page_whose_service_goes_away_says_so_and_is_live_again_when_it_return
     seen.service.end()
     sync_api.expect(seen.page.locator("#link")).to_have_text("the service is away; trying again")
     sync_api.expect(seen.page.locator("main.away")).to_be_visible()
-    before = seen.text("#decisions")
+    before = seen.text("#jobs")
     seen.service = _Served(seen.service.port)
     sync_api.expect(seen.page.locator("#link")).to_have_text("live")
-    assert seen.changes(lambda: seen.text("#decisions"))
-    assert seen.text("#decisions") != before
+    assert seen.changes(lambda: seen.text("#jobs"))
+    assert seen.text("#jobs") != before
     sync_api.expect(seen.page.locator("main.away")).to_have_count(0)
     assert seen.changes(seen.pixels)
     assert seen.page.evaluate("window.isTheFirst")

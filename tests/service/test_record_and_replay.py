@@ -9,36 +9,35 @@ import pytest
 
 from parcae.errors import FormatError
 from parcae.service.jobs import DurationBook
-from parcae.service.policies import policies_by_size
+from parcae.service.policies import policies_for
 from parcae.service.protocol import Bye
 from parcae.service.record import PART, Recorder, read_recording
 from parcae.service.replay import replay_recording
 from parcae.service.session import Service
 from parcae.service.simulated_client import SimulatedClient, task_times
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
-from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
-from tests.service.recording import Wire
+from tests.service.speaking import Wire
 
 _WORKLOAD = random_dags(RandomDags(num_jobs=8, mean_tasks=5.0), np.random.default_rng(0), "made up")
 
 
-def _recorded(folder: Path, policy: str, workload: Workload = _WORKLOAD, max_file_bytes: int = 1 << 20) -> SimulatedClient:
-    """Record a run of eight jobs on four slots."""
-    config = SimulationConfig(num_executors=4, moving_delay_ms=500)
-    sequence = draw_sequence(workload, "poisson:4s", 8, 4, RandomStreams(1))
-    policy_for = policies_by_size(policy, workload, 500)
-    trace = simulate(sequence, policy_for(4), config, 1, record=True)
+def _recorded(folder: Path, policy: str, max_file_bytes: int = 1 << 20) -> SimulatedClient:
+    """Record a run of eight jobs on four cores."""
+    config = SimulationConfig(world=WorldName.CORES, num_executors=4)
+    sequence = draw_sequence(_WORKLOAD, "poisson:2s", 8, 4, RandomStreams(1))
+    policy_for = policies_for(policy, _WORKLOAD)
+    trace = simulate(sequence, policy_for(4).policy, config, 1, record=True)
     recorder = Recorder(folder, max_file_bytes)
-    service = Service(policy_for, policy, DurationBook(workload), watchers=[recorder])
-    client, wire = SimulatedClient(sequence, task_times(trace), 4, 500, application_id="../app one"), Wire(service)
+    service = Service(policy_for, policy, DurationBook(_WORKLOAD), watchers=[recorder])
+    client, wire = SimulatedClient(sequence, task_times(trace), 4, "../app one"), Wire(service)
     wire.ask(client.hello())
-    client.obey(wire.commands(client.sync()))
+    client.obey(wire.orders(client.state()))
     while (message := client.next_message()) is not None:
-        client.obey(wire.commands(message))
+        client.obey(wire.orders(message))
     if max_file_bytes == 1 << 20:
         wire.ask(Bye())
     return client
@@ -52,29 +51,30 @@ def test_a_session_becomes_a_file_that_is_complete_when_it_ends(tmp_path: Path) 
     recording = read_recording(path)
     assert (recording.head["policy"], recording.head["application"]) == ("fair", "../app one")
     said = [line["message"]["type"] for line in recording.lines if line["from"] == "client"]
-    assert said[0] == "sync"
+    assert said[0] == "state"
     assert said[-1] == "bye"
     assert said.count("events") >= len(client.tasks)
     assert recording.lines[-1]["left"]
 
 
 def test_the_policy_that_was_recorded_never_differs_from_itself(tmp_path: Path) -> None:
-    _recorded(tmp_path, "srpt-cap:2")
-    result = replay_recording([tmp_path], "srpt-cap:2", _WORKLOAD, 500)
-    assert result.num_decisions > 20
-    assert (result.num_stage, result.num_limit, result.num_lost) == (0, 0, 0)
+    _recorded(tmp_path, "srpt")
+    result = replay_recording([tmp_path], "srpt", _WORKLOAD)
+    assert result.num_orders > 20
+    assert (result.num_first, result.num_other, result.num_lost) == (0, 0, 0)
     assert result.estimate is not None
     assert result.estimate.num_jobs == 8
     assert result.estimate.recorded_average_jct_ms == result.estimate.other_average_jct_ms
 
 
-def test_another_policy_differs_where_it_decides_otherwise(tmp_path: Path) -> None:
-    _recorded(tmp_path, "fair")
-    result = replay_recording(list(tmp_path.iterdir()), "fifo", _WORKLOAD, 500)
-    assert result.num_stage + result.num_limit > 0
-    assert len(result.differences) == min(20, result.num_stage + result.num_limit)
+def test_another_policy_differs_where_it_orders_jobs_otherwise(tmp_path: Path) -> None:
+    _recorded(tmp_path, "srpt")
+    result = replay_recording(list(tmp_path.iterdir()), "fifo", _WORKLOAD)
+    assert result.num_first + result.num_other > 0
+    assert len(result.differences) == min(20, result.num_first + result.num_other)
     first = result.differences[0]
-    assert (first.recorded, first.recorded_limit) != (first.other, first.other_limit)
+    assert first.recorded != first.other
+    assert first.other == tuple(sorted(first.other, key=int))  # in order of arrival
     assert result.num_lost == 0
     assert result.to_json()["other_policy"] == "fifo"
 
@@ -92,8 +92,8 @@ def test_parts_of_a_full_file_follow_each_other_and_a_torn_end_is_left_out(tmp_p
     parts[0].write_bytes(data[:-10])
     torn = read_recording(*done, parts[0])
     assert len(torn.lines) == len(whole.lines) - 1
-    result = replay_recording([*done, parts[0]], "fair", _WORKLOAD, 500)
-    assert (result.num_stage, result.num_lost) == (0, 0)
+    result = replay_recording([*done, parts[0]], "fair", _WORKLOAD)
+    assert (result.num_first, result.num_lost) == (0, 0)
 
 
 def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="not a recording of `parcae serve --record`"):
         read_recording(path)
     path.write_text('{"parcae_recording": 9}\n')
-    with pytest.raises(FormatError, match="recording version 9; this Parcae reads 1"):
+    with pytest.raises(FormatError, match="recording version 9; this Parcae reads 2"):
         read_recording(path)
 
 

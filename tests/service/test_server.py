@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError, ProtocolError
-from parcae.policies.catalog import make_policy
+from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.service.client import Client
-from parcae.service.jobs import DurationBook
-from parcae.service.protocol import Commands, Error, Hello, Ping, Pong, Sync, frame, new_nonce
+from parcae.service.protocol import Error, Hello, Orders, Ping, Pong, State, frame, new_nonce
 from parcae.service.server import Server, ServerConfig, read_secret, serve_in_thread
-from parcae.service.session import Service
 from parcae.service.simulated_client import SimulatedClient, task_times
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
+from tests.service.speaking import job_of, service_of
 
 _SECRET = b"0123456789abcdef0123"
 Start = Callable[..., Server]
@@ -39,8 +39,7 @@ def start() -> Iterator[Start]:
 
     def begin(**settings: object) -> Server:
         def make() -> Server:
-            service = Service(lambda slots: make_policy("fair", slots), "fair", DurationBook(None))
-            return Server(service, ServerConfig(**settings))  # type: ignore[arg-type]
+            return Server(service_of(), ServerConfig(**settings))  # type: ignore[arg-type]
 
         server, stop = serve_in_thread(make)
         stops.append(stop)
@@ -54,13 +53,13 @@ def start() -> Iterator[Start]:
 def _simulated(application: str = "simulated") -> SimulatedClient:
     workload = random_dags(RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up")
     sequence = draw_sequence(workload, "poisson:3s", 6, 4, RandomStreams(0))
-    config = SimulationConfig(num_executors=4)
-    trace = simulate(sequence, make_policy("fair", 4), config, 0, record=True)
-    return SimulatedClient(sequence, task_times(trace), 4, config.moving_delay_ms, application_id=application)
+    config = SimulationConfig(world=WorldName.CORES, num_executors=4)
+    trace = simulate(sequence, OrderPolicy("fifo", OrderKind.FIFO, plan_tables()), config, 0, record=True)
+    return SimulatedClient(sequence, task_times(trace), 4, application, is_open=True)
 
 
 def _hello(application: str = "app") -> Hello:
-    return Hello(protocol=1, application_id=application, nonce=new_nonce())
+    return Hello(protocol=2, application_id=application, nonce=new_nonce())
 
 
 def _wait(condition: Callable[[], bool]) -> None:
@@ -177,7 +176,7 @@ def _assert_nothing_is_left_of_dropped(server: Server, count: int) -> None:
             if number % 3 == 1:
                 connection.sendall(b"\x00\x00\x00")
             elif number % 3 == 2:
-                connection.sendall(frame(b'{"type":"hello","protocol":1,"application_id":"a","nonce":"0123456789abcdef"}'))
+                connection.sendall(frame(b'{"type":"hello","protocol":2,"application_id":"a","nonce":"0123456789abcdef"}'))
     _wait(lambda: _serves(server))  # those that were dropped may still wait in line
     _wait(lambda: server.num_connections == 0)
     assert server.service.sessions == {}
@@ -193,20 +192,20 @@ def test_ten_thousand_dropped_connections_leave_nothing_behind(start: Start) -> 
     _assert_nothing_is_left_of_dropped(start(), 10_000)
 
 
-def test_a_service_that_was_killed_is_synced_again_and_every_job_ends() -> None:
+def test_a_service_that_was_killed_is_told_all_again_and_every_job_ends() -> None:
     def make(port: int) -> Callable[[], Server]:
-        service = Service(lambda slots: make_policy("fair", slots), "fair", DurationBook(None))
+        service = service_of()
         return lambda: Server(service, ServerConfig(port=port))
 
     simulated = _simulated()
     server, stop = serve_in_thread(make(0))
     port, client = server.port, Client("127.0.0.1", server.port)
     client.greet(simulated.hello())
-    simulated.obey(client.commands(simulated.sync()))
+    simulated.obey(client.orders(simulated.state()))
     for _ in range(25):
         message = simulated.next_message()
         assert message is not None
-        simulated.obey(client.commands(message))
+        simulated.obey(client.orders(message))
     lost = simulated.next_message()  # happened while the service was away
     assert lost is not None
     stop()
@@ -216,10 +215,10 @@ def test_a_service_that_was_killed_is_synced_again_and_every_job_ends() -> None:
     client.greet(simulated.hello())
     reply = client.ask(lost)
     assert isinstance(reply, Error)
-    assert (reply.code, reply.then) == ("resync", "sync")
-    simulated.obey(client.commands(simulated.sync()))
+    assert (reply.code, reply.then) == ("no_state", "state")
+    simulated.obey(client.orders(simulated.state()))
     while (message := simulated.next_message()) is not None:
-        simulated.obey(client.commands(message))
+        simulated.obey(client.orders(message))
     assert len(simulated.tasks) == simulated.sequence.num_tasks
     client.close()
     stop()
@@ -274,7 +273,7 @@ def test_tls_is_spoken_where_a_certificate_is_given(start: Start, tmp_path: Path
     with Client("127.0.0.1", server.port, tls=ssl.create_default_context(cafile=str(cert))) as client:
         client.greet(_hello(), _SECRET)
         simulated = _simulated()
-        assert isinstance(client.ask(simulated.sync()), Commands)
+        assert isinstance(client.ask(simulated.state()), Orders)
     with pytest.raises(ConfigError, match="not a certificate and its key"):
         ServerConfig(tls_cert=key, tls_key=cert).ssl_context()
 
@@ -292,11 +291,8 @@ def test_open_doors_are_refused(tmp_path: Path) -> None:
     assert ServerConfig(host="0.0.0.0", secret=_SECRET).host == "0.0.0.0"
 
 
-def test_a_large_sync_is_answered(start: Start) -> None:
-    simulated = _simulated()
-    jobs = tuple(simulated._job(number % 6).model_copy(update={"job_id": number}) for number in range(300))
+def test_a_large_state_is_answered(start: Start) -> None:
+    jobs = tuple(job_of(f"j{number}", (5, ()), (3, (0,)), is_open=True) for number in range(500))
     with Client("127.0.0.1", start().port) as client:
         client.greet(_hello())
-        message = simulated.sync()
-        reply = client.commands(Sync(seq=2, clock_ms=10**6, slots=message.slots, jobs=jobs))
-        assert len(reply.commands) == 4
+        assert len(client.orders(State(seq=2, clock_ms=10**6, cores=4, jobs=jobs)).jobs) == 500

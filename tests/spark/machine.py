@@ -1,8 +1,7 @@
-"""Real Spark in this process: one JVM, contexts one after the other, under services of this process."""
+"""Real Spark in this process: one JVM, contexts one after the other, with the plugin or without."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -14,11 +13,6 @@ from typing import Any
 import pytest
 
 from parcae.errors import ConfigError
-from parcae.policies.catalog import make_policy
-from parcae.service.jobs import DurationBook
-from parcae.service.protocol import ClientMessage, JobArrived, StagesAdded
-from parcae.service.server import Server, ServerConfig, serve_in_thread
-from parcae.service.session import Service, Session, Watcher
 from parcae.spark.build import build_plugin, compile_java, java_sources, plugin_folder
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 
@@ -35,36 +29,6 @@ logger.parcae.level = info
 """
 #: A line of a stack trace in the plugin (not in the jobs of the tests), or an error that it tells.
 _OURS = re.compile(r"^\s+at parcae\.spark\.(?!Workouts|Replay)|^ERROR parcae|^(ERROR|FATAL) .*Parcae", re.MULTILINE)
-
-
-@contextmanager
-def serving(policy: str = "fair", **settings: Any) -> Iterator[tuple[Service, Server, Listening]]:
-    """A service in a thread, and what is heard there."""
-    heard = Listening()
-    service = Service(lambda slots: make_policy(policy, slots), policy, DurationBook(None), watchers=[heard])
-    server, stop = serve_in_thread(lambda: Server(service, ServerConfig(**settings)))
-    try:
-        yield service, server, heard
-    finally:
-        stop()
-
-
-class Listening(Watcher):
-    """Counts what clients say: jobs that arrived, stages added to them, how often all was told anew."""
-
-    def __init__(self) -> None:
-        self.jobs: list[str] = []
-        self.num_added = self.num_syncs = self.num_sessions = 0
-
-    def opened(self, session: Session) -> None:
-        self.num_sessions += 1
-
-    def heard(self, session: Session, message: ClientMessage) -> None:
-        self.num_syncs += message.type == "sync"
-        for event in getattr(message, "events", ()):
-            if isinstance(event, JobArrived):
-                self.jobs.append(event.job.name)
-            self.num_added += isinstance(event, StagesAdded)
 
 
 def wait_until(holds: Callable[[], object], timeout_s: float = 30.0) -> None:
@@ -100,12 +64,18 @@ class Machine:
         self.num_contexts = self._forgiven = 0
 
     @contextmanager
-    def context(self, port: int, cores: int = 4, failures: int = 4, **settings: object) -> Iterator[Application]:
-        """A Spark context under the service at that port; `spark_task_cpus=2` sets spark.task.cpus."""
+    def context(self, port: int = 0, cores: int = 4, failures: int = 4, **settings: object) -> Iterator[Application]:
+        """A Spark context; `spark_task_cpus=2` sets spark.task.cpus.
+
+        Args:
+            port: of a service under which the plugin is to put the application; 0 for a stock Spark.
+            cores: of the local master, unless spark_master says another.
+            failures: so often a task may fail there.
+            settings: more of Spark's.
+        """
         from pyspark import SparkConf
 
         self.num_contexts += 1
-        report = self.folder / f"report-{self.num_contexts}.json"
         conf = {
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
@@ -113,16 +83,13 @@ class Machine:
             "spark.locality.wait": "0s",
             "spark.sql.shuffle.partitions": "4",
             "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
-            "spark.parcae.service": f"127.0.0.1:{port}",
-            "spark.parcae.report": str(report),
-            "spark.parcae.timeoutMs": "1000",
-            "spark.parcae.retryMs": "300",
+            **(plugin_settings(port) if port else {}),
             "spark.app.name": f"test {self.num_contexts}",
             **{name.replace("_", "."): str(value) for name, value in settings.items()},
         }
         made = SparkConf(loadDefaults=False).setAll(list(conf.items()))
-        master = conf.pop("spark.master", f"local-parcae[{cores},{failures}]")
-        application = Application(self, self._context(master=master, conf=made), report)
+        master = conf.pop("spark.master", f"local[{cores},{failures}]")
+        application = Application(self, self._context(master=master, conf=made))
         try:
             yield application
         finally:
@@ -153,8 +120,8 @@ class Machine:
 class Application:
     """A running Spark context."""
 
-    def __init__(self, machine: Machine, context: Any, report: Path) -> None:
-        self.machine, self.context, self._report = machine, context, report
+    def __init__(self, machine: Machine, context: Any) -> None:
+        self.machine, self.context = machine, context
         self.workouts, self.java = machine.workouts, context._jsc
 
     def run(self, num_jobs: int = 4, num_tasks: int = 6, sleep_ms: int = 20) -> None:
@@ -165,11 +132,14 @@ class Application:
         """End the application."""
         self.context.stop()
 
-    def report(self) -> dict[str, Any]:
-        """The plugin's own numbers, once it is stopped."""
-        self.stop()
-        found: dict[str, Any] = json.loads(self._report.read_text())
-        return found
+
+def plugin_settings(port: int) -> dict[str, str]:
+    """Of an application under a service of this machine; what it loses it finds again soon."""
+    return {
+        "spark.plugins": "parcae.spark.ParcaePlugin",
+        "spark.parcae.service": f"127.0.0.1:{port}",
+        "spark.parcae.retryMs": "300",
+    }
 
 
 def start_machine(folder: Path) -> Machine:

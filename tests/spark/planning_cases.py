@@ -247,7 +247,7 @@ class Tables:
         for place, row in enumerate(query.rows):
             parents = [query.rows.index(parent) for parent in row.parents]
             stages.num_waiting[place] = sum(not stages.is_ended[parent] for parent in parents)
-        virtual_kernels._find_paths(self.state, run, job)
+        virtual_kernels.find_paths(self.state, run, job)
 
     def _remember(self, queries: list[Picture]) -> None:
         for job, query in enumerate(queries):

@@ -13,32 +13,24 @@ from parcae.errors import ConfigError
 from parcae.spark import build as building
 from parcae.spark.build import build_plugin, plugin_folder, sources_hash
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
-from parcae.spark.launch import PluginSettings, parcae_master, spark_arguments
+from parcae.spark.launch import PLUGIN_CLASS, PluginSettings, spark_arguments
 from tests.spark.needs import needs_spark
 
-SETTINGS = PluginSettings(Path("/cache/plugin.jar"), "127.0.0.1:7177")
+SETTINGS = PluginSettings(Path("/cache/plugin.jar"), service="127.0.0.1:7177")
 
 
-@pytest.mark.parametrize(
-    ("master", "expected"),
-    [
-        ("local", "local-parcae[1]"),
-        ("local[4]", "local-parcae[4]"),
-        ("local[*]", "local-parcae[*]"),
-        ("local[4,2]", "local-parcae[4,2]"),
-        ("local-parcae[4]", "local-parcae[4]"),
-        ("spark://a:7077,b:7077", "spark-parcae://a:7077,b:7077"),
-        ("spark-parcae://a:7077", "spark-parcae://a:7077"),
-    ],
-)
-def test_masters_become_the_plugins(master: str, expected: str) -> None:
-    assert parcae_master(master) == expected
-
-
-@pytest.mark.parametrize("master", ["yarn", "k8s://https://a:443", "local[x]", "local-cluster[2,1,1024]"])
-def test_other_masters_are_refused(master: str) -> None:
-    with pytest.raises(ConfigError, match="YARN and Kubernetes are not supported"):
-        parcae_master(master)
+def test_a_policy_file_a_service_or_both_are_needed() -> None:
+    with pytest.raises(ConfigError, match="`parcae export`"):
+        PluginSettings(Path("a.jar"))
+    conf = PluginSettings(Path("a.jar"), Path("/p.json"), "h:1", order_ttl_ms=900, fallback_executors=3).conf()
+    assert conf == {
+        "spark.driver.extraClassPath": "a.jar",
+        "spark.plugins": PLUGIN_CLASS,
+        "spark.parcae.policy": "/p.json",
+        "spark.parcae.service": "h:1",
+        "spark.parcae.orderTtlMs": "900",
+        "spark.parcae.fallbackExecutors": "3",
+    }
 
 
 def _conf(arguments: list[str]) -> dict[str, str]:
@@ -49,7 +41,7 @@ def _conf(arguments: list[str]) -> dict[str, str]:
 def test_the_users_settings_win_and_the_application_keeps_its_arguments() -> None:
     given = ["--master=local[4]", "--conf", "spark.locality.wait=3s", "--name", "n", "-v", "app.py", "--conf", "x=y"]
     told = spark_arguments(SETTINGS, given)
-    assert told[:2] == ["--master", "local-parcae[4]"]
+    assert told[told.index("--master") + 1] == "local[4]"
     assert told[told.index("app.py") :] == ["app.py", "--conf", "x=y"]
     conf = _conf(told[: told.index("app.py")])
     assert conf["spark.locality.wait"] == "3s"
@@ -68,12 +60,17 @@ def test_the_users_class_path_is_kept_beside_the_jar(given: list[str]) -> None:
     assert "--driver-class-path" not in told
 
 
+def test_the_users_plugins_are_kept_beside_ours() -> None:
+    told = spark_arguments(SETTINGS, ["--conf", "spark.plugins=a.Plugin", "a.py"])
+    assert _conf(told)["spark.plugins"] == f"a.Plugin,{PLUGIN_CLASS}"
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--deploy-mode", "cluster", "a.py"], "deploy mode client"),
+        (["--deploy-mode", "cluster", "a.py"], "deploy mode cluster"),
+        (["--conf", "spark.submit.deployMode=cluster", "a.py"], "deploy mode cluster"),
         (["--master"], "lacks its value"),
-        (["--master", "yarn"], "YARN"),
     ],
 )
 def test_what_cannot_be_started_is_said(given: list[str], message: str) -> None:
@@ -81,18 +78,11 @@ def test_what_cannot_be_started_is_said(given: list[str], message: str) -> None:
         spark_arguments(SETTINGS, given)
 
 
-def test_every_setting_becomes_a_line(tmp_path: Path) -> None:
-    settings = PluginSettings(Path("/p.jar"), "h:1", tmp_path / "s", tmp_path / "c", "my.job", 250, tmp_path / "r")
-    assert settings.conf() == {
-        "spark.driver.extraClassPath": "/p.jar",
-        "spark.parcae.service": "h:1",
-        "spark.locality.wait": "0s",
-        "spark.parcae.secretFile": str(tmp_path / "s"),
-        "spark.parcae.tls.ca": str(tmp_path / "c"),
-        "spark.parcae.jobKey": "my.job",
-        "spark.parcae.timeoutMs": "250",
-        "spark.parcae.report": str(tmp_path / "r"),
-    }
+def test_every_setting_becomes_a_line() -> None:
+    secret, trust = Path("/secret"), Path("/ca.pem")
+    conf = PluginSettings(Path("p.jar"), None, "h:1", secret, trust, "my.key").conf()
+    told = {name.removeprefix("spark.parcae."): value for name, value in conf.items() if name.startswith("spark.parcae")}
+    assert told == {"service": "h:1", "secretFile": "/secret", "tls.ca": "/ca.pem", "jobKey": "my.key"}
 
 
 def test_a_folder_that_is_no_spark_is_said(tmp_path: Path) -> None:
@@ -120,8 +110,8 @@ def test_the_plugin_is_compiled_once_and_again_when_its_sources_change(monkeypat
     jar = build_plugin(spark)
     assert jar.name.startswith(f"parcae-spark_{spark.scala}-")
     names = set(zipfile.ZipFile(jar).namelist())
-    assert "META-INF/services/org.apache.spark.scheduler.ExternalClusterManager" in names
-    assert "parcae/spark/ParcaeScheduler.class" in names
+    assert "parcae/spark/ParcaePlugin.class" in names
+    assert not any(name.startswith("META-INF/services") for name in names)
     built = jar.stat().st_mtime_ns
     assert build_plugin(spark) == jar
     assert jar.stat().st_mtime_ns == built

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from parcae.errors import WorkloadError
-from parcae.policies.catalog import make_policy
-from parcae.simulation.config import SimulationConfig
+from parcae.policies.orders.catalog import make_cores_policy
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
-from parcae.spark.fidelity import ClusterCosts, costly_workload, slept
+from parcae.spark.fidelity import ClusterCosts, costly_workload, hand_over_ms, slept
 from parcae.spark.mixes import drawn_sleeps, mix_json, read_replayed, warm_workload
 from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.catalog import load_workload
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.random_streams import RandomStreams
 
-COSTS = ClusterCosts(task=3.0, stage=7.0, moving=2.0, job=11.0)
+COSTS = ClusterCosts(task=3.0, stage=7.0, job=11.0)
 
 
 def test_a_warm_workload_has_one_law_a_stage_times_the_factor() -> None:
@@ -63,15 +63,23 @@ def test_what_was_simulated_is_slept_without_the_clusters_costs() -> None:
     stages = (StageSpec(6, TaskDurations.constant(50)), StageSpec(2, TaskDurations.constant(20), (0,)))
     workload = Workload("w", (JobSpec("a", stages), JobSpec("b", stages)))
     sequence = JobSequence(costly_workload(workload, COSTS), np.array([0, 1]), np.zeros(2, np.int64))
-    config = SimulationConfig(num_executors=3, moving_delay_ms=2, warmup_delay_ms=0)
-    trace = simulate(sequence, make_policy("fair", 3), config, 0, record=True)
+    config = SimulationConfig(world=WorldName.CORES, num_executors=3, moving_delay_ms=0, warmup_delay_ms=0)
+    policy = make_cores_policy("fair", sequence.workload, config)
+    trace = simulate(sequence, policy, config, 0, record=True)
     sleeps = slept(trace, COSTS)
     assert len(sleeps) == 16
     assert {sleeps[job, 0, task] for job in range(2) for task in range(6)} == {50}
     assert {sleeps[job, 1, task] for job in range(2) for task in range(2)} == {20}
     assert trace.tasks is not None
     took = trace.tasks["finish_ms"] - trace.tasks["start_ms"]
-    assert set(took.tolist()) == {53, 60, 30}
+    assert set(took.tolist()) == {53, 23}
+
+
+def test_the_steps_along_the_longest_chain_are_a_jobs_own_cost() -> None:
+    one, last = StageSpec(1, TaskDurations.constant(5)), TaskDurations.constant(5)
+    diamond = JobSpec("d", (StageSpec(1, last, (1, 2)), one, StageSpec(1, last, (1,))))  # 1, then 2, then 0
+    assert hand_over_ms(diamond, COSTS) == 11 + 2 * 7
+    assert hand_over_ms(JobSpec("s", (one,)), COSTS) == 11
 
 
 def test_a_job_that_failed_is_said(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""Real Spark under services that fail, stall, lie or vanish: every job ends, and nothing of the plugin's gets in its way."""
+"""Real Spark under services that fail, stall, lie or vanish: every job ends, and the true service is heard again."""
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import threading
 import time
@@ -13,12 +14,10 @@ from typing import Any
 
 import pytest
 
-from parcae.service.client import Client
-from parcae.service.protocol import Hello, new_nonce
-from parcae.service.server import Server
-from parcae.service.session import Service
-from tests.spark.door import MISBEHAVIOURS, Door
-from tests.spark.machine import Application, Listening, Machine, serving, start_machine, wait_until
+from tests.spark.fake_service import MISBEHAVIOURS, FakeService, frame, saying, welcome
+from tests.spark.machine import Application, Machine, start_machine, wait_until
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -35,63 +34,52 @@ def _no_complaints(machine: Machine) -> Iterator[None]:
 
 
 class Guided:
-    """An application under a service behind a door."""
+    """An application under a fake service."""
 
-    def __init__(self, application: Application, service: Service, server: Server, heard: Listening, door: Door) -> None:
-        self.application, self.service, self.server, self.heard, self.door = application, service, server, heard, door
+    def __init__(self, machine: Machine, application: Application, service: FakeService) -> None:
+        self.machine, self.application, self.service = machine, application, service
 
     def wait_for_service(self) -> None:
-        """Until the service knows the application's slots again."""
-        wait_until(lambda: any(not session.needs_sync for session in list(self.service.sessions.values())))
+        """Until the service has been sent everything in a new connection."""
+        before = self.service.num_states
+        self.service.change(None)
+        wait_until(lambda: self.service.num_states > before)
 
-    def run_guided(self) -> None:
-        """Jobs that the service schedules."""
+    def run_guided(self, run: Any, num_jobs: int = 1) -> None:
+        """What runs is told to the service, whose picture of it is right."""
         self.wait_for_service()
-        before = self.service.counts.finished_tasks
-        self.application.run(2)
-        wait_until(lambda: self.service.counts.finished_tasks > before)
+        before = len(self.service.picture.ended)
+        run()
+        wait_until(lambda: len(self.service.picture.ended) >= before + num_jobs)
+        wait_until(lambda: not self.service.picture.jobs)
+        assert self.service.picture.faults == []
 
 
 @pytest.fixture(scope="class")
 def guided(machine: Machine) -> Iterator[Guided]:
-    with serving() as (service, server, heard):
-        door = Door(server.port)
-        with machine.context(door.port) as application:
-            yield Guided(application, service, server, heard, door)
-            report = application.report()
-        door.close()
-    assert report["broken"] is None
-    assert not report["is_replaced"]
-    assert report["connections"] > len(MISBEHAVIOURS)  # the true service came back every time
-    assert report["troubles"] > len(MISBEHAVIOURS)
-    assert report["away_ms"] > 0
-    assert report["tasks_guided"] > 0
-    assert report["tasks_unguided"] > 0
+    service = FakeService()
+    with machine.context(service.port, spark_parcae_orderTtlMs=1_500) as application:
+        yield Guided(machine, application, service)
+    service.close()
 
 
 class TestOneApplication:
     """Everything that one application may meet, one after the other."""
 
-    def test_jobs_are_scheduled_by_the_service(self, guided: Guided) -> None:
-        guided.wait_for_service()
-        before, jobs = guided.service.counts.finished_tasks, len(guided.heard.jobs)
-        guided.application.run(6)
-        wait_until(lambda: guided.service.counts.finished_tasks - before == 6 * (6 + 6 + 2))  # the last are on their way
-        assert sorted(guided.heard.jobs[jobs:]) == ["workout 0"] * 2 + ["workout 1"] * 2 + ["workout 2"] * 2
-        assert guided.heard.num_syncs == guided.heard.num_sessions
+    def test_jobs_are_told_to_the_service(self, guided: Guided) -> None:
+        guided.run_guided(lambda: guided.application.run(6), 6)
+        names = [job["names"][0] for job in guided.service.picture.seen[-6:]]
+        assert sorted(names) == ["workout 0"] * 2 + ["workout 1"] * 2 + ["workout 2"] * 2
 
     @pytest.mark.parametrize("name", MISBEHAVIOURS)
     def test_jobs_end_under_a_service_that_is_none(self, guided: Guided, name: str) -> None:
         guided.wait_for_service()
-        guided.door.change(MISBEHAVIOURS[name])
-        visits = guided.door.num_visits
+        guided.service.change(MISBEHAVIOURS[name])
+        visits = guided.service.num_visits
+        wait_until(lambda: guided.service.num_visits > visits)
         guided.application.run()
-        wait_until(lambda: guided.door.num_visits > visits)
         guided.application.run()
-        guided.door.change(None)
-        before = guided.service.counts.finished_tasks
-        guided.run_guided()
-        assert guided.service.counts.finished_tasks > before
+        guided.run_guided(guided.application.run)
 
     def test_jobs_end_while_connections_break(self, guided: Guided) -> None:
         guided.wait_for_service()
@@ -99,7 +87,7 @@ class TestOneApplication:
 
         def breaking() -> None:
             while not stop.wait(0.15):
-                guided.door.drop()
+                guided.service.drop()
 
         thread = threading.Thread(target=breaking)
         thread.start()
@@ -108,63 +96,72 @@ class TestOneApplication:
         finally:
             stop.set()
             thread.join()
-        before = guided.service.counts.finished_tasks
-        guided.run_guided()
-        assert guided.service.counts.finished_tasks > before
+        guided.run_guided(guided.application.run)
 
     def test_failed_tasks_are_tried_again(self, guided: Guided) -> None:
-        guided.wait_for_service()
-        before, syncs = guided.service.counts.failed_tasks, guided.heard.num_syncs
-        assert guided.application.workouts.flaky(guided.application.java, 9)
-        wait_until(lambda: guided.service.counts.failed_tasks - before == 6)
-        assert guided.heard.num_syncs == syncs
+        def run() -> None:
+            assert guided.application.workouts.flaky(guided.application.java, 9)
+
+        guided.run_guided(run)
 
     def test_stages_run_again_when_their_output_is_gone(self, guided: Guided) -> None:
-        guided.wait_for_service()
-        syncs = guided.heard.num_syncs
-        assert guided.application.workouts.forgetful(guided.application.java, 4)
-        assert guided.heard.num_syncs > syncs  # the service was told that a stage runs again
-        guided.run_guided()
+        def run() -> None:
+            assert guided.application.workouts.forgetful(guided.application.java, 4)
 
-    def test_a_cancelled_job_leaves_its_slots_to_others(self, guided: Guided) -> None:
-        guided.wait_for_service()
-        before = guided.service.counts.failed_jobs
-        assert guided.application.workouts.cancelled(guided.application.java, 500)
-        wait_until(lambda: guided.service.counts.failed_jobs == before + 1)
-        guided.run_guided()
+        guided.run_guided(run)
+
+    def test_a_cancelled_job_is_told_to_the_service(self, guided: Guided) -> None:
+        def run() -> None:
+            assert guided.application.workouts.cancelled(guided.application.java, 500)
+
+        guided.run_guided(run)
 
     def test_a_barrier_runs_all_its_tasks_together(self, guided: Guided) -> None:
         from pyspark import BarrierTaskContext
 
-        guided.wait_for_service()
-        rows = guided.application.context.parallelize(range(4), 4).barrier()
-        found = rows.mapPartitions(lambda part: [len(BarrierTaskContext.get().allGather(str(list(part))))]).collect()
-        assert found == [4] * 4
-        guided.run_guided()
+        def run() -> None:
+            rows = guided.application.context.parallelize(range(4), 4).barrier()
+            found = rows.mapPartitions(lambda part: [len(BarrierTaskContext.get().allGather(str(list(part))))]).collect()
+            assert found == [4] * 4
 
-    def test_a_query_is_one_job_whatever_it_runs(self, guided: Guided) -> None:
+        guided.run_guided(run)
+
+    def test_queries_at_once_come_to_the_right_results_and_are_one_job_each(self, guided: Guided) -> None:
         from pyspark.sql import SparkSession
 
-        guided.wait_for_service()
         session = SparkSession(guided.application.context)
-        jobs, added, done = len(guided.heard.jobs), guided.heard.num_added, guided.service.counts.finished_jobs
-        guided.application.context.setJobDescription("the query")
-        assert _query(session, 3) == _expected(3)
-        guided.application.context.setJobDescription(None)
-        wait_until(lambda: guided.service.counts.finished_jobs == done + 1)
-        assert guided.heard.jobs[jobs:] == ["the query"]
-        assert guided.heard.num_added > added
-
-    def test_queries_at_once_come_to_the_right_results(self, guided: Guided) -> None:
-        from pyspark.sql import SparkSession
-
         guided.wait_for_service()
-        session = SparkSession(guided.application.context)
-        done = guided.service.counts.finished_jobs
-        with ThreadPoolExecutor(6) as threads:
-            found = list(threads.map(lambda number: _query(session, number), range(2, 10)))
-        assert found == [_expected(number) for number in range(2, 10)]
-        wait_until(lambda: guided.service.counts.finished_jobs == done + 8)
+        before = len(guided.service.picture.seen)
+
+        def run() -> None:
+            with ThreadPoolExecutor(6) as threads:
+                found = list(threads.map(lambda number: _query(session, number), range(2, 10)))
+            assert found == [_expected(number) for number in range(2, 10)]
+
+        guided.run_guided(run, 8)
+        assert len(guided.service.picture.seen) == before + 8
+
+
+def test_a_thousand_connections_leave_nothing_behind(machine: Machine) -> None:
+    service = FakeService()
+    with machine.context(service.port, spark_parcae_retryMs=100) as application:
+        wait_until(lambda: service.num_states)
+        files = len(_open_files(machine))
+        service.change(welcome)  # and then the connection ends
+        wait_until(lambda: service.num_visits >= 1_000, 600)
+        states = service.num_states
+        service.change(None)
+        wait_until(lambda: service.num_states > states)
+        application.run()
+        names = [thread.getName() for thread in machine.jvm.java.lang.Thread.getAllStackTraces().keySet()]
+        assert sorted(name for name in names if name.startswith("parcae-")) == ["parcae-link", "parcae-reader"]
+        assert len(_open_files(machine)) < files + 20
+    service.close()
+
+
+def _open_files(machine: Machine) -> list[Path]:
+    pid = machine.jvm.java.lang.ProcessHandle.current().pid()
+    return list(Path(f"/proc/{pid}/fd").iterdir())
 
 
 def _query(session: Any, divisor: int) -> list[tuple[int, int]]:
@@ -187,31 +184,67 @@ def _expected(divisor: int) -> list[tuple[int, int]]:
     return sorted(counts.items())
 
 
-def test_the_older_of_two_drivers_of_one_name_goes_on_by_itself(machine: Machine) -> None:
-    with serving() as (service, server, heard), machine.context(server.port) as application:
-        name = application.context.applicationId
-        wait_until(lambda: service.counts.syncs)
+def test_without_a_service_spark_says_so_once(machine: Machine) -> None:
+    before = len(machine.said())
+    with machine.context(_free_port(), spark_parcae_orderTtlMs=500) as application:
+        wait_until(lambda: "Spark schedules by itself" in machine.said()[before:])
         application.run()
-        with Client("127.0.0.1", server.port) as newer:
-            newer.greet(Hello(protocol=1, application_id=name, nonce=new_nonce()))
-            sessions = heard.num_sessions
-            application.run(8, 8, 40)
-            application.run(8, 8, 40)
-            assert heard.num_sessions == sessions == 2
-        report = application.report()
-    assert report["is_replaced"]
-    assert report["tasks_unguided"] >= 2 * 8 * 8
-    assert report["connections"] == 1
+        time.sleep(2)
+    assert machine.said()[before:].count("Spark schedules by itself") == 1
+    assert "Connection refused" in machine.said()[before:]
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def test_a_context_can_be_stopped_while_it_connects(machine: Machine) -> None:
+    service = FakeService()
+    service.change(lambda connection: time.sleep(20))  # says nothing
+    with machine.context(service.port) as application:
+        wait_until(lambda: service.num_visits)
+        stopping = time.monotonic()
+        application.stop()
+        assert time.monotonic() - stopping < 10
+    service.close()
+
+
+def test_wrong_settings_leave_spark_as_it_is(machine: Machine, tmp_path: Path) -> None:
+    for settings in (
+        {"spark_parcae_service": "nowhere"},
+        {"spark_parcae_service": "host:99999"},
+        {"spark_parcae_secretFile": tmp_path / "none"},
+        {"spark_parcae_orderTtlMs": "soon"},
+        {"spark_parcae_fallbackExecutors": 2},  # a local master has one executor
+    ):
+        before = len(machine.said())
+        with machine.context(1, **settings) as application:
+            application.run(1)
+        (name,) = settings
+        (line,) = [line for line in machine.said()[before:].splitlines() if "parcae: off" in line]
+        assert name.replace("_", ".") in line
+    machine.forgive()
 
 
 _SECRET = "a secret of the test"
 
 
-@pytest.fixture(scope="module")
-def secret_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("secret") / "secret"
-    path.write_text(_SECRET + "\n")
-    return path
+@pytest.mark.parametrize(("mine", "theirs"), [(None, True), (_SECRET, False)])
+def test_who_does_not_share_the_secret_is_left_alone(machine: Machine, tmp_path: Path, mine: str | None, theirs: bool) -> None:
+    service, settings = FakeService(), dict[str, object]()
+    if theirs:
+        service.change(saying(frame({"type": "challenge", "nonce": "n" * 32})))
+    if mine:
+        (tmp_path / "secret").write_text(mine)
+        settings["spark_parcae_secretFile"] = tmp_path / "secret"
+    before = len(machine.said())
+    with machine.context(service.port, spark_parcae_orderTtlMs=500, **settings) as application:
+        application.run()
+        wait_until(lambda: "Spark schedules by itself" in machine.said()[before:])
+    assert "secret" in machine.said()[before:]
+    assert service.num_states == 0
+    service.close()
 
 
 @pytest.fixture(scope="module")
@@ -228,74 +261,10 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return cert, key
 
 
-def test_secret_and_tls(machine: Machine, secret_file: Path, certificate: tuple[Path, Path]) -> None:
-    cert, key = certificate
-    tls = {"tls_cert": cert, "tls_key": key}
-    settings = {"spark_parcae_secretFile": secret_file, "spark_parcae_tls_ca": cert}
-    with (
-        serving(secret=_SECRET.encode(), **tls) as (service, server, _),
-        machine.context(server.port, **settings) as application,
-    ):
-        wait_until(lambda: service.counts.syncs)
+def test_tls_is_spoken_to_whom_is_trusted(machine: Machine, certificate: tuple[Path, Path]) -> None:
+    service = FakeService(certificate=certificate)
+    with machine.context(service.port, spark_parcae_tls_ca=certificate[0]) as application:
+        wait_until(lambda: service.num_states)
         application.run()
-        assert service.counts.finished_tasks > 0
-        assert application.report()["troubles"] == 0
-
-
-@pytest.mark.parametrize(("mine", "theirs"), [("another secret, quite", _SECRET), (None, _SECRET), (_SECRET, None)])
-def test_who_does_not_share_the_secret_is_left_alone(
-    machine: Machine, tmp_path: Path, mine: str | None, theirs: str | None
-) -> None:
-    settings = {}
-    if mine:
-        (tmp_path / "secret").write_text(mine)
-        settings["spark_parcae_secretFile"] = tmp_path / "secret"
-    before = len(machine.said())
-    with (
-        serving(secret=theirs.encode() if theirs else None) as (service, server, _),
-        machine.context(server.port, **settings) as application,
-    ):
-        application.run()
-        wait_until(lambda: "Spark schedules by itself" in machine.said()[before:])
-        report = application.report()
-    assert service.counts.syncs == 0
-    assert report["troubles"] > 0
-    assert report["tasks_guided"] == 0
-    assert "secret" in report["last_trouble"]
-
-
-def test_without_a_service_spark_warns_once(machine: Machine) -> None:
-    with serving() as (_, server, _):
-        port = server.port
-    before = len(machine.said())
-    with machine.context(port) as application:
-        application.run()
-        application.run()
-        report = application.report()
-    assert machine.said()[before:].count("Spark schedules by itself") == 1
-    assert report["connections"] == 0
-    assert report["away_ms"] > 0
-
-
-def test_a_context_can_be_stopped_while_it_connects(machine: Machine) -> None:
-    door = Door(0)
-    door.change(lambda connection: threading.Event().wait(20))  # says nothing
-    start = time.monotonic()
-    with machine.context(door.port) as application:
-        wait_until(lambda: door.num_visits)
-        stopping = time.monotonic()
-        application.stop()
-        assert time.monotonic() - stopping < 5
-    assert time.monotonic() - start < 20
-    door.close()
-
-
-def test_wrong_settings_are_refused_at_the_start(machine: Machine, tmp_path: Path) -> None:
-    for settings in (
-        {"spark_parcae_service": "nowhere"},
-        {"spark_parcae_service": "host:99999"},
-        {"spark_parcae_secretFile": tmp_path / "none"},
-    ):
-        with pytest.raises(Exception, match=r"spark\.parcae|External scheduler"), machine.context(1, **settings):
-            pass
-    machine.forgive()  # Spark tells in its log why it did not start
+        wait_until(lambda: len(service.picture.ended) == 4)
+    service.close()

@@ -1,4 +1,4 @@
-"""The plugin's own tests in Java, and its books against a real service: what needs a JDK and Spark's jars, but no Spark."""
+"""The plugin's names in Java, and how its sources look: what needs a JDK and Spark's jars, but no Spark."""
 
 from __future__ import annotations
 
@@ -9,19 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from parcae.policies.catalog import make_policy
-from parcae.service.jobs import DurationBook
-from parcae.service.protocol import decode_client_message, encode, proof_mac
-from parcae.service.server import Server, ServerConfig, serve_in_thread
-from parcae.service.session import Service
 from parcae.spark.build import compile_java, java_sources, plugin_folder
 from parcae.spark.home import find_spark
 from parcae.workloads.spark.events import JobStart, StageInfo
 from parcae.workloads.spark.naming import job_name
-from tests.conftest import REPOSITORY
 from tests.spark.java import compiled, run_java
-
-_FIXTURES = REPOSITORY / "protocol" / "fixtures"
 
 
 @pytest.fixture(scope="module")
@@ -34,52 +26,6 @@ def test_lines_are_as_short_as_elsewhere() -> None:
         for number, line in enumerate(path.read_text().splitlines(), 1):
             assert len(line) <= 130, f"{path}:{number}"
             assert "\t" not in line, f"{path}:{number}"
-
-
-def test_the_books_step_by_step(class_path: str) -> None:
-    assert "checks" in run_java(class_path, "BooksTest")
-
-
-def _proof_cases() -> list[dict[str, str]]:
-    texts = [
-        ("0123456789abcdef", "a" * 32, "b" * 32, "app-1"),
-        ("gehéim-€-secret-16", "n1", "n2", "local-😀"),
-        ("k" * 200, "", "", ""),
-    ]
-    return [
-        {
-            "secret": secret,
-            "side": side,
-            "client": client,
-            "service": service,
-            "application": application,
-            "mac": proof_mac(secret.encode(), side, client, service, application),  # type: ignore[arg-type]
-        }
-        for secret, client, service, application in texts
-        for side in ("client", "service")
-    ]
-
-
-def _keys(value: object) -> set[str]:
-    """All keys within a message."""
-    if isinstance(value, dict):
-        return set(value).union(*map(_keys, value.values()))
-    return set().union(*map(_keys, value)) if isinstance(value, list) else set()
-
-
-def test_the_wire_speaks_the_protocol(class_path: str, tmp_path: Path) -> None:
-    cases, said = tmp_path / "proofs.json", tmp_path / "said.json"
-    cases.write_text(json.dumps(_proof_cases()))
-    run_java(class_path, "WireTest", _FIXTURES, cases, said)
-    messages = json.loads(said.read_text())
-    known = set[str]().union(*(_keys(json.loads(path.read_text())) for path in (_FIXTURES / "client").glob("*.json")))
-    assert {message["type"] for message in messages} == {"hello", "proof", "sync", "events", "ping", "bye"}
-    for message in messages:
-        told = json.loads(encode(decode_client_message(json.dumps(message).encode())))
-        assert message.items() <= told.items() or message["type"] in ("sync", "events"), message
-        assert _keys(message) <= known | {"has_instant_moves"}
-    kinds = {event["kind"] for message in messages for event in message.get("events", ())}
-    assert kinds == {"job_arrived", "stages_added", "task_finished", "task_failed", "job_ended"}
 
 
 _DESCRIPTIONS = (
@@ -140,19 +86,6 @@ def test_names_are_those_of_the_event_logs_reader(class_path: str, tmp_path: Pat
     cases, path = _name_cases(), tmp_path / "names.json"
     path.write_text(json.dumps(cases))
     assert f"{len(cases) + 1} checks" in run_java(class_path, "NamesTest", path)
-
-
-@pytest.mark.parametrize("policy", ["fair", "srpt-cap", "random"])
-@pytest.mark.parametrize("weather", ["calm", "rough"])
-def test_a_toy_cluster_ends_all_its_jobs_under_a_real_service(class_path: str, policy: str, weather: str) -> None:
-    service = Service(lambda slots: make_policy(policy, slots), policy, DurationBook(None))
-    server, stop = serve_in_thread(lambda: Server(service, ServerConfig()))
-    try:
-        run_java(class_path, "ToyCluster", server.port, 10, weather)
-    finally:
-        stop()
-    assert service.counts.fallbacks == 0
-    assert not service.sessions
 
 
 def test_compiles_against_spark_3_5(tmp_path: Path) -> None:

@@ -146,25 +146,25 @@ def service_command(
     workload: Annotated[str, typer.Option("--workload", help="A built-in workload or a workload file.")] = "tpch",
     policies: Annotated[str, typer.Option("--policies", help="Policies, separated by commas.")] = "fair,tuned,parcae,decima",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a run.")] = 20,
-    slots: Annotated[int, typer.Option("--slots", min=1, help="Slots of the cluster.")] = 50,
+    cores: Annotated[int, typer.Option("--cores", min=1, help="Cores of the cluster.")] = 50,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Runs of each policy.")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Milliseconds from a scheduling event to its commands, through the wire: a client over loopback TCP.
+    """Milliseconds from an event to the orders that answer it, through the wire: a client over loopback TCP.
 
     Example: parcae bench service --json
     """
     from parcae.service.benchmark import benchmark_service
     from parcae.workloads.catalog import load_workload
 
-    rows = benchmark_service(load_workload(workload), workload, policies.split(","), num_jobs=jobs, num_slots=slots, runs=runs)
+    rows = benchmark_service(load_workload(workload), workload, policies.split(","), num_jobs=jobs, num_cores=cores, runs=runs)
     if as_json:
         typer.echo(json.dumps([row.to_json() for row in rows], indent=2))
         return
     for row in rows:
         typer.echo(
             f"{row.policy:<12} p50 {row.p50_ms:7.3f} ms  p99 {row.p99_ms:7.3f} ms  "
-            f"({row.scheduling_events} scheduling events; all {row.messages} messages: p50 {row.message_p50_ms:.3f} ms; "
+            f"({row.plans} plans; all {row.messages} messages: p50 {row.message_p50_ms:.3f} ms; "
             f"a ping: p50 {row.ping_p50_ms:.3f} ms, p99 {row.ping_p99_ms:.3f} ms)"
         )
 

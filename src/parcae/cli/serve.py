@@ -14,18 +14,24 @@ _NONE = -1
 
 
 def serve_command(
-    policy: Annotated[str, typer.Option("--policy", help="Who decides, in Decima's way (`parcae policies`).")] = "parcae",
+    policy: Annotated[str, typer.Option("--policy", help="Who plans; see `parcae policies`, world of cores.")] = "parcae",
     workload: Annotated[str, typer.Option("--workload", help=f"Profile of the recurring jobs. {SOURCE_HELP}")] = "tpch",
     scope: Annotated[
-        str, typer.Option("--scope", help="application: each has slots of its own | cluster: all share the slots.")
+        str, typer.Option("--scope", help="application: each has cores of its own | cluster: all share --cores.")
     ] = "application",
-    slots: Annotated[int, typer.Option("--slots", min=1, help="Slots to expect; any other number works, too.")] = 50,
+    cores: Annotated[
+        int, typer.Option("--cores", "--slots", min=1, help="Cores that all share; with --scope application, those to expect.")
+    ] = 50,
+    executor_cores: Annotated[
+        int, typer.Option("--executor-cores", min=1, help="With --scope cluster: cores of one executor.")
+    ] = 1,
     moving_delay_ms: Annotated[
-        int, typer.Option("--moving-delay-ms", min=0, help="What it costs to move a slot between jobs.")
+        int,
+        typer.Option("--moving-delay-ms", min=0, help="With --scope cluster: take an executor from an application so rarely."),
     ] = 0,
     arrivals: Annotated[
         str, typer.Option("--arrivals", help="How jobs arrive, to choose the nearest shipped variant.")
-    ] = "poisson:25s",
+    ] = "load:0.9",
     host: Annotated[str, typer.Option("--host", help="Address; others than the loopback need a secret.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port for clients; 0: a free one.")] = 7177,
     admin_port: Annotated[
@@ -34,7 +40,6 @@ def serve_command(
     secret_file: Annotated[Path | None, typer.Option("--secret-file", help="What clients must prove to know.")] = None,
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="Certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM).")] = None,
-    timeout_ms: Annotated[int, typer.Option("--timeout-ms", min=1, help="How long clients should wait for a reply.")] = 200,
     record: Annotated[Path | None, typer.Option("--record", help="Folder for recordings of all sessions.")] = None,
     learned: Annotated[
         Path | None, typer.Option("--learned", help="File in which learned durations outlive the service.")
@@ -43,7 +48,7 @@ def serve_command(
     for_s: Annotated[float | None, typer.Option("--for", min=0, help="End after so many seconds.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ports as JSON.")] = False,
 ) -> None:
-    """Schedule live clusters: clients tell what happens and are told what to do (protocol/README.md).
+    """Plan for live clusters: clients tell what happens, and get standing orders (protocol/README.md).
 
     Example: parcae serve --policy parcae --workload tpch --demo 50 --for 60
     """
@@ -56,7 +61,8 @@ def serve_command(
     settings = ServeSettings(
         policy=policy,
         scope=parse_scope(scope),
-        num_slots=slots,
+        num_cores=cores,
+        executor_cores=executor_cores,
         moving_delay_ms=moving_delay_ms,
         arrivals=arrivals,
         host=host,
@@ -65,7 +71,6 @@ def serve_command(
         secret_file=secret_file,
         tls_cert=tls_cert,
         tls_key=tls_key,
-        timeout_ms=timeout_ms,
         record=record,
         learned=learned,
         demo_jobs=demo,
@@ -88,30 +93,25 @@ def replay_command(
     ],
     policy: Annotated[str, typer.Option("--policy", help="The other policy (see `parcae policies`).")] = "fair",
     workload: Annotated[str, typer.Option("--workload", help=f"Profile of the recurring jobs. {SOURCE_HELP}")] = "tpch",
-    moving_delay_ms: Annotated[
-        int, typer.Option("--moving-delay-ms", min=0, help="What it cost to move a slot between jobs.")
-    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Follow a recording of `parcae serve --record` and say where another policy would have decided otherwise.
+    """Follow a recording of `parcae serve --record` and say where another policy would have ordered jobs otherwise.
 
     Example: parcae replay recordings --policy fair --json
     """
     from parcae.service.replay import replay_recording
     from parcae.workloads.catalog import load_workload
 
-    result = replay_recording(recording, policy, load_workload(workload), moving_delay_ms)
+    result = replay_recording(recording, policy, load_workload(workload))
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))
         return
     typer.echo(
-        f"{result.num_decisions} decisions of {result.recorded_policy}: {result.other_policy} chooses another stage in "
-        f"{result.num_stage}, another number or size of slots in {result.num_limit}"
+        f"{result.num_orders} orders of {result.recorded_policy}: {result.other_policy} serves another job first in "
+        f"{result.num_first}, and orders the others otherwise in {result.num_other}"
     )
     for one in result.differences:
-        typer.echo(
-            f"  {one.clock_ms:>10} ms  {_words(one.recorded, one.recorded_limit)}  |  {_words(one.other, one.other_limit)}"
-        )
+        typer.echo(f"  {one.clock_ms:>14} ms  {' '.join(one.recorded)}  |  {' '.join(one.other)}")
     if result.estimate is not None:
         own = result.estimate
         typer.echo(
@@ -119,7 +119,3 @@ def replay_command(
             f"{result.recorded_policy}, {own.other_average_jct_ms / 1000:.2f} s under {result.other_policy} "
             f"({own.num_left_out} jobs were not seen whole)"
         )
-
-
-def _words(stage: tuple[str, int, int] | None, limit: int) -> str:
-    return "let them idle" if stage is None else f"job {stage[1]} stage {stage[2]}, up to {limit}"

@@ -1,49 +1,31 @@
-"""`parcae spark`: a stock Apache Spark under a Parcae service."""
+"""`parcae spark`: Apache Spark with Parcae's plugin."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from parcae.cli.spark_tpch import tpch_command
 
 if TYPE_CHECKING:
-    from parcae.spark.home import SparkHome
-    from parcae.spark.launch import PluginSettings
+    from parcae.evaluation.statistics import Estimate
 
-app = typer.Typer(help="Put a stock Apache Spark under a Parcae service.", no_args_is_help=True)
+app = typer.Typer(help="Turn Parcae on in an Apache Spark.", no_args_is_help=True)
 app.command("tpch")(tpch_command)
 
 Home = Annotated[Path | None, typer.Option("--spark-home", help="Which Spark; else SPARK_HOME, else this Python's PySpark.")]
-Service = Annotated[str | None, typer.Option("--service", help="HOST:PORT of a running `parcae serve`.")]
+Policy = Annotated[Path | None, typer.Option("--policy", help="Plan by this file of `parcae export`, without a service.")]
+Service = Annotated[str | None, typer.Option("--service", help="HOST:PORT of a running `parcae serve`, whose orders go first.")]
 Secret = Annotated[Path | None, typer.Option("--secret-file", help="The secret that the service asks for.")]
 Trust = Annotated[Path | None, typer.Option("--tls-ca", help="Certificates (PEM) that the service's must be signed by.")]
-JobKey = Annotated[str | None, typer.Option("--key", help="Group and name jobs by this property, as `parcae workload import`.")]
-Report = Annotated[Path | None, typer.Option("--report", help="Where the plugin writes its own numbers at the end (JSON).")]
-Executors = Annotated[
+JobKey = Annotated[str | None, typer.Option("--key", help="Name jobs by this property, as `parcae workload import`.")]
+Fallback = Annotated[
     int | None,
-    typer.Option("--executors", min=1, help="Share a standalone cluster of so many (docs/spark-cluster.md)."),
+    typer.Option("--fallback-executors", min=1, help="In a shared cluster (docs/spark-cluster.md): so many while it is away."),
 ]
-OwnPolicy = Annotated[str | None, typer.Option("--policy", help="Without --service: serve this policy until the end.")]
-Workload = Annotated[str, typer.Option("--workload", help="Without --service: the profile of the recurring jobs.")]
-
-
-def _settings(
-    spark: SparkHome,
-    service: str | None,
-    secret: Path | None,
-    tls_ca: Path | None,
-    key: str | None,
-    report: Path | None,
-    executors: int | None,
-) -> PluginSettings:
-    from parcae.spark.build import build_plugin
-    from parcae.spark.launch import DEFAULT_SERVICE, PluginSettings
-
-    return PluginSettings(build_plugin(spark), service or DEFAULT_SERVICE, secret, tls_ca, key, None, report, executors=executors)
 
 
 @app.command("build")
@@ -63,28 +45,28 @@ def build_command(
 
 @app.command("conf")
 def conf_command(
-    master: Annotated[str, typer.Option("--master", help="Your master URL: local[N] or spark://HOST:PORT.")] = "local[*]",
     spark_home: Home = None,
+    policy: Policy = None,
     service: Service = None,
     secret_file: Secret = None,
     tls_ca: Trust = None,
     key: JobKey = None,
-    report: Report = None,
-    executors: Executors = None,
+    fallback_executors: Fallback = None,
     properties: Annotated[bool, typer.Option("--properties", help="Lines for spark-defaults.conf.")] = False,
 ) -> None:
-    """Print the settings that put an application under the service, to paste behind spark-submit.
+    """Print the settings that turn the plugin on, to paste behind spark-submit.
 
-    Example: parcae spark conf --master spark://127.0.0.1:7077 --service 127.0.0.1:7177
+    Example: parcae spark conf --service 127.0.0.1:7177
     """
     import shlex
 
+    from parcae.spark.build import build_plugin
     from parcae.spark.home import find_spark
-    from parcae.spark.launch import parcae_master
+    from parcae.spark.launch import PluginSettings
 
-    settings = _settings(find_spark(spark_home), service, secret_file, tls_ca, key, report, executors)
-    conf = {"spark.master": parcae_master(master), **settings.conf()}
-    for name, value in conf.items():
+    jar = build_plugin(find_spark(spark_home))
+    settings = PluginSettings(jar, policy, service, secret_file, tls_ca, key, fallback_executors=fallback_executors)
+    for name, value in settings.conf().items():
         typer.echo(f"{name} {value}" if properties else f"--conf {shlex.quote(f'{name}={value}')}")
 
 
@@ -94,92 +76,49 @@ _THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 @app.command("submit", context_settings=_THROUGH)
 def submit_command(
     context: typer.Context,
+    command: Annotated[
+        str, typer.Option("--command", help="spark-submit, or to work by hand pyspark, spark-shell or spark-sql.")
+    ] = "spark-submit",
     spark_home: Home = None,
+    policy: Policy = None,
     service: Service = None,
     secret_file: Secret = None,
     tls_ca: Trust = None,
     key: JobKey = None,
-    report: Report = None,
-    executors: Executors = None,
-    policy: OwnPolicy = None,
-    workload: Workload = "tpch",
+    fallback_executors: Fallback = None,
 ) -> None:
-    """spark-submit with the plugin; what follows -- is spark-submit's. Without --service, one is run until the end.
+    """spark-submit with the plugin; what follows -- is spark-submit's.
 
-    Example: parcae spark submit --policy parcae -- --master local[4] my_application.py
+    Example: parcae spark submit --policy policy.json -- --master local[4] my_application.py
     """
-    settings = (service, secret_file, tls_ca, key, report, executors)
-    raise typer.Exit(_run("spark-submit", context.args, spark_home, settings, policy, workload))
-
-
-@app.command("shell", context_settings=_THROUGH)
-def shell_command(
-    context: typer.Context,
-    kind: Annotated[str, typer.Option("--kind", help="pyspark | spark-shell | spark-sql")] = "pyspark",
-    spark_home: Home = None,
-    service: Service = None,
-    secret_file: Secret = None,
-    tls_ca: Trust = None,
-    key: JobKey = None,
-    report: Report = None,
-    executors: Executors = None,
-    policy: OwnPolicy = None,
-    workload: Workload = "tpch",
-) -> None:
-    """An interactive Spark with the plugin; what follows -- is Spark's. Without --service, one is run until the end.
-
-    Example: parcae spark shell --policy parcae -- --master local[4]
-    """
-    from parcae.errors import ConfigError
-
-    if kind not in ("pyspark", "spark-shell", "spark-sql"):
-        raise ConfigError(f"--kind is pyspark, spark-shell or spark-sql, not {kind!r}")
-    settings = (service, secret_file, tls_ca, key, report, executors)
-    raise typer.Exit(_run(kind, context.args, spark_home, settings, policy, workload))
-
-
-def _run(
-    command: str, arguments: list[str], spark_home: Path | None, settings: tuple[Any, ...], policy: str | None, workload: str
-) -> int:
-    import contextlib
     import signal
     import subprocess
-    from dataclasses import replace
 
     from parcae.errors import ConfigError
-    from parcae.spark.applications import running_service
+    from parcae.spark.build import build_plugin
     from parcae.spark.home import find_spark
-    from parcae.spark.launch import environment, spark_arguments
+    from parcae.spark.launch import PluginSettings, environment, spark_arguments
 
-    service, secret_file, executors = settings[0], settings[1], settings[-1]
-    if service and policy:
-        raise ConfigError("give --service (a running service, which has its policy) or --policy (one of your own), not both")
-    if executors and not service:
-        raise ConfigError("--executors is for applications that share a service: give its --service HOST:PORT")
+    if command not in ("spark-submit", "pyspark", "spark-shell", "spark-sql"):
+        raise ConfigError(f"--command is spark-submit, pyspark, spark-shell or spark-sql, not {command!r}")
     spark = find_spark(spark_home)
-    plugin = _settings(spark, *settings)
-    with contextlib.ExitStack() as stack:
-        if service is None:
-            if secret_file is not None:
-                raise ConfigError("--secret-file belongs to --service HOST:PORT")
-            own = stack.enter_context(running_service(policy or "parcae", workload, admin_port=0))
-            plugin = replace(plugin, service=own.address)
-            typer.echo(f"{policy or 'parcae'} serves until the end; live page http://127.0.0.1:{own.admin_port}/", err=True)
-        line = [str(spark.command(command)), *spark_arguments(plugin, [a for a in arguments if a != "--"])]
-        process = subprocess.Popen(line, env=environment(spark.path))
-        while True:
-            try:
-                return process.wait()
-            except KeyboardInterrupt:  # Spark got it, too, and ends (or, in a shell, stops what runs)
-                if command == "spark-submit":
-                    process.send_signal(signal.SIGINT)
+    jar = build_plugin(spark)
+    settings = PluginSettings(jar, policy, service, secret_file, tls_ca, key, fallback_executors=fallback_executors)
+    arguments = spark_arguments(settings, [each for each in context.args if each != "--"])
+    process = subprocess.Popen([str(spark.command(command)), *arguments], env=environment(spark.path))
+    while True:
+        try:
+            raise typer.Exit(process.wait())
+        except KeyboardInterrupt:  # Spark got it, too, and ends (or, in a shell, stops what runs)
+            if command == "spark-submit":
+                process.send_signal(signal.SIGINT)
 
 
 @app.command("demo")
 def demo_command(
-    policies: Annotated[str, typer.Option("--policies", help="spark-fifo, spark-fair and policies, separated by commas.")] = (
-        "spark-fair,spark-fifo,srpt-cap,tuned:stream,parcae:stream"
-    ),
+    policies: Annotated[
+        str, typer.Option("--policies", help="spark-fifo, spark-fair, and policies of `parcae export` or service:POLICY.")
+    ] = "spark-fair,spark-fifo,srpt,tuned",
     workload: Annotated[str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")] = "tpch",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 16,
     cores: Annotated[int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")] = 24,
@@ -198,7 +137,7 @@ def demo_command(
     Example: parcae spark demo --seeds 3 --json
     """
     from parcae.spark.build import build_plugin
-    from parcae.spark.demo import DemoConfig, run_demo
+    from parcae.spark.demo import STOCK, DemoConfig, run_demo
     from parcae.spark.home import find_spark
 
     names = tuple(part.strip() for part in policies.split(",") if part.strip())
@@ -211,20 +150,25 @@ def demo_command(
     from parcae.cli.tables import print_rows
 
     rows = []
-    for name, run in result.runs.items():
-        average, ratio = result.average(name), result.ratio(name)
-        interval = "" if ratio.is_unknown else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
-        makespan = sum(run.makespan_s) / len(run.makespan_s)
-        rows.append((name, f"{average.mean:.2f}", f"{ratio.mean:.3f}{interval}", f"{makespan:.1f}"))
+    for name in result.runs:
+        ratios = [_interval(result.ratio(name, stock)) if stock in result.runs else "" for stock in STOCK]
+        rows.append((name, f"{result.average(name).mean:.2f}", *ratios, _interval(result.makespan_ratio(name))))
     title = f"Spark {result.spark_version}: {jobs} jobs, {arrivals}, {cores} cores, seeds {seed_start}-{seed_start + seeds - 1}"
-    print_rows(title, ("policy", "average JCT", "ratio to spark-fair", "makespan"), rows)
+    print_rows(title, ("policy", "average JCT", *(f"to {stock}" for stock in STOCK), "makespan to spark-fair"), rows)
     typer.echo(f"Gantt charts of the first mix: {', '.join(map(str, result.pictures))}")
+
+
+def _interval(ratio: Estimate) -> str:
+    interval = "" if ratio.is_unknown else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
+    return f"{ratio.mean:.3f}{interval}"
 
 
 @app.command("fidelity")
 def fidelity_command(
     workload: Annotated[str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")] = "tpch",
-    policy: Annotated[str, typer.Option("--policy", help="Who schedules, in the simulator and on Spark.")] = "parcae",
+    policies: Annotated[
+        str, typer.Option("--policies", help="Who schedules, in the simulator and on Spark: fifo, fair, and as in the demo.")
+    ] = "fifo,fair,srpt",
     cores: Annotated[int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")] = 24,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 12,
     arrivals: Annotated[str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.7")] = "load:0.7",
@@ -244,7 +188,8 @@ def fidelity_command(
     from parcae.spark.fidelity import FidelityConfig, run_fidelity
     from parcae.spark.home import find_spark
 
-    config = FidelityConfig(workload, policy, cores, jobs, arrivals, seeds, seed_start, time_scale, alone)
+    names = tuple(part.strip() for part in policies.split(",") if part.strip())
+    config = FidelityConfig(workload, names, cores, jobs, arrivals, seeds, seed_start, time_scale, alone)
     spark = find_spark(spark_home)
     result = run_fidelity(config, spark, build_plugin(spark), work, lambda line: typer.echo(line, err=True))
     told = result.to_json()
@@ -253,12 +198,13 @@ def fidelity_command(
         return
     from parcae.cli.tables import print_rows
 
+    parts = {"alone": told["alone"], **{f"shared, {name}": part for name, part in told["shared"].items()}}
     rows = [
         (name, str(part["num_jobs"]), *(f"{part[k]:.1%}" for k in ("mean_error", "p95_error", "mean_signed_error")))
-        for name, part in (("alone", told["alone"]), ("shared cluster", told["shared"]))
+        for name, part in parts.items()
     ]
     print_rows(
-        f"Simulator against Spark {result.spark_version}, {policy}, {cores} cores",
+        f"Simulator against Spark {result.spark_version}, {cores} cores",
         ("", "jobs", "mean error", "p95", "signed"),
         rows,
     )

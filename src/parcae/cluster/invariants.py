@@ -80,6 +80,9 @@ def _check_executors(state: ClusterState) -> None:
     acting = int(state.now.acting_executor[0])
     if state.now.num_source[0] > 0 and acting >= 0 and executors.stage[acting] == NO_STAGE:
         loose = 1  # the executor that is asked about lost its job when that completed
+    if state.now.world[0] == World.CORES:  # rows beyond the number of cores run something, or are nowhere
+        _expect(state, NO_JOB, "cores that run nothing", len(idle), max(0, int(state.now.num_executors[0]) - working))
+        return
     _expect(state, NO_JOB, "executors idle + working + moving", len(idle) + working + moving + loose, len(executors))
 
 
@@ -168,7 +171,8 @@ def _check_stages_of(state: ClusterState, job: int) -> None:
         unstarted += started < num_tasks
         is_runnable = bool(stages.frontier_rank[stage] >= 0)
         if is_runnable or started > 0:
-            _expect(state, job, "parents to wait for", int(stages.num_parents_unfinished[stage]), 0)
+            # Below 0: a live cluster ran it before its parents had ended.
+            _expect(state, job, "parents to wait for", max(0, int(stages.num_parents_unfinished[stage])), 0)
             _expect(state, job, f"runnability of stage {stage - first}", is_runnable, started < num_tasks)
         _expect(
             state, job, "stages that may be chosen", bool(stages.num_parents_unsaturated[stage] == 0), is_runnable or started > 0

@@ -13,15 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError
-from parcae.policies.catalog import make_policy
 from parcae.service.client import Client
+from parcae.service.demonstration import simulated_client
 from parcae.service.protocol import PROTOCOL_VERSION, Hello, Ping, new_nonce
-from parcae.service.simulated_client import SimulatedClient, task_times
-from parcae.simulation.config import SimulationConfig
-from parcae.simulation.run import simulate
-from parcae.workloads.arrivals import draw_sequence
+from parcae.service.simulated_client import SimulatedClient
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import RandomStreams
 
 #: Messages before the clock starts: compiled code is loaded, memory is touched.
 _WARM_UP = 200
@@ -31,23 +27,23 @@ _NUM_PINGS = 3_000
 
 @dataclass(frozen=True)
 class ServiceBenchmark:
-    """Milliseconds of one policy's replies over loopback TCP, from the client's message to its decoded reply.
+    """Milliseconds of one policy's replies over loopback TCP, from the client's message to its decoded orders.
 
     Args:
-        messages, message_p50_ms, message_p99_ms: all messages, most of which only say that a task finished.
+        messages, message_p50_ms, message_p99_ms: all messages, most of which only tell of tasks.
         ping_p50_ms, ping_p99_ms: the same way there and back for a message that asks nothing: what the machine itself takes.
-        scheduling_events, p50_ms, p99_ms, max_ms: those to which the service answered with a command.
+        plans, p50_ms, p99_ms, max_ms: messages of jobs that arrive, and of stages that end, on which the service plans.
     """
 
     policy: str
     jobs: int
-    slots: int
+    cores: int
     messages: int
     message_p50_ms: float
     message_p99_ms: float
     ping_p50_ms: float
     ping_p99_ms: float
-    scheduling_events: int
+    plans: int
     p50_ms: float
     p99_ms: float
     max_ms: float
@@ -58,7 +54,7 @@ class ServiceBenchmark:
 
 
 def benchmark_service(
-    workload: Workload, source: str, policies: list[str], *, num_jobs: int = 20, num_slots: int = 50, runs: int = 2
+    workload: Workload, source: str, policies: list[str], *, num_jobs: int = 20, num_cores: int = 50, runs: int = 2
 ) -> list[ServiceBenchmark]:
     """Time every message of batches of the workload.
 
@@ -68,33 +64,25 @@ def benchmark_service(
     Raises:
         ConfigError: the server did not start.
     """
-    config = SimulationConfig(num_executors=num_slots)
-    fair = make_policy("fair", num_slots)
-    clients = []
-    for seed in range(runs):
-        sequence = draw_sequence(workload, "batch", num_jobs, num_slots, RandomStreams(seed))
-        trace = simulate(sequence, fair, config, seed, record=True)
-        clients.append((sequence, task_times(trace), seed))
     rows = []
     for policy in policies:
-        process, port = _start(policy, source, num_slots, config.moving_delay_ms)
+        process, port = _start(policy, source, num_cores)
         try:
             timed = []
-            for sequence, times, seed in clients:
-                simulated = SimulatedClient(sequence, times, num_slots, config.moving_delay_ms, application_id=f"bench {seed}")
-                timed += _play(port, simulated)
+            for seed in range(runs):
+                name = f"bench {seed}"
+                timed += _play(port, simulated_client(workload, num_jobs, num_cores, arrivals="batch", seed=seed, name=name))
             pings = _ping(port)
         finally:
             process.terminate()
             process.wait(30)
-        rows.append(_row(policy, num_jobs, num_slots, timed[_WARM_UP:], pings))
+        rows.append(_row(policy, num_jobs, num_cores, timed[min(_WARM_UP, len(timed) // 2) :], pings))
     return rows
 
 
-def _start(policy: str, source: str, num_slots: int, moving_delay_ms: int) -> tuple[subprocess.Popen[str], int]:
+def _start(policy: str, source: str, num_cores: int) -> tuple[subprocess.Popen[str], int]:
     command = [sys.executable, "-m", "parcae.cli.main", "serve", "--policy", policy, "--workload", source, "--port", "0"]
-    command += ["--admin-port", "-1", "--slots", str(num_slots), "--moving-delay-ms", str(moving_delay_ms)]
-    command += ["--arrivals", "batch", "--json"]
+    command += ["--admin-port", "-1", "--cores", str(num_cores), "--arrivals", "batch", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -104,33 +92,33 @@ def _start(policy: str, source: str, num_slots: int, moving_delay_ms: int) -> tu
 
 
 def _play(port: int, simulated: SimulatedClient) -> list[tuple[float, bool]]:
-    """(milliseconds, whether there was a command) of every message."""
+    """(milliseconds, whether the service planned) of every message."""
     timed = []
     with Client("127.0.0.1", port, timeout_s=120.0) as client:
         client.greet(simulated.hello())
-        simulated.obey(client.commands(simulated.sync()))
+        simulated.obey(client.orders(simulated.state()))
         while (message := simulated.next_message()) is not None:
+            is_plan = any(event.type != "tasks" for event in message.events)
             start = time.perf_counter()
-            reply = client.commands(message)
-            took_ms = _MS_PER_S * (time.perf_counter() - start)
-            timed.append((took_ms, bool(reply.commands)))
+            reply = client.orders(message)
+            timed.append((_MS_PER_S * (time.perf_counter() - start), is_plan))
             simulated.obey(reply)
     return timed
 
 
-def _row(policy: str, num_jobs: int, num_slots: int, timed: list[tuple[float, bool]], pings: list[float]) -> ServiceBenchmark:
+def _row(policy: str, num_jobs: int, num_cores: int, timed: list[tuple[float, bool]], pings: list[float]) -> ServiceBenchmark:
     every = np.array([took_ms for took_ms, _ in timed])
-    events = np.array([took_ms for took_ms, is_event in timed if is_event])
+    plans = np.array([took_ms for took_ms, is_plan in timed if is_plan])
     return ServiceBenchmark(
         policy,
         num_jobs,
-        num_slots,
+        num_cores,
         len(every),
         *_percentiles(every),
         *_percentiles(np.array(pings)),
-        len(events),
-        *_percentiles(events),
-        round(float(events.max()), 4),
+        len(plans),
+        *_percentiles(plans),
+        round(float(plans.max()), 4),
     )
 
 

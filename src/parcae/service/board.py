@@ -1,42 +1,45 @@
-"""What the live page and the metrics show: who works for which job, what waits, what was decided last."""
+"""What the live page and the metrics show: the order in force, what waits, and how long jobs take beside fair sharing."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from dataclasses import asdict
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from parcae.cluster.state import NO_STAGE
-from parcae.service.deciding import DecisionRecord
-from parcae.service.mirror import Mirror
-from parcae.service.protocol import Events, Sync
+from parcae.cluster.kernels.estimates import correction
+from parcae.service.mirror import EndedJob, LiveJob, Mirror
+from parcae.service.policies import Plan
+from parcae.service.protocol import Events, JobOrder, State
 from parcae.service.session import Service, Session, Watcher
+from parcae.units import MS_PER_S
 
-_MS_PER_S = 1e3
 _BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
-#: Samples of the chart: two minutes, four a second.
-_NUM_SAMPLES, _SAMPLE_S = 480, 0.25
-_NUM_DECISIONS = 40
-#: Jobs that the page lists for each cluster.
-_NUM_JOBS = 60
+#: Samples of the chart: ten minutes, one a second.
+_NUM_SAMPLES, _SAMPLE_S = 600, 1.0
+#: Ended jobs that the page draws.
+_NUM_ENDED = 300
+#: Jobs that the page lists for each cluster, those that are served first.
+_NUM_JOBS = 200
 
 
 class Board(Watcher):
-    """Keeps the last decisions and samples of the clusters, and measures latencies."""
+    """Keeps samples of the clusters and the last ended jobs, and measures latencies."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.version, self._begun_s = service, 0, time.time()
-        self._decisions: deque[DecisionRecord] = deque(maxlen=_NUM_DECISIONS)
-        self._history: dict[str, deque[tuple[float, dict[str, int]]]] = {}
+        self._history: dict[str, deque[tuple[float, int, int]]] = {}
+        self._ended: deque[dict[str, Any]] = deque(maxlen=_NUM_ENDED)
+        self._num_ended = 0
+        self._took_ms = self._fair_ms = 0.0
         self._sampled_s = 0.0
         self.registry = CollectorRegistry()
-        self._decision_s = Histogram(
-            "parcae_decision_seconds",
-            "From looking at the state to the policy's decision.",
+        self._plan_s = Histogram(
+            "parcae_plan_seconds",
+            "What a plan takes.",
             buckets=_BUCKETS_S,
             registry=self.registry,
         )
@@ -58,40 +61,59 @@ class Board(Watcher):
         self.version += 1
         self._history = {name: samples for name, samples in self._history.items() if name in self.service.mirrors}
 
-    def decided(self, record: DecisionRecord) -> None:
-        """Keep it and measure it."""
-        self._decisions.append(record)
-        self._decision_s.observe(record.took_ms / _MS_PER_S)
+    def planned(self, mirror: Mirror, plan: Plan) -> None:
+        """Measure it."""
+        self._plan_s.observe(plan.took_ms / MS_PER_S)
 
-    def answered(self, session: Session, message: Sync | Events, took_ms: float) -> None:
+    def ended(self, job: EndedJob) -> None:
+        """Keep how long it took, and how long it would have taken under fair sharing."""
+        fair_ms = float(job.took_ms) if job.fair_ms is None else job.fair_ms
+        self._num_ended += 1
+        self._took_ms += job.took_ms
+        self._fair_ms += fair_ms
+        self._ended.append(
+            {
+                "name": job.name,
+                "application": job.application,
+                "at_s": round(time.time(), 2),
+                "took_s": round(job.took_ms / MS_PER_S, 3),
+                "fair_s": round(fair_ms / MS_PER_S, 3),
+            }
+        )
+
+    def answered(self, session: Session, message: State | Events, took_ms: float) -> None:
         """Measure it, and sample the clusters from time to time."""
         self.version += 1
-        self._request_s.labels(message.type).observe(took_ms / _MS_PER_S)
+        self._request_s.labels(message.type).observe(took_ms / MS_PER_S)
         now_s = time.time()
         if now_s - self._sampled_s >= _SAMPLE_S:
             self._sampled_s = now_s
             for name, mirror in self.service.mirrors.items():
                 samples = self._history.setdefault(name, deque(maxlen=_NUM_SAMPLES))
-                samples.append((round(now_s, 2), slots_by_job(mirror)))
+                samples.append((round(now_s, 2), len(mirror.jobs), mirror.num_running))
 
     def collect(self) -> Any:
         """The counters and gauges, read when Prometheus asks."""
         counts = asdict(self.service.counts)
         for name, value in counts.items():
             yield CounterMetricFamily(f"parcae_{name}", f"Number of {name.replace('_', ' ')}.", value=value)
-        jobs, busy, slots = Counter[str](), 0, 0
-        for mirror in self.service.mirrors.values():
-            for row in job_rows(mirror):
-                jobs["running" if row["slots"] else "waiting"] += 1
-                busy += row["slots"]
-            slots += len(mirror.slots)
+        took = "Completion times of all jobs that ended well, together"
+        yield CounterMetricFamily("parcae_completion_seconds", f"{took}.", value=self._took_ms / MS_PER_S)
+        fair = f"{took}, as foretold for fair sharing."
+        yield CounterMetricFamily("parcae_fair_completion_seconds", fair, value=self._fair_ms / MS_PER_S)
+        jobs = {"running": 0, "waiting": 0}
+        mirrors = self.service.mirrors.values()
+        for mirror in mirrors:
+            running = mirror.state.jobs["num_attached"]
+            for job in mirror.jobs.values():
+                jobs["running" if running[job.row] > 0 else "waiting"] += 1
         family = GaugeMetricFamily("parcae_jobs", "Jobs in the system.", labels=["state"])
-        for state in ("running", "waiting"):
-            family.add_metric([state], jobs[state])
+        for state, number in jobs.items():
+            family.add_metric([state], number)
         yield family
         yield GaugeMetricFamily("parcae_sessions", "Applications that are connected.", value=len(self.service.sessions))
-        yield GaugeMetricFamily("parcae_slots", "Slots of all clusters.", value=slots)
-        yield GaugeMetricFamily("parcae_slots_busy", "Slots that run tasks.", value=busy)
+        yield GaugeMetricFamily("parcae_cores", "Cores of all clusters.", value=sum(m.num_cores for m in mirrors))
+        yield GaugeMetricFamily("parcae_cores_busy", "Cores that run tasks.", value=sum(m.num_running for m in mirrors))
 
     def snapshot(self) -> dict[str, Any]:
         """All that the page shows."""
@@ -105,50 +127,48 @@ class Board(Watcher):
                 for session in self.service.sessions.values()
             ],
             "clusters": [self._cluster(name, mirror) for name, mirror in self.service.mirrors.items()],
-            "decisions": [asdict(record) for record in reversed(self._decisions)],
+            "ended": list(self._ended),
+            "num_ended": self._num_ended,
+            "took_s": round(self._took_ms / MS_PER_S, 3),
+            "fair_s": round(self._fair_ms / MS_PER_S, 3),
         }
 
     def _cluster(self, name: str, mirror: Mirror) -> dict[str, Any]:
         rows = job_rows(mirror)
+        sharing = self.service.sharing
         return {
             "name": name or "all applications",
-            "clock_ms": int(mirror.state.now.clock_ms[0]),
-            "slots": len(mirror.slots),
-            "num_jobs": len(rows),
-            "num_running": sum(row["slots"] > 0 for row in rows),
-            "jobs": rows[:_NUM_JOBS],
-            "history": [*self._history.get(name, ()), (round(time.time(), 2), slots_by_job(mirror))],
+            "clock_ms": mirror.clock_ms,
+            "cores": mirror.num_cores,
+            "busy": mirror.num_running,
+            "num_jobs": len(mirror.jobs),
+            "jobs": rows,
+            "executors": sharing.share_out(mirror) if sharing is not None else None,
+            "history": [*self._history.get(name, ()), (round(time.time(), 2), len(mirror.jobs), mirror.num_running)],
         }
 
 
-def slots_by_job(mirror: Mirror) -> dict[str, int]:
-    """Slots that run tasks, by job."""
-    return {row["key"]: row["slots"] for row in job_rows(mirror) if row["slots"]}
-
-
 def job_rows(mirror: Mirror) -> list[dict[str, Any]]:
-    """One row for every job in the system, in order of arrival."""
-    state = mirror.state
-    busy = state.executors.stage[state.executors.stage != NO_STAGE]
-    working = Counter(state.stages.job[busy].tolist())
-    moving = state.executors.destination[state.executors.destination != NO_STAGE]
-    coming = Counter(state.stages.job[moving].tolist())
-    rows = []
-    for job in mirror.jobs if mirror.slots else ():
-        start = mirror.roster.start(job)
-        stages = state.stages[start : start + len(job.stages)]
-        rows.append(
-            {
-                "key": f"{job.application}/{job.job_id}",
-                "application": job.application,
-                "job_id": job.job_id,
-                "name": job.name or f"job {job.job_id}",
-                "arrival_ms": job.arrival_ms,
-                "tasks": int(stages["num_tasks"].sum()),
-                "finished": int(stages["num_finished"].sum()),
-                "slots": working[job.row],
-                "moving": coming[job.row],
-                "remaining_ms": round(float(state.jobs.remaining_ms[job.row])) if state.jobs.work_ms[job.row] > 0 else None,
-            }
-        )
-    return rows
+    """One row for every job in the system, in the order in force: the first served first."""
+    in_order = sorted(mirror.orders_by_job(), key=lambda pair: pair[1].tier)
+    return [_job_row(mirror, job, order) for job, order in in_order[:_NUM_JOBS]]
+
+
+def _job_row(mirror: Mirror, job: LiveJob, order: JobOrder) -> dict[str, Any]:
+    jobs, stages, first = mirror.state.jobs, mirror.state.stages, mirror.stage_row(job, 0)
+    own = slice(first, first + len(job.stage_ids))
+    running = int(jobs["num_attached"][job.row])
+    return {
+        "key": f"{job.application}/{job.job_id}",
+        "application": job.application,
+        "job_id": job.job_id,
+        "name": job.name,
+        "arrival_ms": job.arrival_ms,
+        "tasks": int(stages["num_tasks"][own].sum()),
+        "finished": int(stages["num_finished"][own].sum()),
+        "running": running,
+        "left_ms": round(float(jobs["remaining_ms"][job.row]) * correction(mirror.state, job.row)),
+        "tier": order.tier,
+        "weight": order.weight,
+        "limit": order.limit,
+    }

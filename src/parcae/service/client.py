@@ -12,10 +12,10 @@ from parcae.service.protocol import (
     Challenge,
     ClientMessage,
     Code,
-    Commands,
     Error,
     FrameReader,
     Hello,
+    Orders,
     Proof,
     ServerMessage,
     Welcome,
@@ -35,7 +35,7 @@ class Client:
 
     Example:
         with Client("127.0.0.1", 7177) as client:
-            client.greet(Hello(protocol=1, application_id="app", nonce=new_nonce()))
+            client.greet(Hello(protocol=2, application_id="app", nonce=new_nonce()))
     """
 
     def __init__(self, host: str, port: int, *, timeout_s: float = 10.0, tls: ssl.SSLContext | None = None) -> None:
@@ -78,13 +78,13 @@ class Client:
         self.send(message)
         return self.receive()
 
-    def commands(self, message: ClientMessage) -> Commands:
-        """The reply to `sync` or `events`.
+    def orders(self, message: ClientMessage) -> Orders:
+        """The reply to `state` or `events`.
 
         Raises:
             ProtocolError: the service refused it.
         """
-        return _expected(self.ask(message), Commands)
+        return _expected(self.ask(message), Orders)
 
     def greet(self, hello: Hello, secret: bytes | None = None) -> Welcome:
         """Introduce oneself, and prove and check the secret where the service asks for it.
@@ -94,21 +94,21 @@ class Client:
         """
         reply = self.ask(hello)
         if isinstance(reply, Challenge):
-            names = (hello.nonce, reply.nonce, hello.application_id)
+            names = (hello.nonce or "", reply.nonce, hello.application_id)
             reply = self.ask(Proof(mac=proof_mac(secret or b"", "client", *names)))
             if isinstance(reply, Welcome) and not is_proof(reply.mac or "", proof_mac(secret or b"", "service", *names)):
                 raise ProtocolError(Code.DENIED, "the service does not know the secret")
         return _expected(reply, Welcome)
 
     def play(self, simulated: SimulatedClient, secret: bytes | None = None) -> None:
-        """Run a simulated cluster to its end under the service's commands."""
+        """Run a simulated application to its end under the service's orders."""
         self.greet(simulated.hello(), secret)
-        simulated.obey(self.commands(simulated.sync()))
+        simulated.obey(self.orders(simulated.state()))
         while (message := simulated.next_message()) is not None:
-            simulated.obey(self.commands(message))
+            simulated.obey(self.orders(message))
 
 
-_Reply = TypeVar("_Reply", Commands, Welcome)
+_Reply = TypeVar("_Reply", Orders, Welcome)
 
 
 def _expected(reply: ServerMessage, kind: type[_Reply]) -> _Reply:

@@ -28,7 +28,7 @@ _MAX_STAGES = 100_000
 class Learned:
     """Mean task durations by (name, position of the stage), and the task time of the last runs by name.
 
-    Example: after `add_task("nightly", 0, 100)` and `add_task("nightly", 0, 200)`, `task_ms("nightly", 0)` is 150.0.
+    Example: after `add_tasks("nightly", 0, 1, 100)` and `add_tasks("nightly", 0, 1, 200)`, `task_ms("nightly", 0)` is 150.0.
     """
 
     def __init__(self) -> None:
@@ -46,19 +46,30 @@ class Learned:
         """Mean duration of the last tasks of whatever job; 0 where none is known."""
         return self._any_task[1]
 
+    @property
+    def num_any_tasks(self) -> int:
+        """Tasks that `any_task_ms` is the mean of, so many at most."""
+        return self._any_task[0]
+
+    def knows(self, name: str) -> bool:
+        """Whether anything is known of this recurring job."""
+        return name in self._runs or (name, 0) in self._tasks
+
     def run_ms(self, name: str) -> float:
         """Mean task time of the last runs of this recurring job; 0 where none is known."""
         runs = self._runs.get(name, ())
         return sum(runs) / len(runs) if runs else 0.0
 
-    def add_task(self, name: str, position: int, duration_ms: int) -> float:
-        """Add a task of a recurring job's stage. Returns the mean so far."""
-        own = self._tasks[name, position] = _averaged(self._tasks.pop((name, position), (0, 0.0)), duration_ms)
-        self._any_task = _averaged(self._any_task, duration_ms)
+    def add_tasks(self, name: str, position: int, count: int, executed_ms: int) -> None:
+        """Add finished tasks of a recurring job's stage, which took so long together."""
+        self._tasks[name, position] = _averaged(self._tasks.pop((name, position), (0, 0.0)), count, executed_ms)
         if len(self._tasks) > _MAX_STAGES:
             del self._tasks[next(iter(self._tasks))]
         self.num_changes += 1
-        return own[1]
+
+    def add_any_tasks(self, count: int, executed_ms: int) -> None:
+        """Add finished tasks of whatever job."""
+        self._any_task = _averaged(self._any_task, count, executed_ms)
 
     def add_run(self, name: str, total_ms: int) -> None:
         """Add a whole run of a recurring job; a job without a name is none."""
@@ -101,9 +112,10 @@ class Learned:
         self._runs.update(own_runs)
 
 
-def _averaged(before: tuple[int, float], duration_ms: int) -> tuple[int, float]:
-    count, mean = min(before[0] + 1, _LARGEST_COUNT), before[1]
-    return count, mean + (duration_ms - mean) / count
+def _averaged(before: tuple[int, float], num_tasks: int, executed_ms: int) -> tuple[int, float]:
+    count = min(before[0] + num_tasks, _LARGEST_COUNT)
+    share = min(1.0, num_tasks / count)
+    return count, before[1] + (executed_ms / num_tasks - before[1]) * share
 
 
 def read_learned(path: Path) -> Learned:

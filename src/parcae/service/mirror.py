@@ -1,65 +1,157 @@
-"""The live cluster's state: messages fire the simulator's own transitions, and the policy is asked where executors wait.
+"""The live cluster's state: messages fire the simulator's own transitions, and orders are planned where a plan is due.
 
-A slot of a client is an executor row, its job a job row; the rows are this module's business alone. Everything that a client
-can get wrong is checked before anything changes.
+One `ClusterState` of the world of cores holds the jobs of one application, or of all that share a
+cluster. Everything that a client can get wrong is checked before an event changes anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from parcae.cluster.kernels.decisions import apply_decision, hold_ended
-from parcae.cluster.kernels.serving import job_ended
-from parcae.cluster.kernels.transitions import (
-    continue_stage,
-    executor_arrived,
-    job_arrived,
-    offer_pool,
-    offer_to_newcomers,
-    stage_exhausted,
+from parcae.cluster.kernels.cores import complete_stage, reveal_stage
+from parcae.cluster.kernels.serving import (
+    add_stage,
+    begin_again,
+    durations_changed,
+    foretell_fair,
+    hide,
+    job_over,
+    resize,
+    set_counts,
+    stages_joined,
+    tasks_began,
+    tasks_left,
 )
-from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET, ClusterState
+from parcae.cluster.kernels.transitions import job_arrived
+from parcae.cluster.state import NO_JOB, NOT_YET, UNLIMITED, ClusterState, VirtualRun
 from parcae.errors import ProtocolError
-from parcae.service.deciding import Counts, Decider, DecisionRecord, in_words
-from parcae.service.jobs import DurationBook, children_of, parents_by_index, topological_order
-from parcae.service.keeping import carry_over, waits_on
-from parcae.service.open_jobs import hide, refresh_durations
-from parcae.service.policies import OwnPolicies, PolicyFor
+from parcae.service.jobs import DurationBook, JobRows, Known, parents_by_index, topological_order
+from parcae.service.policies import Plan, Planning, PolicyFor
 from parcae.service.protocol import (
     Code,
-    Commands,
     Event,
     Events,
     JobArrived,
     JobEnded,
     JobMessage,
-    SlotArrived,
+    JobOrder,
+    Orders,
+    StageBegunAgain,
+    StageChanged,
+    StageEnded,
+    StageMessage,
+    StageOrder,
     StagesAdded,
-    Sync,
-    TaskFinished,
+    State,
+    TasksTold,
 )
-from parcae.service.restoring import LiveJob, Picture, PlacedSlot, merged, picture_of, restore
-from parcae.service.roster import Roster, StageKey, no_cluster
-from parcae.service.rows import Room, fill_added_stages
-from parcae.service.sizes import SlotSizes
-from parcae.service.telling import Telling
+from parcae.service.tables import (
+    FIRST_ROOM,
+    Repacked,
+    Room,
+    copy_virtual,
+    empty_state,
+    grown,
+    kept_jobs,
+    new_virtual,
+    repack,
+    room_of,
+    with_more_cores,
+)
+
+#: Ended jobs of an application that are remembered: what is told of them late is ignored.
+_REMEMBERED = 4_096
+#: JSON knows no infinity.
+_LARGEST_TIER = 1e300
+
+
+@dataclass
+class Counts:
+    """What happened since the service began."""
+
+    events: int = 0
+    plans: int = 0
+    fallbacks: int = 0
+    failed_tasks: int = 0
+    finished_tasks: int = 0
+    finished_jobs: int = 0
+    failed_jobs: int = 0
+    states: int = 0
+
+
+@dataclass(eq=False)
+class LiveJob:
+    """A job in the system.
+
+    Args:
+        row: of the cluster's tables.
+        known: what its durations are looked up by.
+        stage_ids: of the client's stages, by position.
+        parents: positions of their parents.
+        worked_ms: durations of its finished tasks, together.
+        is_seen_whole: all of its tasks were seen to end.
+    """
+
+    application: str
+    job_id: str
+    row: int
+    arrival_ms: int
+    is_open: bool
+    known: Known
+    stage_ids: list[int]
+    parents: list[tuple[int, ...]]
+    worked_ms: int = 0
+    is_seen_whole: bool = True
+    positions: dict[int, int] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)  # positions of stages that have ended
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Application and job id."""
+        return self.application, self.job_id
+
+    @property
+    def name(self) -> str:
+        """How people call it."""
+        return self.known.names[-1] if self.known.names else self.job_id
+
+    @property
+    def num_hidden(self) -> int:
+        """Rows before those of its client's stages."""
+        return int(self.is_open)
+
+
+@dataclass(frozen=True)
+class EndedJob:
+    """A job that ended well: how long it took, and how long it would have taken under fair sharing (a forecast)."""
+
+    application: str
+    job_id: str
+    name: str
+    clock_ms: int
+    took_ms: int
+    fair_ms: float | None
 
 
 class Mirror:
     """One cluster, mirrored from the messages of one application or of several.
 
     Args:
-        policy_for: the policy for a cluster of so many slots; it may be None for a while, in which fair decides.
+        policy_for: who plans.
         book: what is known of durations.
-        room: of the tables at first.
-        is_shared: several applications share the cluster (and its clock).
-        asks_again: where nothing runs although work could and the policy lets all idle, let `fair` decide: a live cluster may
-            otherwise stand still for ever. The simulator waits for the next arrival instead.
-        gives_up: replace a policy that fails by `fair`; not where a recording decides.
+        num_cores: of a cluster that applications share; None where the application tells them.
+        follows_simulator: plan and reveal stages at the very moments at which the simulator does. It asks for a plan
+            only where a core is idle: it starts no task before the plan. A live cluster does not wait, so that by
+            default every plan that is due is made at once.
         counts: where to count.
-        on_decision: told of every decision, with the policy's probabilities where it has them.
+        foretells: keep a virtual run of fair sharing, by which ended jobs are measured (`on_end`).
+        on_plan: told of every plan.
+        on_end: told of every job that ended well.
     """
 
     def __init__(
@@ -67,302 +159,555 @@ class Mirror:
         policy_for: PolicyFor,
         book: DurationBook,
         *,
-        room: Room | None = None,
-        is_shared: bool = False,
-        asks_again: bool = True,
-        gives_up: bool = True,
+        num_cores: int | None = None,
+        follows_simulator: bool = False,
         counts: Counts | None = None,
-        on_decision: Callable[[DecisionRecord], None] | None = None,
+        foretells: bool = False,
+        on_plan: Callable[[Mirror, Plan], None] | None = None,
+        on_end: Callable[[EndedJob], None] | None = None,
+        room: Room = FIRST_ROOM,
     ) -> None:
-        self._policies, self._book, self._room = OwnPolicies(policy_for), book, room or Room()
-        self.is_shared, self._asks_again, self._is_exact_room = is_shared, asks_again, room is not None
+        self._policy_for, self._book, self._room = policy_for, book, room
+        self._shared_cores, self._follows = num_cores, follows_simulator
         self.counts = counts or Counts()
-        self._on_decision, self._gives_up = on_decision, gives_up
-        self._members: dict[str, set[int]] = {}
-        self._holders: dict[int, str] = {}
-        self._instant: set[str] = set()
-        self._sizes = SlotSizes()
-        self._take_over(Roster(no_cluster(), [], []), {})
+        self._foretells, self._on_plan, self._on_end = foretells, on_plan, on_end
+        self.jobs: dict[tuple[str, str], LiveJob] = {}
+        self.by_row: dict[int, LiveJob] = {}
+        self._ended: dict[str, OrderedDict[str, None]] = {}
+        self._clocks: dict[str, int] = {}
+        self.num_plans = 0
+        self._planned_ms = -1
+        self._begin(num_cores or 1, 0)
 
-    # -- what the mirror is made from --------------------------------------------------------------------------------------
+    # -- the tables --------------------------------------------------------------------------------
 
-    def _take_over(self, roster: Roster, told: dict[StageKey, int]) -> None:
-        self.roster = roster
-        self._telling = Telling(roster, self._members, self._instant, told, self._holders)
-        self._decider = self._new_decider(len(roster.slots)) if roster.slots else None
-        self._stalled_at, self._stall_position = -1, 0
+    def _begin(self, num_cores: int, clock_ms: int) -> None:
+        """An empty cluster."""
+        state = empty_state(num_cores, self._room)
+        state.now["is_corrected"][0] = 1
+        state.now["guess_ms"][0] = self._book.typical_task_ms
+        state.now["clock_ms"][0] = state.now["accounted_ms"][0] = clock_ms
+        self.jobs.clear()
+        self.by_row.clear()
+        self._reveals: deque[int] = deque()
+        self._use(state)
+        self.planning = Planning(self._policy_for, num_cores, room_of(state))
+        state.now["guard"][0] = self.planning.guard
+        self.fair_run: VirtualRun | None = new_virtual(room_of(state)) if self._foretells else None
 
-    def _new_decider(self, num_slots: int) -> Decider:
-        return Decider(self._policies, num_slots, self._on_decision is not None, self._gives_up, self.counts)
+    def _use(self, state: ClusterState) -> None:
+        self.state = state
+        plain = [np.asarray(table) for table in (state.now, state.jobs, state.stages)]
+        self._now = {name: plain[0][name] for name in plain[0].dtype.names or ()}
+        self._job = {name: plain[1][name] for name in plain[1].dtype.names or ()}
+        self._stage = {name: plain[2][name] for name in plain[2].dtype.names or ()}
 
-    def sync(self, application: str, message: Sync) -> None:
-        """Forget what was known of the application and take what it says; what no picture shows is kept of jobs that stay.
+    @property
+    def clock_ms(self) -> int:
+        """The cluster's clock."""
+        return int(self._now["clock_ms"][0])
 
-        Raises:
-            ProtocolError: the message contradicts itself. Nothing is changed.
-        """
-        told, sizes = picture_of(application, message, self._book), self._sizes.told(application, message)
-        for job in message.jobs:
-            sizes.require_fit(application, job)
-        others = self._others(application)
-        picture, lost = merged(told, others) if others else (told, [])
-        clock_ms = max(message.clock_ms, self.roster.clock_ms) if self.is_shared else message.clock_ms
-        state, jobs = restore(picture, sizes, clock_ms, self._book, self._room, is_exact=self._is_exact_room)
-        self._sizes = sizes
-        self._members[application] = {slot.slot for slot in message.slots}
-        (self._instant.add if message.has_instant_moves else self._instant.discard)(application)
-        self.counts.syncs += 1
-        self._begin(state, jobs, picture, application, lost)
+    @property
+    def num_cores(self) -> int:
+        """Cores of the cluster, at least 1."""
+        return int(self._now["num_executors"][0])
 
-    def _begin(
-        self, state: ClusterState, jobs: list[LiveJob], picture: Picture, application: str, lost: Sequence[PlacedSlot] = ()
-    ) -> None:
-        told = {key: count for key, count in self._telling.told.items() if key[0] != application}
-        roster = Roster(state, jobs, [placed.slot for placed in picture.slots])
-        carry_over(self.roster, roster, self._book)
-        is_waiting = waits_on(self.roster, roster)
-        self._take_over(roster, told)
-        self._telling.begin(picture, lost)
-        if is_waiting:
+    @property
+    def num_running(self) -> int:
+        """Tasks that run."""
+        active = self.state.active[: int(self._now["num_active"][0])]
+        return int(self._job["num_attached"][active].sum())
+
+    def stage_row(self, job: LiveJob, position: int) -> int:
+        """The row of a client's stage by its position in the job."""
+        return int(self._job["stage_start"][job.row]) + job.num_hidden + position
+
+    def _runs(self) -> list[VirtualRun]:
+        state = self.state
+        own = VirtualRun(state.virtual_now, state.virtual_jobs, state.virtual_stages)
+        return [own, *self.planning.runs, *([self.fair_run] if self.fair_run is not None else [])]
+
+    def _make_room(self, jobs: int, stages: int, edges: int, job: LiveJob | None = None) -> None:
+        """Room for so many more; the stages behind those of `job`, where it is given."""
+        now, room = self._now, room_of(self.state)
+        used = Room(*(int(now[name][0]) for name in ("num_jobs", "num_stages", "num_edges")))
+        if job is not None:
+            end = int(self._job["stage_start"][job.row] + self._job["num_stages"][job.row])
+            is_last = job.row + 1 == used.jobs
+            free = (room.stages if is_last else int(self._job["stage_start"][job.row + 1])) - end
+            if free >= stages and room.edges - used.edges >= edges:
+                return
+        elif room.covers(Room(used.jobs + jobs, used.stages + stages, used.edges + edges)):
             return
-        for job in jobs:
-            first = len(state.classes) * (job.row + 1)
-            if state.sources.num_idle[first : first + len(state.classes)].any():
-                self._offer(job.row)
-        self._offer(NO_JOB)
+        self._repack(Room(jobs, stages, edges), job)
 
-    def _others(self, application: str) -> Picture | None:
-        """What is known of everyone else, if there is anyone."""
-        if not self.is_shared or not self.slots:
-            return None
-        picture = self.picture()
-        slots = set().union(*(own for name, own in self._members.items() if name != application), set())
-        kept = tuple(
-            placed if placed.application != application else type(placed)(placed.slot, "idle")
-            for placed in picture.slots
-            if placed.slot in slots
-        )
-        return Picture(kept, tuple(pair for pair in picture.jobs if pair[0] != application))
+    def _repack(self, more: Room, job: LiveJob | None = None, is_dropped: Callable[[int], bool] = lambda _: False) -> None:
+        """Give the rows of ended jobs back, and make room for more; after that at least half of it is free."""
+        state = self.state
+        kept = kept_jobs(state, self._runs(), is_dropped)
+        counts = self._job["num_stages"]
 
-    def leave(self, application: str) -> None:
-        """The application ended, or its connection did: its jobs are gone, and the slots that only it had."""
-        others = self._others(application)
-        self._members.pop(application, None)
-        self._instant.discard(application)
-        self._sizes = self._sizes.without(application)
-        if others and others.slots:
-            state, jobs = restore(others, self._sizes, self.roster.clock_ms, self._book, self._room)
-            self._begin(state, jobs, others, application)
-        else:
-            self._take_over(Roster(no_cluster(), [], []), {})
+        def spare(row: int) -> int:
+            live = self.by_row.get(row)
+            if live is None or not live.is_open:
+                return more.stages if live is not None and live is job else 0
+            return int(counts[row]) + 2 + (more.stages if live is job else 0)
 
-    def picture(self) -> Picture:
-        """What is known now, as the clients would say it."""
-        return self.roster.picture()
+        num_stages = sum(int(counts[row]) + spare(row) for row in kept.tolist())
+        num_edges = int(sum(self._stage["num_children"][s] for row in kept.tolist() for s in self._rows_of(row)))
+        needed = Room(2 * (len(kept) + more.jobs), 2 * (num_stages + more.stages), 2 * (num_edges + more.edges) + 2)
+        room = grown(self._room, needed)
+        repacked = repack(state, kept, spare, room)
+        self._use(repacked.state)
+        self.planning.moved(repacked, room)
+        if self.fair_run is not None:
+            run = new_virtual(room)
+            copy_virtual(self.fair_run, run, repacked.jobs, repacked.stages)
+            self.fair_run = run
+        self._renumber(repacked)
 
-    # -- what happens ------------------------------------------------------------------------------------------------------
+    def _rows_of(self, row: int) -> range:
+        start = int(self._job["stage_start"][row])
+        return range(start, start + int(self._job["num_stages"][row]))
 
-    def events(self, application: str, message: Events) -> None:
-        """Fire a message's events in order.
+    def _renumber(self, repacked: Repacked) -> None:
+        for job in self.jobs.values():
+            job.row = int(repacked.jobs[job.row])
+        self.by_row = {job.row: job for job in self.jobs.values()}
+        self._reveals = deque(int(repacked.stages[row]) for row in self._reveals)
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def take_state(self, application: str, message: State) -> None:
+        """Forget what was known of the application, and take what it says.
 
         Raises:
-            ProtocolError: an event that cannot be, with its position; those before it have been fired.
+            ProtocolError: the message contradicts itself; of the application nothing is known then.
         """
-        self._advance(message.clock_ms)
+        self.forget(application)
+        self._clocks[application] = message.clock_ms
+        self._set_clock(message.clock_ms)
+        if self._shared_cores is None:
+            self._begin(max(1, message.cores), message.clock_ms)
+        self.counts.states += 1
+        for job in sorted(message.jobs, key=lambda one: one.arrival_ms):
+            self._job_arrived(application, job)
+        self._now["is_plan_due"][0] = 1
+        self.settle()
+
+    def take_events(self, application: str, message: Events) -> None:
+        """Fire a message's events in order, and plan where that is due.
+
+        Raises:
+            ProtocolError: an event that cannot be, with its position; those before it were fired.
+        """
+        last_ms = self._clocks.get(application, 0)
+        if message.clock_ms < last_ms:
+            raise ProtocolError(Code.CLOCK, f"the clock runs backwards, from {last_ms} to {message.clock_ms} ms")
+        self._clocks[application] = message.clock_ms
+        self._set_clock(message.clock_ms)
+        if message.cores is not None and self._shared_cores is None:
+            self._resize(max(1, message.cores))
         for position, event in enumerate(message.events):
-            if not isinstance(event, JobArrived):  # at one time, arrivals come before the ends of idle slots
-                self._end_holds()
             try:
                 self.fire(application, event)
             except ProtocolError as error:
                 raise ProtocolError(error.code, f"event {position}: {error}") from None
-        self._end_holds()
+        if self._follows and not message.events and self._reveals:
+            reveal_stage(self.state, self._reveals.popleft())
+        elif not message.events or not self._follows:
+            self._wake()
+        self.settle()
 
-    def _advance(self, clock_ms: int) -> None:
-        if not self.slots:
-            raise ProtocolError(Code.RESYNC, "nothing is known of this cluster; send sync")
-        if self.is_shared:
-            clock_ms = max(clock_ms, self.roster.clock_ms)
-        if clock_ms < self.roster.now["clock_ms"]:
-            raise ProtocolError(Code.CLOCK, f"the clock runs backwards, from {self.roster.now['clock_ms']} to {clock_ms} ms")
-        self.roster.now["clock_ms"] = clock_ms
+    def forget(self, application: str) -> None:
+        """The application's jobs are gone, as if they had never been; the caller settles."""
+        gone = [job for job in self.jobs.values() if job.application == application]
+        self._ended.pop(application, None)
+        self._clocks.pop(application, None)
+        if not gone:
+            return
+        rows = {job.row for job in gone}
+        for job in gone:
+            job_over(self.state, job.row)
+            del self.jobs[job.key], self.by_row[job.row]
+        if self.jobs:
+            self._repack(Room(0, 0, 0), is_dropped=rows.__contains__)
+        else:
+            self._begin(self.num_cores, self.clock_ms)
+
+    def _set_clock(self, clock_ms: int) -> None:
+        self._now["clock_ms"][0] = max(clock_ms, self.clock_ms)
+
+    def _resize(self, num_cores: int) -> None:
+        if num_cores == self.num_cores:
+            return
+        if num_cores > len(self.state.executors):
+            self._use(with_more_cores(self.state, num_cores))
+        resize(self.state, num_cores)
+        self.planning.resize(num_cores)
+
+    def _wake(self) -> None:
+        """Plan again where the policy asked for it."""
+        wake_ms = int(self._now["wake_ms"][0])
+        if wake_ms != NOT_YET and self.clock_ms >= max(wake_ms, self._planned_ms + 1):
+            self._now["wake_ms"][0] = NOT_YET
+            self._now["is_plan_due"][0] = 1
+
+    # -- plans -------------------------------------------------------------------------------------
+
+    @property
+    def _can_plan(self) -> bool:
+        now = self._now
+        if self._follows:
+            return bool(now["is_plan_due"][0] and now["num_idle"][0] > 0 and now["num_schedulable"][0] > 0)
+        if now["num_active"][0] == 0 or (self.planning.decides and now["num_schedulable"][0] == 0):
+            return False
+        return bool(now["is_plan_due"][0]) or self._stands_still
+
+    @property
+    def _stands_still(self) -> bool:
+        """Nothing runs, limits hold all back that could, and time has passed since the last plan."""
+        now = self._now
+        is_idle = now["num_idle"][0] == now["num_executors"][0] and now["num_schedulable"][0] > 0
+        return bool(is_idle and self.state.contest[1] == NO_JOB and self.clock_ms > self._planned_ms)
+
+    def settle(self) -> None:
+        """Plan where that is due."""
+        if self._can_plan:
+            self.make_plan()
+
+    def make_plan(self) -> None:
+        """Plan now."""
+        plan = self.planning.plan(self.state)
+        self._planned_ms = self.clock_ms
+        self.num_plans += 1
+        self.counts.plans += 1
+        self.counts.fallbacks += plan.is_fallback
+        if self._on_plan is not None:
+            self._on_plan(self, plan)
+
+    @property
+    def wake_ms(self) -> int | None:
+        """When the policy wants to plan again."""
+        wake_ms = int(self._now["wake_ms"][0])
+        return None if wake_ms == NOT_YET else max(wake_ms, self._planned_ms + 1)
+
+    def orders_by_job(self) -> list[tuple[LiveJob, JobOrder]]:
+        """Every job in the system with its order, in order of arrival."""
+        active = self.state.active[: int(self._now["num_active"][0])].tolist()
+        tiers, weights, limits = (np.asarray(self.state.job_orders)[name] for name in ("tier", "weight", "limit"))
+        found = []
+        for row in active:
+            job = self.by_row[row]
+            tier, weight = _finite(tiers[row]), float(weights[row])
+            found.append((job, JobOrder(job_id=job.job_id, tier=tier, weight=weight, limit=_limit(limits[row]))))
+        return found
+
+    def orders(self, application: str) -> Orders:
+        """The standing order of an application's jobs."""
+        by_job = self.orders_by_job()
+        own = [(job, order) for job, order in by_job if job.application == application]
+        return Orders(
+            seq=None,
+            jobs=tuple(order for _, order in own),
+            stages=tuple(self._stage_orders(job for job, _ in own)),
+            other_tier=max((order.tier for _, order in by_job), default=0.0),
+            wake_ms=self.wake_ms,
+        )
+
+    def _stage_orders(self, jobs: Iterable[LiveJob]) -> Iterable[StageOrder]:
+        orders = np.asarray(self.state.stage_orders)
+        tiers, ranks, limits = orders["tier"], orders["rank"], orders["limit"]
+        used = int(self._now["num_stages"][0])
+        is_told = (tiers[:used] != 0.0) | (ranks[:used] != 0.0) | (limits[:used] != UNLIMITED)
+        if not is_told.any():
+            return
+        for job in jobs:
+            first = self.stage_row(job, 0)
+            for position in np.flatnonzero(is_told[first : first + len(job.stage_ids)]).tolist():
+                if position not in job.ended:
+                    row = first + position
+                    yield StageOrder(
+                        job_id=job.job_id,
+                        stage_id=job.stage_ids[position],
+                        tier=_finite(tiers[row]),
+                        rank=_finite(ranks[row]),
+                        limit=_limit(limits[row]),
+                    )
+
+    # -- events ------------------------------------------------------------------------------------
 
     def fire(self, application: str, event: Event) -> None:
-        """Fire one event now, and decide until nothing waits.
+        """Fire one event.
 
         Raises:
             ProtocolError: the event cannot be. Nothing is changed.
         """
-        if isinstance(event, TaskFinished):
-            self._task_finished(application, event)
-        elif isinstance(event, JobArrived):
-            self._job_arrived(application, event.job)
-        elif isinstance(event, SlotArrived):
-            self._slot_arrived(application, event.slot)
-        elif isinstance(event, StagesAdded):
-            self._stages_added(application, event)
-        elif isinstance(event, JobEnded):
-            self._job_ended(application, event)
-        else:
-            self.roster.executor_on(application, event)
-            self.counts.failed_tasks += 1
         self.counts.events += 1
-
-    def _task_finished(self, application: str, event: TaskFinished) -> None:
-        job, position, stage, executor = self.roster.executor_on(application, event)
-        if job.is_learned[position]:
-            self.state.stages.task_ms[stage] = self._book.learned.add_task(job.name, position, event.duration_ms)
-            refresh_durations(self.state, job.row, job.name, self._book, is_open=job.is_open)
-        job.worked_ms += event.duration_ms
-        self.counts.finished_tasks += 1
-        if continue_stage(self.state, executor, stage):
-            self._telling.activity += 1
+        if isinstance(event, JobArrived):
+            self._job_arrived(application, event.job)
             return
-        self._telling.touch(executor)
-        stage_exhausted(self.state, executor)
-        self._settle()
-        if self.state.jobs.completion_ms[job.row] != NOT_YET:
-            self.roster.remove(job)
-            self.counts.finished_jobs += 1
+        job = self.jobs.get((application, event.job_id))
+        if job is None:
+            if event.job_id in self._ended.get(application, ()):
+                return  # told late
+            raise ProtocolError(Code.UNKNOWN_JOB, f"job {event.job_id} is not in the system")
+        if isinstance(event, JobEnded):
+            self._job_ended(job, event.is_failed)
+        elif isinstance(event, StagesAdded):
+            self._stages_added(job, event.stages)
+        else:
+            self._stage_event(job, self._position(job, event.stage_id), event)
 
-    def _slot_arrived(self, application: str, slot: int) -> None:
-        executor = self.roster.executor(slot)
-        stage = int(self.state.executors.destination[executor])
-        if stage == NO_STAGE or self.roster.owner(stage).application != application:
-            raise ProtocolError(Code.WRONG_SLOT, f"slot {slot} is not on its way to a job of this application")
-        self._arrive(executor)
-        self._settle()
+    def _stage_event(self, job: LiveJob, position: int, event: Event) -> None:
+        if isinstance(event, TasksTold):
+            self._tasks(job, position, event)
+        elif isinstance(event, StageEnded):
+            self._stage_ended(job, position)
+        elif isinstance(event, StageChanged):
+            self._stage_changed(job, position, event.tasks)
+        elif isinstance(event, StageBegunAgain):
+            self._stage_begun_again(job, position, event.tasks)
 
-    def _arrive(self, executor: int) -> None:
-        self._telling.touch(executor)
-        executor_arrived(self.state, executor)
+    @staticmethod
+    def _position(job: LiveJob, stage_id: int) -> int:
+        if stage_id not in job.positions:
+            raise ProtocolError(Code.UNKNOWN_STAGE, f"job {job.job_id} has no stage {stage_id}")
+        return job.positions[stage_id]
 
     def _job_arrived(self, application: str, message: JobMessage) -> None:
-        if self.roster.has_job(application, message.job_id):
-            raise ProtocolError(Code.DUPLICATE_JOB, f"job {message.job_id} is in the system already")
-        if any(stage.finished for stage in message.stages):
-            raise ProtocolError(Code.BAD_JOB, f"job {message.job_id}: only sync tells of finished tasks")
-        self._sizes.require_fit(application, message)
-        message = self._book.as_profiled(message)
-        stages = list(message.stages)
-        rows = self._book.rows(message.model_copy(update={"stages": self._sizes.demanded(application, stages)}))
-        self.roster.make_room(Room(1, len(rows.specs), len(rows.children)))
-        arrival_ms, num_stages = min(message.arrival_ms, self.roster.clock_ms), len(rows.specs)
-        row = int(job_arrived(self.state, rows.specs, rows.children, 0, num_stages, rows.profile, arrival_ms, 1.0))
-        is_learned = list(rows.is_learned)
-        job = LiveJob(application, message.job_id, message.name, arrival_ms, row, stages, is_learned, is_open=message.is_open)
+        key = (application, message.job_id)
+        if key in self.jobs or message.job_id in self._ended.get(application, ()):
+            raise ProtocolError(Code.DUPLICATE_JOB, f"job {message.job_id} has arrived before")
+        known = self._book.look_up(message.names, message.stages)
+        rows = self._book.rows(message, known)
+        parents = parents_by_index(message.job_id, [stage.stage_id for stage in message.stages], message.stages)
+        num_stages, spare = len(rows.specs), len(rows.specs) + 2 if message.is_open else 0
+        self._make_room(1, num_stages + spare, len(rows.children))
+        arrival_ms = min(message.arrival_ms, self.clock_ms)
+        row = self._arrive(rows, arrival_ms, spare)
+        job = LiveJob(
+            application,
+            message.job_id,
+            row,
+            arrival_ms,
+            message.is_open,
+            known,
+            [stage.stage_id for stage in message.stages],
+            parents,
+        )
+        job.positions = {stage_id: position for position, stage_id in enumerate(job.stage_ids)}
+        self.jobs[key] = self.by_row[row] = job
+        start = int(self._job["stage_start"][row])
         if job.is_open:
-            hide(self.state, row)
-        self.roster.add(job)
-        offer_to_newcomers(self.state)
-        self._settle()
+            hide(self.state, start)
+        self._reveals.extend(start + root for root in rows.roots)
+        if not self._follows:
+            self._reveal_all()
+        self._catch_up(job, message.stages, topological_order(job.job_id, parents))
 
-    def _stages_added(self, application: str, event: StagesAdded) -> None:
-        job = self.roster.job(application, event.job_id)
-        stages = [*job.stages, *event.stages]
-        parents = parents_by_index(job.job_id, stages)
-        children = children_of(parents)
-        topological_order(job.job_id, parents, children)
-        if any(stage.finished for stage in event.stages):
-            raise ProtocolError(Code.BAD_JOB, f"job {job.job_id}: only sync tells of finished tasks")
-        self._sizes.require_fit(application, event)
-        self.roster.widen(job, len(event.stages), sum(map(len, children)) - self.roster.num_edges(job))
-        task_ms, is_learned = self._book.durations(job.name, event.stages, len(job.stages), is_open=job.is_open)
-        demanded = self._sizes.demanded(application, stages)
-        fill_added_stages(self.state, job.row, demanded, parents, children, task_ms, job.num_hidden)
-        job.stages = stages
-        job.is_learned += is_learned
-        job.index()
+    def _arrive(self, rows: JobRows, arrival_ms: int, spare: int) -> int:
+        count = len(rows.specs)
+        row = int(job_arrived(self.state, rows.specs, rows.children, 0, count, rows.profile, arrival_ms, 1.0))
+        self._now["num_stages"][0] += spare
+        return row
+
+    def _reveal_all(self) -> None:
+        while self._reveals:
+            row = self._reveals.popleft()
+            if self._stage["num_parents_unsaturated"][row] > 0:
+                reveal_stage(self.state, row)
+
+    def _catch_up(self, job: LiveJob, stages: tuple[StageMessage, ...], order: Iterable[int]) -> None:
+        """What stages had done already when they were told of."""
+        for position in order:
+            stage = stages[position]
+            if stage.started or stage.is_ended:
+                job.is_seen_whole = False
+            own = self._position(job, stage.stage_id)
+            if job.key not in self.jobs:
+                return  # all of it was done
+            if stage.started:
+                self._count_tasks(job, own, stage.started, stage.finished, 0, stage.executed_ms)
+            if stage.is_ended and job.key in self.jobs:
+                self._stage_ended(job, own)
+
+    def _tasks(self, job: LiveJob, position: int, event: TasksTold) -> None:
+        if position in job.ended:
+            return  # told late, of a stage that was cancelled
+        row = self.stage_row(job, position)
+        num_tasks, started, finished = (int(self._stage[n][row]) for n in ("num_tasks", "num_started", "num_finished"))
+        where = f"job {job.job_id}, stage {event.stage_id}"
+        if started + event.started > num_tasks:
+            raise ProtocolError(Code.BAD_JOB, f"{where}: {event.started} tasks more than the {started} of {num_tasks} that began")
+        if event.finished + event.failed > started + event.started - finished:
+            raise ProtocolError(
+                Code.BAD_JOB,
+                f"{where}: {event.finished + event.failed} tasks ended where {started + event.started - finished} run",
+            )
+        self.counts.finished_tasks += event.finished
+        self.counts.failed_tasks += event.failed
+        if event.finished:
+            self._book.tasks_finished(job.known, position, event.finished, event.executed_ms)
+        self._count_tasks(job, position, event.started, event.finished, event.failed, event.executed_ms)
+
+    def _count_tasks(self, job: LiveJob, position: int, started: int, finished: int, failed: int, executed_ms: int) -> None:
+        row = self.stage_row(job, position)
+        if started and self._stage["num_parents_unsaturated"][row] > 0:
+            self._stage["num_parents_unfinished"][row] = 0  # it runs, whatever is known of its parents
+            reveal_stage(self.state, row)
+            if row in self._reveals:
+                self._reveals.remove(row)
+        while started:
+            begun = int(tasks_began(self.state, row, started))
+            started -= begun
+            if started:
+                self._use(with_more_cores(self.state, 2 * len(self.state.executors) + started))
+        if finished or failed:
+            tasks_left(self.state, row, finished, failed, executed_ms)
+            job.worked_ms += executed_ms
+        if finished and not self._follows and self._stage["num_finished"][row] == self._stage["num_tasks"][row]:
+            self._complete(job, position)
+
+    def _complete(self, job: LiveJob, position: int) -> None:
+        """All tasks of the stage have finished."""
+        job.ended.add(position)
+        complete_stage(self.state, self.stage_row(job, position))
+        if self._job["completion_ms"][job.row] != NOT_YET:
+            self._remove(job)
+
+    def _stage_ended(self, job: LiveJob, position: int) -> None:
+        if position in job.ended:
+            return
+        row = self.stage_row(job, position)
+        finished, running = int(self._stage["num_finished"][row]), int(self._stage["num_bound"][row])
+        if finished < self._stage["num_tasks"][row]:
+            if running:
+                tasks_left(self.state, row, 0, running, 0)
+            if finished == 0:  # skipped: one task of no work
+                self._stage["task_ms"][row] = 0.0
+            set_counts(self.state, row, max(1, finished), max(1, finished), max(1, finished))
+            self._stage["num_parents_unsaturated"][row] = 0
+            self._stage["num_parents_unfinished"][row] = 0  # its parents do not reveal it any more
+            self._derive(job)
+        self._complete(job, position)
+
+    def _stage_changed(self, job: LiveJob, position: int, num_tasks: int) -> None:
+        row = self.stage_row(job, position)
+        started, finished = int(self._stage["num_started"][row]), int(self._stage["num_finished"][row])
+        if position in job.ended:
+            return
+        if num_tasks < started:
+            raise ProtocolError(Code.BAD_JOB, f"job {job.job_id}: a stage of {num_tasks} tasks, of which {started} have begun")
+        set_counts(self.state, row, num_tasks, started, finished)
+        self._derive(job)
+        if finished == num_tasks:
+            self._complete(job, position)
+
+    def _stage_begun_again(self, job: LiveJob, position: int, num_tasks: int) -> None:
+        row = self.stage_row(job, position)
+        finished = int(self._stage["num_finished"][row])
+        job.ended.discard(position)
+        job.is_seen_whole = False
+        if finished:
+            begin_again(self.state, row, min(finished, num_tasks))
+        if num_tasks > finished:  # a stage that had ended before all of its tasks had run
+            counts = [int(self._stage[name][row]) for name in ("num_tasks", "num_started", "num_finished")]
+            set_counts(self.state, row, counts[0] + num_tasks - finished, counts[1], counts[2])
+        if self._stage["task_ms"][row] == 0.0:
+            self._stage["task_ms"][row] = job.known.guess_ms
+        self._derive(job)
+
+    def _derive(self, job: LiveJob) -> None:
+        """Tasks or durations of the job's stages changed: derive what depends on them, work to come first."""
         if job.is_open:
-            refresh_durations(self.state, job.row, job.name, self._book, is_open=True)
-        self._offer(job.row)
-        self._offer(NO_JOB)
+            rows = self._rows_of(job.row)
+            stages = self._stage
+            known = slice(rows.start + 1, rows.stop)
+            known_ms = float((stages["num_tasks"][known] * stages["task_ms"][known]).sum())
+            tasks, task_ms = self._book.hidden_stage(job.known, known_ms)
+            stages["num_tasks"][rows.start] = tasks
+            stages["task_ms"][rows.start] = task_ms
+        durations_changed(self.state, job.row)
 
-    def _job_ended(self, application: str, event: JobEnded) -> None:
-        job = self.roster.job(application, event.job_id)
-        for executor in np.flatnonzero(self.state.executors.job == job.row):
-            self._telling.touch(int(executor))
-        job_ended(self.state, job.row)
-        self.roster.remove(job)
-        self.counts.failed_jobs += event.is_failed
-        if job.is_open and not event.is_failed:
-            self.counts.finished_jobs += 1
-            self._book.job_finished(job.name, job.worked_ms if job.is_seen_whole else None)
-        self._offer(NO_JOB)
+    def _stages_added(self, job: LiveJob, stages: tuple[StageMessage, ...]) -> None:
+        ids = [*job.stage_ids, *(stage.stage_id for stage in stages)]
+        parents = [*job.parents, *parents_by_index(job.job_id, ids, stages)]
+        order = topological_order(job.job_id, parents)
+        num_old = len(job.stage_ids)
+        task_ms = self._book.durations(job.known, stages, num_old)
+        degrees = sum(len(own) for own in parents)
+        self._make_room(0, len(stages), degrees + len(ids), job)
+        first = self.stage_row(job, num_old)
+        for stage, own, duration_ms in zip(stages, parents[num_old:], task_ms, strict=True):
+            num_unfinished = sum(parent not in job.ended for parent in own)
+            add_stage(self.state, job.row, stage.tasks, duration_ms, num_unfinished)
+        job.stage_ids = ids
+        job.parents = parents
+        job.positions = {stage_id: position for position, stage_id in enumerate(ids)}
+        self._link(job, num_old)
+        self._derive(job)
+        for run in self._runs():
+            stages_joined(self.state, run, job.row, first)
+        for position in order:
+            row = self.stage_row(job, position)
+            if position >= num_old and self._stage["num_parents_unfinished"][row] == 0:
+                reveal_stage(self.state, row)
+        self._catch_up(job, stages, [position - num_old for position in order if position >= num_old])
 
-    def _end_holds(self) -> None:
-        """End the idle slots whose time has come, the earliest first."""
-        while (count := int(self.roster.now["num_holds"])) > 0:
-            row = int(np.argmin(self.state.holds.end_ms[:count]))
-            if self.state.holds.end_ms[row] > self.roster.now["clock_ms"]:
-                return
-            hold_ended(self.state, row)
-            self._settle()
+    def _link(self, job: LiveJob, first_new: int) -> None:
+        """Write the edges to the stages from the position `first_new` on; a stage's edges follow each other."""
+        children: dict[int, list[int]] = {}
+        for position in range(first_new, len(job.stage_ids)):
+            for parent in job.parents[position]:
+                children.setdefault(parent, []).append(self.stage_row(job, position))
+        for parent, new in children.items():
+            row = self.stage_row(job, parent)
+            start, count = int(self._stage["child_start"][row]), int(self._stage["num_children"][row])
+            end = int(self._now["num_edges"][0])
+            rows = [*self.state.children[start : start + count].tolist(), *new]
+            self.state.children[end : end + len(rows)] = rows
+            self._stage["child_start"][row] = end
+            self._stage["num_children"][row] = len(rows)
+            self._now["num_edges"][0] = end + len(rows)
 
-    # -- what is decided ---------------------------------------------------------------------------------------------------
+    def _job_ended(self, job: LiveJob, is_failed: bool) -> None:
+        is_whole = job.is_seen_whole and len(job.ended) == len(job.stage_ids)
+        job_over(self.state, job.row)
+        if is_failed:
+            self.counts.failed_jobs += 1
+        else:
+            self._book.job_finished(job.known, job.worked_ms if is_whole else None)
+        self._remove(job, is_failed=is_failed)
 
-    def _offer(self, job: int) -> None:
-        offer_pool(self.state, job)
-        self._settle()
+    def _remove(self, job: LiveJob, *, is_failed: bool = False) -> None:
+        del self.jobs[job.key], self.by_row[job.row]
+        ended = self._ended.setdefault(job.application, OrderedDict())
+        ended[job.job_id] = None
+        if len(ended) > _REMEMBERED:
+            ended.popitem(last=False)
+        if is_failed:
+            return
+        self.counts.finished_jobs += 1
+        if self._on_end is not None:
+            took_ms = self.clock_ms - job.arrival_ms
+            self._on_end(EndedJob(*job.key, job.name, self.clock_ms, took_ms, self._fair_ms(job)))
 
-    def _settle(self) -> None:
-        """Decide, and let those who move at no cost arrive, until nothing waits."""
-        now = self.roster.now
-        while True:
-            self._telling.collect()
-            if now["num_source"] > 0:
-                self._decide()
-            elif self._telling.arrivals:
-                self._arrive(self._telling.arrivals.popleft())
-            elif not self._offer_stalled():
-                return
+    def _fair_ms(self, job: LiveJob) -> float | None:
+        """How long the job would have taken under fair sharing, as far as that can be foretold."""
+        if self.fair_run is None:
+            return None
+        foretell_fair(self.state, self.fair_run)
+        return max(1.0, float(self.fair_run.jobs["end_ms"][job.row]) - job.arrival_ms)
 
-    def _offer_stalled(self) -> bool:
-        """Nothing runs or moves although work could: offer every pool once (as the simulator does), then let fair decide."""
-        now = self.roster.now
-        if now["num_idle"] < len(self.slots) or now["num_schedulable"] == 0 or now["num_holds"] > 0:
-            return False
-        if self._stalled_at != self._telling.activity:
-            self._stalled_at, self._stall_position = self._telling.activity, 0
-        num_active, num_rounds = int(now["num_active"]), 2 if self._asks_again else 1
-        while self._stall_position < num_rounds * (num_active + 1):
-            again, position = divmod(self._stall_position, num_active + 1)
-            self._stall_position += 1
-            offer_pool(self.state, int(self.state.active[position]) if position < num_active else NO_JOB)
-            if now["num_source"] > 0:
-                if again and self._decider is not None:
-                    self._decider.give_up_round(self.state)
-                return True
-        return False
 
-    def _decide(self) -> None:
-        assert self._decider is not None
-        now = self.roster.now
-        source_job, num_source = int(now["source_job"]), int(now["num_source"])
-        decided = self._decider.decide(self.state)
-        if self._on_decision is not None:
-            self._on_decision(in_words(decided, self.roster, source_job, num_source))
-        stage, limit, executor_class, hold_ms = decided.decision
-        if apply_decision(self.state, stage, limit, executor_class, hold_ms) < 0:
-            self._decider.give_up_round(self.state)  # cannot be after check_decision; the fallback goes on
+def _finite(value: Any) -> float:
+    return float(min(_LARGEST_TIER, max(-_LARGEST_TIER, value)))
 
-    # -- what is told ------------------------------------------------------------------------------------------------------
 
-    def take_commands(self) -> dict[str, Commands]:
-        """What every application is to be told since the last call; `seq` is null."""
-        return self._telling.take()
+def _limit(value: Any) -> int | None:
+    return None if value >= _LARGEST_LIMIT else int(value)
 
-    @property
-    def state(self) -> ClusterState:
-        """The tables."""
-        return self.roster.state
 
-    @property
-    def slots(self) -> list[int]:
-        """The number of every executor row's slot; none before the first sync."""
-        return self.roster.slots
-
-    @property
-    def jobs(self) -> list[LiveJob]:
-        """Jobs in the system, in order of arrival."""
-        return self.roster.jobs
+#: Limits beyond this are none.
+_LARGEST_LIMIT = 1 << 53

@@ -1,7 +1,8 @@
-"""The wire protocol, version 1: messages, framing and proofs, as pure functions on bytes.
+"""The wire protocol, version 2: messages, framing and proofs, as pure functions on bytes.
 
-A frame is a 4-byte big-endian length and as many bytes of UTF-8 JSON. Every message is one JSON object whose `type` names it;
-unknown keys are refused and sizes are bounded. `protocol/README.md` tells it to whoever writes a client.
+A frame is a 4-byte big-endian length and as many bytes of UTF-8 JSON. Every message is one JSON
+object whose `type` names it; unknown keys are refused and sizes are bounded. Clients tell events and
+get standing orders. `protocol/README.md` tells it to whoever writes a client.
 """
 
 from __future__ import annotations
@@ -13,29 +14,25 @@ import struct
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    TypeAdapter,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from parcae.errors import ProtocolError
 
-PROTOCOL_VERSION = 1
-SPOKEN_VERSIONS = (1,)
+PROTOCOL_VERSION = 2
+SPOKEN_VERSIONS = (2,)
 #: Largest frame that is read unless the server is told otherwise.
 MAX_FRAME_BYTES = 8 << 20
 _HEADER = struct.Struct(">I")
-_LARGEST_TIME_MS = 1 << 53  # what a double in JSON holds exactly
+_LARGEST = 1 << 53  # what a double in JSON holds exactly
+_MOST_TASKS = 10_000_000
+_MOST_STAGES = 10_000
 
-Id = Annotated[int, Field(ge=0, lt=1 << 53)]
-Time = Annotated[int, Field(ge=0, lt=_LARGEST_TIME_MS)]
+Seq = Annotated[int, Field(ge=0, lt=_LARGEST)]
+Time = Annotated[int, Field(ge=0, lt=_LARGEST)]
+Tasks = Annotated[int, Field(ge=0, le=_MOST_TASKS)]
+StageId = Annotated[int, Field(ge=0, lt=_LARGEST)]
 Text = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f]+$")]
+JobName = Annotated[str, Field(max_length=256)]
 Nonce = Annotated[str, Field(min_length=16, max_length=128, pattern=r"^[!-~]+$")]
 Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -43,35 +40,47 @@ Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class Code(StrEnum):
     """What an `error` message may say."""
 
-    BAD_MESSAGE = "bad_message"  # not JSON, not one of the messages, an unknown key, a value out of range
+    BAD_MESSAGE = "bad_message"  # not JSON, no such message, an unknown key, a value out of range
     BAD_PROTOCOL = "bad_protocol"  # a version that is not spoken
     TOO_LARGE = "too_large"  # a frame above the limit
     DENIED = "denied"  # a wrong proof, or none
     UNEXPECTED = "unexpected"  # a message that has no place here, e.g. a second hello
     SEQUENCE = "sequence"  # a request number that does not rise
     CLOCK = "clock"  # a clock that runs backwards
-    RESYNC = "resync"  # the service has no picture of this cluster, or a wrong one: send `sync`
+    NO_STATE = "no_state"  # the service knows nothing of this application: send `state`
     UNKNOWN_JOB = "unknown_job"
     UNKNOWN_STAGE = "unknown_stage"
-    UNKNOWN_SLOT = "unknown_slot"
-    WRONG_SLOT = "wrong_slot"  # the slot does not do what the event says
     DUPLICATE_JOB = "duplicate_job"
     DUPLICATE_STAGE = "duplicate_stage"
-    DUPLICATE_SLOT = "duplicate_slot"
-    BAD_JOB = "bad_job"  # a cycle, a parent that does not exist, more tasks finished than there are, a stage that fits no slot
-    BAD_SLOT = "bad_slot"  # sizes of slots that contradict each other, or too many different ones
+    BAD_JOB = "bad_job"  # a cycle, an unknown parent, more tasks begun or ended than there are
     REPLACED = "replaced"  # a newer connection speaks for this application
     BUSY = "busy"  # too many connections
     TIMEOUT = "timeout"  # silent for too long, or does not read
     CLOSING = "closing"  # the service shuts down
-    INTERNAL = "internal"  # our bug; the log tells more
+    INTERNAL = "internal"  # a bug of the service; its log tells more
+
+
+#: After these errors the client sends `state` and goes on; after all others the connection closes.
+MENDED_BY_STATE = frozenset(
+    {
+        Code.SEQUENCE,
+        Code.CLOCK,
+        Code.NO_STATE,
+        Code.UNKNOWN_JOB,
+        Code.UNKNOWN_STAGE,
+        Code.DUPLICATE_JOB,
+        Code.DUPLICATE_STAGE,
+        Code.BAD_JOB,
+        Code.INTERNAL,
+    }
+)
 
 
 class Then(StrEnum):
     """What follows an `error`."""
 
     CLOSE = "close"  # the connection is closed
-    SYNC = "sync"  # the service forgot this application's state: send `sync`
+    STATE = "state"  # the service forgot this application's jobs: send `state`
 
 
 class _Message(BaseModel):
@@ -79,116 +88,116 @@ class _Message(BaseModel):
 
 
 class StageMessage(_Message):
-    """A stage of a job: `tasks` alike tasks that may run once all tasks of its `parents` are done."""
+    """A stage: `tasks` alike tasks that may run once the stages `parents` have ended.
 
-    stage_id: Id
-    tasks: Annotated[int, Field(ge=1, le=10_000_000)]
-    parents: Annotated[tuple[Id, ...], Field(max_length=10_000)] = ()
-    cpu: Annotated[float, Field(ge=0)] = 0.0  # cores that a task needs; 0 fits everywhere
-    memory: Annotated[float, Field(ge=0)] = 0.0  # memory that it needs, in the unit of the slots'
-    task_ms: Annotated[float, Field(ge=0, le=_LARGEST_TIME_MS)] | None = None  # mean duration, where the client knows it
-    finished: Annotated[int, Field(ge=0)] = 0  # tasks that are done; only in `sync`
+    Args:
+        input_bytes: bytes that the stage reads, where the client knows them.
+        started: tasks that ever began; one that failed and will be tried again is not among them.
+        finished: of these, tasks that ended well.
+        executed_ms: durations of the finished tasks, together.
+        is_ended: no further task of it will run.
+    """
+
+    stage_id: StageId
+    tasks: Annotated[int, Field(ge=1, le=_MOST_TASKS)]
+    parents: Annotated[tuple[StageId, ...], Field(max_length=_MOST_STAGES)] = ()
+    input_bytes: Annotated[int, Field(ge=0, lt=_LARGEST)] | None = None
+    started: Tasks = 0
+    finished: Tasks = 0
+    executed_ms: Time = 0
+    is_ended: bool = False
 
 
 class JobMessage(_Message):
-    """A job; `name` is that of the recurring job, by which durations are looked up and learned."""
+    """A job: what the user waits for.
 
-    job_id: Id
-    name: Annotated[str, Field(max_length=256)] = ""
-    arrival_ms: Time
-    is_open: bool = False  # more stages may be added at any time: it ends by `job_ended` only
-    stages: Annotated[tuple[StageMessage, ...], Field(min_length=1, max_length=10_000)]
-
-
-class SlotMessage(_Message):
-    """A slot and what it does: `running` a task of a stage, `moving` to a stage, or `idle` (at a job, or at none).
-
-    Its size is its cores and its memory, 1 being that of the largest slot; without one it holds every demand.
+    Args:
+        names: of the recurring job, the best first; durations are looked up and learned by them.
+        is_open: more stages may come at any time; it ends by `job_ended` alone.
     """
 
-    slot: Id
-    state: Literal["idle", "running", "moving"] = "idle"
-    job_id: Id | None = None
-    stage_id: Id | None = None
-    cpu: Annotated[float, Field(gt=0)] | None = None
-    memory: Annotated[float, Field(ge=0)] | None = None
-
-    @model_validator(mode="after")
-    def _has_a_whole_size(self) -> SlotMessage:
-        if (self.cpu is None) != (self.memory is None):
-            raise ValueError("a slot has cpu and memory, or neither")
-        return self
-
-    @model_serializer(mode="wrap")
-    def _without_a_blank_size(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Services that know no sizes refuse the keys."""
-        fields: dict[str, Any] = write(self)
-        if self.cpu is None:
-            del fields["cpu"], fields["memory"]
-        return fields
+    job_id: Text
+    names: Annotated[tuple[JobName, ...], Field(max_length=16)]
+    arrival_ms: Time
+    is_open: bool = True
+    stages: Annotated[tuple[StageMessage, ...], Field(max_length=_MOST_STAGES)]
 
 
 class JobArrived(_Message):
-    """A job was submitted: its whole DAG, or, of an open job, what is known of it."""
+    """A job was submitted: as much of its DAG as is known."""
 
-    kind: Literal["job_arrived"] = "job_arrived"
+    type: Literal["job_arrived"] = "job_arrived"
     job: JobMessage
 
 
 class StagesAdded(_Message):
-    """Adaptive execution revealed more stages of a job; parents may be old ones or new ones."""
+    """More stages of a job are known; parents may be old ones or new ones."""
 
-    kind: Literal["stages_added"] = "stages_added"
-    job_id: Id
-    stages: Annotated[tuple[StageMessage, ...], Field(min_length=1, max_length=10_000)]
-
-
-class TaskFinished(_Message):
-    """A slot finished a task. Where its stage has more to start, the slot has already begun the next."""
-
-    kind: Literal["task_finished"] = "task_finished"
-    slot: Id
-    job_id: Id
-    stage_id: Id
-    duration_ms: Time
+    type: Literal["stages_added"] = "stages_added"
+    job_id: Text
+    stages: Annotated[tuple[StageMessage, ...], Field(min_length=1, max_length=_MOST_STAGES)]
 
 
-class TaskFailed(_Message):
-    """A task failed and is tried again on the same slot."""
+class StageChanged(_Message):
+    """A stage has another number of tasks than was listed."""
 
-    kind: Literal["task_failed"] = "task_failed"
-    slot: Id
-    job_id: Id
-    stage_id: Id
+    type: Literal["stage_changed"] = "stage_changed"
+    job_id: Text
+    stage_id: StageId
+    tasks: Annotated[int, Field(ge=1, le=_MOST_TASKS)]
 
 
-class SlotArrived(_Message):
-    """A slot arrived where it was told to move."""
+class TasksTold(_Message):
+    """Tasks of a stage began, ended well, or will be tried again, since the last word about it."""
 
-    kind: Literal["slot_arrived"] = "slot_arrived"
-    slot: Id
+    type: Literal["tasks"] = "tasks"
+    job_id: Text
+    stage_id: StageId
+    started: Tasks = 0
+    finished: Tasks = 0
+    failed: Tasks = 0
+    executed_ms: Time = 0
+
+
+class StageEnded(_Message):
+    """No further task of the stage will run: it is complete, skipped or cancelled."""
+
+    type: Literal["stage_ended"] = "stage_ended"
+    job_id: Text
+    stage_id: StageId
+
+
+class StageBegunAgain(_Message):
+    """So many finished tasks of the stage are to run once more."""
+
+    type: Literal["stage_begun_again"] = "stage_begun_again"
+    job_id: Text
+    stage_id: StageId
+    tasks: Annotated[int, Field(ge=1, le=_MOST_TASKS)]
 
 
 class JobEnded(_Message):
-    """A job was cancelled or failed before all of its tasks were done, or an open job is over."""
+    """A job is over, well or not."""
 
-    kind: Literal["job_ended"] = "job_ended"
-    job_id: Id
+    type: Literal["job_ended"] = "job_ended"
+    job_id: Text
     is_failed: bool = False
 
 
-Event = Annotated[JobArrived | StagesAdded | TaskFinished | TaskFailed | SlotArrived | JobEnded, Field(discriminator="kind")]
+Event = Annotated[
+    JobArrived | StagesAdded | StageChanged | TasksTold | StageEnded | StageBegunAgain | JobEnded,
+    Field(discriminator="type"),
+]
 
 
 class Hello(_Message):
-    """The client says who it is."""
+    """The client says who it is; the nonce is needed where a secret is set."""
 
     type: Literal["hello"] = "hello"
     protocol: int
     application_id: Text
-    application_name: Annotated[str, Field(max_length=256)] = ""
-    client: Annotated[str, Field(max_length=256)] = ""
-    nonce: Nonce
+    application_name: Annotated[str, Field(max_length=256)] | None = None
+    nonce: Nonce | None = None
 
 
 class Proof(_Message):
@@ -198,23 +207,27 @@ class Proof(_Message):
     mac: Mac
 
 
-class Sync(_Message):
-    """Everything that the client knows: the service forgets what it knew of this application."""
+class State(_Message):
+    """Everything that the client knows: replaces what the service knew of this application.
 
-    type: Literal["sync"] = "sync"
-    seq: Id
+    Args:
+        cores: tasks that the application can run at once.
+    """
+
+    type: Literal["state"] = "state"
+    seq: Seq
     clock_ms: Time
-    slots: Annotated[tuple[SlotMessage, ...], Field(min_length=1, max_length=100_000)]
-    jobs: Annotated[tuple[JobMessage, ...], Field(max_length=100_000)] = ()
-    has_instant_moves: bool = False  # a slot that is told to move is there at once; no `slot_arrived` is sent
+    cores: Annotated[int, Field(ge=0, le=1 << 20)]
+    jobs: Annotated[tuple[JobMessage, ...], Field(max_length=100_000)]
 
 
 class Events(_Message):
-    """What happened, in order; without events, only time passed."""
+    """What happened, in order. Without events, only time passed."""
 
     type: Literal["events"] = "events"
-    seq: Id
+    seq: Seq
     clock_ms: Time
+    cores: Annotated[int, Field(ge=0, le=1 << 20)] | None = None
     events: Annotated[tuple[Event, ...], Field(max_length=100_000)] = ()
 
 
@@ -222,7 +235,7 @@ class Ping(_Message):
     """Is the service there?"""
 
     type: Literal["ping"] = "ping"
-    seq: Id
+    seq: Seq
 
 
 class Bye(_Message):
@@ -239,52 +252,68 @@ class Challenge(_Message):
 
 
 class Welcome(_Message):
-    """The session is open; `sync` comes next."""
+    """The session is open; `state` comes next."""
 
     type: Literal["welcome"] = "welcome"
     protocol: int
     session: Text
     policy: Text
-    timeout_ms: Time  # a client that waits longer for a reply schedules by itself and asks again later
     mac: Mac | None = None  # the service's own proof, after a challenge
 
 
-class Command(_Message):
-    """What a slot is to do.
+class JobOrder(_Message):
+    """Where a job stands in the order.
 
-    start: work for the stage, task after task. move: go to the stage of another job. idle: wait. release: leave the
-    application; another one gets the slot.
+    Args:
+        tier: smaller is served first.
+        weight: jobs of one tier share by running tasks / weight; 0: as if it ran nothing.
+        limit: so many tasks of it at once; None: no limit.
     """
 
-    kind: Literal["start", "move", "idle", "release"]
-    slot: Id
-    job_id: Id | None = None
-    stage_id: Id | None = None
+    job_id: Text
+    tier: float
+    weight: float = 0.0
+    limit: int | None = None
 
 
-class StageSlots(_Message):
-    """So many slots work for the stage: as many of its tasks may run at once."""
+class StageOrder(_Message):
+    """Where a stage stands in the order; its tier is added to its job's."""
 
-    job_id: Id
-    stage_id: Id
-    slots: Id
+    job_id: Text
+    stage_id: StageId
+    tier: float = 0.0
+    rank: float = 0.0
+    limit: int | None = None
 
 
-class Commands(_Message):
-    """The reply to `sync` and `events`. `seq` is that of the request; null where the service speaks by itself."""
+class Orders(_Message):
+    """The standing order, whole: it replaces the one before.
 
-    type: Literal["commands"] = "commands"
-    seq: Id | None
-    commands: tuple[Command, ...] = ()
-    stages: tuple[StageSlots, ...] = ()  # those whose number of slots changed, the last chosen first; after `sync`, all
-    wake_ms: Time | None = None  # send `events` (empty, if nothing happened) when the clock gets there
+    Task sets are served by (job tier + stage tier, running tasks of the job / weight, order of the
+    job's arrival, rank, stage_id), smallest first.
+
+    Args:
+        seq: of the request that it answers; None where the service speaks by itself.
+        stages: those that are not all at their defaults.
+        other_tier: of jobs that the service has not heard of.
+        wake_ms: send `events` (empty, if nothing happened) when the clock gets there.
+        executors: where applications share a cluster, so many this one should have now.
+    """
+
+    type: Literal["orders"] = "orders"
+    seq: Seq | None
+    jobs: tuple[JobOrder, ...]
+    stages: tuple[StageOrder, ...] = ()
+    other_tier: float
+    wake_ms: Time | None = None
+    executors: int | None = None
 
 
 class Pong(_Message):
     """The reply to `ping`."""
 
     type: Literal["pong"] = "pong"
-    seq: Id
+    seq: Seq
 
 
 class Error(_Message):
@@ -294,11 +323,11 @@ class Error(_Message):
     code: Code
     message: str
     then: Then
-    seq: Id | None = None
+    seq: Seq | None = None
 
 
-ClientMessage = Hello | Proof | Sync | Events | Ping | Bye
-ServerMessage = Challenge | Welcome | Commands | Pong | Error
+ClientMessage = Hello | Proof | State | Events | Ping | Bye
+ServerMessage = Challenge | Welcome | Orders | Pong | Error
 
 _FROM_CLIENT: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
 _FROM_SERVER: TypeAdapter[ServerMessage] = TypeAdapter(Annotated[ServerMessage, Field(discriminator="type")])
@@ -319,7 +348,10 @@ def _check_version(payload: bytes) -> None:
     if not isinstance(message, dict) or message.get("type") != "hello" or message.get("protocol") in SPOKEN_VERSIONS:
         return
     spoken = ", ".join(map(str, SPOKEN_VERSIONS))
-    raise ProtocolError(Code.BAD_PROTOCOL, f"protocol {message.get('protocol')!r} is not spoken here; spoken are {spoken}")
+    raise ProtocolError(
+        Code.BAD_PROTOCOL,
+        f"this service speaks protocol {spoken}, not {message.get('protocol')!r}: use the plugin and the service of one Parcae",
+    )
 
 
 def decode_client_message(payload: bytes) -> ClientMessage:
@@ -414,8 +446,8 @@ def new_nonce() -> str:
 def proof_mac(
     secret: bytes, side: Literal["client", "service"], client_nonce: str, service_nonce: str, application_id: str
 ) -> str:
-    """HMAC-SHA256 of "parcae 1", the side, both nonces and the application id, each ended by a zero byte; hex."""
-    parts = ("parcae 1", side, client_nonce, service_nonce, application_id)
+    """HMAC-SHA256 of "parcae 2", the side, both nonces and the application id, each ended by a zero byte; hex."""
+    parts = ("parcae 2", side, client_nonce, service_nonce, application_id)
     return hmac.new(secret, b"".join(part.encode() + b"\0" for part in parts), "sha256").hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Sessions as files: JSON lines of what clients said, what was decided and what the service said.
+"""Sessions as files: JSON lines of what clients said and what the service said.
 
 A file is written under a temporary name (`.part`) and renamed when it is full or its session ends; after a crash the `.part` is
 still readable, but for a torn last line. Each application has a file of its own; applications that share a cluster share one.
@@ -18,12 +18,11 @@ import orjson
 
 from parcae import __version__
 from parcae.errors import FormatError
-from parcae.service.deciding import DecisionRecord
 from parcae.service.protocol import ClientMessage, ServerMessage, encode
 from parcae.service.session import Scope, Session, Watcher
 
 _LOG = logging.getLogger(__name__)
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 PART = ".part"
 #: A file is full when it is larger than this.
 MAX_FILE_BYTES = 64 << 20
@@ -48,7 +47,6 @@ class Recorder(Watcher):
     def __init__(self, folder: Path, max_file_bytes: int = MAX_FILE_BYTES) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._max_bytes, self._files = folder, max_file_bytes, dict[str, _File]()
-        self._speaker: Session | None = None
         self._is_broken = False
 
     @staticmethod
@@ -62,23 +60,7 @@ class Recorder(Watcher):
 
     def heard(self, session: Session, message: ClientMessage) -> None:
         """Write what a client said."""
-        self._speaker = session
         self._write(session, b'"from":"client","message":' + encode(message))
-
-    def decided(self, record: DecisionRecord) -> None:
-        """Write what was decided for the client that spoke last."""
-        if self._speaker is not None:
-            said = {
-                "application": record.application,
-                "job_id": record.job_id,
-                "stage_id": record.stage_id,
-                "limit": record.limit,
-                "executor_class": record.executor_class,
-                "hold_ms": record.hold_ms,
-                "is_fallback": record.is_fallback,
-                "is_stand_in": record.is_stand_in,
-            }
-            self._write(self._speaker, b'"from":"policy","decision":' + orjson.dumps(said))
 
     def said(self, session: Session, message: ServerMessage) -> None:
         """Write what the service said."""
@@ -87,7 +69,6 @@ class Recorder(Watcher):
 
     def closed(self, session: Session) -> None:
         """End the file, if it was this session's alone."""
-        self._speaker = session  # who leaves a shared cluster causes decisions, too
         self._write(session, b'"from":"service","left":true')
         if session.service.scope is not Scope.CLUSTER or not session.service.sessions:
             self._end(self._key(session))
@@ -110,6 +91,7 @@ class Recorder(Watcher):
             "application": key,
             "part": number,
             "wall_ms": round(_MS_PER_S * time.time()),
+            "cores": session.service.sharing.num_cores if session.service.sharing is not None else None,
             "learned": session.service.book.learned.dump(),
         }
         try:

@@ -1,8 +1,8 @@
-"""A recorded session under another policy: where it would have decided otherwise, and what the simulator makes of both."""
+"""A recorded session under another policy: where it would have ordered jobs otherwise, and what the simulator makes of both."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,37 +11,41 @@ import numpy as np
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from parcae.cluster.decision import Decision, Policy
-from parcae.cluster.observation import Observation
-from parcae.cluster.state import ANY_CLASS, NO_STAGE, ExecutorClass
 from parcae.errors import FormatError, InputError, ProtocolError
 from parcae.metrics.jobs import jct_ms
+from parcae.policies.guard import Guarded
 from parcae.service.jobs import DurationBook
 from parcae.service.mirror import Mirror
-from parcae.service.policies import policies_by_size
-from parcae.service.protocol import Events, JobArrived, JobMessage, StagesAdded, Sync, TaskFinished
+from parcae.service.policies import policies_for
+from parcae.service.protocol import (
+    Events,
+    JobArrived,
+    JobMessage,
+    Orders,
+    StageMessage,
+    StagesAdded,
+    State,
+    TasksTold,
+)
 from parcae.service.record import Recording, find_recordings, read_recording
-from parcae.service.session import Scope
-from parcae.service.sizes import SlotSizes
-from parcae.simulation.config import SimulationConfig
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 
-_REQUEST: TypeAdapter[Sync | Events] = TypeAdapter(Sync | Events)
-#: Differences that are listed.
+_REQUEST: TypeAdapter[State | Events] = TypeAdapter(State | Events)
+#: Differences that are listed, and jobs of each.
 _NUM_LISTED = 20
+_NUM_FIRST = 5
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A question that the two answered differently: (application, job_id, stage_id) and a limit; None lets all idle."""
+    """An order in which the two differ: ids of the jobs that they serve first."""
 
     clock_ms: int
-    recorded: tuple[str, int, int] | None
-    recorded_limit: int
-    other: tuple[str, int, int] | None
-    other_limit: int
+    recorded: tuple[str, ...]
+    other: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -59,18 +63,19 @@ class Replay:
     """A recorded run under another policy.
 
     Args:
-        num_stage: questions in which the two chose different stages.
-        num_limit: questions in which they chose one stage and different executors: another number of them, or another class.
-        num_lost: recorded requests that could not be followed (before the first sync, or refused then as now).
+        num_orders: orders of one job or more that were compared.
+        num_first: orders in which the two serve different jobs first.
+        num_other: orders in which they serve the same job first, and the others in another order.
+        num_lost: recorded requests that could not be followed (before the first state, or refused then as now).
         differences: the first of them.
         estimate: None where no job was seen whole, or a policy cannot be simulated.
     """
 
     recorded_policy: str
     other_policy: str
-    num_decisions: int
-    num_stage: int
-    num_limit: int
+    num_orders: int
+    num_first: int
+    num_other: int
     num_lost: int
     differences: tuple[Difference, ...]
     estimate: Estimate | None
@@ -81,69 +86,38 @@ class Replay:
 
 
 @dataclass
-class _Shadow:
-    """Compares what was recorded with what the other policy would have done."""
-
-    recorded: deque[dict[str, Any]]
-    mirror: Mirror | None = None
-    num_decisions: int = 0
-    num_stage: int = 0
-    num_limit: int = 0
+class _Comparison:
+    num_orders: int = 0
+    num_first: int = 0
+    num_other: int = 0
     differences: list[Difference] = field(default_factory=list)
 
-    def decide(self, observation: Observation, mine: Decision) -> Decision:
-        """The recorded decision, compared with the other policy's; its own where the recording has ended."""
-        if not self.recorded or self.mirror is None:
-            return mine
-        said, mirror = self.recorded.popleft(), self.mirror
-        stage = NO_STAGE
-        if said["stage_id"] is not None:
-            stage = mirror.roster.stage_row(said["application"], said["job_id"], said["stage_id"])
-        theirs = Decision(stage, int(said["limit"]), int(said.get("executor_class", ANY_CLASS)), int(said["hold_ms"]))
-        self._compare(observation, mirror, theirs, mine)
-        return theirs
-
-    def _compare(self, observation: Observation, mirror: Mirror, theirs: Decision, mine: Decision) -> None:
-        self.num_decisions += 1
-        if theirs.stage != mine.stage:
-            self.num_stage += 1
-        elif theirs.stage != NO_STAGE and self._given(observation, theirs) != self._given(observation, mine):
-            self.num_limit += 1
-        else:
+    def add(self, clock_ms: int, recorded: Orders, other: Orders) -> None:
+        """Compare two orders of the same jobs."""
+        theirs, mine = _ranked(recorded), _ranked(other)
+        if not theirs or {job for job, *_ in theirs} != {job for job, *_ in mine}:
             return
+        self.num_orders += 1
+        if theirs == mine:
+            return
+        first, other_first = _first(theirs), _first(mine)
+        self.num_first += first[0] != other_first[0]
+        self.num_other += first[0] == other_first[0]
         if len(self.differences) < _NUM_LISTED:
-            clock_ms, their, own = (
-                int(observation.now.clock_ms[0]),
-                mirror.roster.stage_key(theirs.stage),
-                mirror.roster.stage_key(mine.stage),
-            )
-            self.differences.append(Difference(clock_ms, their, theirs.limit, own, mine.limit))
-
-    @staticmethod
-    def _given(observation: Observation, decision: Decision) -> tuple[int, int]:
-        """The class, and how many executors of it the stage gets."""
-        executor_class = decision.executor_class if len(observation.classes) > 1 else ANY_CLASS
-        offered = observation.now.num_source[0] if executor_class == ANY_CLASS else observation.source_count[executor_class]
-        return executor_class, min(decision.limit, int(offered), observation.demand(decision.stage))
+            self.differences.append(Difference(clock_ms, first, other_first))
 
 
-@dataclass
-class _Recorded:
-    """Decides as recorded, and asks the other policy what it would have done."""
-
-    other: Policy
-    shadow: _Shadow
-
-    @property
-    def name(self) -> str:
-        return "recorded"
-
-    def decide(self, observation: Observation) -> Decision:
-        return self.shadow.decide(observation, self.other.decide(observation))
+def _ranked(orders: Orders) -> list[tuple[str, float, int | None]]:
+    """(job, weight, limit), the first served first; jobs of one tier by their order of arrival."""
+    return [(job.job_id, job.weight, job.limit) for job in sorted(orders.jobs, key=lambda job: job.tier)]
 
 
-def replay_recording(paths: list[Path], policy: str, workload: Workload, moving_delay_ms: int = 0) -> Replay:
-    """Follow a recording, decision by decision, and ask another policy at every question.
+def _first(ranked: list[tuple[str, float, int | None]]) -> tuple[str, ...]:
+    return tuple(job for job, *_ in ranked[:_NUM_FIRST])
+
+
+def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Replay:
+    """Follow a recording, and let another policy plan at every request.
 
     Args:
         paths: the parts of a recording, or a folder, whose newest is taken.
@@ -155,30 +129,22 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload, moving_
         PolicyError: no such policy.
     """
     recording = read_recording(*find_recordings(paths))
-    policy_for = policies_by_size(policy, workload, moving_delay_ms)
+    policy_for = policies_for(policy, workload)
     policy_for(1)  # a policy that does not exist is refused here
-    shadow = _Shadow(deque(r["decision"] for r in recording.lines if r.get("from") == "policy"))
     book = DurationBook(workload)
     _recall(book, recording.head.get("learned", {}))
-    mirror = Mirror(
-        lambda slots: _Recorded(policy_for(slots), shadow),
-        book,
-        is_shared=recording.head.get("scope") == Scope.CLUSTER.value,
-        gives_up=False,
-    )
-    shadow.mirror = mirror
-    seen = _Seen()
-    num_lost = _follow(recording, mirror, seen)
-    estimate = seen.estimate(str(recording.head["policy"]), policy, len(mirror.slots) or seen.num_slots, moving_delay_ms)
+    mirror = Mirror(policy_for, book, num_cores=recording.head.get("cores"))
+    seen, compared = _Seen(), _Comparison()
+    num_lost = _follow(recording, mirror, seen, compared)
     return Replay(
         str(recording.head["policy"]),
         policy,
-        shadow.num_decisions,
-        shadow.num_stage,
-        shadow.num_limit,
+        compared.num_orders,
+        compared.num_first,
+        compared.num_other,
         num_lost,
-        tuple(shadow.differences),
-        estimate,
+        tuple(compared.differences),
+        seen.estimate(str(recording.head["policy"]), policy, recording.head.get("cores") or seen.num_cores),
     )
 
 
@@ -189,83 +155,94 @@ def _recall(book: DurationBook, learned: Any) -> None:
         raise FormatError("a recording whose `learned` is none; was the file edited?") from None
 
 
-def _follow(recording: Recording, mirror: Mirror, seen: _Seen) -> int:
+def _follow(recording: Recording, mirror: Mirror, seen: _Seen, compared: _Comparison) -> int:
     num_lost, waiting = 0, set[str]()
     for line in recording.lines:
-        application = str(line.get("application"))
+        application, message = str(line.get("application")), line.get("message", {})
         if line.get("left"):
-            mirror.leave(application)
-        elif line.get("from") == "client" and line["message"].get("type") in ("sync", "events"):
-            message = _request(line["message"])
-            if application in waiting and not isinstance(message, Sync):
+            mirror.forget(application)
+            mirror.settle()
+        elif line.get("from") == "service" and message.get("type") == "orders" and message.get("seq") is not None:
+            if application not in waiting:
+                compared.add(mirror.clock_ms, Orders.model_validate_json(orjson.dumps(message)), mirror.orders(application))
+        elif line.get("from") == "client" and message.get("type") in ("state", "events"):
+            request = _request(message)
+            if application in waiting and not isinstance(request, State):
                 num_lost += 1
                 continue
             try:
-                _carry_out(mirror, application, message)
-                seen.add(application, message)
+                _carry_out(mirror, application, request)
+                seen.add(application, request)
                 waiting.discard(application)
             except ProtocolError:
                 num_lost += 1
                 waiting.add(application)
-            mirror.take_commands()
     return num_lost
 
 
-def _request(message: dict[str, Any]) -> Sync | Events:
+def _request(message: dict[str, Any]) -> State | Events:
     try:
         return _REQUEST.validate_json(orjson.dumps(message))
     except ValidationError:
-        raise FormatError(f"a recorded {message.get('type')} that is not of protocol 1; was the file edited?") from None
+        raise FormatError(f"a recorded {message.get('type')} that is not of protocol 2; was the file edited?") from None
 
 
-def _carry_out(mirror: Mirror, application: str, message: Sync | Events) -> None:
-    if isinstance(message, Sync):
-        mirror.sync(application, message)
+def _carry_out(mirror: Mirror, application: str, message: State | Events) -> None:
+    if isinstance(message, State):
+        mirror.take_state(application, message)
     else:
-        mirror.events(application, message)
+        mirror.take_events(application, message)
 
 
 @dataclass
 class _Seen:
     """Jobs and task durations that a recording tells of."""
 
-    jobs: dict[tuple[str, int], JobMessage] = field(default_factory=dict)
-    samples: dict[tuple[str, int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
-    num_slots: int = 1
-    classes: tuple[ExecutorClass, ...] = ()  # where the slots have sizes
+    jobs: dict[tuple[str, str], JobMessage] = field(default_factory=dict)
+    samples: dict[tuple[str, str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    num_cores: int = 1
 
-    def add(self, application: str, message: Sync | Events) -> None:
-        if isinstance(message, Sync):
-            self.num_slots = len(message.slots)
-            sizes = SlotSizes().told(application, message)
-            self.classes = sizes.classes([slot.slot for slot in message.slots])[0] if any(sizes.by_application.values()) else ()
+    def add(self, application: str, message: State | Events) -> None:
+        """Remember what a request tells of."""
+        if message.cores:
+            self.num_cores = message.cores
+        if isinstance(message, State):
             for job in message.jobs:
-                known = self.jobs.setdefault((application, job.job_id), job)
-                if len(job.stages) > len(known.stages):
-                    self.jobs[application, job.job_id] = job
+                self._know(application, job)
             return
         for event in message.events:
             if isinstance(event, JobArrived):
-                self.jobs[application, event.job.job_id] = event.job
-            elif isinstance(event, TaskFinished):
-                self.samples[application, event.job_id, event.stage_id].append(event.duration_ms)
-            elif isinstance(event, StagesAdded):
+                self._know(application, event.job)
+            elif isinstance(event, TasksTold) and event.finished:
+                samples = self.samples[application, event.job_id, event.stage_id]
+                samples += [round(event.executed_ms / event.finished)] * event.finished
+            elif isinstance(event, StagesAdded) and (application, event.job_id) in self.jobs:
                 job = self.jobs[application, event.job_id]
-                self.jobs[application, event.job_id] = job.model_copy(update={"stages": (*job.stages, *event.stages)})
+                self._know(application, job.model_copy(update={"stages": (*job.stages, *event.stages)}))
+
+    def _know(self, application: str, job: JobMessage) -> None:
+        known = self.jobs.get((application, job.job_id))
+        if known is None or len(job.stages) > len(known.stages):
+            self.jobs[application, job.job_id] = job
 
     def _spec(self, application: str, job: JobMessage) -> JobSpec | None:
         position = {stage.stage_id: index for index, stage in enumerate(job.stages)}
-        stages = []
-        for stage in job.stages:
-            samples = self.samples.get((application, job.job_id, stage.stage_id))
-            if not samples:
-                return None
-            own = np.array(samples, np.int64)
-            parents = tuple(position[parent] for parent in stage.parents)
-            stages.append(StageSpec(stage.tasks, TaskDurations((1,), (own,), (own,), (own,)), parents, stage.cpu, stage.memory))
-        return JobSpec(job.name or f"job {job.job_id}", tuple(stages), job.arrival_ms)
+        stages = [self._stage(application, job.job_id, stage, position) for stage in job.stages]
+        whole = [stage for stage in stages if stage is not None]
+        if not whole or len(whole) < len(stages):
+            return None
+        return JobSpec(job.names[0] if job.names else job.job_id, tuple(whole), job.arrival_ms)
 
-    def estimate(self, recorded: str, other: str, num_slots: int, moving_delay_ms: int) -> Estimate | None:
+    def _stage(self, application: str, job_id: str, stage: StageMessage, position: dict[int, int]) -> StageSpec | None:
+        samples = self.samples.get((application, job_id, stage.stage_id))
+        if not samples:
+            return None
+        own = np.array(samples, np.int64)
+        parents = tuple(position[parent] for parent in stage.parents)
+        return StageSpec(stage.tasks, TaskDurations((1,), (own,), (own,), (own,)), parents)
+
+    def estimate(self, recorded: str, other: str, num_cores: int) -> Estimate | None:
+        """Both policies in the simulator."""
         specs = [self._spec(application, job) for (application, _), job in self.jobs.items()]
         whole = sorted((s for s in specs if s is not None), key=lambda spec: spec.arrival_ms or 0)
         if not whole:
@@ -273,14 +250,15 @@ class _Seen:
         workload = Workload("recorded", tuple(whole))
         arrival_ms = np.array([spec.arrival_ms or 0 for spec in whole], np.int64)
         sequence = JobSequence(workload, np.arange(len(whole)), arrival_ms - arrival_ms[0])
-        config = SimulationConfig(
-            num_executors=num_slots, executor_classes=self.classes, moving_delay_ms=moving_delay_ms, warmup_delay_ms=0
-        )
+        config = SimulationConfig(world=WorldName.CORES, num_executors=num_cores)
         try:
-            averages = [
-                float(jct_ms(simulate(sequence, policies_by_size(name, workload, moving_delay_ms)(num_slots), config, 0)).mean())
-                for name in (recorded, other)
-            ]
+            averages = [_average_jct_ms(name, sequence, config) for name in (recorded, other)]
         except (InputError, FileNotFoundError):
             return None
         return Estimate(len(whole), len(specs) - len(whole), *averages)
+
+
+def _average_jct_ms(policy: str, sequence: JobSequence, config: SimulationConfig) -> float:
+    live = policies_for(policy, sequence.workload)(config.num_executors)
+    own = Guarded(policy, live.policy, live.guard) if live.guard else live.policy
+    return float(jct_ms(simulate(sequence, own, config, 0)).mean())

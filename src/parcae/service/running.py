@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parcae.errors import ConfigError
-from parcae.policies.learned import is_learned
 from parcae.service.admin import Admin
 from parcae.service.board import Board
 from parcae.service.demonstration import demonstrate, simulated_client
 from parcae.service.jobs import DurationBook
 from parcae.service.learned import Learned, LearnedFile
-from parcae.service.policies import InBackground, PolicyFor, policies_by_size
+from parcae.service.policies import policies_for
 from parcae.service.protocol import (
     PROTOCOL_VERSION,
     Events,
@@ -22,17 +21,19 @@ from parcae.service.protocol import (
     JobArrived,
     JobEnded,
     JobMessage,
-    SlotArrived,
-    SlotMessage,
+    StageBegunAgain,
+    StageChanged,
+    StageEnded,
     StageMessage,
-    Sync,
-    TaskFinished,
+    StagesAdded,
+    State,
+    TasksTold,
     encode,
-    new_nonce,
 )
 from parcae.service.record import Recorder
 from parcae.service.server import Server, ServerConfig, read_secret
-from parcae.service.session import DEFAULT_TIMEOUT_MS, Scope, Service
+from parcae.service.session import Scope, Service
+from parcae.service.sharing import Sharing
 from parcae.workloads.job import Workload
 
 #: How much faster than its own clock a demonstration runs.
@@ -46,10 +47,11 @@ class ServeSettings:
     """What is served.
 
     Args:
-        policy: as in `parcae policies`; learned ones are bound to the workload.
+        policy: as in `parcae policies` of the world of cores; learned ones are bound to the workload.
         scope: whether every application has a cluster of its own.
-        num_slots: slots that are expected; the policy is made ready for so many before the first client comes.
-        moving_delay_ms: what it costs to move a slot between jobs, for learned policies.
+        num_cores: cores that all applications share; with scope `application`, those that are expected.
+        executor_cores: cores of one executor, with scope `cluster`.
+        moving_delay_ms: with scope `cluster`, how often an executor is taken from an application at most.
         arrivals: how jobs arrive, by which the nearest of the shipped variants is chosen.
         admin_port: of the HTTP side on the loopback; None for none, 0 for a free one.
         record: folder of the recordings, or None.
@@ -60,16 +62,16 @@ class ServeSettings:
 
     policy: str = "parcae"
     scope: Scope = Scope.APPLICATION
-    num_slots: int = 50
+    num_cores: int = 50
+    executor_cores: int = 1
     moving_delay_ms: int = 0
-    arrivals: str = "poisson:25s"
+    arrivals: str = "load:0.9"
     host: str = "127.0.0.1"
     port: int = 7177
     admin_port: int | None = 7178
     secret_file: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
-    timeout_ms: int = DEFAULT_TIMEOUT_MS
     record: Path | None = None
     learned: Path | None = None
     demo_jobs: int = 0
@@ -88,39 +90,62 @@ def parse_scope(text: str) -> Scope:
 
 
 def make_service(settings: ServeSettings, workload: Workload, learned: Learned | None = None) -> Service:
-    """The service, with its policy made ready; for other numbers of slots than the expected one that happens in a thread.
+    """The service, with all that its policy runs compiled.
 
     Args:
         learned: durations that are known already.
 
     Raises:
-        PolicyError, FormatError, FileNotFoundError: a policy that does not exist.
+        PolicyError, FormatError, FileNotFoundError: a policy that does not exist, or that a live cluster cannot follow.
+        ConfigError: a cluster without room for one executor.
     """
-    policy_for = policies_by_size(settings.policy, workload, settings.moving_delay_ms, settings.arrivals)
-    policy_for(settings.num_slots)  # a policy that does not exist is refused here
-    _warm_up(policy_for, settings.num_slots)
+    policy_for = policies_for(settings.policy, workload, settings.arrivals)
+    policy_for(settings.num_cores)  # a policy that does not exist is refused here
+    sharing = None
+    if settings.scope is Scope.CLUSTER:
+        sharing = Sharing(settings.num_cores, settings.executor_cores, settings.moving_delay_ms)
     book = DurationBook(workload, learned=learned)
-    others = InBackground(policy_for, [settings.num_slots]) if is_learned(settings.policy) else policy_for
-    return Service(others, settings.policy, book, scope=settings.scope, timeout_ms=settings.timeout_ms)
+    has_page = settings.admin_port is not None
+    warm_up(Service(policy_for, "warm-up", DurationBook(workload), sharing=Sharing(4), foretells=has_page))
+    return Service(policy_for, settings.policy, book, sharing=sharing, foretells=has_page)
 
 
-def _warm_up(policy_for: PolicyFor, num_slots: int) -> None:
-    """Load what is compiled before a client waits for it: a job of two stages is scheduled by a service that nobody sees."""
-    stages = (StageMessage(stage_id=0, tasks=2), StageMessage(stage_id=1, tasks=1, parents=(0,)))
-    job = JobMessage(job_id=0, name="warm-up", arrival_ms=0, stages=stages)
-    session = Service(policy_for, "warm-up", DurationBook(None)).open()
-    slots = tuple(SlotMessage(slot=slot) for slot in range(num_slots))
-    done = [TaskFinished(slot=slot, job_id=0, stage_id=0, duration_ms=1) for slot in (0, 1)]
-    for message in (
-        Hello(protocol=PROTOCOL_VERSION, application_id="warm-up", nonce=new_nonce()),
-        Sync(seq=1, clock_ms=0, slots=slots),
-        Events(seq=2, clock_ms=0, events=(JobArrived(job=job),)),
-        Events(seq=3, clock_ms=0, events=(SlotArrived(slot=0), SlotArrived(slot=1))),
-        Events(seq=4, clock_ms=1, events=tuple(done)),
-        Events(seq=5, clock_ms=1, events=(JobEnded(job_id=0),)),
-    ):
+def warm_up(service: Service) -> None:
+    """Load what is compiled before a client waits for it: a service that nobody sees is told of everything once.
+
+    Args:
+        service: one that is thrown away.
+
+    Raises:
+        ConfigError: it does not answer with orders.
+    """
+    session = service.open()
+    stages = (StageMessage(stage_id=0, tasks=3), StageMessage(stage_id=1, tasks=2, parents=(0,)))
+    job = JobMessage(job_id="a", names=("warm-up",), arrival_ms=0, stages=stages)
+    closed = JobMessage(job_id="b", names=("warm-up",), arrival_ms=0, is_open=False, stages=stages)
+    more = (StageMessage(stage_id=2, tasks=2, parents=(0, 1)), StageMessage(stage_id=3, tasks=2))
+
+    def tasks(*, started: int = 0, finished: int = 0, failed: int = 0) -> TasksTold:
+        return TasksTold(job_id="a", stage_id=0, started=started, finished=finished, failed=failed, executed_ms=finished)
+
+    again = StageBegunAgain(job_id="a", stage_id=0, tasks=1)
+    messages = (
+        Hello(protocol=PROTOCOL_VERSION, application_id="warm-up"),
+        State(seq=1, clock_ms=0, cores=4, jobs=()),
+        Events(seq=2, clock_ms=1, events=(JobArrived(job=job), JobArrived(job=closed))),
+        Events(seq=3, clock_ms=2, events=(tasks(started=3), StagesAdded(job_id="a", stages=more))),
+        Events(seq=4, clock_ms=3, cores=8, events=(tasks(finished=2, failed=1),)),
+        Events(seq=5, clock_ms=4, events=(tasks(started=1), StageChanged(job_id="a", stage_id=1, tasks=3))),
+        Events(seq=6, clock_ms=5, events=(tasks(finished=1), again)),
+        Events(seq=7, clock_ms=6, events=(StageEnded(job_id="a", stage_id=1), JobEnded(job_id="a"))),
+        Events(seq=8, clock_ms=10_000),
+        Events(seq=9, clock_ms=10_001, events=(JobEnded(job_id="b", is_failed=True),)),
+    )
+    for message in messages:
         for reply in session.receive(encode(message)):
             encode(reply)
+            if reply.type == "error":
+                raise ConfigError(f"the service does not work: {reply.message}")
 
 
 def serve(settings: ServeSettings, workload: Workload, on_ready: Callable[[int, int | None], None]) -> None:
@@ -159,7 +184,7 @@ def _demonstration(settings: ServeSettings, workload: Workload, config: ServerCo
         return lambda port: None
     if settings.tls_cert is not None or settings.host != "127.0.0.1":
         raise ConfigError("--demo plays on 127.0.0.1 without TLS; leave out --host and --tls-cert")
-    client = simulated_client(workload, settings.demo_jobs, settings.num_slots, settings.moving_delay_ms)
+    client = simulated_client(workload, settings.demo_jobs, settings.num_cores)
 
     def begin(port: int) -> None:
         demonstrate(port, client, _DEMO_TIMES_FASTER, config.secret)

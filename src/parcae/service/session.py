@@ -1,7 +1,8 @@
 """Sessions without I/O: a client's messages in, the service's messages out.
 
-A session belongs to one application. With scope `application` every session has a mirror of its own; with scope `cluster` all
-share one, and what one application's events mean for another's slots is pushed to the other.
+A session belongs to one application. With scope `application` every session has a mirror of its own;
+with scope `cluster` all share one, and what one application's events mean for another's order is
+pushed to the other.
 """
 
 from __future__ import annotations
@@ -13,25 +14,25 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
 from parcae.errors import ProtocolError
-from parcae.service.deciding import Counts, DecisionRecord
 from parcae.service.jobs import DurationBook
-from parcae.service.mirror import Mirror
-from parcae.service.policies import PolicyFor
+from parcae.service.mirror import Counts, EndedJob, Mirror
+from parcae.service.policies import Plan, PolicyFor
 from parcae.service.protocol import (
+    MENDED_BY_STATE,
     PROTOCOL_VERSION,
     Bye,
     Challenge,
     ClientMessage,
     Code,
-    Commands,
     Error,
     Events,
     Hello,
+    Orders,
     Ping,
     Pong,
     Proof,
     ServerMessage,
-    Sync,
+    State,
     Then,
     Welcome,
     decode_client_message,
@@ -39,11 +40,9 @@ from parcae.service.protocol import (
     new_nonce,
     proof_mac,
 )
-from parcae.service.rows import Room
+from parcae.service.sharing import Sharing
 
 _LOG = logging.getLogger(__name__)
-#: How long a client should wait for a reply (a trial in Spark: 50 ms were too few on a busy machine).
-DEFAULT_TIMEOUT_MS = 200
 _MS_PER_S = 1e3
 
 
@@ -76,10 +75,13 @@ class Watcher:
     def said(self, session: Session, message: ServerMessage) -> None:
         """The service said something to it."""
 
-    def decided(self, record: DecisionRecord) -> None:
-        """The policy answered a question."""
+    def planned(self, mirror: Mirror, plan: Plan) -> None:
+        """New orders came into force."""
 
-    def answered(self, session: Session, message: Sync | Events, took_ms: float) -> None:
+    def ended(self, job: EndedJob) -> None:
+        """A job ended well."""
+
+    def answered(self, session: Session, message: State | Events, took_ms: float) -> None:
         """A request was carried out, after so many milliseconds."""
 
 
@@ -88,28 +90,31 @@ class Service:
     """All sessions, and the mirrors behind them.
 
     Args:
-        policy_for: the policy for a cluster of so many slots.
+        policy_for: the policy for a cluster of so many cores.
         policy_name: what clients are told.
         book: what is known of durations, shared by all.
         secret: what clients must prove to know, or None.
-        room: of the mirrors' tables at first.
-        asks_again: see Mirror.
+        sharing: how applications share one cluster, or None where each has its own.
+        foretells: let mirrors keep a virtual run of fair sharing, for who shows it.
         watchers: who looks on; must be there before the first session.
     """
 
     policy_for: PolicyFor
     policy_name: str
     book: DurationBook
-    scope: Scope = Scope.APPLICATION
     secret: bytes | None = None
-    timeout_ms: int = DEFAULT_TIMEOUT_MS
-    room: Room | None = None
-    asks_again: bool = True
+    sharing: Sharing | None = None
+    foretells: bool = False
     watchers: list[Watcher] = field(default_factory=list)
     sessions: dict[str, Session] = field(default_factory=dict, init=False)  # by application
     mirrors: dict[str, Mirror] = field(default_factory=dict, init=False)  # by application; one under "" where all share it
     counts: Counts = field(default_factory=Counts, init=False)
     _num_opened: int = field(default=0, init=False)
+
+    @property
+    def scope(self) -> Scope:
+        """Who shares a cluster."""
+        return Scope.APPLICATION if self.sharing is None else Scope.CLUSTER
 
     def open(self, push: Callable[[ServerMessage], None] | None = None) -> Session:
         """A session for a client that just connected; `push` takes what the service says unasked."""
@@ -118,23 +123,33 @@ class Service:
 
     def mirror_of(self, application: str) -> Mirror:
         """The application's mirror; a new one where there is none."""
-        key = "" if self.scope is Scope.CLUSTER else application
+        key = self._key(application)
         if key not in self.mirrors:
-            shared = self.scope is Scope.CLUSTER
-            self.mirrors[key] = Mirror(
-                self.policy_for,
-                self.book,
-                room=self.room,
-                is_shared=shared,
-                asks_again=self.asks_again,
-                counts=self.counts,
-                on_decision=self._decided if self.watchers else None,
-            )
+            self.mirrors[key] = self.new_mirror()
         return self.mirrors[key]
 
-    def _decided(self, record: DecisionRecord) -> None:
+    def new_mirror(self) -> Mirror:
+        """An empty cluster."""
+        return Mirror(
+            self.policy_for,
+            self.book,
+            num_cores=self.sharing.num_cores if self.sharing is not None else None,
+            counts=self.counts,
+            foretells=self.foretells,
+            on_plan=self._planned if self.watchers else None,
+            on_end=self._ended if self.watchers else None,
+        )
+
+    def _key(self, application: str) -> str:
+        return "" if self.sharing is not None else application
+
+    def _planned(self, mirror: Mirror, plan: Plan) -> None:
         for watcher in self.watchers:
-            watcher.decided(record)
+            watcher.planned(mirror, plan)
+
+    def _ended(self, job: EndedJob) -> None:
+        for watcher in self.watchers:
+            watcher.ended(job)
 
     def enter(self, session: Session) -> None:
         """The session speaks for its application from now on; an older one is closed."""
@@ -146,35 +161,43 @@ class Service:
             watcher.opened(session)
 
     def left(self, session: Session) -> None:
-        """The session ended; its application's jobs and slots with it, unless a newer session speaks for them."""
+        """The session ended; its application's jobs with it, unless a newer session speaks for them."""
         if self.sessions.get(session.application) is not session:
             return
         del self.sessions[session.application]
-        if self.scope is Scope.CLUSTER:
+        if self.sharing is not None:
             mirror = self.mirror_of(session.application)
-            mirror.leave(session.application)
-            self.deliver(mirror, session.application)
+            mirror.forget(session.application)
+            mirror.settle()
+            self.sharing.forget(session.application)
+            self.push_orders(mirror, session.application)
         else:
             self.mirrors.pop(session.application, None)
         for watcher in self.watchers:
             watcher.closed(session)
 
-    def deliver(self, mirror: Mirror, asker: str) -> Commands:
-        """The asker's reply; what concerns others is pushed to them."""
-        told = mirror.take_commands()
-        for application, commands in told.items():
-            if application != asker and (commands.commands or commands.stages) and application in self.sessions:
-                self.sessions[application].push(commands)
-        return told.get(asker, Commands(seq=None))
+    def orders_for(self, mirror: Mirror, application: str) -> Orders:
+        """The standing order of an application."""
+        orders = mirror.orders(application)
+        if self.sharing is None:
+            return orders
+        return orders.model_copy(update={"executors": self.sharing.executors_of(application, mirror)})
+
+    def push_orders(self, mirror: Mirror, asker: str) -> None:
+        """Tell the others what the asker's events mean for them, where that is something new."""
+        if self.sharing is None:
+            return
+        for application, session in self.sessions.items():
+            if application != asker and not session.needs_state:
+                session.push_if_new(self.orders_for(mirror, application))
 
     def forget(self, application: str) -> None:
-        """A bug of ours left a state that cannot be trusted: drop it; whoever relied on it must send sync."""
-        key = "" if self.scope is Scope.CLUSTER else application
-        self.mirrors.pop(key, None)
+        """A bug of ours left a state that cannot be trusted: drop it; whoever relied on it must send `state`."""
+        self.mirrors.pop(self._key(application), None)
         for name, session in self.sessions.items():
-            if self.scope is Scope.CLUSTER and name != application:
-                session.needs_sync = True
-                session.push(Error(code=Code.RESYNC, message="the shared state was lost; send sync", then=Then.SYNC))
+            if self.sharing is not None and name != application:
+                session.needs_state = True
+                session.push(Error(code=Code.NO_STATE, message="the shared state was lost; send state", then=Then.STATE))
 
 
 class Session:
@@ -188,7 +211,8 @@ class Session:
         self._hello: Hello | None = None
         self._nonce = ""
         self._last_seq = -1
-        self.needs_sync = True
+        self._told: tuple[object, ...] | None = None
+        self.needs_state = True
 
     @property
     def is_closed(self) -> bool:
@@ -218,6 +242,13 @@ class Session:
         """Say something unasked."""
         self._watch_said(message)
         self._push(message)
+
+    def push_if_new(self, orders: Orders) -> None:
+        """Say orders unasked where they order jobs otherwise than those before."""
+        meaning = _meaning(orders)
+        if meaning != self._told:
+            self._told = meaning
+            self.push(orders)
 
     def receive(self, payload: bytes) -> list[ServerMessage]:
         """Answer one message; never raises. Afterwards look at `is_closed`."""
@@ -252,11 +283,11 @@ class Session:
             self.service.left(self)
 
     def _refuse(self, error: ProtocolError, seq: int | None) -> Error:
-        code, then = Code(error.code), Then.SYNC if self.is_open and error.code in _MENDED_BY_SYNC else Then.CLOSE
+        code, then = Code(error.code), Then.STATE if self.is_open and error.code in MENDED_BY_STATE else Then.CLOSE
         if then is Then.CLOSE:
             self.close()
         else:
-            self.needs_sync = True
+            self.needs_state = True
         return Error(code=code, message=str(error), then=then, seq=seq)
 
     def _handle(self, message: ClientMessage) -> list[ServerMessage]:
@@ -279,6 +310,8 @@ class Session:
         self._hello = hello
         if self.service.secret is None:
             return [self._welcome(None)]
+        if hello.nonce is None:
+            raise ProtocolError(Code.DENIED, "this service has a secret: send a nonce with hello, and answer the challenge")
         self._nonce, self._stage = new_nonce(), _Stage.CHALLENGED
         return [Challenge(nonce=self._nonce)]
 
@@ -286,47 +319,56 @@ class Session:
         hello, secret = self._hello, self.service.secret
         assert hello is not None
         assert secret is not None
-        wanted = proof_mac(secret, "client", hello.nonce, self._nonce, hello.application_id)
+        nonce = hello.nonce or ""
+        wanted = proof_mac(secret, "client", nonce, self._nonce, hello.application_id)
         if not is_proof(proof.mac, wanted):
             raise ProtocolError(Code.DENIED, "the proof is wrong: client and service must share a secret")
-        return [self._welcome(proof_mac(secret, "service", hello.nonce, self._nonce, hello.application_id))]
+        return [self._welcome(proof_mac(secret, "service", nonce, self._nonce, hello.application_id))]
 
     def _welcome(self, mac: str | None) -> Welcome:
         self._stage = _Stage.OPEN
         self.service.enter(self)
         service = self.service
-        return Welcome(
-            protocol=PROTOCOL_VERSION, session=self.name, policy=service.policy_name, timeout_ms=service.timeout_ms, mac=mac
-        )
+        return Welcome(protocol=PROTOCOL_VERSION, session=self.name, policy=service.policy_name, mac=mac)
 
-    def _request(self, message: Sync | Events) -> ServerMessage:
+    def _request(self, message: State | Events) -> ServerMessage:
         if message.seq <= self._last_seq:
             raise ProtocolError(Code.SEQUENCE, f"seq {message.seq} does not rise above {self._last_seq}")
         self._last_seq = message.seq
-        if self.needs_sync and not isinstance(message, Sync):
-            raise ProtocolError(Code.RESYNC, "the service has no picture of this application; send sync")
+        if self.needs_state and not isinstance(message, State):
+            raise ProtocolError(Code.NO_STATE, "the service knows nothing of this application; send state")
         start = time.perf_counter()
         reply = self._carry_out(message)
         for watcher in self.service.watchers:
             watcher.answered(self, message, _MS_PER_S * (time.perf_counter() - start))
         return reply
 
-    def _carry_out(self, message: Sync | Events) -> ServerMessage:
-        mirror = self.service.mirror_of(self.application)
+    def _carry_out(self, message: State | Events) -> ServerMessage:
+        service, application = self.service, self.application
+        mirror = service.mirror_of(application)
         try:
-            if isinstance(message, Sync):
-                mirror.sync(self.application, message)
-                self.needs_sync = False
+            if isinstance(message, State):
+                mirror.take_state(application, message)
+                self.needs_state = False
+                if service.sharing is not None:
+                    service.sharing.told_cores(application, message.cores)
             else:
-                mirror.events(self.application, message)
+                mirror.take_events(application, message)
+                if service.sharing is not None and message.cores is not None:
+                    service.sharing.told_cores(application, message.cores)
+            orders = service.orders_for(mirror, application)
+            service.push_orders(mirror, application)
         except ProtocolError:
-            self.service.deliver(mirror, self.application)  # what the events before it mean for others
+            mirror.forget(application)
+            mirror.settle()
+            service.push_orders(mirror, application)
             raise
         except Exception:
-            _LOG.exception("a bug of the service, on a %s of %s", message.type, self.application)
-            self.service.forget(self.application)
-            raise ProtocolError(Code.INTERNAL, "a bug of the service; its log tells more; send sync") from None
-        return self.service.deliver(mirror, self.application).model_copy(update={"seq": message.seq})
+            _LOG.exception("a bug of the service, on a message %s of %s", message.type, application)
+            service.forget(application)
+            raise ProtocolError(Code.INTERNAL, "a bug of the service; its log tells more; send state") from None
+        self._told = _meaning(orders)
+        return orders.model_copy(update={"seq": message.seq})
 
     def _watch_said(self, message: ServerMessage) -> None:
         for watcher in self.service.watchers if self._hello else ():
@@ -336,23 +378,14 @@ class Session:
 _EXPECTED = {
     _Stage.NEW: "say hello first",
     _Stage.CHALLENGED: "answer the challenge with proof",
-    _Stage.OPEN: "the session is open; send sync, events, ping or bye",
+    _Stage.OPEN: "the session is open; send state, events, ping or bye",
     _Stage.CLOSED: "the session is closed",
 }
-_MENDED_BY_SYNC = frozenset(
-    {
-        Code.SEQUENCE,
-        Code.CLOCK,
-        Code.RESYNC,
-        Code.UNKNOWN_JOB,
-        Code.UNKNOWN_STAGE,
-        Code.UNKNOWN_SLOT,
-        Code.WRONG_SLOT,
-        Code.DUPLICATE_JOB,
-        Code.DUPLICATE_STAGE,
-        Code.DUPLICATE_SLOT,
-        Code.BAD_JOB,
-        Code.BAD_SLOT,
-        Code.INTERNAL,
-    }
-)
+
+
+def _meaning(orders: Orders) -> tuple[object, ...]:
+    """What a client would do by the orders: tiers may change without changing that."""
+    ranked = sorted(orders.jobs, key=lambda job: job.tier)
+    jobs = tuple((job.job_id, job.weight, job.limit) for job in ranked)
+    stages = tuple((stage.job_id, stage.stage_id, stage.limit) for stage in orders.stages)
+    return jobs, stages, orders.executors

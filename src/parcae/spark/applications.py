@@ -1,4 +1,4 @@
-"""Runs a service and Spark applications as processes of their own, for `submit`, the demonstration and the fidelity study."""
+"""Runs a service and Spark applications as processes of their own: for the demonstration and the fidelity study."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 
 from parcae.errors import ConfigError, ParcaeError
 from parcae.spark.home import SparkHome
-from parcae.spark.launch import PluginSettings, environment, parcae_master
+from parcae.spark.launch import PluginSettings, environment
 from parcae.spark.mixes import ReplayedMix, read_replayed, write_mixes
 
-#: A learned policy for a large workload takes a while to be made ready.
-_READY_S = 180.0
+#: A policy takes a while to be made ready, and minutes where its kernels must be compiled first.
+_READY_S = 600.0
 _STOP_S = 10.0
 _LOG_LINES = 12
 REPLAY_CLASS = "parcae.spark.Replay"
@@ -44,7 +44,6 @@ def running_service(
     policy: str,
     workload: str,
     *,
-    num_slots: int = 50,
     port: int = 0,
     admin_port: int = -1,
     extra: Sequence[str] = (),
@@ -55,7 +54,6 @@ def running_service(
     Args:
         policy: as in `parcae policies`.
         workload: as for `parcae serve --workload`.
-        num_slots: slots to make the policy ready for.
         port: for clients; 0 for a free one.
         admin_port: of the live page; -1 for none, 0 for a free one.
         extra: more arguments of `parcae serve`.
@@ -65,7 +63,7 @@ def running_service(
         ConfigError: it ended at once; the message is its own.
     """
     command = [sys.executable, "-m", "parcae.cli.main", "serve", "--json", "--policy", policy, "--workload", workload]
-    command += ["--slots", str(num_slots), "--port", str(port), "--admin-port", str(admin_port), *extra]
+    command += ["--port", str(port), "--admin-port", str(admin_port), *extra]
     with contextlib.ExitStack() as stack:
         errors: Any = stack.enter_context(log.open("ab")) if log else subprocess.PIPE
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
@@ -104,6 +102,8 @@ class SparkFailedError(ParcaeError):
 @dataclass(frozen=True)
 class ReplayRequest:
     """One application that replays mixes.
+
+    With the plugin a run counts only if the plugin gave orders from its beginning to its end.
 
     Args:
         spark: which Spark.
@@ -145,7 +145,6 @@ class ReplayRequest:
             "spark.scheduler.mode": self.mode,
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            "spark.locality.wait": "0s",
             "spark.shuffle.sort.bypassMergeThreshold": "10000",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -160,8 +159,17 @@ class ReplayRequest:
             **self.conf,
         }
         lines = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
-        own = [str(self.spark.command("spark-submit")), "--master", parcae_master(master) if self.plugin else master]
-        return [*own, *lines, "--class", REPLAY_CLASS, str(self.jar), str(mixes), str(results)]
+        return [
+            str(self.spark.command("spark-submit")),
+            "--master",
+            master,
+            *lines,
+            "--class",
+            REPLAY_CLASS,
+            str(self.jar),
+            str(mixes),
+            str(results),
+        ]
 
 
 def replay(request: ReplayRequest, mixes: Sequence[dict[str, Any]], *, timeout_s: float = 3600.0) -> list[ReplayedMix]:
@@ -169,6 +177,7 @@ def replay(request: ReplayRequest, mixes: Sequence[dict[str, Any]], *, timeout_s
 
     Raises:
         SparkFailedError: Spark ended with an error, or not in time; the message has its last lines.
+            Or the plugin was off, or away from its service, for a part of the run.
         WorkloadError: a job failed.
     """
     request.work.mkdir(parents=True, exist_ok=True)
@@ -197,4 +206,14 @@ def replay(request: ReplayRequest, mixes: Sequence[dict[str, Any]], *, timeout_s
         said = request.log_file.read_text(errors="replace").splitlines()[-_LOG_LINES:]
         how = f"did not end within {timeout_s:.0f} s" if status is None else f"ended with status {status}"
         raise SparkFailedError(f"Spark {how} ({request.log_file}):\n" + "\n".join(said))
+    if request.plugin is not None:
+        _check_guided(request.log_file)
     return read_replayed(results)
+
+
+def _check_guided(log: Path) -> None:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if "parcae: " in line]
+    wrong = [line for line in lines if "parcae: off" in line or "parcae: no orders" in line]
+    if wrong or not any("parcae: on" in line for line in lines):
+        what = wrong[0] if wrong else "the plugin did not say that it is on"
+        raise SparkFailedError(f"not all of the run was under the plugin's order ({log}): {what}")

@@ -1,11 +1,15 @@
-"""`parcae spark demo`: the same mixes of jobs on real Spark under Spark's own orders and under Parcae's policies."""
+"""`parcae spark demo`: the same mixes of jobs on real Spark under Spark's own orders and under Parcae's policies.
+
+A policy plans inside the plugin, by a policy file of the mixes' profile; `service:NAME` plans in a service.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,7 @@ from parcae.errors import ConfigError
 from parcae.evaluation.log_gantt import gantt
 from parcae.evaluation.statistics import METHODS, Estimate, mean_estimate, ratio_estimate
 from parcae.files import write_text
+from parcae.policies.policy_file import export_policy, write_policy
 from parcae.spark.applications import ReplayRequest, replay, running_service
 from parcae.spark.home import SparkHome
 from parcae.spark.launch import PluginSettings
@@ -30,6 +35,8 @@ from parcae.workloads.spark_run import read_spark_run
 #: Spark's own orders, without the plugin; FAIR shares between jobs, each of which has a pool.
 STOCK = {"spark-fifo": "FIFO", "spark-fair": "FAIR"}
 BASELINE = "spark-fair"
+#: Before the name of a policy by which a service plans.
+THROUGH_SERVICE = "service:"
 #: What an application takes to start, to let the JVM compile, and to end; only for the estimate.
 _START_S = 14.0
 Progress = Callable[[str], None]
@@ -40,7 +47,8 @@ class DemoConfig:
     """What is run.
 
     Args:
-        policies: "spark-fifo", "spark-fair", or policies of the catalogue.
+        policies: "spark-fifo", "spark-fair", policies that `parcae export` knows, or "service:" and one
+            that `parcae serve` knows.
         workload: as for `parcae compare`; its tasks sleep.
         num_jobs: of a mix.
         cores: that the local Spark declares; the machine may have fewer, since tasks sleep.
@@ -53,7 +61,7 @@ class DemoConfig:
         ConfigError: without spark-fair there is nothing to compare with.
     """
 
-    policies: tuple[str, ...] = ("spark-fair", "spark-fifo", "srpt-cap", "tuned:stream", "parcae:stream")
+    policies: tuple[str, ...] = ("spark-fair", "spark-fifo", "srpt", "tuned")
     workload: str = "tpch"
     num_jobs: int = 16
     cores: int = 24
@@ -75,13 +83,11 @@ class PolicyRun:
         average_jct_s: of every mix.
         makespan_s: of every mix.
         jct_ms: of every job, by mix.
-        plugin: the plugin's own numbers; None for a stock Spark.
     """
 
     average_jct_s: list[float]
     makespan_s: list[float]
     jct_ms: list[list[float]]
-    plugin: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -97,22 +103,34 @@ class DemoResult:
         """Average JCT in s, over seeds."""
         return mean_estimate(self.runs[policy].average_jct_s)
 
-    def ratio(self, policy: str) -> Estimate:
-        """Average JCT over that of Spark's FAIR, paired by seed."""
-        return ratio_estimate(self.runs[policy].average_jct_s, self.runs[BASELINE].average_jct_s)
+    def ratio(self, policy: str, baseline: str = BASELINE) -> Estimate:
+        """Average JCT over that of one of Spark's own orders, paired by seed."""
+        return ratio_estimate(self.runs[policy].average_jct_s, self.runs[baseline].average_jct_s)
+
+    def _ratios(self, policy: str) -> dict[str, Any]:
+        stocks = [stock for stock in STOCK if stock in self.runs]
+        return {f"ratio_to_{stock.replace('-', '_')}": self.ratio(policy, stock).to_json() for stock in stocks}
+
+    def makespan_ratio(self, policy: str) -> Estimate:
+        """Makespan over that of Spark's FAIR, paired by seed."""
+        return ratio_estimate(self.runs[policy].makespan_s, self.runs[BASELINE].makespan_s)
 
     def to_json(self) -> dict[str, Any]:
         """{"policies": {name: {"average_jct_s": {"mean":, "ci95": []}, "ratio_to_spark_fair": ..}}}, settings and methods."""
-        policies = {
-            name: {
+        policies = {}
+        for name, run in self.runs.items():
+            policies[name] = {
                 "average_jct_s": self.average(name).to_json(),
-                "ratio_to_spark_fair": self.ratio(name).to_json(),
+                **{
+                    f"ratio_to_{stock.replace('-', '_')}": self.ratio(name, stock).to_json()
+                    for stock in STOCK
+                    if stock in self.runs
+                },
                 "makespan_s": mean_estimate(run.makespan_s).to_json(),
+                "makespan_ratio_to_spark_fair": self.makespan_ratio(name).to_json(),
                 "average_jct_s_by_seed": run.average_jct_s,
-                "plugin": run.plugin,
+                "makespan_s_by_seed": run.makespan_s,
             }
-            for name, run in self.runs.items()
-        }
         return {"policies": policies, "settings": asdict(self.config), "spark": self.spark_version, "method": METHODS["t"]}
 
 
@@ -163,26 +181,45 @@ def _run_policy(
     name = _file_name(policy)
     if policy in STOCK:
         return _outcome(ReplayRequest(spark, jar, config.cores, STOCK[policy], None, work, name, {}), mixes)
-    report = work / f"{name}-report.json"
-    extra = ("--arrivals", config.arrivals)
-    with running_service(policy, str(profile), num_slots=config.cores, extra=extra, log=work / f"{name}-service.log") as service:
-        plugin = PluginSettings(jar, service.address, report=report)
+    with contextlib.ExitStack() as stack:
+        plugin = stack.enter_context(planned_by(policy, profile, jar, work / name))
         return _outcome(ReplayRequest(spark, jar, config.cores, "FAIR", plugin, work, name, {}), mixes)
+
+
+@contextlib.contextmanager
+def planned_by(policy: str, profile: Path, jar: Path, notes: Path) -> Iterator[PluginSettings]:
+    """What the plugin is told to plan by a policy.
+
+    Args:
+        policy: as in `DemoConfig.policies`.
+        profile: of the jobs that will run.
+        jar: see `build_plugin`.
+        notes: the policy file and the service's log go there, with endings of their own.
+
+    Raises:
+        InputError: a policy that cannot be exported, or that no service knows.
+    """
+    if not policy.startswith(THROUGH_SERVICE):
+        file = notes.with_name(f"{notes.name}-policy.json")
+        write_policy(export_policy(policy, load_workload(str(profile))), file)
+        yield PluginSettings(jar, policy=file)
+        return
+    log = notes.with_name(f"{notes.name}-service.log")
+    with running_service(policy.removeprefix(THROUGH_SERVICE), str(profile), log=log) as service:
+        yield PluginSettings(jar, service=service.address)
 
 
 def _outcome(request: ReplayRequest, mixes: list[dict[str, Any]]) -> PolicyRun:
     replayed = replay(request, mixes)
-    plugin = request.plugin
     return PolicyRun(
         [float(mix.jct_ms.mean()) / MS_PER_S for mix in replayed],
         [float(mix.finished_ms.max() - mix.submitted_ms.min()) / MS_PER_S for mix in replayed],
         [mix.jct_ms.tolist() for mix in replayed],
-        json.loads(plugin.report.read_text()) if plugin and plugin.report else None,
     )
 
 
 def _file_name(policy: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in Path(policy).name)
+    return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in policy)
 
 
 def _fingerprint(config: DemoConfig, mixes: list[dict[str, Any]], jar: Path) -> str:

@@ -1,13 +1,13 @@
 """`parcae spark fidelity`: does a job take as long on real Spark as in the simulator? (Decima, Appendix D and Figure 18)
 
-The simulator plays a run and notes how long every task took. Real Spark then runs the same jobs, whose tasks sleep for just that
-long, under a service with the same policy. What the cluster itself costs (starting a task, handing a core from stage to stage and
-from job to job) is measured first and told to the simulator.
+The simulator's world of cores plays a run and notes how long every task took. Real Spark then runs the same jobs, whose tasks
+sleep for just that long: under its own FIFO and FAIR, and under the plugin with a policy file. What the cluster itself costs
+(starting a task, the step from stage to stage, beginning a job) is measured first and told to the simulator.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,23 +16,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.cluster.decision import Policy
 from parcae.cluster.trace import Trace
 from parcae.errors import InvariantError
 from parcae.evaluation.plots import scatter_of_pairs
-from parcae.policies.catalog import make_policy
-from parcae.policies.learned import deciding_policy, is_learned
-from parcae.simulation.config import SimulationConfig
+from parcae.policies.orders.catalog import make_cores_policy
+from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
-from parcae.spark.applications import ReplayRequest, replay, running_service
+from parcae.spark.applications import ReplayRequest, replay
+from parcae.spark.demo import THROUGH_SERVICE, planned_by
 from parcae.spark.home import SparkHome
-from parcae.spark.launch import PluginSettings
-from parcae.spark.mixes import Sleeps, mix_json, warm_workload
+from parcae.spark.mixes import Sleeps, mix_json, parents_first, warm_workload
 from parcae.units import MS_PER_S
 from parcae.workloads.archive import write_workload
 from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.catalog import load_workload
-from parcae.workloads.job import StageSpec, TaskDurations, Workload
+from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.random_streams import RandomStreams
 
 FloatArray = npt.NDArray[np.float64]
@@ -41,6 +39,8 @@ Progress = Callable[[str], None]
 _SLEEP_MS, _LENGTH, _REPETITIONS = 100, 20, 5
 #: What an application takes to start, to let the JVM compile, and to end; only for the estimate.
 _START_S = 14.0
+#: Spark's own orders by the simulator's name for them.
+_STOCK = {"fifo": "FIFO", "fair": "FAIR"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class FidelityConfig:
 
     Args:
         workload: as for `parcae compare`; its tasks sleep.
-        policy: who schedules, here and there.
+        policies: who schedules, here and there: "fifo" and "fair" are Spark's own, others plan in the plugin
+            (see `DemoConfig.policies`). Jobs alone are run under the first.
         cores: that the local Spark declares.
         num_jobs: of a mix, for the shared cluster.
         arrivals: of a mix.
@@ -60,7 +61,7 @@ class FidelityConfig:
     """
 
     workload: str = "tpch"
-    policy: str = "parcae"
+    policies: tuple[str, ...] = ("fifo", "fair", "srpt")
     cores: int = 24
     num_jobs: int = 12
     arrivals: str = "load:0.7"
@@ -76,14 +77,12 @@ class ClusterCosts:
 
     Args:
         task: of every task, beside its work: launching it, telling its end.
-        stage: more, for the first task of a core in another stage.
-        moving: more, for the first task of a core in another job.
+        stage: more, from the end of a stage to the first task of the next.
         job: more, from a job's submission to its first task and from its last to its end.
     """
 
     task: float
     stage: float
-    moving: float
     job: float
 
 
@@ -120,18 +119,16 @@ class FidelityResult:
     config: FidelityConfig
     costs: ClusterCosts
     alone: Comparison
-    shared: Comparison
-    plugin: dict[str, Any]
+    shared: dict[str, Comparison]
     spark_version: str
     picture: Path
 
     def to_json(self) -> dict[str, Any]:
-        """{"alone": {"mean_error":, "p95_error":, ..}, "shared": {..}, "costs_ms": .., "settings": ..}."""
+        """{"alone": {"mean_error":, "p95_error":, ..}, "shared": {policy: {..}}, "costs_ms": .., "settings": ..}."""
         return {
             "alone": self.alone.to_json(),
-            "shared": self.shared.to_json(),
+            "shared": {policy: own.to_json() for policy, own in self.shared.items()},
             "costs_ms": asdict(self.costs),
-            "plugin": self.plugin,
             "settings": asdict(self.config),
             "spark": self.spark_version,
         }
@@ -147,7 +144,7 @@ def run_fidelity(config: FidelityConfig, spark: SparkHome, jar: Path, work: Path
     work.mkdir(parents=True, exist_ok=True)
     warm = warm_workload(load_workload(config.workload), config.time_scale)
     cluster = _Cluster(config, spark, jar, work)
-    progress(f"measuring what the cluster costs: about {_START_S + 2 * _REPETITIONS * 3 * _LENGTH * _SLEEP_MS / MS_PER_S:.0f} s")
+    progress(f"measuring what the cluster costs: about {_START_S + 2 * _REPETITIONS * 2 * _LENGTH * _SLEEP_MS / MS_PER_S:.0f} s")
     costs = cluster.costs(warm)
     progress(", ".join(f"{name} {value:.1f} ms" for name, value in asdict(costs).items()))
     known = costly_workload(warm, costs)
@@ -157,90 +154,79 @@ def run_fidelity(config: FidelityConfig, spark: SparkHome, jar: Path, work: Path
         draw_sequence(known, config.arrivals, config.num_jobs, config.cores, RandomStreams(seed))
         for seed in range(config.seed_start, config.seed_start + config.seeds)
     ]
-    alone = cluster.compare("alone", single, costs, progress)
-    shared = cluster.compare("shared", mixes, costs, progress)
+    alone = cluster.compare("alone", config.policies[0], single, costs, progress)
+    shared = {policy: cluster.compare(policy, policy, mixes, costs, progress) for policy in config.policies}
     picture = work / "fidelity.png"
+    pairs = {"alone": (alone.real_ms, alone.simulated_ms)}
+    pairs |= {f"shared, {policy}": (own.real_ms, own.simulated_ms) for policy, own in shared.items()}
     scatter_of_pairs(
-        {"alone": (alone.real_ms, alone.simulated_ms), "shared cluster": (shared.real_ms, shared.simulated_ms)},
+        pairs,
         picture,
         ("real Spark: completion time [s]", "simulator: completion time [s]"),
         scale=1 / MS_PER_S,
     )
-    return FidelityResult(config, costs, alone, shared, cluster.report, spark.version, picture)
+    return FidelityResult(config, costs, alone, shared, spark.version, picture)
 
 
 class _Cluster:
-    """The real cluster under a service, and the simulated one."""
+    """The real cluster, and the simulated one."""
 
     def __init__(self, config: FidelityConfig, spark: SparkHome, jar: Path, work: Path) -> None:
         self.config, self.spark, self.jar, self.work = config, spark, jar, work
-        self.report: dict[str, Any] = {}
 
     def replay(
         self, name: str, policy: str, workload: Workload, mixes: Sequence[dict[str, Any]], cores: int
     ) -> list[tuple[FloatArray, FloatArray]]:
         """Submission and end of every job of every mix, on real Spark."""
-        profile, report = self.work / f"{name}.parcae", self.work / f"{name}-report.json"
-        write_workload(workload, profile)
-        extra = ("--arrivals", self.config.arrivals)
-        with running_service(
-            policy, str(profile), num_slots=cores, extra=extra, log=self.work / f"{name}-service.log"
-        ) as service:
-            plugin = PluginSettings(self.jar, service.address, report=report)
-            done = replay(ReplayRequest(self.spark, self.jar, cores, "FAIR", plugin, self.work, name, {}), mixes)
-        self.report = json.loads(report.read_text())
+        name = name.replace(":", "-")
+        mode = _STOCK.get(policy, "FAIR")
+        with contextlib.ExitStack() as stack:
+            plugin = None
+            if policy not in _STOCK:
+                profile = self.work / f"{name}.parcae"
+                write_workload(workload, profile)
+                plugin = stack.enter_context(planned_by(policy, profile, self.jar, self.work / name))
+            done = replay(ReplayRequest(self.spark, self.jar, cores, mode, plugin, self.work, name, {}), mixes)
         return [(mix.submitted_ms, mix.finished_ms) for mix in done]
 
     def costs(self, workload: Workload) -> ClusterCosts:
-        """Waves of one stage, chains of stages and chains of jobs on one core: the slopes tell the costs apart.
+        """Jobs of one task, waves of one stage and chains of stages on one core: the slopes tell the costs apart.
 
-        One core: w tasks of one stage take j + s + w (d + t), a chain of n stages j + n (d + t + s), n jobs that came together
-        n (d + t + s + m) + j, where d is the sleep.
+        One core: w tasks of one stage take j + w (d + t), a chain of n stages j + n (d + t + s), where d is the sleep.
         """
         wave = {"jobs": [_job([[_SLEEP_MS] * _LENGTH])]}
         chain = {"jobs": [_job([[_SLEEP_MS]] * _LENGTH)]}
-        jobs = {"jobs": [_job([[_SLEEP_MS]]) for _ in range(_LENGTH)]}
         short = {"jobs": [_job([[_SLEEP_MS]])]}
-        rounds = [short, wave, chain, jobs] * _REPETITIONS
+        rounds = [short, wave, chain] * _REPETITIONS
         replayed = self.replay("calibration", "fifo", workload, rounds, 1)
         span = [float(finished.max() - submitted.min()) for submitted, finished in replayed]
-        one, waves, stages, several = (float(np.median(span[kind::4])) for kind in range(4))
+        one, waves, stages = (float(np.median(span[kind::3])) for kind in range(3))
         more = _LENGTH - 1
-        task = (waves - one) / more - _SLEEP_MS
-        stage = (stages - one) / more - _SLEEP_MS - task
-        moving = (several - one) / more - _SLEEP_MS - task - stage
-        return ClusterCosts(task, max(0.0, stage), max(0.0, moving), max(0.0, one - _SLEEP_MS - task - max(0.0, stage)))
+        task = max(0.0, (waves - one) / more - _SLEEP_MS)
+        stage = max(0.0, (stages - one) / more - _SLEEP_MS - task)
+        return ClusterCosts(task, stage, max(0.0, one - _SLEEP_MS - task))
 
-    def compare(self, name: str, sequences: Sequence[JobSequence], costs: ClusterCosts, progress: Progress) -> Comparison:
+    def compare(
+        self, name: str, policy: str, sequences: Sequence[JobSequence], costs: ClusterCosts, progress: Progress
+    ) -> Comparison:
         """Simulate the sequences, then run them."""
-        traces, mixes = [], []
+        config = SimulationConfig(world=WorldName.CORES, num_executors=self.config.cores, moving_delay_ms=0, warmup_delay_ms=0)
+        traces, mixes, simulated = [], [], list[float]()
         for seed, sequence in enumerate(sequences, self.config.seed_start):
-            config = SimulationConfig(
-                num_executors=self.config.cores, moving_delay_ms=max(0, round(costs.moving)), warmup_delay_ms=0
-            )
-            trace = simulate(sequence, self._policy(sequence.workload, config), config, seed, record=True)
+            planner = make_cores_policy(policy.removeprefix(THROUGH_SERVICE), sequence.workload, config)
+            trace = simulate(sequence, planner, config, seed, record=True)
             traces.append(trace)
             mixes.append(mix_json(sequence, slept(trace, costs)))
+            took = trace.completion_ms - trace.arrival_ms
+            simulated += [float(t) + hand_over_ms(job, costs) for t, job in zip(took, sequence.jobs, strict=True)]
         seconds = sum(trace.clock_ms for trace in traces) / MS_PER_S + _START_S
         progress(f"{name}: {len(mixes)} mixes, about {seconds:.0f} s")
-        replayed = self.replay(name, self.config.policy, sequences[0].workload, mixes, self.config.cores)
+        replayed = self.replay(name, policy, sequences[0].workload, mixes, self.config.cores)
         names = [job for trace in traces for job in trace.job_names]
-        simulated = [float(t) + costs.job for trace in traces for t in trace.completion_ms - trace.arrival_ms]
         real = [float(t) for submitted, finished in replayed for t in finished - submitted]
         result = Comparison(names, simulated, real)
         progress(f"{name}: mean error {result.errors.mean():.1%}, 95th percentile {np.percentile(result.errors, 95):.1%}")
         return result
-
-    def _policy(self, workload: Workload, config: SimulationConfig) -> Policy:
-        text = self.config.policy
-        if is_learned(text):
-            return deciding_policy(text, workload, _as_served(config), self.config.arrivals)
-        return make_policy(text, config.total_executors)
-
-
-def _as_served(config: SimulationConfig) -> SimulationConfig:
-    """What the service takes for granted: that moving costs nothing (its default)."""
-    return config.model_copy(update={"moving_delay_ms": 0})
 
 
 def _job(stages: list[list[int]]) -> dict[str, Any]:
@@ -248,13 +234,21 @@ def _job(stages: list[list[int]]) -> dict[str, Any]:
     return {"name": "calibration", "arrival_ms": 0, "stages": told}
 
 
+def hand_over_ms(job: JobSpec, costs: ClusterCosts) -> float:
+    """What the cluster costs a job beside its tasks: beginning it, and the steps along its longest chain of stages."""
+    depth = dict[int, int]()
+    for stage in parents_first(job):
+        depth[stage] = 1 + max((depth[parent] for parent in job.stages[stage].parents), default=-1)
+    return costs.job + costs.stage * max(depth.values())
+
+
 def costly_workload(workload: Workload, costs: ClusterCosts) -> Workload:
-    """The workload as the cluster runs it: every task costs more, the first of a core in a stage most."""
-    task, first = max(0, round(costs.task)), max(0, round(costs.task + costs.stage))
+    """The workload as the cluster runs it: every task costs more."""
+    task = round(costs.task)
 
     def stage_of(stage: StageSpec) -> StageSpec:
-        rest, begun = stage.durations.rest[-1] + task, stage.durations.rest[-1] + first
-        return replace(stage, durations=TaskDurations((1,), (begun,), (begun,), (rest,)), mean_task_ms=-1.0)
+        samples = stage.durations.rest[-1] + task
+        return replace(stage, durations=TaskDurations((1,), (samples,), (samples,), (samples,)), mean_task_ms=-1.0)
 
     jobs = tuple(replace(job, stages=tuple(stage_of(stage) for stage in job.stages)) for job in workload.jobs)
     return replace(workload, jobs=jobs)
@@ -268,12 +262,8 @@ def slept(trace: Trace, costs: ClusterCosts) -> Sleeps:
     """
     if trace.tasks is None:
         raise InvariantError("a run that was not recorded")
-    task, first = max(0, round(costs.task)), max(0, round(costs.task + costs.stage))
-    last: dict[int, tuple[int, int]] = {}
-    sleeps = Sleeps()
+    task, sleeps = round(costs.task), Sleeps()
     for row in trace.tasks:
-        own = (int(row["job"]), int(row["stage"]))
-        cost = task if last.get(int(row["executor"])) == own else first
-        last[int(row["executor"])] = own
-        sleeps[(*own, int(row["task"]))] = max(0, int(row["finish_ms"] - row["start_ms"]) - cost)
+        own = (int(row["job"]), int(row["stage"]), int(row["task"]))
+        sleeps[own] = max(0, int(row["finish_ms"] - row["start_ms"]) - task)
     return sleeps

@@ -1,18 +1,19 @@
-"""The settings that put a Spark application under a service, and Spark's own commands with them."""
+"""The settings that turn the plugin on in a Spark application, and Spark's own commands with them."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from parcae.errors import ConfigError
 
-_LOCAL = re.compile(r"local(?:-parcae)?(?:\[(\*|\d+)(?:,\s*(\d+))?\])?")
+PLUGIN_CLASS = "parcae.spark.ParcaePlugin"
+_PLUGINS = "spark.plugins"
 _CLASS_PATH = "spark.driver.extraClassPath"
-DEFAULT_SERVICE = "127.0.0.1:7177"
+#: Options of spark-submit that take no value.
+_FLAGS = frozenset({"--verbose", "-v", "--supervise", "--version", "--usage-error", "--help", "-h"})
 
 
 @dataclass(frozen=True)
@@ -21,79 +22,63 @@ class PluginSettings:
 
     Args:
         jar: see `build_plugin`.
-        service: HOST:PORT of `parcae serve`.
-        secret_file: what both sides must know, or None.
+        policy: a file of `parcae export`, by which the plugin plans without a service, or while
+            the service is away.
+        service: HOST:PORT of `parcae serve`, whose orders go first.
+        secret_file: what the service and the plugin must both know, or None.
         tls_ca: certificates (PEM) of whoever may sign the service's, or None without TLS.
-        job_key: group Spark jobs by this property and name them by it, as `parcae workload import --key`.
-        timeout_ms: how long to wait for a reply; the service's own advice where None.
-        report: file for the plugin's own numbers at the application's end.
-        executors: how many executors, of one core each, the whole standalone cluster has room for, where several applications
-            share it under `parcae serve --scope cluster`; None where the application has cores of its own.
-        fallback_executors: so many it asks for while the service is away and it has work; half of them where None.
+        job_key: name jobs by this property, as `parcae workload import --key`.
+        order_ttl_ms: an order is in force for so long after the service's last word; 5 s if None.
+        fallback_executors: where applications share a cluster, executors to ask for while the
+            service is away; None: the application keeps what it has.
+
+    Raises:
+        ConfigError: neither a policy nor a service.
     """
 
     jar: Path
-    service: str = DEFAULT_SERVICE
+    policy: Path | None = None
+    service: str | None = None
     secret_file: Path | None = None
     tls_ca: Path | None = None
     job_key: str | None = None
-    timeout_ms: int | None = None
-    report: Path | None = None
-    executors: int | None = None
+    order_ttl_ms: int | None = None
     fallback_executors: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.policy is None and self.service is None:
+            raise ConfigError(
+                "give a policy file (`parcae export` writes one), the HOST:PORT of a service (`parcae serve`), or both"
+            )
 
     def conf(self) -> dict[str, str]:
         """Spark settings by name."""
-        found = {
-            _CLASS_PATH: str(self.jar),
-            "spark.parcae.service": self.service,
-            "spark.locality.wait": "0s",  # a slot that the service lent is not to wait for a better place
-        }
-        if self.executors is not None:
-            found |= {"spark.parcae.scope": "cluster", "spark.executor.cores": "1"}
+        found = {_CLASS_PATH: str(self.jar), _PLUGINS: PLUGIN_CLASS}
         for name, value in (
-            ("executors", self.executors),
-            ("fallbackExecutors", self.fallback_executors),
+            ("policy", self.policy and self.policy.resolve()),
+            ("service", self.service),
             ("secretFile", self.secret_file and self.secret_file.resolve()),
             ("tls.ca", self.tls_ca and self.tls_ca.resolve()),
             ("jobKey", self.job_key),
-            ("timeoutMs", self.timeout_ms),
-            ("report", self.report and self.report.resolve()),
+            ("orderTtlMs", self.order_ttl_ms),
+            ("fallbackExecutors", self.fallback_executors),
         ):
             if value is not None:
                 found[f"spark.parcae.{name}"] = str(value)
         return found
 
 
-def parcae_master(master: str) -> str:
-    """The master URL under which the plugin takes part.
-
-    Raises:
-        ConfigError: a cluster manager that it has no scheduler for.
-
-    Example: `parcae_master("local[4]")` is "local-parcae[4]", `parcae_master("spark://a:7077")` is "spark-parcae://a:7077".
-    """
-    if local := _LOCAL.fullmatch(master):
-        cores, failures = local[1] or "1", local[2]
-        return f"local-parcae[{cores},{failures}]" if failures else f"local-parcae[{cores}]"
-    if master.startswith("spark://"):
-        return "spark-parcae://" + master.removeprefix("spark://")
-    if master.startswith("spark-parcae://"):
-        return master
-    raise ConfigError(
-        f"the plugin schedules local[N] and spark://HOST:PORT, not {master!r} (YARN and Kubernetes are not supported)"
-    )
-
-
-def spark_arguments(settings: PluginSettings, arguments: Sequence[str], default_master: str = "local[*]") -> list[str]:
+def spark_arguments(settings: PluginSettings, arguments: Sequence[str]) -> list[str]:
     """The user's arguments for spark-submit with the plugin's settings before them.
 
-    The user's own settings win, but for the master, which becomes the plugin's, and the class path, which the jar joins.
+    The user's own settings win; the class path and the plugins of both are put together.
 
     Raises:
-        ConfigError: a master or deploy mode that cannot be.
+        ConfigError: a driver that does not run on this machine, an option without its value.
+
+    Example: `spark_arguments(settings, ["--master", "local[4]", "app.py"])` ends with the same three.
     """
-    left, master, mine = list(arguments), default_master, settings.conf()
+    left, mine = list(arguments), settings.conf()
     kept: list[str] = []
     while left and left[0].startswith("-"):
         option, _, value = left.pop(0).partition("=")
@@ -104,27 +89,33 @@ def spark_arguments(settings: PluginSettings, arguments: Sequence[str], default_
             if not left:
                 raise ConfigError(f"spark-submit's option {option} lacks its value")
             value = left.pop(0)
-        name, _, setting = value.partition("=") if option in ("--conf", "-c") else ("", "", "")
-        if option == "--master" or name == "spark.master":
-            master = setting or value
-        elif option == "--deploy-mode" and value != "client":
-            raise ConfigError("the driver must run here (deploy mode client): the plugin is on this machine")
-        elif option == "--driver-class-path" or name == _CLASS_PATH:
+        is_setting = option in ("--conf", "-c")
+        name, _, setting = value.partition("=") if is_setting else ("", "", "")
+        if "cluster" in (value if option == "--deploy-mode" else "", _deploy_mode(name, setting)):
+            raise ConfigError(
+                "with deploy mode cluster the driver runs on another machine, and the plugin's jar "
+                "is on this one: put the jar there and use the lines of `parcae spark conf`"
+            )
+        if option == "--driver-class-path" or name == _CLASS_PATH:
             mine[_CLASS_PATH] = f"{settings.jar}{os.pathsep}{setting or value}"
+        elif name == _PLUGINS:
+            mine[_PLUGINS] = ",".join(dict.fromkeys([*setting.split(","), PLUGIN_CLASS]))
         else:
             mine.pop(name, None)
             kept += [option, value]
     lines = [part for name, value in mine.items() for part in ("--conf", f"{name}={value}")]
-    return ["--master", parcae_master(master), *lines, *kept, *left]
+    return [*lines, *kept, *left]
 
 
-_FLAGS = frozenset({"--verbose", "-v", "--supervise", "--version", "--usage-error", "--help", "-h"})
+def _deploy_mode(name: str, setting: str) -> str:
+    return setting if name == "spark.submit.deployMode" else ""
 
 
 def environment(spark_home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of Spark's commands: this Spark, and this Python for its workers unless the user chose one."""
+    """The environment of Spark's commands: this Spark, and this Python unless the user chose one."""
     import sys
 
-    own = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "SPARK_HOME": str(spark_home)}
-    own["PYSPARK_DRIVER_PYTHON"] = os.environ.get("PYSPARK_DRIVER_PYTHON", own["PYSPARK_PYTHON"])
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    own = {"PYSPARK_PYTHON": python, "SPARK_HOME": str(spark_home)}
+    own["PYSPARK_DRIVER_PYTHON"] = os.environ.get("PYSPARK_DRIVER_PYTHON", python)
     return {**os.environ, **own, **(extra or {})}

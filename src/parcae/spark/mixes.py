@@ -64,7 +64,7 @@ def mix_json(sequence: JobSequence, sleeps: Sleeps) -> dict[str, Any]:
     """
     jobs = []
     for job, (spec, arrival_ms) in enumerate(zip(sequence.jobs, sequence.arrival_ms, strict=True)):
-        order = _parents_first(spec)
+        order = parents_first(spec)
         place = {stage: position for position, stage in enumerate(order)}
         stages = [
             {
@@ -77,7 +77,12 @@ def mix_json(sequence: JobSequence, sleeps: Sleeps) -> dict[str, Any]:
     return {"jobs": jobs}
 
 
-def _parents_first(spec: JobSpec) -> list[int]:
+def parents_first(spec: JobSpec) -> list[int]:
+    """The stages' indices, every stage after its parents; the last is the one that all others lead to.
+
+    Raises:
+        WorkloadError: several last stages: Spark has one per job.
+    """
     with_children = {parent for stage in spec.stages for parent in stage.parents}
     last = [index for index in range(len(spec.stages)) if index not in with_children]
     if len(last) != 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -65,3 +67,26 @@ def _foretell_by_others(x: Float64Array, y: Float64Array) -> Float64Array:
     slope = np.divide(covariance, variance, out=np.zeros_like(x), where=variance > 1e-9)
     found: Float64Array = mean_y + np.clip(slope, 0.0, 1.0) * (x - mean_x)
     return found
+
+
+def guess_new_task_ms(workload: Workload) -> Callable[[float], float]:
+    """The same guess for a job that is not one of the workload's: by the bytes that a task reads.
+
+    Returns:
+        a function of the bytes that a task of its parentless stages reads (0: not known), in ms.
+    """
+    typical_ms = float(np.exp(mean_log_task_ms(workload)))
+    bytes_per_task = np.array([_bytes_per_task(job) for job in workload.jobs])
+    has_bytes = bytes_per_task > 0
+    if has_bytes.sum() < _LEAST_JOBS:
+        return lambda _: typical_ms
+    x = np.append(np.log(bytes_per_task[has_bytes]), 0.0)
+    y = np.append(_log_task_ms(workload)[has_bytes], 0.0)
+
+    def guess(num_bytes: float) -> float:
+        if num_bytes <= 0:
+            return typical_ms
+        x[-1] = np.log(num_bytes)
+        return float(np.exp(_foretell_by_others(x, y)[-1]))
+
+    return guess

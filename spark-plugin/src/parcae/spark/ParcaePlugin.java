@@ -6,9 +6,10 @@ import org.apache.spark.api.plugin.SparkPlugin;
 import parcae.spark.guest.Guest;
 
 /**
- * Orders the queries of an application by a policy file, inside Spark's own scheduler.
+ * Orders the queries of an application, inside Spark's own scheduler.
  *
- * <p>Use: `--conf spark.plugins=parcae.spark.ParcaePlugin --conf spark.parcae.policy=FILE` with the
+ * <p>Use: `--conf spark.plugins=parcae.spark.ParcaePlugin` with `--conf spark.parcae.policy=FILE`
+ * (plans by itself) or `--conf spark.parcae.service=HOST:PORT` (asks a service), or both, and the
  * jar on the driver's class path. Any master; executors need no jar.
  */
 public final class ParcaePlugin implements SparkPlugin {

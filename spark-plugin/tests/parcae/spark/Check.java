@@ -23,16 +23,6 @@ public final class Check {
     that(Objects.equals(found, expected), what + ": found " + found + ", expected " + expected);
   }
 
-  public static void refused(Action action, String what) throws Exception {
-    try {
-      action.run();
-    } catch (Wire.ProtocolException error) {
-      count++;
-      return;
-    }
-    throw new AssertionError(what + " was not refused");
-  }
-
   /** Runs a test; its name is printed. */
   public static void test(String name, Action action) throws Exception {
     try {

@@ -1,152 +1,282 @@
-"""Transitions that only a live cluster knows: a snapshot is restored, a job ends early, durations become known.
+"""Transitions that only a live cluster of the world of cores knows.
 
-Source: none; the paper's cluster is simulated, and its jobs neither fail nor were they running before the scheduler was.
+The cluster starts tasks by itself and tells of them; stages appear, change and run again; jobs end
+before all of their tasks are done. What the simulator knows as well is in `cores` and `dispatch`.
+
+An executor row stands for a core. While more tasks run than the cluster is said to have cores, rows
+are taken that stand for no core: they run a task, or are in no pool.
 """
 
 from __future__ import annotations
 
+from parcae.cluster.kernels.dispatch import begin_task, count_running, refresh_contender
 from parcae.cluster.kernels.tables import (
     account_time,
     count_schedulable_stage,
-    drop_commitments_to,
-    has_unstarted,
-    pool_row,
     pop_idle,
     push_idle,
     refresh_saturation,
     remove_active,
-    stage_row,
-    take_commitment,
 )
-from parcae.cluster.state import NO_JOB, NO_STAGE
+from parcae.cluster.kernels.virtual import carry_on, find_paths, foretell_ends
+from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
 from parcae.kernels import inlined, kernel
 
 
-@kernel
-def drain_global_pool(state):  # type: ignore[no-untyped-def]
-    """Take every idle executor out of the global pool; each must then be placed."""
-    for row in range(state.classes.shape[0]):
-        while state.sources.num_idle[row] > 0:
-            pop_idle(state, row)
-
-
-@kernel
-def restore_stage(state, stage, num_finished, num_running, executed_ms):  # type: ignore[no-untyped-def]
-    """A stage of a job that just arrived had already run so many tasks. Parents must be restored before their children."""
-    stages, jobs, job = state.stages, state.jobs, state.stages.job[stage]
-    started = num_finished + num_running
-    stages.num_started[stage], stages.num_finished[stage], stages.executed_ms[stage] = started, num_finished, executed_ms
-    jobs.remaining_ms[job] -= started * stages.task_ms[stage]
-    if started == stages.num_tasks[stage]:
-        stages.frontier_rank[stage] = -1
-        jobs.num_unstarted[job] -= 1
-    refresh_saturation(state, stage)
-    if num_finished < stages.num_tasks[stage]:
-        return
-    jobs.num_done[job] += 1
-    for edge in range(stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]):
-        child = state.children[edge]
-        stages.num_parents_unfinished[child] -= 1
-        if stages.num_parents_unfinished[child] == 0 and has_unstarted(state, child):
-            stages.frontier_rank[child] = jobs.num_joined[job]
-            jobs.num_joined[job] += 1
+@inlined
+def _num_running(state):  # type: ignore[no-untyped-def]
+    count = 0
+    for executor in range(state.executors.shape[0]):
+        count += state.executors.stage[executor] != NO_STAGE
+    return count
 
 
 @inlined
-def _supply(state, job):  # type: ignore[no-untyped-def]
-    state.jobs.num_supplied[job] += 1
-    state.jobs.num_granted[job] += 1
+def _free_row(state):  # type: ignore[no-untyped-def]
+    """A row for a task that began: the core that is idle for longest, else one that stands for none."""
+    if state.now.num_idle[0] > 0:
+        return pop_idle(state, 0)
+    for executor in range(state.executors.shape[0]):
+        if state.executors.stage[executor] == NO_STAGE:
+            return executor
+    return NO_EXECUTOR
+
+
+@inlined
+def _give_back(state, executor, num_running):  # type: ignore[no-untyped-def]
+    """The row runs nothing any more; so many others do. It becomes idle where it stands for a core."""
+    state.executors.job[executor] = NO_JOB
+    state.executors.stage[executor] = NO_STAGE
+    if num_running + state.now.num_idle[0] < state.now.num_executors[0]:
+        push_idle(state, 0, executor)
 
 
 @kernel
-def place_running(state, executor, stage, started_ms):  # type: ignore[no-untyped-def]
-    """The executor runs a task of the stage (counted by `restore_stage`)."""
-    job = state.stages.job[stage]
-    state.executors.job[executor], state.executors.stage[executor] = job, stage
-    state.executors.destination[executor], state.executors.started_ms[executor] = NO_STAGE, started_ms
-    state.stages.num_bound[stage] += 1
-    state.jobs.num_attached[job] += 1
-    _supply(state, job)
+def resize(state, num_cores):  # type: ignore[no-untyped-def]
+    """The cluster has so many cores now; the table must have as many rows."""
+    now = state.now
+    while now.num_idle[0] > 0:
+        pop_idle(state, 0)
+    now.num_executors[0] = num_cores
+    state.classes.num_executors[0] = num_cores
+    running = _num_running(state)
+    for executor in range(state.executors.shape[0]):
+        if running + now.num_idle[0] < num_cores and state.executors.stage[executor] == NO_STAGE:
+            state.executors.job[executor] = NO_JOB
+            push_idle(state, 0, executor)
+    now.is_plan_due[0] = 1
 
 
 @kernel
-def place_moving(state, executor, stage):  # type: ignore[no-untyped-def]
-    """The executor is on its way to the stage."""
-    state.executors.job[executor], state.executors.stage[executor] = NO_JOB, NO_STAGE
-    state.executors.destination[executor] = stage
-    state.stages.num_moving[stage] += 1
-    _supply(state, state.stages.job[stage])
+def tasks_began(state, stage, count):  # type: ignore[no-untyped-def]
+    """So many tasks of the stage began. Returns for how many there were rows; the table must grow for the others."""
+    begun = 0
+    while begun < count:
+        executor = _free_row(state)
+        if executor == NO_EXECUTOR:
+            break
+        begin_task(state, executor, stage)
+        begun += 1
+    refresh_contender(state, state.stages.job[stage])
+    return begun
+
+
+@kernel
+def tasks_left(state, stage, num_finished, num_failed, executed_ms):  # type: ignore[no-untyped-def]
+    """Tasks of the stage ended well, and took `executed_ms` together; or they are to be tried again."""
+    stages, executors, job = state.stages, state.executors, state.stages.job[stage]
+    running = _num_running(state)
+    left = num_finished + num_failed
+    for executor in range(executors.shape[0]):
+        if left == 0:
+            break
+        if executors.stage[executor] == stage:
+            running -= 1
+            left -= 1
+            _give_back(state, executor, running)
+            stages.num_bound[stage] -= 1
+            count_running(state, job, -1)
+    stages.num_finished[stage] += num_finished
+    stages.executed_ms[stage] += executed_ms
+    if num_failed > 0:
+        set_counts(
+            state,
+            stage,
+            stages.num_tasks[stage],
+            stages.num_started[stage] - num_failed,
+            stages.num_finished[stage],
+        )
+        durations_changed(state, job)
+    refresh_contender(state, job)
+
+
+@kernel
+def set_counts(state, stage, num_tasks, num_started, num_finished):  # type: ignore[no-untyped-def]
+    """The stage's tasks are other than was thought; those that run must be the same."""
+    stages, now, job = state.stages, state.now, state.stages.job[stage]
+    had_more = stages.num_started[stage] < stages.num_tasks[stage]
+    has_more = num_started < num_tasks
+    stages.num_tasks[stage] = num_tasks
+    stages.num_started[stage] = num_started
+    stages.num_finished[stage] = num_finished
+    state.jobs.num_unstarted[job] += (1 if has_more else 0) - (1 if had_more else 0)
+    if not has_more:
+        stages.frontier_rank[stage] = -1
+    elif stages.num_parents_unsaturated[stage] == 0 and stages.frontier_rank[stage] < 0:
+        stages.frontier_rank[stage] = now.num_revealed[0]
+        now.num_revealed[0] += 1
     refresh_saturation(state, stage)
+    now.is_plan_due[0] = 1
+    refresh_contender(state, job)
 
 
 @kernel
-def place_idle(state, executor, job):  # type: ignore[no-untyped-def]
-    """The executor idles in the pool of a job that has tasks to start, else in the global pool."""
-    if job != NO_JOB and state.jobs.num_unstarted[job] == 0:
-        job = NO_JOB
-    state.executors.job[executor], state.executors.stage[executor] = job, NO_STAGE
-    state.executors.destination[executor] = NO_STAGE
-    if job != NO_JOB:
-        state.jobs.num_attached[job] += 1
-        _supply(state, job)
-    push_idle(state, pool_row(state, job) + state.executors.executor_class[executor], executor)
+def hide(state, stage):  # type: ignore[no-untyped-def]
+    """Nobody can run the stage: it stands for work that is yet to come."""
+    job = state.stages.job[stage]
+    state.stages.is_saturated[stage] = 1
+    state.stages.fits[stage] = 0
+    state.jobs.num_unsaturated[job] -= 1
+    if state.jobs.num_unsaturated[job] == 0:
+        state.now.num_open[0] -= 1
 
 
 @kernel
-def job_ended(state, job):  # type: ignore[no-untyped-def]
-    """A job ends before all of its tasks are done: it leaves the system, its executors idle in the global pool.
+def add_stage(state, job, num_tasks, task_ms, num_unfinished):  # type: ignore[no-untyped-def]
+    """A job in the system gets one more stage, in the row behind its others, with so many parents to wait for.
 
-    Executors that move to it arrive, and find other work. The caller then opens a round with `offer_pool`.
+    Its row must be free. The caller links it to its parents, derives durations afresh and reveals
+    it where it waits for nothing. Returns its row.
     """
-    now, jobs, stages = state.now, state.jobs, state.stages
+    stages, jobs, now = state.stages, state.jobs, state.now
+    stage = jobs.stage_start[job] + jobs.num_stages[job]
+    stages.num_tasks[stage] = num_tasks
+    stages.task_ms[stage] = task_ms
+    stages.downstream_ms[stage] = 0.0
+    stages.cpu[stage] = 0.0
+    stages.memory[stage] = 0.0
+    stages.job[stage] = job
+    stages.num_started[stage] = 0
+    stages.num_finished[stage] = 0
+    stages.num_committed[stage] = 0
+    stages.num_moving[stage] = 0
+    stages.num_bound[stage] = 0
+    stages.is_saturated[stage] = 0
+    stages.executed_ms[stage] = 0
+    stages.selected_round[stage] = 0
+    stages.hold_from_ms[stage] = NOT_YET
+    stages.hold_until_ms[stage] = NOT_YET
+    stages.fits[stage] = 1
+    stages.num_parents_unsaturated[stage] = max(1, num_unfinished)
+    stages.num_parents_unfinished[stage] = num_unfinished
+    stages.child_start[stage] = now.num_edges[0]
+    stages.num_children[stage] = 0
+    stages.frontier_rank[stage] = -1
+    state.stage_orders.tier[stage] = 0.0
+    state.stage_orders.rank[stage] = 0.0
+    state.stage_orders.limit[stage] = UNLIMITED
+    jobs.num_stages[job] += 1
+    jobs.num_unstarted[job] += 1
+    jobs.num_unsaturated[job] += 1
+    if jobs.num_unsaturated[job] == 1:
+        now.num_open[0] += 1
+    now.num_stages[0] = max(now.num_stages[0], stage + 1)
+    now.is_plan_due[0] = 1
+    return stage
+
+
+@kernel
+def stages_joined(seen, virtual, job, first_new):  # type: ignore[no-untyped-def]
+    """In a virtual run: the job got stages, from the row `first_new` on, whose edges are in the tables."""
+    if job >= virtual.now.num_jobs[0]:
+        return
+    stages, has_ended = virtual.stages, virtual.jobs.has_ended[job]
+    first = seen.jobs.stage_start[job]
+    last = first + seen.jobs.num_stages[job]
+    for stage in range(first_new, last):
+        stages.need_ms[stage] = 1.0
+        stages.attained_ms[stage] = 0.0
+        stages.rate[stage] = 0.0
+        stages.num_waiting[stage] = 0
+        stages.is_ended[stage] = has_ended
+    for stage in range(first, last):
+        start = seen.stages.child_start[stage]
+        for edge in range(start, start + seen.stages.num_children[stage]):
+            child = seen.children[edge]
+            if child >= first_new and not stages.is_ended[stage]:
+                stages.num_waiting[child] += 1
+    if not has_ended:
+        virtual.jobs.num_left[job] += last - first_new
+    find_paths(seen, virtual, job)
+
+
+@kernel
+def begin_again(state, stage, num_tasks):  # type: ignore[no-untyped-def]
+    """So many finished tasks of the stage are to run once more: what they made was lost.
+
+    Children that have not begun wait for it again.
+    """
+    stages, job = state.stages, state.stages.job[stage]
+    if stages.num_finished[stage] == stages.num_tasks[stage]:
+        state.jobs.num_done[job] -= 1
+        start = stages.child_start[stage]
+        for edge in range(start, start + stages.num_children[stage]):
+            child = state.children[edge]
+            if stages.num_parents_unfinished[child] > 0:
+                stages.num_parents_unfinished[child] += 1
+            elif stages.num_started[child] == 0:
+                stages.num_parents_unfinished[child] = 1
+                if stages.num_parents_unsaturated[child] == 0:
+                    count_schedulable_stage(state, child, -1)
+                stages.num_parents_unsaturated[child] = 1
+                stages.frontier_rank[child] = -1
+    set_counts(
+        state,
+        stage,
+        stages.num_tasks[stage],
+        stages.num_started[stage] - num_tasks,
+        stages.num_finished[stage] - num_tasks,
+    )
+    durations_changed(state, job)
+    refresh_contender(state, job)
+
+
+@kernel
+def job_over(state, job):  # type: ignore[no-untyped-def]
+    """The job ends, whatever it has left: what it needed is known now, and its cores are free."""
+    now, jobs, stages, executors = state.now, state.jobs, state.stages, state.executors
     account_time(state, now.clock_ms[0])
-    for stage in range(jobs.stage_start[job], jobs.stage_start[job] + jobs.num_stages[job]):
-        if stages.is_saturated[stage] == 0 and stages.num_parents_unsaturated[stage] == 0:
-            count_schedulable_stage(state, stage, -1)
-    now.num_open[0] -= 1 if jobs.num_unsaturated[job] > 0 else 0
+    if jobs.num_unsaturated[job] > 0:
+        now.num_open[0] -= 1
+    now.num_schedulable[0] -= jobs.num_schedulable[job]
+    jobs.num_schedulable[job] = 0
+    jobs.num_unsaturated[job] = 0
+    jobs.num_unstarted[job] = 0
+    jobs.remaining_ms[job] = 0.0
     jobs.completion_ms[job] = now.clock_ms[0]
     remove_active(state, job)
-    drop_commitments_to(state, job)
-    _forget_sources(state, job)
+    running = _num_running(state)
+    for executor in range(executors.shape[0]):
+        if executors.job[executor] == job:
+            running -= 1
+            count_running(state, job, -1)
+            _give_back(state, executor, running)
     for stage in range(jobs.stage_start[job], jobs.stage_start[job] + jobs.num_stages[job]):
-        stages.num_tasks[stage], stages.frontier_rank[stage] = stages.num_started[stage], -1
-    jobs.num_unstarted[job], jobs.remaining_ms[job] = 0, 0.0
-    for executor in range(state.executors.shape[0]):
-        if state.executors.job[executor] == job:
-            _set_free(state, executor, job)
-
-
-@kernel
-def _forget_sources(state, job):  # type: ignore[no-untyped-def]
-    """Drop the commitments that the job's executors had, and empty its pool."""
-    num_classes, first = state.classes.shape[0], state.jobs.stage_start[job]
-    for executor_class in range(num_classes):
-        pool = pool_row(state, job) + executor_class
-        while state.sources.num_committed[pool] > 0:
-            take_commitment(state, pool)
-        while state.sources.num_idle[pool] > 0:
-            pop_idle(state, pool)
-        for stage in range(first, first + state.jobs.num_stages[job]):
-            row = stage_row(state, stage) + executor_class
-            while state.sources.num_committed[row] > 0:
-                take_commitment(state, row)
-
-
-@kernel
-def _set_free(state, executor, job):  # type: ignore[no-untyped-def]
-    stage = state.executors.stage[executor]
-    if stage != NO_STAGE:
-        state.stages.num_bound[stage] -= 1
-        state.executors.stage[executor] = NO_STAGE
-    state.executors.job[executor] = NO_JOB
-    state.jobs.num_attached[job] -= 1
-    state.jobs.num_supplied[job] -= 1
-    push_idle(state, state.executors.executor_class[executor], executor)
+        finished = stages.num_finished[stage]
+        stages.num_tasks[stage] = max(1, finished)  # nobody divides by no tasks
+        stages.num_started[stage] = finished
+        stages.num_bound[stage] = 0
+        stages.frontier_rank[stage] = -1
+        stages.is_saturated[stage] = 1
+        if finished == 0:
+            stages.task_ms[stage] = 0.0
+    now.is_plan_due[0] = 1
+    refresh_contender(state, job)
 
 
 @kernel
 def durations_changed(state, job):  # type: ignore[no-untyped-def]
-    """Derive the job's work and its downstream work afresh from its stages' `task_ms`."""
+    """Derive the job's work and its downstream work afresh from its stages' tasks and `task_ms`."""
     jobs, stages = state.jobs, state.stages
     first, last = jobs.stage_start[job], jobs.stage_start[job] + jobs.num_stages[job]
     jobs.work_ms[job] = jobs.remaining_ms[job] = 0.0
@@ -164,3 +294,81 @@ def durations_changed(state, job):  # type: ignore[no-untyped-def]
             down = stages.num_tasks[stage] * stages.task_ms[stage] + longest
             if down != stages.downstream_ms[stage]:
                 stages.downstream_ms[stage], has_changed = down, True
+
+
+@kernel
+def forget_orders(state):  # type: ignore[no-untyped-def]
+    """First come, first served, until the plan that follows says otherwise."""
+    state.now.num_pools[0] = 1
+    for position in range(state.now.num_active[0]):
+        job = state.active[position]
+        state.job_orders.tier[job] = 0.0
+        state.job_orders.weight[job] = 0.0
+        state.job_orders.limit[job] = UNLIMITED
+        state.job_orders.pool[job] = 0
+        first = state.jobs.stage_start[job]
+        for stage in range(first, first + state.jobs.num_stages[job]):
+            state.stage_orders.tier[stage] = 0.0
+            state.stage_orders.rank[stage] = 0.0
+            state.stage_orders.limit[stage] = UNLIMITED
+
+
+@kernel
+def foretell_fair(state, virtual):  # type: ignore[no-untyped-def]
+    """Carry a virtual run of fair sharing on to the present, and foretell when its jobs will end."""
+    carry_on(state, virtual)
+    foretell_ends(state, virtual)
+
+
+@inlined
+def _goes_first(state, stage, best, cores):  # type: ignore[no-untyped-def]
+    """Whether one stage is served before another, where jobs have so many cores."""
+    if best == NO_STAGE:
+        return True
+    orders, stage_orders = state.job_orders, state.stage_orders
+    job, other = state.stages.job[stage], state.stages.job[best]
+    tier, best_tier = orders.tier[job] + stage_orders.tier[stage], orders.tier[other] + stage_orders.tier[best]
+    if tier != best_tier:
+        return tier < best_tier
+    share = cores[job] / orders.weight[job] if orders.weight[job] > 0.0 else 0.0
+    best_share = cores[other] / orders.weight[other] if orders.weight[other] > 0.0 else 0.0
+    if share != best_share:
+        return share < best_share
+    if job != other:
+        return job < other
+    if stage_orders.rank[stage] != stage_orders.rank[best]:
+        return stage_orders.rank[stage] < stage_orders.rank[best]
+    return stage < best
+
+
+@kernel
+def hand_out(state, num_cores, cores, taken):  # type: ignore[no-untyped-def]
+    """Give so many cores away, one by one, by the order in force to all tasks that run or could start.
+
+    Fills `cores`, int64[num_jobs], and uses `taken`, int64[num_stages]. As if no core were given away.
+    """
+    stages = state.stages
+    for position in range(state.now.num_active[0]):
+        job = state.active[position]
+        cores[job] = 0
+        first = state.jobs.stage_start[job]
+        taken[first : first + state.jobs.num_stages[job]] = 0
+    for _ in range(num_cores):
+        best = NO_STAGE
+        for position in range(state.now.num_active[0]):
+            job = state.active[position]
+            if cores[job] >= state.job_orders.limit[job]:
+                continue
+            first = state.jobs.stage_start[job]
+            for stage in range(first, first + state.jobs.num_stages[job]):
+                wanted = stages.num_bound[stage]
+                if stages.frontier_rank[stage] >= 0:
+                    wanted += stages.num_tasks[stage] - stages.num_started[stage]
+                if taken[stage] >= min(wanted, state.stage_orders.limit[stage]):
+                    continue
+                if _goes_first(state, stage, best, cores):
+                    best = stage
+        if best == NO_STAGE:
+            return
+        taken[best] += 1
+        cores[stages.job[best]] += 1

@@ -50,12 +50,12 @@ def _join(seen, virtual, job):  # type: ignore[no-untyped-def]
     jobs.num_left[job] = num_stages
     jobs.is_exact[job] = 0
     jobs.has_ended[job] = 0
-    _find_paths(seen, virtual, job)
+    find_paths(seen, virtual, job)
     _learn_needs(seen, virtual, job)
 
 
 @kernel
-def _find_paths(seen, virtual, job):  # type: ignore[no-untyped-def]
+def find_paths(seen, virtual, job):  # type: ignore[no-untyped-def]
     """The critical path from every stage of the job on; stages may be numbered in any order, so until nothing changes."""
     first, stages, has_changed = seen.jobs.stage_start[job], virtual.stages, True
     for stage in range(first, first + seen.jobs.num_stages[job]):

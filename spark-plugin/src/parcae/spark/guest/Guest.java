@@ -37,6 +37,10 @@ public final class Guest implements DriverPlugin {
   private SparkContext context;
   private Policy policy;
   private Planning planning;
+  private LinkSettings service;
+  private Picture picture;
+  private ExecutorShare executors;
+  private volatile Link link;
   private volatile TaskSchedulerImpl scheduler; // once the pool is in it
   private volatile boolean isWorking = true;
   private volatile Order order = Order.NONE;
@@ -58,13 +62,14 @@ public final class Guest implements DriverPlugin {
       context = sparkContext;
       SparkConf conf = sparkContext.conf();
       hideFromExecutors(conf);
-      policy = Policy.read(file(conf));
-      planning = new Planning(this, new Planner(policy, Guest::nowMs));
       int taskCores = Math.max(1, conf.getInt("spark.task.cpus", 1));
+      List<Follower> followers = followers(conf);
       GuestListener listener =
-          new GuestListener(this, planning, conf.get(JOB_KEY, ""), taskCores);
+          new GuestListener(this, followers, conf.get(JOB_KEY, ""), taskCores);
       sparkContext.listenerBus().addToQueue(listener, QUEUE);
-      planning.start();
+      if (planning != null) {
+        planning.start();
+      }
     });
     return Collections.emptyMap();
   }
@@ -72,12 +77,85 @@ public final class Guest implements DriverPlugin {
   @Override
   public void registerMetrics(String applicationId, PluginContext pluginContext) {
     attempt("taking a place in Spark's scheduler", this::moveIn);
+    if (service != null) {
+      attempt("calling the service", () -> callService(applicationId));
+    }
   }
 
   @Override
   public void shutdown() {
     if (planning != null) {
       planning.stop();
+    }
+    if (link != null) {
+      link.stop();
+    }
+    if (executors != null) {
+      executors.stop();
+    }
+  }
+
+  /** Whoever is to know what happens: the planner of the policy file, the picture for the service. */
+  private List<Follower> followers(SparkConf conf) throws PolicyException {
+    List<Follower> followers = new ArrayList<>();
+    String file = conf.get(POLICY, "");
+    boolean hasService = !conf.get(LinkSettings.SERVICE, "").isEmpty();
+    if (file.isEmpty() && !hasService) {
+      throw new PolicyException(
+          POLICY + " is not set, nor is " + LinkSettings.SERVICE + "; set one to a file that"
+              + " `parcae export` wrote, or the other to the HOST:PORT of a `parcae serve`");
+    }
+    if (hasService) {
+      service = new LinkSettings(conf);
+      picture = new Picture(() -> {
+        Link current = link;
+        if (current != null) {
+          current.ring();
+        }
+      });
+      followers.add(picture);
+    }
+    if (!file.isEmpty()) {
+      policy = Policy.read(Path.of(file));
+      planning = new Planning(this, new Planner(policy, Guest::nowMs));
+      followers.add(planning);
+    }
+    return followers;
+  }
+
+  private void callService(String applicationId) throws PolicyException {
+    executors = new ExecutorShare(this, context);
+    context.listenerBus().addToQueue(executors.listener(), QUEUE);
+    link = new Link(service, applicationId, context.appName(), picture, new Taker());
+    link.start();
+  }
+
+  /** What becomes of the service's orders. */
+  private final class Taker implements Link.Taker {
+    private boolean hasLimits;
+
+    @Override
+    public void take(Wire.Orders orders) {
+      boolean hadLimits = hasLimits;
+      hasLimits = orders.order.hasLimits();
+      mayLimit |= hasLimits;
+      if (hadLimits) {
+        offerAgain();
+      }
+      executors.granted(orders.executors);
+    }
+
+    @Override
+    public void expired(long silentMs, String why) {
+      String who = planning == null ? "Spark schedules by itself" : "the policy file plans";
+      LOG.warn("parcae: no orders for {} ms, {} ({})", silentMs, who, why);
+      offerAgain();
+      executors.left();
+    }
+
+    @Override
+    public void back(String from, long silentMs) {
+      LOG.info("parcae: orders come from {}, after {} ms", from, silentMs);
     }
   }
 
@@ -86,9 +164,13 @@ public final class Guest implements DriverPlugin {
     return isWorking;
   }
 
-  /** The order in force. */
+  /** The order in force: the service's as long as it is fresh, else that of the policy file. */
   Order order() {
-    return isWorking ? order : Order.NONE;
+    if (!isWorking) {
+      return Order.NONE;
+    }
+    Link current = link;
+    return current != null && current.isFresh() ? current.order() : order;
   }
 
   /** Whether an order has limited a job so far: from then on our task sets are made. */
@@ -96,7 +178,7 @@ public final class Guest implements DriverPlugin {
     return isWorking && mayLimit;
   }
 
-  /** Replaces the order in force. */
+  /** Replaces the order of the policy file. */
   void setOrder(Order next) {
     boolean hadLimits = order.hasLimits();
     mayLimit |= next.hasLimits();
@@ -108,8 +190,12 @@ public final class Guest implements DriverPlugin {
 
   /** Cores that a limit kept idle are offered when that limit may have gone, not at some event. */
   private void offerAgain() {
-    if (scheduler != null) {
-      scheduler.backend().reviveOffers();
+    try {
+      if (scheduler != null) {
+        scheduler.backend().reviveOffers();
+      }
+    } catch (Throwable error) { // Spark is about to stop
+      LOG.debug("parcae: no offers", error);
     }
   }
 
@@ -131,8 +217,9 @@ public final class Guest implements DriverPlugin {
       isWorking = false;
       LOG.error("parcae: off, Spark schedules by itself: {}", Reason.of(what, error));
       LOG.debug("parcae: off", error);
-      if (order.hasLimits()) {
-        offerAgain();
+      offerAgain();
+      if (link != null) {
+        link.leave();
       }
     }
   }
@@ -140,15 +227,6 @@ public final class Guest implements DriverPlugin {
   /** Time that has passed in this process, in ms. */
   private static long nowMs() {
     return System.nanoTime() / 1_000_000;
-  }
-
-  private static Path file(SparkConf conf) throws PolicyException {
-    String path = conf.get(POLICY, "");
-    if (path.isEmpty()) {
-      throw new PolicyException(
-          POLICY + " is not set; set it to a file that `parcae export` wrote");
-    }
-    return Path.of(path);
   }
 
   /** Executors load the plugins that the driver's settings name, and do not have the jar. */
@@ -188,8 +266,19 @@ public final class Guest implements DriverPlugin {
     }
     scheduler = found;
     LOG.info(
-        "parcae: on, {} by {}, which knows {} jobs; the scheduler mode {} decides ties",
-        policy.name(), policy.file(), policy.numJobs(), root.schedulingMode());
+        "parcae: on, {}; the scheduler mode {} decides ties", plannedBy(), root.schedulingMode());
+  }
+
+  private String plannedBy() {
+    List<String> planners = new ArrayList<>();
+    if (service != null) {
+      planners.add("by the service " + service.address());
+    }
+    if (policy != null) {
+      planners.add(String.format(
+          "%s by %s, which knows %d jobs", policy.name(), policy.file(), policy.numJobs()));
+    }
+    return String.join("; while it is away ", planners);
   }
 
   private SchedulableBuilder builderLike(Object stock, Pool pool) {

@@ -5,6 +5,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.function.Consumer;
 import org.apache.spark.Success$;
 import org.apache.spark.scheduler.JobSucceeded$;
 import org.apache.spark.scheduler.SparkListener;
@@ -23,13 +24,13 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import parcae.spark.Names;
 import scala.collection.Iterator;
 
-/** Tells a follower what happens, on the thread of a queue of its own. */
+/** Tells followers what happens, on the thread of a queue of its own. */
 final class GuestListener extends SparkListener {
   /** Local property with which a user names the jobs of a thread. */
   static final String NAME_PROPERTY = "spark.parcae.jobKey";
 
   private final Guest guest;
-  private final Follower follower;
+  private final List<Follower> followers;
   private final String jobKey;
   private final int taskCores;
   private final Map<String, Integer> tasksOfExecutor = new HashMap<>();
@@ -39,9 +40,9 @@ final class GuestListener extends SparkListener {
    *
    * @param taskCores cores that a task takes
    */
-  GuestListener(Guest guest, Follower follower, String jobKey, int taskCores) {
+  GuestListener(Guest guest, List<Follower> followers, String jobKey, int taskCores) {
     this.guest = guest;
-    this.follower = follower;
+    this.followers = followers;
     this.jobKey = jobKey;
     this.taskCores = taskCores;
   }
@@ -50,7 +51,7 @@ final class GuestListener extends SparkListener {
   public void onExecutorAdded(SparkListenerExecutorAdded event) {
     guest.attempt("noting an executor", () -> {
       tasksOfExecutor.put(event.executorId(), event.executorInfo().totalCores() / taskCores);
-      follower.coresChanged(cores());
+      tell(follower -> follower.coresChanged(cores()));
     });
   }
 
@@ -58,8 +59,12 @@ final class GuestListener extends SparkListener {
   public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
     guest.attempt("noting the end of an executor", () -> {
       tasksOfExecutor.remove(event.executorId());
-      follower.coresChanged(cores());
+      tell(follower -> follower.coresChanged(cores()));
     });
+  }
+
+  private void tell(Consumer<Follower> event) {
+    followers.forEach(event);
   }
 
   private int cores() {
@@ -72,33 +77,41 @@ final class GuestListener extends SparkListener {
 
   @Override
   public void onJobStart(SparkListenerJobStart event) {
-    guest.attempt("noting the start of a job", () -> follower.jobStarted(started(event)));
+    guest.attempt("noting the start of a job", () -> {
+      Follower.StartedJob job = started(event);
+      tell(follower -> follower.jobStarted(job));
+    });
   }
 
   @Override
   public void onJobEnd(SparkListenerJobEnd event) {
-    guest.attempt("noting the end of a job", () ->
-        follower.jobEnded(event.jobId(), event.jobResult() == JobSucceeded$.MODULE$));
+    guest.attempt("noting the end of a job", () -> {
+      boolean isSuccess = event.jobResult() == JobSucceeded$.MODULE$;
+      tell(follower -> follower.jobEnded(event.jobId(), isSuccess));
+    });
   }
 
   @Override
   public void onStageSubmitted(SparkListenerStageSubmitted event) {
     guest.attempt("noting a stage that runs", () -> {
       StageInfo info = event.stageInfo();
-      follower.stageSubmitted(info.stageId(), info.attemptNumber(), info.numTasks());
+      int attempt = info.attemptNumber();
+      tell(follower -> follower.stageSubmitted(info.stageId(), attempt, info.numTasks()));
     });
   }
 
   @Override
   public void onStageCompleted(SparkListenerStageCompleted event) {
-    guest.attempt("noting the end of a stage", () ->
-        follower.stageCompleted(event.stageInfo().stageId()));
+    guest.attempt("noting the end of a stage", () -> {
+      int stage = event.stageInfo().stageId();
+      tell(follower -> follower.stageCompleted(stage));
+    });
   }
 
   @Override
   public void onTaskStart(SparkListenerTaskStart event) {
     guest.attempt("noting the start of a task", () ->
-        follower.taskStarted(event.stageId(), event.stageAttemptId()));
+        tell(follower -> follower.taskStarted(event.stageId(), event.stageAttemptId())));
   }
 
   @Override
@@ -106,7 +119,8 @@ final class GuestListener extends SparkListener {
     guest.attempt("noting the end of a task", () -> {
       boolean isSuccess = event.reason() == Success$.MODULE$;
       double tookMs = isSuccess ? event.taskInfo().duration() : 0;
-      follower.taskEnded(event.stageId(), event.stageAttemptId(), isSuccess, tookMs);
+      int attempt = event.stageAttemptId();
+      tell(follower -> follower.taskEnded(event.stageId(), attempt, isSuccess, tookMs));
     });
   }
 
@@ -116,12 +130,14 @@ final class GuestListener extends SparkListener {
       SparkListenerSQLExecutionStart start = (SparkListenerSQLExecutionStart) event;
       guest.attempt("noting the start of a query", () -> {
         String execution = String.valueOf(start.executionId());
-        follower.executionStarted(execution, start.physicalPlanDescription());
+        tell(follower ->
+            follower.executionStarted(execution, start.physicalPlanDescription()));
       });
     } else if (event instanceof SparkListenerSQLExecutionEnd) {
-      long execution = ((SparkListenerSQLExecutionEnd) event).executionId();
+      String execution =
+          String.valueOf(((SparkListenerSQLExecutionEnd) event).executionId());
       guest.attempt("noting the end of a query", () ->
-          follower.executionEnded(String.valueOf(execution)));
+          tell(follower -> follower.executionEnded(execution)));
     }
   }
 

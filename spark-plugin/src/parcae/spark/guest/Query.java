@@ -14,7 +14,7 @@ import java.util.Set;
  * <p>A stage that runs takes the place of the foretold one that is most like it; stages that
  * nothing foretold come behind. What did not run and will not is taken out. One thread at a time.
  */
-final class Query {
+final class Query implements Following.Followed {
   private static final int MAX_REMEMBERED = 1_000;
 
   private final List<String> names;
@@ -79,12 +79,14 @@ final class Query {
     return names;
   }
 
-  Set<Integer> jobs() {
+  @Override
+  public Set<Integer> jobs() {
     return jobs;
   }
 
   /** All stages that Spark told of. */
-  Set<Integer> stageIds() {
+  @Override
+  public Set<Integer> stageIds() {
     return parentsOf.keySet();
   }
 
@@ -92,7 +94,8 @@ final class Query {
     return rows;
   }
 
-  void jobFailed() {
+  @Override
+  public void jobFailed() {
     hasFailed = true;
   }
 
@@ -112,7 +115,8 @@ final class Query {
   }
 
   /** A Spark job lists a stage; it may turn out that it need not run. */
-  void listed(int stageId, int tasks, List<Integer> parents) {
+  @Override
+  public void listed(int stageId, int tasks, List<Integer> parents) {
     if (parentsOf.putIfAbsent(stageId, parents) == null && !isForetold) {
       addListed(stageId, tasks);
     }
@@ -130,7 +134,8 @@ final class Query {
   }
 
   /** A stage runs, or runs again. */
-  void submitted(int stageId, int attempt, int tasks) {
+  @Override
+  public void submitted(int stageId, int attempt, int tasks) {
     listed(stageId, tasks, List.of());
     StageRow row = rowOf.get(stageId);
     if (row == null) {
@@ -195,14 +200,16 @@ final class Query {
     return row != null && row.isOpen && row.attempt == attempt ? row : null;
   }
 
-  void taskStarted(int stageId, int attempt) {
+  @Override
+  public void taskStarted(int stageId, int attempt) {
     StageRow row = open(stageId, attempt);
     if (row != null && row.started < row.tasks) {
       row.started++;
     }
   }
 
-  void taskSucceeded(int stageId, int attempt, double tookMs) {
+  @Override
+  public void taskSucceeded(int stageId, int attempt, double tookMs) {
     StageRow row = open(stageId, attempt);
     if (row != null && row.finished < row.tasks) {
       row.finished++;
@@ -211,7 +218,8 @@ final class Query {
     }
   }
 
-  void taskFailed(int stageId, int attempt) {
+  @Override
+  public void taskFailed(int stageId, int attempt) {
     StageRow row = open(stageId, attempt);
     if (row != null && row.started > row.finished) {
       row.started--;
@@ -219,7 +227,8 @@ final class Query {
   }
 
   /** A stage is complete, or is not needed any more. */
-  void closed(int stageId) {
+  @Override
+  public void closed(int stageId) {
     StageRow row = rowOf.get(stageId);
     if (row == null) {
       return;

@@ -1,0 +1,171 @@
+package parcae.spark.guest;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+/**
+ * Follows which queries are open, and hands what happens to Spark's jobs, stages and tasks to the
+ * query that they are a part of.
+ *
+ * @param <Q> what is kept of an open query
+ */
+abstract class Following<Q extends Following.Followed> implements Follower {
+  private final Map<String, List<String>> executions = new HashMap<>(); // open ones: names by plan
+  private final Map<String, Q> queries = new LinkedHashMap<>(); // as they arrived
+  private final Map<Integer, String> queryOfJob = new HashMap<>();
+  private final Map<Integer, List<Integer>> stagesOfJob = new HashMap<>();
+  private final Map<Integer, Q> queryOfStage = new HashMap<>();
+
+  /** An open query. */
+  interface Followed {
+    /** Spark's jobs of it that have not ended; the follower changes them. */
+    Set<Integer> jobs();
+
+    /** The stages that were listed. */
+    Set<Integer> stageIds();
+
+    /** A Spark job lists a stage; it may turn out that it need not run. */
+    void listed(int stage, int tasks, List<Integer> parents);
+
+    void submitted(int stage, int attempt, int tasks);
+
+    /** A stage is complete, or is not needed any more. */
+    void closed(int stage);
+
+    void taskStarted(int stage, int attempt);
+
+    void taskSucceeded(int stage, int attempt, double tookMs);
+
+    void taskFailed(int stage, int attempt);
+
+    void jobFailed();
+  }
+
+  /** A query's first job starts; `planNames` are its names by plan, the best first. */
+  abstract Q opened(StartedJob job, Set<String> planNames);
+
+  /** A job of the query has listed its stages. */
+  abstract void extended(Q query, List<Integer> stages);
+
+  /** A query is over. */
+  abstract void ended(Q query);
+
+  /** Open queries by their keys (see `Order.queryOf`), as they arrived; under this one's lock. */
+  final Map<String, Q> queries() {
+    return queries;
+  }
+
+  @Override
+  public synchronized void executionStarted(String execution, String plan) {
+    List<String> names = plan == null || plan.isEmpty()
+        ? List.of()
+        : List.of(Fingerprint.planName(plan), Fingerprint.shapeName(plan));
+    executions.put(execution, names);
+  }
+
+  @Override
+  public synchronized void executionEnded(String execution) {
+    executions.remove(execution);
+    close(execution);
+  }
+
+  @Override
+  public synchronized void jobStarted(StartedJob job) {
+    Q query = queries.get(job.query);
+    if (query == null) {
+      query = opened(job, planNames(job));
+      queries.put(job.query, query);
+    }
+    query.jobs().add(job.id);
+    queryOfJob.put(job.id, job.query);
+    List<Integer> own = new ArrayList<>();
+    for (ListedStage stage : job.stages) {
+      if (stage.tasks > 0 && !queryOfStage.containsKey(stage.id)) { // else it is another job's
+        query.listed(stage.id, stage.tasks, stage.parents);
+        queryOfStage.put(stage.id, query);
+        own.add(stage.id);
+      }
+    }
+    stagesOfJob.put(job.id, own);
+    extended(query, own);
+  }
+
+  private Set<String> planNames(StartedJob job) {
+    Set<String> names = new LinkedHashSet<>(executions.getOrDefault(job.query, List.of()));
+    if (job.execution != null) {
+      names.addAll(executions.getOrDefault(job.execution, List.of()));
+    }
+    return names;
+  }
+
+  @Override
+  public synchronized void jobEnded(int job, boolean isSuccess) {
+    String key = queryOfJob.remove(job);
+    List<Integer> stages = stagesOfJob.remove(job);
+    Q query = queries.get(key);
+    if (query == null) {
+      return;
+    }
+    stages.forEach(query::closed);
+    query.jobs().remove(job);
+    if (!isSuccess) {
+      query.jobFailed();
+    }
+    if (query.jobs().isEmpty() && !executions.containsKey(key)) {
+      close(key);
+    }
+  }
+
+  private void close(String key) {
+    Q query = queries.remove(key);
+    if (query == null) {
+      return;
+    }
+    for (int job : query.jobs()) {
+      queryOfJob.remove(job);
+      stagesOfJob.remove(job);
+    }
+    new HashSet<>(query.stageIds()).forEach(queryOfStage::remove);
+    ended(query);
+  }
+
+  @Override
+  public synchronized void stageSubmitted(int stage, int attempt, int tasks) {
+    Q query = queryOfStage.get(stage);
+    if (query != null) {
+      query.submitted(stage, attempt, tasks);
+    }
+  }
+
+  @Override
+  public synchronized void stageCompleted(int stage) {
+    Q query = queryOfStage.get(stage);
+    if (query != null) {
+      query.closed(stage);
+    }
+  }
+
+  @Override
+  public synchronized void taskStarted(int stage, int attempt) {
+    Q query = queryOfStage.get(stage);
+    if (query != null) {
+      query.taskStarted(stage, attempt);
+    }
+  }
+
+  @Override
+  public synchronized void taskEnded(int stage, int attempt, boolean isSuccess, double tookMs) {
+    Q query = queryOfStage.get(stage);
+    if (query != null && isSuccess) {
+      query.taskSucceeded(stage, attempt, tookMs);
+    } else if (query != null) {
+      query.taskFailed(stage, attempt);
+    }
+  }
+}

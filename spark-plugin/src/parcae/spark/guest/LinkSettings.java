@@ -1,0 +1,78 @@
+package parcae.spark.guest;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import org.apache.spark.SparkConf;
+
+/** Where the service is and how to speak to it: the settings `spark.parcae.*` of the link. */
+final class LinkSettings {
+  static final String SERVICE = "spark.parcae.service";
+  static final String FALLBACK = "spark.parcae.fallbackExecutors";
+  private static final String SECRET = "spark.parcae.secretFile";
+  private static final String ORDER_TTL = "spark.parcae.orderTtlMs";
+  private static final String RETRY = "spark.parcae.retryMs";
+  private static final int LEAST_MS = 100;
+
+  final String host;
+  final int port;
+  /** What both sides must know; null if no secret is set. */
+  final byte[] secret;
+  /** Certificates (PEM) that may sign the service's; null without TLS. */
+  final Path trustFile;
+  /** An order is in force for so long after the service's last word. */
+  final long orderTtlMs;
+  /** The longest pause before the next attempt to connect. */
+  final long retryMs;
+
+  /** Reads them; a setting that cannot be is a PolicyException whose message says what to do. */
+  LinkSettings(SparkConf conf) throws PolicyException {
+    String service = conf.get(SERVICE);
+    int colon = service.lastIndexOf(':');
+    host = service.substring(0, Math.max(0, colon)).replaceAll("^\\[|\\]$", "");
+    port = port(service, service.substring(colon + 1));
+    String secretFile = conf.get(SECRET, "");
+    secret = secretFile.isEmpty() ? null : readSecret(Path.of(secretFile));
+    String trust = conf.get("spark.parcae.tls.ca", "");
+    trustFile = trust.isEmpty() ? null : Path.of(trust);
+    orderTtlMs = milliseconds(conf, ORDER_TTL, 5_000);
+    retryMs = milliseconds(conf, RETRY, 10_000);
+  }
+
+  /** HOST:PORT. */
+  String address() {
+    return host + ":" + port;
+  }
+
+  private static int port(String service, String text) throws PolicyException {
+    boolean hasHost = text.length() < service.length() - 1;
+    if (hasHost && text.matches("[0-9]{1,5}") && Integer.parseInt(text) < 65_536) {
+      return Integer.parseInt(text);
+    }
+    throw new PolicyException(SERVICE + " is \"" + service + "\"; set it to HOST:PORT");
+  }
+
+  private static long milliseconds(SparkConf conf, String name, int usual) throws PolicyException {
+    String text = conf.get(name, String.valueOf(usual));
+    if (!text.matches("[0-9]{1,9}") || Integer.parseInt(text) < LEAST_MS) {
+      throw new PolicyException(
+          name + " is \"" + text + "\"; set it to a whole number of at least " + LEAST_MS);
+    }
+    return Integer.parseInt(text);
+  }
+
+  private static byte[] readSecret(Path file) throws PolicyException {
+    try {
+      byte[] bytes = Files.readAllBytes(file);
+      int end = bytes.length;
+      while (end > 0 && Character.isWhitespace(bytes[end - 1])) {
+        end--;
+      }
+      return Arrays.copyOf(bytes, end);
+    } catch (IOException error) {
+      throw new PolicyException(
+          SECRET + " is " + file + ", which cannot be read (" + error + "); set it to a file");
+    }
+  }
+}

@@ -1,0 +1,212 @@
+"""The tables of a live cluster: they grow, and rows of ended jobs are given back.
+
+Rows are in order of arrival. Some ended jobs keep theirs: the latest, from which policies learn how
+estimates err and how much work arrives, and those that still run in a virtual run of fair sharing.
+Open jobs have free rows behind their stages, for stages to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from parcae.cluster.kernels.dispatch import refresh_contender
+from parcae.cluster.kernels.transitions import reset
+from parcae.cluster.state import (
+    NO_JOB,
+    NO_STAGE,
+    NOT_YET,
+    ClusterState,
+    ExecutorClass,
+    VirtualRun,
+    World,
+    allocate,
+    allocate_virtual,
+    select,
+)
+
+Rows = npt.NDArray[np.int64]
+#: So many of the latest jobs keep their rows: the guard learns from 128, and the one before them.
+_LATEST = 130
+#: Ended jobs that keep their rows because they still run in a virtual run; beyond, the oldest go.
+_MOST_VIRTUAL = 1_000
+_ROOM_JOBS = 256
+_ROOM_STAGES = 1_024
+_ROOM_EDGES = 1_024
+
+
+class Room(NamedTuple):
+    """So many jobs, stages and edges."""
+
+    jobs: int
+    stages: int
+    edges: int
+
+    def covers(self, other: Room) -> bool:
+        """Whether the other fits."""
+        return all(mine >= theirs for mine, theirs in zip(self, other, strict=True))
+
+
+#: The room of a new cluster.
+FIRST_ROOM = Room(_ROOM_JOBS, _ROOM_STAGES, _ROOM_EDGES)
+
+
+def empty_state(num_cores: int, room: Room) -> ClusterState:
+    """A cluster of the world of cores in which nothing has happened."""
+    cores = ExecutorClass(max(1, num_cores), float("inf"), float("inf"))
+    state = select(allocate(1, (cores,), *room, World.CORES), 0)
+    reset(state)
+    return state
+
+
+def room_of(state: ClusterState) -> Room:
+    """The room that the tables have."""
+    return Room(len(state.jobs), len(state.stages), len(state.children))
+
+
+class Repacked(NamedTuple):
+    """New tables, and where the old rows are in them (NO_JOB or NO_STAGE: nowhere)."""
+
+    state: ClusterState
+    jobs: Rows  # int64[old number of jobs]
+    stages: Rows  # int64[old number of stages]
+
+
+def virtual_runs(arguments: Any) -> Iterator[VirtualRun]:
+    """The virtual runs in what a policy was given: in a tuple of tables, or of tuples of tables."""
+    if hasattr(arguments, "virtual_now"):
+        yield VirtualRun(arguments.virtual_now, arguments.virtual_jobs, arguments.virtual_stages)
+    elif isinstance(arguments, tuple):
+        for part in arguments:
+            yield from virtual_runs(part)
+
+
+def kept_jobs(state: ClusterState, runs: list[VirtualRun], is_dropped: Callable[[int], bool]) -> Rows:
+    """Rows of the jobs that must stay, ascending.
+
+    Args:
+        runs: all virtual runs.
+        is_dropped: whether a row goes whatever it is.
+    """
+    num_jobs = int(state.now.num_jobs[0])
+    keeps = np.asarray(state.jobs["completion_ms"][:num_jobs]) == NOT_YET
+    is_member = np.zeros(num_jobs, bool)
+    for run in runs:
+        is_member[run.jobs["member"][: int(run.now.num_members[0])]] = True
+    late = np.flatnonzero(is_member & ~keeps)
+    keeps[late[-_MOST_VIRTUAL:]] = True
+    keeps[max(0, num_jobs - _LATEST) :] = True
+    rows = np.flatnonzero(keeps)
+    return np.array([row for row in rows.tolist() if not is_dropped(row)], np.int64)
+
+
+def repack(state: ClusterState, kept: Rows, spare: Callable[[int], int], room: Room) -> Repacked:
+    """The cluster in new tables, with some of its jobs.
+
+    Args:
+        kept: rows of the jobs that stay, ascending; all jobs in the system unless they are forgotten.
+        spare: free rows behind a job's stages, by its old row.
+        room: of the new tables.
+    """
+    num_rows = len(state.executors)
+    new = empty_state(num_rows, room)
+    old_jobs, old_stages = int(state.now.num_jobs[0]), int(state.now.num_stages[0])
+    job_map = np.full(old_jobs, NO_JOB, np.int64)
+    stage_map = np.full(old_stages, NO_STAGE, np.int64)
+    job_map[kept] = np.arange(len(kept))
+    starts = state.jobs["stage_start"]
+    counts = state.jobs["num_stages"]
+    next_stage = 0
+    for row in kept.tolist():
+        count, start = int(counts[row]), int(starts[row])
+        stage_map[start : start + count] = np.arange(next_stage, next_stage + count)
+        next_stage += count + spare(row)
+    _copy_rows(state, new, job_map, stage_map)
+    num_edges = _copy_edges(state, new, stage_map)
+    new.now[0] = state.now[0]
+    new.now.num_jobs[0], new.now.num_stages[0], new.now.num_edges[0] = len(kept), next_stage, num_edges
+    active = job_map[state.active[: int(state.now.num_active[0])]]
+    active = active[active != NO_JOB]
+    new.active[: len(active)] = active
+    new.now.num_active[0] = len(active)
+    new.executors[:] = state.executors
+    for name, mapping in (("job", job_map), ("stage", stage_map)):
+        column = new.executors[name]
+        column[column >= 0] = mapping[column[column >= 0]]
+    new.sources[0] = state.sources[0]
+    new.pools[:] = state.pools
+    new.classes[:] = state.classes
+    for table in ("virtual_now", "virtual_jobs", "virtual_stages"):
+        getattr(new, table)[:] = 0
+    run = VirtualRun(new.virtual_now, new.virtual_jobs, new.virtual_stages)
+    old_run = VirtualRun(state.virtual_now, state.virtual_jobs, state.virtual_stages)
+    copy_virtual(old_run, run, job_map, stage_map)
+    new.contest[:] = NO_JOB
+    new.contenders["front"] = NO_STAGE
+    for job in active.tolist():
+        refresh_contender(new, job)
+    return Repacked(new, job_map, stage_map)
+
+
+def _copy_rows(state: ClusterState, new: ClusterState, job_map: Rows, stage_map: Rows) -> None:
+    jobs, stages = np.flatnonzero(job_map >= 0), np.flatnonzero(stage_map >= 0)
+    for name in ("jobs", "job_orders", "contenders"):
+        getattr(new, name)[job_map[jobs]] = getattr(state, name)[jobs]
+    for name in ("stages", "stage_orders"):
+        getattr(new, name)[stage_map[stages]] = getattr(state, name)[stages]
+    first = np.asarray(state.jobs["stage_start"][jobs])
+    has_stages = np.asarray(state.jobs["num_stages"][jobs]) > 0
+    new.jobs["stage_start"][job_map[jobs][has_stages]] = stage_map[first[has_stages]]
+    new.stages["job"][stage_map[stages]] = job_map[np.asarray(state.stages["job"][stages])]
+
+
+def _copy_edges(state: ClusterState, new: ClusterState, stage_map: Rows) -> int:
+    """Every stage's edges follow each other. Returns how many there are."""
+    num_edges = 0
+    starts, counts = state.stages["child_start"], state.stages["num_children"]
+    for stage in np.flatnonzero(stage_map >= 0).tolist():
+        count, start, row = int(counts[stage]), int(starts[stage]), stage_map[stage]
+        new.children[num_edges : num_edges + count] = stage_map[state.children[start : start + count]]
+        new.stages["child_start"][row] = num_edges
+        num_edges += count
+    return num_edges
+
+
+def copy_virtual(old: VirtualRun, new: VirtualRun, job_map: Rows, stage_map: Rows) -> None:
+    """A virtual run in new tables; jobs that have no row any more leave it."""
+    known = int(old.now.num_jobs[0])
+    jobs = np.flatnonzero(job_map[:known] >= 0)
+    stages = np.flatnonzero(stage_map >= 0)
+    stages = stages[stages < len(old.stages)]
+    new.jobs[job_map[jobs]] = old.jobs[jobs]
+    new.stages[stage_map[stages]] = old.stages[stages]
+    rows = job_map[old.jobs["member"][: int(old.now.num_members[0])]]
+    rows = rows[rows != NO_JOB]
+    new.jobs["member"][: len(rows)] = rows
+    new.now[0] = old.now[0]
+    new.now.num_jobs[0] = len(jobs)
+    new.now.num_members[0] = len(rows)
+
+
+def new_virtual(room: Room) -> VirtualRun:
+    """An empty virtual run."""
+    return allocate_virtual(room.jobs, room.stages)
+
+
+def grown(room: Room, needed: Room) -> Room:
+    """The room, doubled as often as it takes."""
+    return Room(*(max(have, 1 << (need - 1).bit_length()) for have, need in zip(room, needed, strict=True)))
+
+
+def with_more_cores(state: ClusterState, num_rows: int) -> ClusterState:
+    """The state with more executor rows; the new ones stand for no core yet."""
+    cores = ExecutorClass(num_rows, float("inf"), float("inf"))
+    new = select(allocate(1, (cores,), 1, 1, 1, World.CORES), 0)
+    old_rows = len(state.executors)
+    new.executors[:old_rows] = state.executors
+    for name in ("job", "stage", "destination"):
+        new.executors[name][old_rows:] = -1
+    return state._replace(executors=new.executors, commitments=new.commitments, commands=new.commands)

@@ -1,0 +1,111 @@
+"""Several applications on one cluster: one order for all jobs, and executors by that order."""
+
+from __future__ import annotations
+
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.policies.orders.layout import OrderKind
+from parcae.service.protocol import Bye, Error, JobArrived, JobEnded, Orders
+from parcae.service.session import Service
+from parcae.service.sharing import Sharing
+from tests.service.speaking import Speaker, began, code_of, ended, job_of, order_of, planner, service_of
+
+
+def _service(cores: int, executor_cores: int = 1, delay_ms: int = 0, kind: OrderKind = OrderKind.SJF) -> Service:
+    return service_of(planner(kind), sharing=Sharing(cores, executor_cores, delay_ms))
+
+
+def _executors(client: Speaker) -> int | None:
+    """What the client was told last, by a push or a reply."""
+    last = client.pushed[-1]
+    assert isinstance(last, Orders)
+    assert last.seq is None
+    return last.executors
+
+
+def test_executors_go_to_the_application_whose_jobs_come_first() -> None:
+    service = _service(cores=8, executor_cores=2)
+    one, two = Speaker(service, "one"), Speaker(service, "two")
+    assert one.state(0).executors == 0  # type: ignore[union-attr]
+    two.state(0)
+    reply = one.events(0, JobArrived(job=job_of("long", (100, ()))))
+    assert reply.executors == 4  # type: ignore[union-attr]
+    reply = two.events(5, JobArrived(job=job_of("short", (5, ()))))
+    assert reply.executors == 3  # type: ignore[union-attr]
+    assert _executors(one) == 1  # never below one while the order serves its job
+    assert order_of(reply) == ["short"]  # each is told of its own jobs only
+    two.events(9, began("short", 0, 5), ended("short", 0, 5, 20), JobEnded(job_id="short"))
+    assert _executors(one) == 4
+    assert order_of(one.events(10)) == ["long"]
+
+
+def test_jobs_of_two_applications_may_have_one_id() -> None:
+    service = _service(cores=4)
+    one, two = Speaker(service, "one"), Speaker(service, "two")
+    one.state(4, job_of("a", (3, ())))
+    two.state(0, job_of("a", (9, ())))
+    one.events(5, began("a", 0, 3), ended("a", 0, 3, 3))
+    mirror = service.mirrors[""]
+    assert set(mirror.jobs) == {("two", "a")}
+
+
+def test_an_application_keeps_what_nobody_else_needs() -> None:
+    service = _service(cores=4)
+    one, two = Speaker(service, "one"), Speaker(service, "two")
+    one.state(4, job_of("a", (4, ())))
+    two.state(0)
+    reply = one.events(5, began("a", 0, 4), ended("a", 0, 4, 4))
+    assert reply.executors == 4  # type: ignore[union-attr]
+    two.events(6, JobArrived(job=job_of("b", (3, ()))))
+    assert _executors(one) == 1
+
+
+def test_executors_are_not_taken_too_often() -> None:
+    service = _service(cores=4, delay_ms=1_000)
+    one, two = Speaker(service, "one"), Speaker(service, "two")
+    one.state(4, job_of("long", (100, ())))
+    two.state(0)
+    assert two.events(10, JobArrived(job=job_of("short", (50, ())))).executors == 1  # type: ignore[union-attr]
+    assert two.events(500).executors == 1  # type: ignore[union-attr]
+    assert two.events(1_010).executors == 2  # type: ignore[union-attr]
+    assert two.events(2_010).executors == 3  # type: ignore[union-attr]
+    assert two.events(9_000).executors == 3  # type: ignore[union-attr]  # the long job is served, too
+
+
+def test_nothing_is_pushed_where_nothing_changed_for_the_other() -> None:
+    service = _service(cores=4)
+    one, two = Speaker(service, "one"), Speaker(service, "two")
+    one.state(2, job_of("a", (100, ())))
+    two.state(2, job_of("b", (90, ())))
+    before = len(one.pushed)
+    two.events(5, began("b", 0, 1))
+    two.events(6, ended("b", 0, 1, 1))
+    assert len(one.pushed) == before
+
+
+def test_who_leaves_frees_the_cluster_for_the_others() -> None:
+    service = _service(cores=4)
+    one, two = Speaker(service, "one"), Speaker(service, "two")
+    one.state(4, job_of("long", (100, ())))
+    two.state(0, job_of("short", (50, ())))
+    assert _executors(one) == 1
+    two.wire.ask(Bye())
+    assert _executors(one) == 4
+    assert set(service.mirrors[""].jobs) == {("one", "long")}
+
+
+def test_one_applications_nonsense_leaves_the_others_alone() -> None:
+    service = _service(cores=4)
+    one, two = Speaker(service, "one"), Speaker(service, "two")
+    one.state(4, job_of("long", (100, ())))
+    two.state(0, job_of("short", (50, ())))
+    assert code_of(two.events(5, began("nobody", 0))) == ("unknown_job", "state")
+    assert order_of(one.events(6, began("long", 0, 4))) == ["long"]
+    assert not any(isinstance(message, Error) for message in one.pushed)
+    assert order_of(two.state(0, job_of("short", (50, ())), clock_ms=7)) == ["short"]
+
+
+def test_a_cluster_without_room_for_an_executor_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--cores 2 --executor-cores 4"):
+        Sharing(2, 4)

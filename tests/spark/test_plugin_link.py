@@ -1,0 +1,137 @@
+"""The plugin under a small fake service, on a real Spark: orders arrive and are obeyed, and Spark goes on without them."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from parcae.spark.applications import running_service
+from parcae.workloads.archive import write_workload
+from parcae.workloads.job import Workload
+from parcae.workloads.synthetic import chain
+from tests.conftest import REPOSITORY
+from tests.spark.fake_service import MISBEHAVIOURS, FakeService, Picture
+from tests.spark.java import compiled, run_java
+from tests.spark.machine import Machine, start_machine, wait_until
+from tests.spark.test_guest import Queries
+
+_ORDERS_FIXTURES = REPOSITORY / "protocol" / "fixtures" / "service"
+_LONG_S = 2.0
+_AWAY = "Spark schedules by itself"
+#: Queries of these names go first, by the word of the fake service.
+_TIERS = {"short": 1.0, "long": 2.0}
+
+
+@pytest.fixture(scope="module")
+def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return compiled(tmp_path_factory.mktemp("classes"))
+
+
+def _proof(secret: str, side: str, client: str, service: str, application: str) -> dict[str, str]:
+    """A proof, made from the words of the protocol."""
+    text = b"".join(part.encode() + b"\0" for part in ("parcae 2", side, client, service, application))
+    mac = hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
+    return {"secret": secret, "side": side, "client": client, "service": service, "application": application, "mac": mac}
+
+
+def test_the_wire_speaks_the_protocol(class_path: str, tmp_path: Path) -> None:
+    cases = [
+        _proof("0123456789abcdef", "client", "a" * 32, "b" * 32, "app-1"),
+        _proof("gehéim-€-secret-16", "service", "n1", "n2", "local-😀"),
+    ]
+    path = tmp_path / "proofs.json"
+    path.write_text(json.dumps(cases))
+    assert "ok proofs" in run_java(class_path, "guest.WireTest", path, _ORDERS_FIXTURES)
+
+
+def test_the_picture_step_by_step(class_path: str) -> None:
+    assert "ok bounds" in run_java(class_path, "guest.PictureTest")
+
+
+def test_events_add_up_to_states(class_path: str) -> None:
+    """A random application: whoever heard all events knows what the state says."""
+    mine, num_compared = Picture(), 0
+    for line in run_java(class_path, "guest.PictureTest", 20_000).splitlines():
+        message = json.loads(line)
+        if message["type"] == "state":
+            known, cores, faults = mine.shape(), mine.cores, mine.faults
+            mine = Picture()
+            mine.take(message)
+            assert faults == []
+            if message["seq"]:  # else it is said instead of events
+                assert (known, cores) == (mine.shape(), mine.cores)
+                num_compared += bool(known)
+        else:
+            mine.take(message)
+    assert num_compared > 100
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    started = start_machine(tmp_path_factory.mktemp("spark"))
+    yield started
+    started.close()
+
+
+@contextmanager
+def _service() -> Iterator[FakeService]:
+    service = FakeService(_TIERS)
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+def _lines(machine: Machine, before: int, word: str) -> list[str]:
+    return [line for line in machine.said()[before:].splitlines() if word in line]
+
+
+def test_orders_are_obeyed_and_are_dropped_when_they_are_too_old(machine: Machine) -> None:
+    before = len(machine.said())
+    with _service() as service, machine.context(service.port, 2, spark_parcae_orderTtlMs=2_000) as application:
+        queries = Queries(application.context)
+        wait_until(lambda: _lines(machine, before, "parcae: orders come from"))
+        assert queries.run_both() > 0.3 * _LONG_S
+        wait_until(lambda: service.picture.ended == ["warm", "short", "long"])
+        assert service.picture.cores == 2
+        assert service.picture.faults == []
+        assert service.num_states == 1
+        names = service.picture.seen[-1]["names"]
+        assert names[0] == "short"
+        assert [name.split("-")[0] for name in names[1:3]] == ["plan", "shape"]
+        before = len(machine.said())
+        service.change(MISBEHAVIOURS["mute"])
+        wait_until(lambda: _lines(machine, before, _AWAY))
+        assert queries.run_both() < 0.2 * _LONG_S  # Spark's own order is the first come
+        (line,) = _lines(machine, before, _AWAY)
+        assert f"127.0.0.1:{service.port}" in line
+        service.change(None)
+        wait_until(lambda: _lines(machine, before, "parcae: orders come from"))
+        assert queries.run_both() > 0.3 * _LONG_S
+    assert machine.complaints() == []
+
+
+@pytest.mark.slow
+def test_a_real_service_plans_and_is_heard_again_after_it_was_killed(machine: Machine, tmp_path: Path) -> None:
+    """`parcae serve` knows both queries by the names that their user gives them."""
+    profile, log = tmp_path / "profile.parcae", tmp_path / "serve.log"
+    write_workload(Workload("w", (chain(1, 40, 100, "long"), chain(1, 2, 100, "short"))), profile)
+    before = len(machine.said())
+    with running_service("srpt", str(profile), log=log) as service, machine.context(service.port, 2) as application:
+        queries = Queries(application.context)
+        wait_until(lambda: _lines(machine, before, "parcae: orders come from"))
+        assert queries.run_both() > 0.3 * _LONG_S
+        service.process.kill()
+        wait_until(lambda: _lines(machine, before, _AWAY))
+        assert queries.run_both() < 0.2 * _LONG_S
+        with running_service("srpt", str(profile), port=service.port, log=log):
+            wait_until(lambda: len(_lines(machine, before, "parcae: orders come from")) == 2)
+            assert queries.run_both() > 0.3 * _LONG_S
+    assert "anew" not in machine.said()[before:]  # the service and the plugin never differed
+    assert machine.complaints() == []
