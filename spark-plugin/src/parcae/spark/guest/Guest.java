@@ -31,6 +31,7 @@ public final class Guest implements DriverPlugin {
   private static final String QUEUE = "parcae";
   private static final String PLUGINS = "spark.plugins";
   private static final String POLICY = "spark.parcae.policy";
+  private static final String TRACE = "spark.parcae.trace";
   private static final String JOB_KEY = "spark.parcae.jobKey";
 
   private final String pluginName;
@@ -56,7 +57,9 @@ public final class Guest implements DriverPlugin {
       SparkConf conf = sparkContext.conf();
       hideFromExecutors(conf);
       policy = Policy.read(file(conf));
-      GuestListener listener = new GuestListener(this, new Planner(policy), conf.get(JOB_KEY, ""));
+      Trace trace = new Trace(conf.get(TRACE, ""));
+      GuestListener listener =
+          new GuestListener(this, new Planner(policy), conf.get(JOB_KEY, ""), trace);
       sparkContext.listenerBus().addToQueue(listener, QUEUE);
     });
     return Collections.emptyMap();

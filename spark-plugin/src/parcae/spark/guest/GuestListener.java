@@ -29,13 +29,15 @@ final class GuestListener extends SparkListener {
   private final Guest guest;
   private final Planner planner;
   private final String jobKey;
+  private final Trace trace;
   private long plannedNs = System.nanoTime() - PAUSE_NS;
 
   /** With a job key, jobs are named by that property. */
-  GuestListener(Guest guest, Planner planner, String jobKey) {
+  GuestListener(Guest guest, Planner planner, String jobKey, Trace trace) {
     this.guest = guest;
     this.planner = planner;
     this.jobKey = jobKey;
+    this.trace = trace;
   }
 
   @Override
@@ -104,7 +106,9 @@ final class GuestListener extends SparkListener {
   }
 
   private void plan() {
-    guest.setOrder(planner.plan());
+    Order order = planner.plan();
+    guest.setOrder(order);
+    trace.write(order, planner::labelOf);
     plannedNs = System.nanoTime();
   }
 

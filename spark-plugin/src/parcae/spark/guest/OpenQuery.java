@@ -29,6 +29,7 @@ final class OpenQuery {
   private final Map<Integer, Stage> open = new LinkedHashMap<>();
   private final Set<Integer> jobs = new HashSet<>();
   private final List<Stage> ran = new ArrayList<>();
+  private Trace.Label label;
   private boolean hasFailed;
   private double unseenMs;
   private int numFinished;
@@ -66,6 +67,16 @@ final class OpenQuery {
     otherTaskMs = profile == null ? guessMs : profile.taskMs;
     isMatched = new boolean[profile == null ? 0 : profile.stages.size()];
     unseenMs = profile == null ? 0 : profile.workMs;
+  }
+
+  /** Says what the query is called, and where its profile comes from. */
+  OpenQuery labelled(String name, Trace.Label.Source source) {
+    label = new Trace.Label(name, source);
+    return this;
+  }
+
+  Trace.Label label() {
+    return label;
   }
 
   List<String> names() {

@@ -1,5 +1,6 @@
 package parcae.spark.guest;
 
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Properties;
@@ -19,6 +20,11 @@ final class Order {
   Order(Map<String, Double> tiers, double otherTier) {
     this.tiers = new HashMap<>(tiers);
     this.otherTier = otherTier;
+  }
+
+  /** The tiers by query. */
+  Map<String, Double> tiers() {
+    return Collections.unmodifiableMap(tiers);
   }
 
   /** The tier of a Spark job's task sets. */

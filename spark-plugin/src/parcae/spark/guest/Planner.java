@@ -111,16 +111,19 @@ final class Planner {
     for (String name : names) {
       Profile profile = policy.find(name);
       if (profile != null) {
-        return new OpenQuery(List.of(), profile, policy.guessMs());
+        return new OpenQuery(List.of(), profile, policy.guessMs())
+            .labelled(name, Trace.Label.Source.POLICY);
       }
     }
     for (String name : learnable) {
       Profile profile = learned.find(name);
       if (profile != null) {
-        return new OpenQuery(new ArrayList<>(learnable), profile, policy.guessMs());
+        return new OpenQuery(new ArrayList<>(learnable), profile, policy.guessMs())
+            .labelled(name, Trace.Label.Source.LEARNED);
       }
     }
-    return new OpenQuery(new ArrayList<>(learnable), null, policy.guessMs());
+    return new OpenQuery(new ArrayList<>(learnable), null, policy.guessMs())
+        .labelled(names.iterator().next(), Trace.Label.Source.UNKNOWN);
   }
 
   void jobEnded(int job, boolean isSuccess) {
@@ -187,6 +190,12 @@ final class Planner {
     } else {
       query.taskFailed(stage, attempt);
     }
+  }
+
+  /** What an open query is called; null if there is no such query. */
+  Trace.Label labelOf(String key) {
+    OpenQuery query = queries.get(key);
+    return query == null ? null : query.label();
   }
 
   int numOpen() {
