@@ -6,7 +6,9 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from parcae.spark.launch import environment
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.spark.machine import Machine, wait_until
+from tests.spark.standalone import EXECUTOR_MEMORY_MB, standalone_cluster
 from tests.spark.test_guest import Queries
 
 PLUGIN = "parcae.spark.ParcaePlugin"
@@ -84,6 +87,7 @@ class Guided(Queries):
         self.machine, self.trace = machine, trace
         self.java: Any = context._jsc
         self.scala: Any = context._jsc.sc()
+        context.pythonExec = sys.executable
 
     def check_order(self) -> None:
         """An order is in force: the short query overtakes the long one; and nothing is left open by what went before."""
@@ -170,11 +174,31 @@ def process(command: list[str], log: Path, spark: SparkHome, **own: str) -> Iter
         started.kill()
 
 
+@contextmanager
+def two_workers(spark: SparkHome, folder: Path, cores: int) -> Iterator[str]:
+    """URL of a standalone master with a worker on each of two hosts, which have so many declared cores each."""
+    memory = f"{cores * EXECUTOR_MEMORY_MB}m"
+    place = ["--host", "127.0.0.2", "--webui-port", "0", "--cores", str(cores), "--memory", memory]
+    with standalone_cluster(spark, cores, folder) as cluster:
+        command = [str(spark.command("spark-class")), "org.apache.spark.deploy.worker.Worker", *place]
+        own = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_DIRS": str(folder / "local2")}
+        command += ["--work-dir", str(folder / "work2"), cluster.master]
+        with process(command, folder / "worker2.log", spark, **own) as worker:
+            worker.await_line("Successfully registered with master")
+            yield cluster.master
+
+
 def submit_command(spark: SparkHome, master: str, settings: dict[str, object], *more: object) -> list[str]:
     """`spark-submit` with settings, then what is to run."""
     quiet = {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.driver.bindAddress": "127.0.0.1"}
     conf = [f"--conf={name}={value}" for name, value in {**quiet, "spark.driver.host": "127.0.0.1", **settings}.items()]
     return [str(spark.command("spark-submit")), f"--master={master}", *conf, *map(str, more)]
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def processes_that(holds: Callable[[str], bool]) -> list[int]:
