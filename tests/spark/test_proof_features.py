@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +12,11 @@ from typing import Any
 import pytest
 
 from tests.spark.machine import Machine, start_machine, wait_until
-from tests.spark.proofs import Guided, guided, processes_that
+from tests.spark.proofs import Guided, guided, processes_that, two_workers
 
 _CLUSTER = "local-cluster[2,2,1024]"
 _FACTS = "select id, id % 97 as item, id % 1009 as customer from range(0, 200000, 1, 8)"
+_SLEEP = "java_method('java.lang.Thread', 'sleep', 60000L)"
 _ITEMS = "select id as item, id % 5 as shelf from range(97)"
 _QUERIES = {
     "broadcast": f"select shelf, count(*) from ({_FACTS}) join ({_ITEMS}) using (item) group by shelf order by shelf",
@@ -65,3 +65,196 @@ def test_adaptive_queries_with_broadcasts_and_subqueries(machine: Machine, tmp_p
         assert _answers(queries.context, at_once=True) == expected
         again = [job for job in queries.trace.jobs().values() if job["known"] == "learned"]
         assert sorted(job["name"] for job in again) == sorted(job["name"] for job in first)
+
+
+def _in_thread(work: Any) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def _executor_processes(machine: Machine) -> list[int]:
+    """Executors of this machine's driver, which knows their class path."""
+    mine = str(machine.folder / "classes")
+    return processes_that(lambda command: "CoarseGrainedExecutorBackend" in command and mine in command)
+
+
+def _is_running(queries: Guided) -> bool:
+    return queries.num_started() > 0
+
+
+def _count_active(queries: Guided) -> int:
+    """Tasks that run now."""
+    tracker = queries.context.statusTracker()
+    infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return sum(info.numActiveTasks for info in infos if info)
+
+
+def _cancel_a_group(queries: Guided) -> None:
+    assert queries.machine.workouts.cancelled(queries.java, 1_500)
+
+
+def _cancel_a_query(queries: Guided) -> None:
+    """All jobs of an SQL execution, by a tag."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession(queries.context)
+    errors: list[BaseException] = []
+
+    def ask() -> None:
+        queries.context.addJobTag("doomed")
+        try:
+            session.sql(f"select count(x) from (select {_SLEEP} as x from range(0, 8, 1, 8))").collect()
+        except Exception as error:
+            errors.append(error)
+
+    asking = _in_thread(ask)
+    wait_until(lambda: _count_active(queries) > 0)
+    queries.context.cancelJobsWithTag("doomed")
+    asking.join(30)
+    assert len(errors) == 1
+    assert "cancel" in str(errors[0]).lower()
+
+
+@pytest.mark.slow
+def test_failures_and_cancellations(machine: Machine, tmp_path: Path) -> None:
+    """Tasks that fail, shuffled data that are lost, executors that are killed, jobs that are cancelled; one application."""
+    with guided(machine, tmp_path, _CLUSTER) as queries:
+        queries.await_executors(2)
+        assert machine.workouts.jobs(queries.java, 4, 8, 50) == 4
+        queries.trace.await_settled()
+        assert machine.workouts.flaky(queries.java, 8)
+        queries.check_order()
+        before = len(machine.said())
+        assert machine.workouts.forgetful(queries.java, 8)
+        assert "FetchFailed" in machine.said()[before:]
+        queries.check_order()
+        _cancel_a_group(queries)
+        queries.check_order()
+        _cancel_a_query(queries)
+        queries.check_order()
+        right: list[int] = []
+        working = _in_thread(lambda: right.append(machine.workouts.jobs(queries.java, 4, 12, 400)))
+        wait_until(lambda: _is_running(queries))
+        old = set(queries.executors())
+        os.kill(max(_executor_processes(machine)), signal.SIGKILL)
+        wait_until(lambda: len(set(queries.executors()) - old) == 1 and len(queries.executors()) == 2, 60)
+        working.join(120)
+        assert right == [4]
+        queries.trace.await_settled()
+        with pytest.raises(Exception, match="a stage that fails"):
+            _failing_job(queries.context)
+
+
+def _failing_job(context: Any) -> None:
+    from pyspark.sql import SparkSession
+
+    SparkSession(context).sql("select count(raise_error('a stage that fails')) from range(0, 4, 1, 4)").collect()
+
+
+@pytest.mark.slow
+def test_speculation_barriers_locality_and_decommissioning(machine: Machine, tmp_path: Path) -> None:
+    """A standalone cluster of two hosts, since speculation runs its copies on other hosts only; one application."""
+    settings = {
+        "spark_speculation": "true",
+        "spark_speculation_interval": "100ms",
+        "spark_speculation_quantile": "0.5",
+        "spark_locality_wait": "500ms",
+        "spark_decommission_enabled": "true",
+        "spark_storage_decommission_enabled": "true",
+        "spark_executor_decommission_forceKillTimeout": "20s",
+    }
+    with two_workers(machine.spark, tmp_path / "cluster", cores=2) as master, guided(machine, tmp_path, master, **settings) as queries:
+        queries.await_executors(2)
+        took_ms = machine.workouts.straggling(queries.java, 8, 40_000)
+        assert 0 < took_ms < 30_000, "no copy overtook the task that hangs"
+        queries.check_order()
+        _barrier(queries)
+        queries.check_order()
+        _cached(queries)
+        _decommission(queries)
+
+
+def _decommission(queries: Guided) -> None:
+    """An executor is told to go while it has shuffled data and tasks; the query ends with the right result."""
+    right: list[int] = []
+    working = _in_thread(lambda: right.append(queries.machine.workouts.jobs(queries.java, 4, 12, 300)))
+    wait_until(lambda: _is_running(queries))
+    leaving = queries.executors()[0]
+    info = queries.machine.jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo
+    none = getattr(getattr(queries.machine.jvm.scala, "None$"), "MODULE$")
+    queries.scala.schedulerBackend().decommissionExecutor(leaving, info("the test says so", none), True, False)
+    wait_until(lambda: leaving not in queries.executors(), 60)
+    working.join(120)
+    assert right == [4]
+    queries.trace.await_settled()
+
+
+@pytest.mark.slow
+def test_executors_that_come_and_go_with_resource_profiles(machine: Machine, tmp_path: Path) -> None:
+    """Dynamic allocation with shuffle tracking: executors come for work and go without; a stage asks for executors of its own."""
+    dynamic = {
+        "enabled": "true",
+        "shuffleTracking_enabled": "true",
+        "shuffleTracking_timeout": "2s",
+        "executorIdleTimeout": "2s",
+        "minExecutors": "0",
+        "initialExecutors": "0",
+        "schedulerBacklogTimeout": "1s",
+    }
+    settings = {f"spark_dynamicAllocation_{name}": value for name, value in dynamic.items()}
+    settings["spark_executor_cores"] = "1"
+    with two_workers(machine.spark, tmp_path / "cluster", cores=2) as master, guided(machine, tmp_path, master, **settings) as queries:
+        assert queries.executors() == []
+        assert machine.workouts.jobs(queries.java, 4, 8, 300) == 4
+        assert queries.executors()
+        wait_until(lambda: not queries.executors(), 60)
+        _profile(queries)
+        wait_until(lambda: not queries.executors(), 60)
+
+
+def _profile(queries: Guided) -> None:
+    """A stage on executors of two cores, beside a query on those of one."""
+    from pyspark.resource import ExecutorResourceRequests, ResourceProfileBuilder, TaskResourceRequests
+
+    wanted = ResourceProfileBuilder().require(ExecutorResourceRequests().cores(2).memory("512m"))
+    profile = wanted.require(TaskResourceRequests().cpus(2)).build
+
+    def cpus(_: int) -> int:  # likewise
+        from pyspark import TaskContext
+
+        return TaskContext.get().cpus()
+
+    other = _in_thread(lambda: queries.run("long", 40, 100))
+    found = queries.context.parallelize(range(8), 4).withResources(profile).map(cpus).collect()
+    other.join(90)
+    assert found == [2] * 8
+    assert "long" in queries.end_s
+
+
+def _barrier(queries: Guided) -> None:
+    """All four tasks of the stage run at once, beside a query that wants all cores; each hears of all others."""
+
+    def meet(rows: Any) -> Any:  # defined here, so that it travels to the workers, which do not have this module
+        from pyspark import BarrierTaskContext
+
+        here = BarrierTaskContext.get()
+        yield sorted(int(each) for each in here.allGather(str(here.partitionId())))
+
+    other = _in_thread(lambda: queries.run("long", 40, 100))
+    wait_until(lambda: _is_running(queries))
+    found = queries.context.parallelize(range(4), 4).barrier().mapPartitions(meet).collect()
+    other.join(60)
+    assert found == [[0, 1, 2, 3]] * 4
+    assert "long" in queries.end_s
+
+
+def _cached(queries: Guided) -> None:
+    """Tasks over cached blocks run where the blocks are."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession(queries.context)
+    table = session.range(0, 100_000, 1, 6).cache()
+    assert table.count() == 100_000
+    assert table.selectExpr("sum(id)").first()[0] == sum(range(100_000))
+    table.unpersist(True)
