@@ -70,7 +70,7 @@ def test_cells_of_notebooks_with_job_groups(machine: Machine, tmp_path: Path) ->
 
 
 def test_a_stream_beside_queries(machine: Machine, tmp_path: Path) -> None:
-    """Batches of the stream recur by name, go on while queries want all cores, and the queries end."""
+    """Batches of the stream recur by shape (each plan names its state's version), go on while queries want all cores, which end."""
     with guided(machine, tmp_path, spark_sql_streaming_checkpointLocation=tmp_path / "checkpoints") as queries:
         stream = _stream(queries)
         wait_until(lambda: stream.lastProgress and stream.lastProgress["batchId"] >= 2, 60)
@@ -83,9 +83,10 @@ def test_a_stream_beside_queries(machine: Machine, tmp_path: Path) -> None:
         assert stream.exception() is None
         queries.trace.await_settled()
         assert during >= before + 2
-        batches = [job for job in queries.trace.jobs().values() if job["name"].startswith("plan-")]
-        assert len(batches) > during
-        assert sum(job["known"] == "learned" for job in batches) > len(batches) / 2, batches
+        batches = [job for job in queries.trace.jobs().values() if job["name"].startswith(("plan-", "shape-"))]
+        learned = [job["name"] for job in batches if job["known"] == "learned"]
+        assert len(learned) >= during - 2
+        assert len(set(learned)) <= 2  # with data, and to close windows when there are none
 
 
 def _stream(queries: Guided) -> Any:

@@ -37,7 +37,9 @@ def spark() -> SparkHome:
 
 
 def _query(tasks: int) -> str:
-    return f"select count(x) as n from (select {_SLEEP} as x from range(0, {tasks}, 1, {tasks}))"
+    """Of two shapes: queries that differ in literals alone know each other."""
+    found = "count(x)" if tasks == _LONG else "cast(sum(length(x)) / 4 as int)"  # the word null
+    return f"select {found} as n from (select {_SLEEP} as x from range(0, {tasks}, 1, {tasks}))"
 
 
 def _server(spark: SparkHome, folder: Path, name: str, **settings: object) -> AbstractContextManager[Process]:
