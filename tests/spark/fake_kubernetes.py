@@ -47,7 +47,11 @@ class Pods:
             name = pod["metadata"]["name"]
             pod["metadata"] |= {"uid": str(uuid.uuid4()), "creationTimestamp": "2026-01-01T00:00:00Z"}
             self._processes[name] = self._start(pod)
-            state = {"name": "spark-kubernetes-executor", "ready": True, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+            state = {
+                "name": "spark-kubernetes-executor",
+                "ready": True,
+                "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+            }
             pod["status"] = {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": [state]}
             self._pods[name] = pod
             self._tell("ADDED", pod)

@@ -96,7 +96,13 @@ def _stream(queries: Guided) -> Any:
     session = SparkSession(queries.context)
     rows = session.readStream.format("rate").option("rowsPerSecond", 50).load().withWatermark("timestamp", "1 second")
     counts = rows.groupBy(F.window("timestamp", "1 second"), (F.col("value") % 5).alias("shelf")).count()
-    return counts.writeStream.format("memory").queryName("counts").outputMode("update").trigger(processingTime="300 milliseconds").start()
+    return (
+        counts.writeStream.format("memory")
+        .queryName("counts")
+        .outputMode("update")
+        .trigger(processingTime="300 milliseconds")
+        .start()
+    )
 
 
 @pytest.mark.parametrize("mode", ["client", "cluster"])

@@ -164,7 +164,10 @@ def test_speculation_barriers_locality_and_decommissioning(machine: Machine, tmp
         "spark_storage_decommission_enabled": "true",
         "spark_executor_decommission_forceKillTimeout": "20s",
     }
-    with two_workers(machine.spark, tmp_path / "cluster", cores=2) as master, guided(machine, tmp_path, master, **settings) as queries:
+    with (
+        two_workers(machine.spark, tmp_path / "cluster", cores=2) as master,
+        guided(machine, tmp_path, master, **settings) as queries,
+    ):
         queries.await_executors(2)
         took_ms = machine.workouts.straggling(queries.java, 8, 40_000)
         assert 0 < took_ms < 30_000, "no copy overtook the task that hangs"
@@ -204,7 +207,10 @@ def test_executors_that_come_and_go_with_resource_profiles(machine: Machine, tmp
     }
     settings = {f"spark_dynamicAllocation_{name}": value for name, value in dynamic.items()}
     settings["spark_executor_cores"] = "1"
-    with two_workers(machine.spark, tmp_path / "cluster", cores=2) as master, guided(machine, tmp_path, master, **settings) as queries:
+    with (
+        two_workers(machine.spark, tmp_path / "cluster", cores=2) as master,
+        guided(machine, tmp_path, master, **settings) as queries,
+    ):
         assert queries.executors() == []
         assert machine.workouts.jobs(queries.java, 4, 8, 300) == 4
         assert queries.executors()

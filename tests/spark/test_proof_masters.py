@@ -106,7 +106,9 @@ def test_standalone(application: Application, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_standalone_with_the_driver_on_the_cluster(application: Application, tmp_path: Path) -> None:
     with standalone_cluster(application.spark, 3, tmp_path / "cluster") as cluster:
-        with _start(application, cluster.master, "--deploy-mode=cluster", "--driver-memory=512m", spark_cores_max=2) as submitting:
+        with _start(
+            application, cluster.master, "--deploy-mode=cluster", "--driver-memory=512m", spark_cores_max=2
+        ) as submitting:
             submitting.await_line("State of driver")
         wait_until(lambda: application.answer, 90)
         (log,) = (tmp_path / "cluster" / "work").glob("driver-*/stderr")
@@ -121,7 +123,10 @@ def test_kubernetes(application: Application, tmp_path: Path) -> None:
         "spark_kubernetes_container_image": "any",
         "spark_kubernetes_allocation_batch_delay": "1s",
     }
-    with fake_kubernetes(application.spark, tmp_path / "pods") as (master, pods), _start(application, master, **settings) as driver:
+    with (
+        fake_kubernetes(application.spark, tmp_path / "pods") as (master, pods),
+        _start(application, master, **settings) as driver,
+    ):
         application.check_run(driver)
         assert pods.num_made == 2
 
