@@ -144,3 +144,24 @@ def test_a_policy_file_of_another_version_leaves_stock_spark(machine: Machine, t
     (line,) = [line for line in machine.said()[before:].splitlines() if "parcae: off" in line]
     assert "has version 99" in line
     machine.forgive()
+
+
+def test_events_that_spark_drops_leave_no_query_open(machine: Machine, tmp_path: Path) -> None:
+    """A queue of events that is far too short: ends of jobs and of queries are lost, and are found."""
+    before = len(machine.said())
+    with guided(
+        machine, tmp_path, spark_scheduler_listenerbus_eventqueue_parcae_capacity=10
+    ) as queries:
+        for _ in range(20):
+            assert machine.workouts.jobs(queries.java, 8, 100, 0) == 8
+            time.sleep(1)  # the events that are left have been read
+            if not queries.trace.is_settled():
+                break
+        assert "Dropping event from queue parcae" in machine.said()[before:]
+        assert not queries.trace.is_settled()
+        deadline = time.monotonic() + 60
+        while not queries.trace.is_settled() and time.monotonic() < deadline:
+            time.sleep(1)
+            queries.run("warm", 2, 1)
+            time.sleep(0.2)
+        queries.trace.await_settled()

@@ -58,8 +58,8 @@ public final class Guest implements DriverPlugin {
       hideFromExecutors(conf);
       policy = Policy.read(file(conf));
       Trace trace = new Trace(conf.get(TRACE, ""));
-      GuestListener listener =
-          new GuestListener(this, new Planner(policy), conf.get(JOB_KEY, ""), trace);
+      GuestListener listener = new GuestListener(
+          this, sparkContext, new Planner(policy), conf.get(JOB_KEY, ""), trace);
       sparkContext.listenerBus().addToQueue(listener, QUEUE);
     });
     return Collections.emptyMap();

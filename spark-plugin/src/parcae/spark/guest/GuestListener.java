@@ -1,8 +1,11 @@
 package parcae.spark.guest;
 
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Properties;
+import java.util.Set;
+import org.apache.spark.SparkContext;
 import org.apache.spark.Success$;
 import org.apache.spark.scheduler.JobSucceeded$;
 import org.apache.spark.scheduler.SparkListener;
@@ -14,6 +17,7 @@ import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.StageInfo;
+import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import parcae.spark.Names;
@@ -25,16 +29,24 @@ final class GuestListener extends SparkListener {
   static final String NAME_PROPERTY = "spark.parcae.jobKey";
 
   private static final long PAUSE_NS = 50_000_000L;
+  /** How often it looks for what has ended unheard. */
+  private static final long LOOK_NS = 10_000_000_000L;
 
   private final Guest guest;
+  private final SparkContext context;
   private final Planner planner;
   private final String jobKey;
   private final Trace trace;
+  private final LostEnds jobs = new LostEnds();
+  private final LostEnds executions = new LostEnds();
   private long plannedNs = System.nanoTime() - PAUSE_NS;
+  private long lookedNs = System.nanoTime();
 
   /** With a job key, jobs are named by that property. */
-  GuestListener(Guest guest, Planner planner, String jobKey, Trace trace) {
+  GuestListener(
+      Guest guest, SparkContext context, Planner planner, String jobKey, Trace trace) {
     this.guest = guest;
+    this.context = context;
     this.planner = planner;
     this.jobKey = jobKey;
     this.trace = trace;
@@ -42,13 +54,18 @@ final class GuestListener extends SparkListener {
 
   @Override
   public void onJobStart(SparkListenerJobStart event) {
-    planAfter("noting the start of a job", () -> planner.jobStarted(started(event)));
+    planAfter("noting the start of a job", () -> {
+      jobs.started(event.jobId());
+      planner.jobStarted(started(event));
+    });
   }
 
   @Override
   public void onJobEnd(SparkListenerJobEnd event) {
-    planAfter("noting the end of a job", () ->
-        planner.jobEnded(event.jobId(), event.jobResult() == JobSucceeded$.MODULE$));
+    planAfter("noting the end of a job", () -> {
+      jobs.ended(event.jobId());
+      planner.jobEnded(event.jobId(), event.jobResult() == JobSucceeded$.MODULE$);
+    });
   }
 
   @Override
@@ -88,13 +105,16 @@ final class GuestListener extends SparkListener {
     if (event instanceof SparkListenerSQLExecutionStart) {
       SparkListenerSQLExecutionStart start = (SparkListenerSQLExecutionStart) event;
       guest.attempt("noting the start of a query", () -> {
+        executions.started(start.executionId());
         String execution = String.valueOf(start.executionId());
         planner.executionStarted(execution, start.physicalPlanDescription());
       });
     } else if (event instanceof SparkListenerSQLExecutionEnd) {
       long execution = ((SparkListenerSQLExecutionEnd) event).executionId();
-      planAfter("noting the end of a query", () ->
-          planner.executionEnded(String.valueOf(execution)));
+      planAfter("noting the end of a query", () -> {
+        executions.ended(execution);
+        planner.executionEnded(String.valueOf(execution));
+      });
     }
   }
 
@@ -106,10 +126,24 @@ final class GuestListener extends SparkListener {
   }
 
   private void plan() {
+    if (System.nanoTime() - lookedNs >= LOOK_NS) {
+      endUnheard();
+      lookedNs = System.nanoTime();
+    }
     Order order = planner.plan();
     guest.setOrder(order);
     trace.write(order, planner::labelOf);
     plannedNs = System.nanoTime();
+  }
+
+  private void endUnheard() {
+    Set<Long> active = new HashSet<>();
+    for (int job : context.statusTracker().getActiveJobIds()) {
+      active.add((long) job);
+    }
+    jobs.look(active::contains).forEach(job -> planner.jobEnded(job.intValue(), false));
+    executions.look(each -> SQLExecution.getQueryExecution(each) != null)
+        .forEach(each -> planner.executionEnded(String.valueOf(each)));
   }
 
   private Planner.StartedJob started(SparkListenerJobStart event) {
