@@ -136,8 +136,15 @@ def start_jvm(folder: Path) -> None:
 
 def main() -> None:
     """Print every pair, then the ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    for name, default in (("tasks", 200_000), ("task-ms", 10), ("cores", 4), ("pairs", 5), ("seed", 1)):
+    raw = argparse.RawTextHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    for name, default in (
+        ("tasks", 200_000),
+        ("task-ms", 10),
+        ("cores", 4),
+        ("pairs", 5),
+        ("seed", 1),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     chosen = parser.parse_args()
     draw, ratios = random.Random(chosen.seed), []
@@ -153,8 +160,8 @@ def main() -> None:
             for arm in draw.sample(ARMS, 2):
                 result = run(arm, chosen.tasks, chosen.task_ms, chosen.cores, folder)
                 results[arm].append(result)
-                rate = f"{result.tasks_per_s:.1f} tasks/s"
-                print(f"pair {pair + 1} {arm}: {rate}, outside tasks {result.outside:.2%}", flush=True)
+                figures = f"{result.tasks_per_s:.1f} tasks/s, outside tasks {result.outside:.2%}"
+                print(f"pair {pair + 1} {arm}: {figures}", flush=True)
             ratios.append(results["plugin"][-1].tasks_per_s / results["stock"][-1].tasks_per_s)
     print(f"throughput with the plugin / without: {interval(ratios)}")
     shares = [statistics.mean(each.outside for each in results[arm]) for arm in ARMS]

@@ -1,4 +1,7 @@
-"""A client of Spark Connect: `python connect_client.py URL QUERY...` prints the queries' first columns as JSON, a line each."""
+"""A client of Spark Connect.
+
+`python connect_client.py URL QUERY...` prints the queries' first columns as JSON, a line each.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A fake Kubernetes API server: executor pods become processes of this machine.
 
-As much of the API as Spark's client mode uses: pods are created, listed, watched, patched and deleted; all else is agreed to.
+As much of the API as Spark's client mode uses: pods are created, listed, watched, patched and
+deleted; all else is agreed to.
 """
 
 from __future__ import annotations
@@ -38,14 +39,22 @@ class Pods:
         """All pods, as the API gives them."""
         with self._lock:
             version = {"resourceVersion": str(self._version)}
-            return {"kind": "PodList", "apiVersion": "v1", "metadata": version, "items": [*self._pods.values()]}
+            return {
+                "kind": "PodList",
+                "apiVersion": "v1",
+                "metadata": version,
+                "items": [*self._pods.values()],
+            }
 
     def create(self, pod: dict[str, Any]) -> dict[str, Any]:
         """Make a pod and start its process."""
         with self._lock:
             self.num_made += 1
             name = pod["metadata"]["name"]
-            pod["metadata"] |= {"uid": str(uuid.uuid4()), "creationTimestamp": "2026-01-01T00:00:00Z"}
+            pod["metadata"] |= {
+                "uid": str(uuid.uuid4()),
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+            }
             self._processes[name] = self._start(pod)
             state = {
                 "name": "spark-kubernetes-executor",
@@ -62,7 +71,11 @@ class Pods:
         (container,) = pod["spec"]["containers"]
         env = {each["name"]: each.get("value", "") for each in container["env"]}
         options = [value for name, value in env.items() if name.startswith("SPARK_JAVA_OPT_")]
-        place = {"app-id": env["SPARK_APPLICATION_ID"], "hostname": "127.0.0.1", "podName": pod["metadata"]["name"]}
+        place = {
+            "app-id": env["SPARK_APPLICATION_ID"],
+            "hostname": "127.0.0.1",
+            "podName": pod["metadata"]["name"],
+        }
         arguments = {
             "driver-url": env["SPARK_DRIVER_URL"],
             "executor-id": env["SPARK_EXECUTOR_ID"],
@@ -76,7 +89,11 @@ class Pods:
         log = self.folder / f"{pod['metadata']['name']}.log"
         with log.open("wb") as out:
             return subprocess.Popen(
-                [*java, _BACKEND, *words], stdout=out, stderr=out, env=environment(self.spark.path, own), cwd=self.folder
+                [*java, _BACKEND, *words],
+                stdout=out,
+                stderr=out,
+                env=environment(self.spark.path, own),
+                cwd=self.folder,
             )
 
     def patch(self, name: str) -> dict[str, Any] | None:
@@ -138,7 +155,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pod_name(self) -> str | None:
         """The pod that the path names; empty for all pods, None for another kind of thing."""
-        kind, _, name = urlsplit(self.path).path.removeprefix("/api/v1/namespaces/default/").partition("/")
+        path = urlsplit(self.path).path.removeprefix("/api/v1/namespaces/default/")
+        kind, _, name = path.partition("/")
         return name if kind == "pods" else None
 
     def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""What the proofs on real Spark share: an application with the plugin, and the orders that its trace tells of."""
+"""What the proofs on real Spark share: an application with the plugin, and its trace."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LONG, _SHORT, _TASK_MS = 40, 2, 100
 
 
 def write_two_queries(path: Path) -> Path:
-    """A policy file that knows the queries `long` and `short` by the names that their user gives them."""
+    """A policy file that knows the queries `long` and `short` by their users' names."""
     jobs = (chain(1, _LONG, _TASK_MS, "long"), chain(1, _SHORT, _TASK_MS, "short"))
     write_policy(export_policy("srpt", Workload("w", jobs)), path)
     return path
@@ -71,7 +71,7 @@ class Trace:
         wait_until(self.is_settled, 60)
 
     def has_ordered(self, first: str, second: str, since: int = 0) -> bool:
-        """Whether an order put the query of one name before that of another, looking at plans from the given number on."""
+        """Whether one of the plans from number `since` on puts a name before another."""
         for plan in self.plans()[since:]:
             tiers = {job["name"]: job["tier"] for job in plan}
             if first in tiers and second in tiers and tiers[first] < tiers[second]:
@@ -90,7 +90,7 @@ class Guided(Queries):
         context.pythonExec = sys.executable
 
     def check_order(self) -> None:
-        """An order is in force: the short query overtakes the long one; and nothing is left open by what went before."""
+        """An order is in force, by which the short query overtakes the long one; all are closed."""
         before = len(self.trace.plans())
         assert self.run_both() > 0
         assert self.trace.has_ordered("short", "long", before)
@@ -107,8 +107,13 @@ class Guided(Queries):
 
 
 @contextmanager
-def guided(machine: Machine, folder: Path, master: str = "local[2]", **settings: object) -> Iterator[Guided]:
-    """An application with the plugin: it must be on, end with an order in force, and complain of nothing.
+def guided(
+    machine: Machine,
+    folder: Path,
+    master: str = "local[2]",
+    **settings: object,
+) -> Iterator[Guided]:
+    """An application with the plugin: on, with an order in force at its end, and no complaints.
 
     Executors have the classes of the tests' jobs, and not the plugin's jar.
     """
@@ -146,7 +151,8 @@ class Process:
         """It says this, or the test fails with what it said last."""
 
         def holds() -> bool:
-            assert self.popen.poll() is None or word in self.said(), f"it ended: {self.said()[-3000:]}"
+            is_alive = self.popen.poll() is None
+            assert is_alive or word in self.said(), f"it ended: {self.said()[-3000:]}"
             return word in self.said()
 
         wait_until(holds, timeout_s)
@@ -166,7 +172,14 @@ class Process:
 def process(command: list[str], log: Path, spark: SparkHome, **own: str) -> Iterator[Process]:
     """A command of Spark's in a process group of its own, which ends with the block."""
     with log.open("wb") as out:
-        popen = subprocess.Popen(command, stdout=out, stderr=out, env=environment(spark.path, own), start_new_session=True)
+        popen = subprocess.Popen(
+            command,
+            stdout=out,
+            stderr=out,
+            env=environment(spark.path, own),
+            start_new_session=True,
+            cwd=log.parent,
+        )
     started = Process(popen, log)
     try:
         yield started
@@ -176,11 +189,15 @@ def process(command: list[str], log: Path, spark: SparkHome, **own: str) -> Iter
 
 @contextmanager
 def two_workers(spark: SparkHome, folder: Path, cores: int) -> Iterator[str]:
-    """URL of a standalone master with a worker on each of two hosts, which have so many declared cores each."""
+    """URL of a standalone master with two workers on a host each, of so many declared cores."""
     memory = f"{cores * EXECUTOR_MEMORY_MB}m"
     place = ["--host", "127.0.0.2", "--webui-port", "0", "--cores", str(cores), "--memory", memory]
     with standalone_cluster(spark, cores, folder) as cluster:
-        command = [str(spark.command("spark-class")), "org.apache.spark.deploy.worker.Worker", *place]
+        command = [
+            str(spark.command("spark-class")),
+            "org.apache.spark.deploy.worker.Worker",
+            *place,
+        ]
         own = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_DIRS": str(folder / "local2")}
         command += ["--work-dir", str(folder / "work2"), cluster.master]
         with process(command, folder / "worker2.log", spark, **own) as worker:
@@ -188,10 +205,20 @@ def two_workers(spark: SparkHome, folder: Path, cores: int) -> Iterator[str]:
             yield cluster.master
 
 
-def submit_command(spark: SparkHome, master: str, settings: dict[str, object], *more: object) -> list[str]:
+def submit_command(
+    spark: SparkHome,
+    master: str,
+    settings: dict[str, object],
+    *more: object,
+) -> list[str]:
     """`spark-submit` with settings, then what is to run."""
-    quiet = {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.driver.bindAddress": "127.0.0.1"}
-    conf = [f"--conf={name}={value}" for name, value in {**quiet, "spark.driver.host": "127.0.0.1", **settings}.items()]
+    quiet = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+    }
+    conf = [f"--conf={name}={value}" for name, value in {**quiet, **settings}.items()]
     return [str(spark.command("spark-submit")), f"--master={master}", *conf, *map(str, more)]
 
 
@@ -207,6 +234,7 @@ def processes_that(holds: Callable[[str], bool]) -> list[int]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):
-                if holds((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")):
+                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+                if holds(words.decode(errors="replace")):
                     found.append(int(folder.name))
     return found

@@ -1,4 +1,4 @@
-"""An order in one driver that does several things: notebooks, streams beside queries, YARN's schedulers, faults."""
+"""An order in one driver: notebooks, streams beside queries, YARN's task schedulers, faults."""
 
 from __future__ import annotations
 
@@ -70,8 +70,9 @@ def test_cells_of_notebooks_with_job_groups(machine: Machine, tmp_path: Path) ->
 
 
 def test_a_stream_beside_queries(machine: Machine, tmp_path: Path) -> None:
-    """Batches of the stream recur by shape (each plan names its state's version), go on while queries want all cores, which end."""
-    with guided(machine, tmp_path, spark_sql_streaming_checkpointLocation=tmp_path / "checkpoints") as queries:
+    """Its batches recur by shape (plans name the state's version) and go on; the queries end."""
+    own = {"spark_sql_streaming_checkpointLocation": tmp_path / "checkpoints"}
+    with guided(machine, tmp_path, **own) as queries:
         stream = _stream(queries)
         wait_until(lambda: stream.lastProgress and stream.lastProgress["batchId"] >= 2, 60)
         before = stream.lastProgress["batchId"]
@@ -83,7 +84,8 @@ def test_a_stream_beside_queries(machine: Machine, tmp_path: Path) -> None:
         assert stream.exception() is None
         queries.trace.await_settled()
         assert during >= before + 2
-        batches = [job for job in queries.trace.jobs().values() if job["name"].startswith(("plan-", "shape-"))]
+        jobs = [*queries.trace.jobs().values()]
+        batches = [job for job in jobs if job["name"].startswith(("plan-", "shape-"))]
         learned = [job["name"] for job in batches if job["known"] == "learned"]
         assert len(learned) >= during - 2
         assert len(set(learned)) <= 2  # with data, and to close windows when there are none
@@ -94,8 +96,9 @@ def _stream(queries: Guided) -> Any:
     from pyspark.sql import functions as F
 
     session = SparkSession(queries.context)
-    rows = session.readStream.format("rate").option("rowsPerSecond", 50).load().withWatermark("timestamp", "1 second")
-    counts = rows.groupBy(F.window("timestamp", "1 second"), (F.col("value") % 5).alias("shelf")).count()
+    source = session.readStream.format("rate").option("rowsPerSecond", 50).load()
+    rows = source.withColumn("shelf", F.col("value") % 5).withWatermark("timestamp", "1 second")
+    counts = rows.groupBy(F.window("timestamp", "1 second"), "shelf").count()
     return (
         counts.writeStream.format("memory")
         .queryName("counts")
@@ -108,12 +111,14 @@ def _stream(queries: Guided) -> Any:
 @pytest.mark.parametrize("mode", ["client", "cluster"])
 def test_task_schedulers_of_yarn(machine: Machine, tmp_path: Path, mode: str) -> None:
     """What YARN uses in the driver, over cores of this JVM. No ResourceManager is here."""
-    (source,) = [path for path in java_sources(plugin_folder() / "tests") if path.name == "YarnLocal.java"]
+    sources = java_sources(plugin_folder() / "tests")
+    (source,) = [path for path in sources if path.name == "YarnLocal.java"]
     classes = machine.folder / "classes"
     compile_java([source], classes, f"{machine.spark.jars}/*")
     services = classes / "META-INF" / "services"
     services.mkdir(parents=True, exist_ok=True)
-    (services / "org.apache.spark.scheduler.ExternalClusterManager").write_text("parcae.spark.YarnLocal\n")
+    service = services / "org.apache.spark.scheduler.ExternalClusterManager"
+    service.write_text("parcae.spark.YarnLocal\n")
     with guided(machine, tmp_path, f"local-yarn-{mode}") as queries:
         name = queries.scala.taskScheduler().getClass().getName()
         assert "Yarn" in name
@@ -124,8 +129,13 @@ def test_a_full_disk_ends_the_trace_and_nothing_else(machine: Machine, tmp_path:
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full, a file of a disk that is full")
     before = len(machine.said())
-    own = {"spark_plugins": PLUGIN, "spark_parcae_policy": write_two_queries(tmp_path / "policy.json")}
-    with machine.context(0, spark_master="local[2]", spark_parcae_trace="/dev/full", **own) as found:
+    own = {
+        "spark_master": "local[2]",
+        "spark_plugins": PLUGIN,
+        "spark_parcae_policy": write_two_queries(tmp_path / "policy.json"),
+        "spark_parcae_trace": "/dev/full",
+    }
+    with machine.context(0, **own) as found:
         queries = Queries(found.context)
         assert queries.run_both() > 0.5
     said = machine.said()[before:]
@@ -134,11 +144,15 @@ def test_a_full_disk_ends_the_trace_and_nothing_else(machine: Machine, tmp_path:
     assert machine.complaints() == []
 
 
-def test_a_policy_file_of_another_version_leaves_stock_spark(machine: Machine, tmp_path: Path) -> None:
+def test_a_policy_file_of_another_version_leaves_stock_spark(
+    machine: Machine,
+    tmp_path: Path,
+) -> None:
     path = write_two_queries(tmp_path / "policy.json")
     path.write_text(path.read_text().replace('"version": 1', '"version": 99'))
     before = len(machine.said())
-    with machine.context(0, spark_master="local[2]", spark_plugins=PLUGIN, spark_parcae_policy=path) as found:
+    own = {"spark_master": "local[2]", "spark_plugins": PLUGIN, "spark_parcae_policy": path}
+    with machine.context(0, **own) as found:
         Queries(found.context).run("alone", 4, 1)
         assert found.context._jsc.sc().taskScheduler().rootPool().schedulableQueue().isEmpty()
     (line,) = [line for line in machine.said()[before:].splitlines() if "parcae: off" in line]
@@ -147,11 +161,10 @@ def test_a_policy_file_of_another_version_leaves_stock_spark(machine: Machine, t
 
 
 def test_events_that_spark_drops_leave_no_query_open(machine: Machine, tmp_path: Path) -> None:
-    """A queue of events that is far too short: ends of jobs and of queries are lost, and are found."""
+    """A queue of events that is far too short: ends of jobs and queries are lost, and found."""
     before = len(machine.said())
-    with guided(
-        machine, tmp_path, spark_scheduler_listenerbus_eventqueue_parcae_capacity=10
-    ) as queries:
+    own = {"spark_scheduler_listenerbus_eventqueue_parcae_capacity": 10}
+    with guided(machine, tmp_path, **own) as queries:
         for _ in range(20):
             assert machine.workouts.jobs(queries.java, 8, 100, 0) == 8
             time.sleep(1)  # the events that are left have been read

@@ -1,8 +1,9 @@
-"""An order on every master: the same application, submitted by Spark's own command, on executors without the jar."""
+"""An order on every master: an application by Spark's own command, executors without the jar."""
 
 from __future__ import annotations
 
 import subprocess
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,15 +14,28 @@ from parcae.spark.build import build_plugin, compile_java, java_sources, plugin_
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 from tests.spark.fake_kubernetes import fake_kubernetes
 from tests.spark.machine import wait_until
-from tests.spark.proofs import PLUGIN, Process, Trace, process, processes_that, submit_command, write_two_queries
+from tests.spark.proofs import (
+    PLUGIN,
+    Process,
+    Trace,
+    process,
+    processes_that,
+    submit_command,
+    write_two_queries,
+)
 from tests.spark.standalone import standalone_cluster
 
 _ANSWER = "40 2, short first"
+#: What Spark 3 needs of Java 17; its worker does not set it for a driver, as spark-submit does.
+_OPEN = " ".join(
+    f"--add-opens=java.base/{package}=ALL-UNNAMED"
+    for package in ("sun.nio.ch", "java.nio", "java.lang", "java.lang.invoke", "java.util")
+)
 
 
 @dataclass(frozen=True)
 class Application:
-    """`TwoQueries` in a jar, the plugin's jar, a policy file that knows the queries, and where results go."""
+    """`TwoQueries` in a jar, the plugin's jar, a policy file, and a folder for results."""
 
     spark: SparkHome
     jar: Path
@@ -39,7 +53,13 @@ class Application:
         path = self.folder / "answer"
         return path.read_text() if path.exists() else ""
 
-    def command(self, master: str, *options: str, task_ms: int = 100, **settings: object) -> list[str]:
+    def command(
+        self,
+        master: str,
+        *options: str,
+        task_ms: int = 100,
+        **settings: object,
+    ) -> list[str]:
         """How it is submitted."""
         conf = {
             "spark.plugins": PLUGIN,
@@ -50,10 +70,11 @@ class Application:
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
         name = "--class=parcae.spark.TwoQueries"
-        return submit_command(self.spark, master, conf, *options, name, self.jar, self.folder / "answer", task_ms)
+        own = (name, self.jar, self.folder / "answer", task_ms)
+        return submit_command(self.spark, master, conf, *options, *own)
 
     def check(self, said: str) -> None:
-        """Results are right, the short query overtook the long one by an order, and the plugin said that it was on."""
+        """Results are right, the short query overtook by an order, the plugin said it was on."""
         assert self.answer == _ANSWER, said[-3000:]
         assert "parcae: on, srpt by" in said
         assert "parcae: off" not in said
@@ -75,10 +96,12 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> tuple[SparkHome, Path, Pat
         tool, spark = find_jdk_tool("jar"), find_spark()
     except ConfigError as error:
         pytest.skip(str(error))
-    sources = [path for path in java_sources(plugin_folder() / "tests") if path.name == "TwoQueries.java"]
-    compile_java(sources, folder / "classes", f"{spark.jars}/*")
+    sources = java_sources(plugin_folder() / "tests")
+    own = [path for path in sources if path.name == "TwoQueries.java"]
+    compile_java(own, folder / "classes", f"{spark.jars}/*")
     jar = folder / "two-queries.jar"
-    subprocess.run([tool, "cf", jar, "-C", folder / "classes", "."], check=True, capture_output=True)
+    command = [tool, "cf", jar, "-C", folder / "classes", "."]
+    subprocess.run(command, check=True, capture_output=True)
     return spark, jar, build_plugin(spark)
 
 
@@ -89,9 +112,13 @@ def application(jars: tuple[SparkHome, Path, Path], tmp_path: Path) -> Applicati
     return Application(spark, jar, plugin, tmp_path)
 
 
-def _start(application: Application, *words: str, **settings: object):  # type: ignore[no-untyped-def]
-    task_ms = settings.pop("task_ms", 100)
-    command = application.command(*words, task_ms=task_ms, **settings)  # type: ignore[arg-type]
+def _start(
+    application: Application,
+    *words: str,
+    task_ms: int = 100,
+    **settings: object,
+) -> AbstractContextManager[Process]:
+    command = application.command(*words, task_ms=task_ms, **settings)
     return process(command, application.folder / "driver.log", application.spark)
 
 
@@ -104,10 +131,18 @@ def test_standalone(application: Application, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_standalone_with_the_driver_on_the_cluster(application: Application, tmp_path: Path) -> None:
+def test_standalone_with_the_driver_on_the_cluster(
+    application: Application,
+    tmp_path: Path,
+) -> None:
     with standalone_cluster(application.spark, 3, tmp_path / "cluster") as cluster:
         with _start(
-            application, cluster.master, "--deploy-mode=cluster", "--driver-memory=512m", spark_cores_max=2
+            application,
+            cluster.master,
+            "--deploy-mode=cluster",
+            "--driver-memory=512m",
+            spark_cores_max=2,
+            spark_driver_extraJavaOptions=_OPEN,
         ) as submitting:
             submitting.await_line("State of driver")
         wait_until(lambda: application.answer, 90)

@@ -1,4 +1,4 @@
-"""SQL servers: what one client's query taught is known of another client's, and a short query overtakes a long one."""
+"""SQL servers: what one client's query taught is known of another client's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 from parcae.spark.launch import environment
 from parcae.workloads.spark_event_log import read_spark_event_logs
 from tests.spark.machine import wait_until
-from tests.spark.proofs import PLUGIN, Process, Trace, free_port, process, submit_command, write_two_queries
+from tests.spark.proofs import (
+    PLUGIN,
+    Process,
+    Trace,
+    free_port,
+    process,
+    submit_command,
+    write_two_queries,
+)
 
 _CLIENT = Path(__file__).parent / "connect_client.py"
 _SLEEP = "java_method('java.lang.Thread', 'sleep', 100L)"
@@ -42,7 +50,12 @@ def _query(tasks: int) -> str:
     return f"select {found} as n from (select {_SLEEP} as x from range(0, {tasks}, 1, {tasks}))"
 
 
-def _server(spark: SparkHome, folder: Path, name: str, **settings: object) -> AbstractContextManager[Process]:
+def _server(
+    spark: SparkHome,
+    folder: Path,
+    name: str,
+    **settings: object,
+) -> AbstractContextManager[Process]:
     """A server with the plugin, in a process of its own."""
     (folder / "logs").mkdir()
     conf = {
@@ -62,15 +75,24 @@ def _server(spark: SparkHome, folder: Path, name: str, **settings: object) -> Ab
 def _ask(command: list[str], spark: SparkHome, folder: Path) -> str:
     """What a client that asks prints."""
     env = environment(spark.path)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, env=env, cwd=folder)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+        env=env,
+        cwd=folder,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
 def _check_clients(ask: Callable[[int], str], trace: Trace) -> None:
-    """Three clients with sessions of their own; `ask` runs a query of so many tasks from a new client.
+    """Clients with sessions of their own; `ask` runs a query of so many tasks from a new one.
 
-    The first one's queries are new to the plugin. The second and the third ask the same at once: the plugin knows them by name.
+    At first the queries are new to the plugin. When two clients ask the same at once, the plugin
+    knows both by name.
     """
     names = {}
     for tasks in (_LONG, _SHORT):
@@ -106,16 +128,25 @@ def _check_importer(folder: Path, trace: Trace) -> None:
 
 
 def test_connect(spark: SparkHome, tmp_path: Path) -> None:
-    if missing := [name for name in ("grpc", "grpc_status", "pandas", "pyarrow") if importlib.util.find_spec(name) is None]:
-        pytest.skip(f"needs Spark Connect's client (pip install 'pyspark[connect]'): no {', '.join(missing)}")
+    needed = ("grpc", "grpc_status", "pandas", "pyarrow")
+    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
+        pytest.skip(f"needs pip install 'pyspark[connect]': no {', '.join(missing)}")
     port = free_port()
-    own = {"spark_connect_grpc_binding_address": "127.0.0.1", "spark_connect_grpc_binding_port": port}
+    own = {
+        "spark_connect_grpc_binding_address": "127.0.0.1",
+        "spark_connect_grpc_binding_port": port,
+    }
     trace = Trace(tmp_path / "trace.jsonl")
-    with _server(spark, tmp_path, "org.apache.spark.sql.connect.service.SparkConnectServer", **own) as server:
+    name = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    with _server(spark, tmp_path, name, **own) as server:
         server.await_line("Spark Connect server started at")
 
         def ask(tasks: int) -> str:
-            return _ask([sys.executable, str(_CLIENT), f"sc://127.0.0.1:{port}", _query(tasks)], spark, tmp_path)
+            return _ask(
+                [sys.executable, str(_CLIENT), f"sc://127.0.0.1:{port}", _query(tasks)],
+                spark,
+                tmp_path,
+            )
 
         _check_clients(ask, trace)
         assert "parcae: on" in server.said()
@@ -134,10 +165,17 @@ def test_thrift(spark: SparkHome, tmp_path: Path) -> None:
         "spark_hadoop_javax_jdo_option_ConnectionURL": "jdbc:derby:memory:metastore;create=true",
     }
     trace = Trace(tmp_path / "trace.jsonl")
-    with _server(spark, tmp_path, "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2", **own) as server:
+    name = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
+    with _server(spark, tmp_path, name, **own) as server:
         server.await_line("HiveThriftServer2 started")
         wait_until(lambda: "ThriftBinaryCLIService on port" in server.said())
-        beeline = [str(spark.command("beeline")), "-u", f"jdbc:hive2://127.0.0.1:{port}", "--silent=true", "--outputformat=csv2"]
+        beeline = [
+            str(spark.command("beeline")),
+            "-u",
+            f"jdbc:hive2://127.0.0.1:{port}",
+            "--silent=true",
+            "--outputformat=csv2",
+        ]
 
         def ask(tasks: int) -> str:
             return _ask([*beeline, "-e", _query(tasks)], spark, tmp_path)
