@@ -1,11 +1,12 @@
-"""What the Spark plugin costs: throughput of short tasks with it and without it.
+"""What the Spark plugin costs: throughput and CPU time of short tasks with it and without it.
 
     python benchmarks/spark_plugin_overhead.py --tasks 200000 --task-ms 10 --cores 4 --pairs 5
 
 Tasks sleep. Queries of a few hundred tasks come from several threads, so that there is always
 something to order. Both arms run one after the other in one JVM, in random order within a pair.
-The policy file knows every second query; the plugin learns the others. Run it on a machine that
-does nothing else: the load average is printed.
+The policy file knows every second query; the plugin learns the others. Throughput asks for a
+machine that does nothing else (the load average is printed); the CPU time of a task, which is all
+Spark's and the plugin's since tasks sleep, is fair on a busy one too. Linux only.
 """
 
 from __future__ import annotations
@@ -44,10 +45,12 @@ class Result:
         tasks_per_s: throughput.
         outside: share of the cores' time that was not spent in the tasks' sleep: an upper bound
             of the share in which cores were idle while tasks waited.
+        cpu_ms: CPU time of the JVM per task, in ms.
     """
 
     tasks_per_s: float
     outside: float
+    cpu_ms: float
 
 
 def settings(arm: str, cores: int, folder: Path) -> dict[str, str]:
@@ -76,6 +79,12 @@ def query(session: Any, name: str, tasks: int, task_ms: int) -> None:
         raise RuntimeError(f"{name} counted {row[0]} rows, not {tasks}")
 
 
+def cpu_s(pid: int) -> float:
+    """CPU time of a process so far, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # user and system
+
+
 def run(arm: str, tasks: int, task_ms: int, cores: int, folder: Path) -> Result:
     """A context, a warm-up, then so many tasks."""
     from pyspark import SparkConf, SparkContext
@@ -97,18 +106,20 @@ def run(arm: str, tasks: int, task_ms: int, cores: int, folder: Path) -> Result:
                 errors.append(error)
 
         threads = [threading.Thread(target=submit) for _ in range(THREADS)]
-        start = time.monotonic()
+        start, start_cpu_s = time.monotonic(), cpu_s(SparkContext._gateway.proc.pid)
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         took_s = time.monotonic() - start
+        took_cpu_s = cpu_s(SparkContext._gateway.proc.pid) - start_cpu_s
         if errors:
             raise errors[0]
     finally:
         context.stop()
     done = TASKS_PER_QUERY * math.ceil(tasks / TASKS_PER_QUERY)
-    return Result(done / took_s, 1 - done * task_ms / 1_000 / (cores * took_s))
+    outside = 1 - done * task_ms / 1_000 / (cores * took_s)
+    return Result(done / took_s, outside, took_cpu_s * 1_000 / done)
 
 
 def interval(ratios: list[float]) -> str:
@@ -147,7 +158,7 @@ def main() -> None:
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
     chosen = parser.parse_args()
-    draw, ratios = random.Random(chosen.seed), []
+    draw = random.Random(chosen.seed)
     results: dict[str, list[Result]] = {arm: [] for arm in ARMS}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
@@ -160,10 +171,14 @@ def main() -> None:
             for arm in draw.sample(ARMS, 2):
                 result = run(arm, chosen.tasks, chosen.task_ms, chosen.cores, folder)
                 results[arm].append(result)
-                figures = f"{result.tasks_per_s:.1f} tasks/s, outside tasks {result.outside:.2%}"
-                print(f"pair {pair + 1} {arm}: {figures}", flush=True)
-            ratios.append(results["plugin"][-1].tasks_per_s / results["stock"][-1].tasks_per_s)
-    print(f"throughput with the plugin / without: {interval(ratios)}")
+                rate = f"{result.tasks_per_s:.1f} tasks/s, outside tasks {result.outside:.2%}"
+                cpu = f"{result.cpu_ms:.3f} ms of CPU a task"
+                print(f"pair {pair + 1} {arm}: {rate}, {cpu}", flush=True)
+    pairs = list(zip(results["plugin"], results["stock"], strict=True))
+    rates = [plugin.tasks_per_s / stock.tasks_per_s for plugin, stock in pairs]
+    cpus = [plugin.cpu_ms / stock.cpu_ms for plugin, stock in pairs]
+    print(f"throughput with the plugin / without: {interval(rates)}")
+    print(f"CPU time of a task with the plugin / without: {interval(cpus)}")
     shares = [statistics.mean(each.outside for each in results[arm]) for arm in ARMS]
     print(f"core time outside the tasks' sleep: stock {shares[0]:.2%}, plugin {shares[1]:.2%}")
     print(f"load average of the last 1, 5 and 15 minutes: {os.getloadavg()}")
