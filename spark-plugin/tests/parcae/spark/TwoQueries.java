@@ -19,7 +19,7 @@ public final class TwoQueries {
 
   private TwoQueries() {}
 
-  /** The file says how many tasks gave a result, by query, and whether the short one ended first. */
+  /** The file says how many tasks gave a result, by query, and whether the short one was first. */
   public static void main(String[] args) throws Exception {
     SparkSession spark = SparkSession.builder().appName("two queries").getOrCreate();
     run(spark, "warm", SHORT, 1); // what Spark loads at first is nobody's time

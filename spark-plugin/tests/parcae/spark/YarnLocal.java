@@ -10,7 +10,7 @@ import org.apache.spark.scheduler.cluster.YarnScheduler;
 import org.apache.spark.scheduler.local.LocalSchedulerBackend;
 
 /**
- * YARN's own task schedulers over cores of this JVM: what can run of YARN without a ResourceManager.
+ * YARN's own task schedulers over cores of this JVM: what of YARN runs without a ResourceManager.
  * Masters: local-yarn-client, local-yarn-cluster.
  */
 public final class YarnLocal implements ExternalClusterManager {

@@ -7,8 +7,8 @@ import java.util.Set;
 import java.util.function.LongPredicate;
 
 /**
- * Jobs and SQL executions that have ended although nobody told: where events come faster than they
- * are read, Spark drops some. What is missing at two looks in a row has ended. One thread at a time.
+ * Jobs and SQL executions that have ended unheard: where events come faster than they are read,
+ * Spark drops some. What is missing at two looks in a row has ended. One thread at a time.
  */
 final class LostEnds {
   private final Set<Long> open = new HashSet<>();
