@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 # Real Spark for the tests: PySpark from PyPI and, where there is none and it may be installed, a JDK.
 SPARK_READY := $(VENV)/.spark
 $(SPARK_READY): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,connect]'
 	@command -v javac >/dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends openjdk-17-jdk-headless) \
 		|| (sudo -n apt-get update -qq && sudo -n apt-get install -qq -y --no-install-recommends openjdk-17-jdk-headless) \
 		|| echo "There is no JDK and none could be installed: tests with a real Spark are skipped (apt-get install openjdk-17-jdk-headless)."

@@ -31,12 +31,14 @@ public final class Guest implements DriverPlugin {
   private static final String QUEUE = "parcae";
   private static final String PLUGINS = "spark.plugins";
   private static final String POLICY = "spark.parcae.policy";
+  private static final String TRACE = "spark.parcae.trace";
   private static final String JOB_KEY = "spark.parcae.jobKey";
 
   private final String pluginName;
   private SparkContext context;
   private Policy policy;
   private Planning planning;
+  private Trace trace;
   private LinkSettings service;
   private Picture picture;
   private ExecutorShare executors;
@@ -63,9 +65,10 @@ public final class Guest implements DriverPlugin {
       SparkConf conf = sparkContext.conf();
       hideFromExecutors(conf);
       int taskCores = Math.max(1, conf.getInt("spark.task.cpus", 1));
+      trace = new Trace(conf.get(TRACE, ""));
       List<Follower> followers = followers(conf);
       GuestListener listener =
-          new GuestListener(this, followers, conf.get(JOB_KEY, ""), taskCores);
+          new GuestListener(this, context, followers, conf.get(JOB_KEY, ""), taskCores);
       sparkContext.listenerBus().addToQueue(listener, QUEUE);
       if (planning != null) {
         planning.start();
@@ -117,7 +120,7 @@ public final class Guest implements DriverPlugin {
     }
     if (!file.isEmpty()) {
       policy = Policy.read(Path.of(file));
-      planning = new Planning(this, new Planner(policy, Guest::nowMs));
+      planning = new Planning(this, new Planner(policy, Guest::nowMs), trace);
       followers.add(planning);
     }
     return followers;
@@ -143,6 +146,7 @@ public final class Guest implements DriverPlugin {
         offerAgain();
       }
       executors.granted(orders.executors);
+      trace.write(orders.order, key -> null);
     }
 
     @Override

@@ -2,10 +2,13 @@ package parcae.spark.guest;
 
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import java.util.function.Consumer;
+import org.apache.spark.SparkContext;
 import org.apache.spark.Success$;
 import org.apache.spark.scheduler.JobSucceeded$;
 import org.apache.spark.scheduler.SparkListener;
@@ -19,6 +22,7 @@ import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.StageInfo;
+import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import parcae.spark.Names;
@@ -29,19 +33,32 @@ final class GuestListener extends SparkListener {
   /** Local property with which a user names the jobs of a thread. */
   static final String NAME_PROPERTY = "spark.parcae.jobKey";
 
+  /** How often it looks for what has ended unheard. */
+  private static final long LOOK_NS = 10_000_000_000L;
+
   private final Guest guest;
+  private final SparkContext context;
   private final List<Follower> followers;
   private final String jobKey;
   private final int taskCores;
   private final Map<String, Integer> tasksOfExecutor = new HashMap<>();
+  private final LostEnds jobs = new LostEnds();
+  private final LostEnds executions = new LostEnds();
+  private long lookedNs = System.nanoTime();
 
   /**
    * With a job key, jobs are named by that property.
    *
    * @param taskCores cores that a task takes
    */
-  GuestListener(Guest guest, List<Follower> followers, String jobKey, int taskCores) {
+  GuestListener(
+      Guest guest,
+      SparkContext context,
+      List<Follower> followers,
+      String jobKey,
+      int taskCores) {
     this.guest = guest;
+    this.context = context;
     this.followers = followers;
     this.jobKey = jobKey;
     this.taskCores = taskCores;
@@ -78,6 +95,8 @@ final class GuestListener extends SparkListener {
   @Override
   public void onJobStart(SparkListenerJobStart event) {
     guest.attempt("noting the start of a job", () -> {
+      endUnheard();
+      jobs.started(event.jobId());
       Follower.StartedJob job = started(event);
       tell(follower -> follower.jobStarted(job));
     });
@@ -86,6 +105,8 @@ final class GuestListener extends SparkListener {
   @Override
   public void onJobEnd(SparkListenerJobEnd event) {
     guest.attempt("noting the end of a job", () -> {
+      endUnheard();
+      jobs.ended(event.jobId());
       boolean isSuccess = event.jobResult() == JobSucceeded$.MODULE$;
       tell(follower -> follower.jobEnded(event.jobId(), isSuccess));
     });
@@ -94,6 +115,7 @@ final class GuestListener extends SparkListener {
   @Override
   public void onStageSubmitted(SparkListenerStageSubmitted event) {
     guest.attempt("noting a stage that runs", () -> {
+      endUnheard();
       StageInfo info = event.stageInfo();
       int attempt = info.attemptNumber();
       tell(follower -> follower.stageSubmitted(info.stageId(), attempt, info.numTasks()));
@@ -129,15 +151,35 @@ final class GuestListener extends SparkListener {
     if (event instanceof SparkListenerSQLExecutionStart) {
       SparkListenerSQLExecutionStart start = (SparkListenerSQLExecutionStart) event;
       guest.attempt("noting the start of a query", () -> {
+        executions.started(start.executionId());
         String execution = String.valueOf(start.executionId());
         tell(follower ->
             follower.executionStarted(execution, start.physicalPlanDescription()));
       });
     } else if (event instanceof SparkListenerSQLExecutionEnd) {
-      String execution =
-          String.valueOf(((SparkListenerSQLExecutionEnd) event).executionId());
-      guest.attempt("noting the end of a query", () ->
-          tell(follower -> follower.executionEnded(execution)));
+      long execution = ((SparkListenerSQLExecutionEnd) event).executionId();
+      guest.attempt("noting the end of a query", () -> {
+        executions.ended(execution);
+        tell(follower -> follower.executionEnded(String.valueOf(execution)));
+      });
+    }
+  }
+
+  /** Ends what Spark no longer runs though no event said so; looks only once in a while. */
+  private void endUnheard() {
+    if (System.nanoTime() - lookedNs < LOOK_NS) {
+      return;
+    }
+    lookedNs = System.nanoTime();
+    Set<Long> active = new HashSet<>();
+    for (int job : context.statusTracker().getActiveJobIds()) {
+      active.add((long) job);
+    }
+    for (long job : jobs.look(active::contains)) {
+      tell(follower -> follower.jobEnded((int) job, false));
+    }
+    for (long each : executions.look(id -> SQLExecution.getQueryExecution(id) != null)) {
+      tell(follower -> follower.executionEnded(String.valueOf(each)));
     }
   }
 

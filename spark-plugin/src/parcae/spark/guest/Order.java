@@ -100,6 +100,13 @@ final class Order {
     return jobs.getOrDefault(key, other);
   }
 
+  /** The tiers of the jobs that it names, by key. */
+  Map<String, Double> tiers() {
+    Map<String, Double> tiers = new HashMap<>();
+    jobs.forEach((key, job) -> tiers.put(key, job.tier));
+    return tiers;
+  }
+
   /** What is said of a stage. */
   Stage stage(int stageId) {
     return stages.getOrDefault(stageId, PLAIN_STAGE);

@@ -39,9 +39,7 @@ final class Planner extends Following<Query> {
     }
     Set<String> names = new LinkedHashSet<>(learnable);
     names.add(job.plainName);
-    Profile profile = foretold(names, learnable);
-    Query query =
-        new Query(new ArrayList<>(learnable), profile, policy.guessMs(), clockMs());
+    Query query = foretold(names, learnable);
     arrivals.add(query);
     latest.add(query);
     if (latest.size() > Guard.LATEST + 1) {
@@ -50,21 +48,27 @@ final class Planner extends Following<Query> {
     return query;
   }
 
-  /** By the policy file under any name, else by what ran here; null if nobody knows the query. */
-  private Profile foretold(Set<String> names, Set<String> learnable) {
+  /** By the policy file under any name, else by what ran here, else by what a task takes. */
+  private Query foretold(Set<String> names, Set<String> learnable) {
     for (String name : names) {
       Profile profile = policy.find(name);
       if (profile != null) {
-        return profile;
+        return query(learnable, profile, name, Trace.Label.Source.POLICY);
       }
     }
     for (String name : learnable) {
       Profile profile = learned.find(name);
       if (profile != null) {
-        return profile;
+        return query(learnable, profile, name, Trace.Label.Source.LEARNED);
       }
     }
-    return null;
+    return query(learnable, null, names.iterator().next(), Trace.Label.Source.UNKNOWN);
+  }
+
+  private Query query(
+      Set<String> learnable, Profile profile, String name, Trace.Label.Source source) {
+    return new Query(new ArrayList<>(learnable), profile, policy.guessMs(), clockMs())
+        .labelled(new Trace.Label(name, source));
   }
 
   @Override
@@ -84,6 +88,12 @@ final class Planner extends Following<Query> {
   /** The present, in ms; it never runs backwards. */
   long clockMs() {
     return clock.getAsLong();
+  }
+
+  /** What an open query is called; null if there is no such query. */
+  Trace.Label labelOf(String key) {
+    Query query = queries().get(key);
+    return query == null ? null : query.label();
   }
 
   int numOpen() {

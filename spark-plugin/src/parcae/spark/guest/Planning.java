@@ -11,14 +11,16 @@ final class Planning implements Follower {
 
   private final Guest guest;
   private final Planner planner;
+  private final Trace trace;
   private boolean isStopped;
   private boolean isDue; // else at `dueNs`
   private boolean hasTime;
   private long dueNs;
 
-  Planning(Guest guest, Planner planner) {
+  Planning(Guest guest, Planner planner, Trace trace) {
     this.guest = guest;
     this.planner = planner;
+    this.trace = trace;
   }
 
   /** Starts the thread. */
@@ -46,6 +48,7 @@ final class Planning implements Follower {
           dueBy(System.nanoTime() + (order.wakeMs() - planner.clockMs()) * MS_IN_NS);
         }
         guest.setOrder(order);
+        trace.write(order, planner::labelOf);
       }
       long tookMs = (System.nanoTime() - startNs) / MS_IN_NS;
       Thread.sleep(1 + tookMs); // events have half of the time at least

@@ -24,6 +24,7 @@ final class Query implements Following.Followed {
   private final Map<Integer, StageRow> rowOf = new HashMap<>();
   private final Map<Integer, List<Integer>> parentsOf = new HashMap<>(); // as Spark lists them
   private final Set<Integer> jobs = new HashSet<>();
+  private Trace.Label label;
   private boolean hasFailed;
   private boolean isReshaped;
 
@@ -73,6 +74,16 @@ final class Query implements Following.Followed {
         }
       }
     }
+  }
+
+  /** Says what the query is called, and where its profile comes from. */
+  Query labelled(Trace.Label newLabel) {
+    label = newLabel;
+    return this;
+  }
+
+  Trace.Label label() {
+    return label;
   }
 
   List<String> names() {

@@ -1,0 +1,88 @@
+package parcae.spark.guest;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.function.Function;
+import java.util.stream.Collectors;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Appends every change of the order to a file, one line of JSON each, for users who ask which
+ * query goes first and why. A file that cannot be written ends the trace, and nothing else.
+ */
+final class Trace {
+  private static final Logger LOG = LoggerFactory.getLogger(Trace.class);
+
+  private final ObjectMapper json = new ObjectMapper();
+  private final Path file;
+  private boolean isOn;
+  private String last = "[]";
+
+  /** The path of the file, which may exist; empty for no trace. */
+  Trace(String file) {
+    this.file = Path.of(file);
+    isOn = !file.isEmpty();
+  }
+
+  /** What the planner calls a query, and where its estimate comes from. */
+  static final class Label {
+    /** An estimate of the policy file, of earlier runs in this application, of the file's mean. */
+    enum Source { POLICY, LEARNED, UNKNOWN }
+
+    final String name;
+    final Source source;
+
+    Label(String name, Source source) {
+      this.name = name;
+      this.source = source;
+    }
+  }
+
+  /** Writes the order unless it is that of the last line; `labels` gives null for no label. */
+  synchronized void write(Order order, Function<String, Label> labels) {
+    if (!isOn) {
+      return;
+    }
+    try {
+      String jobs = jobs(order.tiers(), labels);
+      if (!jobs.equals(last)) {
+        String line = "{\"clock_ms\":" + System.currentTimeMillis() + ",\"jobs\":" + jobs + "}\n";
+        byte[] bytes = line.getBytes(StandardCharsets.UTF_8);
+        Files.write(file, bytes, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
+        last = jobs;
+      }
+    } catch (IOException error) {
+      isOn = false;
+      LOG.warn("parcae: the trace ends, orders go on: {} cannot be written ({})", file, error);
+    }
+  }
+
+  private String jobs(Map<String, Double> tiers, Function<String, Label> labels)
+      throws JsonProcessingException {
+    ArrayNode jobs = json.createArrayNode();
+    List<Map.Entry<String, Double>> sorted = tiers.entrySet().stream()
+        .sorted(Comparator.comparingDouble(Map.Entry::getValue))
+        .collect(Collectors.toList());
+    for (Map.Entry<String, Double> each : sorted) {
+      ObjectNode job = jobs.addObject().put("key", each.getKey());
+      Label label = labels.apply(each.getKey());
+      if (label != null) {
+        job.put("name", label.name).put("known", label.source.name().toLowerCase(Locale.ROOT));
+      }
+      job.put("tier", each.getValue());
+    }
+    return json.writeValueAsString(jobs);
+  }
+}

@@ -1,0 +1,189 @@
+"""An order on every master: an application by Spark's own command, executors without the jar."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.spark.build import build_plugin, compile_java, java_sources, plugin_folder
+from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
+from tests.spark.fake_kubernetes import fake_kubernetes
+from tests.spark.machine import wait_until
+from tests.spark.proofs import (
+    PLUGIN,
+    Process,
+    Trace,
+    process,
+    processes_that,
+    submit_command,
+    write_two_queries,
+)
+from tests.spark.standalone import standalone_cluster
+
+_ANSWER = "40 2, short first"
+#: What Spark 3 needs of Java 17; its worker does not set it for a driver, as spark-submit does.
+_OPEN = " ".join(
+    f"--add-opens=java.base/{package}=ALL-UNNAMED"
+    for package in ("sun.nio.ch", "java.nio", "java.lang", "java.lang.invoke", "java.util")
+)
+
+
+@dataclass(frozen=True)
+class Application:
+    """`TwoQueries` in a jar, the plugin's jar, a policy file, and a folder for results."""
+
+    spark: SparkHome
+    jar: Path
+    plugin: Path
+    folder: Path
+
+    @property
+    def trace(self) -> Trace:
+        """Its orders."""
+        return Trace(self.folder / "trace.jsonl")
+
+    @property
+    def answer(self) -> str:
+        """What it found; nothing before its end."""
+        path = self.folder / "answer"
+        return path.read_text() if path.exists() else ""
+
+    def command(
+        self,
+        master: str,
+        *options: str,
+        task_ms: int = 100,
+        **settings: object,
+    ) -> list[str]:
+        """How it is submitted."""
+        conf = {
+            "spark.plugins": PLUGIN,
+            "spark.driver.extraClassPath": self.plugin,
+            "spark.parcae.policy": self.folder / "policy.json",
+            "spark.parcae.trace": self.trace.path,
+            "spark.executor.memory": "512m",
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+        name = "--class=parcae.spark.TwoQueries"
+        own = (name, self.jar, self.folder / "answer", task_ms)
+        return submit_command(self.spark, master, conf, *options, *own)
+
+    def check(self, said: str) -> None:
+        """Results are right, the short query overtook by an order, the plugin stayed on."""
+        assert self.answer == _ANSWER, said[-3000:]
+        assert "parcae: off" not in said
+        assert "ClassNotFoundException: parcae" not in said
+        assert self.trace.has_ordered("short", "long")
+        assert self.trace.is_settled()
+
+    def check_run(self, running: Process) -> None:
+        """Likewise, and its driver ends by itself."""
+        assert running.wait() == 0, running.said()[-3000:]
+        assert "parcae: on, srpt by" in running.said()
+        self.check(running.said())
+
+
+@pytest.fixture(scope="module")
+def jars(tmp_path_factory: pytest.TempPathFactory) -> tuple[SparkHome, Path, Path]:
+    """Spark, the application and the plugin."""
+    folder = tmp_path_factory.mktemp("application")
+    try:
+        tool, spark = find_jdk_tool("jar"), find_spark()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    sources = java_sources(plugin_folder() / "tests")
+    own = [path for path in sources if path.name == "TwoQueries.java"]
+    compile_java(own, folder / "classes", f"{spark.jars}/*")
+    jar = folder / "two-queries.jar"
+    command = [tool, "cf", jar, "-C", folder / "classes", "."]
+    subprocess.run(command, check=True, capture_output=True)
+    return spark, jar, build_plugin(spark)
+
+
+@pytest.fixture
+def application(jars: tuple[SparkHome, Path, Path], tmp_path: Path) -> Application:
+    write_two_queries(tmp_path / "policy.json")
+    spark, jar, plugin = jars
+    return Application(spark, jar, plugin, tmp_path)
+
+
+def _start(
+    application: Application,
+    *words: str,
+    task_ms: int = 100,
+    **settings: object,
+) -> AbstractContextManager[Process]:
+    command = application.command(*words, task_ms=task_ms, **settings)
+    return process(command, application.folder / "driver.log", application.spark)
+
+
+def test_standalone(application: Application, tmp_path: Path) -> None:
+    with (
+        standalone_cluster(application.spark, 2, tmp_path / "cluster") as cluster,
+        _start(application, cluster.master) as driver,
+    ):
+        application.check_run(driver)
+
+
+@pytest.mark.slow
+def test_standalone_with_the_driver_on_the_cluster(
+    application: Application,
+    tmp_path: Path,
+) -> None:
+    with standalone_cluster(application.spark, 3, tmp_path / "cluster") as cluster:
+        with _start(
+            application,
+            cluster.master,
+            "--deploy-mode=cluster",
+            "--driver-memory=512m",
+            spark_cores_max=2,
+            spark_driver_extraJavaOptions=_OPEN,
+        ) as submitting:
+            submitting.await_line("State of driver")
+        wait_until(lambda: application.answer, 90)
+        (log,) = (tmp_path / "cluster" / "work").glob("driver-*/stderr")
+        wait_until(application.trace.is_settled)
+        application.check(log.read_text())
+
+
+@pytest.mark.slow
+def test_kubernetes(application: Application, tmp_path: Path) -> None:
+    settings = {
+        "spark_executor_instances": 2,
+        "spark_kubernetes_container_image": "any",
+        "spark_kubernetes_allocation_batch_delay": "1s",
+    }
+    with (
+        fake_kubernetes(application.spark, tmp_path / "pods") as (master, pods),
+        _start(application, master, **settings) as driver,
+    ):
+        application.check_run(driver)
+        assert pods.num_made == 2
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_leaves_nothing(application: Application, tmp_path: Path) -> None:
+    with standalone_cluster(application.spark, 2, tmp_path / "cluster") as cluster:
+        with _start(application, cluster.master, task_ms=60_000) as driver:
+            wait_until(lambda: "long" in application.trace.names(), 90)
+            assert _executors(tmp_path)
+            driver.kill()
+        wait_until(lambda: not _executors(tmp_path), 60)
+        (tmp_path / "answer").unlink(missing_ok=True)
+        application.trace.path.unlink()
+        with _start(application, cluster.master) as driver:  # the cluster is as before
+            application.check_run(driver)
+
+
+def _executors(folder: Path) -> list[int]:
+    """Executors of the cluster whose worker keeps them in that folder."""
+    return [
+        pid
+        for pid in processes_that(lambda command: "CoarseGrainedExecutorBackend" in command)
+        if str(folder) in str(Path(f"/proc/{pid}/cwd").resolve())
+    ]

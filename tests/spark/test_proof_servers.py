@@ -1,0 +1,188 @@
+"""SQL servers: what one client's query taught is known of another client's."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from parcae.errors import ConfigError
+from parcae.spark.build import build_plugin
+from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
+from parcae.spark.launch import environment
+from parcae.workloads.spark_event_log import read_spark_event_logs
+from tests.spark.machine import wait_until
+from tests.spark.proofs import (
+    PLUGIN,
+    Process,
+    Trace,
+    free_port,
+    process,
+    submit_command,
+    write_two_queries,
+)
+
+_CLIENT = Path(__file__).parent / "connect_client.py"
+_SLEEP = "java_method('java.lang.Thread', 'sleep', 100L)"
+#: Tasks of the long query and of the short one.
+_LONG, _SHORT = 30, 2
+_TIMEOUT_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkHome:
+    try:
+        find_jdk_tool("javac")
+        return find_spark()
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+def _query(tasks: int) -> str:
+    """Of two shapes: queries that differ in literals alone know each other."""
+    found = "count(x)" if tasks == _LONG else "cast(sum(length(x)) / 4 as int)"  # the word null
+    return f"select {found} as n from (select {_SLEEP} as x from range(0, {tasks}, 1, {tasks}))"
+
+
+def _server(
+    spark: SparkHome,
+    folder: Path,
+    name: str,
+    **settings: object,
+) -> AbstractContextManager[Process]:
+    """A server with the plugin, in a process of its own."""
+    (folder / "logs").mkdir()
+    conf = {
+        "spark.plugins": PLUGIN,
+        "spark.driver.extraClassPath": build_plugin(spark),
+        "spark.parcae.policy": write_two_queries(folder / "policy.json"),
+        "spark.parcae.trace": folder / "trace.jsonl",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": folder / "logs",
+        "spark.sql.warehouse.dir": folder / "warehouse",
+        **{key.replace("_", "."): value for key, value in settings.items()},
+    }
+    command = submit_command(spark, "local[2]", conf, f"--class={name}", "spark-internal")
+    return process(command, folder / "server.log", spark)
+
+
+def _ask(command: list[str], spark: SparkHome, folder: Path) -> str:
+    """What a client that asks prints."""
+    env = environment(spark.path)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+        env=env,
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def _check_clients(ask: Callable[[int], str], trace: Trace) -> None:
+    """Clients with sessions of their own; `ask` runs a query of so many tasks from a new one.
+
+    At first the queries are new to the plugin. When two clients ask the same at once, the plugin
+    knows both by name.
+    """
+    names = {}
+    for tasks in (_LONG, _SHORT):
+        assert str(tasks) in ask(tasks)
+        trace.await_settled()
+        (names[tasks],) = {job["name"] for job in trace.jobs().values()} - set(names.values())
+    assert all(name.startswith("plan-") for name in names.values())
+    assert {job["known"] for job in trace.jobs().values()} == {"unknown"}
+    num_plans, ended = len(trace.plans()), []
+
+    def ask_again(tasks: int) -> None:
+        assert str(tasks) in ask(tasks)
+        ended.append(tasks)
+
+    threads = [threading.Thread(target=ask_again, args=(tasks,)) for tasks in (_LONG, _SHORT)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(_TIMEOUT_S)
+    assert sorted(ended) == [_SHORT, _LONG]
+    trace.await_settled()
+    again = [job for job in trace.jobs().values() if job["known"] == "learned"]
+    assert sorted(job["name"] for job in again) == sorted(names.values())
+    tiers = {job["name"]: job["tier"] for job in again}
+    assert tiers[names[_SHORT]] < tiers[names[_LONG]]
+    assert len(trace.plans()) > num_plans
+
+
+def _check_importer(folder: Path, trace: Trace) -> None:
+    """A policy file made of the server's event log knows the queries by the plugin's names."""
+    workload, _ = read_spark_event_logs([folder / "logs"], key="plan")
+    assert set(trace.names()) <= {job.name for job in workload.jobs}
+
+
+def test_connect(spark: SparkHome, tmp_path: Path) -> None:
+    needed = ("grpc", "grpc_status", "pandas", "pyarrow")
+    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
+        pytest.skip(f"needs pip install 'pyspark[connect]': no {', '.join(missing)}")
+    port = free_port()
+    own = {
+        "spark_connect_grpc_binding_address": "127.0.0.1",
+        "spark_connect_grpc_binding_port": port,
+    }
+    trace = Trace(tmp_path / "trace.jsonl")
+    name = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    with _server(spark, tmp_path, name, **own) as server:
+        server.await_line("Spark Connect server started at")
+
+        def ask(tasks: int) -> str:
+            return _ask(
+                [sys.executable, str(_CLIENT), f"sc://127.0.0.1:{port}", _query(tasks)],
+                spark,
+                tmp_path,
+            )
+
+        _check_clients(ask, trace)
+        assert "parcae: on" in server.said()
+        assert "parcae: off" not in server.said()
+        server.popen.terminate()
+        server.wait()
+    _check_importer(tmp_path, trace)
+
+
+@pytest.mark.slow
+def test_thrift(spark: SparkHome, tmp_path: Path) -> None:
+    port = free_port()
+    own = {
+        "spark_hadoop_hive_server2_thrift_port": port,
+        "spark_hadoop_hive_server2_thrift_bind_host": "127.0.0.1",
+        "spark_hadoop_javax_jdo_option_ConnectionURL": "jdbc:derby:memory:metastore;create=true",
+    }
+    trace = Trace(tmp_path / "trace.jsonl")
+    name = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
+    with _server(spark, tmp_path, name, **own) as server:
+        server.await_line("HiveThriftServer2 started")
+        wait_until(lambda: "ThriftBinaryCLIService on port" in server.said())
+        beeline = [
+            str(spark.command("beeline")),
+            "-u",
+            f"jdbc:hive2://127.0.0.1:{port}",
+            "--silent=true",
+            "--outputformat=csv2",
+        ]
+
+        def ask(tasks: int) -> str:
+            return _ask([*beeline, "-e", _query(tasks)], spark, tmp_path)
+
+        _check_clients(ask, trace)
+        assert "parcae: on" in server.said()
+        assert "parcae: off" not in server.said()
+        server.popen.terminate()
+        server.wait()
+    _check_importer(tmp_path, trace)
