@@ -190,7 +190,7 @@ def _some_events(draw: random.Random, told: Told, known: dict[str, int]) -> list
 def test_the_books_are_right_whatever_happens(name: str, seed: int, toy: Workload) -> None:
     draw, told = random.Random(seed), Told(policies_for(name, toy), foretells=True, room=Room(8, 32, 16))
     known: dict[str, int] = {}
-    for _ in range(250):
+    for _ in range(400):
         events = _some_events(draw, told, known)
         told.tell(*events, after_ms=draw.randrange(30), cores=draw.choice([None] * 9 + [1, 3, 8]))
     assert told.mirror.counts.fallbacks == 0

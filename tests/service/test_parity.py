@@ -94,8 +94,12 @@ def simulated(sequence: JobSequence, live: LivePolicy, config: SimulationConfig,
     seen = []
     simulator.start()
     while simulator.status is Status.NEEDS_DECISION:
-        seen.append(Snapshot.of(simulator.state, with_virtual=live.guard > 0))
-        simulator.follow(live.policy.plan(simulator.observe()))
+        if simulator.state.now.num_planned[0] == 0:
+            seen.append(Snapshot.of(simulator.state, with_virtual=live.guard > 0))
+        if hasattr(live.policy, "plan"):
+            simulator.follow(live.policy.plan(simulator.observe()))
+        else:
+            simulator.step(live.policy.decide(simulator.observe()))
     return simulator, seen
 
 
@@ -144,6 +148,8 @@ _CASES = [
     *((name, _TPCH, "load:0.9", 25, 20, 0.0) for name in _POLICIES),
     *((name, _SYNTHETIC, "load:0.8", 40, 6, 0.4) for name in _POLICIES),
     ("gittins", _TPCH, "load:0.9", 15, 20, 0.3),
+    ("weighted-fair:-1", _SYNTHETIC, "load:0.8", 20, 6, 0.0),  # decides, and plans through the adapter
+    ("decima", _TPCH, "load:0.8", 8, 10, 0.0),
     ("tuned", _SYNTHETIC, "batch", 15, 5, 1.0),
     ("fair", _SYNTHETIC, "bursts:8s", 30, 5, 0.5),
 ]

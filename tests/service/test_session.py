@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from parcae.service.protocol import (
     StageBegunAgain,
     StageChanged,
     StageEnded,
+    StageMessage,
     StagesAdded,
     TasksTold,
     Welcome,
@@ -120,6 +122,48 @@ def test_what_cannot_be_is_told_and_mended_by_state(event: Event, code: str) -> 
     assert code_of(client.events(6)) == ("no_state", "state")
     assert order_of(other.events(6, began("a", 0))) == ["a"]  # nobody else is disturbed
     assert order_of(client.state(2, job_of("a", (3, ())), clock_ms=7)) == ["a"]
+
+
+def _nonsense(draw: random.Random) -> Event:
+    """An event that may well contradict all others."""
+    job_id, stage_id = draw.choice("abcd"), draw.randrange(4)
+    counts = [draw.choice((0, 1, 1, 2, 9)) for _ in range(3)]
+    parents = tuple(draw.sample(range(5), draw.randrange(3)))
+    stage = StageMessage(stage_id=draw.randrange(8), tasks=draw.randrange(1, 5), parents=parents)
+    stages = [(draw.randrange(1, 4), tuple(draw.sample(range(i), draw.randrange(i + 1)))) for i in range(draw.randrange(4))]
+    return draw.choice(
+        [
+            JobArrived(job=job_of(job_id, *stages, is_open=draw.random() < 0.7)),
+            StagesAdded(job_id=job_id, stages=(stage,)),
+            StageChanged(job_id=job_id, stage_id=stage_id, tasks=draw.randrange(1, 6)),
+            began(job_id, stage_id, draw.randrange(3)),
+            TasksTold(job_id=job_id, stage_id=stage_id, started=counts[0], finished=counts[1], failed=counts[2]),
+            StageEnded(job_id=job_id, stage_id=stage_id),
+            StageBegunAgain(job_id=job_id, stage_id=stage_id, tasks=draw.randrange(1, 4)),
+            JobEnded(job_id=job_id, is_failed=draw.random() < 0.5),
+        ]
+    )
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_contradictory_events_never_break_the_service_or_disturb_another(is_shared: bool) -> None:
+    draw = random.Random(7)
+    service = service_of(planner(OrderKind.FSP), sharing=Sharing(4) if is_shared else None, foretells=True)
+    client, other = Speaker(service), Speaker(service, "other")
+    other.state(4, job_of("a", (10_000, ())))
+    client.state(4)
+    codes = set()
+    for number in range(1_500):
+        reply = client.events(number, *(_nonsense(draw) for _ in range(draw.randrange(1, 3))))
+        if isinstance(reply, Error):
+            codes.add(reply.code.value)
+            assert reply.then == "state"
+            client.state(4, job_of("a", (3, ()), (2, (0,)), is_open=True), clock_ms=number)
+        if number % 50 == 0:
+            assert order_of(other.events(number, began("a", 0), ended("a", 0, 1, 5))) == ["a"]
+    assert "internal" not in codes
+    assert {"unknown_job", "unknown_stage", "bad_job", "duplicate_job", "duplicate_stage"} <= codes
+    assert service.counts.fallbacks == 0
 
 
 def test_numbers_and_clocks_must_rise() -> None:

@@ -106,6 +106,14 @@ def test_one_applications_nonsense_leaves_the_others_alone() -> None:
     assert order_of(two.state(0, job_of("short", (50, ())), clock_ms=7)) == ["short"]
 
 
+def test_no_more_executors_are_given_than_there_are() -> None:
+    service = _service(cores=8, executor_cores=2, delay_ms=10_000)
+    one, two = Speaker(service, "one"), Speaker(service, "two")
+    assert one.state(8, job_of("long", (100, ()))).executors == 4  # type: ignore[union-attr]
+    assert two.state(8, job_of("short", (3, ()))).executors == 2  # type: ignore[union-attr]
+    assert _executors(one) == 2
+
+
 def test_a_cluster_without_room_for_an_executor_is_refused() -> None:
     with pytest.raises(ConfigError, match="--cores 2 --executor-cores 4"):
         Sharing(2, 4)

@@ -175,7 +175,8 @@ class Mirror:
         self.by_row: dict[int, LiveJob] = {}
         self._ended: dict[str, OrderedDict[str, None]] = {}
         self._clocks: dict[str, int] = {}
-        self.num_plans = 0
+        self._told: dict[str, tuple[int, Orders]] = {}
+        self._version = 0  # changes with whatever orders tell of
         self._planned_ms = -1
         self._begin(num_cores or 1, 0)
 
@@ -189,6 +190,7 @@ class Mirror:
         state.now["clock_ms"][0] = state.now["accounted_ms"][0] = clock_ms
         self.jobs.clear()
         self.by_row.clear()
+        self._version += 1
         self._reveals: deque[int] = deque()
         self._use(state)
         self.planning = Planning(self._policy_for, num_cores, room_of(state))
@@ -290,6 +292,7 @@ class Mirror:
         if self._shared_cores is None:
             self._begin(max(1, message.cores), message.clock_ms)
         self.counts.states += 1
+        self._version += 1
         for job in sorted(message.jobs, key=lambda one: one.arrival_ms):
             self._job_arrived(application, job)
         self._now["is_plan_due"][0] = 1
@@ -322,6 +325,7 @@ class Mirror:
     def forget(self, application: str) -> None:
         """The application's jobs are gone, as if they had never been; the caller settles."""
         gone = [job for job in self.jobs.values() if job.application == application]
+        self._told.pop(application, None)
         self._ended.pop(application, None)
         self._clocks.pop(application, None)
         if not gone:
@@ -350,6 +354,7 @@ class Mirror:
         """Plan again where the policy asked for it."""
         wake_ms = int(self._now["wake_ms"][0])
         if wake_ms != NOT_YET and self.clock_ms >= max(wake_ms, self._planned_ms + 1):
+            self._version += 1
             self._now["wake_ms"][0] = NOT_YET
             self._now["is_plan_due"][0] = 1
 
@@ -380,7 +385,7 @@ class Mirror:
         """Plan now."""
         plan = self.planning.plan(self.state)
         self._planned_ms = self.clock_ms
-        self.num_plans += 1
+        self._version += 1
         self.counts.plans += 1
         self.counts.fallbacks += plan.is_fallback
         if self._on_plan is not None:
@@ -405,6 +410,14 @@ class Mirror:
 
     def orders(self, application: str) -> Orders:
         """The standing order of an application's jobs."""
+        version, known = self._told.get(application, (-1, None))
+        if known is not None and version == self._version:
+            return known
+        orders = self._fresh_orders(application)
+        self._told[application] = self._version, orders
+        return orders
+
+    def _fresh_orders(self, application: str) -> Orders:
         by_job = self.orders_by_job()
         own = [(job, order) for job, order in by_job if job.application == application]
         return Orders(
@@ -444,6 +457,7 @@ class Mirror:
             ProtocolError: the event cannot be. Nothing is changed.
         """
         self.counts.events += 1
+        self._version += not isinstance(event, TasksTold)
         if isinstance(event, JobArrived):
             self._job_arrived(application, event.job)
             return
@@ -571,6 +585,7 @@ class Mirror:
 
     def _complete(self, job: LiveJob, position: int) -> None:
         """All tasks of the stage have finished."""
+        self._version += 1
         job.ended.add(position)
         complete_stage(self.state, self.stage_row(job, position))
         if self._job["completion_ms"][job.row] != NOT_YET:

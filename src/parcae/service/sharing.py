@@ -68,6 +68,10 @@ class Sharing:
         goal = self._goal(names, wanted, minimum)
         given = {name: self._given.get(name, 0) for name in names}
         free = self.num_executors - sum(given.values())
+        for name in reversed(names):  # together they said that they have more than there are
+            cut = max(0, min(-free, given[name] - goal[name]))
+            given[name] -= cut
+            free += cut
         for name in names:
             while given[name] < goal[name]:
                 if free <= 0 and not self._take(names, given, goal, name, mirror.clock_ms):
