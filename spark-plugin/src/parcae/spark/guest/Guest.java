@@ -95,7 +95,7 @@ public final class Guest implements DriverPlugin {
     }
   }
 
-  /** Whoever is to know what happens: the planner of the policy file, the picture for the service. */
+  /** Who is to know what happens: the planner of the policy file, the picture for the service. */
   private List<Follower> followers(SparkConf conf) throws PolicyException {
     List<Follower> followers = new ArrayList<>();
     String file = conf.get(POLICY, "");
@@ -173,7 +173,7 @@ public final class Guest implements DriverPlugin {
     return current != null && current.isFresh() ? current.order() : order;
   }
 
-  /** Whether an order has limited a job so far: from then on task sets are made that keep limits. */
+  /** Whether an order has limited a job so far: from then on task sets keep limits. */
   boolean mayLimit() {
     return isWorking && mayLimit;
   }
