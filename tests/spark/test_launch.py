@@ -13,7 +13,8 @@ from parcae.errors import ConfigError
 from parcae.spark import build as building
 from parcae.spark.build import build_plugin, plugin_folder, sources_hash
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
-from parcae.spark.launch import PLUGIN_CLASS, PluginSettings, spark_arguments
+from parcae.spark.launch import PluginSettings, spark_arguments
+from parcae.spark.linkage import PLUGIN_CLASS
 from tests.spark.needs import needs_spark
 
 SETTINGS = PluginSettings(Path("/cache/plugin.jar"), service="127.0.0.1:7177")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parcae.errors import ConfigError
+from parcae.spark.linkage import PLUGIN_CLASS
 
-PLUGIN_CLASS = "parcae.spark.ParcaePlugin"
 _PLUGINS = "spark.plugins"
 _CLASS_PATH = "spark.driver.extraClassPath"
 #: Options of spark-submit that take no value.

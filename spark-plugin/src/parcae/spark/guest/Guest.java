@@ -98,7 +98,7 @@ public final class Guest implements DriverPlugin {
     }
   }
 
-  /** Whoever is to know what happens: the planner of the policy file, the picture for the service. */
+  /** Who is to know what happens: the planner of the policy file, the picture for the service. */
   private List<Follower> followers(SparkConf conf) throws PolicyException {
     List<Follower> followers = new ArrayList<>();
     String file = conf.get(POLICY, "");
@@ -177,7 +177,7 @@ public final class Guest implements DriverPlugin {
     return current != null && current.isFresh() ? current.order() : order;
   }
 
-  /** Whether an order has limited a job so far: from then on our task sets are made. */
+  /** Whether an order has limited a job so far: from then on task sets keep limits. */
   boolean mayLimit() {
     return isWorking && mayLimit;
   }

@@ -251,7 +251,7 @@ final class PlannerTest {
   private static void wakeUps(Policy tries) throws Exception {
     Guest guest = new Guest("a.Plugin");
     Planning planning =
-        new Planning(guest, new Planner(tries, () -> System.nanoTime() / 1_000_000));
+        new Planning(guest, new Planner(tries, () -> System.nanoTime() / 1_000_000), new Trace(""));
     planning.start();
     Check.that(guest.order() == Order.NONE, "an order before any event");
     List<String> names = List.of("small");
