@@ -86,10 +86,6 @@ def java_sources(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.java"))
 
 
-def _resources(folder: Path) -> list[Path]:
-    return sorted(path for path in (folder / "resources").rglob("*") if path.is_file())
-
-
 def packaged_folder() -> Path:
     """Where an installed Parcae has its jars; a checkout has none."""
     return Path(__file__).parent / "jars"
@@ -108,7 +104,7 @@ def jar_name(scala: str) -> str:
 def sources_hash(folder: Path) -> str:
     """Changes with any source or resource of the plugin."""
     digest = hashlib.sha256()
-    for path in [*java_sources(folder / "src"), *_resources(folder)]:
+    for path in java_sources(folder / "src"):
         digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:_HASH_DIGITS]
 
@@ -168,8 +164,6 @@ def compile_plugin(spark: SparkHome, jar: Path) -> None:
             what = f"the plugin cannot be compiled against Spark {spark.version}"
             raise ConfigError(f"{what}: {error}") from error
         files = {str(path.relative_to(classes)): path for path in classes.rglob("*.class")}
-        for path in _resources(folder):
-            files[str(path.relative_to(folder / "resources"))] = path
         made = Path(work) / "made.jar"
         _write_jar(made, note, files)
         made.replace(jar)

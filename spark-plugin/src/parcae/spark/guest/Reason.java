@@ -3,7 +3,7 @@ package parcae.spark.guest;
 /** What failed, why, and what to do, in one line. */
 final class Reason {
   private static final String UPGRADE =
-      "; the jar was compiled for another Spark: build it again with `parcae spark build`";
+      "; the jar was compiled for another Spark: `parcae spark doctor` says more";
   private static final String REPORT = "; please report it";
 
   private Reason() {}
