@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shlex
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,16 +12,11 @@ from typing import Any
 import pytest
 
 from parcae.policies.policy_file import export_policy, write_policy
-from parcae.spark.home import find_spark
-from parcae.spark.launch import environment
 from parcae.workloads.job import Workload
 from parcae.workloads.spark_event_log import read_spark_event_logs
 from parcae.workloads.synthetic import chain
-from tests.conftest import REPOSITORY
 from tests.spark.machine import Machine, start_machine, wait_until
-from tests.spark.needs import needs_spark
 
-_PARCAE = [sys.executable, "-m", "parcae.cli.main"]
 #: Tasks of the long query and of the short one, and how long each sleeps.
 _LONG, _SHORT, _SLEEP_MS = 40, 2, 100
 #: What the long query takes on two cores.
@@ -202,37 +192,3 @@ def test_queries_that_no_file_knows_are_learned(machine: Machine, tmp_path: Path
             queries.run(name, tasks)
         assert queries.run_both() > 0.3 * _ALONE_S
     assert machine.complaints() == []
-
-
-def _commands(folder: Path) -> Path:
-    """A folder with the command `parcae`."""
-    script = folder / "bin" / "parcae"
-    script.parent.mkdir()
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(_PARCAE)} "$@"\n')
-    script.chmod(0o755)
-    return script.parent
-
-
-_LESS = {"/path/to/": "", "examples/queries.py": f"{REPOSITORY}/examples/queries.py 400000", "local[4]": "local[2]"}
-
-
-@needs_spark
-@pytest.mark.slow
-def test_every_command_of_the_document_runs(tmp_path: Path) -> None:
-    page = (REPOSITORY / "docs" / "spark-guest.md").read_text().splitlines()
-    commands = [line.strip() for line in page if line.startswith(("    parcae ", "    spark-submit "))]
-    assert len(commands) >= 3
-    (tmp_path / "event-logs").mkdir()
-    log = REPOSITORY / "src" / "parcae" / "workloads" / "bundled" / "example-event-log.zstd"
-    (tmp_path / "event-logs" / log.name).write_bytes(log.read_bytes())
-    spark = find_spark()
-    env = environment(spark.path, {"PATH": f"{_commands(tmp_path)}:{spark.path / 'bin'}:{os.environ['PATH']}"})
-    for command in commands:
-        line = command
-        for word, real in _LESS.items():
-            line = line.replace(word, real)
-        done = subprocess.run(line, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300)
-        assert done.returncode == 0, f"{command}\n{done.stderr[-3000:]}"
-        if "queries.py" in command:
-            assert "parcae: on, tuned by" in done.stderr
-    assert json.loads((tmp_path / "policy.json").read_text())["format"] == "parcae-policy"

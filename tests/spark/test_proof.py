@@ -85,28 +85,47 @@ def test_the_simulator_is_close_to_real_spark(tmp_path: Path) -> None:
 _LESS = {
     "examples/queries.py": f"{REPOSITORY}/examples/queries.py 400000",
     "local[4]": "local[2]",
+    "/path/to/": "",
     "spark demo --seeds 3": "spark demo --seeds 1 --policies spark-fair,srpt " + " ".join(_SMALL),
     "spark fidelity": "spark fidelity --alone 2 --seeds 1 --time-scale 0.2",
 }
 
 
+def _commands(folder: Path) -> Path:
+    """A folder with the command `parcae`."""
+    script = folder / "bin" / "parcae"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(_PARCAE)} "$@"\n')
+    script.chmod(0o755)
+    return script.parent
+
+
 @pytest.mark.slow
 def test_every_command_of_the_document_runs_and_the_circle_closes(tmp_path: Path) -> None:
-    """With less to do. Among them: event logs, their profile, a policy for it, the application under it, both logs compared."""
+    """With less to do. Among them: event logs, their profile, a policy for it, the application under it, both logs compared.
+
+    `parcae spark tpch` is run by the test of its own page.
+    """
     page = (REPOSITORY / "docs" / "spark.md").read_text().splitlines()
     commands = [line.strip() for line in page if line.startswith(("    parcae ", "    spark-submit ", "    mkdir "))]
-    assert len(commands) >= 9
+    commands = [command for command in commands if "spark tpch" not in command]
+    assert len(commands) >= 12
+    (tmp_path / "event-logs").mkdir()
+    log = REPOSITORY / "src" / "parcae" / "workloads" / "bundled" / "example-event-log.zstd"
+    (tmp_path / "event-logs" / log.name).write_bytes(log.read_bytes())
     spark = find_spark()
-    words = {"parcae": shlex.join(_PARCAE), "spark-submit": str(spark.command("spark-submit"))}
+    _run(tmp_path, "spark", "build")
+    env = environment(spark.path, {"PATH": f"{_commands(tmp_path)}:{spark.path / 'bin'}:{os.environ['PATH']}"})
     for command in commands:
+        line = command
         for whole, less in _LESS.items():
-            command = command.replace(whole, less)
-        first, _, rest = command.partition(" ")
-        line, env = f"{words.get(first, first)} {rest}", environment(spark.path)
+            line = line.replace(whole, less)
         done = subprocess.run(line, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=900)
         assert done.returncode == 0, f"{command}\n{done.stderr[-3000:]}"
         if "queries.py" in command:
             assert "12 queries" in done.stdout
+        if "spark.plugins" in command:
+            assert "parcae: on, tuned by" in done.stderr
     told = json.loads(_run(tmp_path, "compare-logs", "before", "after", "--key", "spark.jobGroup.id", "--json").stdout)
     assert told["logs"]["A"]["num_jobs"] == told["logs"]["B"]["num_jobs"]
     assert told["logs"]["B"]["failed"] == told["logs"]["B"]["unfinished"] == 0

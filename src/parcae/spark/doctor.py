@@ -307,7 +307,7 @@ def _check_policy(path: Path | None) -> Check:
     jobs = "1 job" if len(policy.jobs) == 1 else f"{len(policy.jobs)} jobs"
     text = f"{path}: {policy.policy}, version {policy.version}, {jobs}, {age}"
     if not policy.jobs:
-        advice = "make one of your own event logs: docs/spark-guest.md"
+        advice = "make one of your own event logs: docs/spark.md"
         return Check("policy", State.WARNING, f"{text}; it knows no job", advice)
     return Check("policy", State.OK, text)
 
@@ -366,7 +366,7 @@ def _judge_run(done: subprocess.CompletedProcess[str]) -> Check:
         text = f"a local Spark ended with {done.returncode}: {' '.join(reasons[:1])}"
         return Check("run", State.WRONG, text, _TRY_STOCK)
     if off:
-        return Check("run", State.WRONG, f"the plugin says: {off[0]}", "see docs/spark-guest.md")
+        return Check("run", State.WRONG, f"the plugin says: {off[0]}", "see docs/spark.md")
     if not any(line.startswith("on") for line in said):
         text = "the plugin says nothing in a local Spark"
         return Check("run", State.WRONG, text, "please report it")
