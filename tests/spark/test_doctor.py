@@ -83,7 +83,7 @@ def test_a_whole_installation_is_right(spark_with: Callable[..., Path], jar: Pat
         "policy",
     ]
     assert {check.state for check in checks} == {State.OK}
-    assert f"{policy}: srpt, version 1, 1 job, written today" in checks[-1].text
+    assert f"{policy}: srpt, version 2, 1 job, written today" in checks[-1].text
 
 
 @needs_spark

@@ -38,7 +38,7 @@ final class GuestTest {
     Check.test("what the log says", () -> {
       String line = Reason.of("moving in", new NoSuchFieldException("schedulableBuilder"));
       Check.that(line.contains("moving in failed") && line.contains("schedulableBuilder"), line);
-      Check.that(line.contains("`parcae spark build`") && !line.contains("\n"), line);
+      Check.that(line.contains("`parcae spark doctor`") && !line.contains("\n"), line);
       String fault = Reason.of("x", new IllegalStateException("a\nb"));
       Check.that(fault.endsWith("report it") && !fault.contains("\n"), fault);
     });
