@@ -72,6 +72,16 @@ def test_events_add_up_to_states(class_path: str) -> None:
     assert num_compared > 100
 
 
+def test_a_busy_application_and_the_link_do_not_wait_for_each_other(class_path: str) -> None:
+    service = FakeService(wake_ms=1)
+    try:
+        assert "ok a busy application" in run_java(class_path, "guest.LinkTest", service.port)
+    finally:
+        service.close()
+    assert service.picture.faults == []
+    assert service.num_events > 10
+
+
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     started = start_machine(tmp_path_factory.mktemp("spark"))

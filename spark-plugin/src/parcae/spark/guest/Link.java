@@ -38,6 +38,7 @@ final class Link implements Runnable {
   private final Taker taker;
   private final Thread thread = new Thread(this, "parcae-link");
   private final long pingMs;
+  // Whoever rings may hold the picture's lock: nothing is called under this one.
   private final Object lock = new Object();
   private boolean isRung; // from here on under the lock
   private Throwable loss;
@@ -303,9 +304,11 @@ final class Link implements Runnable {
   }
 
   private boolean isWakeDue() {
+    long dueMs;
     synchronized (lock) {
-      return wakeMs >= 0 && picture.clockNow() >= wakeMs;
+      dueMs = wakeMs;
     }
+    return dueMs >= 0 && picture.clockNow() >= dueMs;
   }
 
   private void await() throws InterruptedException {

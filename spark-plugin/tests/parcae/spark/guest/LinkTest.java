@@ -1,0 +1,85 @@
+package parcae.spark.guest;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.SparkConf;
+import parcae.spark.Check;
+
+/** The link beside a busy application: neither may wait for the other. */
+final class LinkTest {
+  private static final long BUSY_MS = 3_000;
+  private static final long HELD_NS = 20_000;
+  private static final int LISTENERS = 2;
+  private static final int TASKS = 1_000_000_000;
+
+  private LinkTest() {}
+
+  /** The argument is the port of a service that wants to be asked again all the time. */
+  public static void main(String[] arguments) throws Exception {
+    SparkConf conf = new SparkConf(false).set(LinkSettings.SERVICE, "127.0.0.1:" + arguments[0]);
+    Link[] link = new Link[1];
+    Picture picture = new Picture(() -> link[0].ring());
+    link[0] = new Link(new LinkSettings(conf), "busy", "busy", picture, new Deaf());
+    link[0].start();
+    begin(picture);
+    List<Thread> busy = new ArrayList<>();
+    for (int i = 0; i < LISTENERS; i++) {
+      Thread thread = new Thread(() -> work(picture, link[0]), "busy");
+      thread.setDaemon(true);
+      thread.start();
+      busy.add(thread);
+    }
+    Check.test("a busy application and a service that is asked all the time", () -> {
+      for (Thread thread : busy) {
+        thread.join(5 * BUSY_MS);
+        Check.that(!thread.isAlive(), "the application waits for the link");
+      }
+      Check.that(link[0].isFresh(), "the link waits for the application");
+    });
+    link[0].stop();
+    System.exit(0); // whatever waits
+  }
+
+  private static void begin(Picture picture) {
+    picture.coresChanged(2);
+    Follower.ListedStage stage = new Follower.ListedStage(0, TASKS, List.of());
+    picture.jobStarted(
+        new Follower.StartedJob(0, "job 0", null, List.of(), "busy", List.of(stage)));
+    picture.stageSubmitted(0, 0, TASKS);
+  }
+
+  /** Rings under the picture's lock all the time, as a listener does that hears of tasks. */
+  private static void work(Picture picture, Link link) {
+    long end = System.nanoTime() + BUSY_MS * 1_000_000;
+    for (int i = 0; System.nanoTime() < end; i++) {
+      synchronized (picture) {
+        spin(HELD_NS);
+        link.ring();
+        if (i % 1_000 == 0) {
+          picture.taskStarted(0, 0);
+          picture.taskEnded(0, 0, true, 1);
+        }
+      }
+      spin(HELD_NS / 4);
+    }
+  }
+
+  private static void spin(long ns) {
+    long end = System.nanoTime() + ns;
+    while (System.nanoTime() < end) {
+      Thread.onSpinWait();
+    }
+  }
+
+  /** Takes orders, and does nothing. */
+  private static final class Deaf implements Link.Taker {
+    @Override
+    public void take(Wire.Orders orders) {}
+
+    @Override
+    public void expired(long silentMs, String why) {}
+
+    @Override
+    public void back(String from, long silentMs) {}
+  }
+}
