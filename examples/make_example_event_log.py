@@ -22,7 +22,13 @@ from pyspark.sql import SparkSession
 
 NUM_ORDERS = 400_000
 REPETITIONS = 3
-KEPT_SETTINGS = ("spark.sql.", "spark.master", "spark.app.name", "spark.task.cpus", "spark.executor.cores")
+KEPT_SETTINGS = (
+    "spark.sql.",
+    "spark.master",
+    "spark.app.name",
+    "spark.task.cpus",
+    "spark.executor.cores",
+)
 
 QUERIES = {
     "daily-revenue": """
@@ -50,7 +56,9 @@ QUERIES = {
 
 def write_tables(folder: Path) -> None:
     """Generate orders, items and customers as parquet, in a session of their own that writes no log."""
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    spark = (
+        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    )
     orders = f"""SELECT id AS order_id, pmod(hash(id), 20000) AS customer_id,
         CAST(id * 365 / {NUM_ORDERS} AS INT) AS day FROM range(0, {NUM_ORDERS}, 1, 6)"""
     items = f"""SELECT id DIV 3 AS order_id, pmod(hash(id, 7), 300) AS product_id, pmod(hash(id, 9), 9) + 1 AS quantity,
@@ -105,7 +113,9 @@ def shortened(line: str) -> str:
             event.pop("Task Executor Metrics", None)
         case "SparkListenerEnvironmentUpdate":
             settings = event["Spark Properties"].items()
-            kept = {k: v for k, v in settings if k.startswith(KEPT_SETTINGS) and "dir" not in k.lower()}
+            kept = {
+                k: v for k, v in settings if k.startswith(KEPT_SETTINGS) and "dir" not in k.lower()
+            }
             event = {"Event": event["Event"], "Spark Properties": kept}
     for stage in [event.get("Stage Info", {}), *event.get("Stage Infos", [])]:
         stage.pop("Details", None)
@@ -123,7 +133,9 @@ def without_paths(text: str, folder: Path) -> str:
 def main() -> None:
     """Generate the data, run the queries, write the compressed log."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("output", type=Path, help="where to write the log, e.g. example-event-log.zstd")
+    parser.add_argument(
+        "output", type=Path, help="where to write the log, e.g. example-event-log.zstd"
+    )
     output = parser.parse_args().output.resolve()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

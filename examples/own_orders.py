@@ -56,4 +56,6 @@ policies = [make_order_policy(name, workload, config) for name in ("fifo", "fair
 for policy in (*policies, DashboardsFirst()):
     trace = simulate(sequence, policy, config, seed=1)
     times_s = (trace.completion_ms - trace.arrival_ms) / 1000
-    print(f"{policy.name:16}  mean {times_s.mean():5.1f} s  jobs {' '.join(f'{t:5.1f}' for t in times_s)}")
+    print(
+        f"{policy.name:16}  mean {times_s.mean():5.1f} s  jobs {' '.join(f'{t:5.1f}' for t in times_s)}"
+    )

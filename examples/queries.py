@@ -36,7 +36,9 @@ def query(spark: SparkSession, number: int, rows: int) -> int:
     items = spark.range(97).select(F.col("id").alias("item"), (F.col("id") % 5).alias("shelf"))
     mean = table.agg(F.avg("price")).first()[0] if number % 3 == 0 else 0.5
     joined = table.filter(F.col("price") > mean).join(items, "item")
-    grouped = joined.groupBy("shelf", "customer").agg(F.sum("price").alias("total"), F.countDistinct("order").alias("orders"))
+    grouped = joined.groupBy("shelf", "customer").agg(
+        F.sum("price").alias("total"), F.countDistinct("order").alias("orders")
+    )
     return len(grouped.orderBy(F.desc("total")).limit(100).collect())
 
 
@@ -58,7 +60,9 @@ def main() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    print(f"{len(times)} queries, on average done after {sum(times) / len(times):.2f} s, the last after {max(times):.2f} s")
+    print(
+        f"{len(times)} queries, on average done after {sum(times) / len(times):.2f} s, the last after {max(times):.2f} s"
+    )
     spark.stop()
 
 

@@ -20,7 +20,10 @@ POLICIES = ("fifo", "sjf-cp", "fair", "srpt-cap:10")
 workload = with_parallelism_model(load_workload("tpch"), "decima-cluster")
 config = SimulationConfig(num_executors=EXECUTORS, moving_delay_ms=200, warmup_delay_ms=100)
 sequence = draw_sequence(workload, "batch", JOBS, EXECUTORS, RandomStreams(SEED))
-traces = {name: simulate(sequence, make_policy(name, EXECUTORS), config, SEED, record=True) for name in POLICIES}
+traces = {
+    name: simulate(sequence, make_policy(name, EXECUTORS), config, SEED, record=True)
+    for name in POLICIES
+}
 target = Path(sys.argv[1] if len(sys.argv) > 1 else "gantt.png")
 write_png(traces, target)
 for name, trace in traces.items():

@@ -14,7 +14,14 @@ from sb3_contrib import MaskablePPO
 
 import parcae.environment
 
-CLUSTER = {"workload": "tpch", "num_jobs": 5, "executors": 5, "num_limits": 5, "max_stages": 20, "moving_delay_ms": 200}
+CLUSTER = {
+    "workload": "tpch",
+    "num_jobs": 5,
+    "executors": 5,
+    "num_limits": 5,
+    "max_stages": 20,
+    "moving_delay_ms": 200,
+}
 EPISODES = range(1000, 1010)
 
 
@@ -39,7 +46,14 @@ def average_jct_s(model: MaskablePPO, env: gymnasium.Env) -> float:
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 8192
 env = make_env()
-settings = {"n_steps": 512, "batch_size": 128, "learning_rate": 1e-3, "gamma": 1.0, "gae_lambda": 1.0, "ent_coef": 0.01}
+settings = {
+    "n_steps": 512,
+    "batch_size": 128,
+    "learning_rate": 1e-3,
+    "gamma": 1.0,
+    "gae_lambda": 1.0,
+    "ent_coef": 0.01,
+}
 model = MaskablePPO("MultiInputPolicy", make_env(), **settings, seed=1, device="cpu")
 print(f"before: average JCT {average_jct_s(model, env):.2f} s")
 model.learn(steps)

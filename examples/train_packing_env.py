@@ -14,13 +14,22 @@ from sb3_contrib import MaskablePPO
 
 import parcae.environment
 
-WORLD = {"rates": (0.7,), "window": 30, "num_slots": 5, "has_image": False, "reward_scale": 0.1, "max_decisions": 300}
+WORLD = {
+    "rates": (0.7,),
+    "window": 30,
+    "num_slots": 5,
+    "has_image": False,
+    "reward_scale": 0.1,
+    "max_decisions": 300,
+}
 EPISODES = range(1000, 1010)
 
 
 def make_env() -> gymnasium.Env:
     """The world, its jobs as rows of features."""
-    return FilterObservation(gymnasium.make(parcae.environment.PACKING_ID, **WORLD), ["jobs", "free", "cluster"])
+    return FilterObservation(
+        gymnasium.make(parcae.environment.PACKING_ID, **WORLD), ["jobs", "free", "cluster"]
+    )
 
 
 def mean_slowdown(model: MaskablePPO, env: gymnasium.Env) -> float:
@@ -38,7 +47,13 @@ def mean_slowdown(model: MaskablePPO, env: gymnasium.Env) -> float:
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 8192
 env = make_env()
-settings = {"n_steps": 512, "batch_size": 128, "learning_rate": 5e-4, "gamma": 0.99, "ent_coef": 0.01}
+settings = {
+    "n_steps": 512,
+    "batch_size": 128,
+    "learning_rate": 5e-4,
+    "gamma": 0.99,
+    "ent_coef": 0.01,
+}
 model = MaskablePPO("MultiInputPolicy", make_env(), **settings, seed=1, device="cpu")
 print(f"before: mean slowdown {mean_slowdown(model, env):.2f}")
 model.learn(steps)

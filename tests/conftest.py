@@ -18,7 +18,15 @@ SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The cluster's kernels first, those of packing next: two workers that begin with the same ones would compile each twice."""
-    items.sort(key=lambda item: 0 if item.path.name == "test_commands.py" else 1 if _PACKING.search(str(item.path)) else 2)
+    items.sort(
+        key=lambda item: (
+            0
+            if item.path.name == "test_commands.py"
+            else 1
+            if _PACKING.search(str(item.path))
+            else 2
+        )
+    )
 
 
 def shared_data(relative: str) -> Path:
@@ -31,7 +39,9 @@ def shared_data(relative: str) -> Path:
 
 def job(name: str, *stages: tuple[int, int, tuple[int, ...]]) -> JobSpec:
     """A job from (number of tasks, duration in ms, parents) for each stage."""
-    return JobSpec(name, tuple(StageSpec(n, TaskDurations.constant(ms), parents) for n, ms, parents in stages))
+    return JobSpec(
+        name, tuple(StageSpec(n, TaskDurations.constant(ms), parents) for n, ms, parents in stages)
+    )
 
 
 def batch(*jobs: JobSpec) -> JobSequence:
@@ -42,4 +52,6 @@ def batch(*jobs: JobSpec) -> JobSequence:
 def arriving(*jobs: tuple[JobSpec, int]) -> JobSequence:
     """Jobs with their arrival times in ms."""
     specs = tuple(spec for spec, _ in jobs)
-    return JobSequence(Workload("test", specs), np.arange(len(jobs)), np.array([at for _, at in jobs], np.int64))
+    return JobSequence(
+        Workload("test", specs), np.arange(len(jobs)), np.array([at for _, at in jobs], np.int64)
+    )

@@ -19,11 +19,15 @@ def check_place(path: Path) -> None:
     """
     path = Path(path)
     if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "the folder that it should be in is not there", str(path))
+        raise FileNotFoundError(
+            errno.ENOENT, "the folder that it should be in is not there", str(path)
+        )
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "a folder; give the name of a file", str(path))
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, "the folder that it should be in cannot be written", str(path))
+        raise PermissionError(
+            errno.EACCES, "the folder that it should be in cannot be written", str(path)
+        )
 
 
 @contextlib.contextmanager

@@ -18,7 +18,9 @@ _PACKAGE = Path(__file__).parent
 
 
 def _kernel_files() -> list[Path]:
-    kernels = sorted(p for p in _PACKAGE.rglob("*.py") if p.name == "kernels.py" or p.parent.name == "kernels")
+    kernels = sorted(
+        p for p in _PACKAGE.rglob("*.py") if p.name == "kernels.py" or p.parent.name == "kernels"
+    )
     cluster = _PACKAGE / "cluster"
     others = [cluster / "state.py", cluster / "orders.py", _PACKAGE / "simulation" / "future.py"]
     return [*kernels, *others, *_PACKAGE.rglob("layout.py")]
@@ -36,7 +38,13 @@ if "NUMBA_CACHE_DIR" not in os.environ:
 # Kernels allocate nothing: without Numba's runtime, views of tables are not reference-counted (which would cost more than
 # the simulation itself).
 # Nobody calls them from C: without wrappers for that, compilation is shorter.
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
+_OPTIONS: dict[str, Any] = {
+    "cache": True,
+    "nogil": True,
+    "error_model": "numpy",
+    "_nrt": False,
+    "no_cfunc_wrapper": True,
+}
 
 #: A function that Python calls, or that is too long to inline.
 kernel = numba.njit(**_OPTIONS)

@@ -33,10 +33,16 @@ def swf_text(num_jobs: int, num_processors: int = 16) -> str:
     """A busy log of short and of long jobs."""
     rng = np.random.default_rng(5)
     submit = np.cumsum(rng.exponential(120, num_jobs)).astype(int)
-    run_time = np.where(rng.random(num_jobs) < 0.8, rng.integers(5, 60, num_jobs), rng.integers(600, 1_200, num_jobs))
+    run_time = np.where(
+        rng.random(num_jobs) < 0.8,
+        rng.integers(5, 60, num_jobs),
+        rng.integers(600, 1_200, num_jobs),
+    )
     taken = rng.integers(1, num_processors // 2, num_jobs)
     lines = [f"; MaxProcs: {num_processors}", "; UnixStartTime: 0"]
     for row in range(num_jobs):
         run, asked = int(run_time[row]), 2 * int(run_time[row])
-        lines.append(f"{row + 1} {submit[row]} -1 {run} {taken[row]} -1 -1 -1 {asked} -1 1 -1 -1 -1 0 0 -1 -1")
+        lines.append(
+            f"{row + 1} {submit[row]} -1 {run} {taken[row]} -1 -1 -1 {asked} -1 1 -1 -1 -1 0 0 -1 -1"
+        )
     return "\n".join(lines) + "\n"

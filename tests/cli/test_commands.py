@@ -22,14 +22,26 @@ _PARCAE = [sys.executable, "-m", "parcae.cli.main"]
 
 def run(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     words = shlex.split(command)
-    return subprocess.run([*_PARCAE, *words[1:]], cwd=cwd, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [*_PARCAE, *words[1:]], cwd=cwd, capture_output=True, text=True, check=False
+    )
 
 
 def test_simulate_prints_the_contracted_json(tmp_path: Path) -> None:
-    done = run("parcae simulate toy --policy fifo,sjf-cp --executors 1 --jobs 4 --seed 2 --json", tmp_path)
+    done = run(
+        "parcae simulate toy --policy fifo,sjf-cp --executors 1 --jobs 4 --seed 2 --json", tmp_path
+    )
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["policy"] for row in rows] == ["fifo", "sjf-cp"]
-    wanted = {"average_jct_ms", "makespan_ms", "last_completion_ms", "completion_ms", "decisions", "tasks", "work_ms"}
+    wanted = {
+        "average_jct_ms",
+        "makespan_ms",
+        "last_completion_ms",
+        "completion_ms",
+        "decisions",
+        "tasks",
+        "work_ms",
+    }
     assert all(wanted <= set(row) for row in rows)
     assert len(rows[0]["completion_ms"]) == 4
 
@@ -43,19 +55,32 @@ def test_simulate_tells_of_executor_classes(tmp_path: Path) -> None:
 
 
 def test_a_job_set_file_runs_every_set_under_every_policy(tmp_path: Path) -> None:
-    write_workload(Workload("w", (chain(2, 3, 1_000, "q1-2g"), chain(1, 4, 2_000, "q2-5g"))), tmp_path / "w.parcae")
-    sets = {"sets": {"a": {"exec": 2, "jobs": [[1, "2g", 0], [2, "5g", 0]]}, "b": {"exec": 3, "jobs": [[2, "5g", 0]]}}}
+    write_workload(
+        Workload("w", (chain(2, 3, 1_000, "q1-2g"), chain(1, 4, 2_000, "q2-5g"))),
+        tmp_path / "w.parcae",
+    )
+    sets = {
+        "sets": {
+            "a": {"exec": 2, "jobs": [[1, "2g", 0], [2, "5g", 0]]},
+            "b": {"exec": 3, "jobs": [[2, "5g", 0]]},
+        }
+    }
     (tmp_path / "sets.json").write_text(json.dumps(sets))
     command = "parcae simulate w.parcae --job-set sets.json --set all --policy all --durations first --reference-semantics --json"
     rows = [json.loads(line) for line in run(command, tmp_path).stdout.splitlines()]
     assert len(rows) == 2 * 6
     assert {(row["set"], row["durations"]) for row in rows} == {("a", "first"), ("b", "first")}
-    only = run(command.replace("--set all", "--set b").replace("--policy all", "--policy sjf_cp"), tmp_path)
+    only = run(
+        command.replace("--set all", "--set b").replace("--policy all", "--policy sjf_cp"), tmp_path
+    )
     assert json.loads(only.stdout)["executors"] == 3
 
 
 def test_compare_writes_json_and_a_report(tmp_path: Path) -> None:
-    done = run("parcae compare toy --policies fair,fifo --executors 2 --jobs 4 --seeds 3 --json c.json --report r.html", tmp_path)
+    done = run(
+        "parcae compare toy --policies fair,fifo --executors 2 --jobs 4 --seeds 3 --json c.json --report r.html",
+        tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert "fair" in done.stdout
     assert json.loads((tmp_path / "c.json").read_text())["settings"]["jobs"] == 4
@@ -66,7 +91,11 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
     log = BUNDLED / "example-event-log.zstd"
     done = run(f"parcae compare-logs {log} {log} --plot gantt.png", tmp_path)
     assert done.returncode == 0, done.stderr
-    for told in ("average JCT", "mean JCT B / A over 21 matched jobs: 1.000 [1.000, 1.000]", "daily-revenue"):
+    for told in (
+        "average JCT",
+        "mean JCT B / A over 21 matched jobs: 1.000 [1.000, 1.000]",
+        "daily-revenue",
+    ):
         assert told in done.stdout
     assert (tmp_path / "gantt.png").read_bytes().startswith(b"\x89PNG")
     done = run(f"parcae compare-logs {log} {log} --key spark.jobGroup.id --json", tmp_path)
@@ -87,7 +116,10 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae simulate toy --executor-classes big", "write decima, or EXECUTORSxCPUxMEMORY"),
         ("parcae simulate toy --executor-classes 1x1x1 --executors 2", "leave out --executors"),
         ("parcae simulate toy --world moon", "write cores or executors"),
-        ("parcae simulate toy --world cores --moving-delay-ms 500", "--moving-delay-ms exists in the world of executors only"),
+        (
+            "parcae simulate toy --world cores --moving-delay-ms 500",
+            "--moving-delay-ms exists in the world of executors only",
+        ),
         ("parcae simulate toy --cores 2 --executors 3", "the same number"),
         ("parcae simulate toy --policy sprt", "did you mean 'srpt'"),
         ("parcae simulate toy --policy srpt --world executors", "--world cores"),
@@ -99,28 +131,58 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae simulate --job-set broken.parcae", "broken.parcae:1: not JSON"),
         ("parcae simulate toy --job-set cyclic.json", "brings its own jobs: leave out toy"),
         ("parcae simulate --job-set cyclic.json", "job 0: "),
-        ("parcae export fair toy -o x.json", "policy 'fair' cannot be exported: choose srpt, tuned, tuned:VARIANT"),
+        (
+            "parcae export fair toy -o x.json",
+            "policy 'fair' cannot be exported: choose srpt, tuned, tuned:VARIANT",
+        ),
         ("parcae export srpt toy -o x.json --world executors", "write --world cores"),
-        ("parcae export srpt toy -o missing/x.json", "the folder that it should be in is not there"),
+        (
+            "parcae export srpt toy -o missing/x.json",
+            "the folder that it should be in is not there",
+        ),
         ("parcae export srpt nothing -o x.json", "no workload 'nothing'"),
         ("parcae workload prepare toy -o x.parcae", "nothing to prepare"),
         ("parcae compare toy --parallelism-model magic", "decima-cluster"),
         ("parcae compare toy --policies fair --seeds 2 --report missing/r.html", "missing"),
         ("parcae simulate toy --policy parcae:big", "no such variant; shipped are"),
-        ("parcae simulate toy --policy nothing.safetensors", "nothing.safetensors: no such checkpoint"),
-        ("parcae compare toy --policies fair,broken.safetensors", "broken.safetensors: not a checkpoint, or a torn one"),
+        (
+            "parcae simulate toy --policy nothing.safetensors",
+            "nothing.safetensors: no such checkpoint",
+        ),
+        (
+            "parcae compare toy --policies fair,broken.safetensors",
+            "broken.safetensors: not a checkpoint, or a torn one",
+        ),
         ("parcae tune toy --objective speed -o x.parcae", "average-jct, makespan"),
         ("parcae tune toy --arrivals recorded -o x.parcae", "load:0.85"),
-        ("parcae tune toy --also speed=3 -o x.parcae", "arrivals=..., jobs=N, cores=N (or executors=N)"),
+        (
+            "parcae tune toy --also speed=3 -o x.parcae",
+            "arrivals=..., jobs=N, cores=N (or executors=N)",
+        ),
         ("parcae tune nothing -o x.parcae", "no workload 'nothing'"),
         ("parcae train toy --network gcn -o x.parcae", "parcae or decima"),
         ("parcae train toy --world executors --recipe slow -o x.parcae", "fast, decima-2019"),
-        ("parcae train toy --world executors --set learning_rat=1 -o x.parcae", "did you mean 'learning_rate'"),
-        ("parcae train toy --decima limit=input --network decima -o x.parcae", "did you mean 'limits'"),
-        ("parcae train toy --rule broken.safetensors -o x.parcae", "broken.safetensors: not a checkpoint"),
+        (
+            "parcae train toy --world executors --set learning_rat=1 -o x.parcae",
+            "did you mean 'learning_rate'",
+        ),
+        (
+            "parcae train toy --decima limit=input --network decima -o x.parcae",
+            "did you mean 'limits'",
+        ),
+        (
+            "parcae train toy --rule broken.safetensors -o x.parcae",
+            "broken.safetensors: not a checkpoint",
+        ),
         ("parcae train toy --world executors --device cuda -o x.parcae", "sees no such device"),
-        ("parcae train toy --world cores --recipe fast -o x.parcae", "--recipe does not apply to parcae in the world of cores"),
-        ("parcae train toy --world cores --rule tuned:classes -o x.parcae", "no rule of the world of cores"),
+        (
+            "parcae train toy --world cores --recipe fast -o x.parcae",
+            "--recipe does not apply to parcae in the world of cores",
+        ),
+        (
+            "parcae train toy --world cores --rule tuned:classes -o x.parcae",
+            "no rule of the world of cores",
+        ),
         ("parcae reproduce decima-fig33", "did you mean 'decima-fig3'"),
         ("parcae serve --policy fiar --for 1", "did you mean 'fair'"),
         ("parcae serve --host 0.0.0.0 --for 1", "give --secret-file"),
@@ -128,11 +190,20 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae serve --secret-file nowhere --for 1", "nowhere: No such file"),
         ("parcae serve --tls-cert broken.parcae --for 1", "belong together"),
         ("parcae replay nowhere.jsonl", "nowhere.jsonl: No such file"),
-        ("parcae replay broken.parcae", "broken.parcae: not a recording of `parcae serve --record`"),
+        (
+            "parcae replay broken.parcae",
+            "broken.parcae: not a recording of `parcae serve --record`",
+        ),
         ("parcae learn nowhere -o x.parcae", "nowhere"),
         ("parcae compare-logs nowhere nowhere", "nowhere: no such file or directory"),
-        ("parcae compare-logs broken.parcae broken.parcae", "broken.parcae does not begin like a Spark event log"),
-        ("parcae compare-logs broken.parcae broken.parcae --plot x.jpeg", "x.jpeg: a picture is written as .png, .svg, .pdf"),
+        (
+            "parcae compare-logs broken.parcae broken.parcae",
+            "broken.parcae does not begin like a Spark event log",
+        ),
+        (
+            "parcae compare-logs broken.parcae broken.parcae --plot x.jpeg",
+            "x.jpeg: a picture is written as .png, .svg, .pdf",
+        ),
         ("parcae spark build --spark-home .", "is no Spark"),
         ("parcae spark demo --policies tuned", "needs spark-fair"),
         ("parcae workload import spark-events nowhere -o x.parcae", "nowhere"),
@@ -142,11 +213,16 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae workload measure-tpch --scale-factors big -o x.parcae", "big"),
     ],
 )
-def test_bad_input_ends_with_exit_code_2_and_one_clear_line(tmp_path: Path, command: str, message: str) -> None:
+def test_bad_input_ends_with_exit_code_2_and_one_clear_line(
+    tmp_path: Path, command: str, message: str
+) -> None:
     (tmp_path / "broken.parcae").write_text("not a zip")
     (tmp_path / "broken.safetensors").write_text("not a checkpoint")
     cyclic = {"arrival_ms": 0, "edges": [[0, 1], [1, 0]], "task_ms": [[5], [7]]}
-    sets = {"format": "parcae spark world conformance 1", "sets": [{"name": "a", "cores": 1, "jobs": [cyclic]}]}
+    sets = {
+        "format": "parcae spark world conformance 1",
+        "sets": [{"name": "a", "cores": 1, "jobs": [cyclic]}],
+    }
     (tmp_path / "cyclic.json").write_text(json.dumps(sets))
     done = run(command, tmp_path)
     assert done.returncode == 2, done.stderr
@@ -196,12 +272,18 @@ def test_the_benchmark_prints_the_contracted_numbers(tmp_path: Path) -> None:
     command = "parcae bench simulator --world executors --workload synthetic --runs 1 --jobs 10 --executors 10 --json"
     done = run(command, tmp_path)
     result = json.loads(done.stdout)
-    assert {"tasks_per_second", "events_per_second", "decisions_per_second", "ratio_to_oracle"} <= set(result)
+    assert {
+        "tasks_per_second",
+        "events_per_second",
+        "decisions_per_second",
+        "ratio_to_oracle",
+    } <= set(result)
 
 
 def test_a_service_records_what_another_policy_then_follows(tmp_path: Path) -> None:
     done = run(
-        "parcae serve --policy fair --workload toy --demo 4 --slots 2 --record r --port 0 --admin-port -1 --for 3", tmp_path
+        "parcae serve --policy fair --workload toy --demo 4 --slots 2 --record r --port 0 --admin-port -1 --for 3",
+        tmp_path,
     )
     assert done.returncode == 0, done.stderr
     assert "fair serves on 127.0.0.1:" in done.stdout
@@ -214,5 +296,7 @@ def test_a_service_records_what_another_policy_then_follows(tmp_path: Path) -> N
 def test_the_readmes_python_runs(tmp_path: Path) -> None:
     code = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S)
     assert len(code) == 1
-    done = subprocess.run([sys.executable, "-c", code[0]], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code[0]], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert re.fullmatch(r"[\d.]+ s\n", done.stdout), done.stderr

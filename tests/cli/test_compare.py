@@ -16,16 +16,39 @@ from parcae.cli.main import app
 from parcae.cli.tables import print_whole
 from parcae.errors import ConfigError
 
-_COMMAND = ["compare", "toy", "--policies", "fair,fifo", "--executors", "2", "--jobs", "4", "--seeds", "3"]
+_COMMAND = [
+    "compare",
+    "toy",
+    "--policies",
+    "fair,fifo",
+    "--executors",
+    "2",
+    "--jobs",
+    "4",
+    "--seeds",
+    "3",
+]
 
 
-def test_the_table_and_the_files_say_who_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_and_the_files_say_who_pays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     options = ["--per-job", str(tmp_path / "jobs.parquet"), "--json", str(tmp_path / "c.json")]
     done = CliRunner().invoke(app, [*_COMMAND, *options])
     assert done.exit_code == 0, done.output
     heading = next(line for line in done.output.splitlines() if "average JCT" in line)
-    words = ["policy", "average JCT", "ratio to first", "later", "worst", "p95 JCT", "p99 JCT", "makespan", "busy"]
+    words = [
+        "policy",
+        "average JCT",
+        "ratio to first",
+        "later",
+        "worst",
+        "p95 JCT",
+        "p99 JCT",
+        "makespan",
+        "busy",
+    ]
     places = [heading.index(word) for word in words]
     assert places == sorted(places)
     assert "…" not in done.output
@@ -35,7 +58,9 @@ def test_the_table_and_the_files_say_who_pays(tmp_path: Path, monkeypatch: pytes
     ratio = jobs.filter(pl.col("policy") == "fifo")["ratio_to_first"]
     assert fifo["worst_ratio_to_first"] == ratio.max()
     assert fifo["later_than_first_share"]["mean"] == pytest.approx((ratio > 1.05).mean())
-    assert fifo["later_than_first_by_10_percent_share"]["mean"] == pytest.approx((ratio > 1.1).mean())
+    assert fifo["later_than_first_by_10_percent_share"]["mean"] == pytest.approx(
+        (ratio > 1.1).mean()
+    )
 
 
 @pytest.mark.parametrize("name", ["jobs.json", "missing/jobs.csv"])

@@ -38,7 +38,11 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "batch_task.csv").write_text(_TRACE)
     sets = {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", 0], [9, "2g", 400]]}}}
     (folder / "sets.json").write_text(json.dumps(sets))
-    own = {"name": "a", "cores": 2, "jobs": [{"arrival_ms": 0, "task_ms": [[5, 6], [7]], "edges": [[0, 1]]}]}
+    own = {
+        "name": "a",
+        "cores": 2,
+        "jobs": [{"arrival_ms": 0, "task_ms": [[5, 6], [7]], "edges": [[0, 1]]}],
+    }
     world = {"format": "parcae spark world conformance 1", "sets": [own]}
     (folder / "spark-world.json").write_text(json.dumps(world))
     write_packing_files(folder)
@@ -46,7 +50,9 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 #: What learns, measures or plays studies takes minutes where nothing is compiled yet; and what reads the files that it makes.
-_LONG = re.compile(r"parcae (learn|train|tune|bench|reproduce) |packing (train|tune) |[\w/]\.safetensors")
+_LONG = re.compile(
+    r"parcae (learn|train|tune|bench|reproduce) |packing (train|tune) |[\w/]\.safetensors"
+)
 
 
 def test_every_short_command_in_the_documents_runs(user_folder: Path) -> None:
@@ -64,7 +70,11 @@ def test_every_command_in_the_documents_runs(user_folder: Path) -> None:
 
 def _runnable() -> list[str]:
     """What needs Spark is run by tests of its own."""
-    return [c for c in _documented() if not re.search("measure-tpch|parcae spark|circle|before after", c)]
+    return [
+        c
+        for c in _documented()
+        if not re.search("measure-tpch|parcae spark|circle|before after", c)
+    ]
 
 
 def _run_all(commands: list[str], user_folder: Path) -> None:
@@ -82,15 +92,35 @@ def _run_all(commands: list[str], user_folder: Path) -> None:
         "parcae learn",
         "parcae serve",
     )
-    for command in sorted(commands, key=lambda c: (min([i for i, w in enumerate(first) if w in c], default=9), c)):
+    for command in sorted(
+        commands, key=lambda c: (min([i for i, w in enumerate(first) if w in c], default=9), c)
+    ):
         runnable = re.sub(r"/path/to/event-logs", "event-logs", command)
         runnable = re.sub(r"--(tune-)?budget \S+", r"--\1budget 0.02", runnable)  # minutes
         if re.match("parcae (learn|train|tune)", runnable):
-            runnable = re.sub(r"(--|\b)jobs([ =])\d+", r"\1jobs\g<2>4", re.sub(r"--executors \d+", "--executors 8", runnable))
-        runnable = re.sub(r"parcae bench decision", "parcae bench decision --decisions 30", runnable)
-        runnable = re.sub(r"parcae bench training", "parcae bench training --iterations 1", runnable)
-        runnable = re.sub(r"parcae bench service", "parcae bench service --jobs 3 --runs 1", runnable)
-        runnable = re.sub(r"parcae reproduce decima-fig(11|20)", r"\g<0> --executors 8 --jobs 2 --runs 2 --budget 0.02", runnable)
-        runnable = re.sub(r"parcae serve", "parcae serve --port 0 --admin-port 0", re.sub(r"--for \S+", "--for 3", runnable))
+            runnable = re.sub(
+                r"(--|\b)jobs([ =])\d+",
+                r"\1jobs\g<2>4",
+                re.sub(r"--executors \d+", "--executors 8", runnable),
+            )
+        runnable = re.sub(
+            r"parcae bench decision", "parcae bench decision --decisions 30", runnable
+        )
+        runnable = re.sub(
+            r"parcae bench training", "parcae bench training --iterations 1", runnable
+        )
+        runnable = re.sub(
+            r"parcae bench service", "parcae bench service --jobs 3 --runs 1", runnable
+        )
+        runnable = re.sub(
+            r"parcae reproduce decima-fig(11|20)",
+            r"\g<0> --executors 8 --jobs 2 --runs 2 --budget 0.02",
+            runnable,
+        )
+        runnable = re.sub(
+            r"parcae serve",
+            "parcae serve --port 0 --admin-port 0",
+            re.sub(r"--for \S+", "--for 3", runnable),
+        )
         done = run(runnable, user_folder)
         assert done.returncode == 0, f"{command}\n{done.stderr}"

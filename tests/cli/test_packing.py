@@ -44,7 +44,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def test_a_job_set_prints_the_contracted_json(run: Run) -> None:
-    done = run("parcae packing simulate --job-set deeprm.json --set pair --policy sjf,tetris_k0.5 --json")
+    done = run(
+        "parcae packing simulate --job-set deeprm.json --set pair --policy sjf,tetris_k0.5 --json"
+    )
     sjf, tetris = (json.loads(line) for line in done.out.splitlines())
     assert sjf == {
         "sequence": "pair", "policy": "sjf", "start": [0, 4], "finish": [4, 6], "slowdown": 1.75, "reward": -3.5,
@@ -67,17 +69,25 @@ def test_every_shared_sequence_runs_exactly_as_with_the_authors_code(run: Run) -
     done = run(f"parcae packing simulate --job-set {path} --set all --policy all --json")
     rows = [json.loads(line) for line in done.out.splitlines()]
     sequences = json.loads(path.read_text())["sequences"]
-    expected = {(s["name"], policy): result for s in sequences for policy, result in s["expected"].items()}
+    expected = {
+        (s["name"], policy): result for s in sequences for policy, result in s["expected"].items()
+    }
     assert len(rows) == len(expected) == 28
     for row in rows:
         wanted = expected[row["sequence"], row["policy"]]
         for key in ("start", "finish", "decisions"):
             assert row[key] == wanted[key], (row["sequence"], row["policy"], key)
         for key in ("slowdown", "reward", "reward_as_coded"):
-            assert row[key] == pytest.approx(wanted[key], abs=1e-6), (row["sequence"], row["policy"], key)
+            assert row[key] == pytest.approx(wanted[key], abs=1e-6), (
+                row["sequence"],
+                row["policy"],
+                key,
+            )
 
 
-def test_simulate_draws_a_sequence_or_runs_a_log_and_prints_a_table(run: Run, tmp_path: Path) -> None:
+def test_simulate_draws_a_sequence_or_runs_a_log_and_prints_a_table(
+    run: Run, tmp_path: Path
+) -> None:
     done = run("parcae packing simulate --load 70% --policy sjf,easy --seed 1003 --gantt g.png")
     assert done.code == 0, done.err
     assert "slowdown" in done.out
@@ -89,7 +99,9 @@ def test_simulate_draws_a_sequence_or_runs_a_log_and_prints_a_table(run: Run, tm
 
 
 def test_compare_writes_json_and_a_report(run: Run, tmp_path: Path) -> None:
-    done = run("parcae packing compare --load 1.3 --policies sjf,packer,tetris --seeds 4 --json c.json --report r.html")
+    done = run(
+        "parcae packing compare --load 1.3 --policies sjf,packer,tetris --seeds 4 --json c.json --report r.html"
+    )
     assert done.code == 0, done.err
     assert "tetris: knob " in done.out
     data = json.loads((tmp_path / "c.json").read_text())
@@ -121,27 +133,42 @@ def test_describe_counts_what_was_dropped_with_its_line(run: Run, tmp_path: Path
 
 
 def test_a_tuned_rule_is_a_policy_and_is_gone_on_from(run: Run, tmp_path: Path) -> None:
-    done = run("parcae packing tune withhold --load 1.3 --generations 1 --budget 1 -o w.safetensors --json")
+    done = run(
+        "parcae packing tune withhold --load 1.3 --generations 1 --budget 1 -o w.safetensors --json"
+    )
     found = json.loads(done.out)
     assert found["generations"] == 1
     assert read_checkpoint(tmp_path / "w.safetensors").card["objective"] == "slowdown"
-    done = run("parcae packing tune withhold --load 1.3 --generations 1 --start w.safetensors -o w2.safetensors --json")
+    done = run(
+        "parcae packing tune withhold --load 1.3 --generations 1 --start w.safetensors -o w2.safetensors --json"
+    )
     assert json.loads(done.out)["cost"] <= found["cost"]
     assert run("parcae packing tune tetris --swf log.swf -o t.safetensors").code == 0
-    done = run("parcae packing compare --load 1.3 --policies sjf,w2.safetensors,t.safetensors --seeds 3 --json c.json")
+    done = run(
+        "parcae packing compare --load 1.3 --policies sjf,w2.safetensors,t.safetensors --seeds 3 --json c.json"
+    )
     assert done.code == 0, done.err
-    assert set(json.loads((tmp_path / "c.json").read_text())["policies"]) == {"sjf", "w2.safetensors", "t.safetensors"}
+    assert set(json.loads((tmp_path / "c.json").read_text())["policies"]) == {
+        "sjf",
+        "w2.safetensors",
+        "t.safetensors",
+    }
 
 
 def test_a_network_is_trained_resumed_and_compared(run: Run, tmp_path: Path) -> None:
     train = "parcae packing train set --load 0.1:1.84 -o trained --set num_groups=2 --set group_size=2 --select-every 1 --json"
     found = json.loads(run(f"{train} --iterations 1").out)
     assert found["iterations"] == 1
-    assert len(read_checkpoint(tmp_path / "trained" / "best.safetensors").card["source"]["rates"]) == 10
+    assert (
+        len(read_checkpoint(tmp_path / "trained" / "best.safetensors").card["source"]["rates"])
+        == 10
+    )
     assert "holds a training already" in run(f"{train} --iterations 2").err
     assert json.loads(run(f"{train} --iterations 2 --resume").out)["iterations"] == 2
     assert any((tmp_path / "trained" / "tensorboard").iterdir())
-    done = run("parcae packing compare --load 1.3 --policies sjf,trained/best.safetensors --seeds 3")
+    done = run(
+        "parcae packing compare --load 1.3 --policies sjf,trained/best.safetensors --seeds 3"
+    )
     assert done.code == 0, done.err
 
 
@@ -171,8 +198,14 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
         ("compare --swf large.swf", "large.swf:2: the job takes 4 processors, the cluster has 2"),
         ("compare --swf negative.swf", "negative.swf:2: field 2 (submit time) is -5"),
         ("compare --swf none.swf", "none.swf: No such file"),
-        ("simulate --load 1 --policy sjf --gantt nowhere/g.png", "nowhere/g.png: the folder that it should be in is not there"),
-        ("compare --load 1 --policies sjf --seeds 2 --json .", ".: a folder; give the name of a file"),
+        (
+            "simulate --load 1 --policy sjf --gantt nowhere/g.png",
+            "nowhere/g.png: the folder that it should be in is not there",
+        ),
+        (
+            "compare --load 1 --policies sjf --seeds 2 --json .",
+            ".: a folder; give the name of a file",
+        ),
         ("tune sjf --load 1 -o x.safetensors", "'sjf' cannot be tuned"),
         ("tune tetris --load 1 -o x.txt", "whose name ends in .safetensors"),
         ("tune tetris --load 1 -o nowhere/x.safetensors", "a folder that is there"),
@@ -181,11 +214,15 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
         ("train set --load 1 -o x --start deeprm.json", "not a checkpoint"),
     ],
 )
-def test_bad_input_ends_with_one_clear_line(run: Run, tmp_path: Path, command: str, message: str) -> None:
+def test_bad_input_ends_with_one_clear_line(
+    run: Run, tmp_path: Path, command: str, message: str
+) -> None:
     head = "; MaxProcs: 2\n"
     (tmp_path / "short.swf").write_text(head + "1 0 -1 5 1 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1\n")
     (tmp_path / "large.swf").write_text(head + "1 0 -1 5 4 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n")
-    (tmp_path / "negative.swf").write_text(head + "1 -5 -1 5 1 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n")
+    (tmp_path / "negative.swf").write_text(
+        head + "1 -5 -1 5 1 -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n"
+    )
     done = run(f"parcae packing {command}")
     assert done.code == 2
     assert message in done.err

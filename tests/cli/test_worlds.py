@@ -27,7 +27,14 @@ _SET: dict[str, Any] = {
     "pools": {"a": {"weight": 1, "min_share": 0}, "b": {"weight": 3, "min_share": 1}},
     "jobs": [
         {"arrival_ms": 10, "edges": [], "task_ms": [[5]], "pool": "b", "tier": 0, "limits": [1]},
-        {"arrival_ms": 0, "edges": [[0, 1]], "task_ms": [[20, 20, 20], [30]], "pool": "a", "tier": 1, "limits": [1, 1]},
+        {
+            "arrival_ms": 0,
+            "edges": [[0, 1]],
+            "task_ms": [[20, 20, 20], [30]],
+            "pool": "a",
+            "tier": 1,
+            "limits": [1, 1],
+        },
     ],
 }
 
@@ -65,13 +72,21 @@ def test_options_of_decimas_cluster_imply_its_world(option: dict[str, Any]) -> N
     assert simulation_config(**option).world is WorldName.EXECUTORS
     assert simulation_config(world="executors", **option).world is WorldName.EXECUTORS
     flag = f"--{next(iter(option)).replace('_', '-')}"
-    with pytest.raises(ConfigError, match=f"^{flag} exists in the world of executors only: leave it out, or choose --world"):
+    with pytest.raises(
+        ConfigError,
+        match=f"^{flag} exists in the world of executors only: leave it out, or choose --world",
+    ):
         simulation_config(world="cores", **option)
 
 
 def test_other_options_are_of_both_worlds() -> None:
     config = simulation_config(durations="first", unknown_share=0.5, estimate_error="0.25", cores=7)
-    assert (config.world, config.num_executors, config.estimate_error, config.unknown_share) == ("cores", 7, 0.25, 0.5)
+    assert (config.world, config.num_executors, config.estimate_error, config.unknown_share) == (
+        "cores",
+        7,
+        0.25,
+        0.5,
+    )
     assert simulation_config().estimate_error == "log"
     with pytest.raises(ConfigError, match="--world rack: write cores or executors"):
         world_of("rack", {})
@@ -80,15 +95,23 @@ def test_other_options_are_of_both_worlds() -> None:
 def test_cores_and_executors_are_one_number() -> None:
     assert one_size(None, None) is None
     assert one_size(3, None) == one_size(None, 3) == one_size(3, 3) == 3
-    with pytest.raises(ConfigError, match="--executors 3 and --cores 4 are the same number: give one of them"):
+    with pytest.raises(
+        ConfigError, match="--executors 3 and --cores 4 are the same number: give one of them"
+    ):
         one_size(3, 4)
 
 
 @pytest.mark.parametrize("command", ["simulate", "compare", "bounds", "tune", "train", "learn"])
-def test_every_command_that_takes_a_workload_chooses_the_world(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_that_takes_a_workload_chooses_the_world(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     told = CliRunner().invoke(app, [command, "--help"]).output
-    for option in ("--world", "--cores", *(["--estimate-error", "--unknown-share"] if command != "bounds" else [])):
+    for option in (
+        "--world",
+        "--cores",
+        *(["--estimate-error", "--unknown-share"] if command != "bounds" else []),
+    ):
         assert option in told
 
 
@@ -106,15 +129,35 @@ def test_simulate_says_the_world_and_what_a_name_became() -> None:
 
 
 def test_a_comparison_says_what_names_became(tmp_path: Path) -> None:
-    words = ["compare", "toy", "--policies", "fair,fifo,sjf-cp", "--cores", "2", "--jobs", "3", "--seeds", "2"]
-    done = CliRunner().invoke(app, [*words, "--json", str(tmp_path / "c.json"), "--report", str(tmp_path / "r.html")])
+    words = [
+        "compare",
+        "toy",
+        "--policies",
+        "fair,fifo,sjf-cp",
+        "--cores",
+        "2",
+        "--jobs",
+        "3",
+        "--seeds",
+        "2",
+    ]
+    done = CliRunner().invoke(
+        app, [*words, "--json", str(tmp_path / "c.json"), "--report", str(tmp_path / "r.html")]
+    )
     assert done.exit_code == 0, done.output
     assert "toy: 3 jobs, batch, 2 cores, seeds 0-1" in done.output
     told = json.loads((tmp_path / "c.json").read_text())
     assert told["settings"]["config"]["world"] == "cores"
-    assert told["settings"]["variants"]["fifo"] == told["policies"]["fifo"]["variant"] == "Spark's FIFO: job id, stage id"
+    assert (
+        told["settings"]["variants"]["fifo"]
+        == told["policies"]["fifo"]["variant"]
+        == "Spark's FIFO: job id, stage id"
+    )
     page = (tmp_path / "r.html").read_text()
-    assert "Policies: fair: Spark's FAIR, a pool a job; fifo: Spark's FIFO: job id, stage id; sjf-cp: sjf-cp, planning" in page
+    assert (
+        "Policies: fair: Spark's FAIR, a pool a job; fifo: Spark's FIFO: job id, stage id; sjf-cp: sjf-cp, planning"
+        in page
+    )
     assert "2 cores" in page
 
 
@@ -127,7 +170,11 @@ def test_the_network_of_the_world_of_cores_is_trained_and_resumed(tmp_path: Path
     (found,) = _invoke(*trained, "--iterations", "1")
     assert (found["generations"], found["ending"]) == (1, "done")
     assert found["ratio_to_rule_on_selection_runs"] <= 1.0
-    assert {path.name for path in out.iterdir()} == {"best.safetensors", "training.safetensors", "tensorboard"}
+    assert {path.name for path in out.iterdir()} == {
+        "best.safetensors",
+        "training.safetensors",
+        "tensorboard",
+    }
     assert "holds a training already" in _refused(*trained, "--iterations", "2")
     (found,) = _invoke(*trained, "--iterations", "2", "--resume")
     assert found["generations"] == 2
@@ -137,12 +184,20 @@ def test_the_network_of_the_world_of_cores_is_trained_and_resumed(tmp_path: Path
     served = ("--also", "arrivals=load:0.7 jobs=2 estimate_error=0.5")
     (found,) = _invoke(*again, *served, "--rule", found["output"], "--start", found["output"])
     assert found["generations"] == 1
-    assert read_checkpoint(Path(found["output"])).card["also"] == ["arrivals=load:0.7 jobs=2 error=0.5"]
-    assert "not of 'order-network'" in _refused(*trained, "--start", str(tmp_path / "rule.safetensors"))
+    assert read_checkpoint(Path(found["output"])).card["also"] == [
+        "arrivals=load:0.7 jobs=2 error=0.5"
+    ]
+    assert "not of 'order-network'" in _refused(
+        *trained, "--start", str(tmp_path / "rule.safetensors")
+    )
 
 
-@pytest.mark.parametrize("given", ["--recipe fast", "--device cpu", "--ray a:1", "--set a=1", "--decima a=1"])
-def test_options_of_training_by_gradients_are_refused_where_the_network_evolves(given: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "given", ["--recipe fast", "--device cpu", "--ray a:1", "--set a=1", "--decima a=1"]
+)
+def test_options_of_training_by_gradients_are_refused_where_the_network_evolves(
+    given: str, tmp_path: Path
+) -> None:
     words = ["train", "toy", "--world", "cores", "-o", str(tmp_path / "x"), *given.split()]
     assert f"{given.split()[0]} does not apply to parcae in the world of cores" in _refused(*words)
     assert not (tmp_path / "x").exists()
@@ -156,18 +211,24 @@ def test_training_by_gradients_is_in_one_setting(tmp_path: Path) -> None:
 def test_orders_are_searched_in_decimas_world_and_bounds_hold_in_both() -> None:
     words = ("bounds", "toy", "--jobs", "3", "--executors", "2", "--json")
     found = [
-        json.loads(CliRunner().invoke(app, [*words, *more]).stdout) for more in ((), ("--world", "executors"), ("--orders",))
+        json.loads(CliRunner().invoke(app, [*words, *more]).stdout)
+        for more in ((), ("--world", "executors"), ("--orders",))
     ]
     assert found[0] == found[1]
     assert sorted(found[2]["best_order"]) == [0, 1, 2]
-    assert "--orders exists in the world of executors only" in _refused(*words, "--orders", "--world", "cores")
+    assert "--orders exists in the world of executors only" in _refused(
+        *words, "--orders", "--world", "cores"
+    )
 
 
 def test_a_set_of_sparks_world_by_hand(tmp_path: Path) -> None:
     """Under FIFO the short job waits for a core until 20; limits hold the other to one core, so that it need not."""
     path = _sets(tmp_path, _SET)
     names = "fifo,fair,fair-pools,sjf,srpt,orders,psbs"
-    rows = {row["policy"]: row for row in _invoke("simulate", "--job-set", path, "--policy", names, "--json")}
+    rows = {
+        row["policy"]: row
+        for row in _invoke("simulate", "--job-set", path, "--policy", names, "--json")
+    }
     assert list(rows) == names.split(",")
     assert {row["set"] for row in rows.values()} == {"two"}
     assert rows["fifo"]["completion_ms"] == [25, 70]
@@ -188,19 +249,35 @@ def test_all_policies_and_one_set_of_a_file(tmp_path: Path) -> None:
     assert [(row["set"], row["policy"]) for row in rows] == [
         ("again", name) for name in ("fifo", "fair", "fair-pools", "sjf", "srpt", "orders")
     ]
-    assert "no job set 'third'; it has two, again" in _refused("simulate", "--job-set", path, "--set", "third")
+    assert "no job set 'third'; it has two, again" in _refused(
+        "simulate", "--job-set", path, "--set", "third"
+    )
 
 
 def test_job_sets_that_cannot_be_run_are_refused(tmp_path: Path) -> None:
     path = _sets(tmp_path, _SET)
     assert "brings its own jobs: leave out toy" in _refused("simulate", "toy", "--job-set", path)
     assert "world of cores" in _refused("simulate", "--job-set", path, "--world", "executors")
-    assert "unknown policy 'order-s'" in _refused("simulate", "--job-set", path, "--policy", "order-s")
+    assert "unknown policy 'order-s'" in _refused(
+        "simulate", "--job-set", path, "--policy", "order-s"
+    )
     assert "name a workload" in _refused("simulate")
     for entry, error, words in (
-        ({**_SET, "jobs": [{"arrival_ms": 0, "task_ms": [[None]]}]}, WorkloadError, "stage 0, task 0: the duration is missing"),
-        ({**_SET, "jobs": [{"arrival_ms": 0, "task_ms": [[1]], "pool": "c"}]}, FormatError, 'pool "c" is not defined'),
-        ({**_SET, "jobs": [{"arrival_ms": 0, "task_ms": [[1]], "limits": [0]}]}, WorkloadError, "a limit of 0 would stall"),
+        (
+            {**_SET, "jobs": [{"arrival_ms": 0, "task_ms": [[None]]}]},
+            WorkloadError,
+            "stage 0, task 0: the duration is missing",
+        ),
+        (
+            {**_SET, "jobs": [{"arrival_ms": 0, "task_ms": [[1]], "pool": "c"}]},
+            FormatError,
+            'pool "c" is not defined',
+        ),
+        (
+            {**_SET, "jobs": [{"arrival_ms": 0, "task_ms": [[1]], "limits": [0]}]},
+            WorkloadError,
+            "a limit of 0 would stall",
+        ),
     ):
         done = CliRunner().invoke(app, ["simulate", "--job-set", _sets(tmp_path, entry)])
         assert isinstance(done.exception, error)
@@ -212,8 +289,18 @@ def test_sets_of_named_jobs_need_their_workload_and_are_of_decimas_world(tmp_pat
     write_workload(Workload("w", (chain(2, 3, 1_000, "q1-2g"),)), tmp_path / "w.parcae")
     sets = tmp_path / "sets.json"
     sets.write_text(json.dumps({"sets": {"a": {"exec": 2, "jobs": [[1, "2g", 0]]}}}))
-    assert "names the jobs of a workload: name that, too" in _refused("simulate", "--job-set", str(sets))
-    words = ("simulate", str(tmp_path / "w.parcae"), "--job-set", str(sets), "--policy", "fifo", "--json")
+    assert "names the jobs of a workload: name that, too" in _refused(
+        "simulate", "--job-set", str(sets)
+    )
+    words = (
+        "simulate",
+        str(tmp_path / "w.parcae"),
+        "--job-set",
+        str(sets),
+        "--policy",
+        "fifo",
+        "--json",
+    )
     assert _invoke(*words) == _invoke(*words, "--world", "executors")
     assert "exists in the world of executors only" in _refused(*words, "--world", "cores")
 
@@ -221,20 +308,45 @@ def test_sets_of_named_jobs_need_their_workload_and_are_of_decimas_world(tmp_pat
 def test_the_list_of_policies_names_their_worlds() -> None:
     listed = json.loads(CliRunner().invoke(app, ["policies", "--json"]).stdout)
     worlds = {(entry["usage"], entry["world"]) for entry in listed}
-    assert {("fifo", "cores"), ("fifo", "executors"), ("srpt", "cores"), ("fair:POOLS.xml|json", "cores")} <= worlds
-    assert {("POLICY+guard:FACTOR", "cores"), ("sjf-cp", "both"), ("tuned[:VARIANT]", "both")} <= worlds
+    assert {
+        ("fifo", "cores"),
+        ("fifo", "executors"),
+        ("srpt", "cores"),
+        ("fair:POOLS.xml|json", "cores"),
+    } <= worlds
+    assert {
+        ("POLICY+guard:FACTOR", "cores"),
+        ("sjf-cp", "both"),
+        ("tuned[:VARIANT]", "both"),
+    } <= worlds
     assert {("idle-theory[:alone]", "executors"), ("order:I-J-...", "executors")} <= worlds
     assert "world" in CliRunner().invoke(app, ["policies"]).stdout
 
 
 def test_the_speed_of_the_world_of_cores() -> None:
-    words = ("bench", "simulator", "--workload", "toy", "--policy", "fair,srpt", "--jobs", "5", "--runs", "1", "--json")
+    words = (
+        "bench",
+        "simulator",
+        "--workload",
+        "toy",
+        "--policy",
+        "fair,srpt",
+        "--jobs",
+        "5",
+        "--runs",
+        "1",
+        "--json",
+    )
     found = json.loads(CliRunner().invoke(app, list(words)).stdout)
     assert found["world"] == "cores"
     assert set(found["policies"]) == {"fair", "srpt"}
-    assert found["tasks_per_second"] == min(own["tasks_per_second"] for own in found["policies"].values())
+    assert found["tasks_per_second"] == min(
+        own["tasks_per_second"] for own in found["policies"].values()
+    )
     for own in found["policies"].values():
-        assert own["linearity"] == pytest.approx(own["long_tasks_per_second"] / own["tasks_per_second"])
+        assert own["linearity"] == pytest.approx(
+            own["long_tasks_per_second"] / own["tasks_per_second"]
+        )
         assert own["long_tasks"] > own["tasks"]
     text = CliRunner().invoke(app, list(words[:-1])).stdout
     assert "million tasks/s (median of 1" in text

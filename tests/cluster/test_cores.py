@@ -54,7 +54,9 @@ def test_children_are_runnable_once_all_their_parents_are_complete() -> None:
     state.now.clock_ms[0] = 500
     cores.end_stage(0)
     assert state.stages.frontier_rank[3] == -1
-    assert state.now.is_plan_due[0] == 1  # the end of a stage is thought about, whatever follows from it
+    assert (
+        state.now.is_plan_due[0] == 1
+    )  # the end of a stage is thought about, whatever follows from it
     cores.end_stage(1)
     cores.follow()
     core, _, stage = cores.offer()[0]
@@ -122,7 +124,9 @@ def test_a_stage_may_keep_the_cores_that_run_it() -> None:
     cores.offer()
     cores.end(0)
     ask_for_plan(state)
-    assert plan_stage(state, 0, 4) == 4  # three run, one waits: the limit must not keep that one back
+    assert (
+        plan_stage(state, 0, 4) == 4
+    )  # three run, one waits: the limit must not keep that one back
     assert state.stage_orders.limit[0] == 4
 
 

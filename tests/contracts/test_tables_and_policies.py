@@ -32,7 +32,11 @@ _TABLES = [
     if isinstance(dtype, np.dtype) and dtype.names
 ]
 _ARGUMENT = {"weighted-fair": ":-1", "static": ":5", "order": ":" + "-".join(map(str, range(9)))}
-_LISTED = [entry.name + _ARGUMENT.get(entry.name, "") for entry in CATALOG if not entry.usage.endswith(("_N", "_ALPHA"))]
+_LISTED = [
+    entry.name + _ARGUMENT.get(entry.name, "")
+    for entry in CATALOG
+    if not entry.usage.endswith(("_N", "_ALPHA"))
+]
 _NAMES = [name for name in _LISTED if not name.startswith("FILE")]
 _NAMES += ["fair:active", "spark_static_4", "wfair_-0.5", "random:7", "srpt-cap:3"]
 
@@ -42,14 +46,20 @@ def _sequence(seed: int) -> JobSequence:
     return draw_sequence(workload, "poisson:6s", 9, 7, RandomStreams(seed))
 
 
-def _policy(name: str, sequence: JobSequence, config: SimulationConfig) -> HeuristicPolicy | LearnedPolicy:
+def _policy(
+    name: str, sequence: JobSequence, config: SimulationConfig
+) -> HeuristicPolicy | LearnedPolicy:
     if is_learned(name):
         return learned_policy(name, sequence.workload, config, "poisson:6s")
     return make_policy(name, config.total_executors)
 
 
-@pytest.mark.parametrize(("module", "name", "dtype"), _TABLES, ids=[f"{m}.{n}" for m, n, _ in _TABLES])
-def test_no_table_field_is_named_as_an_array_attribute(module: str, name: str, dtype: np.dtype) -> None:  # type: ignore[type-arg]
+@pytest.mark.parametrize(
+    ("module", "name", "dtype"), _TABLES, ids=[f"{m}.{n}" for m, n, _ in _TABLES]
+)
+def test_no_table_field_is_named_as_an_array_attribute(
+    module: str, name: str, dtype: np.dtype
+) -> None:  # type: ignore[type-arg]
     taken = set(dir(np.recarray)) & set(dtype.names or ())
     assert not taken, f"{module}.{name}: {taken} would be the array's own attribute, not the column"
 
@@ -126,7 +136,9 @@ def test_a_python_policy_needs_only_a_name_and_decide() -> None:
         def __init__(self, inner: HeuristicPolicy) -> None:
             self.decide = inner.decide
 
-    trace = simulate(_sequence(1), Mine(make_policy("fair", 7)), SimulationConfig(num_executors=7), 1)
+    trace = simulate(
+        _sequence(1), Mine(make_policy("fair", 7)), SimulationConfig(num_executors=7), 1
+    )
     assert trace.is_complete
 
 

@@ -22,7 +22,12 @@ from parcae.environment.layout import ClassFeature, ClusterFeature, SlotFeature
 from parcae.errors import ConfigError, PolicyError
 from parcae.metrics.jobs import jct_ms
 from parcae.policies.catalog import make_policy
-from parcae.policies.decima.layout import NO_SLOT_NAME, DecimaSettings, decima_levels, initial_weights
+from parcae.policies.decima.layout import (
+    NO_SLOT_NAME,
+    DecimaSettings,
+    decima_levels,
+    initial_weights,
+)
 from parcae.policies.decima.policy import DecimaPolicy
 from parcae.policies.learned import learned_policy
 from parcae.simulation.config import SimulationConfig
@@ -40,7 +45,9 @@ _TPCH, _ = with_drawn_memory("uniform:1")(load_workload("tpch"))
 
 
 def _needs(spec: JobSpec, *memory: float) -> JobSpec:
-    return replace(spec, stages=tuple(replace(s, memory=m) for s, m in zip(spec.stages, memory, strict=True)))
+    return replace(
+        spec, stages=tuple(replace(s, memory=m) for s, m in zip(spec.stages, memory, strict=True))
+    )
 
 
 def _small_and_large(**settings: Any) -> ClusterEnv:
@@ -56,7 +63,9 @@ def _one_long(**settings: Any) -> ClusterEnv:
     return ClusterEnv(executors=2, moving_delay_ms=0, warmup_delay_ms=0, idle_lengths=4, **values)
 
 
-def _random_action(env: ClusterEnv, shown: dict[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+def _random_action(
+    env: ClusterEnv, shown: dict[str, np.ndarray], rng: np.random.Generator
+) -> np.ndarray:
     """A stage and a limit, then a class and a slot that may be chosen with the stage."""
     sizes = env.action_space.nvec
     stages, limits = np.split(shown["action_mask"][: sizes[0] + sizes[1]], [sizes[0]])
@@ -76,7 +85,14 @@ def _played(env: ClusterEnv, seed: int) -> Iterator[tuple[dict[str, np.ndarray],
 
 
 def test_gymnasium_finds_nothing_to_complain_of() -> None:
-    env = gymnasium.make(CLUSTER_ID, workload="toy", num_jobs=3, executors=4, executor_classes="decima", idle_lengths=3)
+    env = gymnasium.make(
+        CLUSTER_ID,
+        workload="toy",
+        num_jobs=3,
+        executors=4,
+        executor_classes="decima",
+        idle_lengths=3,
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped)
@@ -97,11 +113,20 @@ def test_gymnasium_finds_nothing_to_complain_of() -> None:
     ],
     ids=["neither", "one class", "classes", "slots", "both"],
 )
-def test_there_is_only_what_can_be_chosen(settings: dict[str, Any], sizes: list[int], entries: set[str]) -> None:
+def test_there_is_only_what_can_be_chosen(
+    settings: dict[str, Any], sizes: list[int], entries: set[str]
+) -> None:
     workload = Workload("test", (job("a", (1, 1_000, ()), (1, 1_000, (0,))),))
     env = ClusterEnv(workload=workload, num_jobs=1, num_limits=4, executors=4, **settings)
     assert env.action_space.nvec.tolist() == sizes
-    assert set(env.observation_space.spaces) == entries | {"stages", "stage_job", "edges", "jobs", "cluster", "action_mask"}
+    assert set(env.observation_space.spaces) == entries | {
+        "stages",
+        "stage_job",
+        "edges",
+        "jobs",
+        "cluster",
+        "action_mask",
+    }
     assert env.observation_space["action_mask"].shape == (sum(sizes),)
 
 
@@ -110,11 +135,32 @@ def test_an_observation_says_what_classes_there_are_and_which_fit() -> None:
     shown, _ = env.reset(seed=1)
     assert shown["classes"].tolist() == [[1.0, 0.25, 0.5, 0.5, 0.5], [1.0, 1.0, 0.5, 0.5, 0.5]]
     assert shown["stage_fit"].tolist() == [[1.0, 0.25, 1.0, 1.0], [1.0, 0.5, 0.0, 1.0]]
-    assert shown["class_mask"].tolist() == [[True, True, True], [False, True, True], [False, False, True]]
-    assert shown["action_mask"].tolist() == [True, True, False, True, True, True, True, True, True, True]
-    shown, *_ = env.step(np.array([0, 3, 1]))  # all large ones to the stage that the small ones would do for
+    assert shown["class_mask"].tolist() == [
+        [True, True, True],
+        [False, True, True],
+        [False, False, True],
+    ]
+    assert shown["action_mask"].tolist() == [
+        True,
+        True,
+        False,
+        True,
+        True,
+        True,
+        True,
+        True,
+        True,
+        True,
+    ]
+    shown, *_ = env.step(
+        np.array([0, 3, 1])
+    )  # all large ones to the stage that the small ones would do for
     assert shown["classes"][:, ClassFeature.ASKED].tolist() == [0.5, 0.0]
-    assert shown["class_mask"].tolist() == [[True, False, True], [False, False, True], [False, False, True]]
+    assert shown["class_mask"].tolist() == [
+        [True, False, True],
+        [False, False, True],
+        [False, False, True],
+    ]
     assert shown["action_mask"][-3:].tolist() == [True, False, True]
 
 
@@ -131,7 +177,13 @@ def test_a_class_that_is_too_small_counts_as_the_first_that_is_not_masked() -> N
 
 
 def test_idle_executors_are_counted_class_by_class() -> None:
-    env = ClusterEnv(workload=_TPCH, num_jobs=4, executor_classes=_THREE, arrivals="poisson:5s", moving_delay_ms=0)
+    env = ClusterEnv(
+        workload=_TPCH,
+        num_jobs=4,
+        executor_classes=_THREE,
+        arrivals="poisson:5s",
+        moving_delay_ms=0,
+    )
     most = np.zeros(3)
     for shown, _ in _played(env, 1000):
         idle = shown["classes"][:, ClassFeature.IDLE]
@@ -148,18 +200,27 @@ def test_an_idle_slot_runs_its_length_may_be_decided_anew_and_is_the_stages_only
     assert shown["slot_mask"].tolist() == [[True] * 5] * 2 + [[True] + [False] * 4]
     assert env.episodes.decision(0, np.array([0, 0, 2])) == Decision(0, 1, ANY_CLASS, 20_000)
     shown, reward, *_ = env.step(np.array([0, 0, 2]))  # one executor waits 20 s for the long stage
-    assert (reward, shown["stage_slot"][0].tolist()) == (0.0, [1.0, 1.0, pytest.approx(np.log1p(20 / 24))])
-    shown, reward, *_ = env.step(np.array([1, 0, 0]))  # the other runs the short one and asks for the long one when it is done
+    assert (reward, shown["stage_slot"][0].tolist()) == (
+        0.0,
+        [1.0, 1.0, pytest.approx(np.log1p(20 / 24))],
+    )
+    shown, reward, *_ = env.step(
+        np.array([1, 0, 0])
+    )  # the other runs the short one and asks for the long one when it is done
     assert reward == pytest.approx(-0.01 * 8)
     assert shown["stage_slot"][0].tolist() == [1.0, 1.0, pytest.approx(np.log1p(12 / 24))]
     assert shown["slot_mask"].tolist() == [[True] * 5] + [[True] + [False] * 4] * 2
     assert env.episodes.decision(0, np.array([0, 0, 1])) == Decision(0, 1, ANY_CLASS, 2_000)
     shown, reward, *_ = env.step(np.array([0, 0, 1]))  # its end is 10 s after its beginning now
     assert reward == pytest.approx(-0.01 * 2)
-    assert shown["stage_slot"][0, [SlotFeature.HAD, SlotFeature.RUNS, SlotFeature.LEFT]].tolist() == [1.0, 0.0, 0.0]
+    assert shown["stage_slot"][
+        0, [SlotFeature.HAD, SlotFeature.RUNS, SlotFeature.LEFT]
+    ].tolist() == [1.0, 0.0, 0.0]
     assert shown["slot_mask"][0].tolist() == [True] + [False] * 4
     assert env.episodes.decision(0, np.array([0, 0, 4])) == Decision(0, 1)
-    _, reward, terminated, _, info = env.step(np.array([0, 0, 4]))  # a second slot: it is run instead, and counted
+    _, reward, terminated, _, info = env.step(
+        np.array([0, 0, 4])
+    )  # a second slot: it is run instead, and counted
     assert (terminated, info["num_masked_actions"], info["average_jct_s"]) == (True, 2, 50.0)
 
 
@@ -168,14 +229,26 @@ def test_an_idle_slot_runs_its_length_may_be_decided_anew_and_is_the_stages_only
     [
         ({"executor_classes": _THREE}, 0),
         ({"executors": 4, "idle_lengths": 3}, 5),
-        ({"executor_classes": _THREE, "idle_lengths": 4, "arrivals": "poisson:2s", "num_limits": 2, "max_stages": 6}, 5),
+        (
+            {
+                "executor_classes": _THREE,
+                "idle_lengths": 4,
+                "arrivals": "poisson:2s",
+                "num_limits": 2,
+                "max_stages": 6,
+            },
+            5,
+        ),
     ],
     ids=["classes", "slots", "both"],
 )
 def test_what_is_not_masked_is_what_nothing_is_objected_to_and_completes_all_jobs(
     settings: dict[str, Any], num_slots: int
 ) -> None:
-    env, num_lengths = ClusterEnv(workload=_TPCH, num_jobs=3, **settings), settings.get("idle_lengths", 0)
+    env, num_lengths = (
+        ClusterEnv(workload=_TPCH, num_jobs=3, **settings),
+        settings.get("idle_lengths", 0),
+    )
     held = 0
     for shown, action in _played(env, 1000):
         _hold_against(env, shown, env.episodes.simulator(0).observe(), num_lengths)
@@ -188,7 +261,9 @@ def test_what_is_not_masked_is_what_nothing_is_objected_to_and_completes_all_job
     assert held >= num_slots
 
 
-def _hold_against(env: ClusterEnv, shown: dict[str, np.ndarray], seen: Observation, num_lengths: int) -> None:
+def _hold_against(
+    env: ClusterEnv, shown: dict[str, np.ndarray], seen: Observation, num_lengths: int
+) -> None:
     for row, stage in enumerate(map(int, env.episodes._shown.stages[0])):
         is_allowed = bool(shown["action_mask"][row])
         assert is_allowed == (stage >= 0 and objection(seen, Decision(stage, 1)) is None)
@@ -198,7 +273,10 @@ def _hold_against(env: ClusterEnv, shown: dict[str, np.ndarray], seen: Observati
         if num_lengths:
             may_wait = is_allowed and objection(seen, Decision(stage, 1, hold_ms=1)) is None
             most = int(seen.now.num_source[0])
-            left = [may_wait and slot_ms(seen, stage, most, k, num_lengths) > 0 for k in range(1, num_lengths + 1)]
+            left = [
+                may_wait and slot_ms(seen, stage, most, k, num_lengths) > 0
+                for k in range(1, num_lengths + 1)
+            ]
             assert shown["slot_mask"][row].tolist() == [True, *left]
 
 
@@ -206,9 +284,18 @@ def _same_run(env: ClusterEnv, policy: Policy, arrivals: str, seed: int) -> tupl
     """That the policy through the environment comes to what its simulation does. Returns how many classes and slots it named."""
     settings = env.episodes.settings
     sequence = draw_sequence(
-        env.episodes.workload, arrivals, settings.num_jobs, settings.cluster.total_executors, RandomStreams(seed)
+        env.episodes.workload,
+        arrivals,
+        settings.num_jobs,
+        settings.cluster.total_executors,
+        RandomStreams(seed),
     )
-    trace, num_classes, num_slots, info = simulate(sequence, policy, settings.cluster, seed), 0, 0, {}
+    trace, num_classes, num_slots, info = (
+        simulate(sequence, policy, settings.cluster, seed),
+        0,
+        0,
+        {},
+    )
     env.reset(seed=seed)
     while not info:
         decision = policy.decide(env.episodes.simulator(0).observe())
@@ -222,20 +309,35 @@ def _same_run(env: ClusterEnv, policy: Policy, arrivals: str, seed: int) -> tupl
 
 
 @pytest.mark.parametrize(
-    ("name", "names_classes"), [("tetris", True), ("graphene", True), ("tuned:classes", True), ("fair", False)]
+    ("name", "names_classes"),
+    [("tetris", True), ("graphene", True), ("tuned:classes", True), ("fair", False)],
 )
-def test_a_policy_for_classes_through_the_environment_is_the_policy(name: str, names_classes: bool) -> None:
+def test_a_policy_for_classes_through_the_environment_is_the_policy(
+    name: str, names_classes: bool
+) -> None:
     config = SimulationConfig(num_executors=12, executor_classes="decima")
-    policy = learned_policy(name, _TPCH, config) if name.startswith("tuned") else make_policy(name, 12)
-    env = ClusterEnv(workload=_TPCH, num_jobs=6, executors=12, executor_classes="decima", arrivals="poisson:5s")
+    policy = (
+        learned_policy(name, _TPCH, config) if name.startswith("tuned") else make_policy(name, 12)
+    )
+    env = ClusterEnv(
+        workload=_TPCH, num_jobs=6, executors=12, executor_classes="decima", arrivals="poisson:5s"
+    )
     num_classes, num_slots = _same_run(env, policy, "poisson:5s", 1003)
     assert (num_classes > 0, num_slots) == (names_classes, 0)
 
 
 def test_the_theory_of_idle_slots_through_the_environment_is_the_theory() -> None:
     times = [(10_000, 15_000 * row) for row in range(12)] + [(50_000, 181_000), (10_000, 186_000)]
-    jobs = tuple(replace(job(str(row), (1, length, ())), arrival_ms=at) for row, (length, at) in enumerate(times))
-    settings = {"moving_delay_ms": 0, "warmup_delay_ms": 0, "arrivals": "recorded", "idle_lengths": 1}
+    jobs = tuple(
+        replace(job(str(row), (1, length, ())), arrival_ms=at)
+        for row, (length, at) in enumerate(times)
+    )
+    settings = {
+        "moving_delay_ms": 0,
+        "warmup_delay_ms": 0,
+        "arrivals": "recorded",
+        "idle_lengths": 1,
+    }
     env = ClusterEnv(workload=Workload("test", jobs), num_jobs=14, executors=1, **settings)
     assert _same_run(env, make_policy("idle-theory", 1), "recorded", 0) == (0, 1)
     assert env.episodes.simulator(0).state.jobs.completion_ms[-2:].tolist() == [246_000, 196_000]
@@ -244,21 +346,34 @@ def test_the_theory_of_idle_slots_through_the_environment_is_the_theory() -> Non
 def test_a_network_that_chooses_both_through_the_environment_is_the_network() -> None:
     settings, rng = DecimaSettings(executor_classes=True, idle_lengths=4), np.random.default_rng(0)
     weights = initial_weights(rng, settings, len(decima_levels(5)))
-    weights = {name: (array + rng.normal(0, 0.1, array.shape)).astype(np.float32) for name, array in weights.items()}
+    weights = {
+        name: (array + rng.normal(0, 0.1, array.shape)).astype(np.float32)
+        for name, array in weights.items()
+    }
     weights[NO_SLOT_NAME][:] = 0.0
-    env = ClusterEnv(workload=_TPCH, num_jobs=5, executor_classes=_THREE, idle_lengths=4, arrivals="poisson:5s")
-    num_classes, num_slots = _same_run(env, DecimaPolicy("both", weights, settings, 5), "poisson:5s", 1000)
+    env = ClusterEnv(
+        workload=_TPCH, num_jobs=5, executor_classes=_THREE, idle_lengths=4, arrivals="poisson:5s"
+    )
+    num_classes, num_slots = _same_run(
+        env, DecimaPolicy("both", weights, settings, 5), "poisson:5s", 1000
+    )
     assert num_classes >= num_slots >= 5
 
 
 def test_what_cannot_be_said_as_an_action_is_refused_and_what_nearly_can_is_rounded_up() -> None:
     env = _small_and_large()
     env.reset(seed=1)
-    with pytest.raises(PolicyError, match="stage 1 gets an idle slot, and there are none to choose from; set idle_lengths"):
+    with pytest.raises(
+        PolicyError,
+        match="stage 1 gets an idle slot, and there are none to choose from; set idle_lengths",
+    ):
         env.episodes.action(0, Decision(1, 1, hold_ms=5))
     env = _one_long()
     env.reset(seed=1)
-    slots = [env.episodes.action(0, Decision(0, 1, hold_ms=ms)).tolist() for ms in (0, 1, 10_000, 10_001, 90_000)]
+    slots = [
+        env.episodes.action(0, Decision(0, 1, hold_ms=ms)).tolist()
+        for ms in (0, 1, 10_000, 10_001, 90_000)
+    ]
     assert slots == [[0, 0, 0], [0, 0, 1], [0, 0, 1], [0, 0, 2], [0, 0, 4]]
 
 
@@ -271,16 +386,25 @@ def test_an_action_that_does_not_exist_is_refused(action: list[int]) -> None:
 
 
 def test_many_are_the_single_ones() -> None:
-    settings = {"workload": "toy", "num_jobs": 2, "executors": 4, "executor_classes": "decima", "idle_lengths": 2}
+    settings = {
+        "workload": "toy",
+        "num_jobs": 2,
+        "executors": 4,
+        "executor_classes": "decima",
+        "idle_lengths": 2,
+    }
     ours, theirs = (
-        gymnasium.make_vec(CLUSTER_ID, num_envs=2, vectorization_mode=mode, **settings) for mode in ("vector_entry_point", "sync")
+        gymnasium.make_vec(CLUSTER_ID, num_envs=2, vectorization_mode=mode, **settings)
+        for mode in ("vector_entry_point", "sync")
     )
     (a, _), (b, _), ends = ours.reset(seed=1000), theirs.reset(seed=1000), 0
     for _ in range(40):
         assert data_equivalence(dict(sorted(a.items())), dict(sorted(b.items())), exact=True)
         stages = a["action_mask"][:, : ours.single_action_space.nvec[0]].argmax(1)
         lengths = [int(mask[stage, 1]) for mask, stage in zip(a["slot_mask"], stages, strict=True)]
-        classes = [int(mask[stage].argmax()) for mask, stage in zip(a["class_mask"], stages, strict=True)]
+        classes = [
+            int(mask[stage].argmax()) for mask, stage in zip(a["class_mask"], stages, strict=True)
+        ]
         actions = np.stack([stages, np.zeros(2, np.int64), classes, lengths], axis=1)
         a, rewards, ended, *_ = ours.step(actions)
         b, other_rewards, *_ = theirs.step(actions)
@@ -294,7 +418,10 @@ def test_many_are_the_single_ones() -> None:
     [
         ({"executors": 3, "executor_classes": "decima"}, "at least 4 executors, not 3"),
         ({"executor_classes": "4x1"}, "write decima, or EXECUTORSxCPUxMEMORY"),
-        ({"idle_lengths": -1}, "setting idle_lengths = -1: Input should be greater than or equal to 0"),
+        (
+            {"idle_lengths": -1},
+            "setting idle_lengths = -1: Input should be greater than or equal to 0",
+        ),
         ({"idle_lenghts": 3}, "did you mean 'idle_lengths'"),
     ],
 )

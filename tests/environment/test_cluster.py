@@ -51,7 +51,9 @@ def _play_at_random(env: ClusterEnv, seed: int) -> tuple[float, dict[str, Any], 
 def _two_jobs(**settings: Any) -> ClusterEnv:
     """Job a: two stages of two tasks of 1 s and 3 s, one after the other; drawn twice, on two executors without delays."""
     workload = Workload("test", (job("a", (2, 1_000, ()), (2, 3_000, (0,))),))
-    return ClusterEnv(workload=workload, num_jobs=2, executors=2, moving_delay_ms=0, warmup_delay_ms=0, **settings)
+    return ClusterEnv(
+        workload=workload, num_jobs=2, executors=2, moving_delay_ms=0, warmup_delay_ms=0, **settings
+    )
 
 
 def test_gymnasium_finds_nothing_to_complain_of() -> None:
@@ -64,7 +66,9 @@ def test_gymnasium_finds_nothing_to_complain_of() -> None:
 def test_every_bound_is_finite() -> None:
     spaces = ClusterEnv(num_jobs=2, executors=3).observation_space.spaces
     assert set(spaces) == {"stages", "stage_job", "edges", "jobs", "cluster", "action_mask"}
-    assert all(np.isfinite(space.low).all() and np.isfinite(space.high).all() for space in spaces.values())
+    assert all(
+        np.isfinite(space.low).all() and np.isfinite(space.high).all() for space in spaces.values()
+    )
     assert spaces["action_mask"].shape == (2 * 18 + 1 + 3,)
 
 
@@ -76,8 +80,12 @@ def test_an_observation_says_what_the_cluster_is_in() -> None:
     assert observation["stage_job"].tolist() == [0, 0, 1, 1]
     assert observation["edges"].tolist() == [[0, 1], [2, 3]]
     assert observation["jobs"][0, JobFeature.STAGES_LEFT] == pytest.approx(np.log1p(2 / 2))
-    assert observation["stages"][0, StageFeature.TASK_TIME] == pytest.approx(np.log1p(1_000 / 2_000))
-    assert observation["stages"][1, StageFeature.WORK_LEFT] == pytest.approx(np.log1p(6_000 / 8_000))
+    assert observation["stages"][0, StageFeature.TASK_TIME] == pytest.approx(
+        np.log1p(1_000 / 2_000)
+    )
+    assert observation["stages"][1, StageFeature.WORK_LEFT] == pytest.approx(
+        np.log1p(6_000 / 8_000)
+    )
     assert observation["cluster"].tolist() == pytest.approx([1.0, 1.0, np.log1p(2), 0.0])
     assert observation["action_mask"].tolist() == [True, False, True, False, False, True, True]
 
@@ -85,11 +93,17 @@ def test_an_observation_says_what_the_cluster_is_in() -> None:
 def test_a_step_commits_executors_and_earns_what_accrues_until_the_next() -> None:
     env = _two_jobs(reward_scale=1.0)
     env.reset(seed=1)
-    observation, reward, *_ = env.step(np.array([0, 0]))  # one executor to job 0's first stage; the other is asked about
+    observation, reward, *_ = env.step(
+        np.array([0, 0])
+    )  # one executor to job 0's first stage; the other is asked about
     assert (reward, observation["cluster"][ClusterFeature.ASKED]) == (0.0, 0.5)
-    observation, reward, *_ = env.step(np.array([2, 0]))  # it goes to job 1; each runs its two tasks of 1 s: 2 jobs x 2 s
+    observation, reward, *_ = env.step(
+        np.array([2, 0])
+    )  # it goes to job 1; each runs its two tasks of 1 s: 2 jobs x 2 s
     assert reward == -4.0
-    assert observation["stages"][0, StageFeature.CRITICAL_PATH] == pytest.approx(np.log1p(6_000 / 8_000))
+    assert observation["stages"][0, StageFeature.CRITICAL_PATH] == pytest.approx(
+        np.log1p(6_000 / 8_000)
+    )
 
 
 def test_executors_may_idle_only_while_others_work() -> None:
@@ -101,7 +115,10 @@ def test_executors_may_idle_only_while_others_work() -> None:
     assert observation["action_mask"][idle]
     observation, *_ = env.step(np.array([idle, 0]))
     # The other's stage is done: it is asked about while the first still idles.
-    assert observation["cluster"][[ClusterFeature.IDLE, ClusterFeature.ASKED]].tolist() == [1.0, 0.5]
+    assert observation["cluster"][[ClusterFeature.IDLE, ClusterFeature.ASKED]].tolist() == [
+        1.0,
+        0.5,
+    ]
     assert not observation["action_mask"][idle]
 
 
@@ -109,9 +126,19 @@ def test_executors_may_idle_only_while_others_work() -> None:
     "settings",
     [
         {"num_jobs": 6, "executors": 5},
-        {"workload": "synthetic", "num_jobs": 4, "executors": 7, "num_limits": 3, "max_stages": 3, "max_jobs": 2},
+        {
+            "workload": "synthetic",
+            "num_jobs": 4,
+            "executors": 7,
+            "num_limits": 3,
+            "max_stages": 3,
+            "max_jobs": 2,
+        },
         {"num_jobs": 8, "executors": 4, "arrivals": "poisson:3s", "max_stages": 1},
-        {"num_jobs": 5, "executor_classes": (ExecutorClass(1, 1.0, 1.0), ExecutorClass(2, 2.0, 4.0))},
+        {
+            "num_jobs": 5,
+            "executor_classes": (ExecutorClass(1, 1.0, 1.0), ExecutorClass(2, 2.0, 4.0)),
+        },
         {"num_jobs": 5, "executors": 3, "unknown_share": 0.5, "moving_delay_ms": 0},
     ],
     ids=["batch", "little room", "one row", "classes", "unknown durations"],
@@ -128,13 +155,17 @@ def test_random_unmasked_choices_complete_all_jobs(settings: dict[str, Any]) -> 
 
 
 def test_the_return_is_minus_the_makespan_where_that_is_the_objective() -> None:
-    env = ClusterEnv(num_jobs=6, executors=5, arrivals="poisson:3s", objective="makespan", reward_scale=1.0)
+    env = ClusterEnv(
+        num_jobs=6, executors=5, arrivals="poisson:3s", objective="makespan", reward_scale=1.0
+    )
     total, info, _ = _play_at_random(env, 1000)
     assert total == pytest.approx(-info["makespan_s"])
 
 
 def test_an_episode_that_is_cut_off_is_truncated() -> None:
-    total, info, truncated = _play_at_random(ClusterEnv(num_jobs=6, executors=5, end_ms=4_000), 1000)
+    total, info, truncated = _play_at_random(
+        ClusterEnv(num_jobs=6, executors=5, end_ms=4_000), 1000
+    )
     assert (truncated, info["num_unfinished"]) == (True, 6)
     assert total == pytest.approx(-0.01 * 6 * 4.0)
 
@@ -177,12 +208,19 @@ def test_where_there_is_little_room_what_may_be_chosen_comes_first() -> None:
     assert observation["cluster"][ClusterFeature.HIDDEN_JOBS] == pytest.approx(np.log(2))
     with pytest.raises(PolicyError, match="not shown"):
         env.episodes.action(0, Decision(2, 1))
-    observation, *_ = env.step(np.array([0, 0]))  # that stage was chosen in this round: now the other job's may be
+    observation, *_ = env.step(
+        np.array([0, 0])
+    )  # that stage was chosen in this round: now the other job's may be
     assert observation["stages"][:, StageFeature.IS_SCHEDULABLE].tolist() == [1, 0]
 
 
 def test_limits_beyond_what_is_asked_about_are_masked() -> None:
-    env = ClusterEnv(workload=Workload("test", (job("a", (20, 1_000, ())),)), num_jobs=3, executors=10, num_limits=4)
+    env = ClusterEnv(
+        workload=Workload("test", (job("a", (20, 1_000, ())),)),
+        num_jobs=3,
+        executors=10,
+        num_limits=4,
+    )
     assert env.episodes.levels.tolist() == [3, 5, 8, 10]
     observation, _ = env.reset(seed=1000)
     choices, limits = _split(env, observation["action_mask"])

@@ -18,8 +18,12 @@ def _figures(name: str, *steps: str) -> tuple[float, float]:
     with pytest.MonkeyPatch.context() as patch:
         lines: list[str] = []
         patch.setattr(sys, "argv", [name, *steps])
-        runpy.run_path(str(REPOSITORY / "examples" / name), {"print": lines.append}, run_name="__main__")
-    before, after = re.fullmatch(r"before: \D+ ([\d.]+)(?: s)?\nafter \d+ steps: \D+ ([\d.]+)(?: s)?", "\n".join(lines)).groups()  # type: ignore[union-attr]
+        runpy.run_path(
+            str(REPOSITORY / "examples" / name), {"print": lines.append}, run_name="__main__"
+        )
+    before, after = re.fullmatch(
+        r"before: \D+ ([\d.]+)(?: s)?\nafter \d+ steps: \D+ ([\d.]+)(?: s)?", "\n".join(lines)
+    ).groups()  # type: ignore[union-attr]
     return float(before), float(after)
 
 

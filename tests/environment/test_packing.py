@@ -51,22 +51,32 @@ def test_gymnasium_finds_nothing_to_complain_of() -> None:
 def test_the_image_has_the_size_of_deeprms_and_can_be_left_out() -> None:
     spaces = PackingEnv().observation_space.spaces
     assert spaces["image"].shape == (20, 223)
-    assert all(np.isfinite(space.low).all() and np.isfinite(space.high).all() for space in spaces.values())
+    assert all(
+        np.isfinite(space.low).all() and np.isfinite(space.high).all() for space in spaces.values()
+    )
     assert "image" not in PackingEnv(has_image=False).observation_space.spaces
 
 
 def test_an_observation_shows_slots_demands_and_what_is_free() -> None:
     env = PackingEnv(jobs=_THREE, num_slots=3, backlog_size=4)
     observation, _ = env.reset(seed=1)
-    assert observation["jobs"][:, [WaitingFeature.IS_SHOWN, WaitingFeature.CAN_START]].tolist() == [[1, 1], [1, 1], [0, 0]]
-    assert observation["jobs"][1, [WaitingFeature.DURATION, 4, 5]].tolist() == pytest.approx([3 / 20, 0.5, 0.1])
+    assert observation["jobs"][:, [WaitingFeature.IS_SHOWN, WaitingFeature.CAN_START]].tolist() == [
+        [1, 1],
+        [1, 1],
+        [0, 0],
+    ]
+    assert observation["jobs"][1, [WaitingFeature.DURATION, 4, 5]].tolist() == pytest.approx(
+        [3 / 20, 0.5, 0.1]
+    )
     assert observation["action_mask"].tolist() == [True, True, False, True]
     assert observation["image"][0, 10:16].tolist() == [1] * 6
     observation, reward, *_ = env.step(np.int64(0))  # the first is placed: no time passes
     assert reward == 0.0
     assert observation["jobs"][:, WaitingFeature.CAN_START].tolist() == [0, 0, 0]
     assert observation["free"][:3, 0].tolist() == pytest.approx([0.4, 0.4, 1.0])
-    observation, reward, *_ = env.step(np.int64(3))  # a step passes: jobs of 2 and 3 steps are in the system
+    observation, reward, *_ = env.step(
+        np.int64(3)
+    )  # a step passes: jobs of 2 and 3 steps are in the system
     assert reward == pytest.approx(-(1 / 2 + 1 / 3))
     assert observation["jobs"][:, WaitingFeature.IS_SHOWN].tolist() == [1, 1, 0]
     assert observation["cluster"].tolist() == [0.0, 0.0]
@@ -78,7 +88,9 @@ def test_the_backlog_is_a_share_of_its_size() -> None:
     assert observation["cluster"][PackingFeature.BACKLOG] == 0.25
 
 
-@pytest.mark.parametrize("settings", [{}, {"rates": (0.3, 0.9), "num_slots": 2, "backlog_size": 3, "mix": "paper"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"rates": (0.3, 0.9), "num_slots": 2, "backlog_size": 3, "mix": "paper"}]
+)
 def test_random_unmasked_choices_complete_all_jobs(settings: dict[str, Any]) -> None:
     env = PackingEnv(**settings)
     for seed in (1000, 1001):
@@ -88,15 +100,21 @@ def test_random_unmasked_choices_complete_all_jobs(settings: dict[str, Any]) -> 
         assert total == pytest.approx(-info["mean_slowdown"] * num_done)
 
 
-@pytest.mark.parametrize(("objective", "outcome"), [("completion", "average_jct"), ("makespan", "makespan")])
+@pytest.mark.parametrize(
+    ("objective", "outcome"), [("completion", "average_jct"), ("makespan", "makespan")]
+)
 def test_the_return_is_minus_the_objective(objective: str, outcome: str) -> None:
     total, info, _ = _play_at_random(PackingEnv(objective=objective, reward_scale=0.5), 1002)
     times = info["num_jobs"] if objective == "completion" else 1
     assert total == pytest.approx(-0.5 * times * info[outcome])
 
 
-@pytest.mark.parametrize(("kind", "params"), [(PackingKind.SJF, (0.0,)), (PackingKind.TETRIS, (0.5,))])
-def test_a_heuristic_through_the_environment_is_the_heuristic(kind: PackingKind, params: tuple[float, ...]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "params"), [(PackingKind.SJF, (0.0,)), (PackingKind.TETRIS, (0.5,))]
+)
+def test_a_heuristic_through_the_environment_is_the_heuristic(
+    kind: PackingKind, params: tuple[float, ...]
+) -> None:
     policy, source = HandMadePolicy("it", kind, params), DrawnSource()
     batch = PackingBatch(source.draw([1003]), source.config)
     batch.run(policy.play_many, 1)
@@ -105,11 +123,16 @@ def test_a_heuristic_through_the_environment_is_the_heuristic(kind: PackingKind,
     total, is_over, info = 0.0, False, {}
     while not is_over:
         slot = policy.decide(env.episodes.view(0))
-        _, reward, is_over, _, info = env.step(np.int64(env.episodes.num_slots if slot == VOID else slot))
+        _, reward, is_over, _, info = env.step(
+            np.int64(env.episodes.num_slots if slot == VOID else slot)
+        )
         total += reward
     assert total == pytest.approx(-batch.costs(Cost.SLOWDOWN)[0])
     assert info["num_decisions"] == batch.outcome(0).num_decisions
-    assert env.episodes.state(0).jobs["finish"][: info["num_jobs"]].tolist() == batch.outcome(0).finish.tolist()
+    assert (
+        env.episodes.state(0).jobs["finish"][: info["num_jobs"]].tolist()
+        == batch.outcome(0).finish.tolist()
+    )
 
 
 def test_who_lets_time_pass_for_ever_is_stopped() -> None:

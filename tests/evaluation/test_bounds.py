@@ -19,18 +19,24 @@ from tests.conftest import arriving, batch, job
 def test_a_job_alone_takes_the_waves_of_its_longest_path_or_its_share_of_the_work() -> None:
     chain = job("chain", (3, 1_000, ()), (1, 2_000, (0,)))
     assert alone_ms(chain, 2) == 4_000  # two waves of 1 s, then 2 s
-    assert alone_ms(job("wide", (4, 1_000, ()), (4, 1_000, ())), 4) == 2_000  # no path, but 8 s of work on 4 executors
+    assert (
+        alone_ms(job("wide", (4, 1_000, ()), (4, 1_000, ())), 4) == 2_000
+    )  # no path, but 8 s of work on 4 executors
 
 
 def test_jobs_that_come_later_are_bounded_by_shortest_remaining_first_on_shared_executors() -> None:
     # One executor: 10 s of work from 0; 2 s of work at 4 s interrupt it in the relaxation: done at 6 s and 12 s.
-    bounds = lower_bounds(arriving((job("long", (10, 1_000, ())), 0), (job("short", (2, 1_000, ())), 4_000)), 1)
+    bounds = lower_bounds(
+        arriving((job("long", (10, 1_000, ())), 0), (job("short", (2, 1_000, ())), 4_000)), 1
+    )
     assert bounds.average_jct_ms == (12_000 + 2_000) / 2
     assert bounds.makespan_ms == 12_000
 
 
 def test_idle_time_before_a_late_job_is_part_of_the_makespan_bound() -> None:
-    bounds = lower_bounds(arriving((job("a", (1, 1_000, ())), 0), (job("b", (1, 1_000, ())), 50_000)), 4)
+    bounds = lower_bounds(
+        arriving((job("a", (1, 1_000, ())), 0), (job("b", (1, 1_000, ())), 50_000)), 4
+    )
     assert bounds.makespan_ms == 51_000
     assert bounds.average_jct_ms == 1_000
 
@@ -43,7 +49,9 @@ def test_bounds_use_the_shortest_duration_of_any_wave_and_parallelism() -> None:
 
 @pytest.mark.parametrize("policy", ["fair", "fifo", "srpt-cap:2"])
 def test_no_simulated_run_beats_the_bounds(policy: str) -> None:
-    jobs = arriving(*((job(f"j{n}", (2 * n, 700, ()), (n, 300, (0,))), 400 * n) for n in range(1, 7)))
+    jobs = arriving(
+        *((job(f"j{n}", (2 * n, 700, ()), (n, 300, (0,))), 400 * n) for n in range(1, 7))
+    )
     config = SimulationConfig(num_executors=3, moving_delay_ms=0, warmup_delay_ms=0)
     trace, bounds = simulate(jobs, make_policy(policy, 3), config, 0), lower_bounds(jobs, 3)
     assert float((trace.completion_ms - trace.arrival_ms).mean()) >= bounds.average_jct_ms
@@ -51,13 +59,22 @@ def test_no_simulated_run_beats_the_bounds(policy: str) -> None:
 
 
 def test_the_best_parallelism_of_a_job_alone_is_the_fastest_tried() -> None:
-    table = {(0, 1): 9_000.0, (0, 2): 6_000.0, (0, 4): 7_000.0, (1, 1): 1_000.0, (1, 2): 1_000.0, (1, 4): 1_000.0}
+    table = {
+        (0, 1): 9_000.0,
+        (0, 2): 6_000.0,
+        (0, 4): 7_000.0,
+        (1, 1): 1_000.0,
+        (1, 2): 1_000.0,
+        (1, 4): 1_000.0,
+    }
     assert best_alone_ms(2, (1, 2, 4), lambda j, p: table[j, p]) == [(2, 6_000.0), (1, 1_000.0)]
 
 
 def test_a_job_alone_is_simulated_without_the_others_and_from_the_start() -> None:
     jobs = arriving((job("a", (4, 1_000, ())), 0), (job("b", (6, 1_000, ())), 5_000))
-    alone = alone_runner(jobs, SimulationConfig(num_executors=9, moving_delay_ms=0, warmup_delay_ms=0), seed=0)
+    alone = alone_runner(
+        jobs, SimulationConfig(num_executors=9, moving_delay_ms=0, warmup_delay_ms=0), seed=0
+    )
     assert [alone(1, count) for count in (1, 2, 3, 6)] == [6_000, 3_000, 2_000, 1_000]
 
 
@@ -65,7 +82,8 @@ def test_the_simplified_setting_has_neither_waves_nor_delays_nor_slowdowns() -> 
     cold, warm = (np.array([9_000]), np.array([9_000])), (np.array([1_000]), np.array([2_000]))
     law = TaskDurations((1, 4), cold, warm, warm)
     jobs = batch(
-        JobSpec("a", (StageSpec(8, law, mean_task_ms=1_500.4),)), JobSpec("b", (StageSpec(4, law, mean_task_ms=1_000.0),))
+        JobSpec("a", (StageSpec(8, law, mean_task_ms=1_500.4),)),
+        JobSpec("b", (StageSpec(4, law, mean_task_ms=1_000.0),)),
     )
     plain, config = simplified(jobs, SimulationConfig(num_executors=4))
     trace = simulate(plain, order_policy([0, 1]), config, 0)

@@ -18,7 +18,9 @@ from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.random_streams import TUNING_SEED_START, RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 
-_WORKLOAD = random_dags(RandomDags(num_jobs=20, mean_tasks=6.0), np.random.default_rng(0), "made up")
+_WORKLOAD = random_dags(
+    RandomDags(num_jobs=20, mean_tasks=6.0), np.random.default_rng(0), "made up"
+)
 _CONFIG = SimulationConfig(num_executors=8)
 
 
@@ -48,26 +50,43 @@ def test_policies_are_compared_on_the_same_seeds_and_the_result_says_how(tmp_pat
 
 def test_later_jobs_are_counted_job_by_job_on_the_same_seed() -> None:
     names = ["fair", "fifo"]
-    comparison = compare(_WORKLOAD, names, config=_CONFIG, num_jobs=6, arrivals="batch", num_seeds=3, processes=1)
+    comparison = compare(
+        _WORKLOAD, names, config=_CONFIG, num_jobs=6, arrivals="batch", num_seeds=3, processes=1
+    )
     ratios = []
     for seed in range(3):
         sequence = draw_sequence(_WORKLOAD, "batch", 6, 8, RandomStreams(seed))
-        fair, fifo = (simulate(sequence, make_policy(name, 8), _CONFIG, seed).completion_ms for name in names)
+        fair, fifo = (
+            simulate(sequence, make_policy(name, 8), _CONFIG, seed).completion_ms for name in names
+        )
         ratios += (fifo / fair).tolist()
     paid = comparison.policies[1].who_pays
     assert 0 < paid.later_share.mean < 1
     assert paid.later_share.mean == pytest.approx(sum(ratio > 1.05 for ratio in ratios) / 18)
-    assert paid.later_than_promise_share.mean == pytest.approx(sum(ratio > 1.1 for ratio in ratios) / 18)
+    assert paid.later_than_promise_share.mean == pytest.approx(
+        sum(ratio > 1.1 for ratio in ratios) / 18
+    )
     assert paid.worst_later == pytest.approx(max(ratios))
 
 
 def test_one_process_and_two_give_the_same_numbers() -> None:
     one, two = (
-        compare(_WORKLOAD, ["fair", "random"], config=_CONFIG, num_jobs=5, arrivals="poisson:5s", num_seeds=3, processes=n)
+        compare(
+            _WORKLOAD,
+            ["fair", "random"],
+            config=_CONFIG,
+            num_jobs=5,
+            arrivals="poisson:5s",
+            num_seeds=3,
+            processes=n,
+        )
         for n in (1, 2)
     )
     assert one.to_json() == two.to_json()
-    assert all(np.array_equal(a.completion_ms, b.completion_ms) for a, b in zip(one.runs, two.runs, strict=True))
+    assert all(
+        np.array_equal(a.completion_ms, b.completion_ms)
+        for a, b in zip(one.runs, two.runs, strict=True)
+    )
     assert one.runs[2].names == two.runs[2].names
 
 
@@ -75,13 +94,18 @@ def test_tuning_finds_the_alpha_that_is_best_on_the_tuning_seeds() -> None:
     (alpha,) = tune(_WORKLOAD, "weighted-fair", _CONFIG, "batch", 6).best
     seeds = [TUNING_SEED_START + row for row in range(NUM_TUNING_SEEDS)]
     sequences = [draw_sequence(_WORKLOAD, "batch", 6, 8, RandomStreams(seed)) for seed in seeds]
-    costs = {a: average_jct_ms(make_policy(f"weighted-fair:{a}", 8), sequences, _CONFIG, seeds) for a in ALPHAS}
+    costs = {
+        a: average_jct_ms(make_policy(f"weighted-fair:{a}", 8), sequences, _CONFIG, seeds)
+        for a in ALPHAS
+    }
     assert costs[alpha] == min(costs.values())
 
 
 def test_the_oracle_is_at_least_as_good_as_the_tuned_policy_on_every_seed() -> None:
     names = ["weighted-fair:tuned", "weighted-fair:oracle"]
-    comparison = compare(_WORKLOAD, names, config=_CONFIG, num_jobs=6, arrivals="batch", num_seeds=3, processes=1)
+    comparison = compare(
+        _WORKLOAD, names, config=_CONFIG, num_jobs=6, arrivals="batch", num_seeds=3, processes=1
+    )
     tuned, oracle = ([s.average_jct_ms for s in p.summaries] for p in comparison.policies)
     assert all(o <= t for o, t in zip(oracle, tuned, strict=True))
     assert "oracle" in comparison.settings["tuned"]["weighted-fair:oracle"]
@@ -107,7 +131,13 @@ class _Outside(HTMLParser):
 
 def test_the_report_is_one_file_that_fetches_nothing(tmp_path: Path) -> None:
     comparison = compare(
-        _WORKLOAD, ["fifo", "srpt-cap:2"], config=_CONFIG, num_jobs=6, arrivals="batch", num_seeds=3, processes=1
+        _WORKLOAD,
+        ["fifo", "srpt-cap:2"],
+        config=_CONFIG,
+        num_jobs=6,
+        arrivals="batch",
+        num_seeds=3,
+        processes=1,
     )
     sequence = draw_sequence(_WORKLOAD, "batch", 6, 8, RandomStreams(0))
     traces = {

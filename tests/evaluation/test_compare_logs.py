@@ -9,7 +9,13 @@ import pytest
 from parcae.errors import FormatError
 from parcae.evaluation.compare_logs import compare_logs, compare_runs, summarize_run
 from parcae.workloads.catalog import BUNDLED
-from parcae.workloads.recorded_run import CORE_TASK, NOT_COMPLETED, JobOutcome, RecordedJob, RecordedRun
+from parcae.workloads.recorded_run import (
+    CORE_TASK,
+    NOT_COMPLETED,
+    JobOutcome,
+    RecordedJob,
+    RecordedRun,
+)
 from tests.conftest import shared_data
 from tests.workloads.spark_log_builder import small_log
 
@@ -21,20 +27,38 @@ def recorded(*jobs: tuple[str, int, int], num_cores: int = 2) -> RecordedRun:
     rows, times = [], dict[str, int]()
     for name, start, end in jobs:
         times[name] = times.get(name, 0) + 1
-        outcome = JobOutcome.UNFINISHED if end == NOT_COMPLETED else JobOutcome.FAILED if end < 0 else JobOutcome.COMPLETED
-        rows.append(RecordedJob(name, times[name], start, end if end == NOT_COMPLETED else abs(end), outcome))
-    tasks = [(row, row % num_cores, job.submission_ms, max(job.completion_ms, job.submission_ms)) for row, job in enumerate(rows)]
+        outcome = (
+            JobOutcome.UNFINISHED
+            if end == NOT_COMPLETED
+            else JobOutcome.FAILED
+            if end < 0
+            else JobOutcome.COMPLETED
+        )
+        rows.append(
+            RecordedJob(
+                name, times[name], start, end if end == NOT_COMPLETED else abs(end), outcome
+            )
+        )
+    tasks = [
+        (row, row % num_cores, job.submission_ms, max(job.completion_ms, job.submission_ms))
+        for row, job in enumerate(rows)
+    ]
     by_core = np.sort(np.array(tasks, CORE_TASK), order=["core", "start_ms"])
     return RecordedRun("log", ("app",), tuple(rows), by_core, num_cores, 10_000)
 
 
 def test_the_ratio_is_of_the_means_of_the_matched_jobs() -> None:
-    result = compare_runs(recorded(("x", 0, 2_000), ("y", 0, 4_000)), recorded(("y", 0, 3_000), ("x", 500, 1_500)))
+    result = compare_runs(
+        recorded(("x", 0, 2_000), ("y", 0, 4_000)), recorded(("y", 0, 3_000), ("x", 500, 1_500))
+    )
     assert result.ratio is not None
     assert result.ratio.mean == pytest.approx(4 / 6)
     assert result.ratio.low == pytest.approx(1 / 2)
     assert result.ratio.high == pytest.approx(3 / 4)
-    assert [(row.name, row.num_pairs, row.average_jct_s) for row in result.names] == [("x", 1, (2.0, 1.0)), ("y", 1, (4.0, 3.0))]
+    assert [(row.name, row.num_pairs, row.average_jct_s) for row in result.names] == [
+        ("x", 1, (2.0, 1.0)),
+        ("y", 1, (4.0, 3.0)),
+    ]
     assert "below some 20 it is too narrow" in result.notes[-1]
 
 
@@ -45,15 +69,22 @@ def test_a_job_that_failed_keeps_its_place_but_is_left_out_of_the_ratio() -> Non
     assert result.num_pairs == 2
     assert result.ratio is not None
     assert result.ratio.mean == pytest.approx(7 / 4)
-    assert [(own.order, other.outcome) for own, other in result.not_compared] == [(2, JobOutcome.FAILED)]
+    assert [(own.order, other.outcome) for own, other in result.not_compared] == [
+        (2, JobOutcome.FAILED)
+    ]
 
 
 def test_jobs_without_a_counterpart_are_listed() -> None:
     a = recorded(("x", 0, 1_000), ("x", 5, 1_005), ("old", 7, 9))
     result = compare_runs(a, recorded(("x", 0, 1_000), ("new", 1, NOT_COMPLETED)))
-    assert [[job.key for job in jobs] for jobs in result.unmatched] == [[("x", 2), ("old", 1)], [("new", 1)]]
+    assert [[job.key for job in jobs] for jobs in result.unmatched] == [
+        [("x", 2), ("old", 1)],
+        [("new", 1)],
+    ]
     told = result.to_json()["unmatched"]
-    assert told["B"] == [{"name": "new", "order": 1, "submission_s": 0.001, "outcome": "unfinished"}]
+    assert told["B"] == [
+        {"name": "new", "order": 1, "submission_s": 0.001, "outcome": "unfinished"}
+    ]
 
 
 def test_logs_without_a_common_job_have_no_ratio() -> None:
@@ -67,13 +98,22 @@ def test_one_run_in_numbers() -> None:
     done = (("x", 0, 1_000), ("x", 100, 2_100), ("x", 200, 9_200))
     row = summarize_run(recorded(*done, ("y", 300, -400), ("z", 0, NOT_COMPLETED)))
     assert (row.num_jobs, row.completed, row.failed, row.unfinished) == (5, 3, 1, 1)
-    assert (row.average_jct_s, row.median_jct_s, row.makespan_s, row.num_tasks) == (4.0, 2.0, 9.2, 5)
+    assert (row.average_jct_s, row.median_jct_s, row.makespan_s, row.num_tasks) == (
+        4.0,
+        2.0,
+        9.2,
+        5,
+    )
     assert (row.p95_jct_s, row.task_s) == (pytest.approx(8.3), pytest.approx(12.1))
     assert row.core_utilization == pytest.approx(1.0)
 
 
 def test_a_log_compared_with_itself_has_ratio_1_and_the_json_has_no_nan() -> None:
-    told = json.loads(json.dumps(compare_logs(EXAMPLE, EXAMPLE, key="spark.jobGroup.id").to_json(), allow_nan=False))
+    told = json.loads(
+        json.dumps(
+            compare_logs(EXAMPLE, EXAMPLE, key="spark.jobGroup.id").to_json(), allow_nan=False
+        )
+    )
     assert told["ratio"] == {"mean": 1.0, "ci95": [1.0, 1.0], "pairs": 18}
     assert told["logs"]["A"] == told["logs"]["B"]
     assert told["logs"]["A"]["num_jobs"] == 18

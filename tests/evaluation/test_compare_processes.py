@@ -91,11 +91,27 @@ class _Dies:
 def test_a_worker_that_dies_is_told_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_Task", lambda *fields: _Dies())
     with pytest.raises(ConfigError, match="use fewer processes"):
-        compare(_workload(), ["fair"], config=SimulationConfig(), num_jobs=2, arrivals="batch", num_seeds=2, processes=2)
+        compare(
+            _workload(),
+            ["fair"],
+            config=SimulationConfig(),
+            num_jobs=2,
+            arrivals="batch",
+            num_seeds=2,
+            processes=2,
+        )
 
 
 def test_a_failed_write_leaves_the_old_result_and_no_temporary_file(tmp_path: Path) -> None:
-    comparison = compare(_workload(), ["fair"], config=SimulationConfig(), num_jobs=2, arrivals="batch", num_seeds=1, processes=1)
+    comparison = compare(
+        _workload(),
+        ["fair"],
+        config=SimulationConfig(),
+        num_jobs=2,
+        arrivals="batch",
+        num_seeds=1,
+        processes=1,
+    )
     path = tmp_path / "c.json"
     write_comparison(comparison, path)
     before = path.read_text()
@@ -111,7 +127,9 @@ def _workload() -> Workload:
     return random_dags(RandomDags(num_jobs=5, mean_tasks=4.0), np.random.default_rng(0), "small")
 
 
-def test_small_comparisons_start_no_processes_and_long_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_comparisons_start_no_processes_and_long_ones_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     started: list[range] = []
 
     def workers(workload: Workload, task: object, seeds: range, count: int) -> list[object]:
@@ -124,6 +142,15 @@ def test_small_comparisons_start_no_processes_and_long_ones_do(monkeypatch: pyte
     for worth_s in (1e9, 0.0):
         monkeypatch.setattr(module, "_WORTH_WORKERS_S", worth_s)
         config = SimulationConfig(num_executors=4)
-        results.append(compare(_workload(), ["fair", "fifo"], config=config, num_jobs=3, arrivals="batch", num_seeds=5))
+        results.append(
+            compare(
+                _workload(),
+                ["fair", "fifo"],
+                config=config,
+                num_jobs=3,
+                arrivals="batch",
+                num_seeds=5,
+            )
+        )
     assert started == [range(1, 5)]
     assert results[0].to_json() == results[1].to_json()

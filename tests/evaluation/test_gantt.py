@@ -25,9 +25,19 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 def _striped(num_tasks: int, num_executors: int = 4) -> Trace:
     """Two jobs that take turns on every executor, 90 ms of task and 10 ms of idle time."""
-    rows = [(n % 2, 0, n, e, 100 * n, 100 * n + 90) for n in range(num_tasks // num_executors) for e in range(num_executors)]
+    rows = [
+        (n % 2, 0, n, e, 100 * n, 100 * n + 90)
+        for n in range(num_tasks // num_executors)
+        for e in range(num_executors)
+    ]
     end = rows[-1][-1]
-    return trace(tuple(rows), arrival_ms=(0, 0), completion_ms=(end - 100, end), clock_ms=end, num_executors=num_executors)
+    return trace(
+        tuple(rows),
+        arrival_ms=(0, 0),
+        completion_ms=(end - 100, end),
+        clock_ms=end,
+        num_executors=num_executors,
+    )
 
 
 def test_a_job_has_the_same_colour_in_every_chart_and_none_is_the_red_of_completions() -> None:
@@ -41,17 +51,27 @@ def test_a_job_has_the_same_colour_in_every_chart_and_none_is_the_red_of_complet
 
 
 def test_tasks_are_merged_only_for_one_job_on_one_executor_without_a_gap() -> None:
-    tasks = ((0, 0, 0, 0, 0, 1_000), (0, 0, 1, 0, 1_000, 2_000), (0, 0, 2, 0, 2_500, 4_000), (1, 0, 0, 0, 4_000, 5_000))
+    tasks = (
+        (0, 0, 0, 0, 0, 1_000),
+        (0, 0, 1, 0, 1_000, 2_000),
+        (0, 0, 2, 0, 2_500, 4_000),
+        (1, 0, 0, 0, 4_000, 5_000),
+    )
     rows = [tuple(s) for s in segments(trace(tasks, completion_ms=(4_000, 5_000)))]
     assert rows == [(0, 0, 0, 2_000), (0, 0, 2_500, 4_000), (1, 0, 4_000, 5_000)]
 
 
 def test_the_picture_shows_who_runs_in_each_span() -> None:
-    assert raster(trace(), 7, 7_000).tolist() == [[0, 0, 0, 0, IDLE, 1, 1], [IDLE, 0, 0, 0, 0, IDLE, IDLE]]
+    assert raster(trace(), 7, 7_000).tolist() == [
+        [0, 0, 0, 0, IDLE, 1, 1],
+        [IDLE, 0, 0, 0, 0, IDLE, IDLE],
+    ]
 
 
 @pytest.mark.parametrize("num_columns", [1_000, 1_200, 5_000])
-def test_idle_time_keeps_its_share_of_the_picture_even_in_step_with_its_spans(num_columns: int) -> None:
+def test_idle_time_keeps_its_share_of_the_picture_even_in_step_with_its_spans(
+    num_columns: int,
+) -> None:
     grid = raster(_striped(40_000), num_columns, 1_000_000)
     assert (grid == IDLE).mean() == pytest.approx(0.1, abs=0.02)
 

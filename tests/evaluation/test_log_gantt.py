@@ -45,21 +45,30 @@ def test_the_tasks_of_jobs_without_the_key_are_grey(tmp_path: Path) -> None:
 
 
 def test_a_real_log_is_drawn(tmp_path: Path) -> None:
-    gantt([("log", read_spark_run([BUNDLED / "example-event-log.zstd"], key="spark.jobGroup.id"))], tmp_path / "log.png")
+    gantt(
+        [("log", read_spark_run([BUNDLED / "example-event-log.zstd"], key="spark.jobGroup.id"))],
+        tmp_path / "log.png",
+    )
     assert _share(tmp_path / "log.png", job_rgb(0)) > 0.05  # daily-revenue on cold executors
 
 
 def test_thousands_of_cores_and_tasks_are_drawn(tmp_path: Path) -> None:
-    run = recorded(*((f"job {n} of $many_ [bold]", n, n + 5_000) for n in range(300)), num_cores=3_000)
+    run = recorded(
+        *((f"job {n} of $many_ [bold]", n, n + 5_000) for n in range(300)), num_cores=3_000
+    )
     tasks = np.zeros(60_000, CORE_TASK)
     tasks["core"], tasks["job"] = np.arange(60_000) // 20, np.arange(60_000) % 300
     tasks["start_ms"] = np.arange(60_000) % 20 * 250
     tasks["finish_ms"] = tasks["start_ms"] + 240
-    gantt([("busy", type(run)("log", ("app",), run.jobs, tasks, 3_000, None))], tmp_path / "busy.png")
+    gantt(
+        [("busy", type(run)("log", ("app",), run.jobs, tasks, 3_000, None))], tmp_path / "busy.png"
+    )
     assert (tmp_path / "busy.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize(("ending", "head"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("ending", "head"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
+)
 def test_the_file_s_ending_says_what_it_is(tmp_path: Path, ending: str, head: bytes) -> None:
     path = tmp_path / f"chart.{ending}"
     gantt([("_$x", recorded(("_a $b", 0, 10), ("$c", 0, 10)))], path)

@@ -18,7 +18,9 @@ from parcae.workloads.random_streams import RandomStreams
 from tests.conftest import arriving, batch, job
 
 
-def _average_jct_ms(sequence: JobSequence, order: tuple[int, ...], config: SimulationConfig, seed: int) -> float:
+def _average_jct_ms(
+    sequence: JobSequence, order: tuple[int, ...], config: SimulationConfig, seed: int
+) -> float:
     trace = simulate(sequence, order_policy(order), config, seed)
     return float((trace.completion_ms - trace.arrival_ms).mean())
 
@@ -29,7 +31,9 @@ def _tried(sequence: JobSequence, config: SimulationConfig, seed: int) -> float:
 
 
 def test_on_one_executor_the_best_order_is_short_middle_long() -> None:
-    jobs = batch(job("long", (1, 6_000, ())), job("middle", (1, 3_000, ())), job("short", (1, 1_000, ())))
+    jobs = batch(
+        job("long", (1, 6_000, ())), job("middle", (1, 3_000, ())), job("short", (1, 1_000, ()))
+    )
     best = best_job_order(jobs, SimulationConfig(num_executors=1, moving_delay_ms=0), seed=0)
     assert (best.order, best.average_jct_ms) == ((2, 1, 0), 5_000.0)
 
@@ -38,7 +42,9 @@ def test_on_one_executor_the_best_order_is_short_middle_long() -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_search_finds_what_trying_every_order_finds(name: str, seed: int) -> None:
     config = SimulationConfig(num_executors=5)
-    sequence, cluster = simplified(draw_sequence(load_workload(name), "batch", 5, 5, RandomStreams(seed)), config)
+    sequence, cluster = simplified(
+        draw_sequence(load_workload(name), "batch", 5, 5, RandomStreams(seed)), config
+    )
     best = best_job_order(sequence, cluster, seed)
     assert best.average_jct_ms == _tried(sequence, cluster, seed)
     assert best.average_jct_ms == _average_jct_ms(sequence, best.order, cluster, seed)
@@ -57,7 +63,9 @@ def test_it_does_so_with_delays_chance_and_later_arrivals(arrivals: str) -> None
 
 def test_bounds_spare_most_of_the_orders_of_ten_jobs() -> None:
     config = SimulationConfig(num_executors=20)
-    sequence, cluster = simplified(draw_sequence(load_workload("tpch"), "batch", 10, 20, RandomStreams(1)), config)
+    sequence, cluster = simplified(
+        draw_sequence(load_workload("tpch"), "batch", 10, 20, RandomStreams(1)), config
+    )
     told: list[int] = []
     best = best_job_order(sequence, cluster, 1, lambda done, _: told.append(done))
     assert best.num_beginnings < 1_000_000
@@ -67,7 +75,9 @@ def test_bounds_spare_most_of_the_orders_of_ten_jobs() -> None:
 
 
 def test_jobs_that_come_later_take_their_place_in_the_order() -> None:
-    jobs = arriving((job("long", (2, 3_000, ()), (2, 3_000, (0,))), 0), (job("short", (1, 500, ())), 1_000))
+    jobs = arriving(
+        (job("long", (2, 3_000, ()), (2, 3_000, (0,))), 0), (job("short", (1, 500, ())), 1_000)
+    )
     best = best_job_order(jobs, SimulationConfig(num_executors=1, moving_delay_ms=0), seed=0)
     assert best.order == (1, 0)
     assert best.average_jct_ms == (12_500 + 5_500) / 2

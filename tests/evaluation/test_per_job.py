@@ -21,7 +21,12 @@ from tests.metrics.hand_made import sequence, trace
 
 #: Two seeds; under the second policy the first seed's last job was cut off, under the first the second seed's.
 _RUNS = (
-    PairedRuns(("q1", 'q,"2'), np.array([0, 1_000]), np.array([[4_000, 2_000], [5_000, -1]]), np.array([4_000, 6_000])),
+    PairedRuns(
+        ("q1", 'q,"2'),
+        np.array([0, 1_000]),
+        np.array([[4_000, 2_000], [5_000, -1]]),
+        np.array([4_000, 6_000]),
+    ),
     PairedRuns(("q1",), np.array([0]), np.array([[-1], [3_000]]), np.array([6_000, 3_000])),
 )
 _ROWS = [
@@ -32,7 +37,16 @@ _ROWS = [
     (8, 0, "q1", 0, "fair", None, None, None),
     (8, 0, "q1", 0, "fifo", 3_000, 3_000, None),
 ]
-_COLUMNS = ["seed", "position", "job", "arrival_ms", "policy", "completion_ms", "jct_ms", "ratio_to_first"]
+_COLUMNS = [
+    "seed",
+    "position",
+    "job",
+    "arrival_ms",
+    "policy",
+    "completion_ms",
+    "jct_ms",
+    "ratio_to_first",
+]
 
 
 def _comparison() -> Comparison:
@@ -40,11 +54,20 @@ def _comparison() -> Comparison:
     known = Estimate(1.0, math.nan, math.nan)
     summaries = (summarize(trace(), sequence()),) * 2
     results = tuple(
-        PolicyResult(name, summaries, known, known, known, who_pays([run.ratio_to_first[row] for run in _RUNS]))
+        PolicyResult(
+            name,
+            summaries,
+            known,
+            known,
+            known,
+            who_pays([run.ratio_to_first[row] for run in _RUNS]),
+        )
         for row, name in enumerate(names)
     )
     config = SimulationConfig(num_executors=2)
-    return Comparison(results, {"seeds": [7, 8]}, ResolvedPolicies({}, frozenset(), names, config), _RUNS)
+    return Comparison(
+        results, {"seeds": [7, 8]}, ResolvedPolicies({}, frozenset(), names, config), _RUNS
+    )
 
 
 def test_every_job_has_a_row_for_every_policy() -> None:
@@ -55,7 +78,9 @@ def test_every_job_has_a_row_for_every_policy() -> None:
     assert [str(dtype) for dtype in table.dtypes] == types
 
 
-@pytest.mark.parametrize(("name", "read"), [("jobs.csv", pl.read_csv), ("jobs.PARQUET", pl.read_parquet)])
+@pytest.mark.parametrize(
+    ("name", "read"), [("jobs.csv", pl.read_csv), ("jobs.PARQUET", pl.read_parquet)]
+)
 def test_the_file_holds_the_table(tmp_path: Path, name: str, read: object) -> None:
     write_per_job(_comparison(), tmp_path / name)
     assert callable(read)
@@ -74,7 +99,9 @@ def test_what_cannot_be_written_is_refused_beforehand(tmp_path: Path) -> None:
         check_per_job(tmp_path / "jobs.csv")
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text("old")
 

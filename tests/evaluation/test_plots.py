@@ -25,7 +25,10 @@ def test_the_distribution_starts_at_zero_and_ends_at_the_share_that_completed() 
 
 def test_a_policy_has_one_colour_in_every_plot() -> None:
     for figure in (jct_cdf(_RUNS), concurrency_over_time(_RUNS), busy_over_time(_RUNS)):
-        assert [(part.name, part.line.color) for part in figure.data] == [("fair", policy_color(0)), ("fifo", policy_color(1))]
+        assert [(part.name, part.line.color) for part in figure.data] == [
+            ("fair", policy_color(0)),
+            ("fifo", policy_color(1)),
+        ]
     for figure in (jct_over_time(_RUNS), share_by_work(_RUNS)):
         assert [part.marker.color for part in figure.data] == [policy_color(0), policy_color(1)]
 
@@ -44,7 +47,9 @@ def test_busy_executors_are_drawn_until_the_run_ends() -> None:
 
 
 def test_intervals_are_drawn_from_low_to_high_and_left_out_where_unknown() -> None:
-    error = jct_bars(["a", "b"], [10.0, 5.0], [8.0, float("nan")], [13.0, float("nan")]).data[0].error_x
+    error = (
+        jct_bars(["a", "b"], [10.0, 5.0], [8.0, float("nan")], [13.0, float("nan")]).data[0].error_x
+    )
     assert list(error.array) == [3.0, 0.0]
     assert list(error.arrayminus) == [2.0, 0.0]
 

@@ -28,7 +28,9 @@ def _runs(seed: int, jct_s: Mapping[str, tuple[float, ...]]) -> PairedRuns:
     return PairedRuns(("small", "large"), np.zeros(2, np.int64), ends, ends.max(axis=1))
 
 
-def _comparison(jct_s: Mapping[str, tuple[float, ...]], oracles: tuple[str, ...] = ()) -> Comparison:
+def _comparison(
+    jct_s: Mapping[str, tuple[float, ...]], oracles: tuple[str, ...] = ()
+) -> Comparison:
     """A comparison whose policies had these average completion times on each seed."""
     summary, names = summarize(trace(), sequence()), tuple(jct_s)
     first = jct_s[names[0]]
@@ -49,7 +51,9 @@ def _comparison(jct_s: Mapping[str, tuple[float, ...]], oracles: tuple[str, ...]
         "workload": "<tpch>", "fingerprint": "f", "arrivals": "batch", "jobs": 2, "seeds": [0, len(first) - 1],
         "config": config.model_dump(mode="json"), "tuned": {}, "intervals": "how", "version": "0",
     }  # fmt: skip
-    return Comparison(results, settings, ResolvedPolicies({}, frozenset(oracles), names, config), runs)
+    return Comparison(
+        results, settings, ResolvedPolicies({}, frozenset(oracles), names, config), runs
+    )
 
 
 def test_the_sentence_says_who_wins_by_how_much_and_how_sure_that_is() -> None:
@@ -64,8 +68,16 @@ def test_the_sentence_says_who_pays() -> None:
     whole = _comparison({"fair": (10.0, 20.0), "srpt-cap": (8.0, 16.0)})
     nobody = Estimate(0.0, 0.0, 0.0)
     for share, worst, told in (
-        (0.031, 1.2, "3.1% of the jobs end more than 5% later than under fair, the worst 1.20 times as late."),
-        (0.0001, 1.06, "Less than 0.1% of the jobs end more than 5% later than under fair, the worst 1.06 times as late."),
+        (
+            0.031,
+            1.2,
+            "3.1% of the jobs end more than 5% later than under fair, the worst 1.20 times as late.",
+        ),
+        (
+            0.0001,
+            1.06,
+            "Less than 0.1% of the jobs end more than 5% later than under fair, the worst 1.06 times as late.",
+        ),
         (math.nan, math.nan, "No job completed under fair, so nobody knows who ends later."),
     ):
         paid = WhoPays(Estimate(share, share, share), nobody, worst)
@@ -75,14 +87,21 @@ def test_the_sentence_says_who_pays() -> None:
 
 
 def test_the_sentence_admits_what_the_seeds_cannot_tell() -> None:
-    sentence = summary_sentence(_comparison({"fair": (10.0, 20.0, 30.0), "fifo": (12.0, 15.0, 30.5)}))
+    sentence = summary_sentence(
+        _comparison({"fair": (10.0, 20.0, 30.0), "fifo": (12.0, 15.0, 30.5)})
+    )
     assert "this many seeds do not tell the two apart" in sentence
     one = summary_sentence(_comparison({"fair": (10.0,), "fifo": (8.0,)}))
-    assert "20.0% less than fair (one seed: no interval). Run more seeds to see how sure that is. No job" in one
+    assert (
+        "20.0% less than fair (one seed: no interval). Run more seeds to see how sure that is. No job"
+        in one
+    )
 
 
 def test_where_the_first_policy_wins_the_next_best_is_told() -> None:
-    sentence = summary_sentence(_comparison({"fair": (10.0, 20.0), "slow": (50.0, 99.0), "near": (11.0, 22.0)}))
+    sentence = summary_sentence(
+        _comparison({"fair": (10.0, 20.0), "slow": (50.0, 99.0), "near": (11.0, 22.0)})
+    )
     assert "The next best, near, takes 10.0% longer (95% interval 10.0% to 10.0%)" in sentence
     slow = summary_sentence(_comparison({"fair": (10.0, 20.0), "slow": (30.0, 60.0)}))
     assert "takes 3.00 times as long (95% interval 3.00 to 3.00 times)" in slow
@@ -107,7 +126,13 @@ def test_one_policy_alone_has_its_average_told() -> None:
 def page(tmp_path: Path) -> str:
     comparison = _comparison({"fair": (10.0, 20.0), "fifo<b>": (12.0, 24.0)})
     traces = {"fair": trace(), "fifo<b>": trace(completion_ms=(5_000, 70_000), clock_ms=70_000)}
-    write_report(comparison, traces, tmp_path / "r.html", command="parcae compare 'a b'", bounds=Bounds(2_500, 4_000))
+    write_report(
+        comparison,
+        traces,
+        tmp_path / "r.html",
+        command="parcae compare 'a b'",
+        bounds=Bounds(2_500, 4_000),
+    )
     assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
     return (tmp_path / "r.html").read_text()
 
@@ -135,15 +160,24 @@ def test_a_run_far_longer_than_the_shortest_does_not_squash_the_charts(page: str
 
 
 def test_jobs_cut_off_are_told_in_the_table_and_on_the_page(tmp_path: Path) -> None:
-    three = arriving((job("a", (2, 4_000, ())), 0), (job("b", (1, 2_000, ())), 1_000), (job("c", (1, 1, ())), 9_000))
+    three = arriving(
+        (job("a", (2, 4_000, ())), 0),
+        (job("b", (1, 2_000, ())), 1_000),
+        (job("c", (1, 1, ())), 9_000),
+    )
     estimate = Estimate(5.0, math.nan, math.nan)
     runs = paired_runs([cut_off()])
     paid = who_pays([runs.ratio_to_first[0]])
-    result = PolicyResult("fair", (summarize(cut_off(), three),), estimate, estimate, estimate, paid)
+    result = PolicyResult(
+        "fair", (summarize(cut_off(), three),), estimate, estimate, estimate, paid
+    )
     whole = _comparison({"fair": (5.0,)})
     comparison = Comparison((result,), whole.settings, whole.resolved, (runs,))
     write_report(comparison, {"fair": cut_off()}, tmp_path / "r.html")
-    assert "1 jobs were cut off by the runs' end: their times are lower bounds." in (tmp_path / "r.html").read_text()
+    assert (
+        "1 jobs were cut off by the runs' end: their times are lower bounds."
+        in (tmp_path / "r.html").read_text()
+    )
     assert "1 jobs were cut off" in str(comparison_table(comparison).caption)
 
 
@@ -171,12 +205,16 @@ def test_later_jobs_stand_in_the_tables_and_in_the_json(page: str) -> None:
     columns = list(comparison_table(comparison).columns)
     assert list(columns[3].cells) == ["0.0%", "50.0%"]
     assert list(columns[4].cells) == ["1.00", "1.20"]
-    assert "later: jobs that end more than 5% later than under fair" in str(comparison_table(comparison).caption)
+    assert "later: jobs that end more than 5% later than under fair" in str(
+        comparison_table(comparison).caption
+    )
     told = comparison.policies[1].to_json()
     assert told["later_than_first_share"] == {"mean": 0.5, "ci95": [0.0, 1.0]}
     assert told["later_than_first_by_10_percent_share"] == {"mean": 0.5, "ci95": [0.0, 1.0]}
     assert told["worst_ratio_to_first"] == 1.2
-    assert "<td>100.0% <span>100.0% – 100.0%</span></td><td>1.20</td><td>6.0</td><td>6.0</td>" in page
+    assert (
+        "<td>100.0% <span>100.0% – 100.0%</span></td><td>1.20</td><td>6.0</td><td>6.0</td>" in page
+    )
 
 
 def test_the_page_says_which_recurring_jobs_gain_and_lose(page: str) -> None:

@@ -18,14 +18,18 @@ def test_all_conformance_runs_are_exact() -> None:
     assert len(runs) == len(sets) * len(CONFORMANCE_ORDERS) == 72
     for run in runs:
         expected = run.job_set.expected[run.policy]
-        assert run.job_set.by_position(run.trace.completion_ms) == list(expected["completion_ms"]), (run.job_set.name, run.policy)
+        assert run.job_set.by_position(run.trace.completion_ms) == list(
+            expected["completion_ms"]
+        ), (run.job_set.name, run.policy)
         assert run.trace.num_tasks == expected["tasks"]
         jct = run.trace.completion_ms - run.trace.arrival_ms
         assert float(jct.mean()) == pytest.approx(expected["average_jct_ms"], abs=1e-6)
 
 
 def test_a_set_brings_its_cores_and_nothing_is_corrected() -> None:
-    job_set = next(iter(read_spark_world_sets(shared_data("conformance/spark-world.json")).values()))
+    job_set = next(
+        iter(read_spark_world_sets(shared_data("conformance/spark-world.json")).values())
+    )
     config = set_config(job_set, SimulationConfig())
     assert (config.world, config.num_executors) == (WorldName.CORES, job_set.cores)
     assert (config.durations, config.corrects_estimates) == (DurationMode.LISTED, False)

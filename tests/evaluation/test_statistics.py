@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError
-from parcae.evaluation.statistics import Estimate, Method, mean_estimate, mean_of_ratios, ratio_estimate
+from parcae.evaluation.statistics import (
+    Estimate,
+    Method,
+    mean_estimate,
+    mean_of_ratios,
+    ratio_estimate,
+)
 
 
 def test_the_interval_of_three_numbers_is_the_textbooks() -> None:
@@ -52,7 +58,10 @@ def test_bootstrap_intervals_are_the_same_from_the_same_generator() -> None:
 
 def test_a_bootstrap_of_more_seeds_than_fit_one_chunk_is_still_sound() -> None:
     values = np.random.default_rng(1).normal(10.0, 1.0, 3_000)
-    bootstrap, t = mean_estimate(values, "bootstrap", np.random.default_rng(2)), mean_estimate(values)
+    bootstrap, t = (
+        mean_estimate(values, "bootstrap", np.random.default_rng(2)),
+        mean_estimate(values),
+    )
     assert bootstrap.low == pytest.approx(t.low, abs=2e-3)
     assert bootstrap.high == pytest.approx(t.high, abs=2e-3)
 
@@ -63,7 +72,10 @@ def test_the_intervals_hold_the_truth_about_as_often_as_they_say(count: int) -> 
     truth = 0.8 * math.exp((0.12**2 - 0.05**2) / 2)
     for _ in range(trials):
         base = np.exp(rng.normal(0, 0.35, count))
-        estimate = ratio_estimate(0.8 * base * np.exp(rng.normal(0, 0.12, count)), base * np.exp(rng.normal(0, 0.05, count)))
+        estimate = ratio_estimate(
+            0.8 * base * np.exp(rng.normal(0, 0.12, count)),
+            base * np.exp(rng.normal(0, 0.05, count)),
+        )
         held += estimate.low <= truth <= estimate.high
     assert 0.92 <= held / trials <= 0.98
 
@@ -80,7 +92,8 @@ def test_an_estimate_is_written_as_mean_and_ci95() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "baseline"), [([], []), ([1.0], [1.0, 2.0]), ([1.0, math.nan], [1.0, 1.0]), ([1.0, 1.0], [1.0, 0.0])]
+    ("values", "baseline"),
+    [([], []), ([1.0], [1.0, 2.0]), ([1.0, math.nan], [1.0, 1.0]), ([1.0, 1.0], [1.0, 0.0])],
 )
 def test_numbers_that_do_not_pair_are_refused(values: list[float], baseline: list[float]) -> None:
     with pytest.raises(ConfigError, match="paired statistics"):

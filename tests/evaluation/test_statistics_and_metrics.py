@@ -7,14 +7,24 @@ from parcae.cluster.trace import TASK_RECORD, Trace
 from parcae.evaluation.bounds import lower_bounds
 from parcae.evaluation.gantt import segments
 from parcae.evaluation.statistics import mean_estimate, ratio_estimate
-from parcae.metrics.cluster import busy_executors, concurrency, executor_share, makespan_ms, steps, utilization, work_inflation
+from parcae.metrics.cluster import (
+    busy_executors,
+    concurrency,
+    executor_share,
+    makespan_ms,
+    steps,
+    utilization,
+    work_inflation,
+)
 from parcae.metrics.jobs import bounded_slowdown, jct_ms, queueing_delay_ms, slowdown
 from parcae.metrics.summary import summarize
 from tests.conftest import arriving, batch, job
 
 # Two jobs on two executors: a (2 tasks of 1 s, at 0) and b (1 task of 4 s, at 1 s).
 _SEQUENCE = arriving((job("a", (2, 1_000, ())), 0), (job("b", (1, 4_000, ())), 1_000))
-_TASKS = np.array([(0, 0, 0, 0, 0, 1_000), (0, 0, 1, 0, 1_000, 2_500), (1, 0, 0, 1, 2_000, 6_000)], TASK_RECORD)
+_TASKS = np.array(
+    [(0, 0, 0, 0, 0, 1_000), (0, 0, 1, 0, 1_000, 2_500), (1, 0, 0, 1, 2_000, 6_000)], TASK_RECORD
+)
 
 
 def _trace(completion: tuple[int, int] = (2_500, 6_000), clock_ms: int = 6_000) -> Trace:
@@ -40,18 +50,27 @@ def test_cluster_metrics_by_hand() -> None:
     assert [v.tolist() for v in concurrency(trace)] == [[0, 1_000, 2_500, 6_000], [1, 2, 1, 0]]
     assert [v.tolist() for v in busy_executors(trace, 0)] == [[0, 1_000, 2_500], [1, 1, 0]]
     assert executor_share(trace).tolist() == [1.0, 0.8]
-    assert [v.tolist() for v in steps(np.array([0, 5]), np.array([7, 9]))] == [[0, 5, 7, 9], [1, 2, 1, 0]]
+    assert [v.tolist() for v in steps(np.array([0, 5]), np.array([7, 9]))] == [
+        [0, 5, 7, 9],
+        [1, 2, 1, 0],
+    ]
 
 
 def test_jobs_that_the_end_cut_off_count_up_to_it_and_are_reported() -> None:
     summary = summarize(_trace((2_500, -1), clock_ms=5_000), _SEQUENCE)
-    assert (summary.average_jct_ms, summary.unfinished, summary.last_completion_ms) == (3_250.0, 1, 5_000)
+    assert (summary.average_jct_ms, summary.unfinished, summary.last_completion_ms) == (
+        3_250.0,
+        1,
+        5_000,
+    )
 
 
 def test_means_have_students_interval() -> None:
     estimate = mean_estimate([1.0, 2.0, 3.0])
     half = 4.302652729749462 / np.sqrt(3)
-    assert (estimate.mean, estimate.low, estimate.high) == pytest.approx((2.0, 2.0 - half, 2.0 + half))
+    assert (estimate.mean, estimate.low, estimate.high) == pytest.approx(
+        (2.0, 2.0 - half, 2.0 + half)
+    )
 
 
 def test_paired_ratios_are_tight_where_policies_move_together() -> None:
@@ -59,7 +78,9 @@ def test_paired_ratios_are_tight_where_policies_move_together() -> None:
     baseline = rng.uniform(50, 150, 40)
     estimate = ratio_estimate(0.8 * baseline, baseline, "bootstrap", np.random.default_rng(2))
     assert (estimate.mean, estimate.low, estimate.high) == pytest.approx((0.8, 0.8, 0.8))
-    noisy = ratio_estimate(0.8 * baseline + rng.normal(0, 5, 40), baseline, "bootstrap", np.random.default_rng(2))
+    noisy = ratio_estimate(
+        0.8 * baseline + rng.normal(0, 5, 40), baseline, "bootstrap", np.random.default_rng(2)
+    )
     assert 0.76 < noisy.low < noisy.mean < noisy.high < 0.84
 
 

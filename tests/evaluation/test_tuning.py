@@ -21,7 +21,9 @@ from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.random_streams import TUNING_SEED_START, RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 
-_WORKLOAD = random_dags(RandomDags(num_jobs=12, mean_tasks=5.0), np.random.default_rng(0), "made up")
+_WORKLOAD = random_dags(
+    RandomDags(num_jobs=12, mean_tasks=5.0), np.random.default_rng(0), "made up"
+)
 _CONFIG = SimulationConfig(num_executors=6)
 
 
@@ -39,14 +41,20 @@ def test_caps_are_swept_over_every_number_of_executors_or_evenly_over_many() -> 
 
 
 def test_of_equal_values_the_one_nearest_to_zero_is_chosen() -> None:
-    assert Sweep("weighted-fair", {(-1.0,): 5_000.0, (0.5,): 5_000.0, (2.0,): 6_000.0}).best == (0.5,)
+    assert Sweep("weighted-fair", {(-1.0,): 5_000.0, (0.5,): 5_000.0, (2.0,): 6_000.0}).best == (
+        0.5,
+    )
 
 
 def test_what_was_found_is_told_in_words() -> None:
     text = Sweep("static", {(1.0,): 9_000.0, (2.0,): 4_250.0}).describe()
     assert text == "cap 2 (average JCT 4.2 s) of 2 values from 1 to 2, on 20 tuning seeds"
-    text = Sweep("graphene", {(-1.0, 0.5, 0.2, 0.0): 9_000.0, (-0.5, 0.5, 0.2, math.inf): 4_250.0}, 200).describe()
-    found = "alpha -0.5, LongScore 0.5, FragScore 0.2, longest wait for parents inf (average JCT 4.2 s)"
+    text = Sweep(
+        "graphene", {(-1.0, 0.5, 0.2, 0.0): 9_000.0, (-0.5, 0.5, 0.2, math.inf): 4_250.0}, 200
+    ).describe()
+    found = (
+        "alpha -0.5, LongScore 0.5, FragScore 0.2, longest wait for parents inf (average JCT 4.2 s)"
+    )
     assert text == f"{found} of 2 combinations, on 20 tuning seeds (200 more on a quarter of them)"
 
 
@@ -54,15 +62,22 @@ def test_a_cap_is_tuned_to_the_best_of_all_caps() -> None:
     sweep = tune(_WORKLOAD, "static", _CONFIG, "batch", 5)
     assert list(sweep.cost_ms) == [(1.0,), (2.0,), (3.0,), (4.0,), (5.0,), (6.0,)]
     assert sweep.cost_ms[sweep.best] == min(sweep.cost_ms.values())
-    policy = resolve_policies(_WORKLOAD, ["static:tuned"], _CONFIG, "batch", 5).policies["static:tuned"]
+    policy = resolve_policies(_WORKLOAD, ["static:tuned"], _CONFIG, "batch", 5).policies[
+        "static:tuned"
+    ]
     assert policy.params == make_policy(f"static:{sweep.best[0]:g}", 6).params
     assert policy.name == "static:tuned"
 
 
 def test_hindsight_is_at_least_as_good_as_every_cap() -> None:
     sequence = draw_sequence(_WORKLOAD, "poisson:2s", 5, 6, RandomStreams(4))
-    best = average_jct_ms(best_in_hindsight(sequence, _CONFIG, 4, "srpt-cap:oracle"), [sequence], _CONFIG, [4])
-    assert all(best <= average_jct_ms(make_policy(f"srpt-cap:{n}", 6), [sequence], _CONFIG, [4]) for n in range(1, 7))
+    best = average_jct_ms(
+        best_in_hindsight(sequence, _CONFIG, 4, "srpt-cap:oracle"), [sequence], _CONFIG, [4]
+    )
+    assert all(
+        best <= average_jct_ms(make_policy(f"srpt-cap:{n}", 6), [sequence], _CONFIG, [4])
+        for n in range(1, 7)
+    )
 
 
 def test_policies_without_a_parameter_to_tune_are_refused() -> None:
@@ -79,4 +94,12 @@ def test_comparisons_never_run_on_tuning_seeds() -> None:
     check_seeds(TUNING_SEED_START - 2, 2)
     for start, count in ((TUNING_SEED_START - 1, 2), (TUNING_SEED_START, 1), (-1, 3)):
         with pytest.raises(ConfigError, match="kept for tuning"):
-            compare(_WORKLOAD, ["fair"], config=_CONFIG, num_jobs=2, arrivals="batch", num_seeds=count, seed_start=start)
+            compare(
+                _WORKLOAD,
+                ["fair"],
+                config=_CONFIG,
+                num_jobs=2,
+                arrivals="batch",
+                num_seeds=count,
+                seed_start=start,
+            )

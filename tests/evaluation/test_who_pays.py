@@ -13,7 +13,9 @@ from parcae.metrics.later import PairedRuns
 
 def _runs(names: tuple[str, ...], *completion_ms: tuple[int, ...]) -> PairedRuns:
     ends = np.array(completion_ms, np.int64)
-    return PairedRuns(names, np.zeros(len(names), np.int64), ends, np.maximum(ends.max(axis=1), 9_000))
+    return PairedRuns(
+        names, np.zeros(len(names), np.int64), ends, np.maximum(ends.max(axis=1), 9_000)
+    )
 
 
 def test_a_share_is_of_all_jobs_with_seeds_as_the_sample() -> None:
@@ -33,7 +35,9 @@ def test_a_share_of_seeds_of_unequal_size_weighs_jobs_alike() -> None:
 
 
 def test_a_bootstrap_share_stays_within_0_and_1() -> None:
-    estimate = share_estimate([0, 5, 10, 10], [10, 10, 10, 10], "bootstrap", np.random.default_rng(0))
+    estimate = share_estimate(
+        [0, 5, 10, 10], [10, 10, 10, 10], "bootstrap", np.random.default_rng(0)
+    )
     assert estimate.mean == 0.625
     assert 0 <= estimate.low < 0.625 < estimate.high <= 1
 

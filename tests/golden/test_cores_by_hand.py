@@ -22,7 +22,9 @@ from tests.oracle.cores_runs import config_of, job_spec, starts
 
 def _arriving(*jobs: tuple[int, list[list[int]], list[tuple[int, int]]]) -> JobSequence:
     """Jobs of (arrival, durations of every stage's tasks, edges)."""
-    specs = tuple(job_spec(f"job-{row}", task_ms, edges) for row, (_, task_ms, edges) in enumerate(jobs))
+    specs = tuple(
+        job_spec(f"job-{row}", task_ms, edges) for row, (_, task_ms, edges) in enumerate(jobs)
+    )
     arrivals = np.array([arrival for arrival, _, _ in jobs], np.int64)
     return JobSequence(Workload("by hand", specs), np.arange(len(jobs)), arrivals)
 
@@ -110,7 +112,9 @@ def test_a_minimum_share_goes_before_weights(min_share: int, completion_ms: list
     pools.min_share[:] = [0, min_share]
     pools.name_rank[:] = [0, 1]
     tables = plan_tables(pool_of=np.array([0, 0, 1, 0]), pools=pools)
-    trace = simulate(sequence, OrderPolicy("pools", OrderKind.POOLS, tables), config_of(3), 1, record=True)
+    trace = simulate(
+        sequence, OrderPolicy("pools", OrderKind.POOLS, tables), config_of(3), 1, record=True
+    )
     assert trace.completion_ms.tolist() == completion_ms
 
 

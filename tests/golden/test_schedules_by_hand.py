@@ -24,7 +24,9 @@ def _config(executors: int, moving: int = 2_000) -> SimulationConfig:
 
 def test_one_stage_on_two_executors_takes_the_move_and_two_waves() -> None:
     # 2 s to move, then tasks at 2-3 s (two of them) and 3-4 s.
-    trace = simulate(batch(job("a", (3, 1_000, ()))), make_policy("fifo", 2), _config(2), seed=1, record=True)
+    trace = simulate(
+        batch(job("a", (3, 1_000, ()))), make_policy("fifo", 2), _config(2), seed=1, record=True
+    )
     assert trace.completion_ms.tolist() == [4_000]
     assert trace.tasks is not None
     assert trace.tasks["start_ms"].tolist() == [2_000, 2_000, 3_000]
@@ -32,7 +34,9 @@ def test_one_stage_on_two_executors_takes_the_move_and_two_waves() -> None:
 
 
 def test_a_chain_keeps_its_executor_and_never_moves_again() -> None:
-    trace = simulate(batch(job("a", (1, 1_000, ()), (1, 500, (0,)))), make_policy("fifo", 1), _config(1), seed=1)
+    trace = simulate(
+        batch(job("a", (1, 1_000, ()), (1, 500, (0,)))), make_policy("fifo", 1), _config(1), seed=1
+    )
     assert trace.completion_ms.tolist() == [3_500]
     assert trace.num_moves.tolist() == [1]
 
@@ -47,7 +51,9 @@ def test_shortest_job_first_runs_the_short_job_first() -> None:
 
 def test_fair_gives_two_jobs_half_of_the_executors_each() -> None:
     jobs = [job("a", (4, 1_000, ())), job("b", (4, 1_000, ()))]
-    trace = simulate(batch(*jobs), make_policy("fair", 4), _config(4, moving=0), seed=1, record=True)
+    trace = simulate(
+        batch(*jobs), make_policy("fair", 4), _config(4, moving=0), seed=1, record=True
+    )
     assert trace.completion_ms.tolist() == [2_000, 2_000]
     assert trace.tasks is not None
     held = {(int(row["job"]), int(row["executor"])) for row in trace.tasks}
@@ -80,7 +86,9 @@ def test_a_first_wave_follows_a_commitment_within_the_job() -> None:
 def test_a_missing_fresh_duration_adds_the_warmup_delay() -> None:
     spec = JobSpec("a", (StageSpec(1, TaskDurations((1,), ([],), ([2_000],), ([1_000],))),))
     config = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=700)
-    assert simulate(batch(spec), make_policy("fifo", 1), config, seed=1).completion_ms.tolist() == [2_700]
+    assert simulate(batch(spec), make_policy("fifo", 1), config, seed=1).completion_ms.tolist() == [
+        2_700
+    ]
 
 
 def test_an_idle_slot_holds_the_executors_until_its_end() -> None:
@@ -88,7 +96,9 @@ def test_an_idle_slot_holds_the_executors_until_its_end() -> None:
     simulator.start()
     assert simulator.step(Decision(stage=0, limit=1, hold_ms=400)) is Status.NEEDS_DECISION
     assert simulator.observe().now.clock_ms[0] == 400
-    assert simulator.step(Decision(stage=0, limit=1)) is Status.NEEDS_DECISION  # the executor is free, nothing is left
+    assert (
+        simulator.step(Decision(stage=0, limit=1)) is Status.NEEDS_DECISION
+    )  # the executor is free, nothing is left
     assert simulator.step(Decision()) is Status.COMPLETE
     assert simulator.trace("by hand").completion_ms.tolist() == [1_400]
 
@@ -99,7 +109,9 @@ def test_a_stage_has_one_idle_slot_whose_end_may_be_decided_anew_while_it_runs()
     simulator = Simulator(sequence, _config(1, moving=0), seed=1)
     simulator.start()
     simulator.step(Decision(stage=0, limit=1, hold_ms=400))
-    assert simulator.observe().now.clock_ms[0] == 300  # the second job arrives, and the executor that waits is asked about
+    assert (
+        simulator.observe().now.clock_ms[0] == 300
+    )  # the second job arrives, and the executor that waits is asked about
     simulator.step(Decision(stage=0, limit=1, hold_ms=200))
     assert simulator.observe().now.clock_ms[0] == 500
     with pytest.raises(PolicyError, match="stage 0 had its idle slot, until 500 ms"):
@@ -130,7 +142,9 @@ def test_executors_that_wait_at_their_job_are_asked_about_when_another_job_arriv
 
 
 def test_an_idle_slot_takes_as_many_executors_as_its_limit_says() -> None:
-    simulator = Simulator(batch(job("a", (4, 1_000, ())), job("b", (4, 1_000, ()))), _config(3, moving=0), seed=1)
+    simulator = Simulator(
+        batch(job("a", (4, 1_000, ())), job("b", (4, 1_000, ()))), _config(3, moving=0), seed=1
+    )
     simulator.start()
     simulator.step(Decision(stage=0, limit=1, hold_ms=400))
     seen = simulator.observe()
@@ -148,7 +162,11 @@ def test_a_stage_may_be_given_executors_of_one_class_after_another() -> None:
     simulator.start()
     simulator.step(Decision(stage=0, limit=5, executor_class=1))
     seen = simulator.observe()
-    assert (seen.now.num_source[0], seen.source_count.tolist(), seen.schedulable_stages()) == (1, [1, 0], [0])
+    assert (seen.now.num_source[0], seen.source_count.tolist(), seen.schedulable_stages()) == (
+        1,
+        [1, 0],
+        [0],
+    )
     with pytest.raises(PolicyError, match="no executor of class 1 is asked about"):
         simulator.step(Decision(stage=0, limit=1, executor_class=1))
     simulator.step(Decision(stage=0, limit=1, executor_class=0))
@@ -157,12 +175,18 @@ def test_a_stage_may_be_given_executors_of_one_class_after_another() -> None:
 
 def test_an_executor_too_small_for_what_its_job_has_left_idles_for_all_jobs() -> None:
     constant = TaskDurations.constant(1_000)
-    first = JobSpec("first", (StageSpec(2, constant, memory=0.2), StageSpec(1, constant, (0,), memory=1.0)))
+    first = JobSpec(
+        "first", (StageSpec(2, constant, memory=0.2), StageSpec(1, constant, (0,), memory=1.0))
+    )
     second = JobSpec("second", (StageSpec(1, constant, memory=0.2),))
     sequence = JobSequence(Workload("two", (first, second)), np.array([0, 1]), np.array([0, 1_200]))
     classes = (ExecutorClass(1, memory=0.25), ExecutorClass(1, memory=1.0))
     trace = simulate(
-        sequence, make_policy("fifo", 2), SimulationConfig(executor_classes=classes, moving_delay_ms=0), 1, record=True
+        sequence,
+        make_policy("fifo", 2),
+        SimulationConfig(executor_classes=classes, moving_delay_ms=0),
+        1,
+        record=True,
     )
     assert trace.completion_ms.tolist() == [2_000, 2_200]
     assert trace.tasks is not None

@@ -9,7 +9,14 @@ import pytest
 from pydantic import ValidationError
 
 from parcae.errors import ConfigError
-from parcae.learning.packing.a2c import RECIPES, A2cLearner, a2c_config, a2c_learner, beyond_group_means, n_step_returns
+from parcae.learning.packing.a2c import (
+    RECIPES,
+    A2cLearner,
+    a2c_config,
+    a2c_learner,
+    beyond_group_means,
+    n_step_returns,
+)
 from parcae.learning.packing.loop import IterationSeeds, PackingTraining, train_packing
 from parcae.metrics.packing import mean_cost
 from parcae.packing.config import PackingConfig
@@ -22,10 +29,14 @@ from parcae.policies.packing.layout import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy
 
 #: A small world: 2 resources of 10 units, 3 slots, 16 steps.
-_TOY = DrawnSource((0.6,), window=15, settings=PackingConfig(num_slots=3, backlog_size=15, horizon=16))
+_TOY = DrawnSource(
+    (0.6,), window=15, settings=PackingConfig(num_slots=3, backlog_size=15, horizon=16)
+)
 
 
-def _learner(*settings: str, recipe: str = "fast", architecture: Architecture = Architecture.CONV_16_POOL) -> A2cLearner:
+def _learner(
+    *settings: str, recipe: str = "fast", architecture: Architecture = Architecture.CONV_16_POOL
+) -> A2cLearner:
     return a2c_learner(_TOY, Cost.SLOWDOWN, recipe, settings, architecture)
 
 
@@ -37,18 +48,27 @@ def test_returns_of_several_steps_end_with_what_the_critic_expects() -> None:
 
 def test_nothing_is_expected_of_a_run_that_is_over() -> None:
     is_over = np.array([[False, True], [True, True]])
-    assert n_step_returns(np.array([[1.0, -1.0], [2.0, 0.0]]), is_over, np.array([4.0, 8.0]), 0.5).tolist() == [
+    assert n_step_returns(
+        np.array([[1.0, -1.0], [2.0, 0.0]]), is_over, np.array([4.0, 8.0]), 0.5
+    ).tolist() == [
         [2.0, -1.0],
         [2.0, 0.0],
     ]
 
 
 def test_returns_of_one_step_are_algorithm_1() -> None:
-    assert n_step_returns(np.array([[-2.0]]), np.array([[False]]), np.array([10.0]), 0.9).tolist() == [[7.0]]
+    assert n_step_returns(
+        np.array([[-2.0]]), np.array([[False]]), np.array([10.0]), 0.9
+    ).tolist() == [[7.0]]
 
 
 def test_advantages_count_beyond_their_groups_mean() -> None:
-    assert beyond_group_means(np.array([1.0, 5.0, 3.0, 2.0]), np.array([7, 9, 7, 2])).tolist() == [-1.0, 0.0, 1.0, 0.0]
+    assert beyond_group_means(np.array([1.0, 5.0, 3.0, 2.0]), np.array([7, 9, 7, 2])).tolist() == [
+        -1.0,
+        0.0,
+        1.0,
+        0.0,
+    ]
 
 
 def test_the_papers_recipe_is_one_cluster_and_an_update_a_decision() -> None:
@@ -57,7 +77,9 @@ def test_the_papers_recipe_is_one_cluster_and_an_update_a_decision() -> None:
 
 
 def test_an_iteration_updates_after_so_many_decisions_of_all_clusters() -> None:
-    numbers = _learner("num_sequences=8", "repeats=1", "num_steps=4").iterate(IterationSeeds(0, 0), 1.0)
+    numbers = _learner("num_sequences=8", "repeats=1", "num_steps=4").iterate(
+        IterationSeeds(0, 0), 1.0
+    )
     assert numbers["decisions"] / 40 < numbers["updates"] <= numbers["decisions"] / 32 + 1
     assert np.isfinite(numbers["cost"])
 
@@ -66,10 +88,18 @@ def test_an_iteration_updates_after_so_many_decisions_of_all_clusters() -> None:
 def test_a_resumed_training_goes_on_exactly(tmp_path: Path, recipe: str) -> None:
     def train(folder: str, iterations: int, is_resumed: bool = False) -> dict[str, np.ndarray]:
         learner = _learner(
-            *(["num_sequences=2", "repeats=2"] if recipe == "fast" else []), "final_share=1", "entropy=0", recipe=recipe
+            *(["num_sequences=2", "repeats=2"] if recipe == "fast" else []),
+            "final_share=1",
+            "entropy=0",
+            recipe=recipe,
         )
         training = PackingTraining(
-            _TOY, max_iterations=iterations, select_every=2, num_selection=4, folder=tmp_path / folder, is_resumed=is_resumed
+            _TOY,
+            max_iterations=iterations,
+            select_every=2,
+            num_selection=4,
+            folder=tmp_path / folder,
+            is_resumed=is_resumed,
         )
         train_packing(learner, training)
         return {**learner.weights(), **learner.state()}
@@ -85,8 +115,15 @@ def test_a_resumed_training_goes_on_exactly(tmp_path: Path, recipe: str) -> None
 def test_weights_to_start_from_are_taken() -> None:
     learned = _learner("num_sequences=2")
     learned.iterate(IterationSeeds(0, 0), 1.0)
-    again = a2c_learner(_TOY, settings=("num_sequences=2",), architecture=Architecture.CONV_16_POOL, weights=learned.weights())
-    np.testing.assert_array_equal(again.weights()["actor.dense.weight"], learned.weights()["actor.dense.weight"])
+    again = a2c_learner(
+        _TOY,
+        settings=("num_sequences=2",),
+        architecture=Architecture.CONV_16_POOL,
+        weights=learned.weights(),
+    )
+    np.testing.assert_array_equal(
+        again.weights()["actor.dense.weight"], learned.weights()["actor.dense.weight"]
+    )
 
 
 def test_unknown_recipes_and_settings_are_refused_with_a_hint() -> None:
@@ -99,15 +136,29 @@ def test_unknown_recipes_and_settings_are_refused_with_a_hint() -> None:
 
 
 def _slowdown(policy: A2cPolicy | HandMadePolicy) -> float:
-    batch = PackingBatch(_TOY.draw(range(1000, 1060)), _TOY.config.model_copy(update={"max_decisions": 5000}))
+    batch = PackingBatch(
+        _TOY.draw(range(1000, 1060)), _TOY.config.model_copy(update={"max_decisions": 5000})
+    )
     batch.run(policy.play_many, 1)
     return mean_cost(batch, Cost.SLOWDOWN)
 
 
 def test_it_learns_a_toy_in_seconds() -> None:
-    learner = _learner("num_sequences=4", "num_steps=16", "actor_rate=1e-3", "critic_rate=2e-3", architecture=Architecture.FC)
+    learner = _learner(
+        "num_sequences=4",
+        "num_steps=16",
+        "actor_rate=1e-3",
+        "critic_rate=2e-3",
+        architecture=Architecture.FC,
+    )
     before = _slowdown(learner.policy())
-    train_packing(learner, PackingTraining(_TOY, budget_s=1e9, max_iterations=40, select_every=40, num_selection=4))
+    train_packing(
+        learner,
+        PackingTraining(_TOY, budget_s=1e9, max_iterations=40, select_every=40, num_selection=4),
+    )
     after = _slowdown(learner.policy())
-    rivals = {greedy: _slowdown(HandMadePolicy("random", PackingKind.RANDOM, (greedy,))) for greedy in (0.0, 1.0)}
+    rivals = {
+        greedy: _slowdown(HandMadePolicy("random", PackingKind.RANDOM, (greedy,)))
+        for greedy in (0.0, 1.0)
+    }
     assert after < min(before, *rivals.values())

@@ -18,7 +18,13 @@ from parcae.learning.scenario import Scenario
 from parcae.policies.classes.kernels import best_fitting
 from parcae.policies.decima.kernels.embeddings import critical_ms
 from parcae.policies.decima.kernels.heads import hold_ms
-from parcae.policies.decima.layout import NO_SLOT_NAME, DecimaSettings, decima_levels, initial_weights, shapes
+from parcae.policies.decima.layout import (
+    NO_SLOT_NAME,
+    DecimaSettings,
+    decima_levels,
+    initial_weights,
+    shapes,
+)
 from parcae.policies.decima.policy import DecimaPolicy
 from parcae.policies.rule.kernels import Rule
 from parcae.policies.rule.policy import start_parameters
@@ -36,11 +42,21 @@ _CONFIG = SimulationConfig(executor_classes=_CLASSES)
 
 def _with_memory(workload: Workload) -> Workload:
     rng = np.random.default_rng(3)
-    drawn = [tuple(replace(stage, memory=1.0 - float(rng.random())) for stage in job.stages) for job in workload.jobs]
-    return Workload("made up", tuple(replace(job, stages=stages) for job, stages in zip(workload.jobs, drawn, strict=True)))
+    drawn = [
+        tuple(replace(stage, memory=1.0 - float(rng.random())) for stage in job.stages)
+        for job in workload.jobs
+    ]
+    return Workload(
+        "made up",
+        tuple(
+            replace(job, stages=stages) for job, stages in zip(workload.jobs, drawn, strict=True)
+        ),
+    )
 
 
-_WORKLOAD = _with_memory(random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"))
+_WORKLOAD = _with_memory(
+    random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up")
+)
 _STREAM = Scenario(_WORKLOAD, _CONFIG, "load:0.7", 8)
 _SWITCHES = ("critical_path", "average_width", "executor_classes", "idle_lengths")
 
@@ -54,7 +70,10 @@ def _stirred(family: DecimaFamily) -> Weights:
     rng, fresh = np.random.default_rng(1), family.initial_weights(np.random.default_rng(0))
     if NO_SLOT_NAME in fresh:
         fresh[NO_SLOT_NAME] = np.full(1, 1.0, np.float32)
-    return {name: (array + rng.normal(0, 0.1, array.shape)).astype(np.float32) for name, array in fresh.items()}
+    return {
+        name: (array + rng.normal(0, 0.1, array.shape)).astype(np.float32)
+        for name, array in fresh.items()
+    }
 
 
 @pytest.mark.parametrize("switches", list(product((False, True), repeat=4)))
@@ -62,7 +81,9 @@ def test_compiled_equals_batched_whatever_is_switched_on(switches: tuple[bool, .
     family = DecimaFamily(_STREAM, _settings(switches))
     weights = _stirred(family)
     worker = RolloutWorker(_STREAM, family, num_groups=1, group_size=2, seed=5, capacity=200)
-    data = family.gather([rollout for group in worker.collect(family.policy(weights).network) for rollout in group])
+    data = family.gather(
+        [rollout for group in worker.collect(family.policy(weights).network) for rollout in group]
+    )
     assert len(data) > 100
     with torch.no_grad():
         judged = family.network(weights)(data.decisions(np.arange(len(data)), torch.device("cpu")))
@@ -73,17 +94,31 @@ def test_compiled_equals_batched_whatever_is_switched_on(switches: tuple[bool, .
 
 
 def test_what_is_switched_off_takes_no_weights() -> None:
-    plain, both = shapes(DecimaSettings(), 50), shapes(DecimaSettings(executor_classes=True, idle_lengths=10), 50)
+    plain, both = (
+        shapes(DecimaSettings(), 50),
+        shapes(DecimaSettings(executor_classes=True, idle_lengths=10), 50),
+    )
     assert not any(name.startswith(("class", "idle")) for name in plain)
-    assert {name.partition(".")[0] for name in both} - {name.partition(".")[0] for name in plain} == {"class", "idle"}
+    assert {name.partition(".")[0] for name in both} - {
+        name.partition(".")[0] for name in plain
+    } == {"class", "idle"}
     assert sum(int(np.prod(shape)) for shape in plain.values()) == 8_386
 
 
 def test_one_set_of_weights_decides_on_clusters_of_any_size_and_number_of_classes() -> None:
     settings = DecimaSettings(executor_classes=True)
-    weights = {size: initial_weights(np.random.default_rng(0), settings, len(decima_levels(size))) for size in (12, 3_000)}
-    assert {n: a.shape for n, a in weights[12].items()} == {n: a.shape for n, a in weights[3_000].items()}
-    for classes in (_CLASSES[3:], _CLASSES, (ExecutorClass(5, memory=0.6), ExecutorClass(7, memory=1.0))):
+    weights = {
+        size: initial_weights(np.random.default_rng(0), settings, len(decima_levels(size)))
+        for size in (12, 3_000)
+    }
+    assert {n: a.shape for n, a in weights[12].items()} == {
+        n: a.shape for n, a in weights[3_000].items()
+    }
+    for classes in (
+        _CLASSES[3:],
+        _CLASSES,
+        (ExecutorClass(5, memory=0.6), ExecutorClass(7, memory=1.0)),
+    ):
         config = SimulationConfig(executor_classes=classes)
         simulator = Simulator(_STREAM.sequence(2), config, 2)
         policy = DecimaPolicy("decima", weights[12], settings, config.total_executors)
@@ -96,13 +131,22 @@ def test_one_set_of_weights_decides_on_clusters_of_any_size_and_number_of_classe
 
 
 def _one_by_one(*stages: StageSpec) -> JobSpec:
-    return JobSpec("chain", tuple(replace(stage, parents=(row - 1,) if row else ()) for row, stage in enumerate(stages)))
+    return JobSpec(
+        "chain",
+        tuple(
+            replace(stage, parents=(row - 1,) if row else ()) for row, stage in enumerate(stages)
+        ),
+    )
 
 
 def test_the_critical_path_of_what_is_left_shrinks_as_tasks_start() -> None:
-    job = _one_by_one(StageSpec(4, TaskDurations.constant(1_000)), StageSpec(1, TaskDurations.constant(5_000)))
+    job = _one_by_one(
+        StageSpec(4, TaskDurations.constant(1_000)), StageSpec(1, TaskDurations.constant(5_000))
+    )
     sequence = JobSequence(Workload("chain", (job,)), np.zeros(1, np.int64), np.zeros(1, np.int64))
-    simulator = Simulator(sequence, SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0), 0)
+    simulator = Simulator(
+        sequence, SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0), 0
+    )
     simulator.start()
     assert critical_ms(simulator.observe(), 0) == 9_000.0
     simulator.state.stages.num_started[0] = 3
@@ -110,26 +154,54 @@ def test_the_critical_path_of_what_is_left_shrinks_as_tasks_start() -> None:
 
 
 def _idle(stage: StageSpec, executors: int) -> tuple[Simulator, DecimaPolicy]:
-    sequence = JobSequence(Workload("one", (JobSpec("one", (stage,)),)), np.zeros(1, np.int64), np.zeros(1, np.int64))
-    simulator = Simulator(sequence, SimulationConfig(num_executors=executors, moving_delay_ms=0, warmup_delay_ms=0), 0)
+    sequence = JobSequence(
+        Workload("one", (JobSpec("one", (stage,)),)), np.zeros(1, np.int64), np.zeros(1, np.int64)
+    )
+    simulator = Simulator(
+        sequence, SimulationConfig(num_executors=executors, moving_delay_ms=0, warmup_delay_ms=0), 0
+    )
     simulator.start()
     settings = DecimaSettings(idle_lengths=10)
-    return simulator, DecimaPolicy("d", initial_weights(np.random.default_rng(0), settings, executors), settings, executors)
+    return simulator, DecimaPolicy(
+        "d", initial_weights(np.random.default_rng(0), settings, executors), settings, executors
+    )
 
 
 def test_idle_slots_are_tenths_of_the_stage_and_end_no_later_when_decided_again() -> None:
     simulator, policy = _idle(StageSpec(1, TaskDurations.constant(50_000)), 4)
     state, network = simulator.state, policy.network
-    assert [hold_ms(simulator.observe(), network, 0, 1, length) for length in (0, 1, 5, 10)] == [0, 5_000, 25_000, 50_000]
-    state.stages.hold_from_ms[0], state.stages.hold_until_ms[0], state.now.clock_ms[0] = 0, 30_000, 20_000
-    assert [hold_ms(simulator.observe(), network, 0, 1, length) for length in (0, 4, 5, 10)] == [0, 0, 5_000, 30_000]
+    assert [hold_ms(simulator.observe(), network, 0, 1, length) for length in (0, 1, 5, 10)] == [
+        0,
+        5_000,
+        25_000,
+        50_000,
+    ]
+    state.stages.hold_from_ms[0], state.stages.hold_until_ms[0], state.now.clock_ms[0] = (
+        0,
+        30_000,
+        20_000,
+    )
+    assert [hold_ms(simulator.observe(), network, 0, 1, length) for length in (0, 4, 5, 10)] == [
+        0,
+        0,
+        5_000,
+        30_000,
+    ]
     state.now.clock_ms[0] = 30_000
-    assert [hold_ms(simulator.observe(), network, 0, 1, length) for length in (0, 5, 10)] == [0, 0, 0]
+    assert [hold_ms(simulator.observe(), network, 0, 1, length) for length in (0, 5, 10)] == [
+        0,
+        0,
+        0,
+    ]
 
 
 def test_a_stage_of_many_tasks_is_as_long_as_its_executors_need() -> None:
     simulator, policy = _idle(StageSpec(8, TaskDurations.constant(10_000)), 4)
-    assert [hold_ms(simulator.observe(), policy.network, 0, limit, 10) for limit in (1, 2, 4)] == [80_000, 40_000, 20_000]
+    assert [hold_ms(simulator.observe(), policy.network, 0, limit, 10) for limit in (1, 2, 4)] == [
+        80_000,
+        40_000,
+        20_000,
+    ]
 
 
 def test_a_fresh_network_seldom_idles_and_its_most_probable_decisions_never_do() -> None:
@@ -137,7 +209,9 @@ def test_a_fresh_network_seldom_idles_and_its_most_probable_decisions_never_do()
     family = DecimaFamily(scenario, DecimaSettings(idle_lengths=10))
     weights = family.initial_weights(np.random.default_rng(0))
     worker = RolloutWorker(scenario, family, num_groups=1, group_size=2, seed=0, capacity=400)
-    data = family.gather([rollout for group in worker.collect(family.policy(weights).network) for rollout in group])
+    data = family.gather(
+        [rollout for group in worker.collect(family.policy(weights).network) for rollout in group]
+    )
     assert 0.0 < float((data.idle_choice > 0).mean()) < 0.3
     simulator, policy = Simulator(scenario.sequence(1), scenario.config, 1), family.policy(weights)
     simulator.start()
@@ -156,7 +230,9 @@ def test_the_rule_shows_the_best_fitting_class_and_no_idle_slots() -> None:
     data = family.gather([r for group in worker.collect(network, None, (rule, 1.0)) for r in group])
     assert len(data) > 50
     assert not data.idle_choice.any()
-    assert data.can_idle.sum(axis=1).tolist() == [1] * len(data)  # the idle head learns nothing from it
+    assert data.can_idle.sum(axis=1).tolist() == [1] * len(
+        data
+    )  # the idle head learns nothing from it
     smallest = np.argmax(data.can_class, axis=1)
     assert (data.class_choice == smallest).all()
     assert len(np.unique(smallest)) == 4
@@ -179,8 +255,12 @@ def test_training_with_both_heads_imitates_explores_selects_and_resumes_exactly(
         num_groups=1, group_size=2, capacity=64, minibatch=256, select_every=2, num_selection=2, imitation=0.5, window_s=60.0,
         early_gap=2.0,
     )  # fmt: skip
-    decima = DecimaSettings(executor_classes=True, idle_lengths=4, critical_path=True, average_width=True)
-    request = TrainRequest(_STREAM, config, "decima", start_parameters(), decima, budget_s=1e6, max_iterations=4)
+    decima = DecimaSettings(
+        executor_classes=True, idle_lengths=4, critical_path=True, average_width=True
+    )
+    request = TrainRequest(
+        _STREAM, config, "decima", start_parameters(), decima, budget_s=1e6, max_iterations=4
+    )
     whole = train_policy(replace(request, folder=tmp_path / "whole"))
     calls: list[int] = []
 
@@ -228,7 +308,9 @@ def test_an_idle_slot_that_outlasts_a_window_goes_on_in_the_next() -> None:
     family = DecimaFamily(scenario, DecimaSettings(idle_lengths=2))
     weights = family.initial_weights(np.random.default_rng(0))
     weights[NO_SLOT_NAME] = np.full(1, -50.0, np.float32)
-    worker = RolloutWorker(scenario, family, num_groups=1, group_size=2, seed=0, window_s=20.0, capacity=64)
+    worker = RolloutWorker(
+        scenario, family, num_groups=1, group_size=2, seed=0, window_s=20.0, capacity=64
+    )
     network = family.policy(weights).network
     ends = [[r.is_complete for r in group] for _ in range(3) for group in worker.collect(network)]
     assert ends == [[False, False]] * 3

@@ -59,13 +59,20 @@ def test_the_gradient_of_logits_is_that_of_autograd() -> None:
 def test_the_gradient_through_the_sums_is_that_of_a_dense_network(has_pause: bool) -> None:
     settings = DeepRMSettings(has_pause=has_pause)
     rng = np.random.default_rng(1)
-    weights = {name: rng.normal(0, 0.1, shape).astype(np.float32) for name, shape in shapes(settings).items()}
+    weights = {
+        name: rng.normal(0, 0.1, shape).astype(np.float32)
+        for name, shape in shapes(settings).items()
+    }
     source = DrawnSource(rates=(0.9,))
     batch = PackingBatch(source.draw(range(1_000, 1_020)), source.config, wants_profile=True)
     batch.begin()
     for _ in range(40):
         batch.step(rng.integers(-1, 10, len(batch)))
-    compiled, work, views = make_network(weights, settings), allocate_work(settings, 20), batch.show()
+    compiled, work, views = (
+        make_network(weights, settings),
+        allocate_work(settings, 20),
+        batch.show(),
+    )
     for row in range(20):
         decide(select(views, row), compiled, Work(*(table[row] for table in work)), False)
     action, advantage = rng.integers(11, size=20), rng.normal(size=20)
@@ -79,13 +86,19 @@ def test_the_gradient_through_the_sums_is_that_of_a_dense_network(has_pause: boo
     for name, found in gradient.of_weights(settings).items():
         wanted = network.table[name.replace(".", "_")].grad
         assert wanted is not None
-        np.testing.assert_allclose(found, wanted.numpy(), atol=2e-6 + 1e-4 * float(wanted.abs().max()), err_msg=name)
+        np.testing.assert_allclose(
+            found, wanted.numpy(), atol=2e-6 + 1e-4 * float(wanted.abs().max()), err_msg=name
+        )
 
 
 def test_the_recipes_are_the_papers_and_fresh_sequences() -> None:
     paper, fresh = deeprm_learner(_TOY, recipe="paper").settings(), deeprm_learner(_TOY).settings()
     assert paper["learning"] | {"sequences": "fresh"} == fresh["learning"]
-    assert (paper["learning"]["num_sequences"], paper["learning"]["num_runs"], paper["learning"]["learning_rate"]) == (
+    assert (
+        paper["learning"]["num_sequences"],
+        paper["learning"]["num_runs"],
+        paper["learning"]["learning_rate"],
+    ) == (
         100,
         20,
         1e-3,
@@ -109,7 +122,9 @@ def test_a_step_of_rmsprop_is_the_rate_times_the_scaled_gradient() -> None:
     gradient = {name: np.full(array.shape, 2.0) for name, array in before.items()}
     learner._step(gradient, 1.0)
     # acc = 0.1 x 4, so that the step is 0.001 x 2 / sqrt(0.4).
-    assert np.allclose(learner.weights()["actions.bias"] - before["actions.bias"], 0.0031623, atol=1e-7)
+    assert np.allclose(
+        learner.weights()["actions.bias"] - before["actions.bias"], 0.0031623, atol=1e-7
+    )
 
 
 @pytest.mark.parametrize("cost", [Cost.SLOWDOWN, Cost.COMPLETION, Cost.UTILIZATION, Cost.MAKESPAN])
@@ -122,7 +137,10 @@ def test_every_objective_can_be_learned_and_rewards_are_minus_its_costs(cost: Co
         assert numbers["cost"] == pytest.approx(-numbers["reward/mean"])
 
 
-@pytest.mark.parametrize("setting", ["baseline=decision", "optimizer=adam", "is_scaled=true", "entropy=0.1", "actions=startable"])
+@pytest.mark.parametrize(
+    "setting",
+    ["baseline=decision", "optimizer=adam", "is_scaled=true", "entropy=0.1", "actions=startable"],
+)
 def test_other_ways_of_learning_take_other_steps(setting: str) -> None:
     def after(*settings: str) -> float:
         learner = deeprm_learner(_TOY, settings=(*_FEW, *settings))
@@ -158,14 +176,21 @@ def test_a_resumed_training_goes_on_bit_for_bit(tmp_path: Path, optimizer: str) 
     def train(folder: Path, iterations: int, is_resumed: bool = False) -> None:
         learner = deeprm_learner(_TOY, settings=(*_FEW, f"optimizer={optimizer}"))
         training = PackingTraining(
-            _TOY, max_iterations=iterations, select_every=2, num_selection=5, folder=folder, is_resumed=is_resumed
+            _TOY,
+            max_iterations=iterations,
+            select_every=2,
+            num_selection=5,
+            folder=folder,
+            is_resumed=is_resumed,
         )
         assert train_packing(learner, training).ending == "done"
 
     train(tmp_path / "whole", 4)
     train(tmp_path / "parts", 2)
     train(tmp_path / "parts", 4, is_resumed=True)
-    whole, parts = (read_checkpoint(tmp_path / folder / STATE_FILE) for folder in ("whole", "parts"))
+    whole, parts = (
+        read_checkpoint(tmp_path / folder / STATE_FILE) for folder in ("whole", "parts")
+    )
     assert whole.weights.keys() == parts.weights.keys()
     assert all((whole.weights[name] == parts.weights[name]).all() for name in whole.weights)
 
@@ -184,7 +209,9 @@ def test_settings_that_cannot_be_are_refused() -> None:
         deeprm_learner(_TOY, recipe="papper")
     with pytest.raises(ConfigError, match="learning_rte"):
         deeprm_learner(_TOY, settings=("learning_rte=1",))
-    jobs = RigidJobs("log", np.array([0, 1]), np.array([5, 5]), np.array([[1], [1]]), np.array([4]), step="s")
+    jobs = RigidJobs(
+        "log", np.array([0, 1]), np.array([5, 5]), np.array([[1], [1]]), np.array([4]), step="s"
+    )
     with pytest.raises(ConfigError, match="time in steps"):
         deeprm_learner(LogSource(jobs, 1))
 
@@ -197,7 +224,9 @@ def _slowdowns(learner: DeepRMLearner) -> np.ndarray[tuple[int], np.dtype[np.flo
 
 
 def test_a_few_small_iterations_learn_to_do_better_on_other_sequences() -> None:
-    learner = deeprm_learner(_TOY, settings=("num_sequences=20", "num_runs=10", "learning_rate=0.003"))
+    learner = deeprm_learner(
+        _TOY, settings=("num_sequences=20", "num_runs=10", "learning_rate=0.003")
+    )
     before = _slowdowns(learner)
     for iteration in range(30):
         learner.iterate(IterationSeeds(0, iteration), 1.0)
@@ -208,4 +237,7 @@ def test_a_few_small_iterations_learn_to_do_better_on_other_sequences() -> None:
 def test_the_benchmark_measures_every_part() -> None:
     found = benchmark_packing(0.2, clusters=4, repetitions=1).to_json()
     assert all(value > 0 for value in found.values())
-    assert found["deeprm_to_sjf"] == found["sjf_decisions_per_second"] / found["deeprm_decisions_per_second"]
+    assert (
+        found["deeprm_to_sjf"]
+        == found["sjf_decisions_per_second"] / found["deeprm_decisions_per_second"]
+    )

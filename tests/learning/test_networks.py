@@ -20,7 +20,9 @@ from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
 from parcae.workloads.synthetic import RandomDags, random_dags
 
-_WORKLOAD = random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up")
+_WORKLOAD = random_dags(
+    RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
+)
 _CONFIG = SimulationConfig(num_executors=12)
 _BATCH = Scenario(_WORKLOAD, _CONFIG, "batch", 6)
 _STREAM = Scenario(_WORKLOAD, _CONFIG, "load:0.7", 8)
@@ -37,7 +39,10 @@ _DECIMAS = (
 
 def _stirred(weights: Weights, seed: int = 1) -> Weights:
     rng = np.random.default_rng(seed)
-    return {name: (array + rng.normal(0, 0.2, array.shape)).astype(np.float32) for name, array in weights.items()}
+    return {
+        name: (array + rng.normal(0, 0.2, array.shape)).astype(np.float32)
+        for name, array in weights.items()
+    }
 
 
 def _largest_difference(family: Family, scenario: Scenario, weights: Weights) -> float:
@@ -111,11 +116,16 @@ def test_a_policy_that_is_asked_step_by_step_plays_as_in_one_call() -> None:
 def test_the_networks_have_the_stated_numbers_of_parameters() -> None:
     sizes = {name: int(np.prod(shape)) for name, shape in shapes(DecimaSettings(), 50).items()}
     assert sum(sizes.values()) == 8_386
-    assert sum(v.size for n, v in _parcae_weights().items() if not n.startswith("value")) == NUM_WEIGHTS
+    assert (
+        sum(v.size for n, v in _parcae_weights().items() if not n.startswith("value"))
+        == NUM_WEIGHTS
+    )
 
 
 def _parcae_weights() -> Weights:
-    return ParcaeFamily(_BATCH, start_parameters(), (2.0, 2.0, 2.0)).initial_weights(np.random.default_rng(0))
+    return ParcaeFamily(_BATCH, start_parameters(), (2.0, 2.0, 2.0)).initial_weights(
+        np.random.default_rng(0)
+    )
 
 
 def test_heights_are_longest_paths_to_a_leaf() -> None:
@@ -124,7 +134,9 @@ def test_heights_are_longest_paths_to_a_leaf() -> None:
     for stage, children in enumerate(job.children):
         assert heights[stage] == max((heights[child] + 1 for child in children), default=0)
     structures = Structures.of(_WORKLOAD)
-    assert structures.first[-1] == sum(len(stage.parents) for job in _WORKLOAD.jobs for stage in job.stages)
+    assert structures.first[-1] == sum(
+        len(stage.parents) for job in _WORKLOAD.jobs for stage in job.stages
+    )
 
 
 def test_decide_leaves_the_observation_as_it_was() -> None:
@@ -134,4 +146,6 @@ def test_decide_leaves_the_observation_as_it_was() -> None:
     simulator.start()
     before = [np.array(table) for table in simulator.state]
     decide(simulator.observe(), policy.network, policy._workspace)
-    assert all((old == np.array(new)).all() for old, new in zip(before, simulator.state, strict=True))
+    assert all(
+        (old == np.array(new)).all() for old, new in zip(before, simulator.state, strict=True)
+    )

@@ -12,7 +12,9 @@ from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.workloads.synthetic import RandomDags, random_dags
 
-_WORKLOAD = random_dags(RandomDags(num_jobs=10, mean_tasks=6.0), np.random.default_rng(0), "made up")
+_WORKLOAD = random_dags(
+    RandomDags(num_jobs=10, mean_tasks=6.0), np.random.default_rng(0), "made up"
+)
 _CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=6)
 _SMALL = TrainConfig(num_groups=2, group_size=4, capacity=512, minibatch=256, num_selection=8)
 

@@ -34,13 +34,19 @@ _WORKLOAD = random_dags(_DAGS, np.random.default_rng(0), "made up")
 _CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=6, estimate_error=0.8)
 _SCENARIO = Scenario(_WORKLOAD, _CONFIG, "batch", 8)
 _OTHER = replace(_SCENARIO, arrivals="load:0.9", num_jobs=10)
-_TINY = EvolutionSettings(num_pairs=3, runs_per_scenario=2, num_selection=6, select_every=2, max_generations=2)
-_RULE = tuple(-10.0 if parameter == OrderParameter.PROBE else 0.0 for parameter in range(NUM_ORDER_PARAMETERS))
+_TINY = EvolutionSettings(
+    num_pairs=3, runs_per_scenario=2, num_selection=6, select_every=2, max_generations=2
+)
+_RULE = tuple(
+    -10.0 if parameter == OrderParameter.PROBE else 0.0 for parameter in range(NUM_ORDER_PARAMETERS)
+)
 
 
 def test_two_generations_over_two_scenarios() -> None:
     seen: list[Evolved] = []
-    found = evolve_network([_SCENARIO, _OTHER], _RULE, budget_s=60, settings=_TINY, progress=seen.append)
+    found = evolve_network(
+        [_SCENARIO, _OTHER], _RULE, budget_s=60, settings=_TINY, progress=seen.append
+    )
     assert (found.generations, found.ending) == (2, "done")
     assert found.evaluations == 2 * 6 * 2 * 2
     assert found.ratio_to_rule <= 1.0
@@ -50,10 +56,14 @@ def test_two_generations_over_two_scenarios() -> None:
 
 def test_a_resumed_search_ends_with_the_same_weights(tmp_path: Path) -> None:
     longer = replace(_TINY, max_generations=7)
-    whole = evolve_network(_SCENARIO, _RULE, budget_s=60, folder=tmp_path / "whole", settings=longer)
+    whole = evolve_network(
+        _SCENARIO, _RULE, budget_s=60, folder=tmp_path / "whole", settings=longer
+    )
     shorter = replace(_TINY, max_generations=3)
     evolve_network(_SCENARIO, _RULE, budget_s=60, folder=tmp_path / "part", settings=shorter)
-    resumed = evolve_network(_SCENARIO, _RULE, budget_s=60, folder=tmp_path / "part", is_resumed=True, settings=longer)
+    resumed = evolve_network(
+        _SCENARIO, _RULE, budget_s=60, folder=tmp_path / "part", is_resumed=True, settings=longer
+    )
     assert np.array_equal(resumed.weights, whole.weights)
     assert resumed.ratio_to_rule == whole.ratio_to_rule
     assert resumed.evaluations == whole.evaluations
@@ -68,7 +78,9 @@ def test_an_interrupted_search_keeps_the_best(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     endless = replace(_TINY, max_generations=1000)
-    found = evolve_network(_SCENARIO, _RULE, budget_s=600, folder=tmp_path, settings=endless, progress=interrupt)
+    found = evolve_network(
+        _SCENARIO, _RULE, budget_s=600, folder=tmp_path, settings=endless, progress=interrupt
+    )
     assert (found.ending, found.generations) == ("interrupted", 4)
     checkpoint = read_checkpoint(tmp_path / BEST_FILE)
     policy = bind_network(checkpoint, "best", _WORKLOAD, _CONFIG)
@@ -88,7 +100,9 @@ def test_evolution_beats_a_poor_rule_on_runs_that_it_never_saw() -> None:
     """The longest job first: what the network has to learn is to turn that round as far as it may."""
     poor = list(_RULE)
     poor[OrderParameter.TOTAL] = -1.5
-    settings = EvolutionSettings(num_pairs=12, runs_per_scenario=4, num_selection=20, learning_rate=0.05, max_generations=30)
+    settings = EvolutionSettings(
+        num_pairs=12, runs_per_scenario=4, num_selection=20, learning_rate=0.05, max_generations=30
+    )
     found = evolve_network(_SCENARIO, poor, budget_s=60, settings=settings)
     runs = _SCENARIO.batch(range(100))
     network = OrderNetworkPolicy("n", found.weights, tuple(poor), _WORKLOAD.mean_work_ms)
@@ -123,7 +137,11 @@ def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds a training already"):
         evolve_network(_SCENARIO, _RULE, budget_s=60, folder=tmp_path, settings=_TINY)
     with pytest.raises(ConfigError, match="another seed"):
-        evolve_network(_SCENARIO, _RULE, budget_s=60, folder=tmp_path, is_resumed=True, seed=1, settings=_TINY)
+        evolve_network(
+            _SCENARIO, _RULE, budget_s=60, folder=tmp_path, is_resumed=True, seed=1, settings=_TINY
+        )
     (tmp_path / STATE_FILE).write_bytes(b"torn")
     with pytest.raises(FormatError, match="torn"):
-        evolve_network(_SCENARIO, _RULE, budget_s=60, folder=tmp_path, is_resumed=True, settings=_TINY)
+        evolve_network(
+            _SCENARIO, _RULE, budget_s=60, folder=tmp_path, is_resumed=True, settings=_TINY
+        )

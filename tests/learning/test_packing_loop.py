@@ -23,7 +23,13 @@ SMALL = ["num_groups=4", "group_size=4", "minibatch=512"]
 def _train(folder, iterations, is_resumed=False, seed=1, settings=SMALL):
     learner = set_learner(SOURCE, Cost.SLOWDOWN, None, settings, seed=seed)
     training = PackingTraining(
-        SOURCE, max_iterations=iterations, select_every=2, num_selection=20, seed=seed, folder=folder, is_resumed=is_resumed
+        SOURCE,
+        max_iterations=iterations,
+        select_every=2,
+        num_selection=20,
+        seed=seed,
+        folder=folder,
+        is_resumed=is_resumed,
     )
     return train_packing(learner, training), learner
 
@@ -33,7 +39,9 @@ def test_a_training_that_was_resumed_ends_with_the_same_weights(tmp_path):
     whole, learner = _train(tmp_path / "whole", 4)
 
     half = set_learner(SOURCE, Cost.SLOWDOWN, None, SMALL, seed=1)
-    training = PackingTraining(SOURCE, max_iterations=4, select_every=2, num_selection=20, seed=1, folder=tmp_path / "half")
+    training = PackingTraining(
+        SOURCE, max_iterations=4, select_every=2, num_selection=20, seed=1, folder=tmp_path / "half"
+    )
 
     class Stop(Exception):
         pass
@@ -85,7 +93,10 @@ def test_the_set_network_improves_on_the_rule_that_it_starts_from():
     held_out = PackingBatch(source.draw(range(1000, 1300)), source.config, wants_profile=True)
     held_out.run(learner.policy().play_many)
     before = mean_cost(held_out, Cost.SLOWDOWN)
-    result = train_packing(learner, PackingTraining(source, max_iterations=30, select_every=10, num_selection=100, seed=3))
+    result = train_packing(
+        learner,
+        PackingTraining(source, max_iterations=30, select_every=10, num_selection=100, seed=3),
+    )
     from parcae.policies.packing.catalog import policy_of_checkpoint
 
     held_out.run(policy_of_checkpoint(result.checkpoint, "best", "set").play_many)

@@ -26,7 +26,9 @@ def address() -> Iterator[str]:
     """The address of a cluster of two nodes with one CPU each."""
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
     cluster.add_node(num_cpus=1)
     yield cluster.address
     ray.shutdown()
@@ -36,8 +38,12 @@ def address() -> Iterator[str]:
 @pytest.mark.slow
 def test_rollouts_come_from_both_nodes_and_train_a_policy(address: str) -> None:
     family = ParcaeFamily(_SCENARIO, start_parameters(), (2.0, 2.0, 2.0))
-    workers = ray_workers(address, _SCENARIO, family, num_groups=4, seed=0, group_size=2, capacity=64)
-    groups = workers.collect(family.policy(family.initial_weights(np.random.default_rng(0))).network)
+    workers = ray_workers(
+        address, _SCENARIO, family, num_groups=4, seed=0, group_size=2, capacity=64
+    )
+    groups = workers.collect(
+        family.policy(family.initial_weights(np.random.default_rng(0))).network
+    )
     assert [len(group) for group in groups] == [2, 2, 2, 2]
     data = family.gather([rollout for group in groups for rollout in group])
     assert len(data) == sum(rollout.count for group in groups for rollout in group) > 50
@@ -47,7 +53,14 @@ def test_rollouts_come_from_both_nodes_and_train_a_policy(address: str) -> None:
     workers.restore_rng(workers.rng_state())
     workers.close()
     config = TrainConfig(num_groups=2, group_size=2, capacity=64, num_selection=4, select_every=2)
-    request = TrainRequest(_SCENARIO, config, parameters=start_parameters(), budget_s=1e6, max_iterations=2, ray_address=address)
+    request = TrainRequest(
+        _SCENARIO,
+        config,
+        parameters=start_parameters(),
+        budget_s=1e6,
+        max_iterations=2,
+        ray_address=address,
+    )
     result = train_policy(request)
     assert result.iterations == 2
     assert result.ending == "done"

@@ -47,7 +47,10 @@ def test_the_baseline_can_leave_the_own_rollout_out() -> None:
 
 
 def test_differential_costs_count_beyond_the_mean_rate() -> None:
-    assert differential_costs(np.array([0.0, 2.0]), np.array([1.0, 9.0]), 3.0).tolist() == [1.0, 3.0]
+    assert differential_costs(np.array([0.0, 2.0]), np.array([1.0, 9.0]), 3.0).tolist() == [
+        1.0,
+        3.0,
+    ]
 
 
 def test_the_running_mean_forgets_old_rollouts() -> None:

@@ -10,16 +10,21 @@ from parcae.simulation.config import SimulationConfig
 from parcae.workloads.random_streams import TUNING_SEED_START
 from parcae.workloads.synthetic import RandomDags, random_dags
 
-_WORKLOAD = random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up")
+_WORKLOAD = random_dags(
+    RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
+)
 _CONFIG = SimulationConfig(num_executors=10)
 
 
 def test_tuning_beats_its_start_on_runs_that_it_never_saw() -> None:
     scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 8)
-    found = tune_rule(scenario, budget_s=60, max_generations=20, runs_per_generation=16, num_selection=30)
+    found = tune_rule(
+        scenario, budget_s=60, max_generations=20, runs_per_generation=16, num_selection=30
+    )
     curves, runs = solo_curves(_WORKLOAD, _CONFIG), scenario.batch(range(200))
     costs = [
-        runs.cost(RulePolicy("r", tuple(theta), curves).play_many).mean() for theta in (start_parameters(), found.parameters)
+        runs.cost(RulePolicy("r", tuple(theta), curves).play_many).mean()
+        for theta in (start_parameters(), found.parameters)
     ]
     assert costs[1] < costs[0]
     assert found.generations == 20
@@ -36,11 +41,17 @@ def test_tuning_for_another_objective_finds_other_parameters() -> None:
     found = {}
     for objective in (Objective.AVERAGE_JCT, Objective.MAKESPAN):
         scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 8, objective)
-        found[objective] = tune_rule(scenario, budget_s=60, max_generations=12, runs_per_generation=16, num_selection=30)
+        found[objective] = tune_rule(
+            scenario, budget_s=60, max_generations=12, runs_per_generation=16, num_selection=30
+        )
     curves = solo_curves(_WORKLOAD, _CONFIG)
-    for objective, other in ((Objective.AVERAGE_JCT, Objective.MAKESPAN), (Objective.MAKESPAN, Objective.AVERAGE_JCT)):
+    for objective, other in (
+        (Objective.AVERAGE_JCT, Objective.MAKESPAN),
+        (Objective.MAKESPAN, Objective.AVERAGE_JCT),
+    ):
         runs = Scenario(_WORKLOAD, _CONFIG, "batch", 8, objective).batch(range(200))
         own, others = (
-            runs.cost(RulePolicy("r", tuple(found[o].parameters), curves).play_many).mean() for o in (objective, other)
+            runs.cost(RulePolicy("r", tuple(found[o].parameters), curves).play_many).mean()
+            for o in (objective, other)
         )
         assert own < others

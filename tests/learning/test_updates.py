@@ -14,7 +14,9 @@ from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.synthetic import RandomDags, random_dags
 
-_WORKLOAD = random_dags(RandomDags(num_jobs=10, mean_tasks=6.0), np.random.default_rng(0), "made up")
+_WORKLOAD = random_dags(
+    RandomDags(num_jobs=10, mean_tasks=6.0), np.random.default_rng(0), "made up"
+)
 _SCENARIO = Scenario(_WORKLOAD, SimulationConfig(num_executors=8), "batch", 5)
 _CPU = torch.device("cpu")
 
@@ -31,23 +33,36 @@ def _data(family: ParcaeFamily, weights: dict) -> object:  # type: ignore[type-a
 
 def test_the_clipped_loss_counts_a_doubled_probability_up_to_the_clip() -> None:
     one = torch.ones(1)
-    assert clipped_loss(torch.log(torch.tensor([0.4])), torch.log(torch.tensor([0.2])), one, 0.2).item() == pytest.approx(-1.2)
-    assert clipped_loss(torch.log(torch.tensor([0.4])), torch.log(torch.tensor([0.2])), -one, 0.2).item() == pytest.approx(2.0)
+    assert clipped_loss(
+        torch.log(torch.tensor([0.4])), torch.log(torch.tensor([0.2])), one, 0.2
+    ).item() == pytest.approx(-1.2)
+    assert clipped_loss(
+        torch.log(torch.tensor([0.4])), torch.log(torch.tensor([0.2])), -one, 0.2
+    ).item() == pytest.approx(2.0)
 
 
 def test_the_gradient_of_the_log_probability_matches_finite_differences() -> None:
     family = _family()
     weights = family.initial_weights(np.random.default_rng(3))
     rng = np.random.default_rng(4)
-    weights = {name: array + rng.normal(0, 0.3, array.shape).astype(np.float32) for name, array in weights.items()}
+    weights = {
+        name: array + rng.normal(0, 0.3, array.shape).astype(np.float32)
+        for name, array in weights.items()
+    }
     data = _data(family, weights)
     network = ParcaeNetwork(weights).double()
     batch = data.decisions(np.arange(min(40, len(data))), _CPU)  # type: ignore[attr-defined,arg-type]
-    batch = type(batch)(**{k: v.double() if v.dtype == torch.float32 else v for k, v in batch.__dict__.items()})
+    batch = type(batch)(
+        **{k: v.double() if v.dtype == torch.float32 else v for k, v in batch.__dict__.items()}
+    )
     network(batch).log_prob.sum().backward()
     for name in ("job1_weight", "context_weight", "choice2_weight", "limit1_weight", "prior"):
         parameter = network.table[name]
-        flat, gradient, at = parameter.data.view(-1), parameter.grad.view(-1), parameter.numel() // 2
+        flat, gradient, at = (
+            parameter.data.view(-1),
+            parameter.grad.view(-1),
+            parameter.numel() // 2,
+        )
         if name == "prior":
             at = 2
         sides = []
@@ -56,7 +71,9 @@ def test_the_gradient_of_the_log_probability_matches_finite_differences() -> Non
             with torch.no_grad():
                 sides.append(network(batch).log_prob.sum().item())
             flat[at] -= step
-        assert gradient[at].item() == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-4, abs=1e-6), name
+        assert gradient[at].item() == pytest.approx(
+            (sides[0] - sides[1]) / 2e-5, rel=1e-4, abs=1e-6
+        ), name
 
 
 def test_an_update_makes_choices_with_positive_advantage_more_likely() -> None:

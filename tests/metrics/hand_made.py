@@ -14,7 +14,11 @@ Task = tuple[int, int, int, int, int, int]
 
 #: Two executors. Job 0 (two tasks of 4 s) arrives at 0, job 1 (one task of 2 s) at 1 s. Job 0's second task waits for
 #: nothing; job 1 starts when executor 0 is free, after a move of 1 s.
-TASKS: tuple[Task, ...] = ((0, 0, 0, 0, 0, 4_000), (0, 0, 1, 1, 1_000, 5_000), (1, 0, 0, 0, 5_000, 7_000))
+TASKS: tuple[Task, ...] = (
+    (0, 0, 0, 0, 0, 4_000),
+    (0, 0, 1, 1, 1_000, 5_000),
+    (1, 0, 0, 0, 5_000, 7_000),
+)
 
 
 def sequence() -> JobSequence:
@@ -54,4 +58,9 @@ def trace(
 def cut_off() -> Trace:
     """The same run ended at 6 s: job 1 had not completed; a third job would have arrived at 9 s."""
     tasks = (*TASKS[:2], (1, 0, 0, 0, 5_000, 6_000))
-    return trace(tasks, arrival_ms=(0, 1_000, 9_000), completion_ms=(5_000, NOT_COMPLETED, NOT_COMPLETED), clock_ms=6_000)
+    return trace(
+        tasks,
+        arrival_ms=(0, 1_000, 9_000),
+        completion_ms=(5_000, NOT_COMPLETED, NOT_COMPLETED),
+        clock_ms=6_000,
+    )

@@ -4,7 +4,13 @@ import pytest
 
 from parcae.cluster.state import ExecutorClass
 from parcae.errors import ConfigError, WorkloadError
-from parcae.metrics.classes import class_time_ms, class_utilization, executors_used, memory_fragmentation, usable_share
+from parcae.metrics.classes import (
+    class_time_ms,
+    class_utilization,
+    executors_used,
+    memory_fragmentation,
+    usable_share,
+)
 from parcae.metrics.summary import summarize
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
@@ -23,7 +29,9 @@ def _stage(num_tasks: int, seconds: int, memory: float) -> StageSpec:
 
 def _sequence() -> JobSequence:
     """The jobs of the trace by hand: two tasks of 4 s that need 0.25, one of 2 s that needs 0.5."""
-    return arriving((JobSpec("long", (_stage(2, 4, 0.25),)), 0), (JobSpec("short", (_stage(1, 2, 0.5),)), 1_000))
+    return arriving(
+        (JobSpec("long", (_stage(2, 4, 0.25),)), 0), (JobSpec("short", (_stage(1, 2, 0.5),)), 1_000)
+    )
 
 
 def test_executor_time_and_executors_are_counted_by_job_and_class() -> None:
@@ -46,7 +54,12 @@ def test_fragmentation_is_the_memory_that_running_tasks_did_not_need() -> None:
 def test_fragmentation_is_unknown_without_tasks_or_sizes() -> None:
     assert memory_fragmentation(trace(), _sequence()) is None
     assert memory_fragmentation(trace(recorded=False, classes=_CLASSES), _sequence()) is None
-    assert memory_fragmentation(trace((), arrival_ms=(0, 0), completion_ms=(0, 0), classes=_CLASSES), _sequence()) == 0.0
+    assert (
+        memory_fragmentation(
+            trace((), arrival_ms=(0, 0), completion_ms=(0, 0), classes=_CLASSES), _sequence()
+        )
+        == 0.0
+    )
     with pytest.raises(ConfigError, match="record=True"):
         class_time_ms(trace(recorded=False))
 
@@ -62,7 +75,9 @@ def test_a_run_knows_its_classes_and_its_summary_the_fragmentation() -> None:
 
 def test_the_load_that_classes_can_serve_is_bounded_by_what_only_the_large_ones_can_do() -> None:
     def usable(*memory: float) -> float:
-        return usable_share(Workload("w", tuple(JobSpec("j", (_stage(1, 1, m),)) for m in memory)), _CLASSES)
+        return usable_share(
+            Workload("w", tuple(JobSpec("j", (_stage(1, 1, m),)) for m in memory)), _CLASSES
+        )
 
     assert usable(0.2, 0.3) == 1.0
     assert usable(0.2, 0.8) == 1.0

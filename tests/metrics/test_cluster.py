@@ -42,7 +42,11 @@ def test_work_inflation_compares_executed_time_to_mean_work() -> None:
 
 
 def test_work_inflation_is_of_completed_jobs_only() -> None:
-    three = arriving((job("a", (2, 4_000, ())), 0), (job("b", (1, 2_000, ())), 1_000), (job("c", (1, 1, ())), 9_000))
+    three = arriving(
+        (job("a", (2, 4_000, ())), 0),
+        (job("b", (1, 2_000, ())), 1_000),
+        (job("c", (1, 1, ())), 9_000),
+    )
     assert work_inflation(cut_off(), three) == 1.0
 
 
@@ -88,4 +92,7 @@ def test_means_over_spans_keep_the_area_under_the_steps() -> None:
     assert means.tolist() == [2.0, 3.0, 0.8]
     assert mean_over_spans(times, np.array([2, 4, 1]), np.array([6.0, 10.0])).tolist() == [2.5]
     assert mean_over_spans(times[:0], count[:0], np.array([0.0, 1.0])).tolist() == [0.0]
-    assert mean_over_spans(np.array([4]), np.array([1]), np.array([0.0, 4.0, 8.0])).tolist() == [0.0, 1.0]
+    assert mean_over_spans(np.array([4]), np.array([1]), np.array([0.0, 4.0, 8.0])).tolist() == [
+        0.0,
+        1.0,
+    ]

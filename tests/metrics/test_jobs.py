@@ -19,7 +19,9 @@ def test_the_completion_time_counts_from_the_arrival() -> None:
     assert jct_ms(trace()).tolist() == [5_000, 6_000]
 
 
-def test_a_job_cut_off_by_the_end_counts_up_to_the_end_and_one_yet_to_arrive_counts_nothing() -> None:
+def test_a_job_cut_off_by_the_end_counts_up_to_the_end_and_one_yet_to_arrive_counts_nothing() -> (
+    None
+):
     assert jct_ms(cut_off()).tolist() == [5_000, 5_000, 0]
     assert arrived(cut_off()).tolist() == [True, True, False]
 
@@ -35,7 +37,9 @@ def test_slowdown_is_completion_time_over_ideal_duration() -> None:
 
 
 def test_slowdown_is_never_below_one() -> None:
-    lucky = trace(((0, 0, 0, 0, 0, 1), (0, 0, 1, 1, 0, 1)), arrival_ms=(0, 1_000), completion_ms=(1, 2_000))
+    lucky = trace(
+        ((0, 0, 0, 0, 0, 1), (0, 0, 1, 1, 0, 1)), arrival_ms=(0, 1_000), completion_ms=(1, 2_000)
+    )
     assert slowdown(lucky, sequence()).tolist() == [1.0, 1.0]
 
 

@@ -23,13 +23,17 @@ def test_ratios_are_of_each_jobs_own_completion_time() -> None:
 
 
 def test_a_job_that_only_the_other_policy_cut_off_has_a_lower_bound() -> None:
-    whole = trace(arrival_ms=(0, 1_000, 9_000), completion_ms=(5_000, 3_000, 9_500), clock_ms=10_000)
+    whole = trace(
+        arrival_ms=(0, 1_000, 9_000), completion_ms=(5_000, 3_000, 9_500), clock_ms=10_000
+    )
     ratios = paired_runs([whole, cut_off()]).ratio_to_first
     assert ratios[1].tolist() == [1.0, 2.5, 0.002]
 
 
 def test_a_job_that_the_first_policy_cut_off_has_no_ratio() -> None:
-    whole = trace(arrival_ms=(0, 1_000, 9_000), completion_ms=(5_000, 3_000, 9_500), clock_ms=10_000)
+    whole = trace(
+        arrival_ms=(0, 1_000, 9_000), completion_ms=(5_000, 3_000, 9_500), clock_ms=10_000
+    )
     ratios = paired_runs([cut_off(), whole]).ratio_to_first
     assert np.isnan(ratios).tolist() == [[False, True, True], [False, True, True]]
 

@@ -34,10 +34,14 @@ def test_an_unknown_objective_is_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize("objective", list(Objective))
 def test_the_cost_that_accrues_comes_to_the_objective(objective: Objective) -> None:
     config = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0)
-    sequence = batch(job("a", (1, 2_000, ())), job("b", (3, 3_000, ())))  # FIFO: complete at 2 s and 11 s
+    sequence = batch(
+        job("a", (1, 2_000, ())), job("b", (3, 3_000, ()))
+    )  # FIFO: complete at 2 s and 11 s
     simulator = Simulator(sequence, config, 0)
     make_policy("fifo", 1).play(
-        simulator.state, simulator.future, workload_tables(sequence.workload, config.durations, config.interpolation)
+        simulator.state,
+        simulator.future,
+        workload_tables(sequence.workload, config.durations, config.interpolation),
     )
     scenario = Scenario(sequence.workload, config, "batch", 2, objective)
     cost = cost_so_far(simulator.state, costing_for(scenario, tail_ms=5_000.0))

@@ -26,17 +26,30 @@ from parcae.policies.packing.catalog import make_packing_policy
 from parcae.workloads.rigid import RigidJobs
 
 
-def outcome(jobs: RigidJobs, start: list[int], dropped: tuple[int, ...] = (), end: int | None = None) -> Outcome:
+def outcome(
+    jobs: RigidJobs, start: list[int], dropped: tuple[int, ...] = (), end: int | None = None
+) -> Outcome:
     """What became of jobs that started then; -1 is never."""
     starts = np.array(start, np.int64)
     finish = np.where(starts == NOT_YET, NOT_YET, starts + jobs.duration)
     is_dropped = np.isin(np.arange(len(jobs)), dropped)
-    return Outcome(jobs, starts, finish, is_dropped, np.zeros(len(Cost)), 7, int(finish.max()) if end is None else end)
+    return Outcome(
+        jobs,
+        starts,
+        finish,
+        is_dropped,
+        np.zeros(len(Cost)),
+        7,
+        int(finish.max()) if end is None else end,
+    )
 
 
 def pair(**changes: object) -> RigidJobs:
     """Two jobs that fit side by side on 4 units."""
-    return RigidJobs("pair", **{"arrival": [0, 0], "duration": [2, 3], "demand": [[2], [2]], "capacity": [4], **changes})  # type: ignore[arg-type]
+    return RigidJobs(
+        "pair",
+        **{"arrival": [0, 0], "duration": [2, 3], "demand": [[2], [2]], "capacity": [4], **changes},
+    )  # type: ignore[arg-type]
 
 
 def test_slowdown_is_true_and_not_floored() -> None:
@@ -51,7 +64,9 @@ def test_in_logs_short_jobs_count_as_ten_seconds_in_bounded_slowdown() -> None:
 
 
 def test_bounded_slowdown_is_at_least_1() -> None:
-    assert bounded_slowdown(outcome(RigidJobs("log", [0], [1], [[1]], [1], step="s"), [0])).tolist() == [1.0]
+    assert bounded_slowdown(
+        outcome(RigidJobs("log", [0], [1], [[1]], [1], step="s"), [0])
+    ).tolist() == [1.0]
 
 
 def test_jobs_that_never_started_are_counted_and_left_out_of_the_means() -> None:
@@ -144,7 +159,9 @@ def test_of_two_logs_the_typical_cost_is_the_geometric_mean_of_their_means() -> 
     from parcae.workloads.rigid import RigidJobs
 
     quiet = RigidJobs("quiet", [0, 100], [10, 10], [[1], [1]], [4], step="s")  # slowdown 1
-    busy = RigidJobs("busy", [0, 0], [70, 10], [[8], [8]], [8], step="s")  # in order: 1 and 8, mean 4.5
+    busy = RigidJobs(
+        "busy", [0, 0], [70, 10], [[8], [8]], [8], step="s"
+    )  # in order: 1 and 8, mean 4.5
     batch = PackingBatch([quiet, busy], PackingConfig.for_log(quiet))
     batch.run(make_packing_policy("fcfs").play_many)
     assert mean_cost(batch, Cost.SLOWDOWN) == pytest.approx((1 + 1 + 1 + 8) / 4)

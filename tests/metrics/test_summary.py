@@ -27,7 +27,11 @@ def test_a_run_by_hand_is_summarized_in_these_numbers() -> None:
 
 
 def test_jobs_cut_off_are_counted_and_jobs_yet_to_arrive_are_left_out() -> None:
-    three = arriving((job("a", (2, 4_000, ())), 0), (job("b", (1, 2_000, ())), 1_000), (job("c", (1, 1, ())), 9_000))
+    three = arriving(
+        (job("a", (2, 4_000, ())), 0),
+        (job("b", (1, 2_000, ())), 1_000),
+        (job("c", (1, 1, ())), 9_000),
+    )
     summary = summarize(cut_off(), three)
     assert summary.unfinished == 1
     assert summary.average_jct_ms == 5_000.0

@@ -30,14 +30,18 @@ KINDS = {
 }
 
 
-def job_spec(name: str, task_ms: Sequence[Sequence[int]], edges: Sequence[tuple[int, int]] = ()) -> JobSpec:
+def job_spec(
+    name: str, task_ms: Sequence[Sequence[int]], edges: Sequence[tuple[int, int]] = ()
+) -> JobSpec:
     """A job whose tasks take what is listed."""
     stages = []
     for row, tasks in enumerate(task_ms):
         samples = np.array(tasks, np.int64)
         durations = TaskDurations((1,), (samples,), (samples,), (samples,))
         parents = tuple(parent for parent, child in edges if child == row)
-        stages.append(StageSpec(len(tasks), durations, parents, mean_task_ms=sum(tasks) / len(tasks)))
+        stages.append(
+            StageSpec(len(tasks), durations, parents, mean_task_ms=sum(tasks) / len(tasks))
+        )
     return JobSpec(name, tuple(stages))
 
 

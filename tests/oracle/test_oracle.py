@@ -60,7 +60,9 @@ def sets() -> dict[str, JobSet]:
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(shared_data("conformance/decima-sim.json").read_text())["results"]
+    data: dict[str, Any] = json.loads(shared_data("conformance/decima-sim.json").read_text())[
+        "results"
+    ]
     return data
 
 
@@ -83,19 +85,27 @@ def _run(job_set: JobSet, workload: Workload, policy: str, draws: Any) -> dict[s
         "tasks": oracle.num_tasks,
         "work_ms": float(oracle.work_ms),
         "first_decisions": oracle.decisions[:8],
-        "decision_trace_sha256": hashlib.sha256("".join(map(repr, oracle.decisions)).encode()).hexdigest(),
+        "decision_trace_sha256": hashlib.sha256(
+            "".join(map(repr, oracle.decisions)).encode()
+        ).hexdigest(),
     }
 
 
-def _assert_reproduces(got: dict[str, Any], expected: dict[str, Any], *, fields: int, what: str) -> None:
+def _assert_reproduces(
+    got: dict[str, Any], expected: dict[str, Any], *, fields: int, what: str
+) -> None:
     """Every field that the reference has and the oracle computes; `fields` of them at least."""
     common = got.keys() & expected.keys()
     assert len(common) >= fields, what
     for key in sorted(common):
-        assert got[key] == (pytest.approx(expected[key], abs=0.01) if key == "avg_jct_ms" else expected[key]), (what, key)
+        assert got[key] == (
+            pytest.approx(expected[key], abs=0.01) if key == "avg_jct_ms" else expected[key]
+        ), (what, key)
 
 
-def _check_deterministic(job_set: JobSet, workload: Workload, results: dict[str, Any], policy: str, mode: DurationMode) -> None:
+def _check_deterministic(
+    job_set: JobSet, workload: Workload, results: dict[str, Any], policy: str, mode: DurationMode
+) -> None:
     draws = LuckDraws(lambda job, stage, task: 0, mode, Interpolation.LOWER)
     got = _run(job_set, workload, policy, draws)
     what = f"{job_set.id} {policy} {mode}"
@@ -106,7 +116,12 @@ def _check_deterministic(job_set: JobSet, workload: Workload, results: dict[str,
 @pytest.mark.parametrize("policy", _POLICIES)
 @pytest.mark.parametrize("set_id", _SMALL_SETS)
 def test_the_oracle_reproduces_a_small_set_exactly(
-    sets: dict[str, JobSet], tpch: Workload, results: dict[str, Any], set_id: str, policy: str, mode: DurationMode
+    sets: dict[str, JobSet],
+    tpch: Workload,
+    results: dict[str, Any],
+    set_id: str,
+    policy: str,
+    mode: DurationMode,
 ) -> None:
     _check_deterministic(sets[set_id], tpch, results, policy, mode)
 
@@ -117,7 +132,12 @@ def test_the_oracle_reproduces_a_sampled_run_draw_by_draw(
     sets: dict[str, JobSet], tpch: Workload, results: dict[str, Any], set_id: str, policy: str
 ) -> None:
     expected = results[set_id][policy]["stochastic_seed1000_exact"]
-    _assert_reproduces(_run(sets[set_id], tpch, policy, LegacyDraws()), expected, fields=5, what=f"{set_id} {policy}")
+    _assert_reproduces(
+        _run(sets[set_id], tpch, policy, LegacyDraws()),
+        expected,
+        fields=5,
+        what=f"{set_id} {policy}",
+    )
 
 
 @pytest.mark.slow
@@ -131,7 +151,9 @@ def test_the_oracle_reproduces_every_set_exactly(
             _check_deterministic(job_set, tpch, results, policy, mode)
         expected = results[job_set.id][policy]["stochastic_seed1000_exact"]
         what = f"{job_set.id} {policy} sampled"
-        _assert_reproduces(_run(job_set, tpch, policy, LegacyDraws()), expected, fields=5, what=what)
+        _assert_reproduces(
+            _run(job_set, tpch, policy, LegacyDraws()), expected, fields=5, what=what
+        )
 
 
 def _single_task(levels: tuple[int, ...], *samples: list[int]) -> JobSpec:
@@ -153,7 +175,9 @@ def _single_task(levels: tuple[int, ...], *samples: list[int]) -> JobSpec:
 def test_the_upper_half_of_the_luck_chooses_between_two_levels(
     interpolation: Interpolation, upper_bits: int, expected_ms: int
 ) -> None:
-    draws = LuckDraws(lambda job, stage, task: upper_bits << 32, DurationMode.SAMPLED, interpolation)
+    draws = LuckDraws(
+        lambda job, stage, task: upper_bits << 32, DurationMode.SAMPLED, interpolation
+    )
     assert draws.takes_upper((0, 0, 0), 3, 2, 5) is (expected_ms == 900)
     oracle = Oracle(batch(_single_task((2, 5), [100], [900])), 3, moving_delay_ms=0, draws=draws)
     oracle.run(oracle_policies.fair)

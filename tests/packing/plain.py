@@ -52,7 +52,10 @@ class PlainSteps:
     def fits(self, job, start):
         for step in range(start, start + int(self.jobs.duration[job])):
             used = self.use.get(step, [0] * len(self.jobs.capacity))
-            if any(u + d > c for u, d, c in zip(used, self.jobs.demand[job], self.jobs.capacity, strict=True)):
+            if any(
+                u + d > c
+                for u, d, c in zip(used, self.jobs.demand[job], self.jobs.capacity, strict=True)
+            ):
                 return False
         return True
 
@@ -66,7 +69,9 @@ class PlainSteps:
         if start is not None:
             for step in range(start, start + int(self.jobs.duration[job])):
                 used = self.use.setdefault(step, [0] * len(self.jobs.capacity))
-                self.use[step] = [u + int(d) for u, d in zip(used, self.jobs.demand[job], strict=True)]
+                self.use[step] = [
+                    u + int(d) for u, d in zip(used, self.jobs.demand[job], strict=True)
+                ]
             self.start[job], self.finish[job] = start, start + int(self.jobs.duration[job])
             self.slots[slot] = self.backlog.pop(0) if self.backlog else None
             return
@@ -92,7 +97,9 @@ class PlainEvents:
 
     def _arrive(self):
         known = {*self.waiting, *self.start}
-        self.waiting += [j for j in range(len(self.jobs)) if self.jobs.arrival[j] <= self.now and j not in known]
+        self.waiting += [
+            j for j in range(len(self.jobs)) if self.jobs.arrival[j] <= self.now and j not in known
+        ]
 
     @property
     def running(self):
@@ -116,13 +123,18 @@ class PlainEvents:
             self.start[job] = self.now
             self.finish[job] = self.now + int(self.jobs.duration[job])
             return
-        later = [int(a) for a in self.jobs.arrival if a > self.now] + [self.finish[j] for j in self.running]
+        later = [int(a) for a in self.jobs.arrival if a > self.now] + [
+            self.finish[j] for j in self.running
+        ]
         self.now = min(later)
         self._arrive()
 
     def releases(self):
         """(time, units) as the scheduler expects them, late jobs at any moment."""
-        expected = [(max(self.now + 1, self.start[j] + int(self.jobs.told[j])), self.jobs.demand[j]) for j in self.running]
+        expected = [
+            (max(self.now + 1, self.start[j] + int(self.jobs.told[j])), self.jobs.demand[j])
+            for j in self.running
+        ]
         return sorted(expected, key=lambda pair: pair[0])
 
     def easy(self):
@@ -138,7 +150,9 @@ class PlainEvents:
             if (self.jobs.demand[head] <= free).all():
                 shadow = time
                 break
-        at_shadow = self.free + sum((u for t, u in self.releases() if t <= shadow), start=0 * self.jobs.capacity)
+        at_shadow = self.free + sum(
+            (u for t, u in self.releases() if t <= shadow), start=0 * self.jobs.capacity
+        )
         extra = at_shadow - self.jobs.demand[head]
         for job in self.waiting[1:]:
             is_short = self.now + int(self.jobs.told[job]) <= shadow

@@ -17,7 +17,9 @@ def choose_slot(policy: str, slots: list, free_now: list[int]) -> int | None:
             continue
         dot = sum(f * d for f, d in zip(free_now, job["demand"], strict=True))
         knob = float(policy.partition("-k")[2] or 0)
-        score = {"sjf": 1 / job["len"], "packer": dot}.get(policy, knob * dot + (1 - knob) / job["len"])
+        score = {"sjf": 1 / job["len"], "packer": dot}.get(
+            policy, knob * dot + (1 - knob) / job["len"]
+        )
         if best is None or score > best:
             best, chosen = score, slot
     return chosen
@@ -31,8 +33,15 @@ def run_released(one: dict[str, Any], policy: str, *, lingers: bool) -> dict[str
     """
     params, window = one["params"], one["arrival_window"]
     capacity = params["capacity"]
-    jobs = [{"arrival": a, "len": n, "demand": d, "start": None, "finish": None, "lost": False} for a, n, *d in one["jobs"]]
-    units = capacity if isinstance(capacity, list) else [capacity] * (len(jobs[0]["demand"]) if jobs else 2)
+    jobs = [
+        {"arrival": a, "len": n, "demand": d, "start": None, "finish": None, "lost": False}
+        for a, n, *d in one["jobs"]
+    ]
+    units = (
+        capacity
+        if isinstance(capacity, list)
+        else [capacity] * (len(jobs[0]["demand"]) if jobs else 2)
+    )
     free = [list(units) for _ in range(params["time_horizon"])]
     slots: list = [None] * params["job_slots"]
     backlog: list = []

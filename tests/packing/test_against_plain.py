@@ -31,7 +31,11 @@ def _steps_jobs(seed: int, num_resources: int) -> RigidJobs:
 def test_steps_and_bookings_are_those_of_the_oracle_under_random_decisions(seed):
     jobs = _steps_jobs(seed, 1 + seed % 3)
     config = PackingConfig(num_slots=3, backlog_size=5, horizon=8, window=10 * (seed % 3))
-    batch, plain, rng = PackingBatch([jobs], config), PlainSteps(jobs, 3, 5, 8, 10 * (seed % 3)), np.random.default_rng(seed)
+    batch, plain, rng = (
+        PackingBatch([jobs], config),
+        PlainSteps(jobs, 3, 5, 8, 10 * (seed % 3)),
+        np.random.default_rng(seed),
+    )
     batch.begin()
     for _ in range(5000):
         assert bool(batch.is_over[0]) == plain.is_over
@@ -41,7 +45,9 @@ def test_steps_and_bookings_are_those_of_the_oracle_under_random_decisions(seed)
         assert int(state.clock["now"][0]) == plain.now
         assert [None if j == -1 else j for j in state.slots.tolist()] == plain.slots
         masks = batch.masks()[0]
-        assert masks.tolist() == [int(j is not None and plain.first_fit(j) is not None) for j in plain.slots] + [1]
+        assert masks.tolist() == [
+            int(j is not None and plain.first_fit(j) is not None) for j in plain.slots
+        ] + [1]
         slot = int(rng.integers(-1, 3))
         batch.step(np.array([slot]))
         plain.take(slot)
@@ -71,7 +77,11 @@ def test_exact_times_are_those_of_the_oracle(name, seed):
         "easy": plain.easy,
         "conservative:1000": plain.conservative,
         "fcfs": lambda: plain.waiting[0] if plain.waiting else None,
-        "sjf": lambda: min((j for j in plain.waiting if plain.fits(j)), key=lambda j: (jobs.told[j], j), default=None),
+        "sjf": lambda: min(
+            (j for j in plain.waiting if plain.fits(j)),
+            key=lambda j: (jobs.told[j], j),
+            default=None,
+        ),
     }[name]
     while not plain.is_over:
         plain.take(choose())
@@ -81,7 +91,10 @@ def test_exact_times_are_those_of_the_oracle(name, seed):
     assert batch.outcome(0).start.tolist() == [plain.start[j] for j in range(len(jobs))]
 
 
-@pytest.mark.parametrize(("name", "starts"), [("fcfs", [0, 4, 9, 9]), ("easy", [0, 4, 9, 9]), ("conservative", [0, 4, 9, 9])])
+@pytest.mark.parametrize(
+    ("name", "starts"),
+    [("fcfs", [0, 4, 9, 9]), ("easy", [0, 4, 9, 9]), ("conservative", [0, 4, 9, 9])],
+)
 def test_who_arrived_first_is_first_whatever_the_slot(name, starts):
     """The third job takes the slot that the first one left, before the second's; so does the fourth."""
     jobs = RigidJobs("order", [0, 0, 1, 2], [4, 5, 3, 2], [[10], [10], [6], [4]], [10])
@@ -97,7 +110,9 @@ def test_conservative_backfilling_delays_no_job_beyond_what_first_come_would_giv
     starts = {}
     for name in ("fcfs", "conservative:1000"):
         policy = make_packing_policy(name)
-        batch = PackingBatch([exact], PackingConfig.for_log(exact), wants_profile=policy.wants_profile)
+        batch = PackingBatch(
+            [exact], PackingConfig.for_log(exact), wants_profile=policy.wants_profile
+        )
         batch.run(policy.play_many, 1)
         starts[name] = batch.outcome(0).start
     assert (starts["conservative:1000"] <= starts["fcfs"]).all()
@@ -108,8 +123,18 @@ def test_conservative_backfilling_delays_no_job_beyond_what_first_come_would_giv
 @pytest.mark.parametrize("policy", ["sjf", "packer", "tetris_k0.5", "tetris_k0.005"])
 def test_the_released_codes_runs_are_reproduced_exactly(policy):
     for sequence in json.loads(FIXTURE.read_text())["sequences"]:
-        table, params, expected = np.array(sequence["jobs"]), sequence["params"], sequence["expected"][policy]
-        jobs = RigidJobs(sequence["name"], table[:, 0], table[:, 1], table[:, 2:], [params["capacity"]] * (table.shape[1] - 2))
+        table, params, expected = (
+            np.array(sequence["jobs"]),
+            sequence["params"],
+            sequence["expected"][policy],
+        )
+        jobs = RigidJobs(
+            sequence["name"],
+            table[:, 0],
+            table[:, 1],
+            table[:, 2:],
+            [params["capacity"]] * (table.shape[1] - 2),
+        )
         config = PackingConfig(
             num_slots=params["job_slots"],
             backlog_size=params["backlog_size"],

@@ -17,7 +17,9 @@ CONFIG = PackingConfig(num_slots=2, backlog_size=6, horizon=3)
 
 
 def _batch(**settings):
-    jobs = RigidJobs("five", [0, 0, 0, 0, 0], [2, 1, 1, 3, 1], [[1, 2], [2, 1], [1, 1], [1, 1], [2, 2]], [2, 2])
+    jobs = RigidJobs(
+        "five", [0, 0, 0, 0, 0], [2, 1, 1, 3, 1], [[1, 2], [2, 1], [1, 1], [1, 1], [2, 2]], [2, 2]
+    )
     batch = PackingBatch([jobs], CONFIG, **settings)
     batch.begin()
     return batch
@@ -66,7 +68,9 @@ def test_exact_times_have_no_image():
 
 
 def test_a_view_shows_what_becomes_free_as_the_scheduler_expects_it():
-    jobs = RigidJobs("log", [0, 0, 5], [100, 10, 5], [[3], [4], [8]], [8], told=[50, 20, 5], step="s")
+    jobs = RigidJobs(
+        "log", [0, 0, 5], [100, 10, 5], [[3], [4], [8]], [8], told=[50, 20, 5], step="s"
+    )
     batch = PackingBatch([jobs], PackingConfig.for_log(jobs), wants_profile=True)
     batch.begin()
     batch.step(np.array([0]))
@@ -94,7 +98,9 @@ def test_a_job_that_runs_longer_than_it_asked_is_expected_at_any_moment():
 
 
 def test_steps_refuse_jobs_longer_than_the_horizon_and_durations_that_differ_from_what_is_told():
-    with pytest.raises(WorkloadError, match="lasts 4 steps, longer than the horizon allows \\(3\\)"):
+    with pytest.raises(
+        WorkloadError, match="lasts 4 steps, longer than the horizon allows \\(3\\)"
+    ):
         PackingBatch([RigidJobs("long", [0], [4], [[1, 1]], [2, 2])], CONFIG)
     with pytest.raises(WorkloadError, match="need exact times"):
         PackingBatch([RigidJobs("told", [0], [2], [[1, 1]], [2, 2], told=[3])], CONFIG)
@@ -125,6 +131,8 @@ def test_many_clusters_stepped_in_one_call_are_those_stepped_alone():
     for _ in range(60):
         slots = rng.integers(-1, 10, 20)
         placed = together.step(slots)
-        assert placed.tolist() == [int(batch.step(slots[row : row + 1])[0]) for row, batch in enumerate(alone)]
+        assert placed.tolist() == [
+            int(batch.step(slots[row : row + 1])[0]) for row, batch in enumerate(alone)
+        ]
     for row, batch in enumerate(alone):
         assert together.outcome(row).start.tolist() == batch.outcome(0).start.tolist()

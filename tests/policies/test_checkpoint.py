@@ -31,8 +31,20 @@ def test_what_is_torn_or_foreign_is_refused_by_name(tmp_path: Path) -> None:
         (b"garbage" * 50, "torn"),
         (save({"w": np.zeros(2)}), "not a Parcae checkpoint"),
         (save({"w": np.zeros(2)}, {"parcae": "{"}), "torn"),
-        (save({"w": np.zeros(2)}, {"parcae": json.dumps({"format": "parcae-policy", "version": 7})}), "version 7"),
-        (save({"w": np.zeros(2)}, {"parcae": json.dumps({"format": "parcae-policy", "version": 1})}), "model card"),
+        (
+            save(
+                {"w": np.zeros(2)},
+                {"parcae": json.dumps({"format": "parcae-policy", "version": 7})},
+            ),
+            "version 7",
+        ),
+        (
+            save(
+                {"w": np.zeros(2)},
+                {"parcae": json.dumps({"format": "parcae-policy", "version": 1})},
+            ),
+            "model card",
+        ),
     ):
         path.write_bytes(content)
         with pytest.raises(FormatError, match=message):
@@ -40,7 +52,9 @@ def test_what_is_torn_or_foreign_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
-    write_checkpoint(Checkpoint("rule", 1, {"rule": np.array([np.nan])}), tmp_path / "c.safetensors")
+    write_checkpoint(
+        Checkpoint("rule", 1, {"rule": np.array([np.nan])}), tmp_path / "c.safetensors"
+    )
     with pytest.raises(FormatError, match="not finite"):
         read_checkpoint(tmp_path / "c.safetensors")
 

@@ -59,8 +59,16 @@ def test_every_deterministic_run_is_reproduced_exactly(
         trace = simulate(job_set.sequence(tpch), run, config, seed=0, record=True)
         assert job_set.by_position(trace.completion_ms) == expected["completion_ms"], set_id
         assert trace.decision_trace_sha256() == expected["decision_trace_sha256"], set_id
-        got = (trace.num_decisions, trace.num_events, trace.num_tasks, int(trace.executed_ms.sum()), trace.clock_ms)
-        assert got == tuple(expected[k] for k in ("decisions", "events", "tasks", "work_ms", "makespan_ms")), set_id
+        got = (
+            trace.num_decisions,
+            trace.num_events,
+            trace.num_tasks,
+            int(trace.executed_ms.sum()),
+            trace.clock_ms,
+        )
+        assert got == tuple(
+            expected[k] for k in ("decisions", "events", "tasks", "work_ms", "makespan_ms")
+        ), set_id
 
 
 @pytest.mark.parametrize("policy", _POLICIES)
@@ -78,7 +86,9 @@ def test_stochastic_means_agree_within_three_standard_errors(
         ):
             expected = reference["results"][set_id][policy]["stochastic_mean"]
             spread = expected[key]["sd"]
-            error = np.hypot(spread / np.sqrt(expected["n_seeds"]), np.std(values, ddof=1) / np.sqrt(len(values)))
+            error = np.hypot(
+                spread / np.sqrt(expected["n_seeds"]), np.std(values, ddof=1) / np.sqrt(len(values))
+            )
             compared += 1
             if abs(np.mean(values) - expected[key]["mean"]) > 3 * error:
                 beyond.append((set_id, key, float(np.mean(values) - expected[key]["mean"]) / error))

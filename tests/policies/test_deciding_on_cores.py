@@ -29,7 +29,9 @@ from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.conftest import batch, job
 
-_WORKLOAD = random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up")
+_WORKLOAD = random_dags(
+    RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
+)
 _CONFIG = SimulationConfig(world=WorldName.CORES, num_executors=10)
 _LEARNED = ["tuned:batch", "decima:batch", "parcae:batch"]
 _NAMES = [
@@ -64,7 +66,9 @@ def _check(trace: Trace, sequence: JobSequence) -> None:
 
 @pytest.mark.parametrize("arrivals", ["batch", "load:0.8"])
 @pytest.mark.parametrize("name", _NAMES)
-def test_every_policy_that_decides_runs_all_jobs_the_same_way_twice(name: str, arrivals: str) -> None:
+def test_every_policy_that_decides_runs_all_jobs_the_same_way_twice(
+    name: str, arrivals: str
+) -> None:
     sequence = _sequence(arrivals)
     first, second = (simulate(sequence, _policy(name), _CONFIG, 1, record=True) for _ in range(2))  # type: ignore[arg-type]
     _check(first, sequence)
@@ -116,7 +120,9 @@ def test_the_cores_that_run_a_stage_count_when_it_is_planned_for_again() -> None
     # runnable, stage 0 holds three cores and has tasks waiting: these go first, and no core idles.
     sequence = batch(job("a", (9, 10_000, ()), (1, 15_000, ()), (2, 10_000, (1,))))
     config = SimulationConfig(world=WorldName.CORES, num_executors=4)
-    order = simulate(sequence, OrderPolicy("fifo", OrderKind.FIFO, plan_tables()), config, 1, record=True)
+    order = simulate(
+        sequence, OrderPolicy("fifo", OrderKind.FIFO, plan_tables()), config, 1, record=True
+    )
     decided = simulate(sequence, _AllTo(), config, 1, record=True)
     np.testing.assert_array_equal(order.tasks, decided.tasks)
 
@@ -172,7 +178,9 @@ def test_an_episode_ends_in_the_middle(kind: OrderKind) -> None:
 
 def test_episodes_of_random_length_end() -> None:
     config = _CONFIG.model_copy(update={"mean_episode_ms": 20_000.0})
-    traces = [simulate(_sequence("load:0.8"), make_policy("fair", 10), config, seed) for seed in range(8)]
+    traces = [
+        simulate(_sequence("load:0.8"), make_policy("fair", 10), config, seed) for seed in range(8)
+    ]
     assert len({trace.clock_ms for trace in traces}) > 1
     assert not all(trace.is_complete for trace in traces)
 
@@ -217,9 +225,13 @@ def test_the_environment_steps_the_world_of_cores() -> None:
         is_over = terminated or truncated
     trace = env.episodes.simulator(0).trace("random")
     assert trace.is_complete
-    assert total == pytest.approx(-0.01 * float((trace.completion_ms - trace.arrival_ms).sum()) / 1_000)
+    assert total == pytest.approx(
+        -0.01 * float((trace.completion_ms - trace.arrival_ms).sum()) / 1_000
+    )
 
 
 def test_the_environment_has_no_idle_slots_on_cores() -> None:
-    with pytest.raises(ConfigError, match="idle_lengths: there are no idle slots in the world of cores"):
+    with pytest.raises(
+        ConfigError, match="idle_lengths: there are no idle slots in the world of cores"
+    ):
         ClusterEnv(num_jobs=2, executors=2, world="cores", idle_lengths=2)

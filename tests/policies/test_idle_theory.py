@@ -27,12 +27,18 @@ from tests.conftest import arriving, job
 _ALONE = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0)
 _PAIR = SimulationConfig(num_executors=2, moving_delay_ms=0, warmup_delay_ms=0)
 _SHORT, _LONG = job("short", (1, 10_000, ())), job("long", (1, 50_000, ()))
-_LAWS = [Points((10.0,), (1.0,)), Points((10.0, 50.0), (0.5, 0.5)), Points((5.0, 12.0, 50.0), (0.6, 0.3, 0.1))]
+_LAWS = [
+    Points((10.0,), (1.0,)),
+    Points((10.0, 50.0), (0.5, 0.5)),
+    Points((5.0, 12.0, 50.0), (0.6, 0.3, 0.1)),
+]
 
 
 def test_an_idle_slot_pays_below_half_the_difference_of_lengths_and_not_at_it() -> None:
     assert idle_pays(50.0, 10.0, 19.9)
-    assert not idle_pays(50.0, 10.0, 20.0)  # Theorem 1 as it is stated would say yes; the best slot gains nothing
+    assert not idle_pays(
+        50.0, 10.0, 20.0
+    )  # Theorem 1 as it is stated would say yes; the best slot gains nothing
     assert average_jct(50.0, 10.0, 20.0, slot=20.0) == average_jct(50.0, 10.0, 20.0) == 45.0
     assert not idle_pays(10.0, 50.0, 1.0)
 
@@ -40,9 +46,13 @@ def test_an_idle_slot_pays_below_half_the_difference_of_lengths_and_not_at_it() 
 def test_the_average_jct_of_two_jobs_is_that_of_the_schedule_by_hand() -> None:
     assert average_jct(50.0, 10.0, 5.0) == (50 + 55) / 2
     assert average_jct(50.0, 10.0, 5.0, slot=5.0) == (65 + 10) / 2
-    assert average_jct(50.0, 10.0, 5.0, slot=15.0) == (65 + 10) / 2  # job 1 would wait for job 2 anyway
+    assert (
+        average_jct(50.0, 10.0, 5.0, slot=15.0) == (65 + 10) / 2
+    )  # job 1 would wait for job 2 anyway
     assert average_jct(50.0, 10.0, 5.0, slot=25.0) == (75 + 10) / 2
-    assert average_jct(50.0, 10.0, 5.0, slot=3.0) == (53 + 58) / 2  # the slot ends before job 2 comes
+    assert (
+        average_jct(50.0, 10.0, 5.0, slot=3.0) == (53 + 58) / 2
+    )  # the slot ends before job 2 comes
     assert average_jct(50.0, 10.0, 90.0, slot=3.0) == (53 + 10) / 2
 
 
@@ -51,14 +61,20 @@ def test_the_expectation_is_the_mean_over_drawn_gaps_and_lengths(law: Points) ->
     rng = np.random.default_rng(0)
     gaps, lengths = rng.exponential(10.0, 20_000), rng.choice(law.values, 20_000, p=law.odds)
     for slot in (0.0, 7.0, 30.0):
-        drawn = [average_jct(50.0, length, gap, slot) for gap, length in zip(gaps, lengths, strict=True)]
+        drawn = [
+            average_jct(50.0, length, gap, slot) for gap, length in zip(gaps, lengths, strict=True)
+        ]
         expected = expected_average_jct(50.0, slot, stats.expon(scale=10.0), law)
-        assert expected == pytest.approx(np.mean(drawn), abs=4 * np.std(drawn) / np.sqrt(len(drawn)))
+        assert expected == pytest.approx(
+            np.mean(drawn), abs=4 * np.std(drawn) / np.sqrt(len(drawn))
+        )
 
 
 @pytest.mark.parametrize("law", _LAWS)
 @pytest.mark.parametrize("mean_gap", [5.0, 10.0, 40.0])
-def test_the_closed_form_for_exponential_gaps_is_what_a_search_finds(law: Points, mean_gap: float) -> None:
+def test_the_closed_form_for_exponential_gaps_is_what_a_search_finds(
+    law: Points, mean_gap: float
+) -> None:
     closed, gaps = best_slot_exponential(50.0, mean_gap, law), stats.expon(scale=mean_gap)
     assert best_slot(50.0, gaps, law) == pytest.approx(closed, abs=1e-3)
     assert (closed > 0) == (waiting_gain(50.0, mean_gap, law.expect()) > 0) == (mean_gap < 40)
@@ -66,11 +82,15 @@ def test_the_closed_form_for_exponential_gaps_is_what_a_search_finds(law: Points
 
 def test_the_slots_of_the_synthetic_data_set() -> None:
     fixed, both = _LAWS[:2]
-    assert best_slot_exponential(50.0, 10.0, fixed) == pytest.approx(10 * np.log(4 - 2 + np.exp(-5) + np.e))
+    assert best_slot_exponential(50.0, 10.0, fixed) == pytest.approx(
+        10 * np.log(4 - 2 + np.exp(-5) + np.e)
+    )
     assert best_slot_exponential(50.0, 10.0, both) == pytest.approx(10.0495, abs=1e-4)
     gains = [
         expected_average_jct(50.0, 0.0, stats.expon(scale=10.0), law)
-        - expected_average_jct(50.0, best_slot_exponential(50.0, 10.0, law), stats.expon(scale=10.0), law)
+        - expected_average_jct(
+            50.0, best_slot_exponential(50.0, 10.0, law), stats.expon(scale=10.0), law
+        )
         for law in (fixed, both)
     ]
     assert gains == pytest.approx([7.2693, 0.0213], abs=1e-3)
@@ -123,12 +143,17 @@ def test_a_slot_before_a_stage_gains_what_one_before_the_job_cannot() -> None:
 
     first, second, third, other = (Decision(stage, 1) for stage in range(4))
     assert run(first, second, third, other) == [30_000, 29_999]
-    assert run(first, second, other, third) == [40_000, 19_999]  # without the slot, other orders of the stages gain nothing
+    assert run(first, second, other, third) == [
+        40_000,
+        19_999,
+    ]  # without the slot, other orders of the stages gain nothing
     slot = Decision(1, 1, hold_ms=2)
     assert run(first, slot, other, second, third) == [40_001, 10_000]
 
 
-def _stream(config: SimulationConfig, last: tuple[int, ...], num_short: int = 12) -> tuple[Simulator, JobSequence]:
+def _stream(
+    config: SimulationConfig, last: tuple[int, ...], num_short: int = 12
+) -> tuple[Simulator, JobSequence]:
     """Short jobs every 10 s, then long ones at the given times; the simulator stands where the last of them has come."""
     jobs = [(_SHORT, 10_000 * row) for row in range(num_short)] + [(_LONG, at) for at in last]
     sequence = arriving(*jobs)
@@ -149,7 +174,9 @@ def test_the_policy_waits_before_a_long_job_where_short_ones_come_all_the_time()
     assert theorem / 1e3 == pytest.approx(best_slot_exponential(50.0, 125 / 12, law), abs=2e-3)
     simulator.step(decision)
     assert simulator.state.now.clock_ms[0] == 175_000
-    assert make_policy("idle-theory", 1).decide(simulator.observe()).hold_ms == 0  # a stage has one slot
+    assert (
+        make_policy("idle-theory", 1).decide(simulator.observe()).hold_ms == 0
+    )  # a stage has one slot
 
 
 def test_it_does_not_wait_before_a_short_job_for_two_jobs_or_without_knowing_the_arrivals() -> None:
@@ -173,7 +200,9 @@ def test_with_another_executor_it_waits_only_until_that_one_is_near() -> None:
     # Gained a ms: rate x 12/14 of (what is left of the 49 s - 10 s); it costs 1: until 13,125 x 14/12 / ... s are left.
     left = 10_000 + 14 / 12 / rate
     assert slot_among_ms(state, rate, 50_000.0, 49_000.0) == pytest.approx(49_000 - left, abs=1.0)
-    assert make_policy("idle-theory", 2).decide(simulator.observe()).hold_ms == pytest.approx(49_000 - left, abs=2)
+    assert make_policy("idle-theory", 2).decide(simulator.observe()).hold_ms == pytest.approx(
+        49_000 - left, abs=2
+    )
     assert slot_among_ms(state, rate, 50_000.0, left - 1) == 0.0
     assert slot_among_ms(state, rate, 50_000.0, np.inf) == 50_000.0
     assert slot_alone_ms(state, rate, 10_000.0) == 0.0
@@ -182,7 +211,9 @@ def test_with_another_executor_it_waits_only_until_that_one_is_near() -> None:
 def test_runs_with_idle_slots_come_to_their_end_and_gain_where_the_theory_says_so() -> None:
     jobs = [(_SHORT, 15_000 * row) for row in range(12)] + [(_LONG, 181_000), (_SHORT, 186_000)]
     sequence = arriving(*jobs)
-    plain, idle = (simulate(sequence, make_policy(name, 1), _ALONE, 0) for name in ("srpt-cap", "idle-theory"))
+    plain, idle = (
+        simulate(sequence, make_policy(name, 1), _ALONE, 0) for name in ("srpt-cap", "idle-theory")
+    )
     assert (plain.completion_ms - plain.arrival_ms)[-2:].tolist() == [50_000, 55_000]
     assert (idle.completion_ms - idle.arrival_ms)[-2:].tolist() == [65_000, 10_000]
 

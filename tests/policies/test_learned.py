@@ -27,7 +27,9 @@ from parcae.workloads.parallelism import with_parallelism_model
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 
-_WORKLOAD = random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up")
+_WORKLOAD = random_dags(
+    RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
+)
 _CONFIG = SimulationConfig(num_executors=10)
 
 
@@ -52,7 +54,16 @@ def test_a_name_becomes_the_variant_of_the_world() -> None:
 @pytest.mark.parametrize("path", list(shipped().values()), ids=lambda path: path.name)
 def test_every_shipped_policy_has_a_model_card(path: Path) -> None:
     checkpoint = read_checkpoint(path)
-    assert {"workload", "fingerprint", "arrivals", "jobs", "executors", "cluster", "command", "parcae"} <= set(checkpoint.card)
+    assert {
+        "workload",
+        "fingerprint",
+        "arrivals",
+        "jobs",
+        "executors",
+        "cluster",
+        "command",
+        "parcae",
+    } <= set(checkpoint.card)
     assert path.stat().st_size < 100_000
 
 
@@ -64,7 +75,9 @@ def test_each_name_ships_for_batches_and_the_networks_and_the_rule_for_streams()
 
 def test_the_nearest_variant_is_chosen_by_arrivals_then_load_and_delays() -> None:
     def arrivals_of(arrivals: str) -> object:
-        quick = _CONFIG.model_copy(update={"moving_delay_ms": round(0.002 * _WORKLOAD.mean_work_ms)})
+        quick = _CONFIG.model_copy(
+            update={"moving_delay_ms": round(0.002 * _WORKLOAD.mean_work_ms)}
+        )
         return find_checkpoint("tuned", _WORKLOAD, quick, arrivals).card["arrivals"]
 
     assert arrivals_of("batch") == "batch"
@@ -76,8 +89,14 @@ def test_the_bundled_workload_gets_the_variant_made_for_it_under_any_model_of_pa
     plain = load_workload("tpch")
     for workload in (plain, with_parallelism_model(plain, "decima-cluster")):
         for name in NAMES:
-            assert find_checkpoint(name, workload, SimulationConfig(), "batch").card["workload"] == plain.name
-    assert find_checkpoint("parcae", plain, SimulationConfig(), "load:0.7").card["arrivals"] == "load:0.7"
+            assert (
+                find_checkpoint(name, workload, SimulationConfig(), "batch").card["workload"]
+                == plain.name
+            )
+    assert (
+        find_checkpoint("parcae", plain, SimulationConfig(), "load:0.7").card["arrivals"]
+        == "load:0.7"
+    )
 
 
 def test_the_offered_load_is_work_over_capacity() -> None:
@@ -99,7 +118,9 @@ def test_names_and_paths_are_told_from_heuristics() -> None:
 
 def test_a_checkpoint_is_bound_by_its_kind(tmp_path: Path) -> None:
     path = tmp_path / "rule.safetensors"
-    write_checkpoint(rule_checkpoint(start_parameters(), setting_card(_WORKLOAD, _CONFIG, "batch", 5)), path)
+    write_checkpoint(
+        rule_checkpoint(start_parameters(), setting_card(_WORKLOAD, _CONFIG, "batch", 5)), path
+    )
     assert learned_policy(str(path), _WORKLOAD, _CONFIG).name == str(path)
     write_checkpoint(Checkpoint("parcae", 1, {}), path)
     with pytest.raises(FormatError, match="without a rule's parameters"):

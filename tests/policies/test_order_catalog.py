@@ -34,7 +34,12 @@ from tests.conftest import batch, job
 
 _JOBS = tuple(
     JobSpec(name, (StageSpec(4, TaskDurations.constant(ms)),), pool=pool)
-    for name, ms, pool in (("etl-1", 400, ""), ("etl-2", 100, ""), ("adhoc", 300, "web"), ("other", 200, ""))
+    for name, ms, pool in (
+        ("etl-1", 400, ""),
+        ("etl-2", 100, ""),
+        ("adhoc", 300, "web"),
+        ("other", 200, ""),
+    )
 )
 _WORKLOAD = Workload("four", _JOBS)
 _CORES = SimulationConfig(world=WorldName.CORES, num_executors=3)
@@ -68,7 +73,13 @@ def test_an_allocation_file_becomes_pools(tmp_path: Path) -> None:
     policy = make_order_policy(f"fair:{path}", _WORKLOAD, _CORES)
     assert policy.kind is OrderKind.POOLS
     tables = policy.tables
-    assert tables.pool_of.tolist() == [1, 1, 0, 2, 2]  # the last: jobs that the profile does not know
+    assert tables.pool_of.tolist() == [
+        1,
+        1,
+        0,
+        2,
+        2,
+    ]  # the last: jobs that the profile does not know
     assert tables.pools.weight.tolist() == [2.0, 1.0, 1.0]
     assert tables.pools.min_share.tolist() == [0, 2, 0]
     assert tables.pools.is_fair.tolist() == [0, 1, 0]
@@ -78,7 +89,10 @@ def test_an_allocation_file_becomes_pools(tmp_path: Path) -> None:
 def test_an_allocation_file_of_spark_is_read_too(tmp_path: Path) -> None:
     path = tmp_path / "fairscheduler.xml"
     path.write_text('<allocations><pool name="web"><weight>3</weight></pool></allocations>')
-    assert make_order_policy(f"fair:{path}", _WORKLOAD, _CORES).tables.pools.weight.tolist() == [3.0, 1.0]
+    assert make_order_policy(f"fair:{path}", _WORKLOAD, _CORES).tables.pools.weight.tolist() == [
+        3.0,
+        1.0,
+    ]
 
 
 def test_a_pool_that_no_job_names_is_refused(tmp_path: Path) -> None:
@@ -98,7 +112,9 @@ def test_too_many_pools_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("mode", "completion_ms"), [("FIFO", [200, 400]), ("FAIR", [300, 400])])
-def test_a_single_pool_is_fair_inside_where_it_says_so(tmp_path: Path, mode: str, completion_ms: list[int]) -> None:
+def test_a_single_pool_is_fair_inside_where_it_says_so(
+    tmp_path: Path, mode: str, completion_ms: list[int]
+) -> None:
     path = tmp_path / "pools.json"
     path.write_text(f'{{"pools": {{"default": {{"mode": "{mode}"}}}}}}')
     sequence = batch(job("a", (4, 100, ())), job("b", (4, 100, ())))
@@ -115,10 +131,16 @@ def test_a_single_pool_is_fair_inside_where_it_says_so(tmp_path: Path, mode: str
         ("fair:active", "in the world of cores the argument is an allocation file"),
         ("srpt:2", "policy 'srpt:2' takes no argument; write 'srpt'"),
         ("tetris", "policy 'tetris' decides about executor classes: choose --world executors"),
-        ("graphene:tuned", "policy 'graphene:tuned' decides about executor classes: choose --world executors"),
+        (
+            "graphene:tuned",
+            "policy 'graphene:tuned' decides about executor classes: choose --world executors",
+        ),
         ("idle-theory:alone", "decides about idle slots: choose --world executors"),
         ("order:1-0", "choose --world executors"),
-        ("spark_static_10", "counts executors ever granted, which every plan grants anew: choose --world executors"),
+        (
+            "spark_static_10",
+            "counts executors ever granted, which every plan grants anew: choose --world executors",
+        ),
         ("srpt-cpa", "did you mean 'srpt-cap'"),
         ("zzz", "known are fifo, fair, sjf, srpt, fsp"),
         ("static:0", "whole number of executors >= 1"),
@@ -133,7 +155,15 @@ def test_other_names_are_refused_in_one_line(text: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["sjf-cp", "naive-weighted-fair", "weighted-fair:-1", "static:2", "random:3", "srpt-cap", "wfair_-1"],
+    [
+        "sjf-cp",
+        "naive-weighted-fair",
+        "weighted-fair:-1",
+        "static:2",
+        "random:3",
+        "srpt-cap",
+        "wfair_-1",
+    ],
 )
 def test_what_only_decides_plans_through_the_adapter(text: str) -> None:
     policy = make_cores_policy(text, _WORKLOAD, _CORES)
@@ -143,14 +173,29 @@ def test_what_only_decides_plans_through_the_adapter(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["srpt", "sjf", "fsp", "psbs", "las", "gittins", "fifo:spark-jobs", "fair:p.xml", "fair+guard:1.1"]
+    "text",
+    [
+        "srpt",
+        "sjf",
+        "fsp",
+        "psbs",
+        "las",
+        "gittins",
+        "fifo:spark-jobs",
+        "fair:p.xml",
+        "fair+guard:1.1",
+    ],
 )
 def test_what_only_plans_is_refused_in_decimas_world(text: str) -> None:
-    with pytest.raises(PolicyError, match="exists in the world of cores only; choose --world cores"):
+    with pytest.raises(
+        PolicyError, match="exists in the world of cores only; choose --world cores"
+    ):
         resolve_policies(_WORKLOAD, [text], _EXECUTORS, "batch", 4)
 
 
-@pytest.mark.parametrize("text", ["fifo", "fair", "fair:active", "sjf-cp", "tuned", "a.safetensors"])
+@pytest.mark.parametrize(
+    "text", ["fifo", "fair", "fair:active", "sjf-cp", "tuned", "a.safetensors"]
+)
 def test_what_decides_is_not(text: str) -> None:
     assert not _is_refused(text)
 
@@ -176,14 +221,23 @@ def test_a_guard_stands_behind_the_name(text: str, parts: tuple[str, float | Non
     assert split_guard(text) == parts
 
 
-@pytest.mark.parametrize("factor", ["", ":", ":1", ":0.9", ":inf", ":nan", ":much", "1.1", ":1.1+guard:1.2"])
+@pytest.mark.parametrize(
+    "factor", ["", ":", ":1", ":0.9", ":inf", ":nan", ":much", "1.1", ":1.1+guard:1.2"]
+)
 def test_a_guard_needs_a_factor_above_1(factor: str) -> None:
     with pytest.raises(PolicyError, match=r"srpt\+guard"):
         split_guard(f"srpt+guard{factor}")
 
 
 def test_policies_are_resolved_with_their_guards() -> None:
-    names = ["fair", "srpt", "srpt+guard:1.1", "srpt-cap:oracle", "srpt-cap:oracle+guard:1.5", "static:tuned"]
+    names = [
+        "fair",
+        "srpt",
+        "srpt+guard:1.1",
+        "srpt-cap:oracle",
+        "srpt-cap:oracle+guard:1.5",
+        "static:tuned",
+    ]
     resolved = resolve_policies(_WORKLOAD, names, _CORES, "batch", 4)
     assert resolved.names == tuple(names)
     assert resolved.oracles == {"srpt-cap:oracle", "srpt-cap:oracle+guard:1.5"}
@@ -206,7 +260,9 @@ def test_the_variant_of_a_shipped_name_is_found() -> None:
         assert found.partition(":")[2] in variants(name)
     assert variant_name("tuned:batch", _WORKLOAD, _EXECUTORS, "batch") == "tuned:batch"
     assert variant_name("x.safetensors", _WORKLOAD, _EXECUTORS, "batch") == "x.safetensors"
-    resolved = resolve_policies(_WORKLOAD, ["tuned", "fair", "weighted-fair:oracle"], _EXECUTORS, "batch", 4)
+    resolved = resolve_policies(
+        _WORKLOAD, ["tuned", "fair", "weighted-fair:oracle"], _EXECUTORS, "batch", 4
+    )
     assert resolved.variants["tuned"] == variant_name("tuned", _WORKLOAD, _EXECUTORS, "batch")
     assert resolved.variants["fair"] == "fair"
     assert "tuned: tuned:" in resolved.legend()

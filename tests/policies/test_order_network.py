@@ -80,7 +80,8 @@ def test_rows_of_weights_run_as_each_alone() -> None:
     runs = _SCENARIO.batch([4, 4, 5])
     found = runs.cost(play_rows(weights, _rule(), _MEAN_MS))
     alone = [
-        float(_SCENARIO.batch([seed]).cost(_network(own).play_many)[0]) for own, seed in zip(weights, (4, 4, 5), strict=True)
+        float(_SCENARIO.batch([seed]).cost(_network(own).play_many)[0])
+        for own, seed in zip(weights, (4, 4, 5), strict=True)
     ]
     assert found.tolist() == alone
 
@@ -118,8 +119,13 @@ class _Watched:
         return orders
 
 
-def _plain_shift(weights: npt.NDArray[np.float64], features: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    parts = {name: weights[OFFSETS[name] : OFFSETS[name] + int(np.prod(shape))].reshape(shape) for name, shape in SHAPES.items()}
+def _plain_shift(
+    weights: npt.NDArray[np.float64], features: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    parts = {
+        name: weights[OFFSETS[name] : OFFSETS[name] + int(np.prod(shape))].reshape(shape)
+        for name, shape in SHAPES.items()
+    }
     hidden = np.tanh(features @ parts["job.weight"] + parts["job.bias"])
     base = hidden.mean(axis=0) @ parts["mixed.context"] + parts["mixed.bias"]
     mixed = np.tanh(hidden @ parts["mixed.own"] + base)

@@ -51,7 +51,9 @@ def test_las_serves_first_who_was_served_least() -> None:
 
 def test_fifo_under_adaptive_execution_lets_old_queries_late_stages_wait() -> None:
     # The second stage of the first query is a Spark job of its own, submitted after the second query.
-    sequence = arriving((job("first", (1, 1_000, ()), (1, 1_000, (0,))), 0), (job("second", (2, 1_000, ())), 500))
+    sequence = arriving(
+        (job("first", (1, 1_000, ()), (1, 1_000, (0,))), 0), (job("second", (2, 1_000, ())), 500)
+    )
     assert _completions(OrderKind.FIFO, sequence, 1) == [3_000, 4_000]
     assert _completions(OrderKind.FIFO_SPARK_JOBS, sequence, 1) == [4_000, 3_000]
 
@@ -60,15 +62,21 @@ def test_the_virtual_run_shares_cores_equally_as_far_as_jobs_can_use_them() -> N
     # A core each. The slowest of 2 tasks is taken to outlast the other by a quarter of a task, that of 4 by three eighths:
     # "a" needs 2,250 ms; "b" then has 2,125 ms left, for two cores.
     simulator = Simulator(batch(job("a", (2, 1_000, ())), job("b", (4, 1_000, ()))), _config(2), 1)
-    Guarded("srpt", _planner(OrderKind.SRPT), 50.0).play(simulator.state, simulator.future, simulator.tables)
+    Guarded("srpt", _planner(OrderKind.SRPT), 50.0).play(
+        simulator.state, simulator.future, simulator.tables
+    )
     assert simulator.state.virtual_jobs.end_ms == pytest.approx([2_250.0, 3_312.5], abs=1.0)
 
 
 def test_where_jobs_outnumber_cores_the_virtual_run_serves_older_ones_as_spark_does() -> None:
     sequence = batch(*(job("a", (1, 1_000, ())) for _ in range(3)))
     simulator = Simulator(sequence, _config(2), 1)
-    Guarded("srpt", _planner(OrderKind.SRPT), 50.0).play(simulator.state, simulator.future, simulator.tables)
-    assert simulator.state.virtual_jobs.end_ms == pytest.approx([1_000.0, 1_000.0, 2_000.0], abs=1.0)
+    Guarded("srpt", _planner(OrderKind.SRPT), 50.0).play(
+        simulator.state, simulator.future, simulator.tables
+    )
+    assert simulator.state.virtual_jobs.end_ms == pytest.approx(
+        [1_000.0, 1_000.0, 2_000.0], abs=1.0
+    )
 
 
 def test_a_job_that_ended_in_the_virtual_run_is_judged_by_what_it_really_needed() -> None:
@@ -88,7 +96,9 @@ def test_a_job_that_ended_in_the_virtual_run_is_judged_by_what_it_really_needed(
 def _starving() -> JobSequence:
     """A long job, and short ones that keep coming; sixteen cores are to be busy for nine tenths of the time."""
     long_one = (job("long", (160, 1_000, ())), 0)
-    return arriving(long_one, *((job("short", (16, 1_000, ())), 500 + 1_100 * row) for row in range(60)))
+    return arriving(
+        long_one, *((job("short", (16, 1_000, ())), 500 + 1_100 * row) for row in range(60))
+    )
 
 
 def test_the_guard_serves_a_job_first_that_is_about_to_be_late() -> None:
@@ -106,7 +116,11 @@ def test_the_guard_wakes_the_policy_when_a_job_becomes_urgent() -> None:
     # Tasks of 100 ms, and no stage begins or ends between 0 and 100 s but the short job's: without a wake-up of the guard's
     # own nobody would look in time.
     sequence = batch(job("long", (2_000, 100, ())), job("short", (10, 100, ()), (10, 100, (0,))))
-    given = OrderPolicy("given", OrderKind.GIVEN, plan_tables(tiers=np.array([0.0, 1.0]), limits=np.array([100, 100, 100])))
+    given = OrderPolicy(
+        "given",
+        OrderKind.GIVEN,
+        plan_tables(tiers=np.array([0.0, 1.0]), limits=np.array([100, 100, 100])),
+    )
     fair = simulate(sequence, _planner(OrderKind.FAIR), _config(2), 1).completion_ms
     guarded = simulate(sequence, Guarded("given", given, 1.5), _config(2), 1).completion_ms
     assert fair[1] < guarded[1] <= 1.5 * fair[1]
@@ -114,7 +128,9 @@ def test_the_guard_wakes_the_policy_when_a_job_becomes_urgent() -> None:
 
 def test_an_urgent_job_is_served_whatever_limit_its_policy_set() -> None:
     sequence = batch(job("long", (20, 1_000, ())), job("short", (4, 1_000, ())))
-    given = OrderPolicy("given", OrderKind.GIVEN, plan_tables(tiers=np.array([0.0, 1.0]), limits=np.array([1, 1])))
+    given = OrderPolicy(
+        "given", OrderKind.GIVEN, plan_tables(tiers=np.array([0.0, 1.0]), limits=np.array([1, 1]))
+    )
     plain = simulate(sequence, given, _config(4), 1).completion_ms
     guarded = simulate(sequence, Guarded("given", given, 1.1), _config(4), 1).completion_ms
     assert plain.tolist() == [20_000, 4_000]
@@ -140,7 +156,9 @@ def test_gittins_takes_the_spread_from_the_workload_or_from_the_error() -> None:
     workload = batch(job("a", (1, 1_000, ())), job("b", (1, 2_000, ()))).workload
     sigma = gittins_tables(workload, SimulationConfig(estimate_error=0.5))["sigma"]
     assert sigma[:2].tolist() == [0.5, 0.5]
-    assert gittins_tables(workload, SimulationConfig(estimate_error="log"))["sigma"][:2].tolist() == [0.0, 0.0]
+    assert gittins_tables(workload, SimulationConfig(estimate_error="log"))["sigma"][
+        :2
+    ].tolist() == [0.0, 0.0]
 
 
 def _rule(**parameters: float) -> OrderRulePolicy:

@@ -29,11 +29,15 @@ def test_an_exported_policy_knows_the_workloads_jobs(tmp_path: Path) -> None:
     found = read_policy(tmp_path / "policy.json")
     assert (found.policy, found.kind, found.parameters, found.guard) == ("srpt", "srpt", {}, None)
     assert found.mean_work_ms == pytest.approx(workload.mean_work_ms)
-    assert found.guess_ms == pytest.approx(np.exp(np.mean([np.log(job.work_ms / job.num_tasks) for job in workload.jobs])))
+    assert found.guess_ms == pytest.approx(
+        np.exp(np.mean([np.log(job.work_ms / job.num_tasks) for job in workload.jobs]))
+    )
     assert set(found.jobs) == {job.name for job in workload.jobs}
     for job in workload.jobs:
         told = found.jobs[job.name]
-        assert told.work_ms == pytest.approx(sum(stage.tasks * stage.task_ms for stage in told.stages))
+        assert told.work_ms == pytest.approx(
+            sum(stage.tasks * stage.task_ms for stage in told.stages)
+        )
         assert [stage.parents for stage in told.stages] == [stage.parents for stage in job.stages]
 
 
@@ -79,10 +83,15 @@ def test_a_tuned_rule_is_exported_with_every_parameter_and_its_guard(tmp_path: P
         (lambda told: told.pop("guess_ms"), "guess_ms: Field required"),
         (lambda told: told["parameters"].update(SPEED=1.0), "unknown or missing: SPEED"),
         (lambda told: told.update(mean_work_ms=-1.0), "mean_work_ms: Input should be greater"),
-        (lambda told: told["jobs"].update(x={"work_ms": 1.0, "stages": []}), "jobs.x.stages: Tuple should have at least 1"),
+        (
+            lambda told: told["jobs"].update(x={"work_ms": 1.0, "stages": []}),
+            "jobs.x.stages: Tuple should have at least 1",
+        ),
     ],
 )
-def test_files_of_another_form_are_refused(change: Callable[[dict[str, Any]], object], message: str, tmp_path: Path) -> None:
+def test_files_of_another_form_are_refused(
+    change: Callable[[dict[str, Any]], object], message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "policy.json"
     write_policy(export_policy("srpt", load_workload("toy")), path)
     told = json.loads(path.read_text())

@@ -37,7 +37,12 @@ def _rule(curves: SoloCurves, **parameters: float) -> RulePolicy:
 def test_a_job_of_ideal_parallelism_halves_its_duration_with_twice_the_executors() -> None:
     curves = solo_curves(Workload("w", (job("a", (4, 1_000, ())),)), _FREE)
     assert curves.levels.tolist() == [1, 2, 3, 4]
-    assert curves.stretch[0].tolist() == [1.0, 0.5, 0.5, 0.25]  # three executors need two waves for four tasks
+    assert curves.stretch[0].tolist() == [
+        1.0,
+        0.5,
+        0.5,
+        0.25,
+    ]  # three executors need two waves for four tasks
     assert curves.stretch[-1].tolist() == pytest.approx([1.0, 0.5, 0.5, 0.25])
     assert curves.mean_work_ms[0] == 4_000
 
@@ -59,7 +64,9 @@ def test_the_cap_is_where_another_executor_stops_paying() -> None:
     sequence = batch(chain)
     simulator = Simulator(sequence, _FREE, 0)
     simulator.start()
-    decision = _rule(SoloCurves(curves.levels, curves.stretch[[1, 2]], curves.mean_work_ms)).decide(simulator.observe())
+    decision = _rule(SoloCurves(curves.levels, curves.stretch[[1, 2]], curves.mean_work_ms)).decide(
+        simulator.observe()
+    )
     assert decision.limit == 1
 
 
@@ -80,10 +87,15 @@ def test_a_reserve_is_kept_from_large_jobs_for_the_small_ones_to_come() -> None:
     curves = solo_curves(sequence.workload, _FREE)
 
     def completions(**parameters: float) -> list[int]:
-        return simulate(sequence, _rule(curves, PRICE=-10.0, **parameters), _FREE, 0).completion_ms.tolist()
+        return simulate(
+            sequence, _rule(curves, PRICE=-10.0, **parameters), _FREE, 0
+        ).completion_ms.tolist()
 
     assert completions() == [20_000, 21_000]
-    assert completions(RESERVE=2.5) == [30_000, 21_000]  # a quarter of four idles, which the short job may not take either
+    assert completions(RESERVE=2.5) == [
+        30_000,
+        21_000,
+    ]  # a quarter of four idles, which the short job may not take either
     # mean work 40.5 s: log(80 / 40.5) = 0.68; -3.7
     assert completions(RESERVE=1.0, RESERVE_REMAINING=1.0) == [23_000, 3_000]
 
@@ -91,7 +103,9 @@ def test_a_reserve_is_kept_from_large_jobs_for_the_small_ones_to_come() -> None:
 def test_executors_that_a_job_has_already_are_not_kept_from_it() -> None:
     chain = job("chain", (4, 1_000, ()), (4, 1_000, (0,)))
     policy = _rule(solo_curves(Workload("w", (chain,)), _FREE), PRICE=-10.0, RESERVE=5.0)
-    assert simulate(batch(chain), policy, _FREE, 0).completion_ms.tolist() == [4_000]  # two of four; all its own go on
+    assert simulate(batch(chain), policy, _FREE, 0).completion_ms.tolist() == [
+        4_000
+    ]  # two of four; all its own go on
 
 
 def test_executors_are_kept_from_stages_whose_parents_still_run() -> None:
@@ -100,9 +114,14 @@ def test_executors_are_kept_from_stages_whose_parents_still_run() -> None:
     curves = solo_curves(Workload("w", (chain, other)), config)
 
     def completions(**parameters: float) -> list[int]:
-        return simulate(batch(chain, other), _rule(curves, PRICE=-10.0, **parameters), config, 0).completion_ms.tolist()
+        return simulate(
+            batch(chain, other), _rule(curves, PRICE=-10.0, **parameters), config, 0
+        ).completion_ms.tolist()
 
-    assert completions() == [12_000, 24_000]  # the second executor waits for the chain's second stage
+    assert completions() == [
+        12_000,
+        24_000,
+    ]  # the second executor waits for the chain's second stage
     assert completions(AHEAD=1.0) == [14_000, 20_000]
     at_most_5_s = {"AHEAD": -math.log(5), "AHEAD_WAIT": 1.0}
     assert completions(**at_most_5_s) == completions(AHEAD=1.0)
@@ -120,7 +139,9 @@ def test_the_wait_for_a_stage_is_the_longest_task_of_its_parents_that_are_not_co
 
 
 def test_jobs_that_the_profile_does_not_know_are_scheduled_by_the_typical_curve() -> None:
-    workload = random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up")
+    workload = random_dags(
+        RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
+    )
     known = SimulationConfig(num_executors=10)
     unknown = known.model_copy(update={"unknown_share": 1.0})
     policy = RulePolicy("rule", tuple(start_parameters()), solo_curves(workload, known))
@@ -132,7 +153,9 @@ def test_jobs_that_the_profile_does_not_know_are_scheduled_by_the_typical_curve(
 
 
 def test_no_parameters_however_wild_let_a_run_hang() -> None:
-    workload = random_dags(RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up")
+    workload = random_dags(
+        RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
+    )
     config = SimulationConfig(num_executors=10)
     curves, rng = solo_curves(workload, config), np.random.default_rng(0)
     for seed in range(60):
@@ -150,12 +173,19 @@ def test_parameters_of_another_number_or_that_are_not_finite_are_refused() -> No
 
 
 @pytest.mark.parametrize("count", [21, 29])
-def test_parameters_of_a_checkpoint_from_before_executor_classes_or_reserves_are_padded(tmp_path: Path, count: int) -> None:
+def test_parameters_of_a_checkpoint_from_before_executor_classes_or_reserves_are_padded(
+    tmp_path: Path, count: int
+) -> None:
     old = start_parameters()[:count]
     write_checkpoint(Checkpoint("rule", 1, {"rule": old}), tmp_path / "old.safetensors")
     read = rule_parameters(read_checkpoint(tmp_path / "old.safetensors"), "old")
     assert read == (*old.tolist(), *[0.0] * (33 - count))
-    assert RulePolicy("old", read, solo_curves(Workload("w", (job("a", (4, 1_000, ())),)), _FREE)).parameters == read
+    assert (
+        RulePolicy(
+            "old", read, solo_curves(Workload("w", (job("a", (4, 1_000, ())),)), _FREE)
+        ).parameters
+        == read
+    )
 
 
 def test_a_rule_of_any_other_number_of_parameters_is_refused() -> None:
@@ -164,19 +194,26 @@ def test_a_rule_of_any_other_number_of_parameters_is_refused() -> None:
 
 
 def test_alike_executors_are_tuned_without_the_parameters_about_classes() -> None:
-    workload = random_dags(RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up")
+    workload = random_dags(
+        RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up"
+    )
     sizes = {"budget_s": 60.0, "runs_per_generation": 2, "num_selection": 2, "max_generations": 1}
     alike = tune_rule(Scenario(workload, SimulationConfig(num_executors=4), "batch", 3), **sizes)  # type: ignore[arg-type]
     assert alike.evaluations == 2 * (4 + int(3 * np.log(25)))
     assert alike.parameters[21:29].tolist() == start_parameters()[21:29].tolist()
-    classes = SimulationConfig(executor_classes=(ExecutorClass(2, memory=0.5), ExecutorClass(2, memory=1.0)))
+    classes = SimulationConfig(
+        executor_classes=(ExecutorClass(2, memory=0.5), ExecutorClass(2, memory=1.0))
+    )
     tuned = tune_rule(Scenario(workload, classes, "batch", 3), **sizes)  # type: ignore[arg-type]
     assert tuned.evaluations == 2 * (4 + int(3 * np.log(33)))
 
 
 def test_curves_stay_as_they_are_from_as_many_executors_as_a_job_has_tasks() -> None:
     narrow, wide = job("narrow", (2, 1_000, ()), (1, 500, (0,))), job("wide", (12, 1_000, ()))
-    curves = solo_curves(Workload("w", (narrow, wide)), SimulationConfig(num_executors=12, moving_delay_ms=0, warmup_delay_ms=0))
+    curves = solo_curves(
+        Workload("w", (narrow, wide)),
+        SimulationConfig(num_executors=12, moving_delay_ms=0, warmup_delay_ms=0),
+    )
     assert curves.levels.tolist() == [1, 2, 3, 4, 5, 7, 9, 11, 12]
     assert (curves.stretch[0] * 2_500).tolist() == pytest.approx([2_500] + 8 * [1_500])
     assert (curves.stretch[1] * 12).tolist() == pytest.approx([12, 6, 4, 3, 3, 2, 2, 2, 1])

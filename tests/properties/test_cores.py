@@ -86,9 +86,14 @@ def _check_tasks(trace: Trace, sequence: JobSequence, num_cores: int) -> None:
     tasks = trace.tasks
     assert trace.is_complete
     assert tasks is not None
-    ran = sorted(zip(tasks["job"].tolist(), tasks["stage"].tolist(), tasks["task"].tolist(), strict=True))
+    ran = sorted(
+        zip(tasks["job"].tolist(), tasks["stage"].tolist(), tasks["task"].tolist(), strict=True)
+    )
     assert ran == [
-        (j, s, t) for j, job in enumerate(sequence.jobs) for s, stage in enumerate(job.stages) for t in range(stage.num_tasks)
+        (j, s, t)
+        for j, job in enumerate(sequence.jobs)
+        for s, stage in enumerate(job.stages)
+        for t in range(stage.num_tasks)
     ]
     assert set(tasks["executor"].tolist()) <= set(range(num_cores))
     for core in range(num_cores):
@@ -100,7 +105,10 @@ def _check_tasks(trace: Trace, sequence: JobSequence, num_cores: int) -> None:
         assert trace.completion_ms[j] == own["finish_ms"].max()
         for s, stage in enumerate(job.stages):
             for parent in stage.parents:
-                assert own["start_ms"][own["stage"] == s].min() >= own["finish_ms"][own["stage"] == parent].max()
+                assert (
+                    own["start_ms"][own["stage"] == s].min()
+                    >= own["finish_ms"][own["stage"] == parent].max()
+                )
 
 
 def _check_bounds(trace: Trace, sequence: JobSequence) -> None:
@@ -130,7 +138,10 @@ def _check_no_core_idles(trace: Trace, sequence: JobSequence, num_cores: int) ->
                 continue
             own = tasks[tasks["job"] == j]
             for s, stage in enumerate(job.stages):
-                is_ready = all((own["finish_ms"][own["stage"] == parent] <= now).all() for parent in stage.parents)
+                is_ready = all(
+                    (own["finish_ms"][own["stage"] == parent] <= now).all()
+                    for parent in stage.parents
+                )
                 assert not is_ready or (own["start_ms"][own["stage"] == s] <= now).all(), (
                     now,
                     j,
@@ -144,7 +155,9 @@ def _check_integral(simulator: Simulator, trace: Trace) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(seed=_SEEDS, cores=_CORES, arrivals=_ARRIVALS, has_pools=st.booleans())
-def test_whatever_the_orders_no_core_idles_while_a_task_waits(seed: int, cores: int, arrivals: str, has_pools: bool) -> None:
+def test_whatever_the_orders_no_core_idles_while_a_task_waits(
+    seed: int, cores: int, arrivals: str, has_pools: bool
+) -> None:
     sequence = _sequence(seed, arrivals, cores)
     simulator = _simulator(sequence, cores, seed)
     trace = _run_checked(simulator, _Dice(np.random.default_rng(seed), has_pools=has_pools))
@@ -156,7 +169,9 @@ def test_whatever_the_orders_no_core_idles_while_a_task_waits(seed: int, cores: 
 
 @settings(max_examples=25, deadline=None)
 @given(seed=_SEEDS, cores=_CORES, arrivals=_ARRIVALS, has_pools=st.booleans())
-def test_orders_with_limits_too_run_every_task_once(seed: int, cores: int, arrivals: str, has_pools: bool) -> None:
+def test_orders_with_limits_too_run_every_task_once(
+    seed: int, cores: int, arrivals: str, has_pools: bool
+) -> None:
     sequence = _sequence(seed, arrivals, cores)
     simulator = _simulator(sequence, cores, seed)
     planner = _Dice(np.random.default_rng(seed), has_limits=True, has_pools=has_pools)
@@ -191,7 +206,9 @@ def test_limits_that_stand_are_kept(seed: int, cores: int, arrivals: str) -> Non
 
 @settings(max_examples=25, deadline=None)
 @given(seed=_SEEDS, cores=_CORES, arrivals=_ARRIVALS)
-def test_decisions_at_random_make_orders_that_run_every_task_once(seed: int, cores: int, arrivals: str) -> None:
+def test_decisions_at_random_make_orders_that_run_every_task_once(
+    seed: int, cores: int, arrivals: str
+) -> None:
     sequence = _sequence(seed, arrivals, cores)
     simulator = _simulator(sequence, cores, seed)
     rng = np.random.default_rng(seed)
@@ -202,7 +219,11 @@ def test_decisions_at_random_make_orders_that_run_every_task_once(seed: int, cor
         stages = observation.schedulable_stages()
         assert all(observation.stages.frontier_rank[stage] >= 0 for stage in stages)
         names_more = bool(stages) and (rng.random() < 0.8 or observation.now.num_planned[0] == 0)
-        decision = Decision(int(rng.choice(stages)), int(rng.integers(1, cores + 2))) if names_more else Decision()
+        decision = (
+            Decision(int(rng.choice(stages)), int(rng.integers(1, cores + 2)))
+            if names_more
+            else Decision()
+        )
         simulator.step(decision)
     check_invariants(simulator.state)
     trace = simulator.trace("dice")
@@ -216,7 +237,10 @@ def test_orders_may_use_pools_now_and_none_next(first: bool) -> None:
     for seed in range(10):
         sequence = _sequence(seed, "poisson:2s", 4)
         simulator = _simulator(sequence, 4, seed)
-        planners = [_Dice(np.random.default_rng(seed), has_pools=has_pools) for has_pools in (first, not first)]
+        planners = [
+            _Dice(np.random.default_rng(seed), has_pools=has_pools)
+            for has_pools in (first, not first)
+        ]
         simulator.start()
         while simulator.status is Status.NEEDS_DECISION:
             check_invariants(simulator.state)

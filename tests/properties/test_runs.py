@@ -22,7 +22,9 @@ from parcae.workloads.job import JobSpec, StageSpec, Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 
-_POLICIES = st.sampled_from(["fifo", "sjf-cp", "fair", "weighted-fair:-1", "static:2", "random:3", "srpt-cap:2"])
+_POLICIES = st.sampled_from(
+    ["fifo", "sjf-cp", "fair", "weighted-fair:-1", "static:2", "random:3", "srpt-cap:2"]
+)
 _SEEDS = st.integers(0, 10_000)
 
 
@@ -33,17 +35,31 @@ def _sequence(seed: int, arrivals: str, num_jobs: int, num_executors: int) -> Jo
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=_SEEDS, policy=_POLICIES, executors=st.integers(1, 12), arrivals=st.sampled_from(["batch", "poisson:5s"]))
+@given(
+    seed=_SEEDS,
+    policy=_POLICIES,
+    executors=st.integers(1, 12),
+    arrivals=st.sampled_from(["batch", "poisson:5s"]),
+)
 def test_every_task_runs_once_on_one_executor_at_a_time_after_its_parents(
     seed: int, policy: str, executors: int, arrivals: str
 ) -> None:
     sequence = _sequence(seed, arrivals, 6, executors)
-    trace = simulate(sequence, make_policy(policy, executors), SimulationConfig(num_executors=executors), seed, record=True)
+    trace = simulate(
+        sequence,
+        make_policy(policy, executors),
+        SimulationConfig(num_executors=executors),
+        seed,
+        record=True,
+    )
     tasks = trace.tasks
     assert tasks is not None
     ran = sorted((int(r["job"]), int(r["stage"]), int(r["task"])) for r in tasks)
     wanted = [
-        (j, s, t) for j, job in enumerate(sequence.jobs) for s, stage in enumerate(job.stages) for t in range(stage.num_tasks)
+        (j, s, t)
+        for j, job in enumerate(sequence.jobs)
+        for s, stage in enumerate(job.stages)
+        for t in range(stage.num_tasks)
     ]
     assert ran == wanted
     for executor in range(executors):
@@ -54,17 +70,29 @@ def test_every_task_runs_once_on_one_executor_at_a_time_after_its_parents(
         assert own["start_ms"].min() >= sequence.arrival_ms[j]
         for s, stage in enumerate(job.stages):
             for parent in stage.parents:
-                assert own["start_ms"][own["stage"] == s].min() >= own["finish_ms"][own["stage"] == parent].max()
+                assert (
+                    own["start_ms"][own["stage"] == s].min()
+                    >= own["finish_ms"][own["stage"] == parent].max()
+                )
         assert trace.completion_ms[j] == own["finish_ms"].max()
     assert (np.diff(tasks["start_ms"]) >= 0).all()
     assert trace.executed_ms.sum() == (tasks["finish_ms"] - tasks["start_ms"]).sum()
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=_SEEDS, policy=_POLICIES, executors=st.integers(1, 12), arrivals=st.sampled_from(["batch", "poisson:5s"]))
-def test_no_run_beats_the_lower_bounds(seed: int, policy: str, executors: int, arrivals: str) -> None:
+@given(
+    seed=_SEEDS,
+    policy=_POLICIES,
+    executors=st.integers(1, 12),
+    arrivals=st.sampled_from(["batch", "poisson:5s"]),
+)
+def test_no_run_beats_the_lower_bounds(
+    seed: int, policy: str, executors: int, arrivals: str
+) -> None:
     sequence = _sequence(seed, arrivals, 6, executors)
-    trace = simulate(sequence, make_policy(policy, executors), SimulationConfig(num_executors=executors), seed)
+    trace = simulate(
+        sequence, make_policy(policy, executors), SimulationConfig(num_executors=executors), seed
+    )
     bounds = lower_bounds(sequence, executors)
     assert (trace.completion_ms - trace.arrival_ms).mean() >= bounds.average_jct_ms - 1e-6
     assert makespan_ms(trace) >= bounds.makespan_ms - 1e-6
@@ -74,10 +102,18 @@ def _with_memory_demands(rng: np.random.Generator, num_executors: int, seed: int
     """A few random DAGs whose stages want memory of 0 to 1."""
     made = random_dags(RandomDags(num_jobs=5, mean_tasks=4.0, max_depth=3, max_width=3), rng)
     jobs = tuple(
-        JobSpec(job.name, tuple(StageSpec(s.num_tasks, s.durations, s.parents, memory=float(rng.random())) for s in job.stages))
+        JobSpec(
+            job.name,
+            tuple(
+                StageSpec(s.num_tasks, s.durations, s.parents, memory=float(rng.random()))
+                for s in job.stages
+            ),
+        )
         for job in made.jobs
     )
-    return draw_sequence(Workload("classes", jobs), "poisson:4s", 5, num_executors, RandomStreams(seed))
+    return draw_sequence(
+        Workload("classes", jobs), "poisson:4s", 5, num_executors, RandomStreams(seed)
+    )
 
 
 @settings(max_examples=25, deadline=None)
@@ -88,7 +124,9 @@ def test_the_books_are_true_at_every_decision_also_with_executor_classes(
     rng = np.random.default_rng(seed)
     sequence = _with_memory_demands(rng, num_small + num_large, seed)
     classes = (ExecutorClass(num_small, memory=0.5), ExecutorClass(num_large, memory=1.0))
-    simulator = Simulator(sequence, SimulationConfig(executor_classes=classes, moving_delay_ms=500), seed, record=True)
+    simulator = Simulator(
+        sequence, SimulationConfig(executor_classes=classes, moving_delay_ms=500), seed, record=True
+    )
     chosen = make_policy(policy, num_small + num_large)
     simulator.start()
     while simulator.status is Status.NEEDS_DECISION:
@@ -108,20 +146,28 @@ def _by_dice(observation: Observation, rng: np.random.Generator) -> Decision:
     while stages and rng.random() < 0.9:
         executor_class = int(rng.integers(ANY_CLASS, len(observation.classes)))
         hold_ms = int(rng.integers(0, 2) * rng.integers(1, 4_000))
-        decision = Decision(int(rng.choice(stages)), int(rng.integers(1, 4)), executor_class, hold_ms)
+        decision = Decision(
+            int(rng.choice(stages)), int(rng.integers(1, 4)), executor_class, hold_ms
+        )
         if objection(observation, decision) is None:
             return decision
     return Decision(stages[0], 1) if stages else Decision()
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=_SEEDS, sizes=st.lists(st.integers(1, 3), min_size=1, max_size=4), moving_delay_ms=st.sampled_from([0, 700]))
+@given(
+    seed=_SEEDS,
+    sizes=st.lists(st.integers(1, 3), min_size=1, max_size=4),
+    moving_delay_ms=st.sampled_from([0, 700]),
+)
 def test_whatever_classes_and_idle_slots_are_chosen_every_task_runs_where_it_fits_and_the_books_are_true(
     seed: int, sizes: list[int], moving_delay_ms: int
 ) -> None:
     rng = np.random.default_rng(seed)
     sequence = _with_memory_demands(rng, sum(sizes), seed)
-    classes = tuple(ExecutorClass(count, memory=(row + 1) / len(sizes)) for row, count in enumerate(sizes))
+    classes = tuple(
+        ExecutorClass(count, memory=(row + 1) / len(sizes)) for row, count in enumerate(sizes)
+    )
     config = SimulationConfig(executor_classes=classes, moving_delay_ms=moving_delay_ms)
     simulator = Simulator(sequence, config, seed, record=True)
     simulator.start()
@@ -134,4 +180,6 @@ def test_whatever_classes_and_idle_slots_are_chosen_every_task_runs_where_it_fit
     first = np.cumsum([0, *sizes])
     for row in trace.tasks:
         needed = sequence.jobs[row["job"]].stages[row["stage"]].memory
-        assert classes[int(np.searchsorted(first, row["executor"], side="right")) - 1].memory >= needed
+        assert (
+            classes[int(np.searchsorted(first, row["executor"], side="right")) - 1].memory >= needed
+        )

@@ -33,22 +33,37 @@ def planner(kind: OrderKind = OrderKind.FAIR) -> PolicyFor:
     return lambda num_cores: LivePolicy(OrderPolicy(kind.name.lower(), kind, plan_tables()))
 
 
-def service_of(policy_for: PolicyFor | None = None, *, book: DurationBook | None = None, **settings: object) -> Service:
+def service_of(
+    policy_for: PolicyFor | None = None, *, book: DurationBook | None = None, **settings: object
+) -> Service:
     """A service of fair sharing, or of another policy, without a profile."""
     return Service(policy_for or planner(), "fair", book or DurationBook(None), **settings)  # type: ignore[arg-type]
 
 
 def stages_of(*stages: tuple[int, tuple[int, ...]], first: int = 0) -> tuple[StageMessage, ...]:
     """Stages from (number of tasks, ids of the parents)."""
-    return tuple(StageMessage(stage_id=first + i, tasks=n, parents=parents) for i, (n, parents) in enumerate(stages))
+    return tuple(
+        StageMessage(stage_id=first + i, tasks=n, parents=parents)
+        for i, (n, parents) in enumerate(stages)
+    )
 
 
 def job_of(
-    job_id: str, *stages: tuple[int, tuple[int, ...]], name: str = "", is_open: bool = False, arrival_ms: int = 0
+    job_id: str,
+    *stages: tuple[int, tuple[int, ...]],
+    name: str = "",
+    is_open: bool = False,
+    arrival_ms: int = 0,
 ) -> JobMessage:
     """A job from (number of tasks, parents) for each stage."""
     names = (name,) if name else ()
-    return JobMessage(job_id=job_id, names=names, arrival_ms=arrival_ms, is_open=is_open, stages=stages_of(*stages))
+    return JobMessage(
+        job_id=job_id,
+        names=names,
+        arrival_ms=arrival_ms,
+        is_open=is_open,
+        stages=stages_of(*stages),
+    )
 
 
 def began(job_id: str, stage_id: int, count: int = 1) -> TasksTold:
@@ -71,7 +86,11 @@ class Wire:
     def ask(self, message: ClientMessage) -> list[ServerMessage]:
         (payload,) = self._to_service.feed(frame(encode(message)))
         replies = self.session.receive(payload)
-        return [decode_server_message(p) for reply in replies for p in self._to_client.feed(frame(encode(reply)))]
+        return [
+            decode_server_message(p)
+            for reply in replies
+            for p in self._to_client.feed(frame(encode(reply)))
+        ]
 
     def orders(self, message: ClientMessage) -> Orders:
         (reply,) = self.ask(message)

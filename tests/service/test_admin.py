@@ -32,7 +32,9 @@ def ports() -> Iterator[tuple[int, int]]:
         found.extend((port, admin_port or 0))
         ready.set()
 
-    threading.Thread(target=serve, args=(settings, load_workload("toy"), on_ready), daemon=True).start()
+    threading.Thread(
+        target=serve, args=(settings, load_workload("toy"), on_ready), daemon=True
+    ).start()
     assert ready.wait(240)
     with Client("127.0.0.1", found[0]) as client:
         client.greet(Hello(protocol=2, application_id="app", application_name="<b>nightly</b>"))
@@ -53,22 +55,45 @@ def _get(ports: tuple[int, int], path: str, **headers: str) -> str:
 
 def test_health_says_who_serves(ports: tuple[int, int]) -> None:
     health = json.loads(_get(ports, "/health"))
-    assert (health["status"], health["policy"], health["sessions"], health["fallbacks"]) == ("ok", "srpt", 1, 0)
+    assert (health["status"], health["policy"], health["sessions"], health["fallbacks"]) == (
+        "ok",
+        "srpt",
+        1,
+        0,
+    )
 
 
 def test_metrics_are_those_that_prometheus_reads(ports: tuple[int, int]) -> None:
     text = _get(ports, "/metrics")
-    told = ["parcae_plan_seconds_bucket", 'parcae_request_seconds_count{type="events"} 4.0', "parcae_events_total 7.0"]
-    told += ["parcae_fallbacks_total 0.0", 'parcae_jobs{state="waiting"} 1.0', "parcae_sessions 1.0", "parcae_cores 4.0"]
-    told += ["parcae_cores_busy 3.0", "parcae_completion_seconds_total 4.003", "parcae_fair_completion_seconds_total"]
+    told = [
+        "parcae_plan_seconds_bucket",
+        'parcae_request_seconds_count{type="events"} 4.0',
+        "parcae_events_total 7.0",
+    ]
+    told += [
+        "parcae_fallbacks_total 0.0",
+        'parcae_jobs{state="waiting"} 1.0',
+        "parcae_sessions 1.0",
+        "parcae_cores 4.0",
+    ]
+    told += [
+        "parcae_cores_busy 3.0",
+        "parcae_completion_seconds_total 4.003",
+        "parcae_fair_completion_seconds_total",
+    ]
     for name in told:
         assert name in text, name
 
 
-def test_the_state_lists_the_order_in_force_and_what_fair_would_have_taken(ports: tuple[int, int]) -> None:
+def test_the_state_lists_the_order_in_force_and_what_fair_would_have_taken(
+    ports: tuple[int, int],
+) -> None:
     state = json.loads(_get(ports, "/state"))
     (cluster,) = state["clusters"]
-    assert [(job["job_id"], job["running"], job["tasks"]) for job in cluster["jobs"]] == [("j2", 0, 5), ("j1", 3, 9)]
+    assert [(job["job_id"], job["running"], job["tasks"]) for job in cluster["jobs"]] == [
+        ("j2", 0, 5),
+        ("j1", 3, 9),
+    ]
     assert cluster["jobs"][0]["tier"] < cluster["jobs"][1]["tier"]
     assert 0 < cluster["jobs"][0]["left_ms"] < cluster["jobs"][1]["left_ms"]
     assert (cluster["busy"], cluster["cores"], cluster["history"][-1][1:]) == (3, 4, [2, 3])
@@ -90,7 +115,9 @@ def test_foreign_names_are_refused(ports: tuple[int, int]) -> None:
         _get(ports, "/state", Host="evil.example:80")
 
 
-def test_the_page_has_no_outside_parts_and_never_writes_html_from_data(ports: tuple[int, int]) -> None:
+def test_the_page_has_no_outside_parts_and_never_writes_html_from_data(
+    ports: tuple[int, int],
+) -> None:
     page = _get(ports, "/")
     assert page == _PAGE.read_text()
     links = []

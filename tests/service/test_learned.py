@@ -72,7 +72,9 @@ def test_a_file_holds_it_all(tmp_path: Path) -> None:
         ('{"parcae_learned": 1, "more": []}', "more"),
     ],
 )
-def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path, text: str, why: str) -> None:
+def test_a_file_of_something_else_is_refused_and_left_alone(
+    tmp_path: Path, text: str, why: str
+) -> None:
     path = tmp_path / "learned.json"
     path.write_text(text)
     with pytest.raises(FormatError, match=why) as refused:
@@ -106,18 +108,29 @@ def test_a_file_is_written_where_something_changed_only(
     assert read_learned(kept.path).run_ms("a") == 6.0
 
 
-def test_a_service_remembers_what_another_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_remembers_what_another_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "learned.json"
     monkeypatch.setattr(running, "_SAVE_EVERY_S", 0.05)
     for mean in (40.0, 45.0):
         ready, ports, over = threading.Event(), list[int](), threading.Event()
-        settings = ServeSettings(policy="fair", port=0, admin_port=None, num_cores=2, learned=path, for_s=1.5)
+        settings = ServeSettings(
+            policy="fair", port=0, admin_port=None, num_cores=2, learned=path, for_s=1.5
+        )
 
-        def on_ready(port: int, admin_port: int | None, ready: threading.Event = ready, ports: list[int] = ports) -> None:
+        def on_ready(
+            port: int,
+            admin_port: int | None,
+            ready: threading.Event = ready,
+            ports: list[int] = ports,
+        ) -> None:
             ports.append(port)
             ready.set()
 
-        def run(settings: ServeSettings = settings, on_ready=on_ready, over: threading.Event = over) -> None:  # type: ignore[no-untyped-def]
+        def run(
+            settings: ServeSettings = settings, on_ready=on_ready, over: threading.Event = over
+        ) -> None:  # type: ignore[no-untyped-def]
             serve(settings, load_workload("toy"), on_ready)
             over.set()
 

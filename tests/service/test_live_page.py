@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright, which drives the browser, is not installed")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="playwright, which drives the browser, is not installed"
+)
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _CHANGES_MS = 10_000
@@ -36,7 +38,9 @@ class _Served:
     def __init__(self, admin_port: int = 0) -> None:
         command = "serve --policy srpt --workload tpch --demo 200 --cores 8 --port 0 --for 120 --json --admin-port"
         words = [sys.executable, "-m", "parcae.cli.main", *command.split(), str(admin_port)]
-        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         assert self.process.stdout is not None
         self.port = int(json.loads(self.process.stdout.readline())["admin_port"])
 
@@ -83,7 +87,10 @@ def seen() -> Iterator[_Seen]:
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path)
         seen = _Seen(browser.new_page(viewport={"width": 1280, "height": 900}), service)
-        seen.page.on("console", lambda message: seen.errors.append(message.text) if message.type == "error" else None)
+        seen.page.on(
+            "console",
+            lambda message: seen.errors.append(message.text) if message.type == "error" else None,
+        )
         seen.page.on("pageerror", lambda error: seen.errors.append(str(error)))
         seen.page.on("request", lambda request: seen.requests.append(request.url))
         try:
@@ -102,7 +109,9 @@ def test_the_page_shows_the_order_in_force_and_goes_on_without_a_reload(seen: _S
     sync_api.expect(page.locator("#ended tr").first).to_be_visible()
     for title in ("Jobs and busy cores", "Completion times", "Last ended"):
         sync_api.expect(page.get_by_role("heading", name=title)).to_be_visible()
-    sync_api.expect(page.locator("h2", has_text=re.compile(r"^The order in force: \d+ jobs$"))).to_be_visible()
+    sync_api.expect(
+        page.locator("h2", has_text=re.compile(r"^The order in force: \d+ jobs$"))
+    ).to_be_visible()
     assert re.search(r"\d+ / 8cores in use", seen.text("#tiles"))
     assert "mean time under FAIR, foretold" in seen.text("#tiles")
     for what, read in {
@@ -122,7 +131,9 @@ def test_the_page_shows_the_order_in_force_and_goes_on_without_a_reload(seen: _S
 def test_the_search_box_finds_jobs(seen: _Seen) -> None:
     page = seen.page
     page.fill("#search", "no job is called so")
-    sync_api.expect(page.locator("#title")).to_have_text(re.compile(r"^The order in force: 0 of \d+ jobs$"))
+    sync_api.expect(page.locator("#title")).to_have_text(
+        re.compile(r"^The order in force: 0 of \d+ jobs$")
+    )
     sync_api.expect(page.locator("#jobs tr")).to_have_count(0)
     page.fill("#search", "DEMONSTRATION")
     sync_api.expect(page.locator("#jobs tr").first).to_be_visible()
@@ -131,7 +142,9 @@ def test_the_search_box_finds_jobs(seen: _Seen) -> None:
 
 def test_the_browser_reports_no_errors_and_asks_nobody_else(seen: _Seen) -> None:
     assert seen.errors == []
-    assert set(seen.requests) == {f"http://127.0.0.1:{seen.service.port}/{path}" for path in ("", "events")}
+    assert set(seen.requests) == {
+        f"http://127.0.0.1:{seen.service.port}/{path}" for path in ("", "events")
+    }
 
 
 def test_on_a_narrow_screen_nothing_sticks_out(seen: _Seen) -> None:
@@ -140,7 +153,9 @@ def test_on_a_narrow_screen_nothing_sticks_out(seen: _Seen) -> None:
     seen.page.set_viewport_size({"width": 1280, "height": 900})
 
 
-def test_a_page_whose_service_goes_away_says_so_and_is_live_again_when_it_returns(seen: _Seen) -> None:
+def test_a_page_whose_service_goes_away_says_so_and_is_live_again_when_it_returns(
+    seen: _Seen,
+) -> None:
     seen.service.end()
     sync_api.expect(seen.page.locator("#link")).to_have_text("the service is away; trying again")
     sync_api.expect(seen.page.locator("main.away")).to_be_visible()
@@ -152,4 +167,6 @@ def test_a_page_whose_service_goes_away_says_so_and_is_live_again_when_it_return
     sync_api.expect(seen.page.locator("main.away")).to_have_count(0)
     assert seen.changes(seen.pixels)
     assert seen.page.evaluate("window.isTheFirst")
-    assert {error for error in seen.errors if "ERR_" not in error} == set()  # the browser's own word on lost connections
+    assert {
+        error for error in seen.errors if "ERR_" not in error
+    } == set()  # the browser's own word on lost connections

@@ -36,7 +36,13 @@ from tests.service.speaking import began, ended, job_of, planner, stages_of
 class Told:
     """A mirror, told of events one after the other, whose invariants are checked after each."""
 
-    def __init__(self, policy_for: PolicyFor | None = None, cores: int = 4, book: DurationBook | None = None, **settings: object):
+    def __init__(
+        self,
+        policy_for: PolicyFor | None = None,
+        cores: int = 4,
+        book: DurationBook | None = None,
+        **settings: object,
+    ):
         self.ended: list[EndedJob] = []
         self.mirror = Mirror(
             policy_for or planner(),
@@ -49,7 +55,9 @@ class Told:
 
     def tell(self, *events: Event, after_ms: int = 10, cores: int | None = None) -> None:
         self.clock_ms += after_ms
-        self.mirror.take_events("app", Events(seq=0, clock_ms=self.clock_ms, cores=cores, events=events))
+        self.mirror.take_events(
+            "app", Events(seq=0, clock_ms=self.clock_ms, cores=cores, events=events)
+        )
         check_invariants(self.mirror.state)
 
     def counts(self, job_id: str, stage_id: int) -> tuple[int, int, int]:
@@ -61,7 +69,12 @@ class Told:
 
     def is_runnable(self, job_id: str, stage_id: int) -> bool:
         own = self.mirror.jobs["app", job_id]
-        return bool(self.mirror.state.stages["frontier_rank"][self.mirror.stage_row(own, own.positions[stage_id])] >= 0)
+        return bool(
+            self.mirror.state.stages["frontier_rank"][
+                self.mirror.stage_row(own, own.positions[stage_id])
+            ]
+            >= 0
+        )
 
 
 def test_a_job_of_two_stages_runs_to_its_end() -> None:
@@ -85,7 +98,9 @@ def test_a_job_of_two_stages_runs_to_its_end() -> None:
 
 def test_an_open_job_ends_when_it_is_told_and_its_later_stages_are_revealed() -> None:
     told = Told()
-    told.tell(JobArrived(job=job_of("a", (1, ()), is_open=True)), began("a", 0), ended("a", 0, 1, 5))
+    told.tell(
+        JobArrived(job=job_of("a", (1, ()), is_open=True)), began("a", 0), ended("a", 0, 1, 5)
+    )
     assert ("app", "a") in told.mirror.jobs
     told.tell(StagesAdded(job_id="a", stages=stages_of((2, (0,)), (1, (1,)), first=1)))
     assert (told.is_runnable("a", 1), told.is_runnable("a", 2)) == (True, False)
@@ -118,7 +133,11 @@ def test_a_stage_may_change_end_early_and_run_again() -> None:
     told.tell(StageChanged(job_id="a", stage_id=0, tasks=2), began("a", 0, 2), ended("a", 0, 2, 20))
     assert told.is_runnable("a", 1)
     told.tell(StageBegunAgain(job_id="a", stage_id=0, tasks=1))
-    assert (told.counts("a", 0), told.is_runnable("a", 0), told.is_runnable("a", 1)) == ((2, 1, 1), True, False)
+    assert (told.counts("a", 0), told.is_runnable("a", 0), told.is_runnable("a", 1)) == (
+        (2, 1, 1),
+        True,
+        False,
+    )
     told.tell(began("a", 0), ended("a", 0, 1, 10))
     assert told.is_runnable("a", 1)
     told.tell(began("a", 1), StageEnded(job_id="a", stage_id=1))  # cancelled while a task ran
@@ -153,7 +172,10 @@ def _some_events(draw: random.Random, told: Told, known: dict[str, int]) -> list
     jobs = list(told.mirror.jobs.values())
     if not jobs or draw.random() < 0.15:
         name = f"j{len(known)}"
-        parents = [tuple(draw.sample(range(i), min(i, draw.randrange(3)))) for i in range(draw.randrange(1, 5))]
+        parents = [
+            tuple(draw.sample(range(i), min(i, draw.randrange(3))))
+            for i in range(draw.randrange(1, 5))
+        ]
         stages = [(draw.randrange(1, 5), own) for own in parents]
         known[name] = len(stages)
         return [JobArrived(job=job_of(name, *stages, is_open=draw.random() < 0.7))]
@@ -164,15 +186,25 @@ def _some_events(draw: random.Random, told: Told, known: dict[str, int]) -> list
     one = {"job_id": own.job_id, "stage_id": stage_id}
     kind = draw.random()
     if position in own.ended:
-        return [StageBegunAgain(**one, tasks=draw.randrange(1, 3))] if kind < 0.1 and own.is_open else []
+        return (
+            [StageBegunAgain(**one, tasks=draw.randrange(1, 3))]
+            if kind < 0.1 and own.is_open
+            else []
+        )
     if kind < 0.4:
         is_ready = told.is_runnable(own.job_id, stage_id) or draw.random() < 0.05
-        return [TasksTold(**one, started=draw.randrange(num_tasks - started + 1))] if is_ready else []
+        return (
+            [TasksTold(**one, started=draw.randrange(num_tasks - started + 1))] if is_ready else []
+        )
     if kind < 0.8:
         running = started - finished
         done = draw.randrange(running + 1)
         failed = draw.randrange(running - done + 1) if draw.random() < 0.2 else 0
-        return [TasksTold(**one, finished=done, failed=failed, executed_ms=draw.randrange(1, 100) * done)]
+        return [
+            TasksTold(
+                **one, finished=done, failed=failed, executed_ms=draw.randrange(1, 100) * done
+            )
+        ]
     if kind < 0.85:
         return [StageEnded(**one)]
     if kind < 0.9:
@@ -181,14 +213,23 @@ def _some_events(draw: random.Random, told: Told, known: dict[str, int]) -> list
         first = known[own.job_id]
         parents = tuple(draw.sample(own.stage_ids, min(2, len(own.stage_ids))))
         known[own.job_id] += 2
-        return [StagesAdded(job_id=own.job_id, stages=stages_of((2, parents), (3, (first,)), first=first))]
-    return [JobEnded(job_id=own.job_id, is_failed=draw.random() < 0.3)] if draw.random() < 0.3 else []
+        return [
+            StagesAdded(
+                job_id=own.job_id, stages=stages_of((2, parents), (3, (first,)), first=first)
+            )
+        ]
+    return (
+        [JobEnded(job_id=own.job_id, is_failed=draw.random() < 0.3)] if draw.random() < 0.3 else []
+    )
 
 
 @pytest.mark.parametrize("name", ["fair", "srpt", "fsp", "tuned+guard:1.1", "parcae"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_books_are_right_whatever_happens(name: str, seed: int, toy: Workload) -> None:
-    draw, told = random.Random(seed), Told(policies_for(name, toy), foretells=True, room=Room(8, 32, 16))
+    draw, told = (
+        random.Random(seed),
+        Told(policies_for(name, toy), foretells=True, room=Room(8, 32, 16)),
+    )
     known: dict[str, int] = {}
     for _ in range(400):
         events = _some_events(draw, told, known)
@@ -224,7 +265,10 @@ def test_an_open_job_of_the_profile_has_left_what_the_profile_says(toy: Workload
     told = Told(planner(OrderKind.SRPT), book=DurationBook(toy))
     told.tell(JobArrived(job=job_of("a", (4, ()), name="short", is_open=True)))
     told.tell(JobArrived(job=job_of("b", (4, ()), name="long", is_open=True)))
-    left = {own.job_id: float(told.mirror.state.jobs["remaining_ms"][own.row]) for own in told.mirror.jobs.values()}
+    left = {
+        own.job_id: float(told.mirror.state.jobs["remaining_ms"][own.row])
+        for own in told.mirror.jobs.values()
+    }
     assert left == {"a": pytest.approx(450.0), "b": pytest.approx(44_000.0)}
     tiers = {one.job_id: one.tier for one in told.mirror.orders("app").jobs}
     assert tiers["a"] < tiers["b"]
@@ -236,30 +280,47 @@ def test_a_job_that_outlives_its_estimate_has_something_left(toy: Workload) -> N
     told.tell(began("a", 0, 64), ended("a", 0, 64, 6_400))
     own = told.mirror.jobs["app", "a"]
     known_ms = 64 * float(told.mirror.state.stages["task_ms"][told.mirror.stage_row(own, 0)])
-    assert float(told.mirror.state.jobs["remaining_ms"][own.row]) == pytest.approx(LEFT_SHARE * known_ms)
+    assert float(told.mirror.state.jobs["remaining_ms"][own.row]) == pytest.approx(
+        LEFT_SHARE * known_ms
+    )
     told.tell(JobArrived(job=job_of("b", (1, ()), is_open=True)))
     unknown = told.mirror.jobs["app", "b"]
-    assert float(told.mirror.state.jobs["remaining_ms"][unknown.row]) > float(toy.jobs[0].work_ms) / 5
+    assert (
+        float(told.mirror.state.jobs["remaining_ms"][unknown.row]) > float(toy.jobs[0].work_ms) / 5
+    )
 
 
 def test_durations_of_unknown_jobs_are_learned_for_the_next_time() -> None:
     told = Told()
     told.tell(JobArrived(job=job_of("a", (2, ()), (1, (0,)), name="nightly", is_open=True)))
     own = told.mirror.jobs["app", "a"]
-    assert float(told.mirror.state.stages["task_ms"][told.mirror.stage_row(own, 0)]) == ASSUMED_TASK_MS
-    told.tell(began("a", 0, 2), ended("a", 0, 2, 300), began("a", 1), ended("a", 1, 1, 40), JobEnded(job_id="a"))
+    assert (
+        float(told.mirror.state.stages["task_ms"][told.mirror.stage_row(own, 0)]) == ASSUMED_TASK_MS
+    )
+    told.tell(
+        began("a", 0, 2),
+        ended("a", 0, 2, 300),
+        began("a", 1),
+        ended("a", 1, 1, 40),
+        JobEnded(job_id="a"),
+    )
     told.tell(JobArrived(job=job_of("b", (2, ()), name="nightly", is_open=True)))
     again = told.mirror.jobs["app", "b"]
     row = told.mirror.stage_row(again, 0)
     assert float(told.mirror.state.stages["task_ms"][row]) == 150.0
-    assert float(told.mirror.state.jobs["work_ms"][again.row]) == pytest.approx(340.0)  # as the last run took
+    assert float(told.mirror.state.jobs["work_ms"][again.row]) == pytest.approx(
+        340.0
+    )  # as the last run took
 
 
 def test_unknown_jobs_are_guessed_by_their_bytes_as_in_the_simulator() -> None:
     draw = np.random.default_rng(0)
     sizes = draw.lognormal(16, 1, 12)
     jobs = [
-        JobSpec(f"j{i}", (StageSpec(5, TaskDurations.constant(int(size / 1e5) + 10), input_bytes=5 * size),))
+        JobSpec(
+            f"j{i}",
+            (StageSpec(5, TaskDurations.constant(int(size / 1e5) + 10), input_bytes=5 * size),),
+        )
         for i, size in enumerate(sizes)
     ]
     guesses = guess_task_ms(Workload("all", tuple(jobs)))
@@ -272,7 +333,11 @@ def test_unknown_jobs_are_guessed_by_their_bytes_as_in_the_simulator() -> None:
 
 def test_ended_jobs_are_compared_with_fair_sharing() -> None:
     told = Told(planner(OrderKind.SJF), cores=1, foretells=True)
-    told.tell(JobArrived(job=job_of("long", (8, ()))), JobArrived(job=job_of("short", (2, ()))), after_ms=0)
+    told.tell(
+        JobArrived(job=job_of("long", (8, ()))),
+        JobArrived(job=job_of("short", (2, ()))),
+        after_ms=0,
+    )
     told.tell(began("short", 0), after_ms=0)
     told.tell(ended("short", 0, 1, 1_000), began("short", 0), after_ms=1_000)
     told.tell(ended("short", 0, 1, 1_000), began("long", 0), after_ms=1_000)
@@ -287,21 +352,38 @@ def _run_short_jobs(told: Told, first: int, count: int) -> None:
     for number in range(first, first + count):
         name = f"j{number}"
         told.clock_ms += 20
-        events: list[Event] = [JobArrived(job=job_of(name, (2, ()), name="short", is_open=number % 2 == 0)), began(name, 0, 2)]
+        events: list[Event] = [
+            JobArrived(job=job_of(name, (2, ()), name="short", is_open=number % 2 == 0)),
+            began(name, 0, 2),
+        ]
         if number > first:
             old = f"j{number - 1}"
-            events += [ended(old, 0, 2, 20), StageEnded(job_id=old, stage_id=0), JobEnded(job_id=old)]
+            events += [
+                ended(old, 0, 2, 20),
+                StageEnded(job_id=old, stage_id=0),
+                JobEnded(job_id=old),
+            ]
         mirror.take_events("app", Events(seq=0, clock_ms=told.clock_ms, events=tuple(events)))
     last = f"j{first + count - 1}"
     told.tell(ended(last, 0, 2, 20), JobEnded(job_id=last))
 
 
 def _assert_rows_are_given_back(num_jobs: int, toy: Workload) -> None:
-    told = Told(policies_for("tuned+guard:1.1", toy), cores=4, book=DurationBook(toy), foretells=True)
+    told = Told(
+        policies_for("tuned+guard:1.1", toy), cores=4, book=DurationBook(toy), foretells=True
+    )
     _run_short_jobs(told, 0, 2_000)
-    room = len(told.mirror.state.jobs), len(told.mirror.state.stages), len(told.mirror.state.children)
+    room = (
+        len(told.mirror.state.jobs),
+        len(told.mirror.state.stages),
+        len(told.mirror.state.children),
+    )
     _run_short_jobs(told, 2_000, num_jobs - 2_000)
-    assert (len(told.mirror.state.jobs), len(told.mirror.state.stages), len(told.mirror.state.children)) == room
+    assert (
+        len(told.mirror.state.jobs),
+        len(told.mirror.state.stages),
+        len(told.mirror.state.children),
+    ) == room
     assert room[0] <= 1_024
     assert told.mirror.counts.finished_jobs == num_jobs
     assert told.mirror.counts.fallbacks == 0

@@ -31,7 +31,9 @@ from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.service.speaking import Wire, service_of
 
 _TPCH = load_workload("tpch")
-_SYNTHETIC = random_dags(RandomDags(num_jobs=20, mean_tasks=8.0), np.random.default_rng(0), "made up")
+_SYNTHETIC = random_dags(
+    RandomDags(num_jobs=20, mean_tasks=8.0), np.random.default_rng(0), "made up"
+)
 #: What is kept of a cluster's tables at a plan: all that policies read, and the orders in force.
 _NOW = (
     "clock_ms", "num_executors", "num_jobs", "num_active", "num_open", "num_schedulable", "num_idle",
@@ -55,10 +57,16 @@ class Snapshot:
         jobs = []
         for row in active:
             first, count = int(state.jobs["stage_start"][row]), int(state.jobs["num_stages"][row])
-            own = {name: state.jobs[name][row].item() for name in state.jobs.dtype.names if name not in _JOBS_SKIPPED}
+            own = {
+                name: state.jobs[name][row].item()
+                for name in state.jobs.dtype.names
+                if name not in _JOBS_SKIPPED
+            }
             own["order"] = state.job_orders[row].tolist()
             names = [name for name in state.stages.dtype.names if name not in _STAGES_SKIPPED]
-            own["stages"] = {name: state.stages[name][first : first + count].tolist() for name in names}
+            own["stages"] = {
+                name: state.stages[name][first : first + count].tolist() for name in names
+            }
             own["stage_orders"] = state.stage_orders[first : first + count].tolist()
             own["children"] = [
                 [int(c) - first for c in state.children[start : start + number]]
@@ -87,7 +95,9 @@ class Watched(Mirror):
         super().make_plan()
 
 
-def simulated(sequence: JobSequence, live: LivePolicy, config: SimulationConfig, seed: int) -> tuple[Simulator, list[Snapshot]]:
+def simulated(
+    sequence: JobSequence, live: LivePolicy, config: SimulationConfig, seed: int
+) -> tuple[Simulator, list[Snapshot]]:
     """A run, and what the policy saw at every plan."""
     simulator = Simulator(sequence, config, seed, record=True)
     simulator.state.now.guard[0] = live.guard
@@ -104,7 +114,12 @@ def simulated(sequence: JobSequence, live: LivePolicy, config: SimulationConfig,
 
 
 def served(
-    simulator: Simulator, live: LivePolicy, book: DurationBook, *, room: Room = FIRST_ROOM, checks: bool = False
+    simulator: Simulator,
+    live: LivePolicy,
+    book: DurationBook,
+    *,
+    room: Room = FIRST_ROOM,
+    checks: bool = False,
 ) -> tuple[SimulatedClient, Mirror, list[Snapshot]]:
     """The same run through the service: the client tells of it, and follows the orders."""
     names = [
@@ -143,12 +158,31 @@ def _assert_same(mine: list[Snapshot], others: list[Snapshot]) -> None:
     assert len(mine) == len(others)
 
 
-_POLICIES = ("fifo", "fair", "sjf", "srpt", "las", "fsp", "psbs", "tuned", "parcae", "tuned+guard:1.1", "srpt+guard:1.2")
+_POLICIES = (
+    "fifo",
+    "fair",
+    "sjf",
+    "srpt",
+    "las",
+    "fsp",
+    "psbs",
+    "tuned",
+    "parcae",
+    "tuned+guard:1.1",
+    "srpt+guard:1.2",
+)
 _CASES = [
     *((name, _TPCH, "load:0.9", 25, 20, 0.0) for name in _POLICIES),
     *((name, _SYNTHETIC, "load:0.8", 40, 6, 0.4) for name in _POLICIES),
     ("gittins", _TPCH, "load:0.9", 15, 20, 0.3),
-    ("weighted-fair:-1", _SYNTHETIC, "load:0.8", 20, 6, 0.0),  # decides, and plans through the adapter
+    (
+        "weighted-fair:-1",
+        _SYNTHETIC,
+        "load:0.8",
+        20,
+        6,
+        0.0,
+    ),  # decides, and plans through the adapter
     ("decima", _TPCH, "load:0.8", 8, 10, 0.0),
     ("tuned", _SYNTHETIC, "batch", 15, 5, 1.0),
     ("fair", _SYNTHETIC, "bursts:8s", 30, 5, 0.5),
@@ -156,7 +190,9 @@ _CASES = [
 
 
 @pytest.mark.parametrize(
-    ("name", "workload", "arrivals", "num_jobs", "num_cores", "unknown"), _CASES, ids=lambda v: str(getattr(v, "name", v))
+    ("name", "workload", "arrivals", "num_jobs", "num_cores", "unknown"),
+    _CASES,
+    ids=lambda v: str(getattr(v, "name", v)),
 )
 def test_the_service_shows_a_policy_the_very_observations_of_the_simulator(
     name: str, workload: Workload, arrivals: str, num_jobs: int, num_cores: int, unknown: float

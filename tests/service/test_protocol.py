@@ -54,8 +54,21 @@ def test_an_invalid_message_is_refused_with_its_code(path: Path) -> None:
 
 
 def test_every_message_of_both_sides_has_a_fixture() -> None:
-    assert {p.stem.partition("-")[0] for p in _fixtures("client")} == {"hello", "proof", "state", "events", "ping", "bye"}
-    assert {p.stem.partition("-")[0] for p in _fixtures("service")} == {"challenge", "welcome", "orders", "pong", "error"}
+    assert {p.stem.partition("-")[0] for p in _fixtures("client")} == {
+        "hello",
+        "proof",
+        "state",
+        "events",
+        "ping",
+        "bye",
+    }
+    assert {p.stem.partition("-")[0] for p in _fixtures("service")} == {
+        "challenge",
+        "welcome",
+        "orders",
+        "pong",
+        "error",
+    }
 
 
 def test_an_older_protocol_is_told_the_versions_that_are_spoken() -> None:
@@ -65,7 +78,11 @@ def test_an_older_protocol_is_told_the_versions_that_are_spoken() -> None:
 
 def test_a_refusal_names_the_field() -> None:
     with pytest.raises(ProtocolError, match=r"events\.events\.0\.tasks\.started"):
-        decode_client_message((json.loads((_FIXTURES / "invalid" / "negative-count.json").read_text())["payload"]).encode())
+        decode_client_message(
+            (
+                json.loads((_FIXTURES / "invalid" / "negative-count.json").read_text())["payload"]
+            ).encode()
+        )
 
 
 def test_a_frame_is_a_big_endian_length_and_the_payload() -> None:
@@ -83,7 +100,11 @@ def test_an_oversized_frame_is_refused_before_it_is_read() -> None:
 @given(st.lists(st.binary(max_size=40), max_size=8), st.integers(1, 7))
 def test_frames_are_the_same_however_the_stream_is_cut(payloads: list[bytes], size: int) -> None:
     stream, reader = b"".join(map(frame, payloads)), FrameReader()
-    read = [payload for start in range(0, len(stream), size) for payload in reader.feed(stream[start : start + size])]
+    read = [
+        payload
+        for start in range(0, len(stream), size)
+        for payload in reader.feed(stream[start : start + size])
+    ]
     assert read == payloads
     assert reader.num_waiting == 0
 
@@ -96,7 +117,12 @@ def test_garbage_is_refused_and_never_crashes(payload: bytes) -> None:
 
 
 def test_deep_nesting_and_lone_surrogates_are_refused() -> None:
-    for payload in (b"[" * 100_000, b'{"type":"ping","seq":1,"x":"\\ud800"}', b'{"type":"ping","seq":1e400}', b"\xff\xfe"):
+    for payload in (
+        b"[" * 100_000,
+        b'{"type":"ping","seq":1,"x":"\\ud800"}',
+        b'{"type":"ping","seq":1e400}',
+        b"\xff\xfe",
+    ):
         with pytest.raises(ProtocolError):
             decode_client_message(payload)
 

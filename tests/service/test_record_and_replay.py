@@ -85,7 +85,9 @@ def test_parts_of_a_full_file_follow_each_other_and_a_torn_end_is_left_out(tmp_p
     assert len(done) >= 2
     assert len(parts) == 1  # the session still goes on
     whole = read_recording(*done, parts[0])
-    finished = parts[0].rename(parts[0].with_name(parts[0].name.removesuffix(PART)))  # since it was found
+    finished = parts[0].rename(
+        parts[0].with_name(parts[0].name.removesuffix(PART))
+    )  # since it was found
     assert read_recording(*done, parts[0]) == whole
     finished.rename(parts[0])
     data = parts[0].read_bytes()
@@ -109,7 +111,9 @@ def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
         read_recording(path)
 
 
-def test_a_disk_that_fails_ends_the_recording_and_not_the_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_ends_the_recording_and_not_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original = Recorder._begin
 
     def begin(self: Recorder, *args: object) -> None:

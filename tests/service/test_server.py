@@ -51,10 +51,14 @@ def start() -> Iterator[Start]:
 
 
 def _simulated(application: str = "simulated") -> SimulatedClient:
-    workload = random_dags(RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up")
+    workload = random_dags(
+        RandomDags(num_jobs=6, mean_tasks=4.0), np.random.default_rng(0), "made up"
+    )
     sequence = draw_sequence(workload, "poisson:3s", 6, 4, RandomStreams(0))
     config = SimulationConfig(world=WorldName.CORES, num_executors=4)
-    trace = simulate(sequence, OrderPolicy("fifo", OrderKind.FIFO, plan_tables()), config, 0, record=True)
+    trace = simulate(
+        sequence, OrderPolicy("fifo", OrderKind.FIFO, plan_tables()), config, 0, record=True
+    )
     return SimulatedClient(sequence, task_times(trace), 4, application, is_open=True)
 
 
@@ -101,7 +105,9 @@ def test_a_simulated_cluster_is_scheduled_to_its_end(start: Start) -> None:
         (struct.pack(">I", (8 << 20) + 1), "too_large"),
     ],
 )
-def test_nonsense_gets_one_clear_error_and_disturbs_nobody(start: Start, data: bytes, code: str) -> None:
+def test_nonsense_gets_one_clear_error_and_disturbs_nobody(
+    start: Start, data: bytes, code: str
+) -> None:
     server = start()
     with Client("127.0.0.1", server.port) as bystander:
         bystander.greet(_hello("bystander"))
@@ -121,7 +127,10 @@ def test_a_client_that_says_nothing_is_dropped(start: Start) -> None:
 
 def test_a_wrong_secret_is_denied_and_the_right_one_is_not(start: Start) -> None:
     server = start(secret=_SECRET)
-    with Client("127.0.0.1", server.port) as client, pytest.raises(ProtocolError, match="the proof is wrong"):
+    with (
+        Client("127.0.0.1", server.port) as client,
+        pytest.raises(ProtocolError, match="the proof is wrong"),
+    ):
         client.greet(_hello(), b"another secret....")
     with Client("127.0.0.1", server.port) as client:
         assert client.greet(_hello(), _SECRET).policy == "fair"
@@ -176,7 +185,11 @@ def _assert_nothing_is_left_of_dropped(server: Server, count: int) -> None:
             if number % 3 == 1:
                 connection.sendall(b"\x00\x00\x00")
             elif number % 3 == 2:
-                connection.sendall(frame(b'{"type":"hello","protocol":2,"application_id":"a","nonce":"0123456789abcdef"}'))
+                connection.sendall(
+                    frame(
+                        b'{"type":"hello","protocol":2,"application_id":"a","nonce":"0123456789abcdef"}'
+                    )
+                )
     _wait(lambda: _serves(server))  # those that were dropped may still wait in line
     _wait(lambda: server.num_connections == 0)
     assert server.service.sessions == {}
@@ -270,7 +283,9 @@ def test_tls_is_spoken_where_a_certificate_is_given(start: Start, tmp_path: Path
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no openssl to make a certificate with")
     server = start(tls_cert=cert, tls_key=key, secret=_SECRET)
-    with Client("127.0.0.1", server.port, tls=ssl.create_default_context(cafile=str(cert))) as client:
+    with Client(
+        "127.0.0.1", server.port, tls=ssl.create_default_context(cafile=str(cert))
+    ) as client:
         client.greet(_hello(), _SECRET)
         simulated = _simulated()
         assert isinstance(client.ask(simulated.state()), Orders)

@@ -70,13 +70,17 @@ def test_state_replaces_what_was_known_and_takes_up_work_in_progress() -> None:
     client = Speaker(service_of())
     client.state(4, job_of("a", (2, ())), job_of("b", (2, ())))
     stages = stages_of((9, ()), (4, (0,)), (1, (1,)))
-    done = stages[0].model_copy(update={"started": 9, "finished": 9, "executed_ms": 90, "is_ended": True})
+    done = stages[0].model_copy(
+        update={"started": 9, "finished": 9, "executed_ms": 90, "is_ended": True}
+    )
     runs = stages[1].model_copy(update={"started": 3, "finished": 1, "executed_ms": 10})
     job = job_of("b", is_open=True).model_copy(update={"stages": (done, runs, stages[2])})
     assert order_of(client.state(4, job, clock_ms=100)) == ["b"]
     mirror = client.wire.session.service.mirrors["app"]
     assert mirror.num_running == 2
-    assert order_of(client.events(101, ended("b", 1, 2, 20), began("b", 1), ended("b", 1, 1, 7), began("b", 2))) == ["b"]
+    assert order_of(
+        client.events(101, ended("b", 1, 2, 20), began("b", 1), ended("b", 1, 1, 7), began("b", 2))
+    ) == ["b"]
     assert mirror.num_running == 1
 
 
@@ -130,14 +134,23 @@ def _nonsense(draw: random.Random) -> Event:
     counts = [draw.choice((0, 1, 1, 2, 9)) for _ in range(3)]
     parents = tuple(draw.sample(range(5), draw.randrange(3)))
     stage = StageMessage(stage_id=draw.randrange(8), tasks=draw.randrange(1, 5), parents=parents)
-    stages = [(draw.randrange(1, 4), tuple(draw.sample(range(i), draw.randrange(i + 1)))) for i in range(draw.randrange(4))]
+    stages = [
+        (draw.randrange(1, 4), tuple(draw.sample(range(i), draw.randrange(i + 1))))
+        for i in range(draw.randrange(4))
+    ]
     return draw.choice(
         [
             JobArrived(job=job_of(job_id, *stages, is_open=draw.random() < 0.7)),
             StagesAdded(job_id=job_id, stages=(stage,)),
             StageChanged(job_id=job_id, stage_id=stage_id, tasks=draw.randrange(1, 6)),
             began(job_id, stage_id, draw.randrange(3)),
-            TasksTold(job_id=job_id, stage_id=stage_id, started=counts[0], finished=counts[1], failed=counts[2]),
+            TasksTold(
+                job_id=job_id,
+                stage_id=stage_id,
+                started=counts[0],
+                finished=counts[1],
+                failed=counts[2],
+            ),
             StageEnded(job_id=job_id, stage_id=stage_id),
             StageBegunAgain(job_id=job_id, stage_id=stage_id, tasks=draw.randrange(1, 4)),
             JobEnded(job_id=job_id, is_failed=draw.random() < 0.5),
@@ -148,7 +161,9 @@ def _nonsense(draw: random.Random) -> Event:
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_contradictory_events_never_break_the_service_or_disturb_another(is_shared: bool) -> None:
     draw = random.Random(7)
-    service = service_of(planner(OrderKind.FSP), sharing=Sharing(4) if is_shared else None, foretells=True)
+    service = service_of(
+        planner(OrderKind.FSP), sharing=Sharing(4) if is_shared else None, foretells=True
+    )
     client, other = Speaker(service), Speaker(service, "other")
     other.state(4, job_of("a", (10_000, ())))
     client.state(4)
@@ -184,7 +199,10 @@ def test_a_client_of_version_1_gets_one_clear_line() -> None:
     (reply,) = replies
     assert isinstance(reply, Error)
     assert (reply.code, reply.then) == ("bad_protocol", "close")
-    assert reply.message == "this service speaks protocol 2, not 1: use the plugin and the service of one Parcae"
+    assert (
+        reply.message
+        == "this service speaks protocol 2, not 1: use the plugin and the service of one Parcae"
+    )
     assert wire.session.is_closed
 
 
@@ -251,7 +269,9 @@ def test_a_plain_python_policy_says_limits_ranks_and_when_it_wakes() -> None:
     client = Speaker(service_of(lambda _: LivePolicy(_Limits())))
     reply: Any = client.state(2, job_of("a", (3, ()), (3, ())), clock_ms=100)
     assert [(job.job_id, job.limit) for job in reply.jobs] == [("a", 2)]
-    assert [(stage.stage_id, stage.rank, stage.limit) for stage in reply.stages] == [(1, -1.0, None)]
+    assert [(stage.stage_id, stage.rank, stage.limit) for stage in reply.stages] == [
+        (1, -1.0, None)
+    ]
     assert reply.wake_ms == 600
     service = client.wire.session.service
     before = service.counts.plans
@@ -261,13 +281,17 @@ def test_a_plain_python_policy_says_limits_ranks_and_when_it_wakes() -> None:
     assert service.counts.plans == before + 1
 
 
-@pytest.mark.parametrize("name", ["decima", "sjf-cp", "weighted-fair:-1", "parcae:stream", "random"])
+@pytest.mark.parametrize(
+    "name", ["decima", "sjf-cp", "weighted-fair:-1", "parcae:stream", "random"]
+)
 def test_policies_that_decide_plan_through_their_adapter(name: str) -> None:
     workload = load_workload("toy")
     service = service_of(policies_for(name, workload))
     client = Speaker(service)
     client.state(4)
-    client.events(0, JobArrived(job=job_of("a", (9, ()), (2, (0,)))), JobArrived(job=job_of("b", (2, ()))))
+    client.events(
+        0, JobArrived(job=job_of("a", (9, ()), (2, (0,)))), JobArrived(job=job_of("b", (2, ())))
+    )
     reply: Any = client.events(5, began("a", 0, 4))
     assert {job.job_id for job in reply.jobs} == {"a", "b"}
     assert reply.stages

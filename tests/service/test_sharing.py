@@ -9,10 +9,21 @@ from parcae.policies.orders.layout import OrderKind
 from parcae.service.protocol import Bye, Error, JobArrived, JobEnded, Orders
 from parcae.service.session import Service
 from parcae.service.sharing import Sharing
-from tests.service.speaking import Speaker, began, code_of, ended, job_of, order_of, planner, service_of
+from tests.service.speaking import (
+    Speaker,
+    began,
+    code_of,
+    ended,
+    job_of,
+    order_of,
+    planner,
+    service_of,
+)
 
 
-def _service(cores: int, executor_cores: int = 1, delay_ms: int = 0, kind: OrderKind = OrderKind.SJF) -> Service:
+def _service(
+    cores: int, executor_cores: int = 1, delay_ms: int = 0, kind: OrderKind = OrderKind.SJF
+) -> Service:
     return service_of(planner(kind), sharing=Sharing(cores, executor_cores, delay_ms))
 
 

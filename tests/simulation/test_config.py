@@ -14,14 +14,19 @@ def _counts(config: SimulationConfig) -> list[int]:
 
 
 def test_decimas_classes_are_a_quarter_of_the_executors_each() -> None:
-    assert decima_classes(200) == tuple(ExecutorClass(50, 1.0, memory) for memory in (0.25, 0.5, 0.75, 1.0))
+    assert decima_classes(200) == tuple(
+        ExecutorClass(50, 1.0, memory) for memory in (0.25, 0.5, 0.75, 1.0)
+    )
     assert [c.num_executors for c in decima_classes(6)] == [1, 1, 2, 2]
     with pytest.raises(ConfigError, match="at least 4 executors"):
         decima_classes(3)
 
 
 def test_classes_are_read_from_text() -> None:
-    assert parse_executor_classes("50x1x0.25, 10x2x1", 7) == (ExecutorClass(50, 1.0, 0.25), ExecutorClass(10, 2.0, 1.0))
+    assert parse_executor_classes("50x1x0.25, 10x2x1", 7) == (
+        ExecutorClass(50, 1.0, 0.25),
+        ExecutorClass(10, 2.0, 1.0),
+    )
     config = SimulationConfig.model_validate({"num_executors": 8, "executor_classes": "decima"})
     assert _counts(config) == [2, 2, 2, 2]
     assert SimulationConfig.model_validate(config.model_dump(mode="json")) == config
@@ -39,7 +44,9 @@ def test_a_resized_cluster_keeps_the_shares_of_its_classes() -> None:
     assert _counts(config.resized(2)) == [1, 1]
     assert SimulationConfig(num_executors=7).resized(3).total_executors == 3
     for total in range(4, 40):
-        skewed = SimulationConfig(executor_classes=tuple(ExecutorClass(count) for count in (97, 1, 1, 1)))
+        skewed = SimulationConfig(
+            executor_classes=tuple(ExecutorClass(count) for count in (97, 1, 1, 1))
+        )
         assert skewed.resized(total).total_executors == total
     with pytest.raises(ConfigError, match="too few"):
         config.resized(1)

@@ -51,7 +51,9 @@ def _oracle(sequence: JobSequence, config: SimulationConfig, seed: int) -> Oracl
 @pytest.mark.parametrize("arrivals", ["batch", "poisson:9s"])
 @pytest.mark.parametrize("policy", _PAIRS)
 @pytest.mark.parametrize("seed", range(4))
-def test_kernels_and_oracle_run_the_same_tasks_at_the_same_times(policy: str, seed: int, arrivals: str) -> None:
+def test_kernels_and_oracle_run_the_same_tasks_at_the_same_times(
+    policy: str, seed: int, arrivals: str
+) -> None:
     sequence, config = _sequence(seed, arrivals), SimulationConfig(num_executors=9)
     trace = simulate(sequence, make_policy(policy, 9), config, seed, record=True)
     oracle = _oracle(sequence, config, seed)
@@ -88,7 +90,10 @@ def test_random_decisions_lead_both_through_the_same_states(seed: int) -> None:
         assert supplied == [seen.num_supplied(job) for job in seen.active]
         num_source = int(observation.now.num_source[0])
         assert num_source == seen.num_source
-        working = any(isinstance(event, OracleExecutor) and event not in seen.moving for *_, event in seen.heap)
+        working = any(
+            isinstance(event, OracleExecutor) and event not in seen.moving
+            for *_, event in seen.heap
+        )
         if not offered or (working and rng.random() < 0.2):
             take(Decision())
             return None, num_source
@@ -107,7 +112,9 @@ def test_random_decisions_lead_both_through_the_same_states(seed: int) -> None:
 
 @pytest.mark.parametrize("interpolation", list(Interpolation))
 @pytest.mark.parametrize("durations", list(DurationMode))
-def test_all_duration_rules_agree_on_measured_profiles(durations: DurationMode, interpolation: Interpolation) -> None:
+def test_all_duration_rules_agree_on_measured_profiles(
+    durations: DurationMode, interpolation: Interpolation
+) -> None:
     workload = read_tpch_profiles(shared_data("tpch-decima/tpch_profiles.json.gz"))[0]
     sequence = JobSequence(workload, np.array([1, 29, 100]), np.array([0, 0, 5_000]))
     config = SimulationConfig(num_executors=23, durations=durations, interpolation=interpolation)

@@ -140,7 +140,9 @@ def test_orders_that_hold_every_core_back_for_ever_are_a_stall() -> None:
         simulator.follow(orders)
 
 
-def test_an_order_that_holds_the_rest_of_a_stage_back_is_thought_over_when_nothing_runs_any_more() -> None:
+def test_an_order_that_holds_the_rest_of_a_stage_back_is_thought_over_when_nothing_runs_any_more() -> (
+    None
+):
     # At 1,000 ms one task ends, and what waits is held back because another runs; that ends as well, and all is given away.
     sequence = arriving((job("a", (3, 1_000, ())), 0), (job("b", (1, 100, ())), 500))
 

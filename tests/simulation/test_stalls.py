@@ -41,7 +41,9 @@ def test_a_policy_that_idles_is_asked_again_before_the_next_arrival_but_not_for_
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_stalls_are_those_of_the_oracle(n: int) -> None:
-    workload = random_dags(RandomDags(num_jobs=8, mean_tasks=3.0), np.random.default_rng(0), "made up")
+    workload = random_dags(
+        RandomDags(num_jobs=8, mean_tasks=3.0), np.random.default_rng(0), "made up"
+    )
     compared = 0
     for seed in range(10):
         sequence = draw_sequence(workload, "load:0.4", 6, 3, RandomStreams(seed))

@@ -21,27 +21,41 @@ def _sequence(num_jobs: int, work_sigma: float = 0.5, duration_sigma: float = 0.
     """Jobs that arrive at once, every other one of two stages with spread, the rest of one stage without any."""
     law = TaskDurations.constant(1_000)
     spread = tuple(StageSpec(1, law, duration_sigma=sigma) for sigma in (duration_sigma, 0.0))
-    jobs = (JobSpec("spread", spread, work_sigma=work_sigma), JobSpec("exact", (StageSpec(1, law),)))
+    jobs = (
+        JobSpec("spread", spread, work_sigma=work_sigma),
+        JobSpec("exact", (StageSpec(1, law),)),
+    )
     return JobSequence(Workload("two", jobs), np.arange(num_jobs) % 2, np.zeros(num_jobs, np.int64))
 
 
-@pytest.mark.parametrize(("text", "value"), [("log", "log"), ("0", 0.0), ("0.5", 0.5), ("1e-1", 0.1)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("log", "log"), ("0", 0.0), ("0.5", 0.5), ("1e-1", 0.1)]
+)
 def test_an_estimate_error_is_log_or_a_sigma(text: str, value: object) -> None:
     assert parse_estimate_error(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "logs", "-0.5", "nan", "inf", "1,5"])
 def test_another_estimate_error_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"^estimate error '.*': write log .* or a sigma >= 0, e\.g\. 0\.5$"):
+    with pytest.raises(
+        ConfigError, match=r"^estimate error '.*': write log .* or a sigma >= 0, e\.g\. 0\.5$"
+    ):
         parse_estimate_error(text)
 
 
-@pytest.mark.parametrize(("sigma", "unknown_share"), [(0.0, 0.0), (0.5, 0.0), (0.0, 0.4), (1.0, 0.4)])
-def test_told_durations_are_those_of_earlier_simulations_bit_for_bit(sigma: float, unknown_share: float) -> None:
+@pytest.mark.parametrize(
+    ("sigma", "unknown_share"), [(0.0, 0.0), (0.5, 0.0), (0.0, 0.4), (1.0, 0.4)]
+)
+def test_told_durations_are_those_of_earlier_simulations_bit_for_bit(
+    sigma: float, unknown_share: float
+) -> None:
     sequence = _sequence(20)
     config = SimulationConfig(num_executors=2, estimate_error=sigma, unknown_share=unknown_share)
     rng = np.random.default_rng(np.random.SeedSequence([0x70617263, 7]))
-    assert (draw_knowledge(sequence, sigma, unknown_share, rng) == Simulator(sequence, config, 7).future.knowledge).all()
+    assert (
+        draw_knowledge(sequence, sigma, unknown_share, rng)
+        == Simulator(sequence, config, 7).future.knowledge
+    ).all()
 
 
 def test_told_durations_by_the_numbers() -> None:
@@ -50,7 +64,11 @@ def test_told_durations_by_the_numbers() -> None:
 
 
 def test_with_log_the_profile_is_told_and_some_jobs_stay_unknown() -> None:
-    assert draw_knowledge(_sequence(3), "log", 0.0, np.random.default_rng(1)).tolist() == [1.0, 1.0, 1.0]
+    assert draw_knowledge(_sequence(3), "log", 0.0, np.random.default_rng(1)).tolist() == [
+        1.0,
+        1.0,
+        1.0,
+    ]
     told = draw_knowledge(_sequence(1_000), "log", 0.25, np.random.default_rng(1))
     assert set(told.tolist()) == {0.0, 1.0}
     assert (told == 0).sum() == 239

@@ -54,12 +54,22 @@ def welcome(connection: socket.socket) -> None:
     hello = read(connection)
     assert hello["type"] == "hello"
     assert hello["protocol"] == 2
-    connection.sendall(frame({"type": "welcome", "protocol": 2, "session": "s", "policy": "fake", "mac": None}))
+    connection.sendall(
+        frame({"type": "welcome", "protocol": 2, "session": "s", "policy": "fake", "mac": None})
+    )
 
 
 def orders(seq: int | None, jobs: list[Message], **more: object) -> Message:
     """An `orders` message; jobs that it does not name come last."""
-    return {"type": "orders", "seq": seq, "jobs": jobs, "stages": [], "other_tier": 1e9, "wake_ms": None, **more}
+    return {
+        "type": "orders",
+        "seq": seq,
+        "jobs": jobs,
+        "stages": [],
+        "other_tier": 1e9,
+        "wake_ms": None,
+        **more,
+    }
 
 
 class Picture:
@@ -141,7 +151,9 @@ class Picture:
         """Jobs' stages: tasks, started and finished ones, whether the stage ended."""
         keys = ("tasks", "started", "finished", "is_ended")
         return {
-            job_id: {number: tuple(stage[key] for key in keys) for number, stage in job["stages"].items()}
+            job_id: {
+                number: tuple(stage[key] for key in keys) for number, stage in job["stages"].items()
+            }
             for job_id, job in self.jobs.items()
         }
 
@@ -156,7 +168,10 @@ class FakeService:
     """
 
     def __init__(
-        self, tiers: dict[str, float] | None = None, certificate: tuple[Path, Path] | None = None, **more: object
+        self,
+        tiers: dict[str, float] | None = None,
+        certificate: tuple[Path, Path] | None = None,
+        **more: object,
     ) -> None:
         self._tls = None
         if certificate:
@@ -209,7 +224,9 @@ class FakeService:
 
     def _serve(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            spoken = self._tls.wrap_socket(connection, server_side=True) if self._tls else connection
+            spoken = (
+                self._tls.wrap_socket(connection, server_side=True) if self._tls else connection
+            )
             stack.enter_context(spoken)
             self._open.add(spoken)
             stack.callback(self._open.discard, spoken)
@@ -232,7 +249,10 @@ class FakeService:
         self.picture.take(message)
         self.num_states += message["type"] == "state"
         self.num_events += message["type"] == "events"
-        jobs = [{"job_id": job_id, "tier": self.tier(job)} for job_id, job in list(self.picture.jobs.items())]
+        jobs = [
+            {"job_id": job_id, "tier": self.tier(job)}
+            for job_id, job in list(self.picture.jobs.items())
+        ]
         connection.sendall(frame(orders(message["seq"], jobs, **self.more)))
 
     def tier(self, job: Message) -> float:
@@ -242,7 +262,13 @@ class FakeService:
 
 def refusal(message: Message) -> Message:
     """Everything is wanted anew."""
-    return {"type": "error", "code": "no_state", "message": "again", "then": "state", "seq": message["seq"]}
+    return {
+        "type": "error",
+        "code": "no_state",
+        "message": "again",
+        "then": "state",
+        "seq": message["seq"],
+    }
 
 
 def saying(data: bytes) -> Behaviour:

@@ -16,7 +16,9 @@ _PATIENCE_S = 60.0
 class Door:
     """A service that greets, by the protocol's text: what it should say, and what it was told."""
 
-    def __init__(self, *, secret: bytes | None = None, protocol: int = 2, says: bytes = b"") -> None:
+    def __init__(
+        self, *, secret: bytes | None = None, protocol: int = 2, says: bytes = b""
+    ) -> None:
         self._secret, self._protocol, self._says = secret, protocol, says
         self.told = list[dict[str, Any]]()
         self._listener = socket.create_server(("127.0.0.1", 0))

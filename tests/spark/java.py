@@ -28,7 +28,14 @@ def compiled(folder: Path) -> str:
 
 def run_java(class_path: str, main: str, *arguments: object) -> str:
     """What a class of `parcae.spark` prints; a failed check is the test's failure."""
-    command = [find_jdk_tool("java"), "-XX:TieredStopAtLevel=1", "-cp", class_path, f"parcae.spark.{main}", *map(str, arguments)]
+    command = [
+        find_jdk_tool("java"),
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        class_path,
+        f"parcae.spark.{main}",
+        *map(str, arguments),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     if done.returncode:
         pytest.fail(f"{main}: {done.stderr[-4000:]}\n{done.stdout[-2000:]}", pytrace=False)

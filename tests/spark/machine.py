@@ -28,7 +28,9 @@ logger.parcae.name = parcae
 logger.parcae.level = info
 """
 #: A line of a stack trace in the plugin (not in the jobs of the tests), or an error that it tells.
-_OURS = re.compile(r"^\s+at parcae\.spark\.(?!Workouts|Replay)|^ERROR parcae|^(ERROR|FATAL) .*Parcae", re.MULTILINE)
+_OURS = re.compile(
+    r"^\s+at parcae\.spark\.(?!Workouts|Replay)|^ERROR parcae|^(ERROR|FATAL) .*Parcae", re.MULTILINE
+)
 
 
 def wait_until(holds: Callable[[], object], timeout_s: float = 30.0) -> None:
@@ -49,13 +51,19 @@ class Machine:
         classes = folder / "classes"
         classes.mkdir()
         self.jar = build_plugin(spark)
-        sources = [path for path in java_sources(plugin_folder() / "tests") if path.name == "Workouts.java"]
+        sources = [
+            path for path in java_sources(plugin_folder() / "tests") if path.name == "Workouts.java"
+        ]
         compile_java(sources, classes, f"{self.jar}:{spark.jars}/*")
         logging = folder / "log4j2.properties"
         logging.write_text(_LOGGING.format(path=self.log))
         options = f"-Dlog4j2.configurationFile={logging} -XX:TieredStopAtLevel=1"
         self.class_path = f"{self.jar}{os.pathsep}{classes}"
-        conf = SparkConf().set("spark.driver.extraClassPath", self.class_path).set("spark.driver.extraJavaOptions", options)
+        conf = (
+            SparkConf()
+            .set("spark.driver.extraClassPath", self.class_path)
+            .set("spark.driver.extraJavaOptions", options)
+        )
         conf.set("spark.driver.memory", "1g")
         self._context = SparkContext
         SparkContext._ensure_initialized(conf=conf)
@@ -64,7 +72,9 @@ class Machine:
         self.num_contexts = self._forgiven = 0
 
     @contextmanager
-    def context(self, port: int = 0, cores: int = 4, failures: int = 4, **settings: object) -> Iterator[Application]:
+    def context(
+        self, port: int = 0, cores: int = 4, failures: int = 4, **settings: object
+    ) -> Iterator[Application]:
         """A Spark context; `spark_task_cpus=2` sets spark.task.cpus.
 
         Args:
@@ -102,7 +112,9 @@ class Machine:
     def complaints(self) -> list[str]:
         """Lines of the log that tell of a fault of the plugin."""
         text = self.said()[self._forgiven :]
-        return [text[max(0, found.start() - 300) : found.end() + 300] for found in _OURS.finditer(text)]
+        return [
+            text[max(0, found.start() - 300) : found.end() + 300] for found in _OURS.finditer(text)
+        ]
 
     def forgive(self) -> None:
         """What was complained about until now was meant to be."""

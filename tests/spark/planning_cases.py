@@ -76,7 +76,9 @@ class Row:
 class Picture:
     """What is known of a query: as `parcae.spark.guest.Query` in Java."""
 
-    def __init__(self, number: int, profile: list[Json] | None, guess_ms: float, arrival_ms: int) -> None:
+    def __init__(
+        self, number: int, profile: list[Json] | None, guess_ms: float, arrival_ms: int
+    ) -> None:
         self.number = number
         self.arrival_ms = arrival_ms
         self.end_ms = NOT_YET
@@ -88,7 +90,9 @@ class Picture:
         for row, stage in zip(self.rows, foretold, strict=True):
             row.parents = [self.rows[parent] for parent in stage["parents"]]
         work_ms = sum(stage["tasks"] * stage["task_ms"] for stage in foretold)
-        self._other_ms = work_ms / sum(stage["tasks"] for stage in foretold) if foretold else guess_ms
+        self._other_ms = (
+            work_ms / sum(stage["tasks"] for stage in foretold) if foretold else guess_ms
+        )
 
     def row(self, stage: int) -> Row | None:
         """The row of a stage that Spark told of."""
@@ -177,7 +181,9 @@ class Tables:
         self._policy = policy
         num_stages = _ROOM * _MAX_QUERIES
         classes = (ExecutorClass(1),)
-        self.state = select(allocate(1, classes, _MAX_QUERIES, num_stages, num_stages * _ROOM, World.CORES), 0)
+        self.state = select(
+            allocate(1, classes, _MAX_QUERIES, num_stages, num_stages * _ROOM, World.CORES), 0
+        )
         now = self.state.now
         now.is_corrected[0] = 1
         now.least_share[0] = LEAST_SHARE
@@ -185,7 +191,9 @@ class Tables:
         now.guard[0] = policy.guard or 0.0
         theta = tuple(policy.parameters.values()) or (0.0,) * 21
         self._rule = order_rule(theta, policy.mean_work_ms, _MAX_QUERIES, num_stages)
-        of_rule = VirtualRun(self._rule.virtual_now, self._rule.virtual_jobs, self._rule.virtual_stages)
+        of_rule = VirtualRun(
+            self._rule.virtual_now, self._rule.virtual_jobs, self._rule.virtual_stages
+        )
         self.virtual_runs = (of_rule, virtual_kernels.virtual_of(self.state))
 
     def plan(self, queries: list[Picture], cores: int, time_ms: int) -> Json:
@@ -222,9 +230,16 @@ class Tables:
             jobs.num_attached[job] = sum(row.started - row.finished for row in query.rows)
             for place, row in enumerate(query.rows):
                 is_pending = row.is_open and row.started < row.tasks
-                children = [first + index for index, other in enumerate(query.rows) if row in other.parents]
+                children = [
+                    first + index for index, other in enumerate(query.rows) if row in other.parents
+                ]
                 record = state.stages[first + place]
-                record.job, record.num_tasks, record.num_started, record.num_finished = job, row.tasks, row.started, row.finished
+                record.job, record.num_tasks, record.num_started, record.num_finished = (
+                    job,
+                    row.tasks,
+                    row.started,
+                    row.finished,
+                )
                 record.num_bound, record.executed_ms = row.started - row.finished, row.executed_ms
                 record.task_ms, record.downstream_ms = row.task_ms, query.downstream_ms(row)
                 record.frontier_rank = 0 if is_pending else -1
@@ -237,7 +252,9 @@ class Tables:
         for job, query in enumerate(queries[: int(run.now.num_jobs[0])]):
             first = job * _ROOM
             for place, row in enumerate(query.rows):
-                run.stages[first + place] = row.memory[index] if row.memory else np.zeros(1, run.stages.dtype)[0]
+                run.stages[first + place] = (
+                    row.memory[index] if row.memory else np.zeros(1, run.stages.dtype)[0]
+                )
             if query.is_reshaped:
                 self._reshape(run, job, query)
 
@@ -262,7 +279,10 @@ class Tables:
             if query.end_ms != NOT_YET:
                 continue
             limit = int(state.job_orders.limit[job])
-            jobs[str(query.number)] = [_short(state.job_orders.tier[job]), None if limit == UNLIMITED else limit]
+            jobs[str(query.number)] = [
+                _short(state.job_orders.tier[job]),
+                None if limit == UNLIMITED else limit,
+            ]
             for place, row in enumerate(query.rows):
                 rank = _short(state.stage_orders.rank[job * _ROOM + place])
                 if rank:
@@ -332,7 +352,9 @@ class Application:
         room = _ROOM - max(len(query.rows), len(query.listed))
         stages = list[tuple[int, int, list[int]]]()
         for _ in range(min(draw.randint(1, 4), room)):
-            parents = draw.sample([stage for stage, _, _ in stages], draw.randint(0, min(2, len(stages))))
+            parents = draw.sample(
+                [stage for stage, _, _ in stages], draw.randint(0, min(2, len(stages)))
+            )
             stages.append((self._num_stages, draw.choice([1, 2, 8, draw.randint(1, 60)]), parents))
             self._num_stages += 1
         self._say("job", self._num_jobs, query.number, name, stages)
@@ -380,7 +402,9 @@ class Application:
 
     def _complete(self, query: Picture) -> None:
         row = self._running(query)
-        if row and (row.finished == row.tasks or (self._draw.random() < 0.1 and len(query.rows) > 1)):
+        if row and (
+            row.finished == row.tasks or (self._draw.random() < 0.1 and len(query.rows) > 1)
+        ):
             self._say("complete", row.stage)
             query.close(row.stage)
 

@@ -73,21 +73,41 @@ def standalone_cluster(spark: SparkHome, executors: int, work: Path) -> Iterator
     }
     memory = f"{executors * EXECUTOR_MEMORY_MB}m"
     place = ["--host", _HOST, "--webui-port", "0"]
-    worker_place = [*place, "--cores", str(executors), "--memory", memory, "--work-dir", str((work / "work").resolve())]
+    worker_place = [
+        *place,
+        "--cores",
+        str(executors),
+        "--memory",
+        memory,
+        "--work-dir",
+        str((work / "work").resolve()),
+    ]
     url = f"spark://{_HOST}:{port}"
     with contextlib.ExitStack() as stack:
-        master = stack.enter_context(_daemon(spark, [_MASTER, *place, "--port", str(port)], own, work / "master.log"))
+        master = stack.enter_context(
+            _daemon(spark, [_MASTER, *place, "--port", str(port)], own, work / "master.log")
+        )
         _await(master, work / "master.log", "New state: ALIVE")
-        worker = stack.enter_context(_daemon(spark, [_WORKER, *worker_place, url], own, work / "worker.log"))
+        worker = stack.enter_context(
+            _daemon(spark, [_WORKER, *worker_place, url], own, work / "worker.log")
+        )
         _await(worker, work / "worker.log", "Successfully registered with master")
         yield StandaloneCluster(url, executors, shuffle_port, worker)
 
 
 @contextlib.contextmanager
-def _daemon(spark: SparkHome, arguments: list[str], own: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _daemon(
+    spark: SparkHome, arguments: list[str], own: dict[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as out:
         command = [str(spark.command("spark-class")), *arguments]
-        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment(spark.path, own), start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stdout=out,
+            stderr=out,
+            env=environment(spark.path, own),
+            start_new_session=True,
+        )
     try:
         yield process
     finally:

@@ -226,7 +226,9 @@ def _spark(version: str) -> SparkHome:
 @needs_spark
 @pytest.mark.slow
 @pytest.mark.parametrize("version", _VERSIONS)
-def test_the_packaged_jars_run_in_every_spark(installed: Installed, policy: Path, version: str) -> None:
+def test_the_packaged_jars_run_in_every_spark(
+    installed: Installed, policy: Path, version: str
+) -> None:
     """A query with the plugin: the right sum, and the log line that says that it orders."""
     spark = _spark(version)
     words = ("spark", "doctor", "--spark", spark.path, "--policy", policy, "--run", "--json")

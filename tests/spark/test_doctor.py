@@ -66,7 +66,9 @@ def _checks(name: str, **told: Any) -> list[Check]:
 
 
 @needs_spark
-def test_a_whole_installation_is_right(spark_with: Callable[..., Path], jar: Path, policy: Path) -> None:
+def test_a_whole_installation_is_right(
+    spark_with: Callable[..., Path], jar: Path, policy: Path
+) -> None:
     home = spark_with(
         "# the plugin",
         f"spark.plugins           {_PLUGIN}",
@@ -113,7 +115,9 @@ def test_settings_that_do_not_go_with_the_plugin_are_named(
 
 
 @needs_spark
-def test_a_jar_of_another_line_or_version_is_named(spark_with: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_jar_of_another_line_or_version_is_named(
+    spark_with: Callable[..., Path], tmp_path: Path
+) -> None:
     """One jar in the installation's settings, another one on the driver's class path."""
     other, old = tmp_path / "parcae-spark_2.12.jar", tmp_path / "parcae-spark-old.jar"
     note = JarNote(__version__, "2.12", "3.5.9", 11, "0123456789ab", ("a.B#c",))
@@ -241,7 +245,9 @@ def test_a_service_that_wants_a_secret_says_so(open_door: Callable[..., Door]) -
         (struct.pack(">I", 15) + b'{"type":"pong"}', "answers 'pong' to hello"),
     ],
 )
-def test_what_is_no_service_is_said(open_door: Callable[..., Door], says: bytes, message: str) -> None:
+def test_what_is_no_service_is_said(
+    open_door: Callable[..., Door], says: bytes, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         greet(open_door(says=says).address)
 
@@ -263,7 +269,9 @@ def test_a_service_that_is_not_there_or_silent_is_said() -> None:
 
 
 @needs_spark
-def test_a_local_spark_runs_with_the_plugin(spark_with: Callable[..., Path], jar: Path, policy: Path) -> None:
+def test_a_local_spark_runs_with_the_plugin(
+    spark_with: Callable[..., Path], jar: Path, policy: Path
+) -> None:
     """The command: a right Spark, a line of the plugin's log, JSON, and exit code 0."""
     assert jar.exists()
     words = ["spark", "doctor", "--policy", str(policy), "--run", "--json"]

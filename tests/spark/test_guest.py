@@ -21,7 +21,9 @@ from tests.spark.machine import Machine, start_machine, wait_until
 _LONG, _SHORT, _SLEEP_MS = 40, 2, 100
 #: What the long query takes on two cores.
 _ALONE_S = _LONG / 2 * _SLEEP_MS / 1_000
-_WORKLOAD = Workload("w", (chain(1, _LONG, _SLEEP_MS, "long"), chain(1, _SHORT, _SLEEP_MS, "short")))
+_WORKLOAD = Workload(
+    "w", (chain(1, _LONG, _SLEEP_MS, "long"), chain(1, _SHORT, _SLEEP_MS, "short"))
+)
 _OFF = "parcae: off, Spark schedules by itself"
 
 
@@ -49,7 +51,9 @@ class Queries:
         self.end_s = dict[str, float]()
         self._errors = list[BaseException]()
 
-    def run(self, name: str, tasks: int, sleep_ms: int = _SLEEP_MS, *, is_named: bool = True) -> None:
+    def run(
+        self, name: str, tasks: int, sleep_ms: int = _SLEEP_MS, *, is_named: bool = True
+    ) -> None:
         """One query; its result must be right."""
         sleep = f"java_method('java.lang.Thread', 'sleep', {sleep_ms}L)"
         text = f"select count(x) as {name} from (select {sleep} as x from range(0, {tasks}, 1, {tasks}))"
@@ -67,7 +71,9 @@ class Queries:
         started = self.num_started()
         threads = []
         for name, tasks in (("long", _LONG), ("short", _SHORT)):
-            thread = threading.Thread(target=self.run, args=(name, tasks), kwargs={"is_named": is_named})
+            thread = threading.Thread(
+                target=self.run, args=(name, tasks), kwargs={"is_named": is_named}
+            )
             thread.start()
             threads.append(thread)
             wait_until(lambda: self.num_started() > started)
@@ -84,9 +90,14 @@ class Queries:
 
 
 @contextmanager
-def application(machine: Machine, policy: Path | str, master: str = "local[2]", **settings: object) -> Iterator[Queries]:
+def application(
+    machine: Machine, policy: Path | str, master: str = "local[2]", **settings: object
+) -> Iterator[Queries]:
     """A stock Spark with the plugin."""
-    own: dict[str, object] = {"spark_plugins": "parcae.spark.ParcaePlugin", "spark_parcae_policy": policy}
+    own: dict[str, object] = {
+        "spark_plugins": "parcae.spark.ParcaePlugin",
+        "spark_parcae_policy": policy,
+    }
     with machine.context(0, spark_master=master, **own, **settings) as found:
         yield Queries(found.context)
 
@@ -146,7 +157,9 @@ _ALLOCATION = """<allocations>
 
 
 @pytest.mark.slow
-def test_pools_stay_and_the_order_goes_first(machine: Machine, policy: Path, tmp_path: Path) -> None:
+def test_pools_stay_and_the_order_goes_first(
+    machine: Machine, policy: Path, tmp_path: Path
+) -> None:
     pools = tmp_path / "pools.xml"
     pools.write_text(_ALLOCATION)
     own = {"spark_scheduler_mode": "FAIR", "spark_scheduler_allocation_file": pools}
@@ -165,7 +178,9 @@ def test_pools_stay_and_the_order_goes_first(machine: Machine, policy: Path, tmp
 
 
 @pytest.mark.slow
-def test_queries_recur_by_their_plan_on_executors_without_the_jar(machine: Machine, tmp_path: Path) -> None:
+def test_queries_recur_by_their_plan_on_executors_without_the_jar(
+    machine: Machine, tmp_path: Path
+) -> None:
     """Profiles from the event log of a stock Spark; then executors in processes of their own, whose class path is Spark's."""
     logs = tmp_path / "logs"
     logs.mkdir()
@@ -177,16 +192,23 @@ def test_queries_recur_by_their_plan_on_executors_without_the_jar(machine: Machi
     workload, _ = read_spark_event_logs([logs], key="plan")
     assert sum(job.name.startswith("plan-") for job in workload.jobs) == 3
     write_policy(export_policy("srpt", workload), tmp_path / "policy.json")
-    with application(machine, tmp_path / "policy.json", "local-cluster[2,1,1024]", spark_executor_memory="512m") as queries:
+    with application(
+        machine, tmp_path / "policy.json", "local-cluster[2,1,1024]", spark_executor_memory="512m"
+    ) as queries:
         scala = queries.context._jsc.sc()
-        wait_until(lambda: scala.getExecutorMemoryStatus().size() == 3, 60)  # the driver is one of them
+        wait_until(
+            lambda: scala.getExecutorMemoryStatus().size() == 3, 60
+        )  # the driver is one of them
         assert queries.run_both(is_named=False) > 0.3 * _ALONE_S
     assert machine.complaints() == []
 
 
 @pytest.mark.slow
 def test_queries_that_no_file_knows_are_learned(machine: Machine, tmp_path: Path) -> None:
-    write_policy(export_policy("srpt", Workload("w", (chain(1, 10, 5_000, "other"),))), tmp_path / "policy.json")
+    write_policy(
+        export_policy("srpt", Workload("w", (chain(1, 10, 5_000, "other"),))),
+        tmp_path / "policy.json",
+    )
     with application(machine, tmp_path / "policy.json") as queries:
         for name, tasks in (("long", _LONG), ("short", _SHORT)):
             queries.run(name, tasks)

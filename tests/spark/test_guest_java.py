@@ -71,7 +71,13 @@ def _near(found: object, kept: object) -> None:
 def test_the_golden_orders_are_those_of_the_kernels(tmp_path: Path) -> None:
     env = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     command = [sys.executable, "-m", "tests.spark.planning_cases"]
-    subprocess.run([*command, str(tmp_path / "planning.json")], cwd=REPOSITORY, env=env, check=True, timeout=120)
+    subprocess.run(
+        [*command, str(tmp_path / "planning.json")],
+        cwd=REPOSITORY,
+        env=env,
+        check=True,
+        timeout=120,
+    )
     found, kept = (json.loads(path.read_text()) for path in (tmp_path / "planning.json", FIXTURE))
     _near(found, kept)
 
@@ -89,9 +95,14 @@ def test_nothing_that_fails_gets_out_of_the_guest(class_path: str) -> None:
     assert "ok errors of all kinds" in run_java(class_path, "guest.GuestTest")
 
 
-def test_limits_hold_on_a_real_spark(class_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_hold_on_a_real_spark(
+    class_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_policy(export_policy("srpt", load_workload("toy")), tmp_path / "policy.json")
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", " ".join(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED))
+    monkeypatch.setenv(
+        "JDK_JAVA_OPTIONS",
+        " ".join(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED),
+    )
     said = run_java(class_path, "guest.LimitsTest", tmp_path / "policy.json")
     assert "ok a limit of 1 holds, and what it leaves others take" in said
     assert "ok an error lifts limits" in said

@@ -65,7 +65,9 @@ def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("nightly", "2.13", "too old"),
     ],
 )
-def test_a_spark_that_is_not_supported_is_said(make_spark: Callable[..., Path], version: str, scala: str, message: str) -> None:
+def test_a_spark_that_is_not_supported_is_said(
+    make_spark: Callable[..., Path], version: str, scala: str, message: str
+) -> None:
     spark = find_spark(make_spark(version, scala))
     with pytest.raises(ConfigError, match=message):
         find_jar(spark)
@@ -116,7 +118,9 @@ def test_the_spark_of_the_path_is_the_last_that_is_tried(
     assert find_spark().version == "4.0.0"
 
 
-def test_the_spark_that_pip_put_on_the_path_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_spark_that_pip_put_on_the_path_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     package = tmp_path / "lib/python3.11/site-packages/pyspark"
     (package / "jars").mkdir(parents=True)
     (package / "jars" / "spark-core_2.13-4.1.4.jar").touch()
@@ -129,7 +133,10 @@ def test_the_spark_that_pip_put_on_the_path_is_found(monkeypatch: pytest.MonkeyP
     assert find_spark() == SparkHome(package.resolve(), "4.1.4", "2.13")
 
 
-@pytest.mark.parametrize(("said", "release"), [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_412"', 8)])
+@pytest.mark.parametrize(
+    ("said", "release"),
+    [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_412"', 8)],
+)
 def test_the_release_of_a_java_is_what_it_says(tmp_path: Path, said: str, release: int) -> None:
     java = tmp_path / "java"
     java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
@@ -137,7 +144,9 @@ def test_the_release_of_a_java_is_what_it_says(tmp_path: Path, said: str, releas
     assert java_release(java) == release
 
 
-def test_a_java_home_without_a_java_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_java_home_without_a_java_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="bin/java does not exist; install one"):
         find_java()

@@ -23,7 +23,9 @@ SETTINGS = PluginSettings(Path("/cache/plugin.jar"), service="127.0.0.1:7177")
 def test_a_policy_file_a_service_or_both_are_needed() -> None:
     with pytest.raises(ConfigError, match="`parcae export`"):
         PluginSettings(Path("a.jar"))
-    conf = PluginSettings(Path("a.jar"), Path("/p.json"), "h:1", order_ttl_ms=900, fallback_executors=3).conf()
+    conf = PluginSettings(
+        Path("a.jar"), Path("/p.json"), "h:1", order_ttl_ms=900, fallback_executors=3
+    ).conf()
     assert conf == {
         "spark.driver.extraClassPath": "a.jar",
         "spark.plugins": PLUGIN_CLASS,
@@ -36,11 +38,23 @@ def test_a_policy_file_a_service_or_both_are_needed() -> None:
 
 def _conf(arguments: list[str]) -> dict[str, str]:
     pairs = itertools.pairwise(arguments)
-    return dict(value.split("=", 1) for option, value in pairs if option == "--conf")  # as Spark: the last one counts
+    return dict(
+        value.split("=", 1) for option, value in pairs if option == "--conf"
+    )  # as Spark: the last one counts
 
 
 def test_the_users_settings_win_and_the_application_keeps_its_arguments() -> None:
-    given = ["--master=local[4]", "--conf", "spark.locality.wait=3s", "--name", "n", "-v", "app.py", "--conf", "x=y"]
+    given = [
+        "--master=local[4]",
+        "--conf",
+        "spark.locality.wait=3s",
+        "--name",
+        "n",
+        "-v",
+        "app.py",
+        "--conf",
+        "x=y",
+    ]
     told = spark_arguments(SETTINGS, given)
     assert told[told.index("--master") + 1] == "local[4]"
     assert told[told.index("app.py") :] == ["app.py", "--conf", "x=y"]
@@ -53,7 +67,11 @@ def test_the_users_settings_win_and_the_application_keeps_its_arguments() -> Non
 
 
 @pytest.mark.parametrize(
-    "given", [["--driver-class-path", "/mine.jar", "a.py"], ["--conf", "spark.driver.extraClassPath=/mine.jar", "a.py"]]
+    "given",
+    [
+        ["--driver-class-path", "/mine.jar", "a.py"],
+        ["--conf", "spark.driver.extraClassPath=/mine.jar", "a.py"],
+    ],
 )
 def test_the_users_class_path_is_kept_beside_the_jar(given: list[str]) -> None:
     told = spark_arguments(SETTINGS, given)
@@ -82,8 +100,17 @@ def test_what_cannot_be_started_is_said(given: list[str], message: str) -> None:
 def test_every_setting_becomes_a_line() -> None:
     secret, trust = Path("/secret"), Path("/ca.pem")
     conf = PluginSettings(Path("p.jar"), None, "h:1", secret, trust, "my.key").conf()
-    told = {name.removeprefix("spark.parcae."): value for name, value in conf.items() if name.startswith("spark.parcae")}
-    assert told == {"service": "h:1", "secretFile": "/secret", "tls.ca": "/ca.pem", "jobKey": "my.key"}
+    told = {
+        name.removeprefix("spark.parcae."): value
+        for name, value in conf.items()
+        if name.startswith("spark.parcae")
+    }
+    assert told == {
+        "service": "h:1",
+        "secretFile": "/secret",
+        "tls.ca": "/ca.pem",
+        "jobKey": "my.key",
+    }
 
 
 def test_a_folder_that_is_no_spark_is_said(tmp_path: Path) -> None:
@@ -97,7 +124,9 @@ def test_a_folder_that_is_no_spark_is_said(tmp_path: Path) -> None:
         found.command("spark-submit")
 
 
-def test_a_missing_jdk_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_jdk_is_said_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="apt-get install openjdk-17-jdk-headless"):
@@ -105,7 +134,9 @@ def test_a_missing_jdk_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPa
 
 
 @needs_spark
-def test_the_plugin_is_compiled_once_and_again_when_its_sources_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_plugin_is_compiled_once_and_again_when_its_sources_change(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     spark = find_spark()
     jar = build_plugin(spark)
@@ -125,7 +156,9 @@ def test_the_plugin_is_compiled_once_and_again_when_its_sources_change(monkeypat
 
 
 @needs_spark
-def test_a_spark_that_the_plugin_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_spark_that_the_plugin_does_not_fit_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(building, "cache_folder", lambda: tmp_path / "cache")
     (tmp_path / "jars").mkdir()
     with pytest.raises(ConfigError, match=r"compiled against Spark 9\.9: javac failed"):

@@ -28,7 +28,15 @@ def test_a_warm_workload_has_one_law_a_stage_times_the_factor() -> None:
     for job, own in zip(workload.jobs, warm.jobs, strict=True):
         assert own.name == job.name
         for stage, scaled in zip(job.stages, own.stages, strict=True):
-            samples = next(s for s in (stage.durations.rest[-1], stage.durations.first[-1], stage.durations.fresh[-1]) if s.size)
+            samples = next(
+                s
+                for s in (
+                    stage.durations.rest[-1],
+                    stage.durations.first[-1],
+                    stage.durations.fresh[-1],
+                )
+                if s.size
+            )
             assert scaled.durations.levels == (1,)
             assert scaled.durations.rest[0].tolist() == np.maximum(4 * samples, 1).tolist()
             assert scaled.num_tasks == stage.num_tasks
@@ -44,26 +52,45 @@ def test_a_mix_lists_parents_first_and_every_task(tmp_path: Path) -> None:
     assert [job["arrival_ms"] for job in mix["jobs"]] == sequence.arrival_ms.tolist()
     for job, spec in zip(mix["jobs"], sequence.jobs, strict=True):
         assert job["name"] == spec.name
-        assert sorted(len(s["sleep_ms"]) for s in job["stages"]) == sorted(stage.num_tasks for stage in spec.stages)
-        assert all(parent < place for place, stage in enumerate(job["stages"]) for parent in stage["parents"])
-        assert sum(map(len, (s["parents"] for s in job["stages"]))) == sum(len(stage.parents) for stage in spec.stages)
+        assert sorted(len(s["sleep_ms"]) for s in job["stages"]) == sorted(
+            stage.num_tasks for stage in spec.stages
+        )
+        assert all(
+            parent < place
+            for place, stage in enumerate(job["stages"])
+            for parent in stage["parents"]
+        )
+        assert sum(map(len, (s["parents"] for s in job["stages"]))) == sum(
+            len(stage.parents) for stage in spec.stages
+        )
     total = sum(sum(stage["sleep_ms"]) for job in mix["jobs"] for stage in job["stages"])
     assert total == sum(sleeps.values())
 
 
 def test_a_job_of_two_results_cannot_be_replayed() -> None:
     stage = StageSpec(1, TaskDurations.constant(5))
-    sequence = JobSequence(Workload("w", (JobSpec("two", (stage, stage)),)), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    sequence = JobSequence(
+        Workload("w", (JobSpec("two", (stage, stage)),)),
+        np.zeros(1, np.int64),
+        np.zeros(1, np.int64),
+    )
     with pytest.raises(WorkloadError, match="2 last stages"):
         mix_json(sequence, drawn_sleeps(sequence, 0))
 
 
 def test_what_was_simulated_is_slept_without_the_clusters_costs() -> None:
     """A run of the costly workload, less the costs, sleeps what the workload without costs takes."""
-    stages = (StageSpec(6, TaskDurations.constant(50)), StageSpec(2, TaskDurations.constant(20), (0,)))
+    stages = (
+        StageSpec(6, TaskDurations.constant(50)),
+        StageSpec(2, TaskDurations.constant(20), (0,)),
+    )
     workload = Workload("w", (JobSpec("a", stages), JobSpec("b", stages)))
-    sequence = JobSequence(costly_workload(workload, COSTS), np.array([0, 1]), np.zeros(2, np.int64))
-    config = SimulationConfig(world=WorldName.CORES, num_executors=3, moving_delay_ms=0, warmup_delay_ms=0)
+    sequence = JobSequence(
+        costly_workload(workload, COSTS), np.array([0, 1]), np.zeros(2, np.int64)
+    )
+    config = SimulationConfig(
+        world=WorldName.CORES, num_executors=3, moving_delay_ms=0, warmup_delay_ms=0
+    )
     policy = make_cores_policy("fair", sequence.workload, config)
     trace = simulate(sequence, policy, config, 0, record=True)
     sleeps = slept(trace, COSTS)
@@ -77,7 +104,9 @@ def test_what_was_simulated_is_slept_without_the_clusters_costs() -> None:
 
 def test_the_steps_along_the_longest_chain_are_a_jobs_own_cost() -> None:
     one, last = StageSpec(1, TaskDurations.constant(5)), TaskDurations.constant(5)
-    diamond = JobSpec("d", (StageSpec(1, last, (1, 2)), one, StageSpec(1, last, (1,))))  # 1, then 2, then 0
+    diamond = JobSpec(
+        "d", (StageSpec(1, last, (1, 2)), one, StageSpec(1, last, (1,)))
+    )  # 1, then 2, then 0
     assert hand_over_ms(diamond, COSTS) == 11 + 2 * 7
     assert hand_over_ms(JobSpec("s", (one,)), COSTS) == 11
 
@@ -87,6 +116,8 @@ def test_a_job_that_failed_is_said(tmp_path: Path) -> None:
     fine = {"name": "a", "submitted_ms": 5, "finished_ms": 105}
     path.write_text(json.dumps({"mixes": [{"began_ms": 0, "jobs": [fine]}]}))
     assert read_replayed(path)[0].jct_ms.tolist() == [100.0]
-    path.write_text(json.dumps({"mixes": [{"began_ms": 0, "jobs": [fine, {"name": "b", "error": "lost"}]}]}))
+    path.write_text(
+        json.dumps({"mixes": [{"began_ms": 0, "jobs": [fine, {"name": "b", "error": "lost"}]}]})
+    )
     with pytest.raises(WorkloadError, match="1 jobs of mix 0 failed: lost"):
         read_replayed(path)

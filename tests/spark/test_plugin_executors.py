@@ -28,7 +28,11 @@ _TIMEOUT_S = 240.0
 
 
 def _job(name: str, tasks: int, sleep_ms: int, arrival_ms: int = 0) -> dict[str, Any]:
-    return {"name": name, "arrival_ms": arrival_ms, "stages": [{"parents": [], "sleep_ms": [sleep_ms] * tasks}]}
+    return {
+        "name": name,
+        "arrival_ms": arrival_ms,
+        "stages": [{"parents": [], "sleep_ms": [sleep_ms] * tasks}],
+    }
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +67,9 @@ class _Application:
             "spark.parcae.replay.warmUp": "false",
             "spark.eventLog.compress": "false",
         }
-        self.request = ReplayRequest(spark, jar, EXECUTORS, "FIFO", plugin, work, name, conf, cluster.master)
+        self.request = ReplayRequest(
+            spark, jar, EXECUTORS, "FIFO", plugin, work, name, conf, cluster.master
+        )
         self._result: list[ReplayedMix] | ParcaeError | None = None
         self._thread = threading.Thread(target=self._run, args=(jobs,))
         self._thread.start()
@@ -92,14 +98,21 @@ class _Application:
         (log,) = self.request.event_logs.iterdir()
         tasks = []
         for event in map(json.loads, log.read_text().splitlines()):
-            if event["Event"] == "SparkListenerTaskEnd" and event["Task End Reason"]["Reason"] == "Success":
+            if (
+                event["Event"] == "SparkListenerTaskEnd"
+                and event["Task End Reason"]["Reason"] == "Success"
+            ):
                 info, metrics = event["Task Info"], event["Task Metrics"]
                 worked_ms = metrics["Executor Deserialize Time"] + metrics["Executor Run Time"]
-                tasks.append((info["Executor ID"], info["Launch Time"], info["Launch Time"] + worked_ms))
+                tasks.append(
+                    (info["Executor ID"], info["Launch Time"], info["Launch Time"] + worked_ms)
+                )
         return tasks
 
 
-def test_executors_go_from_one_application_to_the_other(cluster: StandaloneCluster, spark: SparkHome, tmp_path: Path) -> None:
+def test_executors_go_from_one_application_to_the_other(
+    cluster: StandaloneCluster, spark: SparkHome, tmp_path: Path
+) -> None:
     one = _Application("one", cluster, spark, tmp_path, [_job("long", 120, 1_000)])
     wait_until(lambda: one.service.num_states, 90)
     one.grant(EXECUTORS)
@@ -131,11 +144,17 @@ def _most_at_once(tasks: list[tuple[str, int, int]]) -> int:
     return most
 
 
-def test_a_real_service_shares_the_cluster_out(cluster: StandaloneCluster, spark: SparkHome, tmp_path: Path) -> None:
+def test_a_real_service_shares_the_cluster_out(
+    cluster: StandaloneCluster, spark: SparkHome, tmp_path: Path
+) -> None:
     scope = ("--scope", "cluster", "--cores", str(EXECUTORS), "--executor-cores", "1")
     with running_service("srpt", "tpch", extra=scope, log=tmp_path / "serve.log") as service:
-        one = _Application("one", cluster, spark, tmp_path, [_job("long", 100, 1_000)], service.address)
-        other = _Application("other", cluster, spark, tmp_path, [_job("late", 20, 1_000, 20_000)], service.address)
+        one = _Application(
+            "one", cluster, spark, tmp_path, [_job("long", 100, 1_000)], service.address
+        )
+        other = _Application(
+            "other", cluster, spark, tmp_path, [_job("late", 20, 1_000, 20_000)], service.address
+        )
         late, long = other.end(), one.end()
     assert (len(long), len(late)) == (100, 20)
     assert _most_at_once(long + late) <= EXECUTORS
@@ -163,14 +182,27 @@ def test_without_the_service_executors_are_kept_and_asked_for(
     assert "parcae: 3 executors wanted" in log.read_text(errors="replace")
 
 
-def test_dynamic_allocation_keeps_its_executors(cluster: StandaloneCluster, spark: SparkHome, tmp_path: Path) -> None:
+def test_dynamic_allocation_keeps_its_executors(
+    cluster: StandaloneCluster, spark: SparkHome, tmp_path: Path
+) -> None:
     service = FakeService(executors=1)
     jar = build_plugin(spark)
     plugin = PluginSettings(jar, service=f"127.0.0.1:{service.port}")
-    conf = {**cluster.conf(), "spark.executor.cores": "1", "spark.dynamicAllocation.enabled": "true"}
-    request = ReplayRequest(spark, jar, EXECUTORS, "FIFO", plugin, tmp_path, "dynamic", conf, cluster.master)
+    conf = {
+        **cluster.conf(),
+        "spark.executor.cores": "1",
+        "spark.dynamicAllocation.enabled": "true",
+    }
+    request = ReplayRequest(
+        spark, jar, EXECUTORS, "FIFO", plugin, tmp_path, "dynamic", conf, cluster.master
+    )
     replay(request, [{"jobs": [_job("few", 8, 200)]}], timeout_s=_TIMEOUT_S)
     service.close()
     said = request.log_file.read_text(errors="replace")
-    assert said.count("parcae: the service shares out executors, which is ignored: spark.dynamicAllocation.enabled is set") == 1
+    assert (
+        said.count(
+            "parcae: the service shares out executors, which is ignored: spark.dynamicAllocation.enabled is set"
+        )
+        == 1
+    )
     assert "executors wanted" not in said

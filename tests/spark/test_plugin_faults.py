@@ -121,12 +121,16 @@ class TestOneApplication:
 
         def run() -> None:
             rows = guided.application.context.parallelize(range(4), 4).barrier()
-            found = rows.mapPartitions(lambda part: [len(BarrierTaskContext.get().allGather(str(list(part))))]).collect()
+            found = rows.mapPartitions(
+                lambda part: [len(BarrierTaskContext.get().allGather(str(list(part))))]
+            ).collect()
             assert found == [4] * 4
 
         guided.run_guided(run)
 
-    def test_queries_at_once_come_to_the_right_results_and_are_one_job_each(self, guided: Guided) -> None:
+    def test_queries_at_once_come_to_the_right_results_and_are_one_job_each(
+        self, guided: Guided
+    ) -> None:
         from pyspark.sql import SparkSession
 
         session = SparkSession(guided.application.context)
@@ -153,8 +157,13 @@ def test_a_thousand_connections_leave_nothing_behind(machine: Machine) -> None:
         service.change(None)
         wait_until(lambda: service.num_states > states)
         application.run()
-        names = [thread.getName() for thread in machine.jvm.java.lang.Thread.getAllStackTraces().keySet()]
-        assert sorted(name for name in names if name.startswith("parcae-")) == ["parcae-link", "parcae-reader"]
+        names = [
+            thread.getName() for thread in machine.jvm.java.lang.Thread.getAllStackTraces().keySet()
+        ]
+        assert sorted(name for name in names if name.startswith("parcae-")) == [
+            "parcae-link",
+            "parcae-reader",
+        ]
         assert len(_open_files(machine)) < files + 20
     service.close()
 
@@ -231,7 +240,9 @@ _SECRET = "a secret of the test"
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [(None, True), (_SECRET, False)])
-def test_who_does_not_share_the_secret_is_left_alone(machine: Machine, tmp_path: Path, mine: str | None, theirs: bool) -> None:
+def test_who_does_not_share_the_secret_is_left_alone(
+    machine: Machine, tmp_path: Path, mine: str | None, theirs: bool
+) -> None:
     service, settings = FakeService(), dict[str, object]()
     if theirs:
         service.change(saying(frame({"type": "challenge", "nonce": "n" * 32})))
@@ -252,8 +263,28 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A certificate of 127.0.0.1 that signs itself, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     cert, key = folder / "cert.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    command += [
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-keyout",
+        str(key),
+        "-out",
+        str(cert),
+    ]
     try:
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):

@@ -63,7 +63,10 @@ _LAST_STAGE = StageInfo(0, 0, "collect at  Main.scala:7", 1, (), 0, ())
 
 def _name_cases() -> list[dict[str, object]]:
     draw = random.Random(7)
-    made = ["".join(draw.choices("ab# ,=id0f-batchL\t\nÄ😀\u2003", k=draw.randrange(120))) for _ in range(300)]
+    made = [
+        "".join(draw.choices("ab# ,=id0f-batchL\t\nÄ😀\u2003", k=draw.randrange(120)))
+        for _ in range(300)
+    ]
     texts = [
         *((group, "", "") for group in _GROUPS),
         *((group, text, "count at x.py:3") for group in _GROUPS for text in _DESCRIPTIONS),
@@ -73,12 +76,26 @@ def _name_cases() -> list[dict[str, object]]:
     ]
     cases = list[dict[str, object]]()
     for group, description, site in texts:
-        properties = {"spark.jobGroup.id": group, "spark.job.description": description, "callSite.short": site, "my.key": site}
+        properties = {
+            "spark.jobGroup.id": group,
+            "spark.job.description": description,
+            "callSite.short": site,
+            "my.key": site,
+        }
         properties = {name: value for name, value in properties.items() if value}
         job = JobStart(0, 0, properties, (_LAST_STAGE,))
-        cases.append({"properties": properties, "key": "", "stage": _LAST_STAGE.name, "name": job_name([job], (), {}, None)})
+        cases.append(
+            {
+                "properties": properties,
+                "key": "",
+                "stage": _LAST_STAGE.name,
+                "name": job_name([job], (), {}, None),
+            }
+        )
         if (name := job_name([job], (), {}, "my.key")) is not None:
-            cases.append({"properties": properties, "key": "my.key", "stage": _LAST_STAGE.name, "name": name})
+            cases.append(
+                {"properties": properties, "key": "my.key", "stage": _LAST_STAGE.name, "name": name}
+            )
     return cases
 
 
@@ -91,7 +108,9 @@ def test_names_are_those_of_the_event_logs_reader(class_path: str, tmp_path: Pat
 def test_compiles_against_spark_3_5(tmp_path: Path) -> None:
     home = os.environ.get("PARCAE_SPARK35")
     if not home:
-        pytest.skip("PARCAE_SPARK35 names no Spark 3.5 (pip install --target FOLDER pyspark==3.5.7, then FOLDER/pyspark)")
+        pytest.skip(
+            "PARCAE_SPARK35 names no Spark 3.5 (pip install --target FOLDER pyspark==3.5.7, then FOLDER/pyspark)"
+        )
     older = find_spark(Path(home))
     assert older.version.startswith("3.5")
     compile_java(java_sources(plugin_folder() / "src"), tmp_path, f"{older.jars}/*")

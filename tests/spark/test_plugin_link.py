@@ -35,9 +35,18 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def _proof(secret: str, side: str, client: str, service: str, application: str) -> dict[str, str]:
     """A proof, made from the words of the protocol."""
-    text = b"".join(part.encode() + b"\0" for part in ("parcae 2", side, client, service, application))
+    text = b"".join(
+        part.encode() + b"\0" for part in ("parcae 2", side, client, service, application)
+    )
     mac = hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
-    return {"secret": secret, "side": side, "client": client, "service": service, "application": application, "mac": mac}
+    return {
+        "secret": secret,
+        "side": side,
+        "client": client,
+        "service": service,
+        "application": application,
+        "mac": mac,
+    }
 
 
 def test_the_wire_speaks_the_protocol(class_path: str, tmp_path: Path) -> None:
@@ -104,7 +113,10 @@ def _lines(machine: Machine, before: int, word: str) -> list[str]:
 
 def test_orders_are_obeyed_and_are_dropped_when_they_are_too_old(machine: Machine) -> None:
     before = len(machine.said())
-    with _service() as service, machine.context(service.port, 2, spark_parcae_orderTtlMs=2_000) as application:
+    with (
+        _service() as service,
+        machine.context(service.port, 2, spark_parcae_orderTtlMs=2_000) as application,
+    ):
         queries = Queries(application.context)
         wait_until(lambda: _lines(machine, before, "parcae: orders come from"))
         assert queries.run_both() > 0.3 * _LONG_S
@@ -128,12 +140,17 @@ def test_orders_are_obeyed_and_are_dropped_when_they_are_too_old(machine: Machin
 
 
 @pytest.mark.slow
-def test_a_real_service_plans_and_is_heard_again_after_it_was_killed(machine: Machine, tmp_path: Path) -> None:
+def test_a_real_service_plans_and_is_heard_again_after_it_was_killed(
+    machine: Machine, tmp_path: Path
+) -> None:
     """`parcae serve` knows both queries by the names that their user gives them."""
     profile, log = tmp_path / "profile.parcae", tmp_path / "serve.log"
     write_workload(Workload("w", (chain(1, 40, 100, "long"), chain(1, 2, 100, "short"))), profile)
     before = len(machine.said())
-    with running_service("srpt", str(profile), log=log) as service, machine.context(service.port, 2) as application:
+    with (
+        running_service("srpt", str(profile), log=log) as service,
+        machine.context(service.port, 2) as application,
+    ):
         queries = Queries(application.context)
         wait_until(lambda: _lines(machine, before, "parcae: orders come from"))
         assert queries.run_both() > 0.3 * _LONG_S

@@ -24,7 +24,9 @@ pytestmark = needs_spark
 
 
 def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([*_PARCAE, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=900)
+    done = subprocess.run(
+        [*_PARCAE, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=900
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done
 
@@ -33,16 +35,33 @@ _SMALL = ("--jobs", "10", "--cores", "16", "--time-scale", "0.2", "--arrivals", 
 
 
 @pytest.mark.slow
-def test_the_demonstration_runs_every_policy_on_the_same_mixes_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    words = ("spark", "demo", "--json", "--seeds", "2", *_SMALL, "--policies", "spark-fair,spark-fifo,srpt", "--work", "w")
+def test_the_demonstration_runs_every_policy_on_the_same_mixes_and_goes_on_where_it_was(
+    tmp_path: Path,
+) -> None:
+    words = (
+        "spark",
+        "demo",
+        "--json",
+        "--seeds",
+        "2",
+        *_SMALL,
+        "--policies",
+        "spark-fair,spark-fifo,srpt",
+        "--work",
+        "w",
+    )
     done = _run(tmp_path, *words)
     told: dict[str, Any] = json.loads(done.stdout)
     assert set(told["policies"]) == {"spark-fair", "spark-fifo", "srpt"}
     for policy in told["policies"].values():
         low, high = policy["average_jct_s"]["ci95"]
         assert low <= policy["average_jct_s"]["mean"] <= high
-        assert policy["average_jct_s"]["mean"] == pytest.approx(np.mean(policy["average_jct_s_by_seed"]))
-    assert told["policies"]["srpt"]["ratio_to_spark_fair"]["mean"] < 1  # the same machine, whatever else it does
+        assert policy["average_jct_s"]["mean"] == pytest.approx(
+            np.mean(policy["average_jct_s_by_seed"])
+        )
+    assert (
+        told["policies"]["srpt"]["ratio_to_spark_fair"]["mean"] < 1
+    )  # the same machine, whatever else it does
     assert "parcae: on, srpt by" in (tmp_path / "w" / "srpt.log").read_text()
     assert "parcae" not in (tmp_path / "w" / "spark-fair.log").read_text().split("Replay")[0]
     assert (tmp_path / "w" / "gantt.png").read_bytes().startswith(b"\x89PNG")
@@ -50,9 +69,16 @@ def test_the_demonstration_runs_every_policy_on_the_same_mixes_and_goes_on_where
         (log,) = (tmp_path / "w" / f"{policy}-events").iterdir()
         for number, mix in enumerate(_mixes(tmp_path / "w")):
             run = read_spark_run([log], key=f"parcae.mix.{number}")
-            assert sorted(job.name for job in run.jobs) == sorted(job["name"] for job in mix["jobs"])
-            assert run.num_tasks == sum(len(s["sleep_ms"]) for job in mix["jobs"] for s in job["stages"])
-            together = [sum(a.submission_ms <= b.submission_ms < a.completion_ms for a in run.jobs) for b in run.jobs]
+            assert sorted(job.name for job in run.jobs) == sorted(
+                job["name"] for job in mix["jobs"]
+            )
+            assert run.num_tasks == sum(
+                len(s["sleep_ms"]) for job in mix["jobs"] for s in job["stages"]
+            )
+            together = [
+                sum(a.submission_ms <= b.submission_ms < a.completion_ms for a in run.jobs)
+                for b in run.jobs
+            ]
             assert max(together) >= 5
     again = _run(tmp_path, *words)
     assert again.stderr.count("finished earlier") == 3
@@ -67,7 +93,19 @@ def _mixes(work: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_the_simulator_is_close_to_real_spark(tmp_path: Path) -> None:
-    words = ("spark", "fidelity", "--json", "--alone", "6", "--seeds", "1", "--jobs", "10", "--work", "w")
+    words = (
+        "spark",
+        "fidelity",
+        "--json",
+        "--alone",
+        "6",
+        "--seeds",
+        "1",
+        "--jobs",
+        "10",
+        "--work",
+        "w",
+    )
     done = _run(tmp_path, *words, "--policies", "fifo,srpt")
     told = json.loads(done.stdout)
     assert told["alone"]["num_jobs"] == 6
@@ -76,7 +114,9 @@ def test_the_simulator_is_close_to_real_spark(tmp_path: Path) -> None:
         errors = [abs(simulated - real) / real for _, simulated, real in own["jobs"]]
         assert own["mean_error"] == pytest.approx(np.mean(errors))
         assert own["p95_error"] == pytest.approx(np.percentile(errors, 95))
-        assert own["mean_error"] < 0.25  # a machine that does other work is slower; the figure itself is for a quiet one
+        assert (
+            own["mean_error"] < 0.25
+        )  # a machine that does other work is slower; the figure itself is for a quiet one
         assert own["num_jobs"] == 10 or own is told["alone"]
     assert 0 <= told["costs_ms"]["task"] < 100
     assert (tmp_path / "w" / "fidelity.png").read_bytes().startswith(b"\x89PNG")
@@ -107,7 +147,11 @@ def test_every_command_of_the_document_runs_and_the_circle_closes(tmp_path: Path
     `parcae spark tpch` is run by the test of its own page.
     """
     page = (REPOSITORY / "docs" / "spark.md").read_text().splitlines()
-    commands = [line.strip() for line in page if line.startswith(("    parcae ", "    spark-submit ", "    mkdir "))]
+    commands = [
+        line.strip()
+        for line in page
+        if line.startswith(("    parcae ", "    spark-submit ", "    mkdir "))
+    ]
     commands = [command for command in commands if "spark tpch" not in command]
     assert len(commands) >= 12
     (tmp_path / "event-logs").mkdir()
@@ -115,18 +159,33 @@ def test_every_command_of_the_document_runs_and_the_circle_closes(tmp_path: Path
     (tmp_path / "event-logs" / log.name).write_bytes(log.read_bytes())
     spark = find_spark()
     _run(tmp_path, "spark", "build")
-    env = environment(spark.path, {"PATH": f"{_commands(tmp_path)}:{spark.path / 'bin'}:{os.environ['PATH']}"})
+    env = environment(
+        spark.path, {"PATH": f"{_commands(tmp_path)}:{spark.path / 'bin'}:{os.environ['PATH']}"}
+    )
     for command in commands:
         line = command
         for whole, less in _LESS.items():
             line = line.replace(whole, less)
-        done = subprocess.run(line, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=900)
+        done = subprocess.run(
+            line,
+            shell=True,
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=900,
+        )
         assert done.returncode == 0, f"{command}\n{done.stderr[-3000:]}"
         if "queries.py" in command:
             assert "12 queries" in done.stdout
         if "spark.plugins" in command:
             assert "parcae: on, tuned by" in done.stderr
-    told = json.loads(_run(tmp_path, "compare-logs", "before", "after", "--key", "spark.jobGroup.id", "--json").stdout)
+    told = json.loads(
+        _run(
+            tmp_path, "compare-logs", "before", "after", "--key", "spark.jobGroup.id", "--json"
+        ).stdout
+    )
     assert told["logs"]["A"]["num_jobs"] == told["logs"]["B"]["num_jobs"]
     assert told["logs"]["B"]["failed"] == told["logs"]["B"]["unfinished"] == 0
     assert told["ratio"]["pairs"] >= 12
@@ -135,8 +194,13 @@ def test_every_command_of_the_document_runs_and_the_circle_closes(tmp_path: Path
 def test_settings_are_printed_to_paste(tmp_path: Path) -> None:
     (jar,) = _run(tmp_path, "spark", "build").stdout.split()
     lines = _run(tmp_path, "spark", "conf", "--service", "h:1").stdout.splitlines()
-    assert lines[:2] == [f"--conf spark.driver.extraClassPath={jar}", "--conf spark.plugins=parcae.spark.ParcaePlugin"]
-    lines = _run(tmp_path, "spark", "conf", "--properties", "--policy", "p.json", "--key", "my.job").stdout.splitlines()
+    assert lines[:2] == [
+        f"--conf spark.driver.extraClassPath={jar}",
+        "--conf spark.plugins=parcae.spark.ParcaePlugin",
+    ]
+    lines = _run(
+        tmp_path, "spark", "conf", "--properties", "--policy", "p.json", "--key", "my.job"
+    ).stdout.splitlines()
     assert f"spark.parcae.policy {tmp_path}/p.json" in lines
     assert "spark.parcae.jobKey my.job" in lines
 
@@ -147,16 +211,39 @@ def spark35(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if home := os.environ.get("PARCAE_SPARK35"):
         return Path(home)
     folder = tmp_path_factory.mktemp("spark35")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), "pyspark==3.5.*"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--target",
+        str(folder),
+        "pyspark==3.5.*",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     if done.returncode:
-        pytest.skip(f"PySpark 3.5 could not be installed ({done.stderr.strip()[-200:]}); PARCAE_SPARK35 may name one")
+        pytest.skip(
+            f"PySpark 3.5 could not be installed ({done.stderr.strip()[-200:]}); PARCAE_SPARK35 may name one"
+        )
     return folder / "pyspark"
 
 
 @pytest.mark.slow
 def test_a_spark_3_5_obeys_too(tmp_path: Path, spark35: Path) -> None:
-    words = ("spark", "demo", "--json", "--seeds", "2", *_SMALL, "--policies", "spark-fair,srpt", "--work", "w")
+    words = (
+        "spark",
+        "demo",
+        "--json",
+        "--seeds",
+        "2",
+        *_SMALL,
+        "--policies",
+        "spark-fair,srpt",
+        "--work",
+        "w",
+    )
     told = json.loads(_run(tmp_path, *words, "--spark-home", str(spark35)).stdout)
     assert told["spark"].startswith("3.5.")
     assert "parcae: on, srpt by" in (tmp_path / "w" / "srpt.log").read_text()

@@ -9,7 +9,13 @@ from parcae.learning.scenario import Scenario
 from parcae.metrics.objectives import Objective
 from parcae.policies.checkpoint import read_checkpoint
 from parcae.simulation.config import SimulationConfig, WorldName
-from parcae.studies.learn import LearnRequest, default_arrivals, learn, objective_ratio, savings_paragraph
+from parcae.studies.learn import (
+    LearnRequest,
+    default_arrivals,
+    learn,
+    objective_ratio,
+    savings_paragraph,
+)
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
 from tests.conftest import job
@@ -18,18 +24,35 @@ _WORKLOAD = random_dags(RandomDags(num_jobs=8, mean_tasks=5.0), np.random.defaul
 _CONFIG = SimulationConfig(num_executors=6)
 
 
-@pytest.mark.parametrize(("start", "world"), [("shipped", "executors"), ("scratch", "executors"), ("shipped", "cores")])
-def test_the_whole_circle_writes_policy_report_and_paragraph(start: str, world: str, tmp_path: Path) -> None:
-    scenario = Scenario(_WORKLOAD, _CONFIG.model_copy(update={"world": WorldName(world)}), "batch", 5)
+@pytest.mark.parametrize(
+    ("start", "world"), [("shipped", "executors"), ("scratch", "executors"), ("shipped", "cores")]
+)
+def test_the_whole_circle_writes_policy_report_and_paragraph(
+    start: str, world: str, tmp_path: Path
+) -> None:
+    scenario = Scenario(
+        _WORKLOAD, _CONFIG.model_copy(update={"world": WorldName(world)}), "batch", 5
+    )
     said: list[str] = []
     learned = learn(
-        LearnRequest(scenario, tmp_path, budget_s=2.0, num_seeds=4, start=start), lambda done, total, text: said.append(text)
+        LearnRequest(scenario, tmp_path, budget_s=2.0, num_seeds=4, start=start),
+        lambda done, total, text: said.append(text),
     )
-    names = {"tuned.safetensors", "policy.safetensors", "comparison.json", "report.html", "summary.txt"}
+    names = {
+        "tuned.safetensors",
+        "policy.safetensors",
+        "comparison.json",
+        "report.html",
+        "summary.txt",
+    }
     assert names <= {path.name for path in tmp_path.iterdir()}
     kinds = ("order-rule", "order-network") if world == "cores" else ("rule", "parcae")
     assert read_checkpoint(learned.policy).kind in kinds
-    stock = ("Spark's FIFO", "Spark's FAIR") if world == "cores" else ("first come, first served", "fair sharing")
+    stock = (
+        ("Spark's FIFO", "Spark's FAIR")
+        if world == "cores"
+        else ("first come, first served", "fair sharing")
+    )
     for word in (*stock, "best heuristic", "95% interval", "nothing was learned from"):
         assert word in learned.paragraph
     assert (tmp_path / "summary.txt").read_text().strip() == learned.paragraph
@@ -37,12 +60,20 @@ def test_the_whole_circle_writes_policy_report_and_paragraph(start: str, world: 
     assert any("training the network" in text for text in said)
     compared = {policy.name for policy in learned.comparison.policies}
     assert ({"tuned", "parcae"} <= compared) == (start == "shipped")
-    assert ("which ships" in learned.paragraph or "that ship" in learned.paragraph) == (start == "shipped")
+    assert ("which ships" in learned.paragraph or "that ship" in learned.paragraph) == (
+        start == "shipped"
+    )
 
 
 def test_savings_are_of_the_objective_that_was_asked_for() -> None:
     comparison = compare(
-        _WORKLOAD, ["fifo", "fair", "sjf-cp", "srpt-cap"], config=_CONFIG, num_jobs=5, arrivals="batch", num_seeds=4, processes=1
+        _WORKLOAD,
+        ["fifo", "fair", "sjf-cp", "srpt-cap"],
+        config=_CONFIG,
+        num_jobs=5,
+        arrivals="batch",
+        num_seeds=4,
+        processes=1,
     )
     for objective in Objective:
         ratio = objective_ratio(comparison, objective, "srpt-cap", "fifo")

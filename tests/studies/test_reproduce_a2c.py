@@ -45,7 +45,11 @@ def test_table4_says_that_it_needs_a_log(tmp_path: Path) -> None:
 
 def test_orderings_hold_only_beyond_the_interval_of_paired_differences() -> None:
     base = np.linspace(2.0, 3.0, 9)
-    values = {"a": np.tile(base, (3, 1)), "b": np.tile(base + 0.5, (3, 1)), "c": np.tile(base[::-1], (3, 1))}
+    values = {
+        "a": np.tile(base, (3, 1)),
+        "b": np.tile(base + 0.5, (3, 1)),
+        "c": np.tile(base[::-1], (3, 1)),
+    }
     published = {"a": (1.0, 1.0, 1.0), "b": (2.0, 0.5, 1.0), "c": (3.0, 2.0, 1.0)}
     notes = orderings("here", Measured(values, {}), published)
     assert "slowdown: of the paper's orderings 1 of 3 hold" in notes[0]
@@ -56,7 +60,12 @@ def test_orderings_hold_only_beyond_the_interval_of_paired_differences() -> None
 
 
 def _curve(*slowdowns: float, first: float = 10.0) -> Curve:
-    return Curve(list(range(10, 10 * len(slowdowns) + 10, 10)), [1.0] * len(slowdowns), list(slowdowns), first)
+    return Curve(
+        list(range(10, 10 * len(slowdowns) + 10, 10)),
+        [1.0] * len(slowdowns),
+        list(slowdowns),
+        first,
+    )
 
 
 def test_a_training_converged_where_its_curve_stays_at_its_end() -> None:

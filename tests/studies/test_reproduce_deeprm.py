@@ -27,25 +27,45 @@ from parcae.studies.reproduce.study import PackingRequest, settings_of
 from parcae.workloads.random_streams import TUNING_SEED_START
 from parcae.workloads.rigid import RigidJobs
 
-_ROWS = {"deeprm-fig4": "190%", "deeprm-fig5": "deeprm for completion", "deeprm-fig6": "deeprm, fresh", "deeprm-fig7": "tetris*"}
+_ROWS = {
+    "deeprm-fig4": "190%",
+    "deeprm-fig5": "deeprm for completion",
+    "deeprm-fig6": "deeprm, fresh",
+    "deeprm-fig7": "tetris*",
+}
 
 
 def _checkpoint(folder: Path, rate: float, cost: Cost) -> str:
     """As a training would have written it, but of first weights."""
     path, settings = folder / f"deeprm-{rate:g}-{cost.name.lower()}.safetensors", DeepRMSettings()
-    card = {"source": source_at(rate).card(), "cost": cost.name.lower(), "iterations": 7, "seconds": 1.0}
+    card = {
+        "source": source_at(rate).card(),
+        "cost": cost.name.lower(),
+        "iterations": 7,
+        "seconds": 1.0,
+    }
     weights = initial_weights(np.random.default_rng(0), settings)
-    write_checkpoint(Checkpoint("deeprm", 1, weights, {"network": settings.model_dump(mode="json")}, card), path)
+    write_checkpoint(
+        Checkpoint("deeprm", 1, weights, {"network": settings.model_dump(mode="json")}, card), path
+    )
     return str(path)
 
 
 def _request(folder: Path, rates: tuple[float, ...]) -> PackingRequest:
-    known = [_checkpoint(folder, rate, cost) for rate in rates for cost in (Cost.SLOWDOWN, Cost.COMPLETION)]
-    return PackingRequest(folder / "found", budget_s=0.01, num_runs=4, processes=1, policies=tuple(known))
+    known = [
+        _checkpoint(folder, rate, cost)
+        for rate in rates
+        for cost in (Cost.SLOWDOWN, Cost.COMPLETION)
+    ]
+    return PackingRequest(
+        folder / "found", budget_s=0.01, num_runs=4, processes=1, policies=tuple(known)
+    )
 
 
 @pytest.mark.parametrize("name", _ROWS)
-def test_a_study_runs_to_its_table_picture_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_study_runs_to_its_table_picture_and_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setattr("parcae.evaluation.packing.tuning._NUM_SEQUENCES", 20)
     rates = tuple(round(0.1 * k, 1) for k in range(1, 11)) if name == "deeprm-fig4" else (0.6, 0.7)
     result, files = reproduce(name, _request(tmp_path, rates), "parcae reproduce")
@@ -90,8 +110,18 @@ class _Fixed(Stage):
 
     def batch(self, wants_profile: bool) -> PackingBatch:
         one = RigidJobs("one", np.array([0]), np.array([3]), np.array([[5, 1]]), np.array([10, 10]))
-        two = RigidJobs("two", np.array([0, 0]), np.array([2, 10]), np.array([[10, 1], [10, 1]]), np.array([10, 10]))
-        return PackingBatch([one, two], self.source.config.model_copy(update={"window": 0}), wants_profile=wants_profile)
+        two = RigidJobs(
+            "two",
+            np.array([0, 0]),
+            np.array([2, 10]),
+            np.array([[10, 1], [10, 1]]),
+            np.array([10, 10]),
+        )
+        return PackingBatch(
+            [one, two],
+            self.source.config.model_copy(update={"window": 0}),
+            wants_profile=wants_profile,
+        )
 
 
 def test_what_is_withheld_is_counted_by_step_and_job() -> None:
@@ -102,13 +132,22 @@ def test_what_is_withheld_is_counted_by_step_and_job() -> None:
     policy = DeepRMPolicy("deeprm", weights, DeepRMSettings(), is_greedy=True)
     found, played = withholding_of(_Fixed(source_at(0.1), 0, 2), policy)
     # One: 3 steps with nothing waiting. Two: 2 steps with the long job waiting that cannot start, then its 10 steps.
-    assert (found.num_steps, found.num_waiting, found.num_withheld, len(found.durations)) == (15, 2, 0, 0)
+    assert (found.num_steps, found.num_waiting, found.num_withheld, len(found.durations)) == (
+        15,
+        2,
+        0,
+        0,
+    )
     weights["actions.bias"][-1] = 50.0
     drawn = DeepRMPolicy("deeprm", weights, DeepRMSettings())
     stage = _Fixed(source_at(0.1), 0, 2)
     held, ended = withholding_of(_Capped(stage), drawn)
     # Never starting anything, each of 6 steps of both runs withholds what waits.
-    assert (held.num_steps, held.num_withheld, sorted(set(held.durations.tolist()))) == (12, 12, [2, 3, 10])
+    assert (held.num_steps, held.num_withheld, sorted(set(held.durations.tolist()))) == (
+        12,
+        12,
+        [2, 3, 10],
+    )
     small, large = slowdowns_by_size(played.batch.outcomes())
     assert small.tolist() == [1.0, 1.0]
     assert np.isnan(large[0])
@@ -124,15 +163,23 @@ class _Capped(_Fixed):
 
     def batch(self, wants_profile: bool) -> PackingBatch:
         whole = super().batch(wants_profile)
-        return PackingBatch(whole.sequences, whole.config.model_copy(update={"max_decisions": 6}), wants_profile=wants_profile)
+        return PackingBatch(
+            whole.sequences,
+            whole.config.model_copy(update={"max_decisions": 6}),
+            wants_profile=wants_profile,
+        )
 
 
 def test_a_curve_passes_a_line_where_it_stays_below() -> None:
-    curve = Curve(Stage(source_at(0.4), 0, 1), [1, 10, 20, 30, 40, 50], [9.0, 4.0, 6.0, 4.0, 3.0, 3.0])
+    curve = Curve(
+        Stage(source_at(0.4), 0, 1), [1, 10, 20, 30, 40, 50], [9.0, 4.0, 6.0, 4.0, 3.0, 3.0]
+    )
     assert (curve.crossing(5.0), curve.crossing(2.0)) == (30, None)
 
 
-def test_checkpoints_of_other_policies_and_requests_of_another_world_are_refused(tmp_path: Path) -> None:
+def test_checkpoints_of_other_policies_and_requests_of_another_world_are_refused(
+    tmp_path: Path,
+) -> None:
     write_checkpoint(Checkpoint("rule", 1, {"rule": np.zeros(3)}), tmp_path / "rule.safetensors")
     request = replace(_request(tmp_path, ()), policies=(str(tmp_path / "rule.safetensors"),))
     with pytest.raises(FormatError, match="DeepRM's alone"):

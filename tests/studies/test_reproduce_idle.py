@@ -14,7 +14,14 @@ from parcae.learning.recipes import busy_share
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.studies.reproduce.contest import Arena
-from parcae.studies.reproduce.idle import AGENTS, at_busy, mixed_arena, real_arena, smallest_cluster, synthetic_arena
+from parcae.studies.reproduce.idle import (
+    AGENTS,
+    at_busy,
+    mixed_arena,
+    real_arena,
+    smallest_cluster,
+    synthetic_arena,
+)
 from parcae.studies.reproduce.idle_lengths import bins_of, first_slot_s, pairs, slots_of
 from parcae.studies.reproduce.study import StudyRequest
 from parcae.workloads.arrivals import JobSequence
@@ -47,12 +54,19 @@ class _AlwaysWaits:
 def test_the_synthetic_jobs_run_on_the_smallest_cluster_under_80_percent() -> None:
     assert smallest_cluster(synthetic_jobs(), 10.0) == 4
     arena = synthetic_arena(_request(_HUGE, SimulationConfig()))
-    assert (arena.config.num_executors, arena.config.moving_delay_ms, arena.arrivals) == (4, 0, "poisson:10s")
+    assert (arena.config.num_executors, arena.config.moving_delay_ms, arena.arrivals) == (
+        4,
+        0,
+        "poisson:10s",
+    )
 
 
 def test_jobs_of_the_papers_size_come_every_40_s_to_a_cluster_loaded_under_80_percent() -> None:
     arena = real_arena(_request(_HUGE, SimulationConfig()))
-    assert (arena.config.num_executors, arena.arrivals) == (28, "poisson:40s")  # 888 s / 40 s / 28 = 79%
+    assert (arena.config.num_executors, arena.arrivals) == (
+        28,
+        "poisson:40s",
+    )  # 888 s / 40 s / 28 = 79%
     other = real_arena(_request(_HUGE, _SMALL))
     assert other.config == _SMALL
     assert other.arrivals.startswith("load:")
@@ -75,8 +89,13 @@ def test_agents_differ_in_what_their_labels_say() -> None:
 
 def test_idle_slots_of_a_run_are_told_with_the_length_of_their_stages() -> None:
     sequence = arriving((job("a", (2, 5_000, ())), 0), (job("b", (1, 1_000, ())), 90_000))
-    slots = slots_of(sequence, _AlwaysWaits(), SimulationConfig(num_executors=1, moving_delay_ms=0), 0)
-    assert [(slot.job, slot.length_s, slot.slot_s) for slot in slots] == [(0, 10.0, 3.0), (1, 1.0, 3.0)]
+    slots = slots_of(
+        sequence, _AlwaysWaits(), SimulationConfig(num_executors=1, moving_delay_ms=0), 0
+    )
+    assert [(slot.job, slot.length_s, slot.slot_s) for slot in slots] == [
+        (0, 10.0, 3.0),
+        (1, 1.0, 3.0),
+    ]
     assert slots_of(sequence, make_policy("fifo", 1), SimulationConfig(num_executors=1), 0) == []
 
 

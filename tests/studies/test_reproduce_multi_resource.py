@@ -22,7 +22,11 @@ from tests.metrics.hand_made import sequence, trace
 
 
 def _job(seconds: int, memory: float, arrival_ms: int | None = None) -> JobSpec:
-    return JobSpec(f"{seconds} s", (StageSpec(1, TaskDurations.constant(1_000 * seconds), memory=memory),), arrival_ms)
+    return JobSpec(
+        f"{seconds} s",
+        (StageSpec(1, TaskDurations.constant(1_000 * seconds), memory=memory),),
+        arrival_ms,
+    )
 
 
 _PLAIN = Workload("plain", tuple(_job(seconds, 0.0) for seconds in range(1, 11)))
@@ -32,11 +36,15 @@ _CLASSES = SimulationConfig(executor_classes=decima_classes(8))
 
 def _request(folder: Path, *policies: str) -> StudyRequest:
     recorded = RecordedSetting(_LOG, SimulationConfig(), "trace:0.8")
-    return StudyRequest(_PLAIN, SimulationConfig(), "load:0.5", folder, policies=policies, recorded=recorded)
+    return StudyRequest(
+        _PLAIN, SimulationConfig(), "load:0.5", folder, policies=policies, recorded=recorded
+    )
 
 
 def test_a_load_is_a_share_of_what_the_classes_can_serve() -> None:
-    assert usable_arrivals("load:0.8", _LOG, _CLASSES) == "load:0.2000"  # only a quarter of the executors fits
+    assert (
+        usable_arrivals("load:0.8", _LOG, _CLASSES) == "load:0.2000"
+    )  # only a quarter of the executors fits
     assert usable_arrivals("trace:1", _PLAIN, _CLASSES) == "trace:1.0000"
     assert usable_arrivals("poisson:3s", _LOG, _CLASSES) == "poisson:3s"
 
@@ -54,7 +62,9 @@ def test_the_worlds_are_tpch_with_drawn_memory_and_the_halves_of_the_trace(tmp_p
 
 def test_a_checkpoint_that_was_made_for_the_other_workload_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "ours.safetensors"
-    write_checkpoint(rule_checkpoint(start_parameters(), setting_card(_LOG, _CLASSES, "load:0.5", 5)), path)
+    write_checkpoint(
+        rule_checkpoint(start_parameters(), setting_card(_LOG, _CLASSES, "load:0.5", 5)), path
+    )
     request = _request(tmp_path, "fair", str(path))
     tpch, log = worlds(request)
     assert asked_for(request, tpch, [tpch, log]) == ["fair"]
@@ -62,7 +72,9 @@ def test_a_checkpoint_that_was_made_for_the_other_workload_is_left_out(tmp_path:
 
 
 def test_what_a_sweep_found_is_kept_for_the_sister_studies(tmp_path: Path) -> None:
-    request = StudyRequest(_PLAIN, _CLASSES.resized(4), "load:0.5", tmp_path / "fig-policies", num_jobs=2)
+    request = StudyRequest(
+        _PLAIN, _CLASSES.resized(4), "load:0.5", tmp_path / "fig-policies", num_jobs=2
+    )
     world = worlds(request)[0]
     (fair, capped), notes = heuristics(request, world, ["fair", "srpt-cap:tuned"])
     assert (fair.label, fair.name, capped.label) == ("fair", "fair", "srpt-cap:tuned")

@@ -17,13 +17,27 @@ from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.studies.reproduce.catalog import STUDIES, find_study, paper_setting
-from parcae.studies.reproduce.contest import Arena, averages_s, contest, named, with_half_width, with_interval
+from parcae.studies.reproduce.contest import (
+    Arena,
+    averages_s,
+    contest,
+    named,
+    with_half_width,
+    with_interval,
+)
 from parcae.studies.reproduce.latency import measure_latencies
 from parcae.studies.reproduce.learners import budget_notes, checkpoint_path, learned_contenders
 from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.robustness import gap_arrivals
 from parcae.studies.reproduce.stream import series_facts
-from parcae.studies.reproduce.study import Origin, StudyRequest, StudyResult, markdown_table, settings_of, write_study
+from parcae.studies.reproduce.study import (
+    Origin,
+    StudyRequest,
+    StudyResult,
+    markdown_table,
+    settings_of,
+    write_study,
+)
 from parcae.workloads.arrivals import ArrivalProcess
 from parcae.workloads.catalog import load_workload
 from parcae.workloads.random_streams import TUNING_SEED_START
@@ -39,7 +53,10 @@ def _request(folder: Path) -> StudyRequest:
 
 def test_every_study_of_the_paper_is_there() -> None:
     decima = "fig3 fig9a fig9b fig10 fig11 fig12 fig13 fig14 fig15a fig15b fig16 fig19 fig20 fig21 fig22 fig23 table2 table3"
-    names = [*(f"decima-{figure}" for figure in decima.split()), *(f"idle-{name}" for name in ["table1", "fig3", "fig4", "fig5"])]
+    names = [
+        *(f"decima-{figure}" for figure in decima.split()),
+        *(f"idle-{name}" for name in ["table1", "fig3", "fig4", "fig5"]),
+    ]
     assert list(STUDIES) == [*names, "objectives", "shifts", "learning-curves"]
 
 
@@ -76,12 +93,23 @@ def test_a_study_is_written_as_table_picture_and_numbers(tmp_path: Path) -> None
     def draw(path: Path) -> None:
         save_bars({"x": Estimate(2.0, 1.0, 3.0), "y": Estimate(1.0, math.nan, math.nan)}, "s", path)
 
-    result = StudyResult("title", "the paper's word", ("a",), (("1",),), {"x": 2.0}, ("a note",), draw)
-    files = write_study(result, Origin("name", 1.5, "parcae x", settings_of(_request(tmp_path))), tmp_path / "new")
+    result = StudyResult(
+        "title", "the paper's word", ("a",), (("1",),), {"x": 2.0}, ("a note",), draw
+    )
+    files = write_study(
+        result, Origin("name", 1.5, "parcae x", settings_of(_request(tmp_path))), tmp_path / "new"
+    )
     found = json.loads(files.numbers.read_text())
-    assert (found["numbers"], found["seconds"], found["table"]["rows"]) == ({"x": 2.0}, 1.5, [["1"]])
+    assert (found["numbers"], found["seconds"], found["table"]["rows"]) == (
+        {"x": 2.0},
+        1.5,
+        [["1"]],
+    )
     page = files.table.read_text()
-    assert all(part in page for part in ("the paper's word", "- a note", "parcae x", "name.png", '"seed": 0'))
+    assert all(
+        part in page
+        for part in ("the paper's word", "- a note", "parcae x", "name.png", '"seed": 0')
+    )
     assert files.picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -96,7 +124,10 @@ def test_a_contest_pairs_the_runs_and_keeps_the_studys_names(tmp_path: Path) -> 
     found = contest(_request(tmp_path), arena, named("fifo", "fair"), 4)
     by_hand = [
         float((t.completion_ms - t.arrival_ms).mean()) / 1e3
-        for t in (simulate(arena.sequence(seed), make_policy("fair", 2), _CLUSTER, seed) for seed in range(4))
+        for t in (
+            simulate(arena.sequence(seed), make_policy("fair", 2), _CLUSTER, seed)
+            for seed in range(4)
+        )
     ]
     assert averages_s(found.results["fair"]) == by_hand
     assert found.rows()[0][2] == "1.000 [1.000, 1.000]"
@@ -108,8 +139,15 @@ def test_series_facts_of_two_jobs_by_hand() -> None:
     # One executor: 2 s and 4 s of work, arriving together: JCTs of 2 and 6 s, 8 job-seconds in 6 s.
     sequence = arriving((chain(1, 1, 2_000, "small"), 0), (chain(1, 1, 4_000, "large"), 0))
     config = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0)
-    facts = series_facts({"fifo": simulate(sequence, make_policy("fifo", 1), config, 0)}, sequence)["fifo"]
-    assert (facts.average_jct_s, facts.most_jobs, facts.small_jct_s, facts.busiest_jct_s) == (4.0, 2, 2.0, 6.0)
+    facts = series_facts({"fifo": simulate(sequence, make_policy("fifo", 1), config, 0)}, sequence)[
+        "fifo"
+    ]
+    assert (facts.average_jct_s, facts.most_jobs, facts.small_jct_s, facts.busiest_jct_s) == (
+        4.0,
+        2,
+        2.0,
+        6.0,
+    )
     assert facts.mean_jobs == pytest.approx(8 / 6)
     assert (facts.small_share, facts.inflation) == (1.0, 1.0)
 
@@ -124,13 +162,20 @@ def test_latencies_are_measured_for_every_decision_and_intervals_between_moments
 
 
 def test_mean_gaps_are_written_as_arrivals_that_are_understood() -> None:
-    assert ArrivalProcess.parse(gap_arrivals(0.3369)).mean_gap_ms(toy_workload(), 2) == pytest.approx(336.9)
+    assert ArrivalProcess.parse(gap_arrivals(0.3369)).mean_gap_ms(
+        toy_workload(), 2
+    ) == pytest.approx(336.9)
 
 
 def test_policies_that_were_asked_for_are_shown_and_nothing_is_trained(tmp_path: Path) -> None:
     request = replace(_request(tmp_path), policies=("fair", "somewhere/mine.safetensors"))
-    found, notes = learned_contenders(request, Scenario(request.workload, request.config, "batch", 3))
-    assert [(c.label, c.name) for c in found] == [("fair", "fair"), ("mine", "somewhere/mine.safetensors")]
+    found, notes = learned_contenders(
+        request, Scenario(request.workload, request.config, "batch", 3)
+    )
+    assert [(c.label, c.name) for c in found] == [
+        ("fair", "fair"),
+        ("mine", "somewhere/mine.safetensors"),
+    ]
     assert "as asked for" in notes[0]
     assert not list(tmp_path.iterdir())
 
@@ -142,7 +187,12 @@ def test_a_small_budget_is_admitted_and_a_large_one_needs_no_word(tmp_path: Path
 
 
 def test_recorded_numbers_are_plain_json(tmp_path: Path) -> None:
-    found = contest(_request(tmp_path), Arena(toy_workload(), _CLUSTER, "batch", 3), named("fifo", "weighted-fair:tuned"), 2)
+    found = contest(
+        _request(tmp_path),
+        Arena(toy_workload(), _CLUSTER, "batch", 3),
+        named("fifo", "weighted-fair:tuned"),
+        2,
+    )
     again = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert again["policies"]["fifo"]["ratio_to_first"]["mean"] == 1.0
     assert again["seeds"] == [0, 1]

@@ -53,7 +53,9 @@ def _request(folder: Path, name: str) -> StudyRequest:
     classes = decima_classes(4) if name in CLASS_STUDIES else ()
     return StudyRequest(
         random_dags(_SMALL, np.random.default_rng(3)),
-        SimulationConfig(num_executors=4, executor_classes=classes, moving_delay_ms=100, warmup_delay_ms=50),
+        SimulationConfig(
+            num_executors=4, executor_classes=classes, moving_delay_ms=100, warmup_delay_ms=50
+        ),
         "load:0.5",
         folder,
         budget_s=0.2,
@@ -68,10 +70,15 @@ def _request(folder: Path, name: str) -> StudyRequest:
 _LONG = ("decima-table3", "idle-fig4")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in _LONG else name for name in STUDIES])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in _LONG else name for name in STUDIES],
+)
 def test_a_study_runs_to_its_table_picture_and_numbers(tmp_path: Path, name: str) -> None:
     result, files = reproduce(name, _request(tmp_path, name), "parcae reproduce")
-    assert any(_ROWS[name] in cell for row in result.rows for cell in row[:2]) or "shipped" in "".join(result.notes)
+    assert any(
+        _ROWS[name] in cell for row in result.rows for cell in row[:2]
+    ) or "shipped" in "".join(result.notes)
     assert all(len(row) == len(result.columns) for row in result.rows)
     found = json.loads(files.numbers.read_text())
     assert found["study"] == name
@@ -91,7 +98,9 @@ def test_the_command_prints_the_table_and_the_paths(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "28.3" in done.output
     assert "20.3" in done.output
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"decima-fig16.{kind}" for kind in ("json", "md", "png")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"decima-fig16.{kind}" for kind in ("json", "md", "png")
+    ]
 
 
 def test_the_command_takes_the_cluster_and_the_size_of_the_runs(tmp_path: Path) -> None:
@@ -106,15 +115,24 @@ def test_the_command_takes_the_cluster_and_the_size_of_the_runs(tmp_path: Path) 
 
 def test_the_command_replays_a_trace_on_executor_classes(tmp_path: Path) -> None:
     jobs = random_dags(_SMALL, np.random.default_rng(3)).jobs
-    write_workload(Workload("log", tuple(job.at(1_000 * row) for row, job in enumerate(jobs))), tmp_path / "log.parcae")
+    write_workload(
+        Workload("log", tuple(job.at(1_000 * row) for row, job in enumerate(jobs))),
+        tmp_path / "log.parcae",
+    )
     words = "decima-fig20 --workload toy --executors 8 --jobs 3 --policy fair:active --processes 1 --trace"
-    done = CliRunner().invoke(_app(), [*words.split(), str(tmp_path / "log.parcae"), "-o", str(tmp_path)])
+    done = CliRunner().invoke(
+        _app(), [*words.split(), str(tmp_path / "log.parcae"), "-o", str(tmp_path)]
+    )
     assert done.exit_code == 0, done.output
     found = json.loads((tmp_path / "decima-fig20.json").read_text())
     assert {row[0] for row in found["table"]["rows"]} == {"TPC-H", "log"}
     assert found["settings"]["recorded"]["arrivals"] == "trace:0.8"
-    assert [c["num_executors"] for c in found["settings"]["recorded"]["config"]["executor_classes"]] == [2, 2, 2, 2]
-    refused = CliRunner().invoke(_app(), ["decima-fig3", "--trace", str(tmp_path / "log.parcae"), "-o", str(tmp_path)])
+    assert [
+        c["num_executors"] for c in found["settings"]["recorded"]["config"]["executor_classes"]
+    ] == [2, 2, 2, 2]
+    refused = CliRunner().invoke(
+        _app(), ["decima-fig3", "--trace", str(tmp_path / "log.parcae"), "-o", str(tmp_path)]
+    )
     assert "decima-fig3 takes no --trace" in str(refused.exception)
 
 

@@ -39,7 +39,9 @@ def test_accuracy_counts_the_dags_in_which_the_longest_path_is_found() -> None:
 
 def test_two_transforms_find_the_critical_path_more_often_than_one() -> None:
     examples = Examples.draw(seed=0, num_batches=30, num_test=200)
-    two, one = (learn_critical_path(has_two, examples, 250, 600.0, 0, every=50) for has_two in (True, False))
+    two, one = (
+        learn_critical_path(has_two, examples, 250, 600.0, 0, every=50) for has_two in (True, False)
+    )
     assert two.last > one.last
     assert two.error[-1] < 0.8 * one.error[-1]
     assert two.iterations == (50, 100, 150, 200, 250)

@@ -18,9 +18,15 @@ def executor(name: str = "1", cores: int = 2) -> dict[str, Any]:
     }
 
 
-def stage_info(stage: int, tasks: int, parents: tuple[int, ...] = (), rdd: int = -1, scope: str = "map") -> dict[str, Any]:
+def stage_info(
+    stage: int, tasks: int, parents: tuple[int, ...] = (), rdd: int = -1, scope: str = "map"
+) -> dict[str, Any]:
     """A stage; its highest RDD is its id unless given."""
-    rdd_info = {"RDD ID": stage if rdd < 0 else rdd, "Name": "x", "Scope": json.dumps({"id": "0", "name": scope})}
+    rdd_info = {
+        "RDD ID": stage if rdd < 0 else rdd,
+        "Name": "x",
+        "Scope": json.dumps({"id": "0", "name": scope}),
+    }
     return {
         "Stage ID": stage,
         "Stage Attempt ID": 0,
@@ -31,7 +37,9 @@ def stage_info(stage: int, tasks: int, parents: tuple[int, ...] = (), rdd: int =
     }
 
 
-def job_start(job: int, time: int, stages: list[dict[str, Any]], **properties: str) -> dict[str, Any]:
+def job_start(
+    job: int, time: int, stages: list[dict[str, Any]], **properties: str
+) -> dict[str, Any]:
     """A Spark job; properties are given with underscores for dots."""
     named = {key.replace("_", "."): value for key, value in properties.items()}
     return {
@@ -45,7 +53,12 @@ def job_start(job: int, time: int, stages: list[dict[str, Any]], **properties: s
 
 def job_end(job: int, result: str = "JobSucceeded") -> dict[str, Any]:
     """The end of a Spark job."""
-    return {"Event": "SparkListenerJobEnd", "Job ID": job, "Completion Time": 0, "Job Result": {"Result": result}}
+    return {
+        "Event": "SparkListenerJobEnd",
+        "Job ID": job,
+        "Completion Time": 0,
+        "Job Result": {"Result": result},
+    }
 
 
 def stage_completed(
@@ -57,7 +70,9 @@ def stage_completed(
     return {"Event": "SparkListenerStageCompleted", "Stage Info": {**info, **times, **changes}}
 
 
-def task_end(stage: int, index: int, launch: int, finish: int, name: str = "1", **changes: Any) -> dict[str, Any]:
+def task_end(
+    stage: int, index: int, launch: int, finish: int, name: str = "1", **changes: Any
+) -> dict[str, Any]:
     """An attempt of a task, successful unless `reason` says otherwise."""
     reason = changes.pop("reason", "Success")
     info = {
@@ -83,15 +98,22 @@ def task_end(stage: int, index: int, launch: int, finish: int, name: str = "1", 
     }
 
 
-def ran(info: dict[str, Any], start: int, end: int, accumulators: tuple[int, ...] = ()) -> list[dict[str, Any]]:
+def ran(
+    info: dict[str, Any], start: int, end: int, accumulators: tuple[int, ...] = ()
+) -> list[dict[str, Any]]:
     """The tasks of a stage, one after the other on executor 1, and its completion."""
     tasks = info["Number of Tasks"]
     step = (end - start) // tasks
-    ends = [task_end(info["Stage ID"], i, start + i * step, start + (i + 1) * step) for i in range(tasks)]
+    ends = [
+        task_end(info["Stage ID"], i, start + i * step, start + (i + 1) * step)
+        for i in range(tasks)
+    ]
     return [*ends, stage_completed(info, start, end, accumulators)]
 
 
-def sql_start(execution: int, time: int, plan: dict[str, Any] | None = None, text: str = "query") -> dict[str, Any]:
+def sql_start(
+    execution: int, time: int, plan: dict[str, Any] | None = None, text: str = "query"
+) -> dict[str, Any]:
     """The start of a SQL execution."""
     return {
         "Event": SQL + "SparkListenerSQLExecutionStart",
@@ -105,12 +127,21 @@ def sql_start(execution: int, time: int, plan: dict[str, Any] | None = None, tex
 
 def sql_end(execution: int, error: str = "") -> dict[str, Any]:
     """The end of a SQL execution."""
-    return {"Event": SQL + "SparkListenerSQLExecutionEnd", "executionId": execution, "time": 0, "errorMessage": error}
+    return {
+        "Event": SQL + "SparkListenerSQLExecutionEnd",
+        "executionId": execution,
+        "time": 0,
+        "errorMessage": error,
+    }
 
 
-def plan_node(name: str, *children: dict[str, Any], metric: int | None = None, text: str = "") -> dict[str, Any]:
+def plan_node(
+    name: str, *children: dict[str, Any], metric: int | None = None, text: str = ""
+) -> dict[str, Any]:
     """An operator of a plan with one metric."""
-    metrics = [] if metric is None else [{"name": "rows", "accumulatorId": metric, "metricType": "sum"}]
+    metrics = (
+        [] if metric is None else [{"name": "rows", "accumulatorId": metric, "metricType": "sum"}]
+    )
     return {
         "nodeName": name,
         "simpleString": text or name,
@@ -123,14 +154,20 @@ def plan_node(name: str, *children: dict[str, Any], metric: int | None = None, t
 def to_bytes(events: list[dict[str, Any]]) -> bytes:
     """The log: one event a line."""
     first = {"Event": "SparkListenerLogStart", "Spark Version": "4.0.0"}
-    return b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in [first, *events])
+    return b"".join(
+        json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in [first, *events]
+    )
 
 
 def small_log(runs: int = 3, gap: int = 1_000) -> bytes:
     """A job "report" of two stages (2 + 1 tasks of 50 ms on one core), run every `gap` ms."""
     events = [executor(cores=1)]
     for run in range(runs):
-        start, first, last = run * gap, stage_info(2 * run, 2), stage_info(2 * run + 1, 1, (2 * run,), scope="reduce")
+        start, first, last = (
+            run * gap,
+            stage_info(2 * run, 2),
+            stage_info(2 * run + 1, 1, (2 * run,), scope="reduce"),
+        )
         events.append(job_start(run, start, [first, last], spark_jobGroup_id="report"))
         events += ran(first, start, start + 100) + ran(last, start + 100, start + 150)
         events.append(job_end(run))

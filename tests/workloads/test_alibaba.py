@@ -34,7 +34,12 @@ def test_task_names_give_the_dag_and_demands_are_normalised(tmp_path: Path) -> N
 
 
 def test_bad_rows_are_counted_with_their_lines(tmp_path: Path) -> None:
-    path = _csv(tmp_path, "M1,1,j_1,1,Terminated,100,110,100,0.5", "M2,nan,j_1,1,Terminated,100,110,100,0.5", "M3,1")
+    path = _csv(
+        tmp_path,
+        "M1,1,j_1,1,Terminated,100,110,100,0.5",
+        "M2,nan,j_1,1,Terminated,100,110,100,0.5",
+        "M3,1",
+    )
     with pytest.raises(FormatError, match=r"batch_task.csv:2: nan"):
         read_alibaba(path)
     _, report = read_alibaba(path, max_bad_share=0.7)
@@ -74,6 +79,8 @@ def test_an_empty_or_torn_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="no usable task"):
         read_alibaba(_csv(tmp_path))
     torn = tmp_path / "torn.jsonl.gz"
-    torn.write_bytes(shared_data("alibaba-2018/alibaba_set_0_6600_dags.jsonl.gz").read_bytes()[:5_000])
+    torn.write_bytes(
+        shared_data("alibaba-2018/alibaba_set_0_6600_dags.jsonl.gz").read_bytes()[:5_000]
+    )
     with pytest.raises(FormatError, match="torn"):
         read_alibaba(torn)

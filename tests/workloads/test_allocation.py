@@ -115,11 +115,27 @@ _POOL = '<allocations><pool name="p">%s</pool></allocations>'
         ("p.xml", "<allocations><pool>", "not XML"),
         ("p.xml", '<?xml version="1.0" encoding="nonsense"?><allocations/>', "not XML"),
         ("p.xml", "<queues/>", "the root is <queues>"),
-        ("p.xml", "<allocations><pol/></allocations>", "unknown element <pol> in <allocations>; did you mean 'pool'?"),
+        (
+            "p.xml",
+            "<allocations><pol/></allocations>",
+            "unknown element <pol> in <allocations>; did you mean 'pool'?",
+        ),
         ("p.xml", "<allocations><pool/></allocations>", "<pool> 0 has no name"),
-        ("p.xml", '<allocations><pool nam="a"/></allocations>', "unknown attribute 'nam'; did you mean 'name'?"),
-        ("p.xml", '<allocations><pool name="p"/><pool name="p"/></allocations>', "pool 'p' is defined twice"),
-        ("p.xml", _POOL % "<wait>1</wait>", "pool 'p': unknown element <wait>; did you mean 'weight'?"),
+        (
+            "p.xml",
+            '<allocations><pool nam="a"/></allocations>',
+            "unknown attribute 'nam'; did you mean 'name'?",
+        ),
+        (
+            "p.xml",
+            '<allocations><pool name="p"/><pool name="p"/></allocations>',
+            "pool 'p' is defined twice",
+        ),
+        (
+            "p.xml",
+            _POOL % "<wait>1</wait>",
+            "pool 'p': unknown element <wait>; did you mean 'weight'?",
+        ),
         ("p.xml", _POOL % '<pool name="q"/>', "unknown element <pool>"),
         ("p.xml", _POOL % "<weight>1</weight><weight>2</weight>", "<weight> is given twice"),
         ("p.xml", _POOL % "<weight>1.5</weight>", "<weight> is '1.5'; Spark reads whole numbers"),
@@ -136,7 +152,11 @@ _POOL = '<allocations><pool name="p">%s</pool></allocations>'
         ("p.json", '{"pool": {}}', "unknown key 'pool'; did you mean 'pools'?"),
         ("p.json", '{"pools": {"p": 1}}', "pool 'p': not an object"),
         ("p.json", '{"pools": {"p": {}, "p": {}}}', "'p' is defined twice; keep one"),
-        ("p.json", '{"pools": {"p": {"minShare": 1}}}', "unknown key 'minShare'; did you mean 'min_share'?"),
+        (
+            "p.json",
+            '{"pools": {"p": {"minShare": 1}}}',
+            "unknown key 'minShare'; did you mean 'min_share'?",
+        ),
         ("p.json", '{"pools": {"p": {"schedulingMode": "FIFO"}}}', "did you mean 'mode'?"),
         ("p.json", '{"pools": {"": {}}}', "the name of a pool is ''"),
         ("p.json", '{"pools": {}, "jobs": {"a": 1}}', "jobs 'a' go to 1"),
@@ -160,8 +180,12 @@ def test_bad_files_get_one_clear_line(tmp_path: Path, name: str, text: str, says
 
 def test_entities_are_refused_before_they_grow(tmp_path: Path) -> None:
     laughs = "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 12))
-    bomb = f'<!DOCTYPE x [<!ENTITY a0 "ha">{laughs}]><allocations><pool name="&a11;"/></allocations>'
+    bomb = (
+        f'<!DOCTYPE x [<!ENTITY a0 "ha">{laughs}]><allocations><pool name="&a11;"/></allocations>'
+    )
     outside = '<!DOCTYPE x SYSTEM "file:///etc/hostname"><allocations/>'
     for text in (bomb, outside):
-        with pytest.raises(FormatError, match="has a DOCTYPE, which may define entities; remove it"):
+        with pytest.raises(
+            FormatError, match="has a DOCTYPE, which may define entities; remove it"
+        ):
             read_allocation(written(tmp_path, "p.xml", text))

@@ -29,13 +29,21 @@ def test_a_workload_comes_back_as_it_was(tmp_path: Path) -> None:
     write_workload(written, tmp_path / "w.parcae")
     read = read_workload(tmp_path / "w.parcae")
     assert fingerprint(read) == fingerprint(written)
-    assert (read.name, read.weights, read.provenance) == (written.name, written.weights, {"source": "a test"})
+    assert (read.name, read.weights, read.provenance) == (
+        written.name,
+        written.weights,
+        {"source": "a test"},
+    )
     assert [job.arrival_ms for job in read.jobs] == [0, 1_000, 2_000, 3_000]
 
 
 def _with_spread(job: JobSpec, row: int) -> JobSpec:
-    stages = tuple(replace(stage, duration_sigma=0.1 * row, input_bytes=5.0) for stage in job.stages)
-    return replace(job, stages=stages, work_sigma=0.5 * row, num_runs=row + 1, pool="bi" if row else "")
+    stages = tuple(
+        replace(stage, duration_sigma=0.1 * row, input_bytes=5.0) for stage in job.stages
+    )
+    return replace(
+        job, stages=stages, work_sigma=0.5 * row, num_runs=row + 1, pool="bi" if row else ""
+    )
 
 
 def test_the_spread_of_runs_pools_and_input_bytes_come_back(tmp_path: Path) -> None:
@@ -51,7 +59,9 @@ def test_the_spread_of_runs_pools_and_input_bytes_come_back(tmp_path: Path) -> N
     assert {stage.input_bytes for stage in read.jobs[0].stages} == {5.0}
 
 
-def test_a_workload_without_spread_is_written_so_that_older_versions_read_it(tmp_path: Path) -> None:
+def test_a_workload_without_spread_is_written_so_that_older_versions_read_it(
+    tmp_path: Path,
+) -> None:
     write_workload(_workload(), tmp_path / "w.parcae")
     with np.load(tmp_path / "w.parcae", allow_pickle=False) as archive:
         assert json.loads(archive["manifest"].tobytes())["version"] == 1
@@ -63,7 +73,9 @@ def test_an_older_file_has_no_spread_and_keeps_its_fingerprint() -> None:
     read = load_workload("tpch")
     assert fingerprint(read) == "904943c2577bf2db"
     assert {(job.work_sigma, job.num_runs, job.pool) for job in read.jobs} == {(0.0, 1, "")}
-    assert {(stage.duration_sigma, stage.input_bytes) for job in read.jobs for stage in job.stages} == {(0.0, 0.0)}
+    assert {
+        (stage.duration_sigma, stage.input_bytes) for job in read.jobs for stage in job.stages
+    } == {(0.0, 0.0)}
 
 
 def test_a_newer_version_is_refused_with_the_remedy(tmp_path: Path) -> None:
@@ -87,7 +99,9 @@ def test_a_foreign_zip_is_refused(tmp_path: Path) -> None:
         read_workload(path)
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "w.parcae"
     write_workload(_workload(), path)
     before = path.read_bytes()
@@ -102,13 +116,22 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert [p.name for p in tmp_path.iterdir()] == ["w.parcae"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
-def test_damaged_files_are_refused_or_read_but_never_crash(tmp_path: Path, data: st.DataObject) -> None:
+def test_damaged_files_are_refused_or_read_but_never_crash(
+    tmp_path: Path, data: st.DataObject
+) -> None:
     path = tmp_path / "w.parcae"
     made = _workload()
     rows = data.draw(st.sampled_from([0, 1]))
-    write_workload(replace(made, jobs=tuple(_with_spread(job, rows * row) for row, job in enumerate(made.jobs))), path)
+    write_workload(
+        replace(
+            made, jobs=tuple(_with_spread(job, rows * row) for row, job in enumerate(made.jobs))
+        ),
+        path,
+    )
     raw = bytearray(path.read_bytes())
     if data.draw(st.booleans()):
         raw = raw[: data.draw(st.integers(0, len(raw) - 1))]

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError, WorkloadError
-from parcae.workloads.arrivals import ArrivalProcess, JobSequence, draw_sequence, endless_sequences, recorded_sequence
+from parcae.workloads.arrivals import (
+    ArrivalProcess,
+    JobSequence,
+    draw_sequence,
+    endless_sequences,
+    recorded_sequence,
+)
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import chain
@@ -45,7 +51,9 @@ def test_poisson_gaps_have_the_mean_asked_for() -> None:
 def test_bursts_keep_the_mean_gap_and_bring_jobs_five_at_a_time() -> None:
     sequence = draw_sequence(_WORKLOAD, "bursts:25s", 50_001, 10, RandomStreams(1))
     assert sequence.arrival_ms[-1] / 50_000 == pytest.approx(25_000, rel=0.03)
-    assert len(sequence.arrival_ms) / len(np.unique(sequence.arrival_ms)) == pytest.approx(5, rel=0.03)
+    assert len(sequence.arrival_ms) / len(np.unique(sequence.arrival_ms)) == pytest.approx(
+        5, rel=0.03
+    )
 
 
 def test_a_load_of_half_leaves_half_of_the_executors_time() -> None:
@@ -75,7 +83,9 @@ def test_recorded_arrivals_start_at_zero_and_in_order() -> None:
 
 
 def _recorded(*arrival_ms: int) -> Workload:
-    return Workload("recorded", tuple(chain(1, 1, 1_000, f"q{row}").at(ms) for row, ms in enumerate(arrival_ms)))
+    return Workload(
+        "recorded", tuple(chain(1, 1, 1_000, f"q{row}").at(ms) for row, ms in enumerate(arrival_ms))
+    )
 
 
 def test_a_piece_of_the_trace_keeps_its_order_and_its_gaps_at_another_pace() -> None:
@@ -90,7 +100,9 @@ def test_a_piece_of_the_trace_keeps_its_order_and_its_gaps_at_another_pace() -> 
 
 
 def test_the_whole_trace_offers_the_load_asked_for() -> None:
-    whole = draw_sequence(_recorded(*range(0, 1_010_000, 10_000)), "trace:0.8", 101, 5, RandomStreams(1))
+    whole = draw_sequence(
+        _recorded(*range(0, 1_010_000, 10_000)), "trace:0.8", 101, 5, RandomStreams(1)
+    )
     assert whole.arrival_ms[-1] == 100 * 250  # 1 s of work every 250 ms fills 80% of 5 executors
 
 
@@ -104,7 +116,9 @@ def test_a_trace_without_a_pace_is_refused() -> None:
 
 
 def test_endless_arrivals_go_on_from_chunk_to_chunk() -> None:
-    chunks = list(itertools.islice(endless_sequences(_WORKLOAD, "poisson:1s", 10, 10, RandomStreams(1)), 3))
+    chunks = list(
+        itertools.islice(endless_sequences(_WORKLOAD, "poisson:1s", 10, 10, RandomStreams(1)), 3)
+    )
     times = np.concatenate([chunk.arrival_ms for chunk in chunks])
     assert times[0] == 0
     assert (np.diff(times) >= 0).all()

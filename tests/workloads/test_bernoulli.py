@@ -22,7 +22,10 @@ def _rng() -> np.random.Generator:
 
 
 def test_the_load_of_a_rate_is_that_of_the_released_code() -> None:
-    assert (CODE.mean_duration, CODE.mean_demand((10, 10)).tolist()) == (pytest.approx(4.1), [4.5, 4.5])
+    assert (CODE.mean_duration, CODE.mean_demand((10, 10)).tolist()) == (
+        pytest.approx(4.1),
+        [4.5, 4.5],
+    )
     assert load_of_rate(CODE, 0.7) == pytest.approx(1.2915)
     assert rate_of_load(CODE, 0.7) == pytest.approx(0.7 / 1.845)
     assert rate_of_load(CODE, 1.845) == 1.0
@@ -67,7 +70,11 @@ def test_three_resources_have_one_dominant_demand() -> None:
 
 def test_many_sequences_lie_side_by_side_padded_with_nothing() -> None:
     many = draw_many(CODE, 0.3, 50, (10, 10), _rng(), 400)
-    assert (many.arrival.shape, many.demand.shape, many.num_jobs.shape) == ((400, 50), (400, 50, 2), (400,))
+    assert (many.arrival.shape, many.demand.shape, many.num_jobs.shape) == (
+        (400, 50),
+        (400, 50, 2),
+        (400,),
+    )
     assert many.num_jobs.mean() == pytest.approx(15, abs=0.7)
     is_job = np.arange(50) < many.num_jobs[:, None]
     assert ((many.duration > 0) == is_job).all()
@@ -75,7 +82,10 @@ def test_many_sequences_lie_side_by_side_padded_with_nothing() -> None:
     assert not many.demand[~is_job].any()
     assert (np.diff(many.arrival, axis=1)[is_job[:, 1:]] > 0).all()
     jobs = many.sequence(7, (10, 10))
-    assert (len(jobs), jobs.arrival.tolist()) == (many.num_jobs[7], many.arrival[7, : many.num_jobs[7]].tolist())
+    assert (len(jobs), jobs.arrival.tolist()) == (
+        many.num_jobs[7],
+        many.arrival[7, : many.num_jobs[7]].tolist(),
+    )
 
 
 def test_every_sequence_can_have_a_rate_of_its_own() -> None:
@@ -87,18 +97,28 @@ def test_every_sequence_can_have_a_rate_of_its_own() -> None:
 
 def test_one_seed_draws_one_sequence() -> None:
     first, again = (draw_bernoulli(CODE, 0.5, 100, (10, 10), _rng()) for _ in range(2))
-    assert (first.arrival.tolist(), first.demand.tolist()) == (again.arrival.tolist(), again.demand.tolist())
+    assert (first.arrival.tolist(), first.demand.tolist()) == (
+        again.arrival.tolist(),
+        again.demand.tolist(),
+    )
 
 
 def test_a_load_is_read_as_a_number_a_percentage_or_a_rate() -> None:
-    assert (parse_load("1.3"), parse_load("130%"), parse_load("rate:0.7")) == (1.3, 1.3, pytest.approx(1.2915))
+    assert (parse_load("1.3"), parse_load("130%"), parse_load("rate:0.7")) == (
+        1.3,
+        1.3,
+        pytest.approx(1.2915),
+    )
     assert parse_load("184.5%") == pytest.approx(1.845)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1.9", r"190\.0% cannot be: at most one job arrives a step, which is 184\.5% .* ask for at most 1\.845"),
+        (
+            "1.9",
+            r"190\.0% cannot be: at most one job arrives a step, which is 184\.5% .* ask for at most 1\.845",
+        ),
         ("130", "13000.0% cannot be"),
         ("0", "a number above 0"),
         ("rate:1.2", "at most one job arrives a step"),
@@ -120,12 +140,16 @@ def test_the_papers_demands_cannot_fill_the_cluster_twice() -> None:
 
 def test_a_cluster_too_small_for_the_mix_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"no whole number of 5 units is between 0\.05 and 0\.1 of them; give each .* at least 10"
+        ConfigError,
+        match=r"no whole number of 5 units is between 0\.05 and 0\.1 of them; give each .* at least 10",
     ):
         draw_bernoulli(PAPER, 0.5, 10, (5, 5), _rng())
 
 
-@pytest.mark.parametrize(("rate", "window", "count"), [(1.5, 10, 1), (-0.1, 10, 1), (np.nan, 10, 1), (0.5, 0, 1), (0.5, 10, 0)])
+@pytest.mark.parametrize(
+    ("rate", "window", "count"),
+    [(1.5, 10, 1), (-0.1, 10, 1), (np.nan, 10, 1), (0.5, 0, 1), (0.5, 10, 0)],
+)
 def test_draws_that_cannot_be_are_refused(rate: float, window: int, count: int) -> None:
     with pytest.raises(ConfigError):
         draw_many(CODE, rate, window, (10, 10), _rng(), count)
@@ -134,7 +158,14 @@ def test_draws_that_cannot_be_are_refused(rate: float, window: int, count: int) 
 
 
 @pytest.mark.parametrize(
-    "changes", [{"share_short": 1.2}, {"short": (0, 3)}, {"long": (5, 4)}, {"dominant": (0.5, 1.1)}, {"other": (0.0, 0.0)}]
+    "changes",
+    [
+        {"share_short": 1.2},
+        {"short": (0, 3)},
+        {"long": (5, 4)},
+        {"dominant": (0.5, 1.1)},
+        {"other": (0.0, 0.0)},
+    ],
 )
 def test_mixes_that_cannot_be_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="mix 'mine'"):

@@ -6,8 +6,12 @@ from parcae.workloads.cold_starts import with_fresh_durations
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations
 
 
-def _durations(fresh: list[int], first: list[int], rest: list[int], level: int = 2) -> TaskDurations:
-    return TaskDurations((level,), (np.array(fresh, float),), (np.array(first, float),), (np.array(rest, float),))
+def _durations(
+    fresh: list[int], first: list[int], rest: list[int], level: int = 2
+) -> TaskDurations:
+    return TaskDurations(
+        (level,), (np.array(fresh, float),), (np.array(first, float),), (np.array(rest, float),)
+    )
 
 
 WARM = _durations([], [100], [50, 50])
@@ -18,7 +22,11 @@ def test_a_stage_takes_the_fresh_samples_of_the_cold_run_and_nothing_else() -> N
     warm = JobSpec("q", (StageSpec(3, WARM, name="scan"),))
     cold = JobSpec("q", (StageSpec(3, COLD, name="scan"),))
     durations = with_fresh_durations(warm, cold).stages[0].durations
-    assert [durations.fresh[0].tolist(), durations.first[0].tolist(), durations.rest[0].tolist()] == [[3_000], [100], [50, 50]]
+    assert [
+        durations.fresh[0].tolist(),
+        durations.first[0].tolist(),
+        durations.rest[0].tolist(),
+    ] == [[3_000], [100], [50, 50]]
 
 
 def test_the_known_mean_stays_that_of_the_warm_job() -> None:
@@ -28,8 +36,22 @@ def test_the_known_mean_stays_that_of_the_warm_job() -> None:
 
 
 def test_stages_are_found_again_in_another_order() -> None:
-    warm = JobSpec("q", (StageSpec(3, WARM, name="scan"), StageSpec(8, WARM, name="scan"), StageSpec(1, WARM, (0, 1))))
-    cold = JobSpec("q", (StageSpec(8, COLD, name="scan"), StageSpec(3, WARM, name="scan"), StageSpec(1, WARM, (0, 1))))
+    warm = JobSpec(
+        "q",
+        (
+            StageSpec(3, WARM, name="scan"),
+            StageSpec(8, WARM, name="scan"),
+            StageSpec(1, WARM, (0, 1)),
+        ),
+    )
+    cold = JobSpec(
+        "q",
+        (
+            StageSpec(8, COLD, name="scan"),
+            StageSpec(3, WARM, name="scan"),
+            StageSpec(1, WARM, (0, 1)),
+        ),
+    )
     merged = with_fresh_durations(warm, cold)
     assert [stage.durations.fresh[0].tolist() for stage in merged.stages] == [[], [3_000], []]
 
@@ -37,7 +59,10 @@ def test_stages_are_found_again_in_another_order() -> None:
 def test_stages_alike_are_told_apart_by_what_reads_them() -> None:
     def job(first: TaskDurations, second: TaskDurations, swap: bool) -> JobSpec:
         scans = (StageSpec(8, first, name="scan"), StageSpec(8, second, name="scan"))
-        sort, join = (StageSpec(4, WARM, (int(swap),), name="sort"), StageSpec(4, WARM, (int(not swap), 2), name="join"))
+        sort, join = (
+            StageSpec(4, WARM, (int(swap),), name="sort"),
+            StageSpec(4, WARM, (int(not swap), 2), name="join"),
+        )
         return JobSpec("q", (*scans, sort, join))
 
     merged = with_fresh_durations(job(WARM, WARM, swap=False), job(COLD, WARM, swap=True))

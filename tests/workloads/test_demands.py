@@ -5,13 +5,26 @@ import pytest
 
 from parcae.errors import ConfigError
 from parcae.workloads.alibaba import DECIMA_STEPS, read_alibaba
-from parcae.workloads.demands import half, in_memory_units, prepare, with_cpu_at_most, with_drawn_memory, without_largest
+from parcae.workloads.demands import (
+    half,
+    in_memory_units,
+    prepare,
+    with_cpu_at_most,
+    with_drawn_memory,
+    without_largest,
+)
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from tests.conftest import shared_data
 
 
-def _job(name: str, seconds: int, memory: float, cpu: float = 1.0, arrival_ms: int | None = None) -> JobSpec:
-    return JobSpec(name, (StageSpec(1, TaskDurations.constant(1_000 * seconds), cpu=cpu, memory=memory),), arrival_ms)
+def _job(
+    name: str, seconds: int, memory: float, cpu: float = 1.0, arrival_ms: int | None = None
+) -> JobSpec:
+    return JobSpec(
+        name,
+        (StageSpec(1, TaskDurations.constant(1_000 * seconds), cpu=cpu, memory=memory),),
+        arrival_ms,
+    )
 
 
 _TRACE = Workload(
@@ -99,7 +112,11 @@ def test_what_cannot_be_prepared_is_refused() -> None:
 def test_the_public_sample_of_alibabas_trace_becomes_a_workload_for_four_classes() -> None:
     trace, _ = read_alibaba(shared_data("alibaba-2018/alibaba_set_0_6600_dags.jsonl.gz"))
     prepared, notes = prepare(trace, DECIMA_STEPS)
-    assert (len(prepared.jobs), prepared.num_stages, prepared.num_tasks) == (6_533, 24_476, 2_250_004)
+    assert (len(prepared.jobs), prepared.num_stages, prepared.num_tasks) == (
+        6_533,
+        24_476,
+        2_250_004,
+    )
     assert "66 of 6599 jobs were left out" in notes[0]
     assert "99.85% of all work" in notes[0]
     assert "0.0079, the 0.999 quantile" in notes[1]

@@ -14,7 +14,9 @@ from tests.conftest import batch, job
 
 
 def _reading(task_ms: int, input_bytes: float) -> JobSpec:
-    return JobSpec("reading", (StageSpec(4, TaskDurations.constant(task_ms), input_bytes=input_bytes),))
+    return JobSpec(
+        "reading", (StageSpec(4, TaskDurations.constant(task_ms), input_bytes=input_bytes),)
+    )
 
 
 def test_without_bytes_the_guess_is_a_typical_task() -> None:
@@ -25,7 +27,9 @@ def test_without_bytes_the_guess_is_a_typical_task() -> None:
 
 def test_jobs_that_read_more_are_guessed_to_take_longer() -> None:
     workload = Workload("w", tuple(_reading(100 * size, 4e6 * size) for size in (1, 2, 3, 4, 6, 8)))
-    assert guess_task_ms(workload).tolist() == pytest.approx([100.0 * size for size in (1, 2, 3, 4, 6, 8)])
+    assert guess_task_ms(workload).tolist() == pytest.approx(
+        [100.0 * size for size in (1, 2, 3, 4, 6, 8)]
+    )
 
 
 def test_a_job_is_guessed_by_the_others_alone() -> None:
@@ -35,7 +39,9 @@ def test_a_job_is_guessed_by_the_others_alone() -> None:
 
 
 def test_a_task_that_reads_more_is_never_guessed_to_take_less() -> None:
-    workload = Workload("w", tuple(_reading(1_000 // size, 4e6 * size) for size in (1, 2, 3, 4, 6, 8)))
+    workload = Workload(
+        "w", tuple(_reading(1_000 // size, 4e6 * size) for size in (1, 2, 3, 4, 6, 8))
+    )
     guess_ms = guess_task_ms(workload)
     assert (np.ptp(guess_ms) / guess_ms.mean()) < 0.5  # each is the mean of the others
 

@@ -18,7 +18,9 @@ def test_too_many_bad_rows_are_refused_with_samples() -> None:
     bad = BadRows(max_share=0.01)
     for line in range(1, 9):
         bad.add("log", line, "not JSON")
-    with pytest.raises(FormatError, match=r"8 of 100 rows .* log:1: not JSON; .*log:5: not JSON\. Repair"):
+    with pytest.raises(
+        FormatError, match=r"8 of 100 rows .* log:1: not JSON; .*log:5: not JSON\. Repair"
+    ):
         bad.finish(100)
     assert len(bad.samples) == 5
 

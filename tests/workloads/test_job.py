@@ -22,9 +22,14 @@ def test_work_critical_path_and_width_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("parents", "message"),
-    [(((1,), (0,)), r"cycle through some of its stages \[0, 1\]"), (((5,), ()), "parent 5 does not exist")],
+    [
+        (((1,), (0,)), r"cycle through some of its stages \[0, 1\]"),
+        (((5,), ()), "parent 5 does not exist"),
+    ],
 )
-def test_dags_that_cannot_be_are_refused(parents: tuple[tuple[int, ...], ...], message: str) -> None:
+def test_dags_that_cannot_be_are_refused(
+    parents: tuple[tuple[int, ...], ...], message: str
+) -> None:
     with pytest.raises(WorkloadError, match=message):
         JobSpec("bad", tuple(StageSpec(1, TaskDurations.constant(1), p) for p in parents))
 

@@ -13,24 +13,58 @@ from parcae.errors import ConfigError
 from parcae.workloads import measure_tpch as measuring
 from parcae.workloads import tpch_tools
 from parcae.workloads.catalog import load_workload
-from parcae.workloads.measure_tpch import MeasureConfig, finished, measure_tpch, pending, plan, profile
+from parcae.workloads.measure_tpch import (
+    MeasureConfig,
+    finished,
+    measure_tpch,
+    pending,
+    plan,
+    profile,
+)
 from parcae.workloads.tpch_application import ApplicationRequest, QueryRun
-from tests.workloads.spark_log_builder import executor, job_end, job_start, ran, stage_info, to_bytes
+from tests.workloads.spark_log_builder import (
+    executor,
+    job_end,
+    job_start,
+    ran,
+    stage_info,
+    to_bytes,
+)
 
-MACHINE = {"cpu": "A CPU", "cpus": "2", "java": "17", "pyspark": "4.3.0", "duckdb": "1.1.3", "tpchgen-cli": "4.0.0"}
+MACHINE = {
+    "cpu": "A CPU",
+    "cpus": "2",
+    "java": "17",
+    "pyspark": "4.3.0",
+    "duckdb": "1.1.3",
+    "tpchgen-cli": "4.0.0",
+}
 
 
 def _config(folder: Path, **changes: Any) -> MeasureConfig:
-    return MeasureConfig(**{"scale_factors": (1.0,), "repetitions": 2, "queries": (1, 6), "work_dir": folder, **changes})
+    return MeasureConfig(
+        **{
+            "scale_factors": (1.0,),
+            "repetitions": 2,
+            "queries": (1, 6),
+            "work_dir": folder,
+            **changes,
+        }
+    )
 
 
 def _note(folder: Path, application: str, *runs: tuple[int, int], end: str = "") -> None:
     """Note runs (round, query) of an application as finished."""
     lines = [
-        json.dumps({"round": r, "query": q, "seconds": 1.0, "at": "2026-01-02T03:04:05+00:00", "load": 2.0}) for r, q in runs
+        json.dumps(
+            {"round": r, "query": q, "seconds": 1.0, "at": "2026-01-02T03:04:05+00:00", "load": 2.0}
+        )
+        for r, q in runs
     ]
     (folder / "finished").mkdir(exist_ok=True)
-    (folder / "finished" / f"{application}.jsonl").write_text("".join(line + "\n" for line in lines) + end)
+    (folder / "finished" / f"{application}.jsonl").write_text(
+        "".join(line + "\n" for line in lines) + end
+    )
 
 
 def _write_log(folder: Path, application: str, jobs: list[tuple[str, int]]) -> None:
@@ -38,12 +72,18 @@ def _write_log(folder: Path, application: str, jobs: list[tuple[str, int]]) -> N
     events = [executor(cores=1)]
     for number, (name, task_ms) in enumerate(jobs):
         start, info = number * 10_000, stage_info(number, 2, scope="scan")
-        events += [job_start(number, start, [info], parcae_job=name), *ran(info, start, start + 2 * task_ms), job_end(number)]
+        events += [
+            job_start(number, start, [info], parcae_job=name),
+            *ran(info, start, start + 2 * task_ms),
+            job_end(number),
+        ]
     (folder / "event-logs" / application).mkdir(parents=True)
     (folder / "event-logs" / application / "log").write_bytes(to_bytes(events))
 
 
-def test_the_plan_has_one_warm_application_a_scale_factor_and_a_cold_one_a_query_at_the_smallest() -> None:
+def test_the_plan_has_one_warm_application_a_scale_factor_and_a_cold_one_a_query_at_the_smallest() -> (
+    None
+):
     applications = list(plan(_config(Path("work"), scale_factors=(2.0, 0.1))))
     assert [a.name for a in applications] == ["sf0.1", "cold-sf0.1-q1", "cold-sf0.1-q6", "sf2"]
     assert [a.master for a in applications[:2]] == ["local[2]", "local-cluster[2,1,1500]"]
@@ -57,7 +97,9 @@ def test_the_plan_has_one_warm_application_a_scale_factor_and_a_cold_one_a_query
     ]
 
 
-def test_what_is_finished_is_not_run_again_and_what_is_left_is_warmed_up_again(tmp_path: Path) -> None:
+def test_what_is_finished_is_not_run_again_and_what_is_left_is_warmed_up_again(
+    tmp_path: Path,
+) -> None:
     config = _config(tmp_path)
     warm = next(plan(config))
     assert len(pending(config, warm)) == 6
@@ -67,7 +109,9 @@ def test_what_is_finished_is_not_run_again_and_what_is_left_is_warmed_up_again(t
     assert pending(config, warm) == ()
 
 
-def test_progress_tells_how_far_it_is_and_how_long_the_rest_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_tells_how_far_it_is_and_how_long_the_rest_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Six runs of one unit of data and one of overhead each: four took 4 minutes, so the last two take 2."""
     lines: list[str] = []
     clock = iter((0.0, 240.0, 360.0))
@@ -102,9 +146,13 @@ def test_a_configuration_that_cannot_be_is_refused(changes: dict[str, Any], mess
         _config(Path("work"), **changes)
 
 
-def test_a_missing_package_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_package_is_named_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyspark" else find(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pyspark" else find(name)
+    )
     with pytest.raises(ConfigError, match=r"pyspark.*pip install 'parcae\[measure\]'"):
         measure_tpch(_config(tmp_path))
     assert list(tmp_path.iterdir()) == []
@@ -132,7 +180,9 @@ def test_a_spark_that_fails_is_told_with_its_log_and_leaves_nothing_finished(
 
 
 def test_a_request_survives_the_command_line() -> None:
-    request = ApplicationRequest("sf1", "local[2]", "/data", (QueryRun(1, 6, "q6-sf1"),), {"a": "b"}, "/notes")
+    request = ApplicationRequest(
+        "sf1", "local[2]", "/data", (QueryRun(1, 6, "q6-sf1"),), {"a": "b"}, "/notes"
+    )
     assert ApplicationRequest.from_json(request.to_json()) == request
 
 
@@ -141,8 +191,14 @@ def test_a_profile_of_nothing_is_refused(tmp_path: Path) -> None:
         profile(_config(tmp_path))
 
 
-def test_the_profile_has_warm_durations_fresh_ones_of_new_executors_and_no_warm_ups(tmp_path: Path) -> None:
-    _write_log(tmp_path, "sf1", [("warm-up", 900), ("q1-sf1", 100), ("q6-sf1", 30), ("q1-sf1", 110), ("q6-sf1", 40)])
+def test_the_profile_has_warm_durations_fresh_ones_of_new_executors_and_no_warm_ups(
+    tmp_path: Path,
+) -> None:
+    _write_log(
+        tmp_path,
+        "sf1",
+        [("warm-up", 900), ("q1-sf1", 100), ("q6-sf1", 30), ("q1-sf1", 110), ("q6-sf1", 40)],
+    )
     _note(tmp_path, "sf1", (0, 1), (0, 6), (1, 1), (1, 6), (2, 1), (2, 6))
     _write_log(tmp_path, "cold-sf1-q1", [("q1-sf1", 3_000)])
     _note(tmp_path, "cold-sf1-q1", (1, 1))
@@ -150,12 +206,25 @@ def test_the_profile_has_warm_durations_fresh_ones_of_new_executors_and_no_warm_
     workload = profile(_config(tmp_path))
     assert [job.name for job in workload.jobs] == ["q1-sf1", "q6-sf1"]
     first, sixth = (job.stages[0].durations for job in workload.jobs)
-    assert [waves[0].tolist() for waves in (first.fresh, first.first, first.rest)] == [[3_000], [105, 105], [105, 105]]
-    assert [waves[0].tolist() for waves in (sixth.fresh, sixth.first, sixth.rest)] == [[], [35, 35], [35, 35]]
+    assert [waves[0].tolist() for waves in (first.fresh, first.first, first.rest)] == [
+        [3_000],
+        [105, 105],
+        [105, 105],
+    ]
+    assert [waves[0].tolist() for waves in (sixth.fresh, sixth.first, sixth.rest)] == [
+        [],
+        [35, 35],
+        [35, 35],
+    ]
     assert [job.num_runs for job in workload.jobs] == [2, 2]
-    assert [round(job.work_sigma, 4) for job in workload.jobs] == [0.0674, 0.2034]  # log(110 / 100) / sqrt 2, log(40 / 30) ...
+    assert [round(job.work_sigma, 4) for job in workload.jobs] == [
+        0.0674,
+        0.2034,
+    ]  # log(110 / 100) / sqrt 2, log(40 / 30) ...
     assert workload.provenance["measured"] == "sf1: 2 runs of 2 queries after a warm-up"
-    assert workload.provenance["fresh executors"].startswith("sf1: 1 queries once each in new executors")
+    assert workload.provenance["fresh executors"].startswith(
+        "sf1: 1 queries once each in new executors"
+    )
     assert workload.provenance["dates"] == "2026-01-02"
     assert workload.provenance["load average"] == "sf1: median 2.0; new executors: median 2.0"
 
@@ -163,10 +232,18 @@ def test_the_profile_has_warm_durations_fresh_ones_of_new_executors_and_no_warm_
 def test_the_bundled_workload_holds_all_22_queries_as_measured() -> None:
     workload = load_workload("tpch")
     assert {f"q{query}-sf1" for query in range(1, 23)} <= {job.name for job in workload.jobs}
-    levels = {level for job in workload.jobs for stage in job.stages for level in stage.durations.levels}
+    levels = {
+        level for job in workload.jobs for stage in job.stages for level in stage.durations.levels
+    }
     assert levels <= {1, 2}
     assert all(sum(not children for children in job.children) == 1 for job in workload.jobs)
-    assert {"measured", "machine", "load average", "versions", "spark configuration"} <= workload.provenance.keys()
+    assert {
+        "measured",
+        "machine",
+        "load average",
+        "versions",
+        "spark configuration",
+    } <= workload.provenance.keys()
 
 
 @pytest.mark.slow

@@ -14,7 +14,13 @@ _PARAMS = {"job_slots": 5, "backlog_size": 0, "time_horizon": 20, "capacity": 10
 
 
 def _set(**changes: Any) -> dict[str, Any]:
-    return {"name": "a", "arrival_window": 50, "params": _PARAMS, "jobs": [[1, 3, 5, 1], [1, 20, 0, 10]], **changes}
+    return {
+        "name": "a",
+        "arrival_window": 50,
+        "params": _PARAMS,
+        "jobs": [[1, 3, 5, 1], [1, 20, 0, 10]],
+        **changes,
+    }
 
 
 def _write(tmp_path: Path, *sets: object, **more: object) -> Path:
@@ -28,14 +34,24 @@ def test_the_sequences_of_the_conformance_file_are_read_as_they_are() -> None:
     sets = read_packing_sets(path)
     assert [len(one.jobs) for one in sets] == [1, 4, 8, 19, 23, 17, 49]
     single = sets[0]
-    assert (single.name, single.arrival_window, single.job_slots, single.backlog_size, single.time_horizon) == (
+    assert (
+        single.name,
+        single.arrival_window,
+        single.job_slots,
+        single.backlog_size,
+        single.time_horizon,
+    ) == (
         "single job",
         10,
         10,
         60,
         20,
     )
-    assert (single.jobs.arrival.tolist(), single.jobs.duration.tolist(), single.jobs.demand.tolist()) == ([1], [3], [[5, 1]])
+    assert (
+        single.jobs.arrival.tolist(),
+        single.jobs.duration.tolist(),
+        single.jobs.demand.tolist(),
+    ) == ([1], [3], [[5, 1]])
     assert single.jobs.capacity.tolist() == [10, 10]
     assert single.expected["sjf"]["finish"] == [4]
 
@@ -44,26 +60,40 @@ def test_one_sequence_is_chosen_by_name_or_position(tmp_path: Path) -> None:
     path = _write(tmp_path, _set(), _set(name="b"), _set(name="0"))
     assert [one.name for one in read_packing_sets(path)] == ["a", "b", "0"]
     assert [read_packing_sets(path, which)[0].name for which in ("b", "1", "0")] == ["b", "b", "0"]
-    for which, message in (("3", "position 0..2"), ("-1", "known are a; b; 0"), ("c", "known are a; b; 0")):
+    for which, message in (
+        ("3", "position 0..2"),
+        ("-1", "known are a; b; 0"),
+        ("c", "known are a; b; 0"),
+    ):
         with pytest.raises(ConfigError, match=message):
             read_packing_sets(path, which)
 
 
 def test_a_misspelt_name_is_answered_with_the_right_one(tmp_path: Path) -> None:
     path = _write(tmp_path, _set(name="single job"), _set(name="ties"))
-    with pytest.raises(ConfigError, match=r"sets\.json: no sequence 'singel job'; did you mean 'single job'"):
+    with pytest.raises(
+        ConfigError, match=r"sets\.json: no sequence 'singel job'; did you mean 'single job'"
+    ):
         read_packing_sets(path, "singel job")
 
 
 def test_a_sequence_may_have_no_jobs(tmp_path: Path) -> None:
-    one, listed = read_packing_sets(_write(tmp_path, _set(jobs=[]), _set(jobs=[], params={**_PARAMS, "capacity": [4, 6]})))
-    assert (len(one.jobs), one.jobs.capacity.tolist(), listed.jobs.capacity.tolist()) == (0, [10], [4, 6])
+    one, listed = read_packing_sets(
+        _write(tmp_path, _set(jobs=[]), _set(jobs=[], params={**_PARAMS, "capacity": [4, 6]}))
+    )
+    assert (len(one.jobs), one.jobs.capacity.tolist(), listed.jobs.capacity.tolist()) == (
+        0,
+        [10],
+        [4, 6],
+    )
 
 
 def test_a_name_that_two_sequences_have_needs_a_position(tmp_path: Path) -> None:
     path = _write(tmp_path, _set(), _set(arrival_window=7))
     assert read_packing_sets(path, "1")[0].arrival_window == 7
-    with pytest.raises(ConfigError, match="several sequences have the name 'a'; choose one by its position: 0, 1"):
+    with pytest.raises(
+        ConfigError, match="several sequences have the name 'a'; choose one by its position: 0, 1"
+    ):
         read_packing_sets(path, "a")
 
 
@@ -87,7 +117,10 @@ def _without(key: str) -> dict[str, Any]:
     ("entry", "message"),
     [
         (_without("jobs"), r"sequences\[1\]: 'jobs' missing"),
-        ({**_without("arrival_window"), "arival_window": 3}, "unknown key 'arival_window'; did you mean 'arrival_window'"),
+        (
+            {**_without("arrival_window"), "arival_window": 3},
+            "unknown key 'arival_window'; did you mean 'arrival_window'",
+        ),
         (_set(expcted={}), "unknown key 'expcted'; did you mean 'expected'"),
         (
             _set(params={**_PARAMS, "job_slot": 4}),
@@ -99,14 +132,23 @@ def _without(key: str) -> dict[str, Any]:
         ),
         (_set(params={"job_slots": 4, "capacity": 10}), "'backlog_size', 'time_horizon' missing"),
         (_set(params=[5, 60]), "params: not an object"),
-        (_set(params={**_PARAMS, "job_slots": 0}), r"params\.job_slots: 0 is not a whole number of 1 up"),
-        (_set(params={**_PARAMS, "time_horizon": "20"}), r'params\.time_horizon: "20" is not a whole number'),
+        (
+            _set(params={**_PARAMS, "job_slots": 0}),
+            r"params\.job_slots: 0 is not a whole number of 1 up",
+        ),
+        (
+            _set(params={**_PARAMS, "time_horizon": "20"}),
+            r'params\.time_horizon: "20" is not a whole number',
+        ),
         (_set(params={**_PARAMS, "capacity": [10]}), r"capacity: 1 resources, but the jobs have 2"),
         (_set(params={**_PARAMS, "capacity": 1.5}), r"capacity: 1\.5 is not a whole number"),
         (_set(arrival_window=True), "arrival_window: true is not a whole number"),
         (_set(name=7), "the name 7 is not a text"),
         (_set(jobs={}), '"jobs" must be a list of'),
-        (_set(jobs=[], params={**_PARAMS, "capacity": []}), "capacity: 0 resources, but the jobs have some"),
+        (
+            _set(jobs=[], params={**_PARAMS, "capacity": []}),
+            "capacity: 0 resources, but the jobs have some",
+        ),
         (_set(jobs=[[1, 3]]), r"jobs\[0\]: \[1, 3\] is not"),
         (_set(jobs=[[1, 3, 5, 1], [2, 3, 5]]), r"jobs\[1\]: \[2, 3, 5\] is not .* as the first"),
         (_set(jobs=[[1, 3, 5, 1], [2, 3, 5, None]]), r"jobs\[1\] demand: null is not"),
@@ -118,7 +160,9 @@ def _without(key: str) -> dict[str, Any]:
         ("a", r"sequences\[1\]: not an object"),
     ],
 )
-def test_files_of_another_layout_are_refused_with_the_place(tmp_path: Path, entry: object, message: str) -> None:
+def test_files_of_another_layout_are_refused_with_the_place(
+    tmp_path: Path, entry: object, message: str
+) -> None:
     with pytest.raises(FormatError, match=message) as refusal:
         read_packing_sets(_write(tmp_path, _set(), entry))
     assert "sets.json: sequences[1]" in str(refusal.value)
@@ -134,8 +178,12 @@ def test_files_of_another_layout_are_refused_with_the_place(tmp_path: Path, entr
         ([1, 3, 0, 0], r"asks for \[0, 0\]: nothing at all"),
     ],
 )
-def test_jobs_that_the_world_has_no_room_for_are_refused(tmp_path: Path, job: list[int], message: str) -> None:
-    with pytest.raises(WorkloadError, match=rf"sets\.json: sequences\[0\] \('a'\) jobs\[1\]: {message}"):
+def test_jobs_that_the_world_has_no_room_for_are_refused(
+    tmp_path: Path, job: list[int], message: str
+) -> None:
+    with pytest.raises(
+        WorkloadError, match=rf"sets\.json: sequences\[0\] \('a'\) jobs\[1\]: {message}"
+    ):
         read_packing_sets(_write(tmp_path, _set(jobs=[[1, 3, 5, 1], job])))
 
 

@@ -8,7 +8,12 @@ import pytest
 from parcae.errors import WorkloadError
 from parcae.workloads.rigid import RigidJobs
 
-_GOOD: dict[str, Any] = {"arrival": [0, 1], "duration": [3, 1], "demand": [[5, 1], [1, 6]], "capacity": [10, 10]}
+_GOOD: dict[str, Any] = {
+    "arrival": [0, 1],
+    "duration": [3, 1],
+    "demand": [[5, 1], [1, 6]],
+    "capacity": [10, 10],
+}
 
 
 def _jobs(**changes: Any) -> RigidJobs:
@@ -34,13 +39,25 @@ def test_jobs_cannot_be_changed() -> None:
     ("changes", "message"),
     [
         ({"arrival": [-1, 0]}, r"two: job 0 \(row 0\) arrives at -1, before time 0"),
-        ({"arrival": [4, 1]}, r"job 1 \(row 1\) arrives at 1, before the job listed above it: sort by arrival"),
-        ({"duration": [3, 0], "ids": [7, 8]}, r"job 8 \(row 1\) has duration 0: it must be at least 1"),
+        (
+            {"arrival": [4, 1]},
+            r"job 1 \(row 1\) arrives at 1, before the job listed above it: sort by arrival",
+        ),
+        (
+            {"duration": [3, 0], "ids": [7, 8]},
+            r"job 8 \(row 1\) has duration 0: it must be at least 1",
+        ),
         ({"told": [0, 1]}, "told duration of 0"),
         ({"capacity": [10, 0]}, r"capacity \[10, 0\]: every resource needs at least 1 unit"),
-        ({"demand": [[5, 1], [-1, 6]]}, r"row 1\) asks for \[-1, 6\]: demands must not be negative"),
+        (
+            {"demand": [[5, 1], [-1, 6]]},
+            r"row 1\) asks for \[-1, 6\]: demands must not be negative",
+        ),
         ({"demand": [[0, 0], [1, 6]]}, r"row 0\) asks for \[0, 0\]: nothing at all"),
-        ({"demand": [[5, 1], [1, 11]]}, r"row 1\) asks for \[1, 11\], more than the cluster's \[10, 10\]"),
+        (
+            {"demand": [[5, 1], [1, 11]]},
+            r"row 1\) asks for \[1, 11\], more than the cluster's \[10, 10\]",
+        ),
         ({"demand": [[5], [1]]}, r"demand must be \[2 jobs, 2 resources\], not \(2, 1\)"),
         ({"demand": [5, 1]}, r"not \(2,\)"),
         ({"capacity": [], "demand": np.zeros((2, 0))}, "0 resources"),
@@ -53,7 +70,9 @@ def test_jobs_cannot_be_changed() -> None:
         ({"demand": [[5, 1], [1]]}, "demand must be numbers"),
     ],
 )
-def test_jobs_that_cannot_be_are_refused_with_the_first_of_them(changes: dict[str, Any], message: str) -> None:
+def test_jobs_that_cannot_be_are_refused_with_the_first_of_them(
+    changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(WorkloadError, match=message):
         _jobs(**changes)
 
@@ -75,7 +94,16 @@ def test_no_jobs_at_all_have_a_span_and_no_load() -> None:
 
 
 def test_a_piece_counts_time_from_its_first_job_and_keeps_identities() -> None:
-    jobs = RigidJobs("three", [0, 4, 9], [1, 2, 3], [[1], [2], [3]], [4], told=[5, 6, 7], resources=("cpu",), step="s")
+    jobs = RigidJobs(
+        "three",
+        [0, 4, 9],
+        [1, 2, 3],
+        [[1], [2], [3]],
+        [4],
+        told=[5, 6, 7],
+        resources=("cpu",),
+        step="s",
+    )
     piece = jobs.piece(1, 3)
     assert (piece.name, piece.arrival.tolist(), piece.duration.tolist(), piece.told.tolist()) == (
         "three[1:3]",
@@ -83,11 +111,20 @@ def test_a_piece_counts_time_from_its_first_job_and_keeps_identities() -> None:
         [2, 3],
         [6, 7],
     )
-    assert (piece.ids.tolist(), piece.resources, piece.step, piece.capacity.tolist()) == ([1, 2], ("cpu",), "s", [4])
+    assert (piece.ids.tolist(), piece.resources, piece.step, piece.capacity.tolist()) == (
+        [1, 2],
+        ("cpu",),
+        "s",
+        [4],
+    )
 
 
 def test_halves_share_no_job_and_the_second_has_the_odd_one() -> None:
     first, second = RigidJobs("three", [0, 4, 9], [1, 2, 3], [[1], [2], [3]], [4]).halves()
-    assert (first.ids.tolist(), second.ids.tolist(), second.arrival.tolist()) == ([0], [1, 2], [0, 5])
+    assert (first.ids.tolist(), second.ids.tolist(), second.arrival.tolist()) == (
+        [0],
+        [1, 2],
+        [0, 5],
+    )
     with pytest.raises(WorkloadError, match="1 jobs cannot be parted"):
         first.halves()

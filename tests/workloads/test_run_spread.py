@@ -18,7 +18,14 @@ from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.parallelism import with_parallelism_model
 from parcae.workloads.spark.spread import log_sigma, scaled, spread_of_runs
 from parcae.workloads.spark_event_log import read_spark_event_logs
-from tests.workloads.spark_log_builder import executor, job_end, job_start, ran, stage_info, to_bytes
+from tests.workloads.spark_log_builder import (
+    executor,
+    job_end,
+    job_start,
+    ran,
+    stage_info,
+    to_bytes,
+)
 
 EXAMPLE = Path(parcae.workloads.__file__).parent / "bundled" / "example-event-log.zstd"
 LOG_2 = math.log(2)
@@ -26,7 +33,12 @@ LOG_2 = math.log(2)
 
 def _log(runs: list[tuple[int, int]], pools: tuple[str, ...] = (), app: str = "app-1") -> bytes:
     """A job "report" of two stages, of 2 and 1 tasks, run once for each pair: ms of a task of each stage."""
-    start = {"Event": "SparkListenerApplicationStart", "App Name": "a", "App ID": app, "Timestamp": 0}
+    start = {
+        "Event": "SparkListenerApplicationStart",
+        "App Name": "a",
+        "App ID": app,
+        "Timestamp": 0,
+    }
     events: list[dict[str, Any]] = [start, executor(cores=1)]
     for number, (first_ms, last_ms) in enumerate(runs):
         at = number * 100_000
@@ -47,7 +59,9 @@ def _read(folder: Path, *logs: bytes, **options: Any) -> tuple[Workload, ImportR
 
 
 def test_the_sigma_of_numbers_is_that_of_their_logarithms_around_the_median() -> None:
-    assert log_sigma(np.array([1.0, 2.0, 4.0])) == pytest.approx(LOG_2)  # sqrt((log(2)^2 + 0 + log(2)^2) / 2)
+    assert log_sigma(np.array([1.0, 2.0, 4.0])) == pytest.approx(
+        LOG_2
+    )  # sqrt((log(2)^2 + 0 + log(2)^2) / 2)
     assert log_sigma(np.array([3.0, 12.0])) == pytest.approx(math.sqrt(2) * LOG_2)
     assert log_sigma(np.array([5.0, 0.0])) == 0.0
     assert log_sigma(np.zeros(0)) == 0.0
@@ -55,7 +69,9 @@ def test_the_sigma_of_numbers_is_that_of_their_logarithms_around_the_median() ->
 
 def test_what_a_whole_run_was_slower_by_is_not_counted_again_in_its_stages() -> None:
     num_tasks, level = np.array([[2, 1]] * 3), np.ones((3, 2), np.int64)
-    spread = spread_of_runs(np.array([[100.0, 50.0], [200.0, 100.0], [400.0, 200.0]]), num_tasks, level)
+    spread = spread_of_runs(
+        np.array([[100.0, 50.0], [200.0, 100.0], [400.0, 200.0]]), num_tasks, level
+    )
     assert spread.work_sigma == pytest.approx(LOG_2)
     assert spread.duration_sigma == pytest.approx([0.0, 0.0])
     assert spread.scale[:, 0] == pytest.approx([2.0, 1.0, 0.5])
@@ -63,7 +79,9 @@ def test_what_a_whole_run_was_slower_by_is_not_counted_again_in_its_stages() -> 
 
 def test_stages_that_differ_within_runs_of_one_work_have_sigmas_of_their_own() -> None:
     num_tasks, level = np.array([[2, 1]] * 3), np.ones((3, 2), np.int64)
-    spread = spread_of_runs(np.array([[100.0, 200.0], [150.0, 100.0], [50.0, 300.0]]), num_tasks, level)
+    spread = spread_of_runs(
+        np.array([[100.0, 200.0], [150.0, 100.0], [50.0, 300.0]]), num_tasks, level
+    )
     assert spread.work_sigma == 0.0
     own = math.sqrt((math.log(1.5) ** 2 + LOG_2**2) / 2)
     assert spread.duration_sigma == pytest.approx([own, own])
@@ -72,7 +90,10 @@ def test_stages_that_differ_within_runs_of_one_work_have_sigmas_of_their_own() -
 
 def test_runs_are_scaled_to_the_median_of_their_own_parallelism() -> None:
     """Runs of one work whose stages differ: at one parallelism by chance, at two because of it, which is kept."""
-    mean_ms, num_tasks = np.array([[90.0, 10.0], [90.0, 10.0], [10.0, 90.0]]), np.ones((3, 2), np.int64)
+    mean_ms, num_tasks = (
+        np.array([[90.0, 10.0], [90.0, 10.0], [10.0, 90.0]]),
+        np.ones((3, 2), np.int64),
+    )
     alike = spread_of_runs(mean_ms, num_tasks, np.ones((3, 2), np.int64))
     assert alike.scale == pytest.approx(np.array([[1.0, 1.0], [1.0, 1.0], [9.0, 1 / 9]]))
     apart = spread_of_runs(mean_ms, num_tasks, np.array([[1, 1], [1, 1], [8, 8]]))
@@ -94,12 +115,16 @@ def test_the_importer_keeps_medians_and_spread_without_the_first_run(tmp_path: P
     assert job.work_sigma == pytest.approx(LOG_2)
     assert [stage.duration_sigma for stage in job.stages] == pytest.approx([0.0, 0.0])
     assert workload.provenance["first_runs_left_out"] == "1"
-    assert any(note.startswith("Left out 1 first run of jobs that ran again") for note in report.notes)
+    assert any(
+        note.startswith("Left out 1 first run of jobs that ran again") for note in report.notes
+    )
     assert any("sigma of log work: median 0.69, p95 0.69" in note for note in report.notes)
 
 
 def test_first_runs_are_kept_where_asked_for(tmp_path: Path) -> None:
-    workload, report = _read(tmp_path, _log([(800, 800), (100, 100), (200, 200)]), keep_first_runs=True)
+    workload, report = _read(
+        tmp_path, _log([(800, 800), (100, 100), (200, 200)]), keep_first_runs=True
+    )
     (job,) = workload.jobs
     assert job.num_runs == 3
     assert job.work_sigma == pytest.approx(math.sqrt((LOG_2**2 + math.log(4) ** 2) / 2))
@@ -116,7 +141,11 @@ def test_a_single_run_is_kept_and_two_leave_one_without_spread(tmp_path: Path) -
 
 
 def test_every_application_starts_cold_unless_it_ran_the_job_only_once(tmp_path: Path) -> None:
-    logs = (_log([(900, 900), (100, 100)]), _log([(700, 700), (200, 200)], app="app-2"), _log([(400, 400)], app="app-3"))
+    logs = (
+        _log([(900, 900), (100, 100)]),
+        _log([(700, 700), (200, 200)], app="app-2"),
+        _log([(400, 400)], app="app-3"),
+    )
     workload, report = _read(tmp_path, *logs)
     (job,) = workload.jobs
     assert (workload.weights, job.num_runs, job.stages[0].mean_task_ms) == ((5.0,), 3, 200.0)
@@ -146,7 +175,11 @@ def test_input_bytes_are_the_mean_of_what_runs_read_from_files_and_shuffles(tmp_
         task, completed = ran(info, number * 1_000, number * 1_000 + 50)
         task["Task Metrics"] |= {
             "Input Metrics": {"Bytes Read": read, "Records Read": 1},
-            "Shuffle Read Metrics": {"Remote Bytes Read": remote, "Remote Bytes Read To Disk": 5, "Local Bytes Read": local},
+            "Shuffle Read Metrics": {
+                "Remote Bytes Read": remote,
+                "Remote Bytes Read To Disk": 5,
+                "Local Bytes Read": local,
+            },
             "Output Metrics": {"Bytes Written": 999},
         }
         start = job_start(number, number * 1_000, [info], spark_jobGroup_id="report")
@@ -161,31 +194,51 @@ def test_the_bundled_log_has_two_warm_runs_of_each_query() -> None:
     jobs = {job.name: job for job in workload.jobs}
     assert {job.num_runs for job in workload.jobs} == {2}
     assert jobs["daily-revenue"].work_sigma == pytest.approx(0.357, abs=5e-4)
-    assert [round(stage.duration_sigma, 3) for stage in jobs["returning-buyers"].stages] == [0.447, 0.033, 0.093, 0.003]
+    assert [round(stage.duration_sigma, 3) for stage in jobs["returning-buyers"].stages] == [
+        0.447,
+        0.033,
+        0.093,
+        0.003,
+    ]
     assert round(jobs["often-together"].stages[1].input_bytes) == 20_012_708
     assert {job.pool for job in workload.jobs} == {""}
 
 
 def _spread_job(**changes: Any) -> JobSpec:
-    return JobSpec("a", (StageSpec(1, TaskDurations.constant(10), memory=0.5, duration_sigma=0.2),), **changes)
+    return JobSpec(
+        "a", (StageSpec(1, TaskDurations.constant(10), memory=0.5, duration_sigma=0.2),), **changes
+    )
 
 
 def test_a_description_tells_the_spread_and_the_first_runs_left_out() -> None:
-    jobs = (_spread_job(work_sigma=0.5, num_runs=4), _spread_job(work_sigma=0.3, num_runs=2), _spread_job())
+    jobs = (
+        _spread_job(work_sigma=0.5, num_runs=4),
+        _spread_job(work_sigma=0.3, num_runs=2),
+        _spread_job(),
+    )
     described = describe_workload(Workload("w", jobs, provenance={"first_runs_left_out": "2"}))
     assert described.runs is not None
-    assert (described.runs.num_jobs, described.runs.num_runs, described.runs.work_sigma.median) == (2, 6, 0.4)
+    assert (described.runs.num_jobs, described.runs.num_runs, described.runs.work_sigma.median) == (
+        2,
+        6,
+        0.4,
+    )
     assert described.runs_in_words == (
         "sigma of log work: median 0.40, p95 0.49; of stages' durations: median 0.20, p95 0.20 (6 runs of 2 jobs);"
         " first runs left out: 2"
     )
     plain = describe_workload(Workload("w", (_spread_job(),)))
     assert plain.runs is None
-    assert plain.runs_in_words == "not known (no job is profiled from several runs); first runs left out: 0"
+    assert (
+        plain.runs_in_words
+        == "not known (no job is profiled from several runs); first runs left out: 0"
+    )
 
 
 def test_spread_and_pools_count_in_the_fingerprint_and_survive_preparation() -> None:
-    plain, spread = (Workload("w", (_spread_job(work_sigma=sigma, pool="bi"),)) for sigma in (0.0, 0.5))
+    plain, spread = (
+        Workload("w", (_spread_job(work_sigma=sigma, pool="bi"),)) for sigma in (0.0, 0.5)
+    )
     assert fingerprint(plain) != fingerprint(spread)
     inflated = with_parallelism_model(spread, "decima-cluster").jobs[0]
     prepared = prepare(spread, [in_memory_units(1.0)])[0].jobs[0]

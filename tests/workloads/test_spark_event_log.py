@@ -22,7 +22,14 @@ from tests.workloads.spark_log_builder import (
 
 EXAMPLE = Path(parcae.workloads.__file__).parent / "bundled" / "example-event-log.zstd"
 SHARED = Path(__file__).parents[2] / "../shared/data/spark-event-logs"
-QUERIES = ["daily-revenue", "top-customers", "segment-report", "often-together", "dear-products", "returning-buyers"]
+QUERIES = [
+    "daily-revenue",
+    "top-customers",
+    "segment-report",
+    "often-together",
+    "dear-products",
+    "returning-buyers",
+]
 
 
 def _read(tmp_path: Path, data: bytes, **options: object) -> Workload:
@@ -43,8 +50,19 @@ def test_the_bundled_log_shows_broadcast_subquery_and_sampling_edges() -> None:
     workload, _ = read_spark_event_logs([EXAMPLE])
     jobs = {job.name: job for job in workload.jobs}
     parents = {name: [stage.parents for stage in job.stages] for name, job in jobs.items()}
-    assert parents["segment-report"] == [(), (0,), (1,)]  # the broadcast side is read by the scan of orders
-    assert parents["dear-products"] == [(), (0,), (1,), (2,), (2, 3), (4,)]  # subquery, sampling of the sort
+    assert parents["segment-report"] == [
+        (),
+        (0,),
+        (1,),
+    ]  # the broadcast side is read by the scan of orders
+    assert parents["dear-products"] == [
+        (),
+        (0,),
+        (1,),
+        (2,),
+        (2, 3),
+        (4,),
+    ]  # subquery, sampling of the sort
     assert parents["returning-buyers"] == [(), (), (0, 1), (2,)]
     assert all(sum(not children for children in job.children) == 1 for job in jobs.values())
 
@@ -58,14 +76,20 @@ def test_the_bundled_log_pools_the_first_waves_of_its_later_two_runs_on_two_exec
     assert (scan.durations.first[0].size, scan.durations.rest[0].size) == (4, 12)
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared Spark event logs are not beside this checkout")
+@pytest.mark.skipif(
+    not SHARED.is_dir(), reason="the shared Spark event logs are not beside this checkout"
+)
 def test_logs_of_spark_1_2_to_3_3_import() -> None:
     workload, report = read_spark_event_logs([SHARED])
     assert report.num_files == 8
     assert report.num_rows == 755
     assert report.num_jobs == 10
     by_name = {job.name: job for job in workload.jobs}
-    assert [stage.parents for stage in by_name["foreach at <console>:26"].stages] == [(), (0,), (1,)]
+    assert [stage.parents for stage in by_name["foreach at <console>:26"].stages] == [
+        (),
+        (0,),
+        (1,),
+    ]
     assert [stage.num_tasks for stage in by_name["collect at <console>:26"].stages] == [100, 10]
     assert any("1 job that failed" in note for note in report.notes)
     assert any("15 failed" in note for note in report.notes)
@@ -78,7 +102,9 @@ def test_runs_of_one_job_merge_with_their_number_as_weight(tmp_path: Path) -> No
     assert workload.weights == (3.0,)
     assert [stage.parents for stage in job.stages] == [(), (0,)]
     assert job.num_runs == 2
-    assert job.stages[0].durations.fresh[0].tolist() == []  # the first run, in a new executor, is left out
+    assert (
+        job.stages[0].durations.fresh[0].tolist() == []
+    )  # the first run, in a new executor, is left out
     assert job.stages[0].durations.first[0].tolist() == [50, 50]
     assert job.stages[0].durations.rest[0].tolist() == [50, 50]
     (kept,) = _read(tmp_path, small_log(runs=3), keep_first_runs=True).jobs
@@ -100,16 +126,24 @@ def test_jobs_of_one_name_with_another_dag_are_told_apart(tmp_path: Path) -> Non
     one, two = stage_info(0, 4), stage_info(1, 4, scope="sort")
     events = [executor()]
     for job, info in enumerate((one, two)):
-        events += [job_start(job, job * 100, [info], spark_jobGroup_id="etl"), *ran(info, job * 100, job * 100 + 80)]
+        events += [
+            job_start(job, job * 100, [info], spark_jobGroup_id="etl"),
+            *ran(info, job * 100, job * 100 + 80),
+        ]
         events.append(job_end(job))
     assert [job.name for job in _read(tmp_path, to_bytes(events)).jobs] == ["etl", "etl (2)"]
 
 
 @pytest.mark.parametrize(("tasks", "num_jobs"), [(12, 1), (40, 2)])
-def test_task_counts_that_are_alike_merge_and_others_do_not(tmp_path: Path, tasks: int, num_jobs: int) -> None:
+def test_task_counts_that_are_alike_merge_and_others_do_not(
+    tmp_path: Path, tasks: int, num_jobs: int
+) -> None:
     events = [executor()]
     for job, info in enumerate((stage_info(0, 10), stage_info(1, tasks))):
-        events += [job_start(job, job * 999, [info], spark_jobGroup_id="etl"), *ran(info, job * 999, job * 999 + 400)]
+        events += [
+            job_start(job, job * 999, [info], spark_jobGroup_id="etl"),
+            *ran(info, job * 999, job * 999 + 400),
+        ]
         events.append(job_end(job))
     assert len(_read(tmp_path, to_bytes(events)).jobs) == num_jobs
 
@@ -118,7 +152,11 @@ def test_a_key_names_jobs_and_leaves_out_the_others(tmp_path: Path) -> None:
     events = [executor()]
     for job, properties in enumerate(({"my_job": "nightly"}, {"spark_jobGroup_id": "other"})):
         info = stage_info(job, 2)
-        events += [job_start(job, job * 100, [info], **properties), *ran(info, job * 100, job * 100 + 80), job_end(job)]
+        events += [
+            job_start(job, job * 100, [info], **properties),
+            *ran(info, job * 100, job * 100 + 80),
+            job_end(job),
+        ]
     (tmp_path / "log").write_bytes(to_bytes(events))
     workload, report = read_spark_event_logs([tmp_path / "log"], key="my.job")
     assert [job.name for job in workload.jobs] == ["nightly"]
@@ -127,22 +165,37 @@ def test_a_key_names_jobs_and_leaves_out_the_others(tmp_path: Path) -> None:
 
 def test_a_setting_of_the_application_can_be_the_key(tmp_path: Path) -> None:
     info = stage_info(0, 2)
-    environment = {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": {"spark.app.name": "nightly"}}
-    data = to_bytes([environment, executor(), job_start(0, 0, [info]), *ran(info, 0, 80), job_end(0)])
+    environment = {
+        "Event": "SparkListenerEnvironmentUpdate",
+        "Spark Properties": {"spark.app.name": "nightly"},
+    }
+    data = to_bytes(
+        [environment, executor(), job_start(0, 0, [info]), *ran(info, 0, 80), job_end(0)]
+    )
     assert _read(tmp_path, data, key="spark.app.name").jobs[0].name == "nightly"
 
 
 def test_a_made_up_job_group_gives_way_to_the_description(tmp_path: Path) -> None:
     info = stage_info(0, 1)
-    group = {"spark_jobGroup_id": "bb0234e5-4157-49a4-b40c-6d538d9f2ec8", "spark_sql_execution_id": "0"}
-    events = [executor(), sql_start(0, 0, text="SELECT 1"), job_start(0, 0, [info], **group), *ran(info, 0, 9)]
+    group = {
+        "spark_jobGroup_id": "bb0234e5-4157-49a4-b40c-6d538d9f2ec8",
+        "spark_sql_execution_id": "0",
+    }
+    events = [
+        executor(),
+        sql_start(0, 0, text="SELECT 1"),
+        job_start(0, 0, [info], **group),
+        *ran(info, 0, 9),
+    ]
     workload = _read(tmp_path, to_bytes([*events, job_end(0), sql_end(0)]))
     assert workload.jobs[0].name == "SELECT 1"
 
 
 def test_a_log_without_a_completed_job_is_refused_with_the_reasons(tmp_path: Path) -> None:
     info = stage_info(0, 1)
-    data = to_bytes([executor(), job_start(0, 0, [info]), *ran(info, 0, 9), job_end(0, "JobFailed")])
+    data = to_bytes(
+        [executor(), job_start(0, 0, [info]), *ran(info, 0, 9), job_end(0, "JobFailed")]
+    )
     with pytest.raises(FormatError, match="no completed job in log \\(1 job failed\\)"):
         _read(tmp_path, data)
     with pytest.raises(FormatError, match="the log holds no job at all"):
@@ -151,7 +204,15 @@ def test_a_log_without_a_completed_job_is_refused_with_the_reasons(tmp_path: Pat
 
 def test_an_execution_that_did_not_end_is_left_out(tmp_path: Path) -> None:
     info, execution = stage_info(0, 1), {"spark_sql_execution_id": "0"}
-    data = to_bytes([executor(), sql_start(0, 0), job_start(0, 0, [info], **execution), *ran(info, 0, 9), job_end(0)])
+    data = to_bytes(
+        [
+            executor(),
+            sql_start(0, 0),
+            job_start(0, 0, [info], **execution),
+            *ran(info, 0, 9),
+            job_end(0),
+        ]
+    )
     with pytest.raises(FormatError, match="1 job had not ended when the log did"):
         _read(tmp_path, data)
 
@@ -165,7 +226,9 @@ def test_progress_ends_at_the_size_of_the_files() -> None:
 def test_bad_lines_are_counted_and_refused_past_the_threshold(tmp_path: Path) -> None:
     lines = small_log(runs=20).splitlines(keepends=True)
     path = tmp_path / "log"
-    path.write_bytes(b"".join([*lines[:5], b'{"Event":"SparkListenerJobEnd","Job ID":"x"}\n', *lines[5:]]))
+    path.write_bytes(
+        b"".join([*lines[:5], b'{"Event":"SparkListenerJobEnd","Job ID":"x"}\n', *lines[5:]])
+    )
     _, report = read_spark_event_logs([path])
     assert report.num_bad_rows == 1
     assert report.bad_samples[0].startswith(f"{path}:6: ")

@@ -48,8 +48,19 @@ def _parents(run: JobRun) -> list[tuple[set[int], set[int]]]:
 def test_a_skipped_stage_is_the_one_with_the_same_highest_rdd_that_ran_before() -> None:
     scan, skipped = stage_info(0, 2, rdd=7), stage_info(1, 2, rdd=7)
     last = stage_info(2, 1, (1,), rdd=9)
-    events = [executor(), sql_start(0, 0), job_start(0, 0, [scan], **IN_SQL), *ran(scan, 0, 10), job_end(0)]
-    events += [job_start(1, 20, [skipped, last], **IN_SQL), *ran(last, 20, 30), job_end(1), sql_end(0)]
+    events = [
+        executor(),
+        sql_start(0, 0),
+        job_start(0, 0, [scan], **IN_SQL),
+        *ran(scan, 0, 10),
+        job_end(0),
+    ]
+    events += [
+        job_start(1, 20, [skipped, last], **IN_SQL),
+        *ran(last, 20, 30),
+        job_end(1),
+        sql_end(0),
+    ]
     assert _parents(_only_run(events)) == [(set(), set()), ({0}, set())]
 
 
@@ -62,7 +73,12 @@ def test_a_stage_without_tasks_is_bridged() -> None:
 
 def _broadcast_events(plan: dict[str, Any]) -> list[dict[str, Any]]:
     small, big, last = stage_info(0, 1), stage_info(1, 2), stage_info(2, 1, (1,))
-    events = [executor(), sql_start(0, 0, plan), job_start(0, 0, [small], **IN_SQL), *ran(small, 0, 10, (50,))]
+    events = [
+        executor(),
+        sql_start(0, 0, plan),
+        job_start(0, 0, [small], **IN_SQL),
+        *ran(small, 0, 10, (50,)),
+    ]
     events += [job_end(0), job_start(1, 11, [big, last], **IN_SQL), *ran(big, 11, 20, (51,))]
     return [*events, *ran(last, 20, 30, (52,)), job_end(1), sql_end(0)]
 
@@ -71,21 +87,35 @@ def test_a_broadcast_feeds_the_stage_of_its_join() -> None:
     small = plan_node("BroadcastExchange", plan_node("Scan", metric=50), metric=90)
     join = plan_node("BroadcastHashJoin", plan_node("Scan"), small, metric=51)
     plan = plan_node("HashAggregate", plan_node("Exchange", join, metric=91), metric=52)
-    assert _parents(_only_run(_broadcast_events(plan))) == [(set(), set()), ({0}, set()), ({1}, set())]
+    assert _parents(_only_run(_broadcast_events(plan))) == [
+        (set(), set()),
+        ({0}, set()),
+        ({1}, set()),
+    ]
 
 
 def test_a_subquery_feeds_the_nearest_operators_above_that_ran() -> None:
     condition = plan_node("Filter", plan_node("Subquery", plan_node("Scan", metric=50)))
     plan = plan_node("HashAggregate", plan_node("Exchange", condition), metric=52)
-    assert _parents(_only_run(_broadcast_events(plan))) == [(set(), set()), (set(), set()), ({0, 1}, set())]
+    assert _parents(_only_run(_broadcast_events(plan))) == [
+        (set(), set()),
+        (set(), set()),
+        ({0, 1}, set()),
+    ]
 
 
 def test_a_reused_broadcast_feeds_its_second_reader_too() -> None:
-    small = plan_node("BroadcastExchange", plan_node("Scan", metric=50), text="BroadcastExchange [plan_id=4]")
+    small = plan_node(
+        "BroadcastExchange", plan_node("Scan", metric=50), text="BroadcastExchange [plan_id=4]"
+    )
     first = plan_node("BroadcastHashJoin", plan_node("Scan"), small, metric=51)
     again = plan_node("ReusedExchange", text="ReusedExchange [x], BroadcastExchange [plan_id=4]")
     plan = plan_node("BroadcastHashJoin", plan_node("Exchange", first), again, metric=52)
-    assert _parents(_only_run(_broadcast_events(plan))) == [(set(), set()), ({0}, set()), ({0, 1}, set())]
+    assert _parents(_only_run(_broadcast_events(plan))) == [
+        (set(), set()),
+        ({0}, set()),
+        ({0, 1}, set()),
+    ]
 
 
 def test_a_sampling_job_gets_a_control_edge_to_what_is_submitted_next() -> None:
@@ -95,7 +125,12 @@ def test_a_sampling_job_gets_a_control_edge_to_what_is_submitted_next() -> None:
 
 def test_stages_that_run_at_the_same_time_get_no_control_edge() -> None:
     left, right, last = stage_info(0, 1), stage_info(1, 1), stage_info(2, 1, (0, 1))
-    events = [executor(), job_start(0, 0, [left, right, last]), *ran(left, 0, 10), *ran(right, 1, 12)]
+    events = [
+        executor(),
+        job_start(0, 0, [left, right, last]),
+        *ran(left, 0, 10),
+        *ran(right, 1, 12),
+    ]
     run = _only_run([*events, *ran(last, 12, 20), job_end(0)])
     assert _parents(run) == [(set(), set()), (set(), set()), ({0, 1}, set())]
 
@@ -103,8 +138,15 @@ def test_stages_that_run_at_the_same_time_get_no_control_edge() -> None:
 def test_the_successful_attempt_of_a_task_counts_and_only_once() -> None:
     info = stage_info(0, 2)
     events = [executor(), job_start(0, 0, [info])]
-    events += [task_end(0, 0, 0, 10, reason="ExceptionFailure"), task_end(0, 1, 0, 90, reason="TaskKilled")]
-    events += [task_end(0, 0, 10, 30), task_end(0, 1, 30, 70, Speculative=True), task_end(0, 1, 30, 75)]
+    events += [
+        task_end(0, 0, 0, 10, reason="ExceptionFailure"),
+        task_end(0, 1, 0, 90, reason="TaskKilled"),
+    ]
+    events += [
+        task_end(0, 0, 10, 30),
+        task_end(0, 1, 30, 70, Speculative=True),
+        task_end(0, 1, 30, 75),
+    ]
     log = _log([*events, stage_completed(info, 0, 90), job_end(0)])
     (run,) = job_runs(log, None, Counter())
     assert sorted(np.concatenate(run.stages[0].samples.by_wave).tolist()) == [20, 40]
@@ -122,7 +164,10 @@ def test_a_retried_stage_keeps_the_task_count_of_its_first_attempt() -> None:
     info = stage_info(0, 3)
     retry = {**info, "Stage Attempt ID": 1, "Number of Tasks": 1}
     events = [executor(), job_start(0, 0, [info]), *ran(info, 0, 30)[:-1]]
-    events += [stage_completed(info, 0, 30, **{"Failure Reason": "fetch failed"}), task_end(0, 2, 40, 50)]
+    events += [
+        stage_completed(info, 0, 30, **{"Failure Reason": "fetch failed"}),
+        task_end(0, 2, 40, 50),
+    ]
     run = _only_run([*events, stage_completed(retry, 40, 50), job_end(0)])
     assert run.stages[0].num_tasks == 3
     assert run.stages[0].samples.num_successful == 3
@@ -130,7 +175,13 @@ def test_a_retried_stage_keeps_the_task_count_of_its_first_attempt() -> None:
 
 def test_a_spark_job_that_was_cancelled_inside_a_successful_query_does_not_fail_it() -> None:
     good, lost = stage_info(0, 1), stage_info(1, 1)
-    events = [executor(), sql_start(0, 0), job_start(0, 0, [good], **IN_SQL), *ran(good, 0, 10), job_end(0)]
+    events = [
+        executor(),
+        sql_start(0, 0),
+        job_start(0, 0, [good], **IN_SQL),
+        *ran(good, 0, 10),
+        job_end(0),
+    ]
     events += [job_start(1, 5, [lost], **IN_SQL), job_end(1, "JobFailed"), sql_end(0)]
     assert len(_only_run(events).stages) == 1
 
@@ -140,7 +191,17 @@ def _columns(rows: list[tuple[int, int, int]]) -> TaskColumns:
     stage, launch, finish = np.array(rows, dtype=np.int64).T
     zeros = np.zeros(len(rows), np.int64)
     busy_ms = finish - launch
-    return TaskColumns(stage, np.arange(len(rows)), launch, finish, zeros, zeros + Outcome.SUCCESS, zeros, busy_ms, zeros)
+    return TaskColumns(
+        stage,
+        np.arange(len(rows)),
+        launch,
+        finish,
+        zeros,
+        zeros + Outcome.SUCCESS,
+        zeros,
+        busy_ms,
+        zeros,
+    )
 
 
 def test_waves_are_fresh_then_first_then_rest_on_each_slot() -> None:
@@ -162,6 +223,8 @@ def test_unknown_cores_are_inferred_from_tasks_that_truly_overlap() -> None:
     assert sorted(placed.slot.tolist()) == [0, 0, 1, 1]
 
 
-@pytest.mark.parametrize(("slots", "level"), [(1, 1), (2, 2), (3, 3), (5, 6), (7, 8), (50, 48), (100, 96)])
+@pytest.mark.parametrize(
+    ("slots", "level"), [(1, 1), (2, 2), (3, 3), (5, 6), (7, 8), (50, 48), (100, 96)]
+)
 def test_parallelism_is_bucketed_by_ratio(slots: int, level: int) -> None:
     assert level_bucket(slots) == level

@@ -39,7 +39,9 @@ def _rolling(folder: Path, data: bytes, parts: int = 3) -> Path:
     lines = data.splitlines(keepends=True)
     step = len(lines) // parts
     for part in range(parts):
-        chunk = lines[part * step :] if part == parts - 1 else lines[part * step : (part + 1) * step]
+        chunk = (
+            lines[part * step :] if part == parts - 1 else lines[part * step : (part + 1) * step]
+        )
         (log / f"events_{part + 1}_app-1.zstd").write_bytes(zstandard.compress(b"".join(chunk)))
     return log
 
@@ -100,7 +102,9 @@ def test_a_compressed_log_that_is_cut_off_gives_what_it_holds(tmp_path: Path, pa
 def test_a_compacted_log_is_refused(tmp_path: Path) -> None:
     log = _rolling(tmp_path, small_log())
     (log / "events_2_app-1.zstd").rename(log / "events_2_app-1.zstd.compact")
-    with pytest.raises(FormatError, match=r"was compacted \(events_2_app-1.zstd.compact\), which drops the events"):
+    with pytest.raises(
+        FormatError, match=r"was compacted \(events_2_app-1.zstd.compact\), which drops the events"
+    ):
         find_logs([log])
 
 

@@ -14,8 +14,14 @@ from parcae.errors import FormatError, WorkloadError
 from parcae.workloads.spark_event_log import read_spark_event_logs
 from tests.workloads.spark_log_builder import small_log
 
-PACKED = (Path(parcae.workloads.__file__).parent / "bundled" / "example-event-log.zstd").read_bytes()
-LINES = zstandard.ZstdDecompressor().decompress(PACKED, max_output_size=1 << 24).splitlines(keepends=True)
+PACKED = (
+    Path(parcae.workloads.__file__).parent / "bundled" / "example-event-log.zstd"
+).read_bytes()
+LINES = (
+    zstandard.ZstdDecompressor()
+    .decompress(PACKED, max_output_size=1 << 24)
+    .splitlines(keepends=True)
+)
 #: A log short enough to be damaged thousands of times: the start, one query, the end of the real one.
 REAL = b"".join(LINES[:100])
 SPLICES = st.sampled_from(
@@ -44,7 +50,9 @@ def _assert_read_or_refused(data: bytes) -> None:
         path.write_bytes(data)
         for recorded in (False, True):
             with suppress(FormatError, WorkloadError):
-                workload, report = read_spark_event_logs([path], max_bad_share=1.0, recorded=recorded)
+                workload, report = read_spark_event_logs(
+                    [path], max_bad_share=1.0, recorded=recorded
+                )
                 assert report.num_jobs == len(workload.jobs) > 0
 
 
@@ -55,7 +63,11 @@ def test_a_log_cut_anywhere_reads_or_is_refused(cut: int) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, len(REAL)), st.integers(0, 40), SPLICES), min_size=1, max_size=12))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(REAL)), st.integers(0, 40), SPLICES), min_size=1, max_size=12
+    )
+)
 def test_a_log_with_bytes_replaced_reads_or_is_refused(edits: list[tuple[int, int, bytes]]) -> None:
     data = bytearray(REAL)
     for position, length, splice in edits:
@@ -70,14 +82,18 @@ def test_a_log_with_values_swapped_for_others_reads_or_is_refused(data: st.DataO
     for _ in range(data.draw(st.integers(1, 6))):
         starts = [index for index in range(len(text)) if text[index : index + 1] == b":"]
         start = data.draw(st.sampled_from(starts)) + 1
-        end = min((i for mark in b",}]" if (i := text.find(bytes([mark]), start)) > 0), default=start)
+        end = min(
+            (i for mark in b",}]" if (i := text.find(bytes([mark]), start)) > 0), default=start
+        )
         text = text[:start] + data.draw(SPLICES) + text[end:]
     _assert_read_or_refused(text)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.permutations(small_log(runs=3).splitlines(keepends=True)), st.integers(0, 20))
-def test_a_log_with_lines_shuffled_or_lost_reads_or_is_refused(lines: list[bytes], lost: int) -> None:
+def test_a_log_with_lines_shuffled_or_lost_reads_or_is_refused(
+    lines: list[bytes], lost: int
+) -> None:
     _assert_read_or_refused(b"".join(lines[lost:]))
 
 
@@ -90,7 +106,10 @@ def test_damaged_compression_reads_or_is_refused(position: int, value: int) -> N
     _assert_read_or_refused(bytes(packed))
 
 
-@pytest.mark.parametrize("data", [b"", b"\n", b"{", b"\x28\xb5\x2f\xfd", b"LZ4Block", b"\x1f\x8b", b"PK\x03\x04", b"\xff" * 99])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\n", b"{", b"\x28\xb5\x2f\xfd", b"LZ4Block", b"\x1f\x8b", b"PK\x03\x04", b"\xff" * 99],
+)
 def test_stubs_of_files_are_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(data)
     with pytest.raises(FormatError):

@@ -10,14 +10,19 @@ from parcae.workloads.spark.fingerprint import plan_name, shape_name
 from parcae.workloads.spark_event_log import read_spark_event_logs
 from tests.conftest import REPOSITORY
 
-_PLANS = json.loads((REPOSITORY / "spark-plugin" / "tests" / "fixtures" / "plans.json").read_text())["plans"]
+_PLANS = json.loads(
+    (REPOSITORY / "spark-plugin" / "tests" / "fixtures" / "plans.json").read_text()
+)["plans"]
 #: Queries whose text in the second run is that of the first: they have no literal that differs.
 _WITHOUT_LITERALS = {"generate", "group", "insert", "local", "rdd-udf", "sortmerge"}
 
 
 def test_the_fixture_holds() -> None:
     for plan in _PLANS:
-        assert (plan_name(plan["description"]), shape_name(plan["description"])) == (plan["plan"], plan["shape"])
+        assert (plan_name(plan["description"]), shape_name(plan["description"])) == (
+            plan["plan"],
+            plan["shape"],
+        )
 
 
 def test_a_query_keeps_its_names_and_no_two_share_one() -> None:
@@ -50,7 +55,11 @@ def _log(folder: Path) -> Path:
         if properties is not None:
             own |= {"spark.sql.execution.id": str(job), **properties}
             plan = _PLAN.format(id=job, day=10 + job)
-            described = {"description": "a query", "physicalPlanDescription": plan, "time": start_ms}
+            described = {
+                "description": "a query",
+                "physicalPlanDescription": plan,
+                "time": start_ms,
+            }
             lines.append(_event(f"{_SQL}Start", executionId=job, **described))
         stage = {
             "Stage ID": job,
@@ -60,18 +69,47 @@ def _log(folder: Path) -> Path:
             "Parent IDs": [],
             "RDD Info": [],
         }
-        began = {"Job ID": job, "Submission Time": start_ms, "Stage Infos": [stage], "Stage IDs": [job], "Properties": own}
+        began = {
+            "Job ID": job,
+            "Submission Time": start_ms,
+            "Stage Infos": [stage],
+            "Stage IDs": [job],
+            "Properties": own,
+        }
         lines.append(_event("SparkListenerJobStart", **began))
-        info = {"Task ID": job, "Index": 0, "Attempt": 0, "Launch Time": start_ms + 5, "Finish Time": start_ms + 105}
-        info |= {"Executor ID": "driver", "Host": "h", "Failed": False, "Killed": False, "Speculative": False}
-        ended = {"Stage ID": job, "Stage Attempt ID": 0, "Task End Reason": {"Reason": "Success"}, "Task Info": info}
+        info = {
+            "Task ID": job,
+            "Index": 0,
+            "Attempt": 0,
+            "Launch Time": start_ms + 5,
+            "Finish Time": start_ms + 105,
+        }
+        info |= {
+            "Executor ID": "driver",
+            "Host": "h",
+            "Failed": False,
+            "Killed": False,
+            "Speculative": False,
+        }
+        ended = {
+            "Stage ID": job,
+            "Stage Attempt ID": 0,
+            "Task End Reason": {"Reason": "Success"},
+            "Task Info": info,
+        }
         lines.append(_event("SparkListenerTaskEnd", **ended))
         times = {"Submission Time": start_ms + 4, "Completion Time": start_ms + 106}
         lines.append(_event("SparkListenerStageCompleted", **{"Stage Info": {**stage, **times}}))
-        result = {"Job ID": job, "Completion Time": start_ms + 107, "Job Result": {"Result": "JobSucceeded"}}
+        result = {
+            "Job ID": job,
+            "Completion Time": start_ms + 107,
+            "Job Result": {"Result": "JobSucceeded"},
+        }
         lines.append(_event("SparkListenerJobEnd", **result))
         if properties is not None:
-            lines.append(_event(f"{_SQL}End", executionId=job, time=start_ms + 110, errorMessage=""))
+            lines.append(
+                _event(f"{_SQL}End", executionId=job, time=start_ms + 110, errorMessage="")
+            )
     path = folder / "log"
     path.write_text("\n".join(lines) + "\n")
     return path

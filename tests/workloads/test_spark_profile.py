@@ -10,8 +10,12 @@ from parcae.workloads.spark.profile import merge_runs
 
 
 def _stage(kind: str, num_tasks: int, *parents: int) -> StageRun:
-    samples = tuple(np.array(values, np.int64) for values in ([], [num_tasks], [num_tasks] * (num_tasks - 1)))
-    return StageRun(kind, kind, num_tasks, frozenset(parents), frozenset(), StageSamples(2, samples, num_tasks))
+    samples = tuple(
+        np.array(values, np.int64) for values in ([], [num_tasks], [num_tasks] * (num_tasks - 1))
+    )
+    return StageRun(
+        kind, kind, num_tasks, frozenset(parents), frozenset(), StageSamples(2, samples, num_tasks)
+    )
 
 
 def test_alike_stages_are_told_apart_by_the_task_counts_around_them() -> None:
@@ -29,6 +33,12 @@ def test_alike_stages_are_told_apart_by_the_task_counts_around_them() -> None:
 def test_a_schema_reading_stage_leaves_the_executor_fresh_for_the_job_that_is_looked_for() -> None:
     column = np.array([0, 0, 0, 0], np.int64)
     stage_id, launch = np.array([0, 1, 1, 2], np.int64), np.array([0, 10, 20, 30], np.int64)
-    tasks = TaskColumns(stage_id, np.arange(4), launch, launch + 9, column, column, column, launch * 0 + 9, column)
-    assert place_tasks(tasks, [1], passing={0}).wave.tolist()[1:] == [Wave.FRESH, Wave.REST, Wave.FIRST]
+    tasks = TaskColumns(
+        stage_id, np.arange(4), launch, launch + 9, column, column, column, launch * 0 + 9, column
+    )
+    assert place_tasks(tasks, [1], passing={0}).wave.tolist()[1:] == [
+        Wave.FRESH,
+        Wave.REST,
+        Wave.FIRST,
+    ]
     assert place_tasks(tasks, [1]).wave.tolist() == [Wave.FRESH, Wave.FIRST, Wave.REST, Wave.FIRST]

@@ -34,19 +34,29 @@ def _read(tmp_path: Path, events: list[dict[str, Any]] | bytes, **options: Any) 
 
 def _task(run_ms: int, deserialize_ms: int, took_ms: int, **changes: Any) -> int:
     event = task_end(0, 0, 1_000, 1_000 + took_ms, **changes)
-    event["Task Metrics"] = {"Executor Deserialize Time": deserialize_ms, "Executor Run Time": run_ms}
+    event["Task Metrics"] = {
+        "Executor Deserialize Time": deserialize_ms,
+        "Executor Run Time": run_ms,
+    }
     parsed = parse_event(to_bytes([event]).splitlines()[1])
     return parsed.busy_ms  # type: ignore[union-attr]
 
 
 def test_a_core_is_busy_for_deserializing_and_running_not_until_the_driver_books_the_end() -> None:
     assert _task(run_ms=80, deserialize_ms=5, took_ms=100) == 85
-    assert _task(run_ms=300, deserialize_ms=5, took_ms=100) == 100  # never longer than the log's own span
+    assert (
+        _task(run_ms=300, deserialize_ms=5, took_ms=100) == 100
+    )  # never longer than the log's own span
 
 
 def test_metrics_are_found_in_any_order() -> None:
     event = task_end(0, 0, 1_000, 1_100)
-    event["Task Metrics"] = {"Result Size": 9, "Executor Run Time": 60, "Executor CPU Time": 5, "Executor Deserialize Time": 7}
+    event["Task Metrics"] = {
+        "Result Size": 9,
+        "Executor Run Time": 60,
+        "Executor CPU Time": 5,
+        "Executor Deserialize Time": 7,
+    }
     parsed = parse_event(to_bytes([event]).splitlines()[1])
     assert parsed.busy_ms == 67  # type: ignore[union-attr]
 
@@ -59,7 +69,9 @@ def test_a_task_without_metrics_is_busy_until_its_finish() -> None:
     assert (parsed.busy_ms, parsed.outcome) == (70, Outcome.SUCCESS)  # type: ignore[union-attr]
 
 
-def test_jobs_have_times_since_the_first_submission_and_numbers_within_their_name(tmp_path: Path) -> None:
+def test_jobs_have_times_since_the_first_submission_and_numbers_within_their_name(
+    tmp_path: Path,
+) -> None:
     events: list[dict[str, Any]] = [executor(cores=1)]
     for run, end in ((0, 650), (1, 2_000)):
         stage = stage_info(run, 2)
@@ -70,7 +82,13 @@ def test_jobs_have_times_since_the_first_submission_and_numbers_within_their_nam
         (("report", 1), 0, 150),
         (("report", 2), 1_000, 1_500),
     ]
-    assert (log.makespan_ms, log.task_ms, log.num_tasks, log.num_cores, log.core_ms) == (1_500, 650, 4, 1, 1_500)
+    assert (log.makespan_ms, log.task_ms, log.num_tasks, log.num_cores, log.core_ms) == (
+        1_500,
+        650,
+        4,
+        1,
+        1_500,
+    )
     assert log.core_utilization == pytest.approx(650 / 1_500)
     assert log.tasks["job"].tolist() == [0, 0, 1, 1]
     assert log.tasks["start_ms"].tolist() == [0, 75, 1_000, 1_250]
@@ -79,23 +97,45 @@ def test_jobs_have_times_since_the_first_submission_and_numbers_within_their_nam
 def test_a_query_completes_with_its_sql_execution(tmp_path: Path) -> None:
     stage = stage_info(0, 1)
     start = job_start(0, 20, [stage], spark_sql_execution_id="7")
-    events = [executor(), sql_start(7, 0), start, *ran(stage, 20, 90), {**job_end(0), "Completion Time": 95}]
+    events = [
+        executor(),
+        sql_start(7, 0),
+        start,
+        *ran(stage, 20, 90),
+        {**job_end(0), "Completion Time": 95},
+    ]
     assert _read(tmp_path, [*events, {**sql_end(7), "time": 140}]).jobs[0].jct_ms == 140
 
 
 def test_failed_and_unfinished_jobs_are_told_apart(tmp_path: Path) -> None:
     stages = [stage_info(number, 1) for number in range(3)]
-    events = [executor(), *(job_start(n, 10 * n, [stages[n]], spark_jobGroup_id="j") for n in range(3)), *ran(stages[0], 0, 40)]
-    events += [{**job_end(0), "Completion Time": 45}, {**job_end(1, "JobFailed"), "Completion Time": 60}]
+    events = [
+        executor(),
+        *(job_start(n, 10 * n, [stages[n]], spark_jobGroup_id="j") for n in range(3)),
+        *ran(stages[0], 0, 40),
+    ]
+    events += [
+        {**job_end(0), "Completion Time": 45},
+        {**job_end(1, "JobFailed"), "Completion Time": 60},
+    ]
     run = _read(tmp_path, events)
-    assert [job.outcome for job in run.jobs] == [JobOutcome.COMPLETED, JobOutcome.FAILED, JobOutcome.UNFINISHED]
+    assert [job.outcome for job in run.jobs] == [
+        JobOutcome.COMPLETED,
+        JobOutcome.FAILED,
+        JobOutcome.UNFINISHED,
+    ]
     assert [job.completion_ms for job in run.jobs] == [45, 60, NOT_COMPLETED]
     assert run.makespan_ms == 60
 
 
 def test_executors_count_while_they_are_there(tmp_path: Path) -> None:
     stage = stage_info(0, 1)
-    removed = {"Event": "SparkListenerExecutorRemoved", "Timestamp": 150, "Executor ID": "2", "Removed Reason": "idle"}
+    removed = {
+        "Event": "SparkListenerExecutorRemoved",
+        "Timestamp": 150,
+        "Executor ID": "2",
+        "Removed Reason": "idle",
+    }
     late = {**executor("2", 4), "Timestamp": 100}
     events = [executor("1", 2), job_start(0, 0, [stage]), late, *ran(stage, 0, 200), removed]
     run = _read(tmp_path, [*events, {**job_end(0), "Completion Time": 200}])
@@ -105,7 +145,10 @@ def test_executors_count_while_they_are_there(tmp_path: Path) -> None:
 
 def test_where_the_log_does_not_tell_the_cores_their_use_is_unknown(tmp_path: Path) -> None:
     stage = stage_info(0, 1)
-    run = _read(tmp_path, [job_start(0, 0, [stage]), *ran(stage, 0, 200), {**job_end(0), "Completion Time": 200}])
+    run = _read(
+        tmp_path,
+        [job_start(0, 0, [stage]), *ran(stage, 0, 200), {**job_end(0), "Completion Time": 200}],
+    )
     assert (run.num_cores, run.core_ms, run.core_utilization) == (1, None, None)
 
 
@@ -145,16 +188,24 @@ def test_a_torn_log_gives_what_it_holds(tmp_path: Path) -> None:
         (b"name,duration\nq1,3\n", "does not begin like a Spark event log"),
         (b"", "is empty"),
         (to_bytes([executor()]), "no completed job .the log holds no job at all"),
-        (to_bytes([executor(), job_start(0, 0, [stage_info(0, 1)])]), "no completed job .jobs: 1 unfinished"),
+        (
+            to_bytes([executor(), job_start(0, 0, [stage_info(0, 1)])]),
+            "no completed job .jobs: 1 unfinished",
+        ),
         (small_log() + b"{damaged}\n" * 9, "rows could not be read"),
         (EXAMPLE.read_bytes()[:200] + b"\x00" * 400, "damaged|does not begin|is empty"),
     ],
 )
-def test_what_is_no_log_of_completed_jobs_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
+def test_what_is_no_log_of_completed_jobs_is_refused(
+    tmp_path: Path, data: bytes, message: str
+) -> None:
     with pytest.raises(FormatError, match=message):
         _read(tmp_path, data)
 
 
 def test_a_key_that_no_job_carries_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"no completed job \(jobs: 3 that did not carry the property 'nobody'\).*the key"):
+    with pytest.raises(
+        FormatError,
+        match=r"no completed job \(jobs: 3 that did not carry the property 'nobody'\).*the key",
+    ):
         _read(tmp_path, small_log(), key="nobody")

@@ -27,14 +27,21 @@ def test_durations_and_demands_are_rounded_up_and_arrivals_down() -> None:
     assert jobs.arrival.tolist() == [0, 1, 1, 2]
     assert jobs.duration.tolist() == jobs.told.tolist() == [2, 1, 1, 10]
     assert jobs.demand.tolist() == [[2], [4], [1], [3]]
-    assert (jobs.capacity.tolist(), jobs.ids.tolist(), jobs.step, stepped.unit) == ([4], [5, 6, 7, 8], "step", (16.0,))
+    assert (jobs.capacity.tolist(), jobs.ids.tolist(), jobs.step, stepped.unit) == (
+        [4],
+        [5, 6, 7, 8],
+        "step",
+        (16.0,),
+    )
 
 
 def test_what_is_longer_than_the_horizon_is_cut_and_counted() -> None:
     stepped = to_steps(_log(), step_s=3_600, num_units=4, horizon=10)
     assert stepped.num_clipped == 1
     assert stepped.clipped_share == pytest.approx(3 * 18 / (2 * 2 + 4 + 1 + 3 * 28))
-    assert stepped.growth == pytest.approx((2 * 2 + 4 + 1 + 3 * 28) * 3_600 * 16 / (20 * 4_000 + 64 * 3_600 + 1 + 33 * 100_000))
+    assert stepped.growth == pytest.approx(
+        (2 * 2 + 4 + 1 + 3 * 28) * 3_600 * 16 / (20 * 4_000 + 64 * 3_600 + 1 + 33 * 100_000)
+    )
 
 
 def test_jobs_larger_than_a_smaller_cluster_are_left_out_and_counted() -> None:
@@ -66,7 +73,13 @@ def test_jobs_in_steps_and_clusters_that_nothing_fits_are_refused() -> None:
     with pytest.raises(WorkloadError, match="its times are steps already"):
         to_steps(RigidJobs("a", [0], [1], [[1]], [4]), step_s=60, num_units=4, horizon=4)
     with pytest.raises(WorkloadError, match=r"none of 1 jobs fits a cluster of .2.: give it more"):
-        to_steps(RigidJobs("a", [0], [1], [[3]], [4], step="s"), step_s=60, num_units=2, horizon=4, capacity=(2,))
+        to_steps(
+            RigidJobs("a", [0], [1], [[3]], [4], step="s"),
+            step_s=60,
+            num_units=2,
+            horizon=4,
+            capacity=(2,),
+        )
 
 
 @pytest.mark.skipif(not _LOG.exists(), reason="needs the logs in ../shared/data/swf")

@@ -16,7 +16,12 @@ _HEADER = "; MaxNodes: 4\n; MaxProcs: 16\n"
 
 def _line(number: int, submit: object, run: object, processors: object, **others: object) -> str:
     """A line with those fields, completed, and -1 in all others but those named."""
-    named: Mapping[str, Any] = {"job_number": number, "submit_time": submit, "run_time": run, "allocated_processors": processors}
+    named: Mapping[str, Any] = {
+        "job_number": number,
+        "submit_time": submit,
+        "run_time": run,
+        "allocated_processors": processors,
+    }
     fields = {"status": 1, **named, **others}
     return " ".join(str(fields.get(field.name.lower(), -1)) for field in Field)
 
@@ -36,8 +41,17 @@ def test_fields_become_rigid_jobs_in_seconds_since_the_first(tmp_path: Path) -> 
     )
     log = read_swf(path)
     jobs = log.jobs
-    assert (jobs.name, jobs.step, jobs.resources, jobs.capacity.tolist()) == ("small", "s", ("processors",), [16])
-    assert (jobs.ids.tolist(), jobs.arrival.tolist(), jobs.duration.tolist()) == ([7, 8], [0, 30], [30, 50])
+    assert (jobs.name, jobs.step, jobs.resources, jobs.capacity.tolist()) == (
+        "small",
+        "s",
+        ("processors",),
+        [16],
+    )
+    assert (jobs.ids.tolist(), jobs.arrival.tolist(), jobs.duration.tolist()) == (
+        [7, 8],
+        [0, 30],
+        [30, 50],
+    )
     assert (jobs.demand.tolist(), jobs.told.tolist()) == ([[4], [2]], [60, 50])
     assert log.start_unix_s == 1_000_100
     assert (log.report.num_rows, log.report.num_jobs, log.report.num_bad_rows) == (2, 2, 0)
@@ -51,7 +65,11 @@ def test_the_header_is_kept_with_the_lines_that_go_on_with_a_value(tmp_path: Pat
         ("Computer", "a cluster"), ("Note", "first and more: see http://there/"), ("Queue", "0 a"), ("Queue", "1 b"),
         ("MaxProcs", "-1"),
     )  # fmt: skip
-    assert (log.header.text("Queue"), log.header.number("MaxProcs"), log.header.text("MaxNodes")) == ("0 a", None, None)
+    assert (
+        log.header.text("Queue"),
+        log.header.number("MaxProcs"),
+        log.header.text("MaxNodes"),
+    ) == ("0 a", None, None)
     assert log.start_unix_s is None
 
 
@@ -67,7 +85,9 @@ def test_the_header_is_kept_with_the_lines_that_go_on_with_a_value(tmp_path: Pat
 def test_the_size_of_the_cluster_is_given_or_read(
     tmp_path: Path, header: str, processors: int | None, size: int, source: str
 ) -> None:
-    log = read_swf(_log(tmp_path, _line(1, 0, 5, 3), _line(2, 0, 5, 1), header=header), processors=processors)
+    log = read_swf(
+        _log(tmp_path, _line(1, 0, 5, 3), _line(2, 0, 5, 1), header=header), processors=processors
+    )
     assert log.jobs.capacity.tolist() == [size]
     assert source in log.report.notes[0]
 
@@ -80,7 +100,10 @@ def test_memory_is_a_resource_where_the_clusters_is_given(tmp_path: Path) -> Non
         _line(3, 0, 5, 1),
     )
     log = read_swf(path, memory=8_000)
-    assert (log.jobs.resources, log.jobs.capacity.tolist()) == (("processors", "memory"), [16, 8_000])
+    assert (log.jobs.resources, log.jobs.capacity.tolist()) == (
+        ("processors", "memory"),
+        [16, 8_000],
+    )
     assert log.jobs.demand.tolist() == [[4, 4_000], [2, 100], [1, 0]]
     assert [(f.what, f.count, f.first) for f in log.findings if "memory" in f.what] == [
         ("no memory told, taken as 0", 1, f"{path}:5")
@@ -89,7 +112,8 @@ def test_memory_is_a_resource_where_the_clusters_is_given(tmp_path: Path) -> Non
     assert unknown.jobs.demand.tolist() == [[4], [2], [1]]
     assert any("give it to have it scheduled" in note for note in unknown.report.notes)
     with pytest.raises(
-        FormatError, match=r"small\.swf:3: the job takes 4,000 KB of memory, the cluster has 3,999: give the true"
+        FormatError,
+        match=r"small\.swf:3: the job takes 4,000 KB of memory, the cluster has 3,999: give the true",
     ):
         read_swf(path, memory=3_999)
 
@@ -102,7 +126,10 @@ def test_given_memory_is_of_no_use_where_no_job_tells_its_own(tmp_path: Path) ->
 
 def test_schedulers_are_told_the_requested_or_the_actual_time(tmp_path: Path) -> None:
     path = _log(
-        tmp_path, _line(1, 0, 5, 1, requested_time=60), _line(2, 0, 90, 1, requested_time=60), _line(3, 0, 7, 1, requested_time=0)
+        tmp_path,
+        _line(1, 0, 5, 1, requested_time=60),
+        _line(2, 0, 90, 1, requested_time=60),
+        _line(3, 0, 7, 1, requested_time=0),
     )
     requested, actual = read_swf(path), read_swf(path, estimates="actual")
     assert (requested.jobs.told.tolist(), actual.jobs.told.tolist()) == ([60, 60, 7], [5, 90, 7])
@@ -111,7 +138,9 @@ def test_schedulers_are_told_the_requested_or_the_actual_time(tmp_path: Path) ->
     assert counts["no requested time: the run time is told"] == (1, f"{path}:5")
 
 
-def test_jobs_that_never_ran_are_dropped_each_with_its_reason_and_first_line(tmp_path: Path) -> None:
+def test_jobs_that_never_ran_are_dropped_each_with_its_reason_and_first_line(
+    tmp_path: Path,
+) -> None:
     path = _log(
         tmp_path,
         _line(1, 0, 5, 1),
@@ -124,15 +153,26 @@ def test_jobs_that_never_ran_are_dropped_each_with_its_reason_and_first_line(tmp
         _line(8, 4, 9, 2, status=5),
     )
     log = read_swf(path)
-    dropped = {finding.what: (finding.count, finding.first) for finding in log.findings if finding.is_dropped}
+    dropped = {
+        finding.what: (finding.count, finding.first)
+        for finding in log.findings
+        if finding.is_dropped
+    }
     assert dropped == {
-        "parts of a job that was swapped out, which another line sums up (status 2, 3, 4)": (1, f"{path}:9"),
+        "parts of a job that was swapped out, which another line sums up (status 2, 3, 4)": (
+            1,
+            f"{path}:9",
+        ),
         "cancelled before they started": (2, f"{path}:4"),
         "no run time": (1, f"{path}:6"),
         "no processors": (2, f"{path}:7"),
     }
     assert log.jobs.ids.tolist() == [1, 8]
-    assert log.report.num_rows == 8 == log.report.num_jobs + sum(count for count, _ in dropped.values())
+    assert (
+        log.report.num_rows
+        == 8
+        == log.report.num_jobs + sum(count for count, _ in dropped.values())
+    )
     assert f"2 dropped: no processors (first: {path}:7)" in log.report.notes
 
 
@@ -140,14 +180,24 @@ def test_jobs_cancelled_while_they_ran_can_be_dropped(tmp_path: Path) -> None:
     path = _log(tmp_path, _line(1, 0, 5, 1), _line(2, 1, 9, 2, status=5))
     kept, dropped = read_swf(path), read_swf(path, cancelled="drop")
     assert (kept.jobs.ids.tolist(), dropped.jobs.ids.tolist()) == ([1, 2], [1])
-    assert [(f.what[:26], f.is_dropped) for f in (*kept.findings, *dropped.findings) if "cancelled" in f.what] == [
+    assert [
+        (f.what[:26], f.is_dropped)
+        for f in (*kept.findings, *dropped.findings)
+        if "cancelled" in f.what
+    ] == [
         ("cancelled while they ran, ", False),
         ("cancelled while they ran", True),
     ]
 
 
 def test_short_fractional_and_unsorted_jobs_are_mended_and_counted(tmp_path: Path) -> None:
-    path = _log(tmp_path, _line(1, 10, 0, 1), _line(2, "20.6", "3.4", 1), _line(3, 5, 9, 1), _line(4, 6, "1e2", 1, status=9))
+    path = _log(
+        tmp_path,
+        _line(1, 10, 0, 1),
+        _line(2, "20.6", "3.4", 1),
+        _line(3, 5, 9, 1),
+        _line(4, 6, "1e2", 1, status=9),
+    )
     log = read_swf(path)
     assert (log.jobs.ids.tolist(), log.jobs.arrival.tolist(), log.jobs.duration.tolist()) == (
         [3, 4, 1, 2],
@@ -165,7 +215,11 @@ def test_short_fractional_and_unsorted_jobs_are_mended_and_counted(tmp_path: Pat
 def test_jobs_of_some_partitions_alone(tmp_path: Path) -> None:
     path = _log(tmp_path, *(_line(n, n, 5, 1, partition=n % 3) for n in range(6)))
     log = read_swf(path, partitions=(0, 2), processors=4)
-    assert (log.jobs.ids.tolist(), log.findings[0].what, log.findings[0].count) == ([0, 2, 3, 5], "of other partitions", 2)
+    assert (log.jobs.ids.tolist(), log.findings[0].what, log.findings[0].count) == (
+        [0, 2, 3, 5],
+        "of other partitions",
+        2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,18 +232,28 @@ def test_jobs_of_some_partitions_alone(tmp_path: Path) -> None:
         (_line(2, "1_0", 5, 1), r"field 2 \(submit time\) is '1_0', not a number"),
         (_line(2, "1-0", 5, 1), r"field 2 \(submit time\) is '1-0', not a number"),
         (_line(2, 1, "1e999", 1), r"field 4 \(run time\) is inf, not a number that can be"),
-        (_line(2, 1, 5, 1, requested_time="1e300"), r"field 9 \(requested time\) is 1e\+300, not a number that can be"),
+        (
+            _line(2, 1, 5, 1, requested_time="1e300"),
+            r"field 9 \(requested time\) is 1e\+300, not a number that can be",
+        ),
         (_line(2, -7, 5, 1), r"field 2 \(submit time\) is -7: negative"),
         (_line(2, 1, -5, 1), r"field 4 \(run time\) is -5: negative"),
         (_line(2, 1, 5, 1, wait_time=-3), r"field 3 \(wait time\) is -3: negative"),
         (_line(2, -1, 5, 1), r"field 2 \(submit time\) is missing"),
         (_line(2, 1, 5, 1.5), r"field 5 \(allocated processors\) is 1\.5, not a whole number"),
-        (_line(2, 1, 5, 17), r"the job takes 17 processors, the cluster has 16 \(MaxProcs of the header\): give the true"),
+        (
+            _line(2, 1, 5, 17),
+            r"the job takes 17 processors, the cluster has 16 \(MaxProcs of the header\): give the true",
+        ),
     ],
 )
-def test_lines_that_cannot_be_refuse_the_log_or_are_counted(tmp_path: Path, line: str, message: str) -> None:
+def test_lines_that_cannot_be_refuse_the_log_or_are_counted(
+    tmp_path: Path, line: str, message: str
+) -> None:
     path = _log(tmp_path, _line(1, 0, 5, 1), line, _line(3, 2, 5, 16))
-    with pytest.raises(FormatError, match=rf"1 of 3 rows could not be read .*small\.swf:4: {message}"):
+    with pytest.raises(
+        FormatError, match=rf"1 of 3 rows could not be read .*small\.swf:4: {message}"
+    ):
         read_swf(path)
     tolerant = read_swf(path, max_bad_share=0.34)
     assert tolerant.jobs.ids.tolist() == [1, 3]
@@ -212,10 +276,16 @@ def test_a_whole_last_line_needs_no_newline(tmp_path: Path) -> None:
 def test_blank_lines_comments_between_jobs_and_other_line_ends_are_no_rows(tmp_path: Path) -> None:
     path = tmp_path / "windows.swf"
     path.write_bytes(
-        f"; MaxProcs: 4\r\n{_line(1, 0, 5, 1)}\r\n\r\n  ; Note: caf\xe9\r\n\t{_line(2, 1, 5, 1)}\r\n".encode("latin-1")
+        f"; MaxProcs: 4\r\n{_line(1, 0, 5, 1)}\r\n\r\n  ; Note: caf\xe9\r\n\t{_line(2, 1, 5, 1)}\r\n".encode(
+            "latin-1"
+        )
     )
     log = read_swf(path)
-    assert (log.jobs.ids.tolist(), log.report.num_rows, log.header.number("MaxProcs")) == ([1, 2], 2, 4)
+    assert (log.jobs.ids.tolist(), log.report.num_rows, log.header.number("MaxProcs")) == (
+        [1, 2],
+        2,
+        4,
+    )
 
 
 def test_compressed_logs_are_read_and_torn_ones_refused(tmp_path: Path) -> None:
@@ -233,11 +303,16 @@ def test_compressed_logs_are_read_and_torn_ones_refused(tmp_path: Path) -> None:
     ("lines", "message"),
     [
         ((), "no job that ran; expected lines of 18 numbers"),
-        ((_line(1, 0, -1, 1),), r"no job that ran; 1 dropped: no run time \(first: .*small\.swf:3\)"),
+        (
+            (_line(1, 0, -1, 1),),
+            r"no job that ran; 1 dropped: no run time \(first: .*small\.swf:3\)",
+        ),
         (("PK\x03\x04 zip",), "2 fields, expected 18"),
     ],
 )
-def test_files_without_jobs_are_refused(tmp_path: Path, lines: tuple[str, ...], message: str) -> None:
+def test_files_without_jobs_are_refused(
+    tmp_path: Path, lines: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(FormatError, match=message):
         read_swf(_log(tmp_path, *lines))
 
@@ -252,25 +327,38 @@ def test_files_without_jobs_are_refused(tmp_path: Path, lines: tuple[str, ...], 
         ({"max_bad_share": 2.0}, "between 0 and 1"),
     ],
 )
-def test_options_that_cannot_be_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_options_that_cannot_be_are_refused(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         read_swf(_log(tmp_path, _line(1, 0, 5, 1)), **options)
 
 
 def test_the_log_of_an_academic_cluster_is_read_whole() -> None:
     log = read_swf(shared_data("swf/DOST-ASTI_COARE-Saliksik-2020-cln.swf"))
-    assert (len(log.jobs), log.jobs.capacity.tolist(), log.jobs.span // 86_400) == (19_760, [1_728], 182)
+    assert (len(log.jobs), log.jobs.capacity.tolist(), log.jobs.span // 86_400) == (
+        19_760,
+        [1_728],
+        182,
+    )
     assert {f.what: f.count for f in log.findings}["ran longer than they asked for"] == 1_375
     assert [f for f in log.findings if f.is_dropped] == []
     assert log.header.text("Installation") == "DOST-ASTI - COARE Saliksik Cluster"
     assert log.start_unix_s == 1_583_160_579
     first, second = log.jobs.halves()
-    assert (len(first), len(second), int(second.ids[0]), int(second.arrival[0])) == (9_880, 9_880, int(log.jobs.ids[9_880]), 0)
+    assert (len(first), len(second), int(second.ids[0]), int(second.arrival[0])) == (
+        9_880,
+        9_880,
+        int(log.jobs.ids[9_880]),
+        0,
+    )
 
 
 def test_the_log_of_a_model_has_no_requested_times() -> None:
     log = read_swf(shared_data("swf/lublin_256.swf"))
     assert (len(log.jobs), log.jobs.capacity.tolist()) == (10_000, [256])
     assert (log.jobs.told == log.jobs.duration).all()
-    assert [(f.what, f.count) for f in log.findings] == [("no requested time: the run time is told", 10_000)]
+    assert [(f.what, f.count) for f in log.findings] == [
+        ("no requested time: the run time is told", 10_000)
+    ]
     assert log.jobs.load[0] == pytest.approx(1.0608, abs=1e-4)

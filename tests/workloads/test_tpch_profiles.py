@@ -25,20 +25,32 @@ def _stage(fresh: list[int], first: list[int], rest: list[int]) -> dict[str, dic
 
 
 def _write(path: Path, stages: list[Any], edges: list[list[int]]) -> Path:
-    entry = {"num_stages": len(stages), "edges": edges, "task_durations_ms": {str(i): s for i, s in enumerate(stages)}}
+    entry = {
+        "num_stages": len(stages),
+        "edges": edges,
+        "task_durations_ms": {str(i): s for i, s in enumerate(stages)},
+    }
     path.write_text(json.dumps({"2g/q1": entry}))
     return path
 
 
 def test_lists_are_preprocessed_as_the_released_simulator_does(tmp_path: Path) -> None:
-    path = _write(tmp_path / "p.json", [_stage([30, 40], [30, 40, 10], [5, 6, 7]), _stage([], [20], [])], [[0, 1]])
+    path = _write(
+        tmp_path / "p.json",
+        [_stage([30, 40], [30, 40, 10], [5, 6, 7]), _stage([], [20], [])],
+        [[0, 1]],
+    )
     workload, report = read_tpch_profiles(path)
     first, second = workload.jobs[0].stages
     assert (workload.jobs[0].name, report.num_jobs) == ("q1-2g", 1)
     assert first.num_tasks == 6  # first + later waves of the raw lists at level 2
     assert first.durations.levels == LEVELS
     assert first.durations.first[0].tolist() == [10]  # less one of each fresh value
-    assert first.durations.rest[-1].tolist() == [5, 6, 7]  # levels that were not measured take the largest that was
+    assert first.durations.rest[-1].tolist() == [
+        5,
+        6,
+        7,
+    ]  # levels that were not measured take the largest that was
     assert first.mean_task_ms == pytest.approx((2 * 10 + 2 * 18 + 2 * 70) / 12)
     assert second.parents == (0,)
 
@@ -49,7 +61,9 @@ def test_an_emptied_first_wave_takes_the_next_lower_level(tmp_path: Path) -> Non
         "first_wave": {"2": [8], "5": [9], "10": [7, 3]},
         "rest_wave": {"2": [], "5": [], "10": []},
     }
-    durations = read_tpch_profiles(_write(tmp_path / "p.json", [stage], []))[0].jobs[0].stages[0].durations
+    durations = (
+        read_tpch_profiles(_write(tmp_path / "p.json", [stage], []))[0].jobs[0].stages[0].durations
+    )
     assert durations.first[0].tolist() == [8]
     assert durations.first[1].tolist() == [3]
 
@@ -63,12 +77,19 @@ def test_the_authors_data_has_154_jobs_and_177890_tasks() -> None:
 def _npy_folder(tmp_path: Path, durations: Any) -> Path:
     (tmp_path / "2g").mkdir()
     np.save(tmp_path / "2g" / "adj_mat_1.npy", np.array([[0.0, 1.0], [0.0, 0.0]]))
-    np.save(tmp_path / "2g" / "task_duration_1.npy", np.array(durations, dtype=object), allow_pickle=True)
+    np.save(
+        tmp_path / "2g" / "task_duration_1.npy",
+        np.array(durations, dtype=object),
+        allow_pickle=True,
+    )
     return tmp_path
 
 
 def _as_integers(stage: dict[str, dict[str, list[int]]]) -> dict[str, dict[int, list[int]]]:
-    return {wave: {int(level): samples for level, samples in lists.items()} for wave, lists in stage.items()}
+    return {
+        wave: {int(level): samples for level, samples in lists.items()}
+        for wave, lists in stage.items()
+    }
 
 
 def test_the_npy_folder_reads_the_same_as_the_json(tmp_path: Path) -> None:
@@ -85,7 +106,9 @@ class _Hostile:
         return os.system, ("touch hostile-was-here",)
 
 
-def test_a_hostile_pickle_is_refused_and_not_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hostile_pickle_is_refused_and_not_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     folder = _npy_folder(tmp_path, {0: _Hostile(), 1: {}})
     with pytest.raises(FormatError, match=r"refused.*system"):
@@ -95,12 +118,22 @@ def test_a_hostile_pickle_is_refused_and_not_executed(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_plain_pickles_of_every_protocol_are_read(protocol: int) -> None:
-    value = {0: {"fresh": {2: [1, 2, 70_000, -5, 1 << 40], 5: []}}, 1: ["x", None, True, 2.5, (1, 2, 3, 4)]}
+    value = {
+        0: {"fresh": {2: [1, 2, 70_000, -5, 1 << 40], 5: []}},
+        1: ["x", None, True, 2.5, (1, 2, 3, 4)],
+    }
     assert read_plain_pickle(pickle.dumps(value, protocol=protocol), "a test") == value
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"2g/q1": {}}', '{"2g/q1": {"num_stages": 1, "edges": [], "task_durations_ms": {}}}']
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"2g/q1": {}}',
+        '{"2g/q1": {"num_stages": 1, "edges": [], "task_durations_ms": {}}}',
+    ],
 )
 def test_other_files_are_refused_by_name(tmp_path: Path, text: str) -> None:
     path = tmp_path / "bad.json"

@@ -22,10 +22,15 @@ def _root() -> None:
 
 @app.command("simulator")
 def simulator_command(
-    workload: Annotated[str, typer.Option("--workload", help="A built-in workload or a workload file.")] = "tpch",
+    workload: Annotated[
+        str, typer.Option("--workload", help="A built-in workload or a workload file.")
+    ] = "tpch",
     policy: Annotated[
         str | None,
-        typer.Option("--policy", help="Policies, separated by commas; one with --world executors. [default: fair,srpt,tuned]"),
+        typer.Option(
+            "--policy",
+            help="Policies, separated by commas; one with --world executors. [default: fair,srpt,tuned]",
+        ),
     ] = None,
     arrivals: Annotated[str, typer.Option("--arrivals", help="How jobs arrive.")] = "poisson:25s",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a run.")] = 200,
@@ -47,11 +52,23 @@ def simulator_command(
     size = one_size(executors, cores) or 50
     if world_of(world, {}).value == "cores":
         names = (policy or "fair,srpt,tuned").split(",")
-        found = benchmark_cores(load_workload(workload), names, arrivals=arrivals, num_jobs=jobs, num_cores=size, runs=runs)
+        found = benchmark_cores(
+            load_workload(workload),
+            names,
+            arrivals=arrivals,
+            num_jobs=jobs,
+            num_cores=size,
+            runs=runs,
+        )
         _print_cores(found, as_json)
         return
     result = benchmark_simulator(
-        load_workload(workload), policy=policy or "fair", arrivals=arrivals, num_jobs=jobs, num_executors=size, runs=runs
+        load_workload(workload),
+        policy=policy or "fair",
+        arrivals=arrivals,
+        num_jobs=jobs,
+        num_executors=size,
+        runs=runs,
     )
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))
@@ -77,11 +94,14 @@ def _print_cores(found: CoresBenchmark, as_json: bool) -> None:
 
 @app.command("decision")
 def decision_command(
-    workload: Annotated[str, typer.Option("--workload", help="A built-in workload or a workload file.")] = "tpch",
+    workload: Annotated[
+        str, typer.Option("--workload", help="A built-in workload or a workload file.")
+    ] = "tpch",
     policies: Annotated[
         str | None,
         typer.Option(
-            "--policies", help="Policies, separated by commas. [default: srpt,psbs,tuned,parcae; executors: tuned,parcae,decima]"
+            "--policies",
+            help="Policies, separated by commas. [default: srpt,psbs,tuned,parcae; executors: tuned,parcae,decima]",
         ),
     ] = None,
     world: WorldOption = None,
@@ -99,8 +119,12 @@ def decision_command(
     from parcae.workloads.catalog import load_workload
 
     chosen = world_of(world, {})
-    names = policies or ("srpt,psbs,tuned,parcae" if chosen.value == "cores" else "tuned,parcae,decima")
-    rows = benchmark_decisions(load_workload(workload), names.split(","), num_decisions=decisions, world=chosen)
+    names = policies or (
+        "srpt,psbs,tuned,parcae" if chosen.value == "cores" else "tuned,parcae,decima"
+    )
+    rows = benchmark_decisions(
+        load_workload(workload), names.split(","), num_decisions=decisions, world=chosen
+    )
     if as_json:
         typer.echo(json.dumps([row.to_json() for row in rows], indent=2))
         return
@@ -113,8 +137,12 @@ def decision_command(
 
 @app.command("training")
 def training_command(
-    workload: Annotated[str, typer.Option("--workload", help="A built-in workload or a workload file.")] = "tpch",
-    networks: Annotated[str, typer.Option("--networks", help="Networks, separated by commas.")] = "parcae,decima",
+    workload: Annotated[
+        str, typer.Option("--workload", help="A built-in workload or a workload file.")
+    ] = "tpch",
+    networks: Annotated[
+        str, typer.Option("--networks", help="Networks, separated by commas.")
+    ] = "parcae,decima",
     recipe: Annotated[str, typer.Option("--recipe", help="fast | decima-2019")] = "fast",
     iterations: Annotated[int, typer.Option("--iterations", min=1, help="Timed iterations.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -130,7 +158,10 @@ def training_command(
     from parcae.workloads.catalog import load_workload
 
     scenario = Scenario(load_workload(workload), SimulationConfig(), "batch", 20)
-    rows = [benchmark_training(scenario, network, parse_recipe(recipe), iterations) for network in networks.split(",")]
+    rows = [
+        benchmark_training(scenario, network, parse_recipe(recipe), iterations)
+        for network in networks.split(",")
+    ]
     if as_json:
         typer.echo(json.dumps([row.to_json() for row in rows], indent=2))
         return
@@ -143,8 +174,12 @@ def training_command(
 
 @app.command("service")
 def service_command(
-    workload: Annotated[str, typer.Option("--workload", help="A built-in workload or a workload file.")] = "tpch",
-    policies: Annotated[str, typer.Option("--policies", help="Policies, separated by commas.")] = "fair,tuned,parcae,decima",
+    workload: Annotated[
+        str, typer.Option("--workload", help="A built-in workload or a workload file.")
+    ] = "tpch",
+    policies: Annotated[
+        str, typer.Option("--policies", help="Policies, separated by commas.")
+    ] = "fair,tuned,parcae,decima",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a run.")] = 20,
     cores: Annotated[int, typer.Option("--cores", min=1, help="Cores of the cluster.")] = 50,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Runs of each policy.")] = 2,
@@ -157,7 +192,14 @@ def service_command(
     from parcae.service.benchmark import benchmark_service
     from parcae.workloads.catalog import load_workload
 
-    rows = benchmark_service(load_workload(workload), workload, policies.split(","), num_jobs=jobs, num_cores=cores, runs=runs)
+    rows = benchmark_service(
+        load_workload(workload),
+        workload,
+        policies.split(","),
+        num_jobs=jobs,
+        num_cores=cores,
+        runs=runs,
+    )
     if as_json:
         typer.echo(json.dumps([row.to_json() for row in rows], indent=2))
         return
@@ -171,9 +213,15 @@ def service_command(
 
 @app.command("packing")
 def packing_command(
-    rate: Annotated[float, typer.Option("--rate", min=0.0, max=1.0, help="Jobs that arrive a step.")] = 0.7,
-    clusters: Annotated[int, typer.Option("--clusters", min=1, help="Clusters side by side.")] = 500,
-    repetitions: Annotated[int, typer.Option("--repetitions", min=1, help="Timed repetitions.")] = 7,
+    rate: Annotated[
+        float, typer.Option("--rate", min=0.0, max=1.0, help="Jobs that arrive a step.")
+    ] = 0.7,
+    clusters: Annotated[
+        int, typer.Option("--clusters", min=1, help="Clusters side by side.")
+    ] = 500,
+    repetitions: Annotated[
+        int, typer.Option("--repetitions", min=1, help="Timed repetitions.")
+    ] = 7,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Packing rigid jobs on one core: steps a second, decisions of SJF and of DeepRM, seconds of a full training iteration.

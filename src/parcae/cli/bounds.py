@@ -27,8 +27,12 @@ def bounds_command(
     cores: CoresOption = None,
     jobs: JobsOption = 6,
     arrivals: ArrivalsOption = "batch",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the tasks' luck.")] = 0,
-    orders: Annotated[bool, typer.Option("--orders", help="Also search all orders of the jobs (at most twelve).")] = False,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the tasks' luck.")
+    ] = 0,
+    orders: Annotated[
+        bool, typer.Option("--orders", help="Also search all orders of the jobs (at most twelve).")
+    ] = False,
     parallelism_model: ModelOption = "none",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -55,7 +59,13 @@ def bounds_command(
         estimate_error="0",
         executors_only={"--orders": orders},
     )
-    sequence = draw_sequence(load(workload, parallelism_model), arrivals, jobs, config.total_executors, RandomStreams(seed))
+    sequence = draw_sequence(
+        load(workload, parallelism_model),
+        arrivals,
+        jobs,
+        config.total_executors,
+        RandomStreams(seed),
+    )
     bounds = lower_bounds(sequence, config.total_executors)
     result: dict[str, Any] = {
         "average_jct_s": s_from_ms(bounds.average_jct_ms),
@@ -68,14 +78,20 @@ def bounds_command(
             best = best_job_order(
                 *simplified(sequence, config),
                 seed,
-                lambda _, best_ms: progress.update(bar, description=f"best order so far {s_from_ms(best_ms):,.2f} s"),
+                lambda _, best_ms: progress.update(
+                    bar, description=f"best order so far {s_from_ms(best_ms):,.2f} s"
+                ),
             )
         result["best_order"] = list(best.order)
         result["best_order_average_jct_s"] = s_from_ms(best.average_jct_ms)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
         return
-    typer.echo(f"average JCT at least {result['average_jct_s']:,.2f} s, makespan at least {result['makespan_s']:,.2f} s")
+    typer.echo(
+        f"average JCT at least {result['average_jct_s']:,.2f} s, makespan at least {result['makespan_s']:,.2f} s"
+    )
     if orders:
         order = "-".join(map(str, result["best_order"]))
-        typer.echo(f"best order {order}: average JCT {result['best_order_average_jct_s']:,.2f} s (without delays and waves)")
+        typer.echo(
+            f"best order {order}: average JCT {result['best_order_average_jct_s']:,.2f} s (without delays and waves)"
+        )

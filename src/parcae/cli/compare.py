@@ -56,7 +56,9 @@ def compare_command(
     executor_classes: ClassesOption = None,
     jobs: JobsOption = 20,
     arrivals: ArrivalsOption = "batch",
-    seeds: Annotated[int, typer.Option("--seeds", min=2, help="How many seeds (paired over the policies).")] = 20,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=2, help="How many seeds (paired over the policies).")
+    ] = 20,
     seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 0,
     durations: DurationsOption = "sampled",
     reference_semantics: ReferenceOption = False,
@@ -65,11 +67,22 @@ def compare_command(
     parallelism_model: ModelOption = "none",
     unknown_share: UnknownOption = 0.0,
     estimate_error: ErrorOption = "log",
-    processes: Annotated[int | None, typer.Option("--processes", min=1, help="Worker processes. [default: all cores]")] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")] = None,
-    report: Annotated[Path | None, typer.Option("--report", help="Write an HTML report (one self-contained file).")] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, help="Worker processes. [default: all cores]"),
+    ] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the result as JSON to this file.")
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="Write an HTML report (one self-contained file)."),
+    ] = None,
     per_job: Annotated[
-        Path | None, typer.Option("--per-job", help="Write every job under every policy to this file (.csv or .parquet).")
+        Path | None,
+        typer.Option(
+            "--per-job", help="Write every job under every policy to this file (.csv or .parquet)."
+        ),
     ] = None,
 ) -> None:
     """Compare policies on the same seeds, with 95% confidence intervals.
@@ -77,7 +90,13 @@ def compare_command(
     Example: parcae compare tpch --policies fair,fifo,srpt --cores 50 --jobs 20 --seeds 20 --report report.html
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     from parcae.cli.tables import print_whole
     from parcae.evaluation.compare import compare, comparison_table, write_comparison
@@ -99,7 +118,12 @@ def compare_command(
         estimate_error=estimate_error,
     )
     loaded = load(workload, parallelism_model)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("simulating", total=None)
         comparison = compare(
@@ -143,7 +167,10 @@ def _write_report(
 
     sequence = draw_sequence(workload, arrivals, jobs, config.total_executors, RandomStreams(seed))
     policies = comparison.resolved.for_sequence(sequence, seed)
-    traces = {name: simulate(sequence, policy, config, seed, record=True) for name, policy in policies.items()}
+    traces = {
+        name: simulate(sequence, policy, config, seed, record=True)
+        for name, policy in policies.items()
+    }
     command = shlex.join(["parcae", *sys.argv[1:]])
     bounds = lower_bounds(sequence, config.total_executors)
     write_report(comparison, traces, path, command=command, bounds=bounds)

@@ -22,13 +22,24 @@ _UNKNOWN = "–"
 
 
 def compare_logs_command(
-    a: Annotated[Path, typer.Argument(metavar="A", help="Event log, rolling log folder, zip, or folder of them.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="The same of another run; ratios are B to A.")],
-    key: Annotated[str | None, typer.Option("--key", help="Spark property that names the recurring job.")] = None,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw cores over time of both (*.png, *.svg or *.pdf).")] = None,
+    a: Annotated[
+        Path,
+        typer.Argument(metavar="A", help="Event log, rolling log folder, zip, or folder of them."),
+    ],
+    b: Annotated[
+        Path, typer.Argument(metavar="B", help="The same of another run; ratios are B to A.")
+    ],
+    key: Annotated[
+        str | None, typer.Option("--key", help="Spark property that names the recurring job.")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", help="Draw cores over time of both (*.png, *.svg or *.pdf)."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     max_bad_share: Annotated[
-        float, typer.Option("--max-bad-share", min=0, max=1, help="Refuse more bad rows than this share.")
+        float,
+        typer.Option("--max-bad-share", min=0, max=1, help="Refuse more bad rows than this share."),
     ] = 0.01,
 ) -> None:
     """Compare two runs of a workload on Spark by their event logs, job by job.
@@ -43,7 +54,12 @@ def compare_logs_command(
 
     if plot is not None:
         picture_format(plot)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         bars = {label: progress.add_task(f"reading {label}", total=None) for label in "AB"}
         comparison = compare_logs(
@@ -51,10 +67,18 @@ def compare_logs_command(
             b,
             key=key,
             max_bad_share=max_bad_share,
-            progress=lambda label, done, total: progress.update(bars[label], completed=done, total=total or None),
+            progress=lambda label, done, total: progress.update(
+                bars[label], completed=done, total=total or None
+            ),
         )
     if plot is not None:
-        gantt([(f"{label}: {run.label}", run) for label, run in zip("AB", comparison.runs, strict=True)], plot)
+        gantt(
+            [
+                (f"{label}: {run.label}", run)
+                for label, run in zip("AB", comparison.runs, strict=True)
+            ],
+            plot,
+        )
     if as_json:
         typer.echo(json.dumps(comparison.to_json(), indent=2))
         return
@@ -97,7 +121,11 @@ def _summary_table(comparison: LogComparison) -> Table:
     ):
         table.add_row(name, *cells)
     if comparison.ratio is not None:
-        left_out = f", {len(comparison.not_compared)} that did not complete in both left out" if comparison.not_compared else ""
+        left_out = (
+            f", {len(comparison.not_compared)} that did not complete in both left out"
+            if comparison.not_compared
+            else ""
+        )
         table.caption = escape(
             f"mean JCT B / A over {comparison.num_pairs} matched jobs: {_ratio(comparison.ratio)}"
             f" (95% bootstrap interval over jobs{left_out})"
@@ -128,9 +156,17 @@ def _unmatched_table(comparison: LogComparison) -> Table:
     from parcae.units import s_from_ms
 
     table = Table("only in", "job", "number", "submitted", "outcome", title="Without a counterpart")
-    rows = [(label, job) for label, jobs in zip("AB", comparison.unmatched, strict=True) for job in jobs]
+    rows = [
+        (label, job) for label, jobs in zip("AB", comparison.unmatched, strict=True) for job in jobs
+    ]
     for label, job in rows[:_NUM_LISTED]:
-        table.add_row(label, escape(job.name), str(job.order), _seconds(s_from_ms(job.submission_ms)), job.outcome.value)
+        table.add_row(
+            label,
+            escape(job.name),
+            str(job.order),
+            _seconds(s_from_ms(job.submission_ms)),
+            job.outcome.value,
+        )
     if len(rows) > _NUM_LISTED:
         table.caption = f"and {len(rows) - _NUM_LISTED} more; --json lists all"
     return table
@@ -145,4 +181,6 @@ def _share(value: float | None) -> str:
 
 
 def _ratio(estimate: Estimate) -> str:
-    return f"{estimate.mean:.3f}" + ("" if estimate.is_unknown else f" [{estimate.low:.3f}, {estimate.high:.3f}]")
+    return f"{estimate.mean:.3f}" + (
+        "" if estimate.is_unknown else f" [{estimate.low:.3f}, {estimate.high:.3f}]"
+    )

@@ -9,16 +9,20 @@ import typer
 
 from parcae.cli.options import SOURCE_HELP
 
-_POLICY_HELP = (
-    "The policy to plan by: srpt, tuned or the checkpoint of a tuned rule (*.safetensors); with a guard, e.g. tuned+guard:1.1."
-)
+_POLICY_HELP = "The policy to plan by: srpt, tuned or the checkpoint of a tuned rule (*.safetensors); with a guard, e.g. tuned+guard:1.1."
 
 
 def export_command(
     policy: Annotated[str, typer.Argument(help=_POLICY_HELP, show_default=False)],
-    workload: Annotated[str, typer.Argument(metavar="NAME|FILE", help=SOURCE_HELP, show_default=False)],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The policy file to write (*.json).")],
-    world: Annotated[str, typer.Option("--world", help="The world that the policy plans for: cores.")] = "cores",
+    workload: Annotated[
+        str, typer.Argument(metavar="NAME|FILE", help=SOURCE_HELP, show_default=False)
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The policy file to write (*.json).")
+    ],
+    world: Annotated[
+        str, typer.Option("--world", help="The world that the policy plans for: cores.")
+    ] = "cores",
 ) -> None:
     """Write a file by which the Spark plugin plans without a service: a policy and a workload's jobs.
 

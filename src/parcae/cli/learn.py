@@ -33,22 +33,42 @@ _BATCH_JOBS, _STREAM_JOBS = 20, 60
 def learn_command(
     logs: Annotated[
         list[Path],
-        typer.Argument(help="Spark event logs or folders of them; or one workload file (*.parcae).", show_default=False),
+        typer.Argument(
+            help="Spark event logs or folders of them; or one workload file (*.parcae).",
+            show_default=False,
+        ),
     ],
-    folder: Annotated[Path, typer.Option("-o", "--output", help="Folder for the policy, the comparison and the report.")],
-    key: Annotated[str | None, typer.Option("--key", help="Spark property that names the recurring job.")] = None,
+    folder: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--output", help="Folder for the policy, the comparison and the report."
+        ),
+    ],
+    key: Annotated[
+        str | None, typer.Option("--key", help="Spark property that names the recurring job.")
+    ] = None,
     budget: BudgetOption = 5.0,
     world: WorldOption = None,
     executors: ExecutorsOption = None,
     cores: CoresOption = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Jobs of a run. [default: 20; on streams 60]")] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, help="Jobs of a run. [default: 20; on streams 60]"),
+    ] = None,
     arrivals: Annotated[
-        str | None, typer.Option("--arrivals", help="batch | poisson:25s | load:0.85  [default: at the logs' mean rate]")
+        str | None,
+        typer.Option(
+            "--arrivals", help="batch | poisson:25s | load:0.85  [default: at the logs' mean rate]"
+        ),
     ] = None,
     objective: ObjectiveOption = "average-jct",
-    seeds: Annotated[int, typer.Option("--seeds", min=2, help="Held-out runs of the comparison.")] = 40,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=2, help="Held-out runs of the comparison.")
+    ] = 40,
     seed: SeedOption = 0,
-    start: Annotated[str, typer.Option("--start", help="shipped | scratch: where tuning and training start.")] = "shipped",
+    start: Annotated[
+        str, typer.Option("--start", help="shipped | scratch: where tuning and training start.")
+    ] = "shipped",
     device: Annotated[str, typer.Option("--device", help="cpu | cuda")] = "cpu",
     reference_semantics: ReferenceOption = False,
     moving_delay_ms: MovingOption = None,

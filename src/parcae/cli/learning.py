@@ -33,15 +33,26 @@ if TYPE_CHECKING:
 
 ObjectiveOption = Annotated[
     str,
-    typer.Option("--objective", help="average-jct | makespan | p95-jct | mean-slowdown | missed-deadlines"),
+    typer.Option(
+        "--objective", help="average-jct | makespan | p95-jct | mean-slowdown | missed-deadlines"
+    ),
 ]
-BudgetOption = Annotated[float, typer.Option("--budget", min=0.01, help="Minutes of wall-clock time.")]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, max=255, help="Seed of the search or training.")]
+BudgetOption = Annotated[
+    float, typer.Option("--budget", min=0.01, help="Minutes of wall-clock time.")
+]
+SeedOption = Annotated[
+    int, typer.Option("--seed", min=0, max=255, help="Seed of the search or training.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def scenario_of(
-    workload: str, cluster: SimulationConfig, jobs: int, arrivals: str, objective: str, parallelism_model: str
+    workload: str,
+    cluster: SimulationConfig,
+    jobs: int,
+    arrivals: str,
+    objective: str,
+    parallelism_model: str,
 ) -> Scenario:
     """The scenario that the options describe.
 
@@ -54,13 +65,20 @@ def scenario_of(
     from parcae.workloads.arrivals import ArrivalProcess
 
     if ArrivalProcess.parse(arrivals).kind == "recorded":
-        raise ConfigError("recorded arrivals are one sequence: learn on arrivals like them, e.g. poisson:25s or load:0.85")
-    return Scenario(load(workload, parallelism_model), cluster, arrivals, jobs, parse_objective(objective))
+        raise ConfigError(
+            "recorded arrivals are one sequence: learn on arrivals like them, e.g. poisson:25s or load:0.85"
+        )
+    return Scenario(
+        load(workload, parallelism_model), cluster, arrivals, jobs, parse_objective(objective)
+    )
 
 
 AlsoOption = Annotated[
     list[str] | None,
-    typer.Option("--also", help='A further setting that must be served: "arrivals=load:0.8 jobs=60 cores=100".'),
+    typer.Option(
+        "--also",
+        help='A further setting that must be served: "arrivals=load:0.8 jobs=60 cores=100".',
+    ),
 ]
 
 
@@ -85,7 +103,9 @@ class ProgressLine:
 
 def tune_command(
     workload: WorkloadArgument,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Checkpoint to write (*.safetensors).")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Checkpoint to write (*.safetensors).")
+    ],
     world: WorldOption = None,
     executors: ExecutorsOption = None,
     cores: CoresOption = None,
@@ -95,7 +115,11 @@ def tune_command(
     objective: ObjectiveOption = "average-jct",
     budget: BudgetOption = 3.0,
     start: Annotated[
-        str | None, typer.Option("--start", help="A tuned rule to go on from: a checkpoint, or a name such as tuned:batch.")
+        str | None,
+        typer.Option(
+            "--start",
+            help="A tuned rule to go on from: a checkpoint, or a name such as tuned:batch.",
+        ),
     ] = None,
     also: AlsoOption = None,
     seed: SeedOption = 0,
@@ -145,7 +169,10 @@ def tune_command(
             "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair,
         }
         write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, {**card, **found}), output)
-        line.show(tuning.seconds, f"{tuning.generations} generations, {objective} {tuning.ratio_to_fair:.3f} of fair")
+        line.show(
+            tuning.seconds,
+            f"{tuning.generations} generations, {objective} {tuning.ratio_to_fair:.3f} of fair",
+        )
         return found
 
     tuning = tune_rule(
@@ -181,7 +208,11 @@ def _also(scenario: Scenario, text: str) -> Scenario:
         changes["executors"] = changes.pop("cores")
     unknown = set(changes) - {"arrivals", "jobs", "executors", "estimate_error"}
     numbers = [changes.get(key, "1") for key in ("jobs", "executors")]
-    if unknown or not changes or not all(number.isdigit() and int(number) > 0 for number in numbers):
+    if (
+        unknown
+        or not changes
+        or not all(number.isdigit() and int(number) > 0 for number in numbers)
+    ):
         raise ConfigError(
             f"--also {text!r}: write some of arrivals=..., jobs=N, cores=N (or executors=N) and "
             "estimate_error=SIGMA, separated by spaces"
@@ -193,7 +224,12 @@ def _also(scenario: Scenario, text: str) -> Scenario:
     if "estimate_error" in changes:
         error = parse_estimate_error(changes["estimate_error"])
         config = config.model_copy(update={"estimate_error": error})
-    return replace(scenario, arrivals=arrivals, num_jobs=int(changes.get("jobs", scenario.num_jobs)), config=config)
+    return replace(
+        scenario,
+        arrivals=arrivals,
+        num_jobs=int(changes.get("jobs", scenario.num_jobs)),
+        config=config,
+    )
 
 
 def _start(text: str | None, scenario: Scenario, arrivals: str) -> Any:
@@ -207,15 +243,28 @@ def _start(text: str | None, scenario: Scenario, arrivals: str) -> Any:
 def train_command(
     workload: WorkloadArgument,
     folder: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder for the state, the best policy (best.safetensors) and TensorBoard.")
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Folder for the state, the best policy (best.safetensors) and TensorBoard.",
+        ),
     ],
     network: Annotated[str, typer.Option("--network", help="parcae | decima")] = "parcae",
-    recipe: Annotated[str | None, typer.Option("--recipe", help="fast | decima-2019 [default: fast]", show_default=False)] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option("--recipe", help="fast | decima-2019 [default: fast]", show_default=False),
+    ] = None,
     rule: Annotated[
-        str, typer.Option("--rule", help="The tuned rule that parcae corrects and decima imitates: a checkpoint, or a name.")
+        str,
+        typer.Option(
+            "--rule",
+            help="The tuned rule that parcae corrects and decima imitates: a checkpoint, or a name.",
+        ),
     ] = "tuned",
     start: Annotated[
-        str | None, typer.Option("--start", help="A trained network to start from: a checkpoint, or a name.")
+        str | None,
+        typer.Option("--start", help="A trained network to start from: a checkpoint, or a name."),
     ] = None,
     world: WorldOption = None,
     executors: ExecutorsOption = None,
@@ -227,18 +276,32 @@ def train_command(
     also: AlsoOption = None,
     budget: BudgetOption = 5.0,
     iterations: Annotated[
-        int | None, typer.Option("--iterations", min=1, help="End after so many; resuming is then exact to the last bit.")
+        int | None,
+        typer.Option(
+            "--iterations", min=1, help="End after so many; resuming is then exact to the last bit."
+        ),
     ] = None,
     seed: SeedOption = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's state.")] = False,
-    device: Annotated[str | None, typer.Option("--device", help="cpu | cuda [default: cpu]", show_default=False)] = None,
-    ray: Annotated[str | None, typer.Option("--ray", help="Spread rollouts over the Ray cluster at this address.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the folder's state.")
+    ] = False,
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu | cuda [default: cpu]", show_default=False)
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", help="Spread rollouts over the Ray cluster at this address."),
+    ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Another value of a setting of the recipe: learning_rate=0.001")
+        list[str] | None,
+        typer.Option("--set", help="Another value of a setting of the recipe: learning_rate=0.001"),
     ] = None,
     decima: Annotated[
         list[str] | None,
-        typer.Option("--decima", help="A part of Decima: features=code, has_graph=false, limits=outputs, idle_lengths=10"),
+        typer.Option(
+            "--decima",
+            help="A part of Decima: features=code, has_graph=false, limits=outputs, idle_lengths=10",
+        ),
     ] = None,
     reference_semantics: ReferenceOption = False,
     moving_delay_ms: MovingOption = None,
@@ -273,7 +336,13 @@ def train_command(
     )
     scenario = scenario_of(workload, cluster, jobs, arrivals, objective, parallelism_model)
     if network == "parcae" and cluster.world is WorldName.CORES:
-        given = {"--recipe": recipe, "--device": device, "--ray": ray, "--set": settings, "--decima": decima}
+        given = {
+            "--recipe": recipe,
+            "--device": device,
+            "--ray": ray,
+            "--set": settings,
+            "--decima": decima,
+        }
         refuse_gradients({option for option, value in given.items() if value})
         evolve(
             [scenario, *(_also(scenario, text) for text in also or [])],
@@ -296,15 +365,23 @@ def train_command(
     from parcae.policies.decima.layout import DecimaSettings
 
     if also:
-        raise ConfigError("--also needs `parcae train --world cores --network parcae`: gradients are taken in one setting")
-    config = override(recipe_config(parse_recipe(recipe or "fast"), scenario, network), settings or [])
+        raise ConfigError(
+            "--also needs `parcae train --world cores --network parcae`: gradients are taken in one setting"
+        )
+    config = override(
+        recipe_config(parse_recipe(recipe or "fast"), scenario, network), settings or []
+    )
     line = ProgressLine(budget * 60)
     request = TrainRequest(
         scenario,
         config,
         network,
-        parameters=start_rule(rule, scenario, arrivals) if network == "parcae" or config.imitation > 0 else None,
-        decima=override(DecimaSettings(executor_classes=len(scenario.config.classes) > 1), decima or []),
+        parameters=start_rule(rule, scenario, arrivals)
+        if network == "parcae" or config.imitation > 0
+        else None,
+        decima=override(
+            DecimaSettings(executor_classes=len(scenario.config.classes) > 1), decima or []
+        ),
         weights=start_weights(start, network, scenario, arrivals) if start else None,
         budget_s=budget * 60,
         max_iterations=iterations,
@@ -316,7 +393,9 @@ def train_command(
     )
     result = train_policy(
         request,
-        lambda i: line.show(i.seconds, f"iteration {i.iteration}, {objective} {i.best:.3f} of fair at best"),
+        lambda i: line.show(
+            i.seconds, f"iteration {i.iteration}, {objective} {i.best:.3f} of fair at best"
+        ),
     )
     line.end()
     best = folder / "best.safetensors"

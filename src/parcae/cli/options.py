@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from parcae.workloads.job import Workload
 
 SOURCE_HELP = "A built-in workload (tpch, synthetic, toy) or a workload file (*.parcae)."
-WorkloadArgument = Annotated[str, typer.Argument(metavar="NAME|FILE", help=SOURCE_HELP, show_default=False)]
+WorkloadArgument = Annotated[
+    str, typer.Argument(metavar="NAME|FILE", help=SOURCE_HELP, show_default=False)
+]
 WorldOption = Annotated[
     str | None,
     typer.Option(
@@ -24,9 +26,13 @@ WorldOption = Annotated[
     ),
 ]
 ExecutorsOption = Annotated[
-    int | None, typer.Option("--executors", min=1, help="Executors of the cluster, or cores. [default: 50]")
+    int | None,
+    typer.Option("--executors", min=1, help="Executors of the cluster, or cores. [default: 50]"),
 ]
-CoresOption = Annotated[int | None, typer.Option("--cores", min=1, help="The same number as --executors.", show_default=False)]
+CoresOption = Annotated[
+    int | None,
+    typer.Option("--cores", min=1, help="The same number as --executors.", show_default=False),
+]
 ClassesOption = Annotated[
     str | None,
     typer.Option(
@@ -36,7 +42,13 @@ ClassesOption = Annotated[
     ),
 ]
 UnknownOption = Annotated[
-    float, typer.Option("--unknown-share", min=0, max=1, help="Share of the jobs whose durations schedulers are not told.")
+    float,
+    typer.Option(
+        "--unknown-share",
+        min=0,
+        max=1,
+        help="Share of the jobs whose durations schedulers are not told.",
+    ),
 ]
 ErrorOption = Annotated[
     str,
@@ -54,13 +66,22 @@ ArrivalsOption = Annotated[
         help="batch | poisson:25s (mean gap) | bursts:25s | load:0.85 (busy share) | recorded | trace:0.85 (pieces of it)",
     ),
 ]
-DurationsOption = Annotated[str, typer.Option("--durations", help="sampled | first | mean (the last two: deterministic)")]
+DurationsOption = Annotated[
+    str, typer.Option("--durations", help="sampled | first | mean (the last two: deterministic)")
+]
 ReferenceOption = Annotated[
     bool,
-    typer.Option("--reference-semantics", help="As Decima's released code where it departs from the paper (interpolation)."),
+    typer.Option(
+        "--reference-semantics",
+        help="As Decima's released code where it departs from the paper (interpolation).",
+    ),
 ]
-MovingOption = Annotated[int | None, typer.Option("--moving-delay-ms", min=0, help="Moving delay. [default: 2000]")]
-WarmupOption = Annotated[int | None, typer.Option("--warmup-delay-ms", min=0, help="Warm-up delay. [default: 1000]")]
+MovingOption = Annotated[
+    int | None, typer.Option("--moving-delay-ms", min=0, help="Moving delay. [default: 2000]")
+]
+WarmupOption = Annotated[
+    int | None, typer.Option("--warmup-delay-ms", min=0, help="Warm-up delay. [default: 1000]")
+]
 ModelOption = Annotated[
     str,
     typer.Option(
@@ -92,7 +113,9 @@ def world_of(world: str | None, executors_only: Mapping[str, object]) -> WorldNa
     if world not in set(WorldName):
         raise ConfigError(f"--world {world}: write {' or '.join(WorldName)}")
     if asked and world == WorldName.CORES:
-        raise ConfigError(f"{asked[0]} exists in the world of executors only: leave it out, or choose --world executors")
+        raise ConfigError(
+            f"{asked[0]} exists in the world of executors only: leave it out, or choose --world executors"
+        )
     return WorldName(world)
 
 
@@ -105,7 +128,9 @@ def one_size(executors: int | None, cores: int | None) -> int | None:
     from parcae.errors import ConfigError
 
     if None not in (executors, cores) and executors != cores:
-        raise ConfigError(f"--executors {executors} and --cores {cores} are the same number: give one of them")
+        raise ConfigError(
+            f"--executors {executors} and --cores {cores} are the same number: give one of them"
+        )
     return cores if executors is None else executors
 
 
@@ -159,7 +184,9 @@ def simulation_config(
         "unknown_share": unknown_share,
         "estimate_error": parse_estimate_error(estimate_error),
     }
-    config = SimulationConfig.model_validate({key: value for key, value in given.items() if value is not None})
+    config = SimulationConfig.model_validate(
+        {key: value for key, value in given.items() if value is not None}
+    )
     if size not in (None, config.total_executors):
         raise ConfigError(
             f"--executor-classes {executor_classes} has {config.total_executors} executors, not {size}; leave out --executors"

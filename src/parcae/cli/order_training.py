@@ -92,7 +92,9 @@ def _rule_of(text: str, scenario: Scenario) -> npt.NDArray[np.float64]:
     found = find_checkpoint(text, scenario.workload, scenario.config, scenario.arrivals)
     theta = found.weights.get("rule")
     if found.kind not in ("order-rule", KIND) or theta is None:
-        raise FormatError(f"--rule {text}: no rule of the world of cores; make one with `parcae tune --world cores`")
+        raise FormatError(
+            f"--rule {text}: no rule of the world of cores; make one with `parcae tune --world cores`"
+        )
     if theta.shape != (NUM_ORDER_PARAMETERS,):
         raise FormatError(
             f"--rule {text}: {theta.size} parameters, where the rule of the world of cores has "

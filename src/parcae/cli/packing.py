@@ -51,25 +51,48 @@ if TYPE_CHECKING:
     #: A sequence, how it runs, and (policy, what became of the jobs, the same as JSON) for each policy.
     _SequenceRuns = tuple[RigidJobs, PackingConfig, list[tuple[str, Outcome, dict[str, Any]]]]
 
-app = typer.Typer(help="Pack rigid jobs: DeepRM's world and logs of batch clusters.", no_args_is_help=True)
+app = typer.Typer(
+    help="Pack rigid jobs: DeepRM's world and logs of batch clusters.", no_args_is_help=True
+)
 app.command("train")(packing_learning.train_command)
 app.command("tune")(packing_learning.tune_command)
 
 #: What `--policy all` means with a job-set file: the policies of the conformance runs.
 CONFORMANCE_POLICIES = ("sjf", "packer", "tetris_k0.5", "tetris_k0.005")
-DEFAULT_POLICIES, DEFAULT_LOG_POLICIES = "sjf,packer,tetris,random", "easy,fcfs,conservative,sjf,tetris"
+DEFAULT_POLICIES, DEFAULT_LOG_POLICIES = (
+    "sjf,packer,tetris,random",
+    "easy,fcfs,conservative,sjf,tetris",
+)
 #: Columns that the table needs.
 _WIDTH = 140
-_COLUMNS = ("policy", "slowdown", "bounded", "completion", "waiting", "makespan", "busy", "never started", "decisions")
+_COLUMNS = (
+    "policy",
+    "slowdown",
+    "bounded",
+    "completion",
+    "waiting",
+    "makespan",
+    "busy",
+    "never started",
+    "decisions",
+)
 
 
 @app.command("simulate")
 def simulate_command(
     policy: Annotated[
-        str, typer.Option("--policy", help="Policies, separated by commas (see `parcae packing policies`), or all.")
+        str,
+        typer.Option(
+            "--policy",
+            help="Policies, separated by commas (see `parcae packing policies`), or all.",
+        ),
     ] = "sjf",
-    job_set: Annotated[Path | None, typer.Option("--job-set", help="Run the sequences of this JSON file.")] = None,
-    set_id: Annotated[str, typer.Option("--set", help="Which sequence: its name, its position, or all.")] = "all",
+    job_set: Annotated[
+        Path | None, typer.Option("--job-set", help="Run the sequences of this JSON file.")
+    ] = None,
+    set_id: Annotated[
+        str, typer.Option("--set", help="Which sequence: its name, its position, or all.")
+    ] = "all",
     load: LoadOption = None,
     rate: RateOption = None,
     mix: MixOption = "code",
@@ -88,7 +111,9 @@ def simulate_command(
     partitions: PartitionsOption = None,
     max_bad_share: BadShareOption = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
-    gantt: Annotated[Path | None, typer.Option("--gantt", help="Draw the runs of the first sequence as a PNG.")] = None,
+    gantt: Annotated[
+        Path | None, typer.Option("--gantt", help="Draw the runs of the first sequence as a PNG.")
+    ] = None,
 ) -> None:
     """Run sequences of rigid jobs: of a file, one that is drawn, or a log.
 
@@ -101,19 +126,31 @@ def simulate_command(
 
     reject_both(swf, load, rate)
     if job_set is not None and (swf is not None or load is not None or rate is not None):
-        raise ConfigError("--job-set runs the sequences of a file: give it without --load, --rate and --swf")
+        raise ConfigError(
+            "--job-set runs the sequences of a file: give it without --load, --rate and --swf"
+        )
     names = CONFORMANCE_POLICIES if policy == "all" else tuple(policy.split(","))
     setting = PackingSetting(is_exact=swf is not None)
     if job_set is not None:
         runs = _job_sets(job_set, set_id)
     elif swf is not None:
-        log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share).read(swf)
+        log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share).read(
+            swf
+        )
         runs = [(log.jobs, PackingConfig.for_log(log.jobs))]
     else:
-        source = DrawnOptions(load, rate, mix, window, units, resources, sizes(slots, backlog, horizon)).source()
-        runs, setting = [(source.draw([seed])[0], source.config)], PackingSetting(rate=sum(source.rates) / len(source.rates))
+        source = DrawnOptions(
+            load, rate, mix, window, units, resources, sizes(slots, backlog, horizon)
+        ).source()
+        runs, setting = (
+            [(source.draw([seed])[0], source.config)],
+            PackingSetting(rate=sum(source.rates) / len(source.rates)),
+        )
     policies = resolve_packing(names, None, setting=setting).policies
-    _print_runs([(jobs, config, list(_run(jobs, config, policies.items()))) for jobs, config in runs], as_json)
+    _print_runs(
+        [(jobs, config, list(_run(jobs, config, policies.items()))) for jobs, config in runs],
+        as_json,
+    )
     if gantt is not None:
         _draw(*runs[0], policies, gantt)
         typer.echo(f"Gantt chart: {gantt}", err=True)
@@ -129,11 +166,16 @@ def _config(one: PackingSet) -> PackingConfig:
     from parcae.packing.config import PackingConfig
 
     return PackingConfig(
-        num_slots=one.job_slots, backlog_size=one.backlog_size, horizon=one.time_horizon, window=one.arrival_window
+        num_slots=one.job_slots,
+        backlog_size=one.backlog_size,
+        horizon=one.time_horizon,
+        window=one.arrival_window,
     )
 
 
-def _run(jobs: RigidJobs, config: PackingConfig, policies: Any) -> Iterator[tuple[str, Outcome, dict[str, Any]]]:
+def _run(
+    jobs: RigidJobs, config: PackingConfig, policies: Any
+) -> Iterator[tuple[str, Outcome, dict[str, Any]]]:
     """(policy, what became of the jobs, the same as JSON)."""
     from parcae.evaluation.packing.compare import run_policy
 
@@ -183,7 +225,10 @@ def _print_runs(runs: Sequence[_SequenceRuns], as_json: bool) -> None:
                 typer.echo(json.dumps(result))
         else:
             unit = jobs.step if jobs.step == "s" else "steps"
-            rows = [_row(name, outcome, config, result["decisions"]) for name, outcome, result in results]
+            rows = [
+                _row(name, outcome, config, result["decisions"])
+                for name, outcome, result in results
+            ]
             print_rows(f"{jobs.name}: {len(jobs):,} jobs, times in {unit}", _COLUMNS, rows, _WIDTH)
 
 
@@ -191,10 +236,19 @@ def _row(name: str, outcome: Outcome, config: PackingConfig, decisions: int) -> 
     from parcae.evaluation.packing.table import number
     from parcae.metrics.packing import summarize_packing
 
-    s = summarize_packing(outcome, num_visible=config.num_slots if outcome.jobs.step != "s" else None)
+    s = summarize_packing(
+        outcome, num_visible=config.num_slots if outcome.jobs.step != "s" else None
+    )
     busy = " ".join(f"{share:.0%}" for share in s.utilization.values())
     means = (s.mean_slowdown, s.mean_bounded_slowdown, s.mean_completion, s.mean_waiting)
-    return (name, *map(number, means), f"{s.makespan:,}", busy, f"{s.unallocated + s.dropped:,}", f"{decisions:,}")
+    return (
+        name,
+        *map(number, means),
+        f"{s.makespan:,}",
+        busy,
+        f"{s.unallocated + s.dropped:,}",
+        f"{decisions:,}",
+    )
 
 
 def _draw(jobs: RigidJobs, config: PackingConfig, policies: Any, path: Path) -> None:
@@ -204,19 +258,27 @@ def _draw(jobs: RigidJobs, config: PackingConfig, policies: Any, path: Path) -> 
 
     outcomes = {name: run_policy(policy, [jobs], config)[0] for name, policy in policies.items()}
     if not all(map(can_be_drawn, outcomes.values())):
-        raise ConfigError(f"a chart of more than {MAX_JOBS} jobs or {MAX_UNITS} units cannot be read: draw a smaller run")
+        raise ConfigError(
+            f"a chart of more than {MAX_JOBS} jobs or {MAX_UNITS} units cannot be read: draw a smaller run"
+        )
     packing_gantt_png(outcomes, path, jobs.name)
 
 
 @app.command("compare")
 def compare_command(
     policies: Annotated[
-        str | None, typer.Option("--policies", help="Policies or checkpoints, separated by commas; ratios are to the first.")
+        str | None,
+        typer.Option(
+            "--policies",
+            help="Policies or checkpoints, separated by commas; ratios are to the first.",
+        ),
     ] = None,
     load: LoadOption = None,
     rate: RateOption = None,
     mix: MixOption = "code",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many sequences (paired over the policies).")] = 100,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="How many sequences (paired over the policies).")
+    ] = 100,
     seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 1_000,
     window: WindowOption = 50,
     slots: SlotsOption = 10,
@@ -225,9 +287,14 @@ def compare_command(
     units: UnitsOption = 10,
     resources: ResourcesOption = 2,
     swf: SwfOption = None,
-    part: Annotated[str, typer.Option("--part", help="Of the log: second (half) | first | all")] = "second",
+    part: Annotated[
+        str, typer.Option("--part", help="Of the log: second (half) | first | all")
+    ] = "second",
     piece_jobs: Annotated[
-        int | None, typer.Option("--piece-jobs", min=1, help="Run pieces of so many jobs, each from an empty cluster.")
+        int | None,
+        typer.Option(
+            "--piece-jobs", min=1, help="Run pieces of so many jobs, each from an empty cluster."
+        ),
     ] = None,
     processors: ProcessorsOption = None,
     memory: MemoryOption = None,
@@ -237,10 +304,18 @@ def compare_command(
     max_bad_share: BadShareOption = 0.0,
     objective: ObjectiveOption = None,
     tune_budget: Annotated[
-        float, typer.Option("--tune-budget", min=0.01, help="Minutes that tuning `withhold` may take at most.")
+        float,
+        typer.Option(
+            "--tune-budget", min=0.01, help="Minutes that tuning `withhold` may take at most."
+        ),
     ] = 2.0,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")] = None,
-    report: Annotated[Path | None, typer.Option("--report", help="Write an HTML report (one self-contained file).")] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the result as JSON to this file.")
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="Write an HTML report (one self-contained file)."),
+    ] = None,
 ) -> None:
     """Compare policies on the same sequences, or on a log, with 95% confidence intervals.
 
@@ -261,7 +336,9 @@ def compare_command(
     comparison: PackingComparison
     with Console(stderr=True).status("reading") as status:
         if swf is not None:
-            log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share).read(swf)
+            log = LogOptions(
+                processors, memory, estimates, cancelled, partitions, max_bad_share
+            ).read(swf)
             comparison = compare_log(
                 log.jobs,
                 names,
@@ -273,7 +350,9 @@ def compare_command(
             )
             comparison.settings["read"] = log_json(log)["read"]
         else:
-            drawn = DrawnOptions(load, rate, mix, window, units, resources, sizes(slots, backlog, horizon))
+            drawn = DrawnOptions(
+                load, rate, mix, window, units, resources, sizes(slots, backlog, horizon)
+            )
             comparison = compare_packing(
                 drawn.source(), names, num_seeds=seeds, seed_start=seed_start, tune_budget_s=60 * tune_budget, cost=cost,
                 label=drawn.label(), progress=status.update,
@@ -314,11 +393,18 @@ def describe_command(
         ("jobs", f"{described['jobs']:,} of {described['read']['lines']:,} lines"),
         ("bad lines", f"{described['read']['bad']:,}"),
         ("days", f"{described['span_s'] / 86_400:,.1f}"),
-        *((f"{name} of the cluster", f"{units:,}") for name, units in described["capacity"].items()),
+        *(
+            (f"{name} of the cluster", f"{units:,}")
+            for name, units in described["capacity"].items()
+        ),
         *((f"load of {name}", f"{load:.1%}") for name, load in described["load"].items()),
     ]
     print_rows(f"Log {described['log']}", ("", ""), facts)
-    spreads = {"duration (s)": described["duration_s"], "told (s)": described["told_s"], **described["demand"]}
+    spreads = {
+        "duration (s)": described["duration_s"],
+        "told (s)": described["told_s"],
+        **described["demand"],
+    }
     print_rows(
         "Per job", ("", "mean", "median", "p95", "largest"),
         [(name, *(f"{s[key]:,.1f}" for key in ("mean", "p50", "p95", "max"))) for name, s in spreads.items()],
@@ -330,7 +416,9 @@ def describe_command(
 
 
 @app.command("policies")
-def policies_command(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def policies_command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
     """List the packing policies; a policy is written NAME, NAME:ARGUMENT, tetris-kKNOB, or as the path of a checkpoint.
 
     Example: parcae packing policies

@@ -40,20 +40,37 @@ if TYPE_CHECKING:
     from parcae.packing.sources import PackingSource
 
 PieceOption = Annotated[
-    int | None, typer.Option("--piece-jobs", min=1, help="Jobs of the log's pieces. [default: 1000, of a short log a quarter]")
+    int | None,
+    typer.Option(
+        "--piece-jobs",
+        min=1,
+        help="Jobs of the log's pieces. [default: 1000, of a short log a quarter]",
+    ),
 ]
 #: Jobs of the pieces of a log that networks learn on.
 _TRAINING_PIECE = 1000
 
 
-AlsoOption = Annotated[list[Path] | None, typer.Option("--also-swf", help="A further log, of which pieces are drawn in turn.")]
+AlsoOption = Annotated[
+    list[Path] | None,
+    typer.Option("--also-swf", help="A further log, of which pieces are drawn in turn."),
+]
 SpeedsOption = Annotated[
-    str, typer.Option("--speeds", help="How many times as fast the jobs of a piece arrive, one of: 1,1.5,2. [default: 1]")
+    str,
+    typer.Option(
+        "--speeds",
+        help="How many times as fast the jobs of a piece arrive, one of: 1,1.5,2. [default: 1]",
+    ),
 ]
 
 
 def _source(
-    swf: list[Path], log: LogOptions, piece_jobs: int | None, speeds: str, most: int, drawn: DrawnOptions
+    swf: list[Path],
+    log: LogOptions,
+    piece_jobs: int | None,
+    speeds: str,
+    most: int,
+    drawn: DrawnOptions,
 ) -> PackingSource:
     """Drawn sequences, or pieces of logs' first halves (of `most` jobs, unless told); the second are kept for comparisons."""
     from dataclasses import replace
@@ -67,7 +84,10 @@ def _source(
         return drawn.source()
     halves = [part_of(log.read(path).jobs, "first") for path in swf]
     sources = [
-        replace(tuning_pieces(half, most) if piece_jobs is None else LogSource(half, piece_jobs), speeds=_speeds(speeds))
+        replace(
+            tuning_pieces(half, most) if piece_jobs is None else LogSource(half, piece_jobs),
+            speeds=_speeds(speeds),
+        )
         for half in halves
     ]
     return sources[0] if len(sources) == 1 else MixedSource(tuple(sources))
@@ -87,13 +107,22 @@ def _speeds(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(word) for word in text.split(","))
     except ValueError:
-        raise ConfigError(f"--speeds {text}: write numbers separated by commas, as in 1,1.5,2") from None
+        raise ConfigError(
+            f"--speeds {text}: write numbers separated by commas, as in 1,1.5,2"
+        ) from None
 
 
 def train_command(
-    learner: Annotated[str, typer.Argument(metavar="deeprm|a2c|set", help="What learns.", show_default=False)],
+    learner: Annotated[
+        str, typer.Argument(metavar="deeprm|a2c|set", help="What learns.", show_default=False)
+    ],
     folder: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder for the state, the best policy (best.safetensors) and TensorBoard.")
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Folder for the state, the best policy (best.safetensors) and TensorBoard.",
+        ),
     ],
     load: LoadOption = None,
     rate: RateOption = None,
@@ -115,20 +144,33 @@ def train_command(
     partitions: PartitionsOption = None,
     max_bad_share: BadShareOption = 0.0,
     objective: ObjectiveOption = None,
-    recipe: Annotated[str | None, typer.Option("--recipe", help="How it learns. [default: the learner's own]")] = None,
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", help="How it learns. [default: the learner's own]")
+    ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Another value of a setting of the recipe: learning_rate=0.001")
+        list[str] | None,
+        typer.Option("--set", help="Another value of a setting of the recipe: learning_rate=0.001"),
     ] = None,
     start: Annotated[
-        Path | None, typer.Option("--start", help="A checkpoint to start from; for set, a tuned withholding rule as well.")
+        Path | None,
+        typer.Option(
+            "--start", help="A checkpoint to start from; for set, a tuned withholding rule as well."
+        ),
     ] = None,
     budget: BudgetOption = 5.0,
     iterations: Annotated[
-        int | None, typer.Option("--iterations", min=1, help="End after so many; resuming is then exact to the last bit.")
+        int | None,
+        typer.Option(
+            "--iterations", min=1, help="End after so many; resuming is then exact to the last bit."
+        ),
     ] = None,
-    select_every: Annotated[int, typer.Option("--select-every", min=1, help="Iterations between measurements.")] = 25,
+    select_every: Annotated[
+        int, typer.Option("--select-every", min=1, help="Iterations between measurements.")
+    ] = 25,
     seed: SeedOption = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's state.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the folder's state.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train a packing policy; Ctrl-C saves, and --resume goes on. Of a log it sees the first half alone.
@@ -154,7 +196,9 @@ def train_command(
     result = train_packing(
         make_learner(learner, source, cost, recipe, settings or [], weights, seed),
         training,
-        lambda i: line.show(i.seconds, f"iteration {i.iteration}, {cost.name.lower()} {i.best:.3f} at best"),
+        lambda i: line.show(
+            i.seconds, f"iteration {i.iteration}, {cost.name.lower()} {i.best:.3f} at best"
+        ),
     )
     line.end()
     best = folder / BEST_FILE
@@ -167,7 +211,11 @@ def train_command(
         "cost_on_selection_runs": card["cost_on_selection_runs"],
         "ending": result.ending,
     }
-    _tell(found, as_json, f"{best}: {_cost_text(found)} after {result.iterations:,} iterations ({result.seconds:.0f} s)")
+    _tell(
+        found,
+        as_json,
+        f"{best}: {_cost_text(found)} after {result.iterations:,} iterations ({result.seconds:.0f} s)",
+    )
     if result.ending == "interrupted":
         typer.echo("interrupted; the same command with --resume goes on", err=True)
         raise typer.Exit(130)
@@ -186,8 +234,12 @@ def _tell(found: dict[str, Any], as_json: bool, text: str) -> None:
 
 
 def tune_command(
-    rule: Annotated[str, typer.Argument(metavar="withhold|tetris", help="What is tuned.", show_default=False)],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Checkpoint to write (*.safetensors).")],
+    rule: Annotated[
+        str, typer.Argument(metavar="withhold|tetris", help="What is tuned.", show_default=False)
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Checkpoint to write (*.safetensors).")
+    ],
     load: LoadOption = None,
     rate: RateOption = None,
     mix: MixOption = "code",
@@ -208,9 +260,13 @@ def tune_command(
     partitions: PartitionsOption = None,
     max_bad_share: BadShareOption = 0.0,
     objective: ObjectiveOption = None,
-    start: Annotated[Path | None, typer.Option("--start", help="A tuned rule to go on from: a checkpoint.")] = None,
+    start: Annotated[
+        Path | None, typer.Option("--start", help="A tuned rule to go on from: a checkpoint.")
+    ] = None,
     budget: BudgetOption = 3.0,
-    generations: Annotated[int | None, typer.Option("--generations", min=1, help="End after so many.")] = None,
+    generations: Annotated[
+        int | None, typer.Option("--generations", min=1, help="End after so many.")
+    ] = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -229,10 +285,15 @@ def tune_command(
     if rule not in TUNED:
         raise ConfigError(f"{rule!r} cannot be tuned: write one of {', '.join(TUNED)}")
     if output.suffix != SUFFIX or not output.parent.is_dir():
-        raise ConfigError(f"-o {output}: write a file in a folder that is there, whose name ends in {SUFFIX}, as policies' do")
+        raise ConfigError(
+            f"-o {output}: write a file in a folder that is there, whose name ends in {SUFFIX}, as policies' do"
+        )
     log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share)
     drawn = DrawnOptions(load, rate, mix, window, units, resources, sizes(slots, backlog, horizon))
-    source, cost = _source(_logs(swf, also_swf), log, piece_jobs, speeds, PIECE_JOBS, drawn), cost_of(objective, swf is not None)
+    source, cost = (
+        _source(_logs(swf, also_swf), log, piece_jobs, speeds, PIECE_JOBS, drawn),
+        cost_of(objective, swf is not None),
+    )
     line = ProgressLine(budget * 60)
 
     def save(tuned: Tuned, seconds: float, count: int) -> None:
@@ -245,7 +306,13 @@ def tune_command(
     else:
         first = None if start is None else _parameters(start)
         tuned = tune_withholding(
-            source, cost, budget * 60, max_generations=generations or 1 << 30, start=first, seed=seed, progress=save
+            source,
+            cost,
+            budget * 60,
+            max_generations=generations or 1 << 30,
+            start=first,
+            seed=seed,
+            progress=save,
         )
     save(tuned, budget * 60, int(tuned.card.get("generations", 0)))
     line.end()
@@ -261,5 +328,7 @@ def _parameters(path: Path) -> Any:
 
     policy = policy_of_checkpoint(read_checkpoint(path), str(path), str(path))
     if not isinstance(policy, HandMadePolicy) or policy.kind is not PackingKind.WITHHOLD:
-        raise FormatError(f"{path}: not a tuned withholding rule, which the search could go on from")
+        raise FormatError(
+            f"{path}: not a tuned withholding rule, which the search could go on from"
+        )
     return policy.params

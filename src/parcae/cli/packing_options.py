@@ -15,28 +15,64 @@ if TYPE_CHECKING:
 
 LoadOption = Annotated[
     str | None,
-    typer.Option("--load", help="Load of each resource: 1.3, 130%, several (0.7,1.3), or a range of ten (0.1:1.84)."),
+    typer.Option(
+        "--load",
+        help="Load of each resource: 1.3, 130%, several (0.7,1.3), or a range of ten (0.1:1.84).",
+    ),
 ]
-RateOption = Annotated[str | None, typer.Option("--rate", help="Jobs that arrive a step, instead: 0.7, several, or a range.")]
-MixOption = Annotated[str, typer.Option("--mix", help="DeepRM's jobs as in its code, or as in its paper: code | paper")]
+RateOption = Annotated[
+    str | None,
+    typer.Option("--rate", help="Jobs that arrive a step, instead: 0.7, several, or a range."),
+]
+MixOption = Annotated[
+    str,
+    typer.Option("--mix", help="DeepRM's jobs as in its code, or as in its paper: code | paper"),
+]
 WindowOption = Annotated[int, typer.Option("--window", min=1, help="Steps in which jobs arrive.")]
-SlotsOption = Annotated[int, typer.Option("--slots", min=1, help="Waiting jobs that a policy sees.")]
-BacklogOption = Annotated[int, typer.Option("--backlog", min=0, help="Further waiting jobs; those beyond are lost, and counted.")]
-HorizonOption = Annotated[int, typer.Option("--horizon", min=1, help="Steps that are planned ahead.")]
+SlotsOption = Annotated[
+    int, typer.Option("--slots", min=1, help="Waiting jobs that a policy sees.")
+]
+BacklogOption = Annotated[
+    int,
+    typer.Option(
+        "--backlog", min=0, help="Further waiting jobs; those beyond are lost, and counted."
+    ),
+]
+HorizonOption = Annotated[
+    int, typer.Option("--horizon", min=1, help="Steps that are planned ahead.")
+]
 UnitsOption = Annotated[int, typer.Option("--units", min=1, help="Units of each resource.")]
 ResourcesOption = Annotated[int, typer.Option("--resources", min=1, help="Resources.")]
-SwfOption = Annotated[Path | None, typer.Option("--swf", help="A log in the Standard Workload Format (*.swf, *.swf.gz).")]
-ProcessorsOption = Annotated[int | None, typer.Option("--processors", min=1, help="Processors of the log's cluster.")]
-MemoryOption = Annotated[
-    int | None, typer.Option("--memory", min=1, help="KB of memory of the log's cluster: a second resource.")
+SwfOption = Annotated[
+    Path | None,
+    typer.Option("--swf", help="A log in the Standard Workload Format (*.swf, *.swf.gz)."),
 ]
-EstimatesOption = Annotated[str, typer.Option("--estimates", help="Durations that schedulers are told: requested | actual")]
-CancelledOption = Annotated[str, typer.Option("--cancelled", help="Jobs that were cancelled while they ran: keep | drop")]
-PartitionsOption = Annotated[str | None, typer.Option("--partitions", help="Only jobs of these partitions: 1,3")]
-BadShareOption = Annotated[float, typer.Option("--max-bad-share", min=0, max=1, help="Refuse more bad lines than this share.")]
+ProcessorsOption = Annotated[
+    int | None, typer.Option("--processors", min=1, help="Processors of the log's cluster.")
+]
+MemoryOption = Annotated[
+    int | None,
+    typer.Option("--memory", min=1, help="KB of memory of the log's cluster: a second resource."),
+]
+EstimatesOption = Annotated[
+    str, typer.Option("--estimates", help="Durations that schedulers are told: requested | actual")
+]
+CancelledOption = Annotated[
+    str, typer.Option("--cancelled", help="Jobs that were cancelled while they ran: keep | drop")
+]
+PartitionsOption = Annotated[
+    str | None, typer.Option("--partitions", help="Only jobs of these partitions: 1,3")
+]
+BadShareOption = Annotated[
+    float,
+    typer.Option("--max-bad-share", min=0, max=1, help="Refuse more bad lines than this share."),
+]
 ObjectiveOption = Annotated[
     str | None,
-    typer.Option("--objective", help="slowdown | bounded-slowdown (logs) | completion | utilization | makespan"),
+    typer.Option(
+        "--objective",
+        help="slowdown | bounded-slowdown (logs) | completion | utilization | makespan",
+    ),
 ]
 #: Rates that a range of loads is divided into.
 _NUM_RATES = 10
@@ -60,7 +96,9 @@ class LogOptions:
 
         words = self.partitions.split(",") if self.partitions is not None else []
         if not all(word.strip().isdecimal() for word in words):
-            raise ConfigError(f"--partitions {self.partitions}: write numbers separated by commas, as in 1,3")
+            raise ConfigError(
+                f"--partitions {self.partitions}: write numbers separated by commas, as in 1,3"
+            )
         return read_swf(
             path,
             processors=self.processors,
@@ -93,7 +131,9 @@ class DrawnOptions:
 
         mix, capacity = job_mix(self.mix), [self.units] * self.resources
         if (self.load is None) == (self.rate is None):
-            raise ConfigError("say how many jobs arrive: one of --load 1.3, --rate 0.7 and --swf FILE")
+            raise ConfigError(
+                "say how many jobs arrive: one of --load 1.3, --rate 0.7 and --swf FILE"
+            )
         text = self.load if self.load is not None else self.rate
         prefix = "" if self.load is not None else "rate:"
         loads = tuple(parse_load(prefix + word, mix, capacity) for word in _spread(str(text)))
@@ -140,7 +180,9 @@ def reject_both(swf: Path | None, load: str | None, rate: str | None) -> None:
     from parcae.errors import ConfigError
 
     if swf is not None and (load is not None or rate is not None):
-        raise ConfigError("--swf runs a log as it is; --load and --rate are for drawn jobs: give one of them")
+        raise ConfigError(
+            "--swf runs a log as it is; --load and --rate are for drawn jobs: give one of them"
+        )
 
 
 def log_json(log: SwfLog) -> dict[str, Any]:
@@ -151,7 +193,9 @@ def log_json(log: SwfLog) -> dict[str, Any]:
     hours = {"p50": 50, "p95": 95, "max": 100}
 
     def spread(values: Any) -> dict[str, float]:
-        return {key: float(np.percentile(values, share)) for key, share in hours.items()} | {"mean": float(np.mean(values))}
+        return {key: float(np.percentile(values, share)) for key, share in hours.items()} | {
+            "mean": float(np.mean(values))
+        }
 
     return {
         "log": jobs.name,
@@ -162,13 +206,18 @@ def log_json(log: SwfLog) -> dict[str, Any]:
         "load": {name: float(load) for name, load in zip(jobs.resources, jobs.load, strict=True)},
         "duration_s": spread(jobs.duration),
         "told_s": spread(jobs.told),
-        "demand": {name: spread(jobs.demand[:, column]) for column, name in enumerate(jobs.resources)},
+        "demand": {
+            name: spread(jobs.demand[:, column]) for column, name in enumerate(jobs.resources)
+        },
         "read": {
             "lines": report.num_rows,
             "bad": report.num_bad_rows,
             "bad_samples": list(report.bad_samples),
             "notes": list(report.notes),
-            "findings": [{"what": f.what, "jobs": f.count, "first": f.first, "dropped": f.is_dropped} for f in log.findings],
+            "findings": [
+                {"what": f.what, "jobs": f.count, "first": f.first, "dropped": f.is_dropped}
+                for f in log.findings
+            ],
         },
         "header": dict(log.header.entries),
     }

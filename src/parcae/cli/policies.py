@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 
-def policies_command(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def policies_command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
     """List the policies and their world; a policy is written NAME or NAME:ARGUMENT, in the world of cores also NAME+guard:1.1.
 
     Example: parcae policies

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcae.cli.options import ClassesOption, ExecutorsOption, ModelOption, MovingOption, WarmupOption, load
+from parcae.cli.options import (
+    ClassesOption,
+    ExecutorsOption,
+    ModelOption,
+    MovingOption,
+    WarmupOption,
+    load,
+)
 
 if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig
@@ -22,10 +29,14 @@ def _setting(workload: str, model: str, given: dict[str, Any]) -> tuple[Workload
 
     loaded = load(workload, model)
     fitting, config = paper_setting(loaded)
-    return (fitting if model == "none" else loaded), type(config).model_validate({**config.model_dump(), **given})
+    return (fitting if model == "none" else loaded), type(config).model_validate(
+        {**config.model_dump(), **given}
+    )
 
 
-def _recorded(study: str, trace: Path, arrivals: str | None, given: dict[str, Any]) -> RecordedSetting:
+def _recorded(
+    study: str, trace: Path, arrivals: str | None, given: dict[str, Any]
+) -> RecordedSetting:
     """The trace, prepared as in the paper unless it is a workload file, on the paper's delays."""
     from parcae.errors import ConfigError
     from parcae.simulation.config import SimulationConfig
@@ -38,18 +49,26 @@ def _recorded(study: str, trace: Path, arrivals: str | None, given: dict[str, An
     if study not in CLASS_STUDIES:
         raise ConfigError(f"{study} takes no --trace; it is for {', '.join(CLASS_STUDIES)}")
     is_prepared = trace.suffix == ".parcae"
-    workload = read_workload(trace) if is_prepared else prepare(read_alibaba(trace)[0], DECIMA_STEPS)[0]
+    workload = (
+        read_workload(trace) if is_prepared else prepare(read_alibaba(trace)[0], DECIMA_STEPS)[0]
+    )
     paced = (arrivals or f"trace:{TRACE_LOAD:g}").replace("load:", "trace:")
     return RecordedSetting(workload, SimulationConfig.model_validate(given), paced)
 
 
 def _given(
-    study: str, executors: int | None, executor_classes: str | None, moving_delay_ms: int | None, warmup_delay_ms: int | None
+    study: str,
+    executors: int | None,
+    executor_classes: str | None,
+    moving_delay_ms: int | None,
+    warmup_delay_ms: int | None,
 ) -> dict[str, Any]:
     """What of the cluster was asked for; studies of executor classes read a number of executors as so many of Decima's."""
     from parcae.studies.reproduce.catalog import CLASS_STUDIES
 
-    classes = executor_classes or ("decima" if executors is not None and study in CLASS_STUDIES else None)
+    classes = executor_classes or (
+        "decima" if executors is not None and study in CLASS_STUDIES else None
+    )
     given = {
         "num_executors": executors,
         "executor_classes": classes,
@@ -81,22 +100,43 @@ def reproduce_command(
         ),
     ],
     workload: Annotated[
-        str, typer.Option("--workload", help="A built-in workload, a workload file (*.parcae), or a2c-table4's log (*.swf).")
+        str,
+        typer.Option(
+            "--workload",
+            help="A built-in workload, a workload file (*.parcae), or a2c-table4's log (*.swf).",
+        ),
     ] = "tpch",
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the table, the picture and the JSON.")] = Path(
-        "reproduced"
-    ),
-    full: Annotated[bool, typer.Option("--full", help="As many runs and jobs as in the paper: hours.")] = False,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder for the table, the picture and the JSON.")
+    ] = Path("reproduced"),
+    full: Annotated[
+        bool, typer.Option("--full", help="As many runs and jobs as in the paper: hours.")
+    ] = False,
     budget: Annotated[
         float | None,
-        typer.Option("--budget", min=0.01, help="Minutes of all trainings together. [default: 1, idle-* 10; with --full 120]"),
+        typer.Option(
+            "--budget",
+            min=0.01,
+            help="Minutes of all trainings together. [default: 1, idle-* 10; with --full 120]",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the trainings, and where the runs' seeds start.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed", min=0, help="Seed of the trainings, and where the runs' seeds start."
+        ),
+    ] = 0,
     arrivals: Annotated[
-        str | None, typer.Option("--arrivals", help="Continuous arrivals, e.g. poisson:45s. [default: load:0.7]")
+        str | None,
+        typer.Option(
+            "--arrivals", help="Continuous arrivals, e.g. poisson:45s. [default: load:0.7]"
+        ),
     ] = None,
     policy: Annotated[
-        str | None, typer.Option("--policy", help="Learned policies to show, separated by commas, instead of training.")
+        str | None,
+        typer.Option(
+            "--policy", help="Learned policies to show, separated by commas, instead of training."
+        ),
     ] = None,
     recipe: Annotated[
         str | None,
@@ -106,20 +146,29 @@ def reproduce_command(
             "[default: the first]",
         ),
     ] = None,
-    runs: Annotated[int | None, typer.Option("--runs", min=2, help="Runs of the evaluation, instead of the study's.")] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Jobs of a run, instead of the study's.")] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option("--runs", min=2, help="Runs of the evaluation, instead of the study's."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Jobs of a run, instead of the study's.")
+    ] = None,
     executors: ExecutorsOption = None,
     executor_classes: ClassesOption = None,
     trace: Annotated[
         Path | None,
         typer.Option(
-            "--trace", help="Alibaba's batch tasks or a recorded workload file, for fig11, fig12, fig20, fig21, table3."
+            "--trace",
+            help="Alibaba's batch tasks or a recorded workload file, for fig11, fig12, fig20, fig21, table3.",
         ),
     ] = None,
     moving_delay_ms: MovingOption = None,
     warmup_delay_ms: WarmupOption = None,
     parallelism_model: ModelOption = "none",
-    processes: Annotated[int | None, typer.Option("--processes", min=1, help="Worker processes. [default: all cores]")] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, help="Worker processes. [default: all cores]"),
+    ] = None,
 ) -> None:
     """Run one of the studies of the papers (Decima, DeepRM, A2cScheduler, idle slots): a table, a picture and JSON in a folder.
 
@@ -128,7 +177,13 @@ def reproduce_command(
     from rich.console import Console
 
     from parcae.learning.recipes import parse_recipe
-    from parcae.studies.reproduce.catalog import DEFAULT_STREAM, PACKING_STUDIES, find_study, reproduce, training_minutes
+    from parcae.studies.reproduce.catalog import (
+        DEFAULT_STREAM,
+        PACKING_STUDIES,
+        find_study,
+        reproduce,
+        training_minutes,
+    )
     from parcae.studies.reproduce.study import PackingRequest, StudyRequest
 
     find_study(study)
@@ -138,7 +193,16 @@ def reproduce_command(
     request: StudyRequest | PackingRequest
     with console.status("starting") as status:
         if study in PACKING_STUDIES:
-            _refuse(study, executors, executor_classes, trace, moving_delay_ms, warmup_delay_ms, arrivals, jobs)
+            _refuse(
+                study,
+                executors,
+                executor_classes,
+                trace,
+                moving_delay_ms,
+                warmup_delay_ms,
+                arrivals,
+                jobs,
+            )
             request = PackingRequest(
                 output,
                 full,
@@ -180,7 +244,9 @@ def _print(study: str, result: Any) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=escape(f"{study}: {result.title}"), caption=escape(f"The paper: {result.paper}"))
+    table = Table(
+        title=escape(f"{study}: {result.title}"), caption=escape(f"The paper: {result.paper}")
+    )
     for column, heading in enumerate(result.columns):
         table.add_column(escape(heading), justify="left" if column == 0 else "right")
     for row in result.rows:

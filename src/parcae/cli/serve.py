@@ -14,38 +14,81 @@ _NONE = -1
 
 
 def serve_command(
-    policy: Annotated[str, typer.Option("--policy", help="Who plans; see `parcae policies`, world of cores.")] = "parcae",
-    workload: Annotated[str, typer.Option("--workload", help=f"Profile of the recurring jobs. {SOURCE_HELP}")] = "tpch",
+    policy: Annotated[
+        str, typer.Option("--policy", help="Who plans; see `parcae policies`, world of cores.")
+    ] = "parcae",
+    workload: Annotated[
+        str, typer.Option("--workload", help=f"Profile of the recurring jobs. {SOURCE_HELP}")
+    ] = "tpch",
     scope: Annotated[
-        str, typer.Option("--scope", help="application: each has cores of its own | cluster: all share --cores.")
+        str,
+        typer.Option(
+            "--scope", help="application: each has cores of its own | cluster: all share --cores."
+        ),
     ] = "application",
     cores: Annotated[
-        int, typer.Option("--cores", "--slots", min=1, help="Cores that all share; with --scope application, those to expect.")
+        int,
+        typer.Option(
+            "--cores",
+            "--slots",
+            min=1,
+            help="Cores that all share; with --scope application, those to expect.",
+        ),
     ] = 50,
     executor_cores: Annotated[
-        int, typer.Option("--executor-cores", min=1, help="With --scope cluster: cores of one executor.")
+        int,
+        typer.Option(
+            "--executor-cores", min=1, help="With --scope cluster: cores of one executor."
+        ),
     ] = 1,
     moving_delay_ms: Annotated[
         int,
-        typer.Option("--moving-delay-ms", min=0, help="With --scope cluster: take an executor from an application so rarely."),
+        typer.Option(
+            "--moving-delay-ms",
+            min=0,
+            help="With --scope cluster: take an executor from an application so rarely.",
+        ),
     ] = 0,
     arrivals: Annotated[
-        str, typer.Option("--arrivals", help="How jobs arrive, to choose the nearest shipped variant.")
+        str,
+        typer.Option("--arrivals", help="How jobs arrive, to choose the nearest shipped variant."),
     ] = "load:0.9",
-    host: Annotated[str, typer.Option("--host", help="Address; others than the loopback need a secret.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port for clients; 0: a free one.")] = 7177,
+    host: Annotated[
+        str, typer.Option("--host", help="Address; others than the loopback need a secret.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port for clients; 0: a free one.")
+    ] = 7177,
     admin_port: Annotated[
-        int, typer.Option("--admin-port", min=_NONE, max=65535, help="Port of the live page (loopback); 0: a free one, -1: none.")
+        int,
+        typer.Option(
+            "--admin-port",
+            min=_NONE,
+            max=65535,
+            help="Port of the live page (loopback); 0: a free one, -1: none.",
+        ),
     ] = 7178,
-    secret_file: Annotated[Path | None, typer.Option("--secret-file", help="What clients must prove to know.")] = None,
+    secret_file: Annotated[
+        Path | None, typer.Option("--secret-file", help="What clients must prove to know.")
+    ] = None,
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="Certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM).")] = None,
-    record: Annotated[Path | None, typer.Option("--record", help="Folder for recordings of all sessions.")] = None,
-    learned: Annotated[
-        Path | None, typer.Option("--learned", help="File in which learned durations outlive the service.")
+    record: Annotated[
+        Path | None, typer.Option("--record", help="Folder for recordings of all sessions.")
     ] = None,
-    demo: Annotated[int, typer.Option("--demo", min=0, help="Schedule a simulated application of so many jobs, for show.")] = 0,
-    for_s: Annotated[float | None, typer.Option("--for", min=0, help="End after so many seconds.")] = None,
+    learned: Annotated[
+        Path | None,
+        typer.Option("--learned", help="File in which learned durations outlive the service."),
+    ] = None,
+    demo: Annotated[
+        int,
+        typer.Option(
+            "--demo", min=0, help="Schedule a simulated application of so many jobs, for show."
+        ),
+    ] = 0,
+    for_s: Annotated[
+        float | None, typer.Option("--for", min=0, help="End after so many seconds.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ports as JSON.")] = False,
 ) -> None:
     """Plan for live clusters: clients tell what happens, and get standing orders (protocol/README.md).
@@ -79,9 +122,14 @@ def serve_command(
 
     def ready(own_port: int, own_admin_port: int | None) -> None:
         if as_json:
-            print(json.dumps({"port": own_port, "admin_port": own_admin_port, "policy": policy}), flush=True)
+            print(
+                json.dumps({"port": own_port, "admin_port": own_admin_port, "policy": policy}),
+                flush=True,
+            )
             return
-        page = f"; live page http://127.0.0.1:{own_admin_port}/" if own_admin_port is not None else ""
+        page = (
+            f"; live page http://127.0.0.1:{own_admin_port}/" if own_admin_port is not None else ""
+        )
         print(f"{policy} serves on {host}:{own_port}{page}", flush=True)
 
     serve(settings, load_workload(workload), ready)
@@ -89,10 +137,18 @@ def serve_command(
 
 def replay_command(
     recording: Annotated[
-        list[Path], typer.Argument(metavar="FILE...|FOLDER", help="A recording (its parts in order), or a folder: its newest.")
+        list[Path],
+        typer.Argument(
+            metavar="FILE...|FOLDER",
+            help="A recording (its parts in order), or a folder: its newest.",
+        ),
     ],
-    policy: Annotated[str, typer.Option("--policy", help="The other policy (see `parcae policies`).")] = "fair",
-    workload: Annotated[str, typer.Option("--workload", help=f"Profile of the recurring jobs. {SOURCE_HELP}")] = "tpch",
+    policy: Annotated[
+        str, typer.Option("--policy", help="The other policy (see `parcae policies`).")
+    ] = "fair",
+    workload: Annotated[
+        str, typer.Option("--workload", help=f"Profile of the recurring jobs. {SOURCE_HELP}")
+    ] = "tpch",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Follow a recording of `parcae serve --record` and say where another policy would have ordered jobs otherwise.

@@ -37,15 +37,27 @@ if TYPE_CHECKING:
     from parcae.workloads.job import Workload
 
 #: Left out where a job-set file brings its own jobs.
-OptionalWorkload = Annotated[str | None, typer.Argument(metavar="[NAME|FILE]", help=SOURCE_HELP, show_default=False)]
+OptionalWorkload = Annotated[
+    str | None, typer.Argument(metavar="[NAME|FILE]", help=SOURCE_HELP, show_default=False)
+]
 #: What `--policy all` means with a job-set file: the policies of the released simulator's conformance runs.
-CONFORMANCE_POLICIES = ("spark_fifo", "spark_static_10", "dynamic_partition", "wfair_-1", "wfair_1", "sjf_cp")
+CONFORMANCE_POLICIES = (
+    "spark_fifo",
+    "spark_static_10",
+    "dynamic_partition",
+    "wfair_-1",
+    "wfair_1",
+    "sjf_cp",
+)
 
 
 def simulate_command(
     workload: OptionalWorkload = None,
     policy: Annotated[
-        str, typer.Option("--policy", help="Policies, separated by commas (see `parcae policies`), or all.")
+        str,
+        typer.Option(
+            "--policy", help="Policies, separated by commas (see `parcae policies`), or all."
+        ),
     ] = "fair",
     world: WorldOption = None,
     executors: ExecutorsOption = None,
@@ -53,8 +65,12 @@ def simulate_command(
     executor_classes: ClassesOption = None,
     jobs: JobsOption = 20,
     arrivals: ArrivalsOption = "batch",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the tasks' luck.")] = 0,
-    job_set: Annotated[Path | None, typer.Option("--job-set", help="Run the job sets of this JSON file instead.")] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the tasks' luck.")
+    ] = 0,
+    job_set: Annotated[
+        Path | None, typer.Option("--job-set", help="Run the job sets of this JSON file instead.")
+    ] = None,
     set_id: Annotated[str, typer.Option("--set", help="Which job set: its id, or all.")] = "all",
     durations: DurationsOption = "sampled",
     reference_semantics: ReferenceOption = False,
@@ -64,7 +80,9 @@ def simulate_command(
     unknown_share: UnknownOption = 0.0,
     estimate_error: ErrorOption = "log",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
-    gantt: Annotated[Path | None, typer.Option("--gantt", help="Write a Gantt chart (HTML) of the (first) run.")] = None,
+    gantt: Annotated[
+        Path | None, typer.Option("--gantt", help="Write a Gantt chart (HTML) of the (first) run.")
+    ] = None,
 ) -> None:
     """Simulate a workload under one or more policies.
 
@@ -87,11 +105,15 @@ def simulate_command(
         executor_classes=executor_classes,
         unknown_share=unknown_share,
         estimate_error=estimate_error,
-        executors_only={"--job-set with sets of named jobs": job_set is not None and not is_own_world},
+        executors_only={
+            "--job-set with sets of named jobs": job_set is not None and not is_own_world
+        },
     )
     record = gantt is not None
     if job_set is not None and is_own_world:
-        results = _run_spark_world(job_set, set_id, policy, config, one_size(executors, cores), seed, record)
+        results = _run_spark_world(
+            job_set, set_id, policy, config, one_size(executors, cores), seed, record
+        )
     elif workload is None:
         raise _no_workload()
     elif job_set is not None:
@@ -101,7 +123,9 @@ def simulate_command(
             "moving_delay_ms": moving_delay_ms,
             "warmup_delay_ms": warmup_delay_ms,
         }
-        results = _run_job_sets(load(workload, parallelism_model), job_set, set_id, names, config, given, seed)
+        results = _run_job_sets(
+            load(workload, parallelism_model), job_set, set_id, names, config, given, seed
+        )
     else:
         loaded = load(workload, parallelism_model)
         results = _run_drawn(loaded, _named(policy, config), config, arrivals, jobs, seed, record)
@@ -151,26 +175,43 @@ def _brings_its_jobs(workload: str | None, path: Path) -> bool:
     try:
         read_job_sets(path)
     except FormatError:
-        return True  # neither kind: reading it as the kind that needs no workload says what is wrong
-    raise ConfigError(f"{path} names the jobs of a workload: name that, too (parcae simulate WORKLOAD --job-set {path})")
+        return (
+            True  # neither kind: reading it as the kind that needs no workload says what is wrong
+        )
+    raise ConfigError(
+        f"{path} names the jobs of a workload: name that, too (parcae simulate WORKLOAD --job-set {path})"
+    )
 
 
 def _run_spark_world(
-    path: Path, set_id: str, policy: str, config: SimulationConfig, cores: int | None, seed: int, record: bool
+    path: Path,
+    set_id: str,
+    policy: str,
+    config: SimulationConfig,
+    cores: int | None,
+    seed: int,
+    record: bool,
 ) -> Iterator[tuple[dict[str, Any], Trace]]:
     from parcae.errors import ConfigError
     from parcae.evaluation.spark_world_runs import CONFORMANCE_ORDERS, run_sets
     from parcae.workloads.spark_world_set import read_spark_world_sets
 
     if config.world.value != "cores":
-        raise ConfigError(f"{path}: sets of Spark's own world run in the world of cores; leave out what asks for executors")
+        raise ConfigError(
+            f"{path}: sets of Spark's own world run in the world of cores; leave out what asks for executors"
+        )
     sets = read_spark_world_sets(path)
     if set_id != "all" and set_id not in sets:
         raise ConfigError(f"{path}: no job set {set_id!r}; it has {', '.join(sets)}")
     chosen = list(sets.values()) if set_id == "all" else [sets[set_id]]
     names = CONFORMANCE_ORDERS if policy == "all" else tuple(policy.split(","))
     for run in run_sets(chosen, names, config, seed, cores=cores, record=record):
-        result: dict[str, Any] = {"set": run.job_set.name, "policy": run.policy, "variant": run.variant, "seed": seed}
+        result: dict[str, Any] = {
+            "set": run.job_set.name,
+            "policy": run.policy,
+            "variant": run.variant,
+            "seed": seed,
+        }
         result |= run_json(run.trace, run.job_set.sequence)
         result["completion_ms"] = run.job_set.by_position(run.trace.completion_ms)
         yield result, run.trace
@@ -193,9 +234,19 @@ def _run_drawn(
     sequence = draw_sequence(workload, arrivals, jobs, config.total_executors, RandomStreams(seed))
     resolved = resolve_policies(workload, policies, config, arrivals, jobs)
     for name, policy in resolved.for_sequence(sequence, seed).items():
-        trace = simulate(sequence, policy, config, seed, record=record or bool(config.executor_classes))
+        trace = simulate(
+            sequence, policy, config, seed, record=record or bool(config.executor_classes)
+        )
         told = {"policy": name, "variant": resolved.variants[name], "world": config.world.value}
-        yield {**told, "durations": config.durations.value, "seed": seed, **run_json(trace, sequence)}, trace
+        yield (
+            {
+                **told,
+                "durations": config.durations.value,
+                "seed": seed,
+                **run_json(trace, sequence),
+            },
+            trace,
+        )
 
 
 def _run_job_sets(
@@ -227,7 +278,11 @@ def _run_job_sets(
         resolved = resolve_policies(workload, policies, set_config, "batch", sequence.num_jobs)
         for name, policy in resolved.for_sequence(sequence, seed).items():
             trace = simulate(sequence, policy, set_config, seed, record=True)
-            result: dict[str, Any] = {"set": job_set.id, "policy": name, "variant": resolved.variants[name]}
+            result: dict[str, Any] = {
+                "set": job_set.id,
+                "policy": name,
+                "variant": resolved.variants[name],
+            }
             result |= {"durations": config.durations.value, **run_json(trace, sequence)}
             result["completion_ms"] = job_set.by_position(trace.completion_ms)
             yield result, trace
@@ -264,7 +319,11 @@ def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
 
 def _print(result: dict[str, Any]) -> None:
     where = f"{result['set']}  " if "set" in result else ""
-    unused = f"   {result['memory_fragmentation']:.1%} of the memory unused" if "memory_fragmentation" in result else ""
+    unused = (
+        f"   {result['memory_fragmentation']:.1%} of the memory unused"
+        if "memory_fragmentation" in result
+        else ""
+    )
     typer.echo(
         f"{where}{result['policy']:<24} average JCT {result['average_jct_ms'] / 1000:10.2f} s   "
         f"last completion {result['last_completion_ms'] / 1000:10.2f} s   "

@@ -16,22 +16,45 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Turn Parcae on in an Apache Spark.", no_args_is_help=True)
 app.command("tpch")(tpch_command)
 
-Home = Annotated[Path | None, typer.Option("--spark-home", help="Which Spark; else SPARK_HOME, else this Python's PySpark.")]
-Policy = Annotated[Path | None, typer.Option("--policy", help="Plan by this file of `parcae export`, without a service.")]
-Service = Annotated[str | None, typer.Option("--service", help="HOST:PORT of a running `parcae serve`, whose orders go first.")]
-Secret = Annotated[Path | None, typer.Option("--secret-file", help="The secret that the service asks for.")]
-Trust = Annotated[Path | None, typer.Option("--tls-ca", help="Certificates (PEM) that the service's must be signed by.")]
-JobKey = Annotated[str | None, typer.Option("--key", help="Name jobs by this property, as `parcae workload import`.")]
+Home = Annotated[
+    Path | None,
+    typer.Option("--spark-home", help="Which Spark; else SPARK_HOME, else this Python's PySpark."),
+]
+Policy = Annotated[
+    Path | None,
+    typer.Option("--policy", help="Plan by this file of `parcae export`, without a service."),
+]
+Service = Annotated[
+    str | None,
+    typer.Option("--service", help="HOST:PORT of a running `parcae serve`, whose orders go first."),
+]
+Secret = Annotated[
+    Path | None, typer.Option("--secret-file", help="The secret that the service asks for.")
+]
+Trust = Annotated[
+    Path | None,
+    typer.Option("--tls-ca", help="Certificates (PEM) that the service's must be signed by."),
+]
+JobKey = Annotated[
+    str | None,
+    typer.Option("--key", help="Name jobs by this property, as `parcae workload import`."),
+]
 Fallback = Annotated[
     int | None,
-    typer.Option("--fallback-executors", min=1, help="In a shared cluster (docs/spark-cluster.md): so many while it is away."),
+    typer.Option(
+        "--fallback-executors",
+        min=1,
+        help="In a shared cluster (docs/spark-cluster.md): so many while it is away.",
+    ),
 ]
 
 
 @app.command("build")
 def build_command(
     spark_home: Home = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Compile even if the jar is there.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Compile even if the jar is there.")
+    ] = False,
 ) -> None:
     """Compile the plugin against your Spark and print the jar's path. It is kept: a second call is quick.
 
@@ -52,7 +75,9 @@ def conf_command(
     tls_ca: Trust = None,
     key: JobKey = None,
     fallback_executors: Fallback = None,
-    properties: Annotated[bool, typer.Option("--properties", help="Lines for spark-defaults.conf.")] = False,
+    properties: Annotated[
+        bool, typer.Option("--properties", help="Lines for spark-defaults.conf.")
+    ] = False,
 ) -> None:
     """Print the settings that turn the plugin on, to paste behind spark-submit.
 
@@ -65,7 +90,9 @@ def conf_command(
     from parcae.spark.launch import PluginSettings
 
     jar = build_plugin(find_spark(spark_home))
-    settings = PluginSettings(jar, policy, service, secret_file, tls_ca, key, fallback_executors=fallback_executors)
+    settings = PluginSettings(
+        jar, policy, service, secret_file, tls_ca, key, fallback_executors=fallback_executors
+    )
     for name, value in settings.conf().items():
         typer.echo(f"{name} {value}" if properties else f"--conf {shlex.quote(f'{name}={value}')}")
 
@@ -77,7 +104,10 @@ _THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 def submit_command(
     context: typer.Context,
     command: Annotated[
-        str, typer.Option("--command", help="spark-submit, or to work by hand pyspark, spark-shell or spark-sql.")
+        str,
+        typer.Option(
+            "--command", help="spark-submit, or to work by hand pyspark, spark-shell or spark-sql."
+        ),
     ] = "spark-submit",
     spark_home: Home = None,
     policy: Policy = None,
@@ -100,12 +130,18 @@ def submit_command(
     from parcae.spark.launch import PluginSettings, environment, spark_arguments
 
     if command not in ("spark-submit", "pyspark", "spark-shell", "spark-sql"):
-        raise ConfigError(f"--command is spark-submit, pyspark, spark-shell or spark-sql, not {command!r}")
+        raise ConfigError(
+            f"--command is spark-submit, pyspark, spark-shell or spark-sql, not {command!r}"
+        )
     spark = find_spark(spark_home)
     jar = build_plugin(spark)
-    settings = PluginSettings(jar, policy, service, secret_file, tls_ca, key, fallback_executors=fallback_executors)
+    settings = PluginSettings(
+        jar, policy, service, secret_file, tls_ca, key, fallback_executors=fallback_executors
+    )
     arguments = spark_arguments(settings, [each for each in context.args if each != "--"])
-    process = subprocess.Popen([str(spark.command(command)), *arguments], env=environment(spark.path))
+    process = subprocess.Popen(
+        [str(spark.command(command)), *arguments], env=environment(spark.path)
+    )
     while True:
         try:
             raise typer.Exit(process.wait())
@@ -117,18 +153,35 @@ def submit_command(
 @app.command("demo")
 def demo_command(
     policies: Annotated[
-        str, typer.Option("--policies", help="spark-fifo, spark-fair, and policies of `parcae export` or service:POLICY.")
+        str,
+        typer.Option(
+            "--policies",
+            help="spark-fifo, spark-fair, and policies of `parcae export` or service:POLICY.",
+        ),
     ] = "spark-fair,spark-fifo,srpt,tuned",
-    workload: Annotated[str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")] = "tpch",
+    workload: Annotated[
+        str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")
+    ] = "tpch",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 16,
-    cores: Annotated[int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")] = 24,
-    arrivals: Annotated[str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.85")] = "poisson:750ms",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Mixes; every policy gets the same.")] = 5,
-    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="The first mix's seed.")] = 1000,
-    time_scale: Annotated[float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")] = 3.0,
-    work: Annotated[Path, typer.Option("--work", help="Event logs, notes and pictures; a stopped run goes on there.")] = Path(
-        "parcae-spark-demo"
-    ),
+    cores: Annotated[
+        int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")
+    ] = 24,
+    arrivals: Annotated[
+        str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.85")
+    ] = "poisson:750ms",
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="Mixes; every policy gets the same.")
+    ] = 5,
+    seed_start: Annotated[
+        int, typer.Option("--seed-start", min=0, help="The first mix's seed.")
+    ] = 1000,
+    time_scale: Annotated[
+        float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")
+    ] = 3.0,
+    work: Annotated[
+        Path,
+        typer.Option("--work", help="Event logs, notes and pictures; a stopped run goes on there."),
+    ] = Path("parcae-spark-demo"),
     spark_home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -143,7 +196,9 @@ def demo_command(
     names = tuple(part.strip() for part in policies.split(",") if part.strip())
     config = DemoConfig(names, workload, jobs, cores, arrivals, seeds, seed_start, time_scale)
     spark = find_spark(spark_home)
-    result = run_demo(config, spark, build_plugin(spark), work, lambda line: typer.echo(line, err=True))
+    result = run_demo(
+        config, spark, build_plugin(spark), work, lambda line: typer.echo(line, err=True)
+    )
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))
         return
@@ -151,10 +206,23 @@ def demo_command(
 
     rows = []
     for name in result.runs:
-        ratios = [_interval(result.ratio(name, stock)) if stock in result.runs else "" for stock in STOCK]
-        rows.append((name, f"{result.average(name).mean:.2f}", *ratios, _interval(result.makespan_ratio(name))))
+        ratios = [
+            _interval(result.ratio(name, stock)) if stock in result.runs else "" for stock in STOCK
+        ]
+        rows.append(
+            (
+                name,
+                f"{result.average(name).mean:.2f}",
+                *ratios,
+                _interval(result.makespan_ratio(name)),
+            )
+        )
     title = f"Spark {result.spark_version}: {jobs} jobs, {arrivals}, {cores} cores, seeds {seed_start}-{seed_start + seeds - 1}"
-    print_rows(title, ("policy", "average JCT", *(f"to {stock}" for stock in STOCK), "makespan to spark-fair"), rows)
+    print_rows(
+        title,
+        ("policy", "average JCT", *(f"to {stock}" for stock in STOCK), "makespan to spark-fair"),
+        rows,
+    )
     typer.echo(f"Gantt charts of the first mix: {', '.join(map(str, result.pictures))}")
 
 
@@ -165,18 +233,37 @@ def _interval(ratio: Estimate) -> str:
 
 @app.command("fidelity")
 def fidelity_command(
-    workload: Annotated[str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")] = "tpch",
+    workload: Annotated[
+        str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")
+    ] = "tpch",
     policies: Annotated[
-        str, typer.Option("--policies", help="Who schedules, in the simulator and on Spark: fifo, fair, and as in the demo.")
+        str,
+        typer.Option(
+            "--policies",
+            help="Who schedules, in the simulator and on Spark: fifo, fair, and as in the demo.",
+        ),
     ] = "fifo,fair,srpt",
-    cores: Annotated[int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")] = 24,
+    cores: Annotated[
+        int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")
+    ] = 24,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 12,
-    arrivals: Annotated[str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.7")] = "load:0.7",
+    arrivals: Annotated[
+        str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.7")
+    ] = "load:0.7",
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Mixes.")] = 4,
-    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="The first mix's seed.")] = 1000,
-    time_scale: Annotated[float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")] = 4.0,
-    alone: Annotated[int | None, typer.Option("--alone", min=1, help="How many jobs run alone; all unless given.")] = None,
-    work: Annotated[Path, typer.Option("--work", help="Event logs and the picture.")] = Path("parcae-spark-fidelity"),
+    seed_start: Annotated[
+        int, typer.Option("--seed-start", min=0, help="The first mix's seed.")
+    ] = 1000,
+    time_scale: Annotated[
+        float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")
+    ] = 4.0,
+    alone: Annotated[
+        int | None,
+        typer.Option("--alone", min=1, help="How many jobs run alone; all unless given."),
+    ] = None,
+    work: Annotated[Path, typer.Option("--work", help="Event logs and the picture.")] = Path(
+        "parcae-spark-fidelity"
+    ),
     spark_home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -189,18 +276,29 @@ def fidelity_command(
     from parcae.spark.home import find_spark
 
     names = tuple(part.strip() for part in policies.split(",") if part.strip())
-    config = FidelityConfig(workload, names, cores, jobs, arrivals, seeds, seed_start, time_scale, alone)
+    config = FidelityConfig(
+        workload, names, cores, jobs, arrivals, seeds, seed_start, time_scale, alone
+    )
     spark = find_spark(spark_home)
-    result = run_fidelity(config, spark, build_plugin(spark), work, lambda line: typer.echo(line, err=True))
+    result = run_fidelity(
+        config, spark, build_plugin(spark), work, lambda line: typer.echo(line, err=True)
+    )
     told = result.to_json()
     if as_json:
         typer.echo(json.dumps(told, indent=2))
         return
     from parcae.cli.tables import print_rows
 
-    parts = {"alone": told["alone"], **{f"shared, {name}": part for name, part in told["shared"].items()}}
+    parts = {
+        "alone": told["alone"],
+        **{f"shared, {name}": part for name, part in told["shared"].items()},
+    }
     rows = [
-        (name, str(part["num_jobs"]), *(f"{part[k]:.1%}" for k in ("mean_error", "p95_error", "mean_signed_error")))
+        (
+            name,
+            str(part["num_jobs"]),
+            *(f"{part[k]:.1%}" for k in ("mean_error", "p95_error", "mean_signed_error")),
+        )
         for name, part in parts.items()
     ]
     print_rows(

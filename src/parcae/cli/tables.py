@@ -24,13 +24,22 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
     shown = ", ".join(map(str, levels[:12])) + (", ..." if len(levels) > 12 else "")
     for label, value in (
         ("fingerprint", described["fingerprint"]),
-        ("jobs, stages, tasks", f"{described['num_jobs']:,}, {described['num_stages']:,}, {described['num_tasks']:,}"),
+        (
+            "jobs, stages, tasks",
+            f"{described['num_jobs']:,}, {described['num_stages']:,}, {described['num_tasks']:,}",
+        ),
         ("total work", f"{described['total_work_s']:,.1f} s of one executor"),
         ("work in the top 23% of jobs", f"{described['share_of_work_in_top_23_percent']:.0%}"),
         ("parallelism measured", shown),
-        ("duration samples", ", ".join(f"{n:,} {wave}" for wave, n in described["samples_by_wave"].items())),
+        (
+            "duration samples",
+            ", ".join(f"{n:,} {wave}" for wave, n in described["samples_by_wave"].items()),
+        ),
         ("spread of runs", described["runs_in_words"]),
-        ("DAG depth: jobs", ", ".join(f"{d}: {n}" for d, n in list(described["depth"].items())[:12])),
+        (
+            "DAG depth: jobs",
+            ", ".join(f"{d}: {n}" for d, n in list(described["depth"].items())[:12]),
+        ),
         *((key, value) for key, value in described["provenance"].items()),
     ):
         facts.add_row(escape(label), escape(str(value)))
@@ -40,14 +49,29 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
         s = described[key]
         spread.add_row(key, *(f"{s[k]:,.1f}" for k in ("mean", "median", "p95", "max")))
     yield spread
-    jobs = Table("job", "stages", "tasks", "depth", "work s", "critical path s", "width", title="Largest jobs")
+    jobs = Table(
+        "job",
+        "stages",
+        "tasks",
+        "depth",
+        "work s",
+        "critical path s",
+        "width",
+        title="Largest jobs",
+    )
     for row in sorted(described["jobs"], key=lambda row: -row["work_s"])[:_LARGEST]:
         sizes = (str(row["stages"]), str(row["tasks"]), str(row["depth"]))
-        jobs.add_row(escape(row["name"]), *sizes, *(f"{row[k]:,.1f}" for k in ("work_s", "critical_path_s", "average_width")))
+        jobs.add_row(
+            escape(row["name"]),
+            *sizes,
+            *(f"{row[k]:,.1f}" for k in ("work_s", "critical_path_s", "average_width")),
+        )
     yield jobs
 
 
-def print_catalog(title: str, entries: Iterable[tuple[str, ...]], as_json: bool, more: tuple[str, ...] = ()) -> None:
+def print_catalog(
+    title: str, entries: Iterable[tuple[str, ...]], as_json: bool, more: tuple[str, ...] = ()
+) -> None:
     """Print a catalogue of policies, each (usage, summary, source) and `more` columns, as a table or as JSON."""
     import json
 
@@ -56,7 +80,15 @@ def print_catalog(title: str, entries: Iterable[tuple[str, ...]], as_json: bool,
     from rich.table import Table
 
     if as_json:
-        print(json.dumps([dict(zip(("usage", "summary", "source", *more), entry, strict=True)) for entry in entries], indent=2))
+        print(
+            json.dumps(
+                [
+                    dict(zip(("usage", "summary", "source", *more), entry, strict=True))
+                    for entry in entries
+                ],
+                indent=2,
+            )
+        )
         return
     table = Table("policy", "what it does", "source", *more, title=escape(title))
     for entry in entries:
@@ -64,7 +96,9 @@ def print_catalog(title: str, entries: Iterable[tuple[str, ...]], as_json: bool,
     Console().print(table)
 
 
-def print_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], width: int = 0) -> None:
+def print_rows(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], width: int = 0
+) -> None:
     """Print a table of text, at least `width` wide where it needs that; the first column is on the left, numbers on the right."""
     from rich.console import Console
     from rich.markup import escape

@@ -15,31 +15,56 @@ if TYPE_CHECKING:
     from parcae.workloads.import_report import ImportReport
     from parcae.workloads.job import Workload
 
-app = typer.Typer(help="Import, prepare, describe, sample and measure workloads.", no_args_is_help=True)
-import_app = typer.Typer(help="Make a workload file from logs, profiles or a trace.", no_args_is_help=True)
+app = typer.Typer(
+    help="Import, prepare, describe, sample and measure workloads.", no_args_is_help=True
+)
+import_app = typer.Typer(
+    help="Make a workload file from logs, profiles or a trace.", no_args_is_help=True
+)
 app.add_typer(import_app, name="import")
 
-OutputOption = Annotated[Path, typer.Option("-o", "--output", help="The workload file to write (*.parcae).")]
-NameOption = Annotated[str | None, typer.Option("--name", help="What to call the workload. [default: the source's name]")]
-BadShareOption = Annotated[float, typer.Option("--max-bad-share", min=0, max=1, help="Refuse more bad rows than this share.")]
+OutputOption = Annotated[
+    Path, typer.Option("-o", "--output", help="The workload file to write (*.parcae).")
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option("--name", help="What to call the workload. [default: the source's name]"),
+]
+BadShareOption = Annotated[
+    float,
+    typer.Option("--max-bad-share", min=0, max=1, help="Refuse more bad rows than this share."),
+]
 
 
 @import_app.command("spark-events")
 def import_spark_events(
-    paths: Annotated[list[Path], typer.Argument(help="Event logs, rolling log folders, or folders of them.", show_default=False)],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Event logs, rolling log folders, or folders of them.", show_default=False
+        ),
+    ],
     output: OutputOption,
     name: NameOption = None,
     key: Annotated[
         str | None,
         typer.Option(
-            "--key", help="Spark property that names the recurring job, or plan | shape: SQL queries by their physical plan."
+            "--key",
+            help="Spark property that names the recurring job, or plan | shape: SQL queries by their physical plan.",
         ),
     ] = None,
     recorded: Annotated[
-        bool, typer.Option("--recorded", help="Keep every run as a job of its own with its arrival time.")
+        bool,
+        typer.Option(
+            "--recorded", help="Keep every run as a job of its own with its arrival time."
+        ),
     ] = False,
     keep_first_runs: Annotated[
-        bool, typer.Option("--keep-first-runs", help="Profile a job's first run in an application like its later ones.")
+        bool,
+        typer.Option(
+            "--keep-first-runs",
+            help="Profile a job's first run in an application like its later ones.",
+        ),
     ] = False,
     max_bad_share: BadShareOption = 0.01,
 ) -> None:
@@ -65,7 +90,12 @@ def import_spark_events(
 
 @import_app.command("tpch-profiles")
 def import_tpch_profiles(
-    path: Annotated[Path, typer.Argument(help="The Decima authors' npy folder, or the JSON of it.", show_default=False)],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="The Decima authors' npy folder, or the JSON of it.", show_default=False
+        ),
+    ],
     output: OutputOption,
     name: NameOption = None,
 ) -> None:
@@ -80,7 +110,12 @@ def import_tpch_profiles(
 
 @import_app.command("alibaba")
 def import_alibaba(
-    path: Annotated[Path, typer.Argument(help="batch_task.csv as published, or JSON lines (.gz too).", show_default=False)],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="batch_task.csv as published, or JSON lines (.gz too).", show_default=False
+        ),
+    ],
     output: OutputOption,
     name: NameOption = None,
     max_bad_share: BadShareOption = 0.01,
@@ -92,22 +127,33 @@ def import_alibaba(
     from parcae.workloads.alibaba import read_alibaba
 
     _import(
-        lambda progress: read_alibaba(path, name=name or "alibaba-2018", max_bad_share=max_bad_share, progress=progress),
+        lambda progress: read_alibaba(
+            path, name=name or "alibaba-2018", max_bad_share=max_bad_share, progress=progress
+        ),
         output,
     )
 
 
-def _import(read: Callable[[Callable[[int, int], None]], tuple[Workload, ImportReport]], output: Path) -> None:
+def _import(
+    read: Callable[[Callable[[int, int], None]], tuple[Workload, ImportReport]], output: Path
+) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from parcae.workloads.archive import write_workload
 
     console = Console(stderr=True)
-    columns = (TextColumn("reading"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn())
+    columns = (
+        TextColumn("reading"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("reading", total=None)
-        workload, report = read(lambda done, total: progress.update(bar, completed=done, total=total or None))
+        workload, report = read(
+            lambda done, total: progress.update(bar, completed=done, total=total or None)
+        )
     write_workload(workload, output)
     for note in report.notes:
         console.print(f"note: {note}", markup=False, highlight=False)
@@ -172,19 +218,33 @@ def prepare_command(
     workload: WorkloadArgument,
     output: OutputOption,
     work_quantile: Annotated[
-        float | None, typer.Option("--work-quantile", help="Leave out the jobs with more work than this quantile, e.g. 0.99.")
+        float | None,
+        typer.Option(
+            "--work-quantile",
+            help="Leave out the jobs with more work than this quantile, e.g. 0.99.",
+        ),
     ] = None,
     memory_quantile: Annotated[
         float | None,
         typer.Option(
-            "--memory-quantile", help="Measure memory in units of this quantile of the stages', e.g. 0.999; cut the rest."
+            "--memory-quantile",
+            help="Measure memory in units of this quantile of the stages', e.g. 0.999; cut the rest.",
         ),
     ] = None,
-    most_cpu: Annotated[float | None, typer.Option("--most-cpu", help="Cut the stages' cpu demands to so many cores.")] = None,
-    memory_demands: Annotated[
-        str | None, typer.Option("--memory-demands", help="Draw every stage's memory from (0, 1]: uniform | uniform:SEED")
+    most_cpu: Annotated[
+        float | None,
+        typer.Option("--most-cpu", help="Cut the stages' cpu demands to so many cores."),
     ] = None,
-    which: Annotated[str | None, typer.Option("--half", help="Keep one half by arrival: first (to train on) | second.")] = None,
+    memory_demands: Annotated[
+        str | None,
+        typer.Option(
+            "--memory-demands", help="Draw every stage's memory from (0, 1]: uniform | uniform:SEED"
+        ),
+    ] = None,
+    which: Annotated[
+        str | None,
+        typer.Option("--half", help="Keep one half by arrival: first (to train on) | second."),
+    ] = None,
 ) -> None:
     """Make a workload ready for executor classes: outliers, normalised or drawn demands, halves; steps run in this order.
 
@@ -203,22 +263,30 @@ def prepare_command(
         *([] if which is None else [demands.half(which)]),
     ]
     if not steps:
-        raise ConfigError("nothing to prepare: give --work-quantile, --memory-quantile, --most-cpu, --memory-demands or --half")
+        raise ConfigError(
+            "nothing to prepare: give --work-quantile, --memory-quantile, --most-cpu, --memory-demands or --half"
+        )
     prepared, notes = demands.prepare(load_workload(workload), steps)
     write_workload(prepared, output)
     for note in notes:
         typer.echo(f"note: {note}", err=True)
-    typer.echo(f"{output}: {len(prepared.jobs)} jobs, {prepared.num_stages} stages, {prepared.num_tasks} tasks")
+    typer.echo(
+        f"{output}: {len(prepared.jobs)} jobs, {prepared.num_stages} stages, {prepared.num_tasks} tasks"
+    )
 
 
 @app.command("measure-tpch")
 def measure_tpch_command(
     output: OutputOption,
-    work_dir: Annotated[Path, typer.Option("--work-dir", help="Data, event logs and progress are kept here.")] = Path(
-        "tpch-work"
-    ),
-    scale_factors: Annotated[str, typer.Option("--scale-factors", help="TPC-H scale factors.")] = "1,2,5",
-    repetitions: Annotated[int, typer.Option("--repetitions", min=1, help="Runs of each query after one warm-up.")] = 3,
+    work_dir: Annotated[
+        Path, typer.Option("--work-dir", help="Data, event logs and progress are kept here.")
+    ] = Path("tpch-work"),
+    scale_factors: Annotated[
+        str, typer.Option("--scale-factors", help="TPC-H scale factors.")
+    ] = "1,2,5",
+    repetitions: Annotated[
+        int, typer.Option("--repetitions", min=1, help="Runs of each query after one warm-up.")
+    ] = 3,
 ) -> None:
     """Measure the 22 TPC-H queries on a local Spark and make a profile (needs Java and parcae[measure]; resumable).
 
@@ -231,8 +299,12 @@ def measure_tpch_command(
     try:
         factors = tuple(float(part) for part in scale_factors.split(","))
     except ValueError:
-        raise ConfigError(f"--scale-factors {scale_factors}: write numbers separated by commas, e.g. 1,2,5") from None
+        raise ConfigError(
+            f"--scale-factors {scale_factors}: write numbers separated by commas, e.g. 1,2,5"
+        ) from None
     config = MeasureConfig(scale_factors=factors, repetitions=repetitions, work_dir=work_dir)
     measured = measure_tpch(config, progress=lambda line: typer.echo(line, err=True))
     write_workload(measured, output)
-    typer.echo(f"{output}: {len(measured.jobs)} jobs, {measured.num_stages} stages, {measured.num_tasks} tasks")
+    typer.echo(
+        f"{output}: {len(measured.jobs)} jobs, {measured.num_stages} stages, {measured.num_tasks} tasks"
+    )

@@ -32,24 +32,36 @@ def objection(observation: Observation, decision: Decision) -> str | None:
     stage, limit, executor_class, hold_ms = decision
     if stage == NO_STAGE:
         return None
-    stages, num_stages, num_classes = observation.stages, int(observation.now.num_stages[0]), len(observation.classes)
+    stages, num_stages, num_classes = (
+        observation.stages,
+        int(observation.now.num_stages[0]),
+        len(observation.classes),
+    )
     if not 0 <= stage < num_stages:
         return f"stage {stage} does not exist (0..{num_stages - 1})"
     clock_ms = int(observation.now.clock_ms[0])
     if not observation.is_schedulable(stage):
         some = observation.schedulable_stages()[:20]
-        return f"stage {stage} is not schedulable at {clock_ms} ms; choose one of {some} or NO_STAGE"
+        return (
+            f"stage {stage} is not schedulable at {clock_ms} ms; choose one of {some} or NO_STAGE"
+        )
     if limit < 1:
         return f"limit {limit} for stage {stage}: commit at least one executor"
     if executor_class != ANY_CLASS and not 0 <= executor_class < num_classes:
-        return f"executor class {executor_class} does not exist (0..{num_classes - 1}, or ANY_CLASS)"
+        return (
+            f"executor class {executor_class} does not exist (0..{num_classes - 1}, or ANY_CLASS)"
+        )
     if executor_class != ANY_CLASS and observation.source_count[executor_class] < 1:
         return f"no executor of class {executor_class} is asked about"
     if executor_class != ANY_CLASS and not (int(stages.fits[stage]) >> executor_class) & 1:
         return f"executor class {executor_class} is too small for stage {stage}"
     if hold_ms > 0 and observation.now.world[0] == World.CORES:
         return "there are no idle slots in the world of cores; leave hold_ms out"
-    if hold_ms > 0 and stages.hold_from_ms[stage] != NOT_YET and stages.hold_until_ms[stage] <= clock_ms:
+    if (
+        hold_ms > 0
+        and stages.hold_from_ms[stage] != NOT_YET
+        and stages.hold_until_ms[stage] <= clock_ms
+    ):
         return f"stage {stage} had its idle slot, until {stages.hold_until_ms[stage]} ms; run it (hold_ms=0) or choose another"
     return None
 

@@ -41,7 +41,13 @@ def check_invariants(state: ClusterState) -> None:
         _check_job(state, job)
     open_jobs = sum(state.jobs.num_unsaturated[job] > 0 for job in alive)
     _expect(state, NO_JOB, "jobs that want executors", int(now.num_open), int(open_jobs))
-    _expect(state, NO_JOB, "schedulable stages", int(now.num_schedulable), int(sum(state.jobs.num_schedulable[j] for j in alive)))
+    _expect(
+        state,
+        NO_JOB,
+        "schedulable stages",
+        int(now.num_schedulable),
+        int(sum(state.jobs.num_schedulable[j] for j in alive)),
+    )
     _check_classes(state, alive)
     _check_holds(state)
     if now.world == World.CORES:
@@ -52,12 +58,25 @@ def _check_classes(state: ClusterState, alive: list[int]) -> None:
     """Schedulable stages by class, which are kept where there are several."""
     stages, num_classes = state.stages, len(state.classes)
     rows = [
-        r for j in alive for r in range(int(state.jobs.stage_start[j]), int(state.jobs.stage_start[j] + state.jobs.num_stages[j]))
+        r
+        for j in alive
+        for r in range(
+            int(state.jobs.stage_start[j]),
+            int(state.jobs.stage_start[j] + state.jobs.num_stages[j]),
+        )
     ]
-    free = [r for r in rows if stages.is_saturated[r] == 0 and stages.num_parents_unsaturated[r] == 0]
+    free = [
+        r for r in rows if stages.is_saturated[r] == 0 and stages.num_parents_unsaturated[r] == 0
+    ]
     for row in range(num_classes if num_classes > 1 else 0):
         fitting = sum((int(stages.fits[r]) >> row) & 1 for r in free)
-        _expect(state, NO_JOB, f"schedulable stages of class {row}", int(state.classes.num_schedulable[row]), fitting)
+        _expect(
+            state,
+            NO_JOB,
+            f"schedulable stages of class {row}",
+            int(state.classes.num_schedulable[row]),
+            fitting,
+        )
 
 
 def _check_holds(state: ClusterState) -> None:
@@ -65,8 +84,16 @@ def _check_holds(state: ClusterState) -> None:
     holds = state.holds[: int(state.now.num_holds[0])]
     _expect(state, NO_JOB, "stages with an idle slot", len(set(holds.stage.tolist())), len(holds))
     for hold in holds:
-        _expect(state, NO_JOB, f"end of stage {hold.stage}'s slot", int(state.stages.hold_until_ms[hold.stage]), int(hold.end_ms))
-        _expect(state, NO_JOB, "slots that should be over", int(hold.end_ms < state.now.clock_ms[0]), 0)
+        _expect(
+            state,
+            NO_JOB,
+            f"end of stage {hold.stage}'s slot",
+            int(state.stages.hold_until_ms[hold.stage]),
+            int(hold.end_ms),
+        )
+        _expect(
+            state, NO_JOB, "slots that should be over", int(hold.end_ms < state.now.clock_ms[0]), 0
+        )
 
 
 def _check_executors(state: ClusterState) -> None:
@@ -80,10 +107,24 @@ def _check_executors(state: ClusterState) -> None:
     acting = int(state.now.acting_executor[0])
     if state.now.num_source[0] > 0 and acting >= 0 and executors.stage[acting] == NO_STAGE:
         loose = 1  # the executor that is asked about lost its job when that completed
-    if state.now.world[0] == World.CORES:  # rows beyond the number of cores run something, or are nowhere
-        _expect(state, NO_JOB, "cores that run nothing", len(idle), max(0, int(state.now.num_executors[0]) - working))
+    if (
+        state.now.world[0] == World.CORES
+    ):  # rows beyond the number of cores run something, or are nowhere
+        _expect(
+            state,
+            NO_JOB,
+            "cores that run nothing",
+            len(idle),
+            max(0, int(state.now.num_executors[0]) - working),
+        )
         return
-    _expect(state, NO_JOB, "executors idle + working + moving", len(idle) + working + moving + loose, len(executors))
+    _expect(
+        state,
+        NO_JOB,
+        "executors idle + working + moving",
+        len(idle) + working + moving + loose,
+        len(executors),
+    )
 
 
 def _pool(state: ClusterState, row: int) -> list[int]:
@@ -97,17 +138,49 @@ def _pool(state: ClusterState, row: int) -> list[int]:
 def _check_job(state: ClusterState, job: int) -> None:
     jobs, stages, executors = state.jobs, state.stages, state.executors
     rows = range(int(jobs.stage_start[job]), int(jobs.stage_start[job] + jobs.num_stages[job]))
-    _expect(state, job, "executors attached", int(jobs.num_attached[job]), int((executors.job == job).sum()))
+    _expect(
+        state,
+        job,
+        "executors attached",
+        int(jobs.num_attached[job]),
+        int((executors.job == job).sum()),
+    )
     unsaturated = schedulable = 0
     for stage in rows:
-        demand = stages.num_tasks[stage] - stages.num_started[stage] - stages.num_committed[stage] - stages.num_moving[stage]
-        if state.now.world[0] == World.CORES and stages.num_tasks[stage] > stages.num_started[stage]:
+        demand = (
+            stages.num_tasks[stage]
+            - stages.num_started[stage]
+            - stages.num_committed[stage]
+            - stages.num_moving[stage]
+        )
+        if (
+            state.now.world[0] == World.CORES
+            and stages.num_tasks[stage] > stages.num_started[stage]
+        ):
             demand += stages.num_bound[stage]  # cores that run its tasks are planned for as well
         if stages.fits[stage] == 0:
             demand = 0  # a hidden stage of an open job: no executor may work for it
-        _expect(state, job, f"saturation of stage {stage - rows.start}", int(stages.is_saturated[stage]), int(demand <= 0))
-        _expect(state, job, "executors bound", int(stages.num_bound[stage]), int((executors.stage == stage).sum()))
-        _expect(state, job, "executors moving", int(stages.num_moving[stage]), int((executors.destination == stage).sum()))
+        _expect(
+            state,
+            job,
+            f"saturation of stage {stage - rows.start}",
+            int(stages.is_saturated[stage]),
+            int(demand <= 0),
+        )
+        _expect(
+            state,
+            job,
+            "executors bound",
+            int(stages.num_bound[stage]),
+            int((executors.stage == stage).sum()),
+        )
+        _expect(
+            state,
+            job,
+            "executors moving",
+            int(stages.num_moving[stage]),
+            int((executors.destination == stage).sum()),
+        )
         unsaturated += demand > 0
         schedulable += demand > 0 and stages.num_parents_unsaturated[stage] == 0
     _expect(state, job, "unsaturated stages", int(jobs.num_unsaturated[job]), int(unsaturated))
@@ -115,7 +188,10 @@ def _check_job(state: ClusterState, job: int) -> None:
     committed = int(stages.num_committed[rows.start : rows.stop].sum())
     _expect(state, job, "executors committed", int(jobs.num_commitments[job]), committed)
     remaining = float(
-        np.sum((stages.num_tasks - stages.num_started)[rows.start : rows.stop] * stages.task_ms[rows.start : rows.stop])
+        np.sum(
+            (stages.num_tasks - stages.num_started)[rows.start : rows.stop]
+            * stages.task_ms[rows.start : rows.stop]
+        )
     )
     if abs(remaining - jobs.remaining_ms[job]) > 1e-6 * max(1.0, jobs.work_ms[job]):
         _expect(state, job, "remaining work", float(jobs.remaining_ms[job]), remaining)
@@ -126,9 +202,16 @@ def _expect(state: ClusterState, job: int, what: str, kept: Any, derived: Any) -
         return
     story = ""
     if job != NO_JOB:
-        rows = slice(int(state.jobs.stage_start[job]), int(state.jobs.stage_start[job] + state.jobs.num_stages[job]))
-        story = f"\njob {job}: {state.jobs[job]}\nstages:\n" + "\n".join(str(row) for row in state.stages[rows])
-    raise InvariantError(f"at {state.now.clock_ms[0]} ms: {what}: the book says {kept}, the tables say {derived}{story}")
+        rows = slice(
+            int(state.jobs.stage_start[job]),
+            int(state.jobs.stage_start[job] + state.jobs.num_stages[job]),
+        )
+        story = f"\njob {job}: {state.jobs[job]}\nstages:\n" + "\n".join(
+            str(row) for row in state.stages[rows]
+        )
+    raise InvariantError(
+        f"at {state.now.clock_ms[0]} ms: {what}: the book says {kept}, the tables say {derived}{story}"
+    )
 
 
 def check_cores(state: ClusterState, alive: list[int]) -> None:
@@ -143,14 +226,34 @@ def check_cores(state: ClusterState, alive: list[int]) -> None:
     now, executors = state.now[0], state.executors
     idle = _pool(state, 0)
     _expect(state, NO_JOB, "idle cores", int(now.num_idle), len(idle))
-    _expect(state, NO_JOB, "idle cores that run nothing", set(executors.stage[idle].tolist()) <= {NO_STAGE}, True)
-    _expect(state, NO_JOB, "idle cores that belong to no job", set(executors.job[idle].tolist()) <= {NO_JOB}, True)
+    _expect(
+        state,
+        NO_JOB,
+        "idle cores that run nothing",
+        set(executors.stage[idle].tolist()) <= {NO_STAGE},
+        True,
+    )
+    _expect(
+        state,
+        NO_JOB,
+        "idle cores that belong to no job",
+        set(executors.job[idle].tolist()) <= {NO_JOB},
+        True,
+    )
     for job in alive:
         _check_stages_of(state, job)
     if now.num_pools > 1 or state.pools.is_fair[0]:
         for pool in range(int(now.num_pools)):
-            running = sum(int(state.jobs.num_attached[j]) for j in alive if state.job_orders.pool[j] == pool)
-            _expect(state, NO_JOB, f"running tasks of pool {pool}", int(state.pools.num_running[pool]), running)
+            running = sum(
+                int(state.jobs.num_attached[j]) for j in alive if state.job_orders.pool[j] == pool
+            )
+            _expect(
+                state,
+                NO_JOB,
+                f"running tasks of pool {pool}",
+                int(state.pools.num_running[pool]),
+                running,
+            )
     if now.num_source > 0 and now.num_planned > 0:
         return  # decisions have begun to write the next order
     for job in range(int(now.num_jobs)):
@@ -166,16 +269,38 @@ def _check_stages_of(state: ClusterState, job: int) -> None:
         num_tasks = int(stages.num_tasks[stage])
         started = int(stages.num_started[stage])
         finished = int(stages.num_finished[stage])
-        _expect(state, job, f"running tasks of stage {stage - first}", int(stages.num_bound[stage]), started - finished)
+        _expect(
+            state,
+            job,
+            f"running tasks of stage {stage - first}",
+            int(stages.num_bound[stage]),
+            started - finished,
+        )
         _expect(state, job, "cores that move", int(stages.num_moving[stage]), 0)
         unstarted += started < num_tasks
         is_runnable = bool(stages.frontier_rank[stage] >= 0)
         if is_runnable or started > 0:
             # Below 0: a live cluster ran it before its parents had ended.
-            _expect(state, job, "parents to wait for", max(0, int(stages.num_parents_unfinished[stage])), 0)
-            _expect(state, job, f"runnability of stage {stage - first}", is_runnable, started < num_tasks)
+            _expect(
+                state,
+                job,
+                "parents to wait for",
+                max(0, int(stages.num_parents_unfinished[stage])),
+                0,
+            )
+            _expect(
+                state,
+                job,
+                f"runnability of stage {stage - first}",
+                is_runnable,
+                started < num_tasks,
+            )
         _expect(
-            state, job, "stages that may be chosen", bool(stages.num_parents_unsaturated[stage] == 0), is_runnable or started > 0
+            state,
+            job,
+            "stages that may be chosen",
+            bool(stages.num_parents_unsaturated[stage] == 0),
+            is_runnable or started > 0,
         )
     _expect(state, job, "stages with tasks to start", int(state.jobs.num_unstarted[job]), unstarted)
 
@@ -217,7 +342,13 @@ def _check_contest(state: ClusterState) -> None:
 
     for leaf in range(num_leaves):
         enters = leaf < int(state.now.num_jobs[0]) and contenders.front[leaf] != NO_STAGE
-        _expect(state, NO_JOB, f"leaf {leaf} of the winner tree", int(contest[num_leaves + leaf]), leaf if enters else NO_JOB)
+        _expect(
+            state,
+            NO_JOB,
+            f"leaf {leaf} of the winner tree",
+            int(contest[num_leaves + leaf]),
+            leaf if enters else NO_JOB,
+        )
     for node in range(num_leaves - 1, 0, -1):
         pair = [int(contest[2 * node]), int(contest[2 * node + 1])]
         best = min((job for job in pair if job != NO_JOB), key=key, default=NO_JOB)

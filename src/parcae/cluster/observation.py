@@ -41,7 +41,9 @@ class Observation(NamedTuple):
     def is_schedulable(self, stage: int) -> bool:
         """Whether a decision may choose the stage: unsaturated, parents saturated, not yet chosen in this round."""
         stages = self.stages
-        offered = (self.source_count > 0) & ((int(stages.fits[stage]) >> np.arange(len(self.classes))) & 1 == 1)
+        offered = (self.source_count > 0) & (
+            (int(stages.fits[stage]) >> np.arange(len(self.classes))) & 1 == 1
+        )
         return bool(
             stages.is_saturated[stage] == 0
             and stages.num_parents_unsaturated[stage] == 0
@@ -51,7 +53,12 @@ class Observation(NamedTuple):
 
     def schedulable_stages(self) -> list[int]:
         """Rows of the schedulable stages, by order of the jobs' arrival, then stage index."""
-        return [s for job in self.active_jobs for s in self.stages_of(int(job)) if self.is_schedulable(s)]
+        return [
+            s
+            for job in self.active_jobs
+            for s in self.stages_of(int(job))
+            if self.is_schedulable(s)
+        ]
 
     def demand(self, stage: int) -> int:
         """Executors that the stage can still take."""

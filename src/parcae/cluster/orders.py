@@ -96,9 +96,7 @@ def objection_to_orders(state: ClusterState) -> str:
     pools = state.pools[: int(state.now.num_pools[0])]
     for row, pool in enumerate(pools if len(pools) > 1 or pools.is_fair[0] else ()):
         if not 0 < pool.weight < np.inf or pool.min_share < 0:
-            return (
-                f"pool {row} has weight {pool.weight} and minimum share {pool.min_share}; make the weight > 0 and the share >= 0"
-            )
+            return f"pool {row} has weight {pool.weight} and minimum share {pool.min_share}; make the weight > 0 and the share >= 0"
     for job in state.active[: int(state.now.num_active[0])]:
         order, first = state.job_orders[job], int(state.jobs.stage_start[job])
         if np.isnan(order.tier):

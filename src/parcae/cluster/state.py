@@ -48,7 +48,10 @@ JOB = np.dtype(
     [
         ("stage_start", "i8"),  # first row of its stages
         ("num_stages", "i8"),
-        ("profile", "i8"),  # which recurring job of the workload profile it is; NO_PROFILE where that is not known
+        (
+            "profile",
+            "i8",
+        ),  # which recurring job of the workload profile it is; NO_PROFILE where that is not known
         ("arrival_ms", "i8"),
         ("completion_ms", "i8"),  # NOT_YET until completed
         ("num_attached", "i8"),  # executors that arrived: running its tasks or idle in its pool
@@ -77,7 +80,10 @@ STAGE = np.dtype(
         ("job", "i8"),
         ("is_saturated", "i8"),
         ("num_bound", "i8"),  # executors whose current or last task is of this stage
-        ("frontier_rank", "i8"),  # order in which it became runnable within its job, -1 while it is not
+        (
+            "frontier_rank",
+            "i8",
+        ),  # order in which it became runnable within its job, -1 while it is not
         ("num_parents_unsaturated", "i8"),
         ("num_parents_unfinished", "i8"),
         ("child_start", "i8"),
@@ -121,10 +127,20 @@ SOURCE = np.dtype(
     align=True,
 )
 
-COMMITMENT = np.dtype([("source", "i8"), ("source_job", "i8"), ("stage", "i8"), ("count", "i8"), ("next", "i8")], align=True)
+COMMITMENT = np.dtype(
+    [("source", "i8"), ("source_job", "i8"), ("stage", "i8"), ("count", "i8"), ("next", "i8")],
+    align=True,
+)
 # `parallelism`: executors attached to the job at the moment of the command.
 COMMAND = np.dtype(
-    [("kind", "i8"), ("executor", "i8"), ("stage", "i8"), ("task", "i8"), ("wave", "i8"), ("parallelism", "i8")],
+    [
+        ("kind", "i8"),
+        ("executor", "i8"),
+        ("stage", "i8"),
+        ("task", "i8"),
+        ("wave", "i8"),
+        ("parallelism", "i8"),
+    ],
     align=True,
 )
 HOLD = np.dtype([("stage", "i8"), ("end_ms", "i8")], align=True)  # the idle slots that run
@@ -133,7 +149,10 @@ EXECUTOR_CLASS = np.dtype(
         ("cpu", "f8"),
         ("memory", "f8"),
         ("num_executors", "i8"),
-        ("num_schedulable", "i8"),  # schedulable stages that it is large enough for; kept where there are several classes
+        (
+            "num_schedulable",
+            "i8",
+        ),  # schedulable stages that it is large enough for; kept where there are several classes
     ],
     align=True,
 )
@@ -150,22 +169,34 @@ NOW = np.dtype(
         ("num_schedulable", "i8"),
         ("source_job", "i8"),  # the job whose executors are asked about; NO_JOB for the global pool
         ("source", "i8"),  # row of the source (class 0)
-        ("acting_executor", "i8"),  # the one executor free now; NO_EXECUTOR where the source's whole pool is
+        (
+            "acting_executor",
+            "i8",
+        ),  # the one executor free now; NO_EXECUTOR where the source's whole pool is
         ("num_source", "i8"),  # executors that still have to be committed in this round
         ("num_idle", "i8"),  # executors in pools
-        ("num_idle_to_be", "i8"),  # executors that work but are committed to idle: nobody is asked when they finish
+        (
+            "num_idle_to_be",
+            "i8",
+        ),  # executors that work but are committed to idle: nobody is asked when they finish
         ("round_id", "i8"),
         ("num_decisions", "i8"),
         ("num_commands", "i8"),
         ("free_commitment", "i8"),
         ("num_commitment_rows", "i8"),
         ("num_holds", "i8"),  # idle slots that run
-        ("next_offer", "i8"),  # pools are asked about one after another: position of the next job in `active`; -1: none are
+        (
+            "next_offer",
+            "i8",
+        ),  # pools are asked about one after another: position of the next job in `active`; -1: none are
         (
             "has_news",
             "i8",
         ),  # of several classes: idle executors of the global pool may find something that they were not asked about
-        ("job_ms", "i8"),  # integral over time of the number of jobs in the system, up to `accounted_ms`
+        (
+            "job_ms",
+            "i8",
+        ),  # integral over time of the number of jobs in the system, up to `accounted_ms`
         ("accounted_ms", "i8"),
         ("world", "i8"),  # World
         # The rest is kept in the world of cores only.
@@ -178,7 +209,10 @@ NOW = np.dtype(
         ("is_corrected", "i8"),  # estimates follow what finished tasks took
         ("least_share", "f8"),  # of what a job has done, so much is thought to be left at least
         ("guess_ms", "f8"),  # a typical task's duration: the geometric mean of the workload's jobs
-        ("guard", "f8"),  # nobody is to end later than this many times its end under fair sharing; 0: no guard
+        (
+            "guard",
+            "f8",
+        ),  # nobody is to end later than this many times its end under fair sharing; 0: no guard
     ],
     align=True,
 )
@@ -286,7 +320,9 @@ class ClusterState(NamedTuple):
     commands: Any  # COMMAND[2 * num_executors + 2]
     holds: Any  # HOLD[num_stages]
     classes: Any  # EXECUTOR_CLASS[num_classes]
-    source_count: Any  # int64[num_classes], executors of each class still to be committed in this round
+    source_count: (
+        Any  # int64[num_classes], executors of each class still to be committed in this round
+    )
     active: Any  # int64[num_jobs], rows of the jobs in the system, in order of arrival
     children: Any  # int64[num_edges], rows of child stages
     # World of cores only (empty tables otherwise): the order in force, and what the dispatcher keeps.
@@ -319,7 +355,9 @@ class ExecutorClass:
 
     def __post_init__(self) -> None:
         if self.num_executors < 1 or not self.cpu > 0 or not self.memory >= 0:
-            raise ConfigError(f"an executor class needs at least one executor, cpu > 0 and memory >= 0, not {self}")
+            raise ConfigError(
+                f"an executor class needs at least one executor, cpu > 0 and memory >= 0, not {self}"
+            )
 
 
 def _table(dtype: np.dtype[Any], *shape: int) -> Any:
@@ -342,7 +380,9 @@ def allocate(
     if not classes or len(classes) > 62:
         raise ConfigError(f"a cluster needs 1 to 62 executor classes, not {len(classes)}")
     if world is World.CORES and len(classes) > 1:
-        raise ConfigError("the world of cores has cores of one size; executor classes need --world executors")
+        raise ConfigError(
+            "the world of cores has cores of one size; executor classes need --world executors"
+        )
     num_classes, num_executors = len(classes), sum(c.num_executors for c in classes)
     with_orders = int(world is World.CORES)
     num_leaves = max(2, 1 << (num_jobs - 1).bit_length())

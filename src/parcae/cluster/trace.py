@@ -17,7 +17,14 @@ NOT_COMPLETED = -1
 
 #: One row a task that ran: rows of jobs, stages (index within the job), tasks (index within the stage), executors.
 TASK_RECORD = np.dtype(
-    [("job", "i8"), ("stage", "i8"), ("task", "i8"), ("executor", "i8"), ("start_ms", "i8"), ("finish_ms", "i8")]
+    [
+        ("job", "i8"),
+        ("stage", "i8"),
+        ("task", "i8"),
+        ("executor", "i8"),
+        ("start_ms", "i8"),
+        ("finish_ms", "i8"),
+    ]
 )
 
 #: One row a decision; `source_job` is -1 for the global pool, `job` and `stage` are -1 where nothing was chosen.

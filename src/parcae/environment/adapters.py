@@ -34,7 +34,9 @@ class Episodes(Protocol):
     def start(self, row: int, seed: int) -> None:
         """Begin the episode of that seed."""
 
-    def step(self, actions: Array, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
+    def step(
+        self, actions: Array, rows: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
         """Act in some rows: rewards, terminated and truncated, each [count].
 
         Args:
@@ -61,10 +63,15 @@ class EpisodeEnv(gymnasium.Env[Arrays, Array]):
 
     def __init__(self, episodes: Episodes) -> None:
         self.episodes = episodes
-        self.observation_space, self.action_space = episodes.observation_space, episodes.action_space
+        self.observation_space, self.action_space = (
+            episodes.observation_space,
+            episodes.action_space,
+        )
         self._is_over = True
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Arrays, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Arrays, dict[str, Any]]:
         """Begin an episode."""
         super().reset(seed=seed)
         self.episodes.start(0, _drawn_seed(self.np_random) if seed is None else seed)
@@ -79,7 +86,9 @@ class EpisodeEnv(gymnasium.Env[Arrays, Array]):
         """
         if self._is_over:
             raise ResetNeeded("the episode is over: call reset() before step()")
-        rewards, terminated, truncated = self.episodes.step(np.asarray(action)[None], np.zeros(1, np.int64))
+        rewards, terminated, truncated = self.episodes.step(
+            np.asarray(action)[None], np.zeros(1, np.int64)
+        )
         self._is_over = bool(terminated[0] or truncated[0])
         info = self.episodes.outcome(0) if self._is_over else {}
         return self._observation(), float(rewards[0]), bool(terminated[0]), bool(truncated[0]), info
@@ -96,18 +105,27 @@ class EpisodeEnv(gymnasium.Env[Arrays, Array]):
 class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
     """Environments side by side, each the same as a single one with its seed; one that is over begins anew in the next step."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # type: ignore[misc]
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": [],
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+    }  # type: ignore[misc]
 
     def __init__(self, episodes: Episodes) -> None:
         self.episodes, self.num_envs = episodes, episodes.count
-        self.single_observation_space, self.single_action_space = episodes.observation_space, episodes.action_space
+        self.single_observation_space, self.single_action_space = (
+            episodes.observation_space,
+            episodes.action_space,
+        )
         self.observation_space = batch_space(episodes.observation_space, self.num_envs)
         self.action_space = batch_space(episodes.action_space, self.num_envs)
         self._rngs = [seeding.np_random()[0] for _ in range(self.num_envs)]
         self._is_over = np.ones(self.num_envs, np.bool_)
 
     def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> tuple[Arrays, dict[str, Any]]:
         """Begin an episode everywhere; of one seed s, environment i gets s + i.
 
@@ -126,13 +144,17 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
         if seed is None or isinstance(seed, int):
             return [None if seed is None else seed + row for row in range(self.num_envs)]
         if len(seed) != self.num_envs:
-            raise ConfigError(f"{len(seed)} seeds for {self.num_envs} environments; give one for each, or a single number")
+            raise ConfigError(
+                f"{len(seed)} seeds for {self.num_envs} environments; give one for each, or a single number"
+            )
         return list(seed)
 
     def step(self, actions: Array) -> tuple[Arrays, Array, Array, Array, dict[str, Any]]:
         """Act everywhere; an environment whose episode was over begins the next one instead, with reward 0."""
         begins = np.flatnonzero(self._is_over)
-        rewards, terminated, truncated = self.episodes.step(np.asarray(actions), np.flatnonzero(~self._is_over))
+        rewards, terminated, truncated = self.episodes.step(
+            np.asarray(actions), np.flatnonzero(~self._is_over)
+        )
         for row in begins:
             self.episodes.start(int(row), _drawn_seed(self._rngs[row]))
         self._is_over = terminated | truncated

@@ -75,9 +75,13 @@ class ClusterEpisodes:
         check_fits(JobSequence(self.workload, every_job, 0 * every_job), settings.cluster)
         self.scales = scales_of(self.workload, settings.cluster.classes)
         largest_job = max(len(job.stages) for job in self.workload.jobs)
-        most_edges = max(sum(len(stage.parents) for stage in job.stages) for job in self.workload.jobs)
+        most_edges = max(
+            sum(len(stage.parents) for stage in job.stages) for job in self.workload.jobs
+        )
         self.max_jobs = min(settings.max_jobs or settings.num_jobs, settings.num_jobs)
-        self.max_stages = min(settings.max_stages or self.max_jobs * largest_job, self.max_jobs * largest_job)
+        self.max_stages = min(
+            settings.max_stages or self.max_jobs * largest_job, self.max_jobs * largest_job
+        )
         executors = settings.cluster.total_executors
         num_limits = settings.num_limits or executors
         self.levels = -(-executors * np.arange(1, num_limits + 1) // num_limits)
@@ -87,9 +91,13 @@ class ClusterEpisodes:
 
     def _allocate(self, max_edges: int, num_stages: int) -> None:
         n, num_rows, num_classes = self.count, self.max_stages, self.num_classes
-        self._sizes = np.array([num_rows + 1, len(self.levels), num_classes + 1, self.settings.idle_lengths + 1])
+        self._sizes = np.array(
+            [num_rows + 1, len(self.levels), num_classes + 1, self.settings.idle_lengths + 1]
+        )
         self._is_chosen = np.array([True, True, num_classes > 0, self.settings.idle_lengths > 0])
-        left_out = (_OF_CLASSES if num_classes == 0 else ()) + (_OF_SLOTS if self.settings.idle_lengths == 0 else ())
+        left_out = (_OF_CLASSES if num_classes == 0 else ()) + (
+            _OF_SLOTS if self.settings.idle_lengths == 0 else ()
+        )
         self._entries = [name for name in ClusterView._fields if name not in left_out]
         self._views = ClusterView(
             stages=np.zeros((n, num_rows, len(StageFeature)), np.float32),
@@ -134,12 +142,16 @@ class ClusterEpisodes:
 
     def start(self, row: int, seed: int) -> None:
         """Begin the episode of that seed: the jobs and the luck of `parcae simulate --seed`."""
-        simulator = Simulator(self.settings.sequence(self.workload, seed), self.settings.cluster, seed)
+        simulator = Simulator(
+            self.settings.sequence(self.workload, seed), self.settings.cluster, seed
+        )
         simulator.start()
         self._simulators[row], self._num_masked[row] = simulator, 0
         self._show(row)
 
-    def step(self, actions: Array, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
+    def step(
+        self, actions: Array, rows: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
         """Decide in some rows; the reward of a decision is minus what accrued from it to the next one."""
         rewards = np.zeros(self.count)
         terminated, truncated = np.zeros((2, self.count), np.bool_)
@@ -167,16 +179,31 @@ class ClusterEpisodes:
         if taken == self.max_stages:
             self._num_masked[row] += taken != choice
             return Decision()
-        stage, limit = int(self._shown.stages[row, taken]), min(int(self.levels[level]), int(state.now.num_source[0]))
+        stage, limit = (
+            int(self._shown.stages[row, taken]),
+            min(int(self.levels[level]), int(state.now.num_source[0])),
+        )
         taken_class = _first_unmasked(view.class_mask[taken], executor_class)
-        hold_ms = int(slot_ms(state, stage, limit, length, self.settings.idle_lengths)) if length > 0 else 0
-        self._num_masked[row] += (taken, taken_class, hold_ms > 0) != (choice, executor_class, length > 0)
-        return Decision(stage, limit, ANY_CLASS if taken_class == self.num_classes else taken_class, hold_ms)
+        hold_ms = (
+            int(slot_ms(state, stage, limit, length, self.settings.idle_lengths))
+            if length > 0
+            else 0
+        )
+        self._num_masked[row] += (taken, taken_class, hold_ms > 0) != (
+            choice,
+            executor_class,
+            length > 0,
+        )
+        return Decision(
+            stage, limit, ANY_CLASS if taken_class == self.num_classes else taken_class, hold_ms
+        )
 
     def _whole(self, action: Array) -> list[int]:
         """Stage, limit, class and idle slot: what there is no choice of is the only one, any class or no slot."""
         if not self.action_space.contains(action):
-            raise PolicyError(f"action {action} is not in {self.action_space}; sample one from there to see what it looks like")
+            raise PolicyError(
+                f"action {action} is not in {self.action_space}; sample one from there to see what it looks like"
+            )
         whole = np.zeros(len(self._sizes), np.int64)
         whole[self._is_chosen] = action
         choices: list[int] = whole.tolist()
@@ -194,11 +221,20 @@ class ClusterEpisodes:
             return self._chosen(self.max_stages, 0, self.num_classes, 0)
         choice = int(self._shown.row_of_stage[row, decision.stage])
         if choice == NO_ROW:
-            raise PolicyError(f"stage {decision.stage} is not shown; make max_jobs and max_stages larger")
+            raise PolicyError(
+                f"stage {decision.stage} is not shown; make max_jobs and max_stages larger"
+            )
         of_source = int(self.simulator(row).state.now.num_source[0])
         level = int(np.searchsorted(self.levels, min(decision.limit, of_source)))
-        executor_class = self.num_classes if decision.executor_class == ANY_CLASS else decision.executor_class
-        return self._chosen(choice, level, executor_class, self._length(row, decision, min(int(self.levels[level]), of_source)))
+        executor_class = (
+            self.num_classes if decision.executor_class == ANY_CLASS else decision.executor_class
+        )
+        return self._chosen(
+            choice,
+            level,
+            executor_class,
+            self._length(row, decision, min(int(self.levels[level]), of_source)),
+        )
 
     def _chosen(self, *choices: int) -> npt.NDArray[np.int64]:
         """The action of a stage, a limit, a class and an idle slot: those that there is a choice of."""
@@ -211,8 +247,13 @@ class ClusterEpisodes:
             return 0
         num_lengths, state = self.settings.idle_lengths, self.simulator(row).state
         if not num_lengths:
-            raise PolicyError(f"stage {decision.stage} gets an idle slot, and there are none to choose from; set idle_lengths")
-        slots = [int(slot_ms(state, decision.stage, limit, k, num_lengths)) for k in range(1, num_lengths + 1)]
+            raise PolicyError(
+                f"stage {decision.stage} gets an idle slot, and there are none to choose from; set idle_lengths"
+            )
+        slots = [
+            int(slot_ms(state, decision.stage, limit, k, num_lengths))
+            for k in range(1, num_lengths + 1)
+        ]
         return 1 + min(int(np.searchsorted(slots, decision.hold_ms)), num_lengths - 1)
 
     def observations(self) -> Arrays:
@@ -240,14 +281,20 @@ class ClusterEpisodes:
         simulator = self.simulator(row)
         while simulator.status is Status.NEEDS_DECISION and not has_choice(simulator.state):
             simulator.step(Decision())
-        shown, view = Shown(*(a[row] for a in self._shown)), ClusterView(*(a[row] for a in self._views))
+        shown, view = (
+            Shown(*(a[row] for a in self._shown)),
+            ClusterView(*(a[row] for a in self._views)),
+        )
         show(simulator.state, shown, view, self.levels, self.scales)
 
     def _cost_s(self, simulator: Simulator) -> float:
         """The objective as it has accrued: seconds of jobs in the system, or seconds."""
         now = simulator.state.now
         if self.settings.objective is Objective.AVERAGE_JCT:
-            return s_from_ms(int(now.job_ms[0]) + int(now.num_active[0]) * int(now.clock_ms[0] - now.accounted_ms[0]))
+            return s_from_ms(
+                int(now.job_ms[0])
+                + int(now.num_active[0]) * int(now.clock_ms[0] - now.accounted_ms[0])
+            )
         if simulator.status is Status.COMPLETE:
             return s_from_ms(int(simulator.state.jobs.completion_ms.max()))
         return s_from_ms(int(now.clock_ms[0]))

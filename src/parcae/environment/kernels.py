@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import math
 
-from parcae.cluster.kernels.tables import first_schedulable, is_runnable, is_schedulable, may_idle, pool_row, relative, slot_ms
+from parcae.cluster.kernels.tables import (
+    first_schedulable,
+    is_runnable,
+    is_schedulable,
+    may_idle,
+    pool_row,
+    relative,
+    slot_ms,
+)
 from parcae.cluster.state import NO_JOB, NO_STAGE, NOT_YET
 from parcae.environment.layout import (
     BOUND,
@@ -24,10 +32,26 @@ from parcae.kernels import inlined, kernel
 
 _S_SHOWN, _S_SCHEDULABLE = int(StageFeature.IS_SHOWN), int(StageFeature.IS_SCHEDULABLE)
 _S_RUNNABLE, _S_LOCAL = int(StageFeature.IS_RUNNABLE), int(StageFeature.IS_LOCAL)
-_S_RUNNING, _S_COMING, _S_WAITING = int(StageFeature.RUNNING), int(StageFeature.COMING), int(StageFeature.WAITING)
-_S_TASK, _S_WORK, _S_PATH = int(StageFeature.TASK_TIME), int(StageFeature.WORK_LEFT), int(StageFeature.CRITICAL_PATH)
-_J_SHOWN, _J_LOCAL, _J_EXECUTORS = int(JobFeature.IS_SHOWN), int(JobFeature.IS_LOCAL), int(JobFeature.EXECUTORS)
-_J_STAGES, _J_WORK, _J_TIME = int(JobFeature.STAGES_LEFT), int(JobFeature.WORK_LEFT), int(JobFeature.TIME_IN_SYSTEM)
+_S_RUNNING, _S_COMING, _S_WAITING = (
+    int(StageFeature.RUNNING),
+    int(StageFeature.COMING),
+    int(StageFeature.WAITING),
+)
+_S_TASK, _S_WORK, _S_PATH = (
+    int(StageFeature.TASK_TIME),
+    int(StageFeature.WORK_LEFT),
+    int(StageFeature.CRITICAL_PATH),
+)
+_J_SHOWN, _J_LOCAL, _J_EXECUTORS = (
+    int(JobFeature.IS_SHOWN),
+    int(JobFeature.IS_LOCAL),
+    int(JobFeature.EXECUTORS),
+)
+_J_STAGES, _J_WORK, _J_TIME = (
+    int(JobFeature.STAGES_LEFT),
+    int(JobFeature.WORK_LEFT),
+    int(JobFeature.TIME_IN_SYSTEM),
+)
 _C_ASKED, _C_IDLE = int(ClusterFeature.ASKED), int(ClusterFeature.IDLE)
 _C_JOBS, _C_HIDDEN = int(ClusterFeature.JOBS), int(ClusterFeature.HIDDEN_JOBS)
 _E_CPU, _E_MEMORY, _E_EXECUTORS, _E_IDLE, _E_ASKED = map(int, ClassFeature)
@@ -141,7 +165,9 @@ def _write_edges(seen, shown, view, num_rows):  # type: ignore[no-untyped-def]
     count, stages = 0, seen.stages
     for row in range(num_rows):
         stage = shown.stages[row]
-        for edge in range(stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]):
+        for edge in range(
+            stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]
+        ):
             child_row = shown.row_of_stage[seen.children[edge]]
             if child_row != NO_ROW:
                 view.edges[count, 0], view.edges[count, 1] = row, child_row
@@ -156,7 +182,9 @@ def _write_jobs(seen, shown, view, scales, num_rows):  # type: ignore[no-untyped
         to[_J_SHOWN] = 1.0
         to[_J_LOCAL] = 1.0 if job == seen.now.source_job[0] else 0.0
         to[_J_EXECUTORS] = _share(seen.jobs.num_supplied[job], seen)
-        to[_J_STAGES] = _measured(seen.jobs.num_stages[job] - seen.jobs.num_done[job], scales.num_stages)
+        to[_J_STAGES] = _measured(
+            seen.jobs.num_stages[job] - seen.jobs.num_done[job], scales.num_stages
+        )
         to[_J_WORK] = _measured(seen.jobs.remaining_ms[job], scales.work_ms)
         to[_J_TIME] = _measured(seen.now.clock_ms[0] - seen.jobs.arrival_ms[job], scales.work_ms)
 
@@ -198,7 +226,9 @@ def _write_fits(seen, shown, view, scales, num_rows):  # type: ignore[no-untyped
         for executor_class in range(num_classes):
             fits = (seen.stages.fits[stage] >> executor_class) & 1 == 1
             to[_NUM_FITS + executor_class] = 1.0 if fits else 0.0
-            view.class_mask[row, executor_class] = may_choose and fits and seen.source_count[executor_class] > 0
+            view.class_mask[row, executor_class] = (
+                may_choose and fits and seen.source_count[executor_class] > 0
+            )
 
 
 @kernel
@@ -244,7 +274,9 @@ def _write_mask(seen, shown, view, levels):  # type: ignore[no-untyped-def]
     view.action_mask[max_stages] = not any_stage or may_idle(seen)
     for level in range(levels.shape[0]):
         view.action_mask[max_stages + 1 + level] = level == 0 or levels[level - 1] < num_source
-    _write_any(view, view.slot_mask, _write_any(view, view.class_mask, max_stages + 1 + levels.shape[0]))
+    _write_any(
+        view, view.slot_mask, _write_any(view, view.class_mask, max_stages + 1 + levels.shape[0])
+    )
 
 
 @kernel

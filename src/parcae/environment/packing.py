@@ -19,7 +19,18 @@ from parcae.environment.settings import PackingSettings, read_packing
 from parcae.packing.images import ImageSettings
 from parcae.packing.kernels.images import draw_images
 from parcae.packing.kernels.stepping import begin_many, mask_many, show_many, step_many
-from parcae.packing.layout import RULES, SPEC, VOID, Asked, Packing, View, allocate, allocate_view, records, select
+from parcae.packing.layout import (
+    RULES,
+    SPEC,
+    VOID,
+    Asked,
+    Packing,
+    View,
+    allocate,
+    allocate_view,
+    records,
+    select,
+)
 from parcae.packing.world import asked_of
 from parcae.workloads.rigid import RigidJobs
 
@@ -50,17 +61,24 @@ class PackingEpisodes:
         shown = self.observations()
         high = {"jobs": BOUND, "cluster": BOUND}
         self.observation_space = spaces.Dict(
-            {name: spaces.Box(0, high.get(name, 1), array.shape[1:], array.dtype) for name, array in shown.items()}
+            {
+                name: spaces.Box(0, high.get(name, 1), array.shape[1:], array.dtype)
+                for name, array in shown.items()
+            }
         )
 
     def _allocate(self, num_jobs: int, num_resources: int) -> None:
         n, config = self.count, self.config
         self.sequences: list[RigidJobs | None] = [None] * n
         self.seeds = [0] * n
-        self._states: Packing = allocate(n, num_jobs, self.num_slots, config.backlog_size, config.horizon, num_resources)
+        self._states: Packing = allocate(
+            n, num_jobs, self.num_slots, config.backlog_size, config.horizon, num_resources
+        )
         self._states.capacity[:] = self.capacity
         demand = np.zeros((n, num_jobs, num_resources), np.int64)
-        self._asked = Asked(records((n, num_jobs), SPEC), demand, np.zeros((n, 1), np.int64), records((n, 1), RULES))
+        self._asked = Asked(
+            records((n, num_jobs), SPEC), demand, np.zeros((n, 1), np.int64), records((n, 1), RULES)
+        )
         self._views: View = allocate_view(n, self.num_slots, 1, num_resources)
         self._sequence = np.arange(n)
         shape = ImageSettings().shape(config, self.capacity) if self.settings.has_image else (0, 0)
@@ -89,7 +107,9 @@ class PackingEpisodes:
         self.sequences[row], self.seeds[row] = jobs, seed
         begin_many(*self._tables, row, row + 1)
 
-    def step(self, actions: Array, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
+    def step(
+        self, actions: Array, rows: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
         """Place a job or let time pass; the reward is minus what accrues meanwhile. Clusters that are over stand still."""
         slots = np.full(self.count, VOID, np.int64)
         slots[rows] = np.where(actions[rows] == self.num_slots, VOID, actions[rows])
@@ -99,7 +119,11 @@ class PackingEpisodes:
         clock, is_stepped = self._states.clock, np.isin(self._sequence, rows)
         is_over = (clock["is_over"][:, 0] == 1) & is_stepped
         is_done = (clock["num_finished"] + clock["num_dropped"])[:, 0] == self._asked.num_jobs[:, 0]
-        return -self.settings.reward_scale * (accrued - before), is_over & is_done, is_over & ~is_done
+        return (
+            -self.settings.reward_scale * (accrued - before),
+            is_over & is_done,
+            is_over & ~is_done,
+        )
 
     def observations(self) -> Arrays:
         """What every episode shows, each [count, ...]: new arrays."""
@@ -123,18 +147,26 @@ class PackingEpisodes:
         seen, head = self._views.jobs, self._views.head
         cluster, row = np.nonzero(np.arange(self.num_slots) < head["num_jobs"])
         slot = seen["slot"][cluster, row]
-        features = np.zeros((self.count, self.num_slots, len(WaitingFeature) + len(self.capacity)), np.float32)
+        features = np.zeros(
+            (self.count, self.num_slots, len(WaitingFeature) + len(self.capacity)), np.float32
+        )
         features[cluster, slot, WaitingFeature.IS_SHOWN] = 1.0
         features[cluster, slot, WaitingFeature.CAN_START] = seen["can_start"][cluster, row]
-        features[cluster, slot, WaitingFeature.DURATION] = seen["told"][cluster, row] / self.config.horizon
+        features[cluster, slot, WaitingFeature.DURATION] = (
+            seen["told"][cluster, row] / self.config.horizon
+        )
         features[cluster, slot, WaitingFeature.AGE] = self._measured(seen["age"][cluster, row])
-        features[cluster, slot, len(WaitingFeature) :] = self._views.demand[cluster, row] / self.capacity
+        features[cluster, slot, len(WaitingFeature) :] = (
+            self._views.demand[cluster, row] / self.capacity
+        )
         return features
 
     def _cluster(self) -> Array:
         head = self._views.head
         features = np.zeros((self.count, len(PackingFeature)), np.float32)
-        features[:, PackingFeature.BACKLOG] = head["num_backlog"][:, 0] / max(1, self.config.backlog_size)
+        features[:, PackingFeature.BACKLOG] = head["num_backlog"][:, 0] / max(
+            1, self.config.backlog_size
+        )
         features[:, PackingFeature.PAUSE] = self._measured(head["since_arrival"][:, 0])
         return features
 

@@ -68,7 +68,13 @@ class ClusterSettings(BaseModel):
 
     def sequence(self, workload: Workload, seed: int) -> JobSequence:
         """The jobs of the episode of one seed: those of `parcae simulate --seed`."""
-        return draw_sequence(workload, self.arrivals, self.num_jobs, self.cluster.total_executors, RandomStreams(seed))
+        return draw_sequence(
+            workload,
+            self.arrivals,
+            self.num_jobs,
+            self.cluster.total_executors,
+            RandomStreams(seed),
+        )
 
 
 def read_cluster(given: Mapping[str, Any]) -> ClusterSettings:
@@ -77,19 +83,26 @@ def read_cluster(given: Mapping[str, Any]) -> ClusterSettings:
     Raises:
         ConfigError: an unknown key (the message suggests one), a value out of range, or an objective that does not accrue.
     """
-    of_cluster = {"executors": "num_executors", **{k: k for k in SimulationConfig.model_fields if k != "num_executors"}}
+    of_cluster = {
+        "executors": "num_executors",
+        **{k: k for k in SimulationConfig.model_fields if k != "num_executors"},
+    }
     own = [key for key in ClusterSettings.model_fields if key != "cluster"]
     _refuse_unknown(given, [*own, *of_cluster])
     values = {key: value for key, value in given.items() if key in own}
     if "objective" in values:
         values["objective"] = _accruing(str(values["objective"]))
     try:
-        cluster = SimulationConfig.model_validate({of_cluster[k]: v for k, v in given.items() if k in of_cluster})
+        cluster = SimulationConfig.model_validate(
+            {of_cluster[k]: v for k, v in given.items() if k in of_cluster}
+        )
         settings = ClusterSettings(**values, cluster=cluster)
     except ValidationError as error:
         raise ConfigError(_in_words(error)) from None
     if settings.idle_lengths > 0 and settings.cluster.world is WorldName.CORES:
-        raise ConfigError("setting idle_lengths: there are no idle slots in the world of cores; leave it out, or world as well")
+        raise ConfigError(
+            "setting idle_lengths: there are no idle slots in the world of cores; leave it out, or world as well"
+        )
     if settings.num_limits is not None and settings.num_limits > settings.cluster.total_executors:
         raise ConfigError(
             f"setting num_limits = {settings.num_limits}: there are {settings.cluster.total_executors} executors; "
@@ -101,7 +114,9 @@ def read_cluster(given: Mapping[str, Any]) -> ClusterSettings:
 def _accruing(text: str) -> Objective:
     objective = parse_objective(text)
     if objective not in ACCRUING:
-        raise ConfigError(f"objective {text!r} does not accrue while time passes; write one of {', '.join(ACCRUING)}")
+        raise ConfigError(
+            f"objective {text!r} does not accrue while time passes; write one of {', '.join(ACCRUING)}"
+        )
     return objective
 
 
@@ -151,7 +166,9 @@ class PackingSettings(BaseModel):
             config = config.model_copy(update={"max_decisions": DECISIONS_PER_JOB * self.most_jobs})
         if self.jobs is not None:
             return LogSource(self.jobs, self.num_jobs, config)
-        return DrawnSource(self.rates, self.window, self.mix, self.num_units, self.num_resources, config)
+        return DrawnSource(
+            self.rates, self.window, self.mix, self.num_units, self.num_resources, config
+        )
 
 
 def read_packing(given: Mapping[str, Any]) -> PackingSettings:
@@ -174,10 +191,14 @@ def read_packing(given: Mapping[str, Any]) -> PackingSettings:
     if world.mode is not TimeMode.STEPS:
         raise ConfigError("setting mode: the environment's time goes in steps; leave mode out")
     if settings.jobs is not None and not len(settings.jobs):
-        raise ConfigError("setting jobs: there are none; give at least one, or leave jobs out to have them drawn")
+        raise ConfigError(
+            "setting jobs: there are none; give at least one, or leave jobs out to have them drawn"
+        )
     longest = job_mix(settings.mix).long[1]
     if settings.jobs is None and longest > world.horizon - world.as_coded:
-        raise ConfigError(f"setting horizon = {world.horizon}: jobs last up to {longest} steps; give a longer horizon")
+        raise ConfigError(
+            f"setting horizon = {world.horizon}: jobs last up to {longest} steps; give a longer horizon"
+        )
     return settings
 
 
@@ -193,5 +214,7 @@ def _in_words(error: ValidationError) -> str:
     words = []
     for detail in error.errors():
         key = ".".join(str(part) for part in detail["loc"]).replace("num_executors", "executors")
-        words.append(f"setting {key} = {detail['input']!r}: {detail['msg']}" if key else str(detail["msg"]))
+        words.append(
+            f"setting {key} = {detail['input']!r}: {detail['msg']}" if key else str(detail["msg"])
+        )
     return "; ".join(words)

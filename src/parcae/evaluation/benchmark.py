@@ -58,10 +58,15 @@ def benchmark_simulator(
     runs: int = 15,
 ) -> SimulatorBenchmark:
     """Time whole compiled runs (set-up and compilation excluded) and, in the same process, the oracle."""
-    config, chosen = SimulationConfig(num_executors=num_executors), make_policy(policy, num_executors)
+    config, chosen = (
+        SimulationConfig(num_executors=num_executors),
+        make_policy(policy, num_executors),
+    )
     seconds, tasks, events, decisions = [], [], [], []
     for seed in range(-1, runs):
-        sequence = draw_sequence(workload, arrivals, num_jobs, num_executors, RandomStreams(max(0, seed)))
+        sequence = draw_sequence(
+            workload, arrivals, num_jobs, num_executors, RandomStreams(max(0, seed))
+        )
         simulator = Simulator(sequence, config, max(0, seed))
         start = time.perf_counter()
         chosen.play(simulator.state, simulator.future, simulator.tables)
@@ -153,9 +158,13 @@ def benchmark_cores(
     for name in resolved.names:
         policy = resolved.policies.get(name)
         if not isinstance(policy, CompiledPolicy):
-            raise PolicyError(f"policy {name!r} does not play whole runs: its speed is that of its decisions")
+            raise PolicyError(
+                f"policy {name!r} does not play whole runs: its speed is that of its decisions"
+            )
         speeds, plans, tasks = _speeds(workload, policy, config, arrivals, num_jobs, runs)
-        long, _, long_tasks = _speeds(workload, policy, config, arrivals, num_long_jobs, min(runs, _LONG_RUNS))
+        long, _, long_tasks = _speeds(
+            workload, policy, config, arrivals, num_long_jobs, min(runs, _LONG_RUNS)
+        )
         speed, long_speed = statistics.median(speeds), statistics.median(long)
         rows.append(
             CoresSpeed(
@@ -170,16 +179,25 @@ def benchmark_cores(
                 linearity=long_speed / speed,
             )
         )
-    return CoresBenchmark(workload.name, arrivals, num_jobs, num_long_jobs, num_cores, runs, tuple(rows))
+    return CoresBenchmark(
+        workload.name, arrivals, num_jobs, num_long_jobs, num_cores, runs, tuple(rows)
+    )
 
 
 def _speeds(
-    workload: Workload, policy: CompiledPolicy, config: SimulationConfig, arrivals: str, num_jobs: int, runs: int
+    workload: Workload,
+    policy: CompiledPolicy,
+    config: SimulationConfig,
+    arrivals: str,
+    num_jobs: int,
+    runs: int,
 ) -> tuple[list[float], list[float], int]:
     """Tasks a second and plans (or decisions) a second of every run, and the tasks of the last; the first run compiles."""
     speeds, plans, tasks = [], [], 0
     for seed in range(-1, runs):
-        sequence = draw_sequence(workload, arrivals, num_jobs, config.total_executors, RandomStreams(max(0, seed)))
+        sequence = draw_sequence(
+            workload, arrivals, num_jobs, config.total_executors, RandomStreams(max(0, seed))
+        )
         simulator = Simulator(sequence, config, max(0, seed))
         start = time.perf_counter()
         policy.play(simulator.state, simulator.future, simulator.tables)

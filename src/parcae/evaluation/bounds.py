@@ -31,7 +31,12 @@ class Bounds:
 
 def shortest_task_ms(stage: StageSpec) -> int:
     """The shortest duration that any task of the stage can have, at any wave and parallelism."""
-    return min(int(samples.min()) for wave in Wave for samples in stage.durations.by_wave(wave) if samples.size)
+    return min(
+        int(samples.min())
+        for wave in Wave
+        for samples in stage.durations.by_wave(wave)
+        if samples.size
+    )
 
 
 def alone_ms(job: JobSpec, num_executors: int) -> float:
@@ -41,7 +46,10 @@ def alone_ms(job: JobSpec, num_executors: int) -> float:
     shortest measured durations.
     """
     shortest = [shortest_task_ms(stage) for stage in job.stages]
-    waves = [math.ceil(s.num_tasks / num_executors) * ms for s, ms in zip(job.stages, shortest, strict=True)]
+    waves = [
+        math.ceil(s.num_tasks / num_executors) * ms
+        for s, ms in zip(job.stages, shortest, strict=True)
+    ]
     return max(max(job.downstream_ms(waves)), least_work_ms(job) / num_executors)
 
 
@@ -90,7 +98,9 @@ def lower_bounds(sequence: JobSequence, num_executors: int) -> Bounds:
     return Bounds(max(by_sharing, by_alone), max(max(shared), last_alone) - arrival[0])
 
 
-def best_alone_ms(num_jobs: int, num_executors: Sequence[int], alone: Callable[[int, int], float]) -> list[tuple[int, float]]:
+def best_alone_ms(
+    num_jobs: int, num_executors: Sequence[int], alone: Callable[[int, int], float]
+) -> list[tuple[int, float]]:
     """Each job alone at its best parallelism: (executors, duration in ms) of the least duration.
 
     Unlike `lower_bounds` this knows work inflation: more executors may make a job slower. It is the best of the runs
@@ -111,25 +121,33 @@ def best_alone_ms(num_jobs: int, num_executors: Sequence[int], alone: Callable[[
     return best
 
 
-def alone_runner(sequence: JobSequence, config: SimulationConfig, seed: int) -> Callable[[int, int], float]:
+def alone_runner(
+    sequence: JobSequence, config: SimulationConfig, seed: int
+) -> Callable[[int, int], float]:
     """A function (job, executors) -> the job's simulated duration in ms, alone, with stages by critical path.
 
     Raises:
         ConfigError: executor classes, of which a number of executors does not say enough.
     """
     if config.executor_classes:
-        raise ConfigError("each job alone at a number of executors is not defined for executor classes; give num_executors")
+        raise ConfigError(
+            "each job alone at a number of executors is not defined for executor classes; give num_executors"
+        )
     free = {"end_ms": None, "mean_episode_ms": None}
 
     def alone(job: int, num_executors: int) -> float:
-        single = JobSequence(sequence.workload, sequence.job_index[job : job + 1], np.zeros(1, np.int64))
+        single = JobSequence(
+            sequence.workload, sequence.job_index[job : job + 1], np.zeros(1, np.int64)
+        )
         cluster = config.model_copy(update={**free, "num_executors": num_executors})
         return float(simulate(single, order_policy([0]), cluster, seed).completion_ms[0])
 
     return alone
 
 
-def simplified(sequence: JobSequence, config: SimulationConfig) -> tuple[JobSequence, SimulationConfig]:
+def simplified(
+    sequence: JobSequence, config: SimulationConfig
+) -> tuple[JobSequence, SimulationConfig]:
     """The setting of Decima's Appendix H: no waves, no delays, no slowdown at high parallelism.
 
     Every task takes its stage's mean, whatever its wave and parallelism, and executors move at once.
@@ -139,7 +157,10 @@ def simplified(sequence: JobSequence, config: SimulationConfig) -> tuple[JobSequ
     jobs = tuple(
         replace(
             job,
-            stages=tuple(replace(s, durations=TaskDurations.constant(max(1, round(s.mean_task_ms)))) for s in job.stages),
+            stages=tuple(
+                replace(s, durations=TaskDurations.constant(max(1, round(s.mean_task_ms))))
+                for s in job.stages
+            ),
         )
         for job in sequence.workload.jobs
     )

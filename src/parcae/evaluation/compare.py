@@ -20,7 +20,14 @@ import numpy as np
 
 from parcae import __version__
 from parcae.errors import ConfigError
-from parcae.evaluation.statistics import METHODS, Estimate, Method, mean_estimate, mean_of_ratios, ratio_estimate
+from parcae.evaluation.statistics import (
+    METHODS,
+    Estimate,
+    Method,
+    mean_estimate,
+    mean_of_ratios,
+    ratio_estimate,
+)
 from parcae.evaluation.tuning import ResolvedPolicies, check_seeds, resolve_policies
 from parcae.evaluation.who_pays import WhoPays, who_pays
 from parcae.files import write_text
@@ -67,8 +74,14 @@ class PolicyResult:
 
     def means(self) -> dict[str, float]:
         """Mean over seeds of every number of the summaries; times in seconds."""
-        means = {key: float(np.mean([getattr(s, key) for s in self.summaries])) for key in self.summaries[0].to_json()}
-        return {_in_seconds(key): s_from_ms(value) if key.endswith("_ms") else value for key, value in means.items()}
+        means = {
+            key: float(np.mean([getattr(s, key) for s in self.summaries]))
+            for key in self.summaries[0].to_json()
+        }
+        return {
+            _in_seconds(key): s_from_ms(value) if key.endswith("_ms") else value
+            for key, value in means.items()
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Means over seeds, with intervals for the average JCT and its ratio to the first policy, and who pays for it."""
@@ -105,7 +118,9 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """{"policies": {name: {...}}, "settings": {...}}"""
         variants = self.resolved.variants
-        policies = {p.name: {"variant": variants.get(p.name, p.name), **p.to_json()} for p in self.policies}
+        policies = {
+            p.name: {"variant": variants.get(p.name, p.name), **p.to_json()} for p in self.policies
+        }
         return {"policies": policies, "settings": self.settings}
 
 
@@ -144,7 +159,9 @@ def _run_seed(task: _Task, seed: int) -> tuple[int, _SeedRuns]:
 
 def _seed_runs(workload: Workload, task: _Task, seed: int) -> _SeedRuns:
     streams = RandomStreams(seed)
-    sequence = draw_sequence(workload, task.arrivals, task.num_jobs, task.config.total_executors, streams)
+    sequence = draw_sequence(
+        workload, task.arrivals, task.num_jobs, task.config.total_executors, streams
+    )
     policies = task.resolved.for_sequence(sequence, seed)
     # Which executor ran a task is only known where tasks are recorded: it takes memory, so only where executors differ.
     record = bool(task.config.executor_classes)
@@ -152,7 +169,9 @@ def _seed_runs(workload: Workload, task: _Task, seed: int) -> _SeedRuns:
     for policy in policies.values():
         trace = simulate(sequence, policy, task.config, seed, record=record)
         summaries.append(summarize(trace, sequence))
-        traces.append(replace(trace, tasks=None, decisions=None))  # one run's tasks at a time are held
+        traces.append(
+            replace(trace, tasks=None, decisions=None)
+        )  # one run's tasks at a time are held
     return _SeedRuns(tuple(summaries), paired_runs(traces))
 
 
@@ -215,7 +234,9 @@ def compare(
     return Comparison(tuple(results), settings, resolved, tuple(rows[seed].jobs for seed in seeds))
 
 
-def _run_all(workload: Workload, task: _Task, seeds: range, processes: int | None) -> Iterator[tuple[int, _SeedRuns]]:
+def _run_all(
+    workload: Workload, task: _Task, seeds: range, processes: int | None
+) -> Iterator[tuple[int, _SeedRuns]]:
     """Seeds one after another here while few seconds are left to run, unless told how many processes; else in workers."""
     workers, left = min(processes or os.cpu_count() or 1, len(seeds)), seeds
     while left and (workers == 1 or processes is None):
@@ -228,12 +249,16 @@ def _run_all(workload: Workload, task: _Task, seeds: range, processes: int | Non
         yield from _run_in_workers(workload, task, left, min(workers, len(left)))
 
 
-def _run_in_workers(workload: Workload, task: _Task, seeds: range, workers: int) -> Iterator[tuple[int, _SeedRuns]]:
+def _run_in_workers(
+    workload: Workload, task: _Task, seeds: range, workers: int
+) -> Iterator[tuple[int, _SeedRuns]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "workload.parcae"
         write_workload(workload, path)
         others = set(active_children())
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(path,))
+        pool = ProcessPoolExecutor(
+            workers, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(path,)
+        )
         try:
             for done in as_completed([pool.submit(_run_seed, task, seed) for seed in seeds]):
                 yield done.result()
@@ -249,7 +274,9 @@ def _run_in_workers(workload: Workload, task: _Task, seeds: range, workers: int)
             pool.shutdown(cancel_futures=True)
 
 
-def _results(names: Sequence[str], rows: Sequence[_SeedRuns], method: Method) -> Iterator[PolicyResult]:
+def _results(
+    names: Sequence[str], rows: Sequence[_SeedRuns], method: Method
+) -> Iterator[PolicyResult]:
     first = [s_from_ms(row.summaries[0].average_jct_ms) for row in rows]
     ratios = [row.jobs.ratio_to_first for row in rows]
     for column, name in enumerate(names):
@@ -290,7 +317,16 @@ def comparison_table(comparison: Comparison) -> Table:
     table = Table(title=escape(title))
     table.add_column("policy", no_wrap=True)
     has_classes = bool(comparison.resolved.config.executor_classes)
-    headings = ("average JCT", "ratio to first", "later", "worst", "p95 JCT", "p99 JCT", "makespan", "busy")
+    headings = (
+        "average JCT",
+        "ratio to first",
+        "later",
+        "worst",
+        "p95 JCT",
+        "p99 JCT",
+        "makespan",
+        "busy",
+    )
     for heading in (*headings, "memory unused") if has_classes else headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for result in comparison.policies:
@@ -300,7 +336,8 @@ def comparison_table(comparison: Comparison) -> Table:
         table.add_row(
             escape(result.name),
             f"{jct.mean:,.1f}" + ("" if jct.is_unknown else f" ± {jct.high - jct.mean:,.1f}"),
-            f"{ratio.mean:.3f}" + ("" if ratio.is_unknown else escape(f" [{ratio.low:.3f}, {ratio.high:.3f}]")),
+            f"{ratio.mean:.3f}"
+            + ("" if ratio.is_unknown else escape(f" [{ratio.low:.3f}, {ratio.high:.3f}]")),
             *later_cells(result.who_pays),
             f"{row['p95_jct_s']:,.0f}",
             f"{row['p99_jct_s']:,.0f}",
@@ -309,11 +346,17 @@ def comparison_table(comparison: Comparison) -> Table:
             *([f"{row['fragmentation']:.1%}"] if "fragmentation" in row else []),
         )
     unfinished = sum(s.unfinished for result in comparison.policies for s in result.summaries)
-    cut = f"; {unfinished} jobs were cut off by the runs' end: their times are lower bounds" if unfinished else ""
+    cut = (
+        f"; {unfinished} jobs were cut off by the runs' end: their times are lower bounds"
+        if unfinished
+        else ""
+    )
     unused = "; memory unused: by the tasks that run, of their executors'" if has_classes else ""
     first = escape(comparison.policies[0].name)
     later = f"later: jobs that end more than {LATER - 1:.0%} later than under {first}; worst: a job's time / that under {first}"
-    table.caption = f"seconds; ± and [ ] are 95% confidence intervals over the seeds; {later}{unused}{cut}"
+    table.caption = (
+        f"seconds; ± and [ ] are 95% confidence intervals over the seeds; {later}{unused}{cut}"
+    )
     if comparison.resolved.legend():
         table.caption += f"\n{escape(comparison.resolved.legend())}"
     return table

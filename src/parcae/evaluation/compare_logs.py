@@ -114,28 +114,46 @@ class LogComparison:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for the user: what reading left out, and how far the interval can be trusted."""
-        notes = [f"{label}: {note}" for label, run in zip(LABELS, self.runs, strict=True) for note in run.notes]
+        notes = [
+            f"{label}: {note}"
+            for label, run in zip(LABELS, self.runs, strict=True)
+            for note in run.notes
+        ]
         if self.num_pairs == 0:
-            notes.append("No job of A was matched with one of B: are these logs of one workload? --key names jobs otherwise.")
+            notes.append(
+                "No job of A was matched with one of B: are these logs of one workload? --key names jobs otherwise."
+            )
         elif self.num_pairs < _MANY_PAIRS:
-            notes.append(f"The interval rests on {self.num_pairs} pairs; below some {_MANY_PAIRS} it is too narrow.")
+            notes.append(
+                f"The interval rests on {self.num_pairs} pairs; below some {_MANY_PAIRS} it is too narrow."
+            )
         return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
         """{"logs": {"A":, "B":}, "ratio": {"mean":, "ci95": [], "pairs":}, "names": [], "unmatched": {}, ...}"""
         unmatched = [[_job_json(job) for job in jobs] for jobs in self.unmatched]
         return {
-            "logs": {label: summary.to_json() for label, summary in zip(LABELS, self.summaries, strict=True)},
+            "logs": {
+                label: summary.to_json()
+                for label, summary in zip(LABELS, self.summaries, strict=True)
+            },
             "ratio": {**self.ratio.to_json(), "pairs": self.num_pairs} if self.ratio else None,
             "names": [name.to_json() for name in self.names],
             "unmatched": dict(zip(LABELS, unmatched, strict=True)),
-            "not_compared": [dict(zip(LABELS, map(_job_json, pair), strict=True)) for pair in self.not_compared],
+            "not_compared": [
+                dict(zip(LABELS, map(_job_json, pair), strict=True)) for pair in self.not_compared
+            ],
             "notes": list(self.notes),
         }
 
 
 def _job_json(job: RecordedJob) -> dict[str, Any]:
-    return {"name": job.name, "order": job.order, "submission_s": s_from_ms(job.submission_ms), "outcome": job.outcome.value}
+    return {
+        "name": job.name,
+        "order": job.order,
+        "submission_s": s_from_ms(job.submission_ms),
+        "outcome": job.outcome.value,
+    }
 
 
 def summarize_run(run: RecordedRun) -> LogSummary:
@@ -181,7 +199,9 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> LogComparison:
     jobs: list[dict[JobKey, RecordedJob]] = [{job.key: job for job in run.jobs} for run in runs]
     matched = [(job, jobs[1][key]) for key, job in jobs[0].items() if key in jobs[1]]
     pairs = [pair for pair in matched if _is_completed(pair)]
-    unmatched = [tuple(job for key, job in jobs[k].items() if key not in jobs[1 - k]) for k in (0, 1)]
+    unmatched = [
+        tuple(job for key, job in jobs[k].items() if key not in jobs[1 - k]) for k in (0, 1)
+    ]
     return LogComparison(
         runs=runs,
         summaries=(summarize_run(a), summarize_run(b)),
@@ -205,7 +225,9 @@ def _ratio(pairs: Sequence[tuple[RecordedJob, RecordedJob]], min_pairs: int = 2)
     """Ratio of the means; None without pairs, its interval unknown with fewer than `min_pairs`."""
     if not pairs:
         return None
-    estimate = ratio_estimate(_jct_s(pairs, 1), _jct_s(pairs, 0), "bootstrap", np.random.default_rng(_BOOTSTRAP_SEED))
+    estimate = ratio_estimate(
+        _jct_s(pairs, 1), _jct_s(pairs, 0), "bootstrap", np.random.default_rng(_BOOTSTRAP_SEED)
+    )
     return estimate if len(pairs) >= min_pairs else Estimate(estimate.mean, math.nan, math.nan)
 
 
@@ -213,7 +235,9 @@ def _compare_names(
     runs: tuple[RecordedRun, RecordedRun], pairs: Sequence[tuple[RecordedJob, RecordedJob]]
 ) -> tuple[NameComparison, ...]:
     count = [Counter(job.name for job in run.jobs) for run in runs]
-    own: dict[str, list[tuple[RecordedJob, RecordedJob]]] = {name: [] for name in {**count[0], **count[1]}}
+    own: dict[str, list[tuple[RecordedJob, RecordedJob]]] = {
+        name: [] for name in {**count[0], **count[1]}
+    }
     for pair in pairs:
         own[pair[0].name].append(pair)
     return tuple(

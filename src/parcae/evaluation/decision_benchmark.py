@@ -76,7 +76,12 @@ def benchmark_decisions(
     large = Workload("large", tuple(job for job in drawn.jobs if len(job.stages) == _LARGE_STAGES))
     cases = [
         ("small", workload, num_jobs, SimulationConfig(world=world, num_executors=num_executors)),
-        ("large", large, _LARGE_JOBS, SimulationConfig(world=world, num_executors=_LARGE_EXECUTORS)),
+        (
+            "large",
+            large,
+            _LARGE_JOBS,
+            SimulationConfig(world=world, num_executors=_LARGE_EXECUTORS),
+        ),
     ]
     if world is WorldName.EXECUTORS:
         demanding, _ = with_drawn_memory("uniform")(large)
@@ -86,40 +91,78 @@ def benchmark_decisions(
 
 
 def _case(
-    case: str, workload: Workload, num_jobs: int, config: SimulationConfig, policies: list[str], num_decisions: int
+    case: str,
+    workload: Workload,
+    num_jobs: int,
+    config: SimulationConfig,
+    policies: list[str],
+    num_decisions: int,
 ) -> list[DecisionBenchmark]:
     names, num_executors = list(dict.fromkeys(["fair", *policies])), config.total_executors
-    found = {name: f"{name}:classes" if name in NAMES and len(config.classes) > 1 else name for name in names}
-    policies_by = resolve_policies(workload, list(found.values()), config, "batch", num_jobs).policies
-    times = {name: _times_ms(policies_by[own], workload, config, num_jobs, num_decisions) for name, own in found.items()}
+    found = {
+        name: f"{name}:classes" if name in NAMES and len(config.classes) > 1 else name
+        for name in names
+    }
+    policies_by = resolve_policies(
+        workload, list(found.values()), config, "batch", num_jobs
+    ).policies
+    times = {
+        name: _times_ms(policies_by[own], workload, config, num_jobs, num_decisions)
+        for name, own in found.items()
+    }
     fair = float(np.median(times["fair"][0]))
     rows = []
     for name in names:
         taken, stages = times[name]
         p50, p99 = (float(v) for v in np.percentile(taken, (50, 99)))
         largest = float(taken.max())
-        rows.append(DecisionBenchmark(name, case, num_jobs, stages, num_executors, len(taken), p50, p99, largest, p50 / fair))
+        rows.append(
+            DecisionBenchmark(
+                name,
+                case,
+                num_jobs,
+                stages,
+                num_executors,
+                len(taken),
+                p50,
+                p99,
+                largest,
+                p50 / fair,
+            )
+        )
     return rows
 
 
 def _times_ms(
-    policy: AnyPolicy, workload: Workload, config: SimulationConfig, num_jobs: int, num_decisions: int
+    policy: AnyPolicy,
+    workload: Workload,
+    config: SimulationConfig,
+    num_jobs: int,
+    num_decisions: int,
 ) -> tuple[np.ndarray[Any, np.dtype[np.float64]], int]:
     """Milliseconds of every decision or plan, and the stages of all jobs; runs follow each other until there are enough."""
     if not isinstance(policy, Planner) and not hasattr(policy, "decide"):
-        raise PolicyError(f"policy {policy.name!r} plays whole runs only: its decisions cannot be timed")
+        raise PolicyError(
+            f"policy {policy.name!r} plays whole runs only: its decisions cannot be timed"
+        )
     taken: list[float] = []
     stages = 0
     seed = 0
     wanted = num_decisions + _WARM_UP
     end = time.perf_counter() + _LONGEST_S
     while len(taken) < wanted:
-        sequence = draw_sequence(workload, "batch", num_jobs, config.total_executors, RandomStreams(seed))
+        sequence = draw_sequence(
+            workload, "batch", num_jobs, config.total_executors, RandomStreams(seed)
+        )
         simulator = Simulator(sequence, config, seed)
         stages = max(stages, sum(len(job.stages) for job in sequence.jobs))
         simulator.start()
         while simulator.status is Status.NEEDS_DECISION and len(taken) < wanted:
-            taken.append(_plan_ms(simulator, policy) if isinstance(policy, Planner) else _decide_ms(simulator, policy))
+            taken.append(
+                _plan_ms(simulator, policy)
+                if isinstance(policy, Planner)
+                else _decide_ms(simulator, policy)
+            )
             if len(taken) >= _WARM_UP + _FEWEST and time.perf_counter() > end:
                 wanted = len(taken)
         seed += 1
@@ -143,6 +186,8 @@ def _decide_ms(simulator: Simulator, policy: Any) -> float:
         decision = policy.decide(simulator.observe())
         elapsed += time.perf_counter() - start
         simulator.step(decision)
-        is_planned = simulator.state.now.num_planned[0] == 0 or simulator.status is not Status.NEEDS_DECISION
+        is_planned = (
+            simulator.state.now.num_planned[0] == 0 or simulator.status is not Status.NEEDS_DECISION
+        )
         if simulator.config.world is WorldName.EXECUTORS or is_planned:
             return 1e3 * elapsed

@@ -54,7 +54,9 @@ def job_rgb(job: int) -> tuple[int, int, int]:
     job %= _NUM_COLORS
     hue = 0.09 + 0.82 * ((job * _GOLDEN_RATIO) % 1.0)
     lightness, saturation = ((0.66, 0.58), (0.52, 0.48), (0.76, 0.50))[job % 3]
-    red, green, blue = (round(255 * part) for part in colorsys.hls_to_rgb(hue, lightness, saturation))
+    red, green, blue = (
+        round(255 * part) for part in colorsys.hls_to_rgb(hue, lightness, saturation)
+    )
     return red, green, blue
 
 
@@ -96,11 +98,18 @@ def segments(trace: Trace) -> list[Segment]:
         return []
     gap_ms = _RESOLUTION * max(1, int(tasks["finish_ms"].max()))
     new = np.ones(len(tasks), bool)
-    same = (tasks["executor"][1:] == tasks["executor"][:-1]) & (tasks["job"][1:] == tasks["job"][:-1])
+    same = (tasks["executor"][1:] == tasks["executor"][:-1]) & (
+        tasks["job"][1:] == tasks["job"][:-1]
+    )
     new[1:] = ~(same & (tasks["start_ms"][1:] - tasks["finish_ms"][:-1] <= gap_ms))
     first = np.flatnonzero(new)
     last = np.append(first[1:], len(tasks)) - 1
-    columns = (tasks["job"][first], tasks["executor"][first], tasks["start_ms"][first], tasks["finish_ms"][last])
+    columns = (
+        tasks["job"][first],
+        tasks["executor"][first],
+        tasks["start_ms"][first],
+        tasks["finish_ms"][last],
+    )
     return [Segment(*(int(v) for v in row)) for row in zip(*columns, strict=True)]
 
 
@@ -114,8 +123,12 @@ def raster(trace: Trace, num_columns: int, end_ms: float) -> npt.NDArray[np.int6
         ConfigError: the tasks were not recorded.
     """
     tasks = _tasks(trace)
-    executor, job, start_ms, finish_ms = (tasks[name] for name in ("executor", "job", "start_ms", "finish_ms"))
-    return raster_of_tasks(executor, job, start_ms, finish_ms, shown_executors(trace), num_columns, end_ms)
+    executor, job, start_ms, finish_ms = (
+        tasks[name] for name in ("executor", "job", "start_ms", "finish_ms")
+    )
+    return raster_of_tasks(
+        executor, job, start_ms, finish_ms, shown_executors(trace), num_columns, end_ms
+    )
 
 
 def raster_of_tasks(
@@ -144,7 +157,9 @@ def raster_of_tasks(
     first = np.searchsorted(executor, shown, side="left")
     last = np.searchsorted(executor, shown, side="right")
     for row, (begin, end) in enumerate(zip(first, last, strict=True)):
-        moment_ms = (columns + (0.5 + (columns + row) * _GOLDEN_RATIO) % 1.0) * (end_ms / num_columns)
+        moment_ms = (columns + (0.5 + (columns + row) * _GOLDEN_RATIO) % 1.0) * (
+            end_ms / num_columns
+        )
         latest = begin + np.searchsorted(start_ms[begin:end], moment_ms, side="right") - 1
         busy = np.flatnonzero(latest >= begin)
         busy = busy[finish_ms[latest[busy]] > moment_ms[busy]]
@@ -193,7 +208,12 @@ def gantt_figure(trace: Trace, end_s: float | None = None) -> Figure:
             "showgrid": False,
             "zeroline": False,
         },
-        yaxis={"title": "executor", "range": [-0.5, trace.num_executors - 0.5], "showgrid": False, "zeroline": False},
+        yaxis={
+            "title": "executor",
+            "range": [-0.5, trace.num_executors - 0.5],
+            "showgrid": False,
+            "zeroline": False,
+        },
     )
     return figure
 
@@ -218,11 +238,18 @@ def _add_bars(figure: Figure, trace: Trace, runs: list[Segment]) -> None:
 
 
 def _add_picture(figure: Figure, trace: Trace) -> None:
-    grid, step_s = raster(trace, NUM_COLUMNS, _end_ms(trace)), _end_ms(trace) / MS_PER_S / NUM_COLUMNS
+    grid, step_s = (
+        raster(trace, NUM_COLUMNS, _end_ms(trace)),
+        _end_ms(trace) / MS_PER_S / NUM_COLUMNS,
+    )
     color = np.where(grid == IDLE, np.nan, grid % _NUM_COLORS).astype(np.float32)
     colors = min(len(trace.job_names), _NUM_COLORS)
     edges = np.arange(colors + 1) / colors
-    scale = [[float(edge), job_color(job)] for job in range(colors) for edge in (edges[job], edges[job + 1])]
+    scale = [
+        [float(edge), job_color(job)]
+        for job in range(colors)
+        for edge in (edges[job], edges[job + 1])
+    ]
     named = len(trace.job_names) <= _NUM_COLORS
     figure.add_heatmap(
         z=color,

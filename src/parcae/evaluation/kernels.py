@@ -16,7 +16,11 @@ from parcae.policies.heuristics.kernels.decisions import in_order
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import select_future, start, step
 
-_NEEDS_DECISION, _COMPLETE, _BAD = int(Status.NEEDS_DECISION), int(Status.COMPLETE), int(Status.BAD_DECISION)
+_NEEDS_DECISION, _COMPLETE, _BAD = (
+    int(Status.NEEDS_DECISION),
+    int(Status.COMPLETE),
+    int(Status.BAD_DECISION),
+)
 #: The rank of a job that is not ordered yet.
 UNORDERED = 1e9
 

@@ -37,7 +37,9 @@ def picture_format(path: Path) -> str:
     """
     ending = Path(path).suffix.lstrip(".").lower()
     if ending not in FORMATS:
-        raise ConfigError(f"{path}: a picture is written as {', '.join('.' + name for name in FORMATS)}; name the file so")
+        raise ConfigError(
+            f"{path}: a picture is written as {', '.join('.' + name for name in FORMATS)}; name the file so"
+        )
     return ending
 
 
@@ -89,21 +91,44 @@ def _color_of_job(charts: Sequence[tuple[str, RecordedRun]]) -> dict[JobKey, tup
     for _, run in charts:
         for job in run.jobs:
             first_ms[job.key] = min(job.submission_ms, first_ms.get(job.key, job.submission_ms))
-    return {key: job_rgb(row) for row, key in enumerate(sorted(first_ms, key=lambda key: first_ms[key]))}
+    return {
+        key: job_rgb(row) for row, key in enumerate(sorted(first_ms, key=lambda key: first_ms[key]))
+    }
 
 
-def _draw(axis: Any, name: str, run: RecordedRun, end_ms: int, colors: Mapping[JobKey, tuple[int, int, int]]) -> None:
+def _draw(
+    axis: Any,
+    name: str,
+    run: RecordedRun,
+    end_ms: int,
+    colors: Mapping[JobKey, tuple[int, int, int]],
+) -> None:
     tasks, shown = run.tasks, evenly_chosen(run.num_cores)
     other = len(run.jobs)
     job = np.where(tasks["job"] == NO_JOB, other, tasks["job"])
-    grid = raster_of_tasks(tasks["core"], job, tasks["start_ms"], tasks["finish_ms"], shown, _NUM_COLUMNS, end_ms)
-    palette = np.array([*(colors[job.key] for job in run.jobs), _GREY, _WHITE], np.uint8)  # IDLE, -1, is the last
+    grid = raster_of_tasks(
+        tasks["core"], job, tasks["start_ms"], tasks["finish_ms"], shown, _NUM_COLUMNS, end_ms
+    )
+    palette = np.array(
+        [*(colors[job.key] for job in run.jobs), _GREY, _WHITE], np.uint8
+    )  # IDLE, -1, is the last
     extent = (0, s_from_ms(end_ms), -0.5, run.num_cores - 0.5)
-    axis.imshow(palette[grid], aspect="auto", interpolation="nearest", origin="lower", extent=extent)
+    axis.imshow(
+        palette[grid], aspect="auto", interpolation="nearest", origin="lower", extent=extent
+    )
     if run.num_cores <= _MANY_CORES:
-        axis.hlines(np.arange(1, run.num_cores) - 0.5, 0, s_from_ms(end_ms), color="white", linewidth=1)
+        axis.hlines(
+            np.arange(1, run.num_cores) - 0.5, 0, s_from_ms(end_ms), color="white", linewidth=1
+        )
     done = [s_from_ms(job.completion_ms) for job in run.jobs if job.outcome is JobOutcome.COMPLETED]
-    axis.vlines(done, -0.5, run.num_cores - 0.5, color=COMPLETION_COLOR, linewidth=0.8, alpha=min(1.0, max(0.25, 60 / len(done))))
+    axis.vlines(
+        done,
+        -0.5,
+        run.num_cores - 0.5,
+        color=COMPLETION_COLOR,
+        linewidth=0.8,
+        alpha=min(1.0, max(0.25, 60 / len(done))),
+    )
     axis.set_xlim(0, _MARGIN * end_ms / MS_PER_S)
     axis.set_ylim(-0.5, run.num_cores - 0.5)
     axis.yaxis.get_major_locator().set_params(integer=True)
@@ -116,7 +141,9 @@ def _heading(name: str, run: RecordedRun) -> str:
     jct_ms = [job.jct_ms for job in run.jobs if job.outcome is JobOutcome.COMPLETED]
     lost = len(run.jobs) - len(jct_ms)
     average = f"average JCT {np.mean(jct_ms) / MS_PER_S:,.1f} s, " if jct_ms else ""
-    return f"{name}: {average}makespan {s_from_ms(run.makespan_ms):,.1f} s" + (f", {lost} failed or unfinished" if lost else "")
+    return f"{name}: {average}makespan {s_from_ms(run.makespan_ms):,.1f} s" + (
+        f", {lost} failed or unfinished" if lost else ""
+    )
 
 
 def _add_legend(figure: Any, colors: Mapping[JobKey, tuple[int, int, int]]) -> None:
@@ -127,5 +154,13 @@ def _add_legend(figure: Any, colors: Mapping[JobKey, tuple[int, int, int]]) -> N
     for (name, order), rgb in colors.items():
         short = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
         label = f"{short} #{order}" if name in often else short
-        patches.append(Patch(color=f"#{bytes(rgb).hex()}", label=label.replace("$", r"\$").lstrip("_")))
-    figure.legend(handles=patches, loc="outside lower center", ncols=_LEGEND_COLUMNS, fontsize=7, frameon=False)
+        patches.append(
+            Patch(color=f"#{bytes(rgb).hex()}", label=label.replace("$", r"\$").lstrip("_"))
+        )
+    figure.legend(
+        handles=patches,
+        loc="outside lower center",
+        ncols=_LEGEND_COLUMNS,
+        fontsize=7,
+        frameon=False,
+    )

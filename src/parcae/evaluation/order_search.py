@@ -44,7 +44,10 @@ class BestOrder:
 
 
 def best_job_order(
-    sequence: JobSequence, config: SimulationConfig, seed: int, progress: Callable[[int, float], None] | None = None
+    sequence: JobSequence,
+    config: SimulationConfig,
+    seed: int,
+    progress: Callable[[int, float], None] | None = None,
 ) -> BestOrder:
     """The best order of the jobs, all executors to the first one that can use them (Decima, Appendix H).
 
@@ -61,7 +64,9 @@ def best_job_order(
         ConfigError: too many jobs, or a run that ends before its jobs do.
     """
     if config.end_ms is not None or config.mean_episode_ms is not None:
-        raise ConfigError("the exhaustive search compares completed runs; leave out end_ms and mean_episode_ms")
+        raise ConfigError(
+            "the exhaustive search compares completed runs; leave out end_ms and mean_episode_ms"
+        )
     num_jobs = sequence.num_jobs
     if num_jobs > MAX_ORDERED_JOBS:
         orders = math.factorial(min(num_jobs, 20))
@@ -69,17 +74,26 @@ def best_job_order(
             f"{num_jobs} jobs have {orders:,} orders or more; the exhaustive search takes at most {MAX_ORDERED_JOBS} jobs"
         )
     batch = SimulatorBatch([sequence] * (num_jobs + 1), config, [seed] * (num_jobs + 1))
-    blocks = tuple(_as_block(table) for tables in (batch.states, batch.futures) for table in tables if table.size)
+    blocks = tuple(
+        _as_block(table)
+        for tables in (batch.states, batch.futures)
+        for table in tables
+        if table.size
+    )
     search, status = _begin(sequence, config), Status.NEEDS_DECISION
     while status is Status.NEEDS_DECISION:
-        status = Status(search_orders(batch.states, batch.futures, blocks, batch.tables, search, _PROGRESS))
+        status = Status(
+            search_orders(batch.states, batch.futures, blocks, batch.tables, search, _PROGRESS)
+        )
         if progress is not None:
             progress(int(search.num_beginnings[0]), float(search.best_ms[0]) / num_jobs)
     if status is not Status.COMPLETE:
         check_status(int(status), select(batch.states, 0), sequence)
     order = tuple(int(job) for job in np.argsort(search.best_rank, kind="stable"))
     average_jct_ms = float(search.best_ms[0]) / num_jobs
-    return BestOrder(order, average_jct_ms, int(search.num_orders[0]), int(search.num_beginnings[0]))
+    return BestOrder(
+        order, average_jct_ms, int(search.num_orders[0]), int(search.num_beginnings[0])
+    )
 
 
 def _as_block(table: Any) -> npt.NDArray[np.int64]:
@@ -93,7 +107,10 @@ def _begin(sequence: JobSequence, config: SimulationConfig) -> OrderSearch:
     for job in sequence.jobs:
         least = [shortest_task_ms(stage) for stage in job.stages]
         task_ms += least
-        waves = [math.ceil(stage.num_tasks / executors) * ms for stage, ms in zip(job.stages, least, strict=True)]
+        waves = [
+            math.ceil(stage.num_tasks / executors) * ms
+            for stage, ms in zip(job.stages, least, strict=True)
+        ]
         path_ms += job.downstream_ms(waves)
     table, column = np.zeros((num_jobs + 1, num_jobs), np.int64), np.zeros(num_jobs + 1, np.int64)
     return OrderSearch(

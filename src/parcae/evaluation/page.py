@@ -39,7 +39,9 @@ pre{padding:.8rem 1rem;overflow-x:auto;white-space:pre-wrap;word-break:break-wor
 _CONFIG = {"displayModeBar": False, "responsive": True}
 
 
-def write_page(path: Path, name: str, heading: str, setting: str, sentence: str, parts: Sequence[str]) -> None:
+def write_page(
+    path: Path, name: str, heading: str, setting: str, sentence: str, parts: Sequence[str]
+) -> None:
     """Write a page: a heading, the setting in a line, the result in a sentence, and parts that are HTML already.
 
     Raises:
@@ -55,7 +57,12 @@ def write_page(path: Path, name: str, heading: str, setting: str, sentence: str,
     write_text(path, "\n".join([*head, *parts]) + "\n")
 
 
-def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], best: int | None = None, notes: Sequence[str] = ()) -> str:
+def html_table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    best: int | None = None,
+    notes: Sequence[str] = (),
+) -> str:
     """A table of cells that are HTML already, the best row marked, with notes (text) below."""
     lines = (
         f"<tr{' class=best' if row == best else ''}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
@@ -74,7 +81,9 @@ def cell(estimate: Estimate, digits: str) -> str:
     """A mean, and its interval where there is one."""
     if estimate.is_unknown:
         return format(estimate.mean, digits)
-    return f"{estimate.mean:{digits}} <span>{estimate.low:{digits}} – {estimate.high:{digits}}</span>"
+    return (
+        f"{estimate.mean:{digits}} <span>{estimate.low:{digits}} – {estimate.high:{digits}}</span>"
+    )
 
 
 def how_sure(ratio: Estimate, of: str = "seeds") -> str:
@@ -90,7 +99,9 @@ def figure_html(figure: Figure, with_library: bool = False) -> str:
     """A chart as HTML; the first of a page brings the library."""
     import plotly.io
 
-    return str(plotly.io.to_html(figure, include_plotlyjs=with_library, full_html=False, config=_CONFIG))
+    return str(
+        plotly.io.to_html(figure, include_plotlyjs=with_library, full_html=False, config=_CONFIG)
+    )
 
 
 def pair(left: Figure, right: Figure) -> list[str]:
@@ -101,8 +112,12 @@ def pair(left: Figure, right: Figure) -> list[str]:
 def how_made(settings: Mapping[str, Any], command: str) -> str:
     """The command, how the intervals were made, what was tuned, and all settings."""
     run = f"<pre>{html.escape(command)}</pre>" if command else ""
-    tuned = "".join(f"<li><b>{html.escape(k)}</b>: {html.escape(v)}</li>" for k, v in settings["tuned"].items())
-    notes = f"<p>Tuned policies, on seeds that no comparison uses:</p><ul>{tuned}</ul>" if tuned else ""
+    tuned = "".join(
+        f"<li><b>{html.escape(k)}</b>: {html.escape(v)}</li>" for k, v in settings["tuned"].items()
+    )
+    notes = (
+        f"<p>Tuned policies, on seeds that no comparison uses:</p><ul>{tuned}</ul>" if tuned else ""
+    )
     return (
         f"<h2>How this was made</h2>{run}<p>{html.escape(settings['intervals'])}.</p>{notes}"
         f"<details><summary>Settings</summary><pre>{html.escape(json.dumps(settings, indent=2))}</pre></details>"

@@ -12,7 +12,13 @@ import numpy.typing as npt
 from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.evaluation.gantt import FONT
 from parcae.files import replacing
-from parcae.metrics.cluster import busy_executors, concurrency, executor_share, last_completion_ms, mean_over_spans
+from parcae.metrics.cluster import (
+    busy_executors,
+    concurrency,
+    executor_share,
+    last_completion_ms,
+    mean_over_spans,
+)
 from parcae.metrics.jobs import arrived, jct_ms
 from parcae.units import MS_PER_S
 
@@ -21,7 +27,17 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 #: One colour a policy, told apart in print and by the colour-blind (Okabe and Ito).
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31", "#7f7f7f")
+PALETTE = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#000000",
+    "#8c6d31",
+    "#7f7f7f",
+)
 #: Line styles tell the colours' second and third round apart.
 _DASHES = ("solid", "dash", "dot")
 _NUM_SPANS = 240
@@ -34,7 +50,11 @@ def policy_color(row: int) -> str:
 
 def line_style(row: int) -> dict[str, Any]:
     """How the line of the policy at a row of the comparison is drawn."""
-    return {"color": policy_color(row), "dash": _DASHES[row // len(PALETTE) % len(_DASHES)], "width": 2}
+    return {
+        "color": policy_color(row),
+        "dash": _DASHES[row // len(PALETTE) % len(_DASHES)],
+        "width": 2,
+    }
 
 
 def new_figure(title: str, x: str, y: str) -> Any:
@@ -57,7 +77,12 @@ def new_figure(title: str, x: str, y: str) -> Any:
 
 
 def interval_bars(
-    title: str, axis: str, names: Sequence[str], means: Sequence[float], low: Sequence[float], high: Sequence[float]
+    title: str,
+    axis: str,
+    names: Sequence[str],
+    means: Sequence[float],
+    low: Sequence[float],
+    high: Sequence[float],
 ) -> Figure:
     """A number of every policy with its interval; the first on top."""
     figure = new_figure(title, axis, "")
@@ -69,15 +94,28 @@ def interval_bars(
         "color": "#1d232a",
     }
     colors = [policy_color(row) for row in range(len(names))]
-    figure.add_bar(y=list(names), x=list(means), error_x=error, marker_color=colors, width=0.6, orientation="h")
-    figure.update_layout(height=110 + 38 * len(names), yaxis={"autorange": "reversed", "ticksuffix": "  "})
+    figure.add_bar(
+        y=list(names), x=list(means), error_x=error, marker_color=colors, width=0.6, orientation="h"
+    )
+    figure.update_layout(
+        height=110 + 38 * len(names), yaxis={"autorange": "reversed", "ticksuffix": "  "}
+    )
     figure.update_xaxes(rangemode="tozero")
     return figure
 
 
-def jct_bars(names: Sequence[str], means: Sequence[float], low: Sequence[float], high: Sequence[float]) -> Figure:
+def jct_bars(
+    names: Sequence[str], means: Sequence[float], low: Sequence[float], high: Sequence[float]
+) -> Figure:
     """Average JCT of every policy, in seconds, with its interval; the first on top."""
-    return interval_bars("Average job completion time, with 95% intervals", "average JCT (s)", names, means, low, high)
+    return interval_bars(
+        "Average job completion time, with 95% intervals",
+        "average JCT (s)",
+        names,
+        means,
+        low,
+        high,
+    )
 
 
 def cdf(trace: Trace) -> tuple[FloatArray, FloatArray]:
@@ -96,7 +134,9 @@ def jct_cdf(traces: Mapping[str, Trace]) -> Figure:
     figure = new_figure("Share of jobs done within a time", "JCT (s)", "share of jobs")
     for row, (name, trace) in enumerate(traces.items()):
         jct_s, share = cdf(trace)
-        figure.add_scatter(x=jct_s, y=share, name=name, mode="lines", line={**line_style(row), "shape": "hv"})
+        figure.add_scatter(
+            x=jct_s, y=share, name=name, mode="lines", line={**line_style(row), "shape": "hv"}
+        )
     figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
     return figure
 
@@ -106,14 +146,22 @@ def concurrency_over_time(traces: Mapping[str, Trace]) -> Figure:
     figure = new_figure("Jobs in the system", "time (s)", "jobs in the system")
     for row, (name, trace) in enumerate(traces.items()):
         times, count = concurrency(trace)
-        figure.add_scatter(x=times / MS_PER_S, y=count, name=name, mode="lines", line={**line_style(row), "shape": "hv"})
+        figure.add_scatter(
+            x=times / MS_PER_S,
+            y=count,
+            name=name,
+            mode="lines",
+            line={**line_style(row), "shape": "hv"},
+        )
     figure.update_yaxes(rangemode="tozero")
     return figure
 
 
 def jct_over_time(traces: Mapping[str, Trace]) -> Figure:
     """Each completed job's JCT at its completion (Decima, Figure 10b)."""
-    figure = new_figure("Job completion times, by when the job completed", "time of completion (s)", "JCT (s)")
+    figure = new_figure(
+        "Job completion times, by when the job completed", "time of completion (s)", "JCT (s)"
+    )
     for row, (name, trace) in enumerate(traces.items()):
         done = np.flatnonzero(trace.completion_ms != NOT_COMPLETED)
         figure.add_scatter(
@@ -129,7 +177,12 @@ def _dots(row: int, name: str, text: list[str]) -> dict[str, Any]:
     return {
         "name": name,
         "mode": "markers",
-        "marker": {"color": policy_color(row), "size": 7, "opacity": 0.75, "symbol": row // len(PALETTE)},
+        "marker": {
+            "color": policy_color(row),
+            "size": 7,
+            "opacity": 0.75,
+            "symbol": row // len(PALETTE),
+        },
         "text": text,
         "hovertemplate": "%{text}<br>%{x:.1f}, %{y:.1f}",
     }
@@ -147,14 +200,22 @@ def busy_over_time(traces: Mapping[str, Trace]) -> Figure:
     for row, (name, trace) in enumerate(traces.items()):
         shown = edges[:-1] < last_completion_ms(trace)
         busy = mean_over_spans(*busy_executors(trace), edges)
-        figure.add_scatter(x=edges[:-1][shown] / MS_PER_S, y=busy[shown], name=name, mode="lines", line=line_style(row))
+        figure.add_scatter(
+            x=edges[:-1][shown] / MS_PER_S,
+            y=busy[shown],
+            name=name,
+            mode="lines",
+            line=line_style(row),
+        )
     figure.update_yaxes(rangemode="tozero")
     return figure
 
 
 def share_by_work(traces: Mapping[str, Trace]) -> Figure:
     """Executors that ran each job's tasks on average while it was in the system, by its size (Decima, Figure 10d)."""
-    figure = new_figure("Executors a job had on average, by its size", "executor time of the job (s)", "executors")
+    figure = new_figure(
+        "Executors a job had on average, by its size", "executor time of the job (s)", "executors"
+    )
     for row, (name, trace) in enumerate(traces.items()):
         jobs = np.flatnonzero(arrived(trace) & (trace.executed_ms > 0))
         figure.add_scatter(
@@ -175,7 +236,11 @@ def save_png(traces: Mapping[str, Trace], path: Path, title: str = "") -> None:
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     for row, (name, trace) in enumerate(traces.items()):
-        style = {"color": policy_color(row), "label": name, "linestyle": _DASHES[row // len(PALETTE) % len(_DASHES)]}
+        style = {
+            "color": policy_color(row),
+            "label": name,
+            "linestyle": _DASHES[row // len(PALETTE) % len(_DASHES)],
+        }
         style["linestyle"] = {"solid": "-", "dash": "--", "dot": ":"}[style["linestyle"]]
         jct_s, share = cdf(trace)
         left.step(jct_s, share, where="post", **style)
@@ -194,7 +259,11 @@ def save_png(traces: Mapping[str, Trace], path: Path, title: str = "") -> None:
 
 
 def scatter_of_pairs(
-    groups: Mapping[str, tuple[Sequence[float], Sequence[float]]], path: Path, axes: tuple[str, str], *, scale: float = 1.0
+    groups: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    path: Path,
+    axes: tuple[str, str],
+    *,
+    scale: float = 1.0,
 ) -> None:
     """A picture (PNG) with one panel a group: every pair a dot, and the line on which both are equal.
 
@@ -216,6 +285,13 @@ def scatter_of_pairs(
             end = 1.05 * max(float(x.max(initial=0)), float(y.max(initial=0)))
             plot.plot([0, end], [0, end], color="#999999", linewidth=1, zorder=1)
             plot.scatter(x, y, s=14, color=policy_color(row), alpha=0.75, linewidths=0, zorder=2)
-            plot.set(xlim=(0, end), ylim=(0, end), xlabel=axes[0], ylabel=axes[1], title=title, aspect="equal")
+            plot.set(
+                xlim=(0, end),
+                ylim=(0, end),
+                xlabel=axes[0],
+                ylabel=axes[1],
+                title=title,
+                aspect="equal",
+            )
         with replacing(path) as stream:
             figure.savefig(stream, format="png", dpi=150)

@@ -11,7 +11,16 @@ from parcae.cluster.trace import Trace
 from parcae.evaluation.bounds import Bounds
 from parcae.evaluation.compare import Comparison, PolicyResult, later_cells
 from parcae.evaluation.gantt import MAX_EXECUTORS, gantt_figure
-from parcae.evaluation.page import cell, figure_html, how_made, how_sure, html_table, named, pair, write_page
+from parcae.evaluation.page import (
+    cell,
+    figure_html,
+    how_made,
+    how_sure,
+    html_table,
+    named,
+    pair,
+    write_page,
+)
 from parcae.evaluation.plots import (
     busy_over_time,
     concurrency_over_time,
@@ -44,11 +53,11 @@ def best_policy(comparison: Comparison) -> PolicyResult:
 def summary_sentence(comparison: Comparison) -> str:
     """Who wins, by how much, how sure that is, and who pays for it, in plain words."""
     first, best = comparison.policies[0], best_policy(comparison)
-    won = f"{best.name} has the lowest average job completion time: {best.average_jct_s.mean:,.1f} s"
+    won = (
+        f"{best.name} has the lowest average job completion time: {best.average_jct_s.mean:,.1f} s"
+    )
     if len(comparison.policies) == 1:
-        return (
-            f"With {first.name} a job completes in {best.average_jct_s.mean:,.1f} s on average{_interval(first.average_jct_s)}."
-        )
+        return f"With {first.name} a job completes in {best.average_jct_s.mean:,.1f} s on average{_interval(first.average_jct_s)}."
     if best is not first:
         ratio = best.ratio_to_first
         saved = Estimate(1 - ratio.mean, 1 - ratio.high, 1 - ratio.low)
@@ -67,7 +76,11 @@ def _next_best(second: PolicyResult) -> str:
     if abs(ratio.mean - 1) < _SAME:
         return f"{second.name} does exactly as well."
     if ratio.mean >= 2:
-        ends = "" if ratio.is_unknown else f" (95% interval {ratio.low:,.2f} to {ratio.high:,.2f} times)"
+        ends = (
+            ""
+            if ratio.is_unknown
+            else f" (95% interval {ratio.low:,.2f} to {ratio.high:,.2f} times)"
+        )
         return f"The next best, {second.name}, takes {ratio.mean:,.2f} times as long{ends}. {how_sure(ratio)}"
     more = Estimate(ratio.mean - 1, ratio.low - 1, ratio.high - 1)
     return f"The next best, {second.name}, takes {more.mean:.1%} longer{_interval(more, percent=True)}. {how_sure(ratio)}"
@@ -76,12 +89,19 @@ def _next_best(second: PolicyResult) -> str:
 def _interval(estimate: Estimate, percent: bool = False) -> str:
     if estimate.is_unknown:
         return " (one seed: no interval)"
-    low, high = (f"{end:.1%}" if percent else f"{end:,.1f} s" for end in (estimate.low, estimate.high))
+    low, high = (
+        f"{end:.1%}" if percent else f"{end:,.1f} s" for end in (estimate.low, estimate.high)
+    )
     return f" (95% interval {low} to {high})"
 
 
 def write_report(
-    comparison: Comparison, traces: Mapping[str, Trace], path: Path, *, command: str = "", bounds: Bounds | None = None
+    comparison: Comparison,
+    traces: Mapping[str, Trace],
+    path: Path,
+    *,
+    command: str = "",
+    bounds: Bounds | None = None,
 ) -> None:
     """Write the report.
 
@@ -103,12 +123,21 @@ def write_report(
         *_figures(comparison, traces, bounds),
         how_made(comparison.settings, command),
     ]
-    write_page(path, name, f"Scheduling {name}", _setting(comparison.settings), summary_sentence(comparison), parts)
+    write_page(
+        path,
+        name,
+        f"Scheduling {name}",
+        _setting(comparison.settings),
+        summary_sentence(comparison),
+        parts,
+    )
 
 
 def _setting(s: dict[str, Any]) -> str:
     classes = s["config"]["executor_classes"]
-    executors = sum(c["num_executors"] for c in classes) if classes else s["config"]["num_executors"]
+    executors = (
+        sum(c["num_executors"] for c in classes) if classes else s["config"]["num_executors"]
+    )
     count = s["seeds"][1] - s["seeds"][0] + 1
     seeds = f"{count} seeds, the same for every policy" if count > 1 else "1 seed"
     return f"{s['jobs']} jobs a run, arrivals {s['arrivals']}, {executors} {s['config']['world']}, {seeds}"
@@ -153,7 +182,9 @@ def _recurring(comparison: Comparison) -> str:
     if len(policies) == 1:
         return ""
     if best is policies[0]:
-        others = [p for p in policies[1:] if p.name not in comparison.resolved.oracles] or policies[1:]
+        others = [p for p in policies[1:] if p.name not in comparison.resolved.oracles] or policies[
+            1:
+        ]
         best = min(others, key=lambda p: p.average_jct_s.mean)
     column = policies.index(best)
     jobs = recurring_jobs(comparison.runs, column)
@@ -167,7 +198,9 @@ def _recurring(comparison: Comparison) -> str:
     left_out = jobs[_MOST:-_MOST]
     shown = [*jobs[:_MOST], *jobs[-_MOST:]] if left_out else jobs
     rows = [_recurring_row(job, column) for job in shown]
-    notes = [f"Sorted by the ratio: who loses most under {best.name} stands first, who gains most last."]
+    notes = [
+        f"Sorted by the ratio: who loses most under {best.name} stands first, who gains most last."
+    ]
     if left_out:
         ratios = [job.ratio_to_first(column) for job in left_out]
         notes.append(
@@ -182,10 +215,15 @@ def _recurring_row(job: RecurringJob, column: int) -> tuple[str, ...]:
     return (html.escape(job.name), f"{job.num_runs:,}", *times, f"{job.ratio_to_first(column):.3f}")
 
 
-def _figures(comparison: Comparison, traces: Mapping[str, Trace], bounds: Bounds | None) -> list[str]:
+def _figures(
+    comparison: Comparison, traces: Mapping[str, Trace], bounds: Bounds | None
+) -> list[str]:
     results, seed = comparison.policies, comparison.settings["seeds"][0]
     estimates = [p.average_jct_s for p in results]
-    bars = jct_bars([p.name for p in results], *([getattr(e, k) for e in estimates] for k in ("mean", "low", "high")))
+    bars = jct_bars(
+        [p.name for p in results],
+        *([getattr(e, k) for e in estimates] for k in ("mean", "low", "high")),
+    )
     end_s = _axis_end_ms(traces) / MS_PER_S
     return [
         "<h2>Over all seeds</h2>",
@@ -208,7 +246,11 @@ def _gantt_note(traces: Mapping[str, Trace]) -> str:
     largest = max(trace.num_executors for trace in traces.values())
     late = any(last_completion_ms(trace) > _axis_end_ms(traces) for trace in traces.values())
     beyond = " Longer runs go on beyond it: drag along the axis to see them." if late else ""
-    cut = f" {MAX_EXECUTORS} evenly chosen ones of {largest:,} executors are shown." if largest > MAX_EXECUTORS else ""
+    cut = (
+        f" {MAX_EXECUTORS} evenly chosen ones of {largest:,} executors are shown."
+        if largest > MAX_EXECUTORS
+        else ""
+    )
     return (
         "Each colour is a job, the same in every chart; white is idle or moving; red lines are job completions. "
         f"All charts share one time axis.{beyond}{cut}"

@@ -35,7 +35,9 @@ class SetRun:
     trace: Trace
 
 
-def set_config(job_set: SparkWorldSet, config: SimulationConfig, cores: int | None = None) -> SimulationConfig:
+def set_config(
+    job_set: SparkWorldSet, config: SimulationConfig, cores: int | None = None
+) -> SimulationConfig:
     """The set's own cores unless others are given, every task with its own duration, estimates taken as they are."""
     return config.model_copy(
         update={
@@ -62,7 +64,9 @@ def set_policy(name: str, job_set: SparkWorldSet) -> OrderPolicy:
         tiers = [job_set.tiers[position] for position in arriving]
         limits = [limit for position in arriving for limit in _limits(job_set, position)]
         return OrderPolicy(name, OrderKind.GIVEN, given_tables(tiers, limits))
-    raise PolicyError(f"policy {name!r} is not one that a set defines; these are {', '.join(_OF_THE_SET)}")
+    raise PolicyError(
+        f"policy {name!r} is not one that a set defines; these are {', '.join(_OF_THE_SET)}"
+    )
 
 
 def _limits(job_set: SparkWorldSet, position: int) -> Sequence[int]:
@@ -95,9 +99,13 @@ def run_sets(
     for job_set in sets:
         own = set_config(job_set, config, cores)
         others = [name for name in names if name not in _OF_THE_SET]
-        resolved = resolve_policies(job_set.workload, others, own, "batch", job_set.sequence.num_jobs)
+        resolved = resolve_policies(
+            job_set.workload, others, own, "batch", job_set.sequence.num_jobs
+        )
         found = resolved.for_sequence(job_set.sequence, seed)
         for name in dict.fromkeys(names):
             policy: AnyPolicy = set_policy(name, job_set) if name in _OF_THE_SET else found[name]
             variant = _OF_THE_SET.get(name) or resolved.variants[name]
-            yield SetRun(job_set, name, variant, simulate(job_set.sequence, policy, own, seed, record=record))
+            yield SetRun(
+                job_set, name, variant, simulate(job_set.sequence, policy, own, seed, record=record)
+            )

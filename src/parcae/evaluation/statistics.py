@@ -46,17 +46,25 @@ class Estimate:
 
     def to_json(self) -> dict[str, Any]:
         """{"mean":, "ci95": [low, high]}; null for what is unknown (JSON has no NaN)."""
-        mean, low, high = (None if math.isnan(value) else value for value in (self.mean, self.low, self.high))
+        mean, low, high = (
+            None if math.isnan(value) else value for value in (self.mean, self.low, self.high)
+        )
         return {"mean": mean, "ci95": [low, high]}
 
 
-def _seeds(values: npt.ArrayLike, baseline: npt.ArrayLike | None = None) -> tuple[FloatArray, FloatArray]:
+def _seeds(
+    values: npt.ArrayLike, baseline: npt.ArrayLike | None = None
+) -> tuple[FloatArray, FloatArray]:
     above = np.asarray(values, np.float64)
     below = np.ones(len(above)) if baseline is None else np.asarray(baseline, np.float64)
     if above.ndim != 1 or above.shape != below.shape or above.size == 0:
-        raise ConfigError(f"paired statistics need one number a seed from both policies, not {above.shape} and {below.shape}")
+        raise ConfigError(
+            f"paired statistics need one number a seed from both policies, not {above.shape} and {below.shape}"
+        )
     if not (np.isfinite(above).all() and np.isfinite(below).all() and (below > 0).all()):
-        raise ConfigError("paired statistics need finite numbers, and a baseline above 0 on every seed")
+        raise ConfigError(
+            "paired statistics need finite numbers, and a baseline above 0 on every seed"
+        )
     return above, below
 
 
@@ -64,7 +72,9 @@ def _t_half_width(spread: float, count: int) -> float:
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * spread / math.sqrt(count)
 
 
-def _bootstrap(above: FloatArray, below: FloatArray, rng: np.random.Generator | None) -> tuple[float, float]:
+def _bootstrap(
+    above: FloatArray, below: FloatArray, rng: np.random.Generator | None
+) -> tuple[float, float]:
     """Percentile interval of the ratio of means, of resampled seeds."""
     if rng is None:
         raise ConfigError("a bootstrap interval needs a random generator: pass rng")
@@ -77,7 +87,9 @@ def _bootstrap(above: FloatArray, below: FloatArray, rng: np.random.Generator | 
     return float(low), float(high)
 
 
-def mean_estimate(values: npt.ArrayLike, method: Method = "t", rng: np.random.Generator | None = None) -> Estimate:
+def mean_estimate(
+    values: npt.ArrayLike, method: Method = "t", rng: np.random.Generator | None = None
+) -> Estimate:
     """Mean over seeds with its interval.
 
     mean +- t(0.975, n - 1) s / sqrt(n), or the percentiles of resampled means.
@@ -98,7 +110,10 @@ def mean_estimate(values: npt.ArrayLike, method: Method = "t", rng: np.random.Ge
 
 
 def ratio_estimate(
-    values: npt.ArrayLike, baseline: npt.ArrayLike, method: Method = "t", rng: np.random.Generator | None = None
+    values: npt.ArrayLike,
+    baseline: npt.ArrayLike,
+    method: Method = "t",
+    rng: np.random.Generator | None = None,
 ) -> Estimate:
     """Ratio of means r = mean(a) / mean(b), paired by seed, with its interval.
 
@@ -124,12 +139,17 @@ def ratio_estimate(
         return Estimate(ratio, *_bootstrap(above, below, rng))
     if ratio <= 0:
         return Estimate(ratio, math.nan, math.nan)
-    half = _t_half_width(float((above / above.mean() - below / below.mean()).std(ddof=1)), len(above))
+    half = _t_half_width(
+        float((above / above.mean() - below / below.mean()).std(ddof=1)), len(above)
+    )
     return Estimate(ratio, ratio * math.exp(-half), ratio * math.exp(half))
 
 
 def mean_of_ratios(
-    values: npt.ArrayLike, baseline: npt.ArrayLike, method: Method = "t", rng: np.random.Generator | None = None
+    values: npt.ArrayLike,
+    baseline: npt.ArrayLike,
+    method: Method = "t",
+    rng: np.random.Generator | None = None,
 ) -> Estimate:
     """Mean over seeds of a / b: every seed counts the same, whereas the ratio of means weighs long runs more.
 
@@ -143,7 +163,10 @@ def mean_of_ratios(
 
 
 def share_estimate(
-    counts: npt.ArrayLike, totals: npt.ArrayLike, method: Method = "t", rng: np.random.Generator | None = None
+    counts: npt.ArrayLike,
+    totals: npt.ArrayLike,
+    method: Method = "t",
+    rng: np.random.Generator | None = None,
 ) -> Estimate:
     """The share of jobs that have a property, sum(counts) / sum(totals), with its interval over seeds.
 
@@ -166,5 +189,7 @@ def share_estimate(
         return Estimate(share, math.nan, math.nan)
     if method == "bootstrap":
         return Estimate(share, *_bootstrap(above, below, rng))
-    half = _t_half_width(float((above - share * below).std(ddof=1)) / float(below.mean()), len(above))
+    half = _t_half_width(
+        float((above - share * below).std(ddof=1)) / float(below.mean()), len(above)
+    )
     return Estimate(share, max(0.0, share - half), min(1.0, share + half))

@@ -36,7 +36,14 @@ _MAX_COUNTS = 40
 def _counts(num_executors: int) -> tuple[float, ...]:
     """Numbers of executors from 1 to all: each one in small clusters, evenly spaced on a logarithmic scale in large ones."""
     spaced = np.geomspace(1, num_executors, min(num_executors, _MAX_COUNTS))
-    return tuple(float(n) for n in (range(1, num_executors + 1) if num_executors <= _MAX_COUNTS else np.unique(np.rint(spaced))))
+    return tuple(
+        float(n)
+        for n in (
+            range(1, num_executors + 1)
+            if num_executors <= _MAX_COUNTS
+            else np.unique(np.rint(spaced))
+        )
+    )
 
 
 #: Those of SWEEPS whose names need an argument.
@@ -83,7 +90,12 @@ SWEEPS: Mapping[str, Knobs] = {
     "graphene": Knobs(
         ("alpha", "LongScore", "FragScore", "longest wait for parents"),
         lambda num_executors: itertools.product(_COARSE_ALPHAS, _LONG, _FRAG, _COARSE_WAITS_S),
-        lambda best: ((alpha, *best[1:3], wait_s) for alpha in ALPHAS if abs(alpha - best[0]) < 0.25 for wait_s in _WAITS_S),
+        lambda best: (
+            (alpha, *best[1:3], wait_s)
+            for alpha in ALPHAS
+            if abs(alpha - best[0]) < 0.25
+            for wait_s in _WAITS_S
+        ),
     ),
 }
 
@@ -122,7 +134,9 @@ class ResolvedPolicies:
 
     def legend(self) -> str:
         """What the names became, where that is something else, in one line."""
-        return "; ".join(f"{name}: {became}" for name, became in self.variants.items() if became != name)
+        return "; ".join(
+            f"{name}: {became}" for name, became in self.variants.items() if became != name
+        )
 
 
 def check_seeds(seed_start: int, num_seeds: int) -> None:
@@ -169,7 +183,10 @@ def resolve_policies(
     # What is tuned comes last, so that a name that was misspelt or is of the other world is refused at once.
     for family in (_family(own)[0] for own in bare.values() if _family(own)[0]):
         _made_by_name(f"{family}:1" if family in _NEEDS_VALUE else family, setting)
-    made = {own: _resolve(own, setting) for own in dict.fromkeys(sorted(bare.values(), key=lambda own: bool(_family(own)[0])))}
+    made = {
+        own: _resolve(own, setting)
+        for own in dict.fromkeys(sorted(bare.values(), key=lambda own: bool(_family(own)[0])))
+    }
     policies = {}
     for name, own in bare.items():
         policy = made[own].policy
@@ -181,7 +198,10 @@ def resolve_policies(
         asked,
         config,
         {name: made[own].found for name, own in bare.items() if made[own].found},
-        {name: made[own].variant + (f", guard {guards[name]:g}" if name in guards else "") for name, own in bare.items()},
+        {
+            name: made[own].variant + (f", guard {guards[name]:g}" if name in guards else "")
+            for name, own in bare.items()
+        },
         guards,
     )
 
@@ -219,11 +239,17 @@ def _resolve(name: str, setting: _Setting) -> _Resolved:
     elif how == "tuned":
         sweep = tune(workload, family, config, setting.arrivals, setting.num_jobs)
         variant = ":".join([family, *(f"{value:g}" for value in sweep.best)])
-        return _Resolved(_with_values(family, sweep.best, config, name), _through_adapter(variant, config), sweep.describe())
+        return _Resolved(
+            _with_values(family, sweep.best, config, name),
+            _through_adapter(variant, config),
+            sweep.describe(),
+        )
     else:
         policy = _made_by_name(name, setting)
         variant = title_of(name) if isinstance(policy, OrderPolicy) else name
-    return _Resolved(policy, variant if isinstance(policy, Planner) else _through_adapter(variant, config))
+    return _Resolved(
+        policy, variant if isinstance(policy, Planner) else _through_adapter(variant, config)
+    )
 
 
 def _made_by_name(name: str, setting: _Setting) -> OrderPolicy | HeuristicPolicy:
@@ -235,7 +261,9 @@ def _made_by_name(name: str, setting: _Setting) -> OrderPolicy | HeuristicPolicy
 
 def _through_adapter(variant: str, config: SimulationConfig) -> str:
     """What a policy that decides is called: in the world of cores it plans by being asked until all cores are given away."""
-    return f"{variant}, planning through the adapter" if config.world is WorldName.CORES else variant
+    return (
+        f"{variant}, planning through the adapter" if config.world is WorldName.CORES else variant
+    )
 
 
 def guarded(name: str, policy: AnyPolicy, factor: float) -> AnyPolicy:
@@ -246,8 +274,12 @@ def guarded(name: str, policy: AnyPolicy, factor: float) -> AnyPolicy:
     return guard
 
 
-def _with_values(family: str, values: Values, config: SimulationConfig, name: str) -> HeuristicPolicy:
-    policy = make_policy(":".join([family, *(f"{value:g}" for value in values)]), config.total_executors)
+def _with_values(
+    family: str, values: Values, config: SimulationConfig, name: str
+) -> HeuristicPolicy:
+    policy = make_policy(
+        ":".join([family, *(f"{value:g}" for value in values)]), config.total_executors
+    )
     return HeuristicPolicy(name, policy.kind, policy.params)
 
 
@@ -271,7 +303,11 @@ class Sweep:
         """What was found, in words."""
         names, tried = SWEEPS[self.family].names, list(self.cost_ms)
         found = ", ".join(f"{name} {value:g}" for name, value in zip(names, self.best, strict=True))
-        what = f"values from {tried[0][0]:g} to {tried[-1][0]:g}" if len(names) == 1 else "combinations"
+        what = (
+            f"values from {tried[0][0]:g} to {tried[-1][0]:g}"
+            if len(names) == 1
+            else "combinations"
+        )
         others = f" ({self.num_given_up} more on a quarter of them)" if self.num_given_up else ""
         return (
             f"{found} (average JCT {self.cost_ms[self.best] / MS_PER_S:,.1f} s) of {len(tried)} {what}, "
@@ -280,7 +316,10 @@ class Sweep:
 
 
 def average_jct_ms(
-    policy: HeuristicPolicy, sequences: Sequence[JobSequence], config: SimulationConfig, seeds: Sequence[int]
+    policy: HeuristicPolicy,
+    sequences: Sequence[JobSequence],
+    config: SimulationConfig,
+    seeds: Sequence[int],
 ) -> float:
     """Mean of the sequences' average JCT under a policy, in ms."""
     batch = SimulatorBatch(sequences, config, seeds)
@@ -289,12 +328,17 @@ def average_jct_ms(
     return float(np.mean([jct_ms(trace)[arrived(trace)].mean() for trace in traces]))
 
 
-def sweep_values(family: str, sequences: Sequence[JobSequence], config: SimulationConfig, seeds: Sequence[int]) -> Sweep:
+def sweep_values(
+    family: str, sequences: Sequence[JobSequence], config: SimulationConfig, seeds: Sequence[int]
+) -> Sweep:
     """Try all values of a policy's parameters on the same sequences and luck."""
 
     def measured(tried: Iterable[Values], count: int) -> dict[Values, float]:
         policies = {values: _with_values(family, values, config, "tuning") for values in tried}
-        return {values: average_jct_ms(p, sequences[:count], config, seeds[:count]) for values, p in policies.items()}
+        return {
+            values: average_jct_ms(p, sequences[:count], config, seeds[:count])
+            for values, p in policies.items()
+        }
 
     grid, count = tuple(SWEEPS[family].grid(config.total_executors)), len(sequences)
     num_given_up = len(grid) - _FINALISTS if len(grid) > _MANY else 0
@@ -303,10 +347,16 @@ def sweep_values(family: str, sequences: Sequence[JobSequence], config: Simulati
         grid = tuple(sorted(grid, key=first.__getitem__)[:_FINALISTS])
     cost_ms = measured(grid, count)
     around = SWEEPS[family].around(Sweep(family, cost_ms).best)
-    return Sweep(family, cost_ms | measured((values for values in around if values not in cost_ms), count), num_given_up)
+    return Sweep(
+        family,
+        cost_ms | measured((values for values in around if values not in cost_ms), count),
+        num_given_up,
+    )
 
 
-def tune(workload: Workload, family: str, config: SimulationConfig, arrivals: str, num_jobs: int) -> Sweep:
+def tune(
+    workload: Workload, family: str, config: SimulationConfig, arrivals: str, num_jobs: int
+) -> Sweep:
     """Sweep a policy's parameters on the tuning seeds (Decima, section 7.1, baseline 5).
 
     Recorded arrivals have one sequence only: there the parameter is tuned on jobs drawn at the recorded mean rate.
@@ -317,11 +367,16 @@ def tune(workload: Workload, family: str, config: SimulationConfig, arrivals: st
         gap_ms = (max(times) - min(times)) / max(1, len(times) - 1)
         process = f"poisson:{max(1, round(gap_ms))}ms"
     seeds = [TUNING_SEED_START + row for row in range(NUM_TUNING_SEEDS)]
-    sequences = [draw_sequence(workload, process, num_jobs, config.total_executors, RandomStreams(seed)) for seed in seeds]
+    sequences = [
+        draw_sequence(workload, process, num_jobs, config.total_executors, RandomStreams(seed))
+        for seed in seeds
+    ]
     return sweep_values(family, sequences, config, seeds)
 
 
-def best_in_hindsight(sequence: JobSequence, config: SimulationConfig, seed: int, name: str) -> HeuristicPolicy:
+def best_in_hindsight(
+    sequence: JobSequence, config: SimulationConfig, seed: int, name: str
+) -> HeuristicPolicy:
     """The policy with the values that are best for this very sequence and luck (the paper's per-batch optimum)."""
     family = _family(name)[0]
     return _with_values(family, sweep_values(family, [sequence], config, [seed]).best, config, name)

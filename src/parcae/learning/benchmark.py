@@ -37,7 +37,9 @@ class TrainingBenchmark:
         return asdict(self)
 
 
-def benchmark_training(scenario: Scenario, network: str, recipe: str = "fast", iterations: int = 5) -> TrainingBenchmark:
+def benchmark_training(
+    scenario: Scenario, network: str, recipe: str = "fast", iterations: int = 5
+) -> TrainingBenchmark:
     """Time iterations of a training (set-up, compilation and selection runs left out)."""
     config = recipe_config(Recipe(recipe), scenario, network).model_copy(
         update={"num_selection": 2, "select_every": 1_000_000, "imitation": 0.0}
@@ -53,4 +55,6 @@ def benchmark_training(scenario: Scenario, network: str, recipe: str = "fast", i
         trainer.learn(groups, 1.0)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     count = trainer.decisions - decisions
-    return TrainingBenchmark(network, recipe, iterations, count, wall, cpu, count / cpu, count / wall, rollout / wall)
+    return TrainingBenchmark(
+        network, recipe, iterations, count, wall, cpu, count / cpu, count / wall, rollout / wall
+    )

@@ -100,5 +100,11 @@ def override(config: Model, settings: Sequence[str]) -> Model:
             close = difflib.get_close_matches(key, values, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(values)}"
             raise ConfigError(f"setting {key!r} does not exist; {hint}")
-        values[key] = None if value == "none" else value.split(",") if isinstance(values[key], tuple) else value
+        values[key] = (
+            None
+            if value == "none"
+            else value.split(",")
+            if isinstance(values[key], tuple)
+            else value
+        )
     return type(config).model_validate(values)

@@ -12,7 +12,13 @@ import torch
 from parcae.learning.family import Rollout, Weights
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.kernels.recording import Record, demonstrate_many, explore_many
-from parcae.policies.decima.layout import FEATURE_VERSION, DecimaSettings, Limits, decima_levels, initial_weights
+from parcae.policies.decima.layout import (
+    FEATURE_VERSION,
+    DecimaSettings,
+    Limits,
+    decima_levels,
+    initial_weights,
+)
 from parcae.policies.decima.network import DecimaNetwork, Graphs
 from parcae.policies.decima.policy import DecimaPolicy, allocate_record, allocate_workspace
 from parcae.workloads.job import JobSpec, Workload
@@ -42,7 +48,9 @@ class Structures:
         first, edges = [0], []
         for job in workload.jobs:
             heights = stage_heights(job)
-            edges += [(p, c, heights[p]) for p, children in enumerate(job.children) for c in children]
+            edges += [
+                (p, c, heights[p]) for p, children in enumerate(job.children) for c in children
+            ]
             first.append(len(edges))
         table = np.array(edges, np.int64).reshape(-1, 3)
         most = max(len(job.stages) for job in workload.jobs)
@@ -60,7 +68,9 @@ def stage_heights(job: JobSpec) -> list[int]:
 def _ranges(first: Int64Array, size: Int64Array) -> Int64Array:
     """The numbers first[k] .. first[k] + size[k] - 1 for every k, one after another."""
     ends = np.cumsum(size)
-    return np.asarray(np.repeat(first - (ends - size), size) + np.arange(int(ends[-1]) if len(ends) else 0))
+    return np.asarray(
+        np.repeat(first - (ends - size), size) + np.arange(int(ends[-1]) if len(ends) else 0)
+    )
 
 
 @dataclass(frozen=True)
@@ -101,7 +111,9 @@ class GraphDecisions:
         np.add.at(stages, owner, sizes)
         possible = self.levels[None, :] > self.held[index][:, None]
         if self.is_all:
-            possible = np.arange(len(self.levels))[None, :] == np.full((len(index), 1), len(self.levels) - 1)
+            possible = np.arange(len(self.levels))[None, :] == np.full(
+                (len(index), 1), len(self.levels) - 1
+            )
 
         def tensor(array: npt.NDArray[Any]) -> torch.Tensor:
             return torch.from_numpy(array).to(device)
@@ -110,7 +122,9 @@ class GraphDecisions:
             x=tensor(self.x[rows]),
             job=tensor(job),
             owner=tensor(owner),
-            edges=[(tensor(p), tensor(c)) for p, c in self._edges(jobs, job, self.stage_index[rows])],
+            edges=[
+                (tensor(p), tensor(c)) for p, c in self._edges(jobs, job, self.stage_index[rows])
+            ],
             can_choose=tensor(self.can_choose[rows]),
             first_row=tensor(np.cumsum(stages) - stages),
             choice=tensor(self.choice[index]),
@@ -123,7 +137,9 @@ class GraphDecisions:
             can_idle=tensor(self.can_idle[index]),
         )
 
-    def _edges(self, jobs: Int64Array, job: Int64Array, stage_index: Int64Array) -> list[tuple[Int64Array, Int64Array]]:
+    def _edges(
+        self, jobs: Int64Array, job: Int64Array, stage_index: Int64Array
+    ) -> list[tuple[Int64Array, Int64Array]]:
         """Rows of (parents, children) among unfinished stages, by the parents' height."""
         s = self.structures
         row_of = np.full((len(jobs), s.max_stages), -1, np.int64)
@@ -134,14 +150,22 @@ class GraphDecisions:
         parents, children = row_of[edge_job, s.parent[edges]], row_of[edge_job, s.child[edges]]
         kept = (parents >= 0) & (children >= 0)
         parents, children, heights = parents[kept], children[kept], s.height[edges][kept]
-        return [(parents[heights == h], children[heights == h]) for h in range(1, int(heights.max(initial=0)) + 1)]
+        return [
+            (parents[heights == h], children[heights == h])
+            for h in range(1, int(heights.max(initial=0)) + 1)
+        ]
 
 
-def _gather(rollouts: list[Rollout], structures: Structures, levels: Int64Array, is_all: bool, ends: bool) -> GraphDecisions:
+def _gather(
+    rollouts: list[Rollout], structures: Structures, levels: Int64Array, is_all: bool, ends: bool
+) -> GraphDecisions:
     spans = [(r.count, r.count + 1) if ends else (0, r.count) for r in rollouts]
     pieces = [(r.record, a, b) for r, (a, b) in zip(rollouts, spans, strict=True)]
     jobs = [(int(r.first_job[a]), int(r.first_job[b])) for r, a, b in pieces]
-    rows = [(int(r.first_row[a]), int(r.first_row[b])) for (r, _, _), (a, b) in zip(pieces, jobs, strict=True)]
+    rows = [
+        (int(r.first_row[a]), int(r.first_row[b]))
+        for (r, _, _), (a, b) in zip(pieces, jobs, strict=True)
+    ]
     job_shift = np.cumsum([0, *(b - a for a, b in jobs)])[:-1]
     row_shift = np.cumsum([0, *(b - a for a, b in rows)])[:-1]
     records = [r for r, _, _ in pieces]
@@ -150,23 +174,37 @@ def _gather(rollouts: list[Rollout], structures: Structures, levels: Int64Array,
         return np.concatenate([getattr(r, name)[a:b] for r, a, b in pieces])
 
     def of_stages(name: str) -> npt.NDArray[Any]:
-        return np.concatenate([getattr(r, name)[a:b] for r, (a, b) in zip(records, rows, strict=True)])
+        return np.concatenate(
+            [getattr(r, name)[a:b] for r, (a, b) in zip(records, rows, strict=True)]
+        )
 
     return GraphDecisions(
         structures=structures,
         levels=levels,
         is_all=is_all,
-        first_job=np.concatenate([r.first_job[a:b] - j[0] + s for (r, a, b), j, s in zip(pieces, jobs, job_shift, strict=True)]),
+        first_job=np.concatenate(
+            [
+                r.first_job[a:b] - j[0] + s
+                for (r, a, b), j, s in zip(pieces, jobs, job_shift, strict=True)
+            ]
+        ),
         num_jobs=np.concatenate([np.diff(r.first_job[a : b + 1]) for r, a, b in pieces]),
         choice=decisions("choice"),
         level=decisions("level"),
         held=decisions("held"),
         log_prob=decisions("log_prob"),
-        structure=np.concatenate([r.structure[a:b] for r, (a, b) in zip(records, jobs, strict=True)]),
-        first_row=np.concatenate(
-            [r.first_row[a:b] - w[0] + s for r, (a, b), w, s in zip(records, jobs, rows, row_shift, strict=True)]
+        structure=np.concatenate(
+            [r.structure[a:b] for r, (a, b) in zip(records, jobs, strict=True)]
         ),
-        num_rows=np.concatenate([np.diff(r.first_row[a : b + 1]) for r, (a, b) in zip(records, jobs, strict=True)]),
+        first_row=np.concatenate(
+            [
+                r.first_row[a:b] - w[0] + s
+                for r, (a, b), w, s in zip(records, jobs, rows, row_shift, strict=True)
+            ]
+        ),
+        num_rows=np.concatenate(
+            [np.diff(r.first_row[a : b + 1]) for r, (a, b) in zip(records, jobs, strict=True)]
+        ),
         x=of_stages("x"),
         stage_index=of_stages("index"),
         can_choose=of_stages("can_choose").astype(np.bool_),
@@ -217,7 +255,9 @@ class DecimaFamily:
         jobs = capacity * min(num_jobs, _JOBS_PER_DECISION) + 2 * num_jobs
         rows = round(jobs * sum(stages) / len(stages)) + 2 * max(stages) * num_jobs
         classes, settings = len(self.scenario.config.classes), self.decima
-        works = allocate_workspace(num_simulators, num_jobs, num_jobs * max(stages), classes, len(self.levels), settings)
+        works = allocate_workspace(
+            num_simulators, num_jobs, num_jobs * max(stages), classes, len(self.levels), settings
+        )
         return works, allocate_record(num_simulators, capacity, jobs, rows, classes, settings)
 
     def explore_many(self, *args: Any) -> None:
@@ -230,7 +270,9 @@ class DecimaFamily:
 
     def gather(self, rollouts: list[Rollout], ends: bool = False) -> GraphDecisions:
         """The decisions of the rollouts, one rollout after another; or, with `ends`, the states in which they ended."""
-        return _gather(rollouts, self.structures, self.levels, self.decima.limits is Limits.NONE, ends)
+        return _gather(
+            rollouts, self.structures, self.levels, self.decima.limits is Limits.NONE, ends
+        )
 
     def num_jobs(self, rollout: Rollout) -> int:
         """Jobs in the system, summed over the decisions."""
@@ -242,5 +284,9 @@ class DecimaFamily:
         sizes = {"structure": int(r.num_jobs[0]), "first_row": int(r.num_jobs[0]) + 1}
         sizes |= dict.fromkeys(("x", "index", "can_choose"), int(r.num_rows[0]))
         whole = {"count", "num_jobs", "num_rows", "end_ms", "end_cost"}
-        cut = {name: getattr(r, name)[: sizes.get(name, n + 2)] for name in Record._fields if name not in whole}
+        cut = {
+            name: getattr(r, name)[: sizes.get(name, n + 2)]
+            for name in Record._fields
+            if name not in whole
+        }
         return Record(**{name: np.array(array) for name, array in {**r._asdict(), **cut}.items()})

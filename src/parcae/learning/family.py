@@ -63,7 +63,15 @@ class TrainedPolicy(Policy, Protocol):
     def network(self) -> Any:
         """What the family's kernels take."""
 
-    def play_many(self, states: Any, futures: Any, tables: Any, first: int, last: int, status: npt.NDArray[np.int64]) -> None:
+    def play_many(
+        self,
+        states: Any,
+        futures: Any,
+        tables: Any,
+        first: int,
+        last: int,
+        status: npt.NDArray[np.int64],
+    ) -> None:
         """Run simulators first..last-1 of many to their end; fills `status`."""
 
 

@@ -121,7 +121,9 @@ class _State:
 class _Arena:
     """One scenario's part in the search."""
 
-    def __init__(self, scenario: Scenario, rule: npt.ArrayLike, num_runs: int, num_selection: int) -> None:
+    def __init__(
+        self, scenario: Scenario, rule: npt.ArrayLike, num_runs: int, num_selection: int
+    ) -> None:
         self.scenario = scenario
         self.rule = rule
         self.num_runs = num_runs
@@ -169,7 +171,13 @@ class _Search:
         share = _JOBS_PER_CANDIDATE // len(scenarios)
         num_selection = max(1, settings.num_selection // len(scenarios))
         self.arenas = [
-            _Arena(own, rule, settings.runs_per_scenario or max(1, share // own.num_jobs), num_selection) for own in scenarios
+            _Arena(
+                own,
+                rule,
+                settings.runs_per_scenario or max(1, share // own.num_jobs),
+                num_selection,
+            )
+            for own in scenarios
         ]
         self.last_ratio = np.nan
 
@@ -242,7 +250,9 @@ class _Search:
         arrays = {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
         numbers = {k: v for k, v in values.items() if k not in arrays}
         settings = {"state": numbers, **self._identity()}
-        write_checkpoint(Checkpoint(_STATE_KIND, FEATURE_VERSION, arrays, settings), folder / STATE_FILE)
+        write_checkpoint(
+            Checkpoint(_STATE_KIND, FEATURE_VERSION, arrays, settings), folder / STATE_FILE
+        )
 
     def load(self, folder: Path) -> _State:
         """The state in `folder`.
@@ -257,7 +267,9 @@ class _Search:
         found.require(_STATE_KIND, FEATURE_VERSION, str(path))
         for key, value in self._identity().items():
             if found.settings.get(key) != value:
-                raise ConfigError(f"{path}: a training with another {key}; use the same, or another folder")
+                raise ConfigError(
+                    f"{path}: a training with another {key}; use the same, or another folder"
+                )
         values: dict[str, Any] = {**found.weights, **found.settings["state"]}
         return _State(**values)
 
@@ -327,7 +339,9 @@ def _run(
     """The loop; `began` is earlier by what a resumed search has taken already."""
 
     def report(ending: str, is_better: bool) -> Evolved:
-        found = Evolved(state.best, state.best_ratio, state.generation, state.evaluations, state.seconds, ending)
+        found = Evolved(
+            state.best, state.best_ratio, state.generation, state.evaluations, state.seconds, ending
+        )
         ratios = {"run/ratio_to_rule": search.last_ratio, "selection/best_ratio": state.best_ratio}
         log.write(state.generation, ratios)
         if folder is not None and (is_better or not (folder / BEST_FILE).exists()):
@@ -374,7 +388,10 @@ def evolved_checkpoint(
     card = {
         **setting_card(first.workload, first.config, first.arrivals, first.num_jobs),
         "objective": str(first.objective),
-        "also": [f"arrivals={s.arrivals} jobs={s.num_jobs} error={s.config.estimate_error}" for s in others],
+        "also": [
+            f"arrivals={s.arrivals} jobs={s.num_jobs} error={s.config.estimate_error}"
+            for s in others
+        ],
         "seed": seed,
         "generations": found.generations,
         "simulated_runs": found.evaluations,
@@ -388,9 +405,14 @@ def _check(scenarios: Sequence[Scenario], theta: Weights, start: Weights) -> Non
     """Refuse what cannot be searched."""
     for own in scenarios:
         if own.config.world is not WorldName.CORES:
-            raise ConfigError("this network corrects orders of the world of cores: use --world cores")
+            raise ConfigError(
+                "this network corrects orders of the world of cores: use --world cores"
+            )
         require_durations(own.workload)
-    sizes = ("parameters of the rule", theta, NUM_ORDER_PARAMETERS), ("weights", start, NUM_ORDER_WEIGHTS)
+    sizes = (
+        ("parameters of the rule", theta, NUM_ORDER_PARAMETERS),
+        ("weights", start, NUM_ORDER_WEIGHTS),
+    )
     for what, values, size in sizes:
         if values.shape != (size,):
             raise PolicyError(f"the world of cores has {size} {what}, not {values.size}")
@@ -405,6 +427,8 @@ def _check_folder(folder: Path | None, is_resumed: bool) -> None:
     if is_resumed:
         return
     if (folder / STATE_FILE).exists():
-        raise ConfigError(f"{folder} holds a training already: resume it with --resume, or choose another folder")
+        raise ConfigError(
+            f"{folder} holds a training already: resume it with --resume, or choose another folder"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     check_place(folder / BEST_FILE)

@@ -71,12 +71,19 @@ def _gather(rollouts: list[Rollout], ends: bool) -> JobDecisions:
     pieces = list(zip(records, spans, strict=True))
     rows = [(int(r.first_row[a]), int(r.first_row[b])) for r, (a, b) in pieces]
     shift = np.cumsum([0, *(stop - start for start, stop in rows)])[:-1]
-    first_row = [r.first_row[a:b] - start + s for (r, (a, b)), (start, _), s in zip(pieces, rows, shift, strict=True)]
+    first_row = [
+        r.first_row[a:b] - start + s
+        for (r, (a, b)), (start, _), s in zip(pieces, rows, shift, strict=True)
+    ]
     return JobDecisions(
         rows=np.concatenate([r.rows[a:b] for r, (a, b) in zip(records, rows, strict=True)]),
-        can_choose=np.concatenate([r.can_choose[a:b] for r, (a, b) in zip(records, rows, strict=True)]).astype(np.bool_),
+        can_choose=np.concatenate(
+            [r.can_choose[a:b] for r, (a, b) in zip(records, rows, strict=True)]
+        ).astype(np.bool_),
         first_row=np.concatenate(first_row),
-        num_jobs=np.concatenate([r.first_row[a + 1 : b + 1] - r.first_row[a:b] for r, (a, b) in pieces]),
+        num_jobs=np.concatenate(
+            [r.first_row[a + 1 : b + 1] - r.first_row[a:b] for r, (a, b) in pieces]
+        ),
         shared=np.concatenate([r.shared[a:b] for r, (a, b) in pieces]),
         choice=np.concatenate([r.choice[a:b] for r, (a, b) in pieces]),
         level=np.concatenate([r.level[a:b] for r, (a, b) in pieces]),
@@ -96,8 +103,14 @@ class ParcaeFamily:
 
     name, feature_version = "parcae", FEATURE_VERSION
 
-    def __init__(self, scenario: Scenario, parameters: Parameters, prior: tuple[float, float, float]) -> None:
-        self.scenario, self.parameters, self.prior = scenario, np.asarray(parameters, np.float64), prior
+    def __init__(
+        self, scenario: Scenario, parameters: Parameters, prior: tuple[float, float, float]
+    ) -> None:
+        self.scenario, self.parameters, self.prior = (
+            scenario,
+            np.asarray(parameters, np.float64),
+            prior,
+        )
         self.curves = solo_curves(scenario.workload, scenario.config)
 
     @property
@@ -135,7 +148,9 @@ class ParcaeFamily:
 
     def demonstrate_many(self, *_: Any) -> None:
         """This network starts as the rule: there is nothing to imitate."""
-        raise ConfigError("the network 'parcae' starts as its rule and needs no imitation: set imitation=0")
+        raise ConfigError(
+            "the network 'parcae' starts as its rule and needs no imitation: set imitation=0"
+        )
 
     def gather(self, rollouts: list[Rollout], ends: bool = False) -> JobDecisions:
         """The decisions of the rollouts, one rollout after another; or, with `ends`, the states in which they ended."""
@@ -151,5 +166,9 @@ class ParcaeFamily:
         rows = int(r.num_rows[0])
         per_row = {"rows", "can_choose"}
         whole = {"count", "num_rows", "end_ms", "end_cost"}
-        cut = {name: getattr(r, name)[: rows if name in per_row else n + 2] for name in Record._fields if name not in whole}
+        cut = {
+            name: getattr(r, name)[: rows if name in per_row else n + 2]
+            for name in Record._fields
+            if name not in whole
+        }
         return Record(**{name: np.array(array) for name, array in {**r._asdict(), **cut}.items()})

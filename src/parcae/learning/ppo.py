@@ -50,9 +50,15 @@ def imitate(
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(network.parameters(), step.max_norm)
         if not bool(torch.isfinite(norm)):
-            raise DivergedError(f"the imitation's loss ({loss.item():.3g}) or its gradient is not finite")
+            raise DivergedError(
+                f"the imitation's loss ({loss.item():.3g}) or its gradient is not finite"
+            )
         optimizer.step()
-        losses, entropies, count = losses + float(loss.detach()), entropies + float(judged.entropy.detach().mean()), count + 1
+        losses, entropies, count = (
+            losses + float(loss.detach()),
+            entropies + float(judged.entropy.detach().mean()),
+            count + 1,
+        )
     return UpdateReport(losses / count, entropies / count, 0.0, 0.0, 0.0)
 
 
@@ -106,7 +112,12 @@ def update(
             batch = data.decisions(index, device)
             judged = network(batch)
             old_log_prob = torch.from_numpy(old[index]).to(device)
-            policy_loss = clipped_loss(judged.log_prob, old_log_prob, torch.from_numpy(advantages[index]).to(device), step.clip)
+            policy_loss = clipped_loss(
+                judged.log_prob,
+                old_log_prob,
+                torch.from_numpy(advantages[index]).to(device),
+                step.clip,
+            )
             entropy = judged.entropy.mean()
             value_loss = torch.zeros((), device=device)
             if target is not None:
@@ -117,7 +128,9 @@ def update(
             loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(network.parameters(), step.max_norm)
             if not bool(torch.isfinite(norm)) or not bool(torch.isfinite(loss)):
-                raise DivergedError(f"the loss ({loss.item():.3g}) or its gradient ({norm.item():.3g}) is not finite")
+                raise DivergedError(
+                    f"the loss ({loss.item():.3g}) or its gradient ({norm.item():.3g}) is not finite"
+                )
             optimizer.step()
             if epoch == step.epochs - 1:
                 with torch.no_grad():

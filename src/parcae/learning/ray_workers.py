@@ -20,13 +20,19 @@ class RayWorkers:
         self._actors = actors
 
     def collect(
-        self, network: Any, episode_s: float | None = None, teacher: tuple[Rule, float] | None = None, gap: float = 1.0
+        self,
+        network: Any,
+        episode_s: float | None = None,
+        teacher: tuple[Rule, float] | None = None,
+        gap: float = 1.0,
     ) -> list[list[Rollout]]:
         """One collection: the groups of all actors."""
         import ray
 
         shared = ray.put(network)
-        found = ray.get([actor.collect.remote(shared, episode_s, teacher, gap) for actor in self._actors])
+        found = ray.get(
+            [actor.collect.remote(shared, episode_s, teacher, gap) for actor in self._actors]
+        )
         return [group for groups in found for group in groups]
 
     def close(self) -> None:
@@ -60,7 +66,12 @@ class RayWorkers:
             raise ConfigError(
                 f"the training ran on {len(state.get('actors', []))} Ray actors, here are {len(self._actors)}: resume it there"
             )
-        ray.get([actor.restore_rng.remote(own) for actor, own in zip(self._actors, state["actors"], strict=True)])
+        ray.get(
+            [
+                actor.restore_rng.remote(own)
+                for actor, own in zip(self._actors, state["actors"], strict=True)
+            ]
+        )
 
 
 def _writable(tree: Any) -> Any:
@@ -83,7 +94,10 @@ class _Actor:
         self, network: Any, episode_s: float | None, teacher: tuple[Rule, float] | None, gap: float
     ) -> list[list[Rollout]]:
         groups = self.worker.collect(_writable(network), episode_s, _writable(teacher), gap)
-        return [[Rollout(self.worker.family.trimmed(r), r.is_complete) for r in group] for group in groups]
+        return [
+            [Rollout(self.worker.family.trimmed(r), r.is_complete) for r in group]
+            for group in groups
+        ]
 
     def restart(self) -> None:
         self.worker.restart()
@@ -95,7 +109,9 @@ class _Actor:
         self.worker.restore_rng(state)
 
 
-def ray_workers(address: str, scenario: Scenario, family: Family, *, num_groups: int, seed: int, **settings: Any) -> RayWorkers:
+def ray_workers(
+    address: str, scenario: Scenario, family: Family, *, num_groups: int, seed: int, **settings: Any
+) -> RayWorkers:
     """Workers on the Ray cluster at `address` ("auto", "local", "host:port"): an actor for every CPU, up to one a group.
 
     Raises:

@@ -64,7 +64,9 @@ def busy_share(scenario: Scenario) -> float:
     """
     runs = scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_MEASURED)])
     runs.cost(make_policy("fair", scenario.config.total_executors).play_many)
-    return float(np.mean([utilization(runs.simulators.trace(row, "fair")) for row in range(_NUM_MEASURED)]))
+    return float(
+        np.mean([utilization(runs.simulators.trace(row, "fair")) for row in range(_NUM_MEASURED)])
+    )
 
 
 def recipe_config(recipe: Recipe, scenario: Scenario, network: str = "parcae") -> TrainConfig:
@@ -96,9 +98,18 @@ def recipe_config(recipe: Recipe, scenario: Scenario, network: str = "parcae") -
             "num_selection": 40,
         }
         return config.model_copy(update=episodes)
-    config = TrainConfig(learning_rate=4e-3, entropy=0.02, minibatch=1024, epochs=3, prior=(2.0, 2.0, 2.0))
+    config = TrainConfig(
+        learning_rate=4e-3, entropy=0.02, minibatch=1024, epochs=3, prior=(2.0, 2.0, 2.0)
+    )
     if network == "decima":
-        lighter = {"num_groups": 4, "epochs": 1, "minibatch": 512, "learning_rate": 2e-3, "entropy": 0.03, "imitation": 0.5}
+        lighter = {
+            "num_groups": 4,
+            "epochs": 1,
+            "minibatch": 512,
+            "learning_rate": 2e-3,
+            "entropy": 0.03,
+            "imitation": 0.5,
+        }
         config = config.model_copy(update=lighter)
     has_classes = network == "decima" and len(scenario.config.classes) > 1
     if has_classes:
@@ -107,10 +118,20 @@ def recipe_config(recipe: Recipe, scenario: Scenario, network: str = "parcae") -
         return config
     tightness = max(1.0, _USUAL_REST / max(1e-3, 1.0 - busy_share(scenario)))
     window = {
-        "window_s": gap_s * min(_LONGEST_WINDOW, _WINDOW_GAPS * tightness) * (0.5 if has_classes else 1.0),
+        "window_s": gap_s
+        * min(_LONGEST_WINDOW, _WINDOW_GAPS * tightness)
+        * (0.5 if has_classes else 1.0),
         "horizon_s": gap_s * min(_LONGEST_HORIZON, _HORIZON_GAPS * tightness**4),
         "num_selection": 60,
     }
     # Noise costs capacity: near full load drawn decisions alone would make queues grow.
-    noise = {"entropy": 0.015} if tightness < _BUSY else {"entropy": 0.002, "learning_rate": 2e-3, "prior": (3.0, 3.0, 3.0)}
-    return config.model_copy(update={**window, **noise} if network == "parcae" else {**window, "entropy": config.entropy / 2})
+    noise = (
+        {"entropy": 0.015}
+        if tightness < _BUSY
+        else {"entropy": 0.002, "learning_rate": 2e-3, "prior": (3.0, 3.0, 3.0)}
+    )
+    return config.model_copy(
+        update={**window, **noise}
+        if network == "parcae"
+        else {**window, "entropy": config.entropy / 2}
+    )

@@ -34,7 +34,9 @@ class Rate:
     def add(self, clock_s: FloatArray, cost: FloatArray, end_s: float, end_cost: float) -> None:
         """Count a rollout's cost and time, from its first decision to its end."""
         if len(clock_s):
-            self._pieces.append((len(clock_s), float(end_cost - cost[0]), float(end_s - clock_s[0])))
+            self._pieces.append(
+                (len(clock_s), float(end_cost - cost[0]), float(end_s - clock_s[0]))
+            )
         while sum(count for count, _, _ in self._pieces[1:]) > _MEMORY:
             self._pieces.pop(0)
 
@@ -83,9 +85,14 @@ def reinforce(
         weight = torch.from_numpy(advantage[index].astype(np.float32)).to(device)
         loss = -(judged.log_prob * weight).sum() - entropy_weight * scale * judged.entropy.sum()
         loss.backward()
-        losses, entropies = losses + float(loss.detach()), entropies + float(judged.entropy.detach().sum())
+        losses, entropies = (
+            losses + float(loss.detach()),
+            entropies + float(judged.entropy.detach().sum()),
+        )
     norm = torch.nn.utils.clip_grad_norm_(network.parameters(), math.inf)
     if not math.isfinite(losses) or not bool(torch.isfinite(norm)):
-        raise DivergedError(f"the loss ({losses:.3g}) or its gradient ({norm.item():.3g}) is not finite")
+        raise DivergedError(
+            f"the loss ({losses:.3g}) or its gradient ({norm.item():.3g}) is not finite"
+        )
     optimizer.step()
     return UpdateReport(losses / len(data), entropies / len(data), 0.0, 0.0, 0.0)

@@ -10,7 +10,9 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 
 
-def costs_to_go(clock_s: FloatArray, cost: FloatArray, end_s: float, end_cost: float, rate: float = 0.0) -> FloatArray:
+def costs_to_go(
+    clock_s: FloatArray, cost: FloatArray, end_s: float, end_cost: float, rate: float = 0.0
+) -> FloatArray:
     """Cost from each decision to the end, later cost discounted by exp(-rate x seconds).
 
     Args:
@@ -32,7 +34,9 @@ def costs_to_go(clock_s: FloatArray, cost: FloatArray, end_s: float, end_cost: f
     return to_go[:-1]
 
 
-def aligned_baseline(times: Sequence[FloatArray], to_go: Sequence[FloatArray], own: bool = True) -> list[FloatArray]:
+def aligned_baseline(
+    times: Sequence[FloatArray], to_go: Sequence[FloatArray], own: bool = True
+) -> list[FloatArray]:
     """Mean cost to go of all rollouts of one arrival sequence, at the times of each rollout's decisions.
 
     Rollouts that are over have nothing to go; between decisions the cost to go is linear, before the first it is the first.
@@ -47,7 +51,9 @@ def aligned_baseline(times: Sequence[FloatArray], to_go: Sequence[FloatArray], o
     baselines = []
     for row, own_times in enumerate(times):
         curves = [
-            np.interp(own_times, t, g) for other, (t, g) in enumerate(zip(times, to_go, strict=True)) if own or other != row
+            np.interp(own_times, t, g)
+            for other, (t, g) in enumerate(zip(times, to_go, strict=True))
+            if own or other != row
         ]
         baselines.append(np.mean(curves, axis=0))
     return baselines

@@ -35,7 +35,9 @@ _KINDS = {
 def costing_for(scenario: Scenario, tail_ms: float) -> Costing:
     """The scenario's objective as a cost that accrues; `tail_ms` is where the tail of the p95 objective begins."""
     executors = scenario.config.total_executors
-    ideal = np.array([max(job.critical_path_ms, job.work_ms / executors) for job in scenario.workload.jobs])
+    ideal = np.array(
+        [max(job.critical_path_ms, job.work_ms / executors) for job in scenario.workload.jobs]
+    )
     threshold = tail_ms if scenario.objective is Objective.P95_JCT else DEADLINE_SLOWDOWN
     return Costing(np.array([_KINDS[scenario.objective]], np.int64), np.array([threshold]), ideal)
 
@@ -62,14 +64,21 @@ class RolloutWorker:
         tail_ms: float = 0.0,
         num_threads: int | None = None,
     ) -> None:
-        self.scenario, self.family, self.num_groups, self.group_size = scenario, family, num_groups, group_size
+        self.scenario, self.family, self.num_groups, self.group_size = (
+            scenario,
+            family,
+            num_groups,
+            group_size,
+        )
         self.window_ms = None if window_s is None else round(window_s * 1000)
         self.num_threads = num_threads or os.cpu_count() or 1
         self.costing = costing_for(scenario, tail_ms)
         self._rng = np.random.default_rng(np.random.SeedSequence([0x726F6C6C, seed]))
         self._next_seed = TRAINING_SEED_START + ((seed & 0xFFF) << 28)
         config = scenario.config
-        self._tables = workload_tables(scenario.workload, config.durations, config.interpolation, config.world.world)
+        self._tables = workload_tables(
+            scenario.workload, config.durations, config.interpolation, config.world.world
+        )
         self._is_new = np.ones(num_groups, np.bool_)
         self._allocate(capacity)
 
@@ -81,7 +90,9 @@ class RolloutWorker:
         executors = scenario.config.total_executors
         num_stages, num_edges = num_jobs * stages[-1], max(1, num_jobs * edges[-1])
         world = scenario.config.world.world
-        self.states = allocate(count, scenario.config.classes, num_jobs, num_stages, num_edges, world)
+        self.states = allocate(
+            count, scenario.config.classes, num_jobs, num_stages, num_edges, world
+        )
         prepare_state(self.states, scenario.config, scenario.workload)
         self.futures = allocate_future(count, executors, num_jobs, num_stages, 0, 0, world)
         self._works, self._records = self.family.allocate(count, capacity)
@@ -113,17 +124,28 @@ class RolloutWorker:
             check_fits(sequence, self.scenario.config)
             for row in rows:
                 future = Future(*(table[row] for table in self.futures))
-                future.job_profile[:], future.arrival_ms[:] = sequence.job_index, np.rint(sequence.arrival_ms * gap)
+                future.job_profile[:], future.arrival_ms[:] = (
+                    sequence.job_index,
+                    np.rint(sequence.arrival_ms * gap),
+                )
                 prepare(future, sequence, self.scenario.config, self._next_seed)
             self._next_seed += 1
         if self.window_ms is not None:
             now_ms = 0 if self._is_new[group] else int(self.states.now.clock_ms[rows.start, 0])
             # Windows of a new sequence are of any length up to the full one, so that groups do not march in step.
-            length = self.window_ms if not self._is_new[group] else int(self._rng.integers(1, self.window_ms + 1))
+            length = (
+                self.window_ms
+                if not self._is_new[group]
+                else int(self._rng.integers(1, self.window_ms + 1))
+            )
             self.futures.events.end_ms[rows.start : rows.stop] = now_ms + length
 
     def collect(
-        self, network: Any, episode_s: float | None = None, teacher: tuple[Rule, float] | None = None, gap: float = 1.0
+        self,
+        network: Any,
+        episode_s: float | None = None,
+        teacher: tuple[Rule, float] | None = None,
+        gap: float = 1.0,
     ) -> list[list[Rollout]]:
         """One collection: a list of groups, each a list of its rollouts.
 
@@ -154,10 +176,14 @@ class RolloutWorker:
             self._continue(group, rollouts)
         return groups
 
-    def _run(self, network: Any, luck: npt.NDArray[np.uint64], teacher: tuple[Rule, float] | None) -> None:
+    def _run(
+        self, network: Any, luck: npt.NDArray[np.uint64], teacher: tuple[Rule, float] | None
+    ) -> None:
         """Runs of consecutive groups that start alike (new or not) share a compiled call; calls spread over threads."""
         with ThreadPoolExecutor(self.num_threads) as pool:
-            jobs = [pool.submit(self._explore, network, luck, span, teacher) for span in self._spans()]
+            jobs = [
+                pool.submit(self._explore, network, luck, span, teacher) for span in self._spans()
+            ]
             for job in jobs:
                 job.result()
 
@@ -169,7 +195,11 @@ class RolloutWorker:
                 yield a, b, bool(self._is_new[group])
 
     def _explore(
-        self, network: Any, luck: npt.NDArray[np.uint64], span: tuple[int, int, bool], teacher: tuple[Rule, float] | None
+        self,
+        network: Any,
+        luck: npt.NDArray[np.uint64],
+        span: tuple[int, int, bool],
+        teacher: tuple[Rule, float] | None,
     ) -> None:
         first, last, is_new = span
         kernel = self.family.explore_many if teacher is None else self.family.demonstrate_many
@@ -181,7 +211,9 @@ class RolloutWorker:
     def _continue(self, group: int, rollouts: list[Rollout]) -> None:
         """Choose the state that the group goes on from: of a rollout that is not over, or a new sequence."""
         rows = self._group(group)
-        going = [row for row, rollout in zip(rows, rollouts, strict=True) if not rollout.is_complete]
+        going = [
+            row for row, rollout in zip(rows, rollouts, strict=True) if not rollout.is_complete
+        ]
         self._is_new[group] = self.window_ms is None or not going
         if self._is_new[group]:
             self.futures.events.end_ms[rows.start : rows.stop] = NEVER_MS
@@ -200,5 +232,7 @@ def require_decisions(groups: list[list[Rollout]]) -> int:
     """
     total = sum(rollout.count for group in groups for rollout in group)
     if total == 0:
-        raise PolicyError("there was no choice to learn from: one job at a time and one executor leave nothing to decide")
+        raise PolicyError(
+            "there was no choice to learn from: one job at a time and one executor leave nothing to decide"
+        )
     return total

@@ -84,7 +84,9 @@ def make_family(request: TrainRequest) -> Family:
     if request.network != "parcae":
         raise ConfigError(f"network {request.network!r}: write parcae or decima")
     if request.parameters is None:
-        raise ConfigError("the network 'parcae' corrects a tuned rule: give one with --rule (make it with `parcae tune`)")
+        raise ConfigError(
+            "the network 'parcae' corrects a tuned rule: give one with --rule (make it with `parcae tune`)"
+        )
     return ParcaeFamily(request.scenario, request.parameters, request.config.prior)
 
 
@@ -92,10 +94,14 @@ def _teacher(request: TrainRequest) -> Rule | None:
     if request.parameters is None:
         return None
     scenario = request.scenario
-    return Rule(np.asarray(request.parameters, np.float64), *solo_curves(scenario.workload, scenario.config))
+    return Rule(
+        np.asarray(request.parameters, np.float64), *solo_curves(scenario.workload, scenario.config)
+    )
 
 
-def train_policy(request: TrainRequest, progress: Callable[[Iteration], None] | None = None) -> TrainResult:
+def train_policy(
+    request: TrainRequest, progress: Callable[[Iteration], None] | None = None
+) -> TrainResult:
     """Train a policy; what is returned is the best that was seen on the selection runs, also after an interruption.
 
     Raises:
@@ -120,7 +126,9 @@ def train_policy(request: TrainRequest, progress: Callable[[Iteration], None] | 
             raise ConfigError("resuming needs the folder of the training")
         trainer.resume(request.folder)
     elif request.folder is not None and (request.folder / STATE_FILE).exists():
-        raise ConfigError(f"{request.folder} holds a training already: resume it with --resume, or choose another folder")
+        raise ConfigError(
+            f"{request.folder} holds a training already: resume it with --resume, or choose another folder"
+        )
     if not request.is_resumed:
         trainer.warm_up()
     ending = "done"
@@ -143,12 +151,21 @@ def train_policy(request: TrainRequest, progress: Callable[[Iteration], None] | 
             ending = "interrupted" if stop.is_asked else "done"
         except DivergedError as error:
             ending = str(error)
-    return TrainResult(_checkpoint(trainer, request), trainer.iteration, trainer.decisions, trainer.seconds, trainer.best, ending)
+    return TrainResult(
+        _checkpoint(trainer, request),
+        trainer.iteration,
+        trainer.decisions,
+        trainer.seconds,
+        trainer.best,
+        ending,
+    )
 
 
 def _checkpoint(trainer: Trainer, request: TrainRequest) -> Checkpoint:
     scenario = request.scenario
-    return trainer.checkpoint(setting_card(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs))
+    return trainer.checkpoint(
+        setting_card(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs)
+    )
 
 
 def _scalars(i: Iteration) -> dict[str, float]:

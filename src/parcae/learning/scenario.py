@@ -33,7 +33,13 @@ class Scenario:
 
     def sequence(self, seed: int) -> JobSequence:
         """The jobs of the run of one seed."""
-        return draw_sequence(self.workload, self.arrivals, self.num_jobs, self.config.total_executors, RandomStreams(seed))
+        return draw_sequence(
+            self.workload,
+            self.arrivals,
+            self.num_jobs,
+            self.config.total_executors,
+            RandomStreams(seed),
+        )
 
     def batch(self, seeds: Sequence[int]) -> Runs:
         """Simulators for the runs of these seeds."""
@@ -51,7 +57,9 @@ class Runs:
         executors = scenario.config.total_executors
         needs_ideal = scenario.objective in (Objective.MEAN_SLOWDOWN, Objective.MISSED_DEADLINES)
         self._ideal_ms = (
-            np.array([ideal_ms(s, executors) for s in self.sequences]) if needs_ideal else np.ones_like(self._arrival_ms)
+            np.array([ideal_ms(s, executors) for s in self.sequences])
+            if needs_ideal
+            else np.ones_like(self._arrival_ms)
         )
 
     def cost(self, play_many: PlayMany) -> npt.NDArray[np.float64]:

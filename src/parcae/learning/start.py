@@ -7,7 +7,12 @@ import numpy as np
 from parcae.errors import FormatError
 from parcae.learning.family import Weights
 from parcae.learning.scenario import Scenario
-from parcae.policies.learned import PLANNING_KINDS, find_checkpoint, order_parameters, rule_parameters
+from parcae.policies.learned import (
+    PLANNING_KINDS,
+    find_checkpoint,
+    order_parameters,
+    rule_parameters,
+)
 from parcae.policies.rule.policy import Parameters
 from parcae.simulation.config import WorldName
 
@@ -32,5 +37,7 @@ def start_weights(text: str, network: str, scenario: Scenario, arrivals: str) ->
     """
     checkpoint = find_checkpoint(text, scenario.workload, scenario.config, arrivals)
     if checkpoint.kind != network:
-        raise FormatError(f"{text}: a checkpoint of {checkpoint.kind!r}; to start a {network!r} network give one of its own kind")
+        raise FormatError(
+            f"{text}: a checkpoint of {checkpoint.kind!r}; to start a {network!r} network give one of its own kind"
+        )
     return {name: array for name, array in checkpoint.weights.items() if name != "rule"}

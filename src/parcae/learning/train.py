@@ -90,7 +90,9 @@ class Trainer:
         teacher: Rule | None = None,
     ) -> None:
         if config.imitation > 0 and teacher is None:
-            raise ConfigError("imitation needs a tuned rule: give one with --rule, or set imitation=0")
+            raise ConfigError(
+                "imitation needs a tuned rule: give one with --rule, or set imitation=0"
+            )
         if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("--device cuda: PyTorch sees no such device here; use --device cpu")
         self.scenario, self.config, self.family, self.folder = scenario, config, family, folder
@@ -104,9 +106,14 @@ class Trainer:
         start = self.network.export()
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
         self._rng, self._rate = rng, Rate()
-        self._selection = scenario.batch([SELECTION_SEED_START + row for row in range(config.num_selection)])
+        self._selection = scenario.batch(
+            [SELECTION_SEED_START + row for row in range(config.num_selection)]
+        )
         fair = make_policy("fair", scenario.config.total_executors)
-        self.fair_cost, self._fair_jobs = float(self._selection.cost(fair.play_many).mean()), self._mean_jobs()
+        self.fair_cost, self._fair_jobs = (
+            float(self._selection.cost(fair.play_many).mean()),
+            self._mean_jobs(),
+        )
         workers = RolloutWorker if ray_address is None else partial(ray_workers, ray_address)
         self.worker = workers(
             scenario,
@@ -136,7 +143,9 @@ class Trainer:
 
     def _measure(self, weights: Weights) -> float:
         """Objective of the most probable decisions / the fair policy's, on the selection runs."""
-        return float(self._selection.cost(self.family.policy(weights).play_many).mean()) / max(self.fair_cost, 1e-9)
+        return float(self._selection.cost(self.family.policy(weights).play_many).mean()) / max(
+            self.fair_cost, 1e-9
+        )
 
     def train(
         self,
@@ -153,14 +162,24 @@ class Trainer:
         Raises:
             DivergedError: the training went astray; `best_weights` are what to keep.
         """
-        while self.seconds < budget_s and (max_iterations is None or self.iteration < max_iterations):
+        while self.seconds < budget_s and (
+            max_iterations is None or self.iteration < max_iterations
+        ):
             began = time.perf_counter()
-            done = self.seconds / budget_s if max_iterations is None else self.iteration / max_iterations
+            done = (
+                self.seconds / budget_s
+                if max_iterations is None
+                else self.iteration / max_iterations
+            )
             self._is_imitating = done < self.config.imitation
             before = self.decisions
             report, mean_jobs = self.learn(self.collect(done), max(0.0, 1.0 - done))
             self._average()
-            is_last = self.seconds + time.perf_counter() - began >= budget_s or self.iteration == max_iterations or is_stopped()
+            is_last = (
+                self.seconds + time.perf_counter() - began >= budget_s
+                or self.iteration == max_iterations
+                or is_stopped()
+            )
             selected = math.nan
             if self.iteration % self.config.select_every == 0 or is_last:
                 selected = self._select()
@@ -171,7 +190,18 @@ class Trainer:
             if progress is not None:
                 rate = self.optimizer.param_groups[0]["lr"]
                 count = self.decisions - before
-                progress(Iteration(self.iteration, self.seconds, count, report, rate, mean_jobs, selected, self.best))
+                progress(
+                    Iteration(
+                        self.iteration,
+                        self.seconds,
+                        count,
+                        report,
+                        rate,
+                        mean_jobs,
+                        selected,
+                        self.best,
+                    )
+                )
             if is_stopped():
                 return
 
@@ -180,12 +210,16 @@ class Trainer:
         if self.config.averaging > 0:
             rate = max(1.0 / (self.iteration + 1), 1.0 - self.config.averaging)
             for name, array in self.network.export().items():
-                self._mean_weights[name] = (self._mean_weights[name] * (1.0 - rate) + array * rate).astype(array.dtype)
+                self._mean_weights[name] = (
+                    self._mean_weights[name] * (1.0 - rate) + array * rate
+                ).astype(array.dtype)
 
     def _select(self) -> float:
         """Measure the weights, and their running mean; keep what is best so far. Returns the better of the two."""
         ratios = []
-        for weights in [self.network.export()] + [dict(self._mean_weights)] * (self.config.averaging > 0):
+        for weights in [self.network.export()] + [dict(self._mean_weights)] * (
+            self.config.averaging > 0
+        ):
             ratios.append(self._measure(weights))
             if ratios[-1] < self.best:
                 self.best, self.best_weights = ratios[-1], weights
@@ -230,9 +264,13 @@ class Trainer:
         mean_jobs = self._guard(groups)
         data = self.family.gather([rollout for group in groups for rollout in group])
         self.iteration += 1
-        step = Step(config.epochs, config.minibatch, config.clip, 0.0, config.value_weight, config.max_norm)
+        step = Step(
+            config.epochs, config.minibatch, config.clip, 0.0, config.value_weight, config.max_norm
+        )
         if self._is_imitating:
-            return imitate(self.network, self.optimizer, data, step, self._rng, self.device), mean_jobs
+            return imitate(
+                self.network, self.optimizer, data, step, self._rng, self.device
+            ), mean_jobs
         if config.algorithm is Algorithm.REINFORCE:
             return self._reinforce(data, groups), mean_jobs
         advantage, target = self._advantages(groups)
@@ -240,7 +278,9 @@ class Trainer:
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = config.learning_rate * fade
         step = replace(step, entropy=config.entropy * fade)
-        return update(self.network, self.optimizer, data, advantage, target, step, self._rng, self.device), mean_jobs
+        return update(
+            self.network, self.optimizer, data, advantage, target, step, self._rng, self.device
+        ), mean_jobs
 
     def _episode_s(self) -> float | None:
         """Memoryless termination: the end of this iteration's episodes, whose mean grows (Decima, section 5.3)."""
@@ -248,7 +288,11 @@ class Trainer:
         if config.episode_s is None:
             return None
         mean = config.episode_s + config.episode_growth_s * self.iteration
-        return float(self._rng.exponential(mean if config.episode_max_s is None else min(mean, config.episode_max_s)))
+        return float(
+            self._rng.exponential(
+                mean if config.episode_max_s is None else min(mean, config.episode_max_s)
+            )
+        )
 
     def _reinforce(self, data: DataSet, groups: list[list[Rollout]]) -> UpdateReport:
         """Algorithm 1's update: differential costs, input-dependent baseline, entropy that fades by iterations."""
@@ -256,20 +300,37 @@ class Trainer:
         for rollouts in groups:
             for rollout in rollouts:
                 r, n = rollout.record, rollout.count
-                self._rate.add(r.clock_ms[:n] / MS_PER_S, r.cost[:n], float(r.end_ms[0]) / MS_PER_S, float(r.end_cost[0]))
+                self._rate.add(
+                    r.clock_ms[:n] / MS_PER_S,
+                    r.cost[:n],
+                    float(r.end_ms[0]) / MS_PER_S,
+                    float(r.end_cost[0]),
+                )
             rate, times, curves = self._rate.mean if config.is_differential else 0.0, [], []
             for rollout in rollouts:
                 r, n = rollout.record, rollout.count
                 end_s = float(r.end_ms[0]) / MS_PER_S
                 clock_s = r.clock_ms[:n] / MS_PER_S
-                cost = differential_costs(np.append(clock_s, end_s), np.append(r.cost[:n], r.end_cost[0]), rate)
+                cost = differential_costs(
+                    np.append(clock_s, end_s), np.append(r.cost[:n], r.end_cost[0]), rate
+                )
                 times.append(np.append(clock_s, end_s))
                 curves.append(np.append(costs_to_go(clock_s, cost[:-1], end_s, cost[-1]), 0.0))
             plain = [np.full(len(curve), float(np.concatenate(curves).mean())) for curve in curves]
             baselines = aligned_baseline(times, curves) if config.is_aligned else plain
-            advantages += [(b - own)[:-1] / config.cost_scale for own, b in zip(curves, baselines, strict=True)]
+            advantages += [
+                (b - own)[:-1] / config.cost_scale for own, b in zip(curves, baselines, strict=True)
+            ]
         entropy = max(config.entropy_least, config.entropy - config.entropy_decay * self.iteration)
-        return reinforce(self.network, self.optimizer, data, np.concatenate(advantages), entropy, config.minibatch, self.device)
+        return reinforce(
+            self.network,
+            self.optimizer,
+            data,
+            np.concatenate(advantages),
+            entropy,
+            config.minibatch,
+            self.device,
+        )
 
     def _guard(self, groups: list[list[Rollout]]) -> float:
         """Jobs in the system at the decisions, on average.
@@ -278,7 +339,9 @@ class Trainer:
             DivergedError: many times more than under the fair policy: the queues grow without bound (those of a batch cannot).
         """
         rollouts = [r for g in groups for r in g]
-        mean_jobs = sum(map(self.family.num_jobs, rollouts)) / max(1, sum(r.count for r in rollouts))
+        mean_jobs = sum(map(self.family.num_jobs, rollouts)) / max(
+            1, sum(r.count for r in rollouts)
+        )
         limit = self.config.max_jobs_factor * max(self._fair_jobs, 2.0)
         if mean_jobs > limit and self.scenario.arrivals != "batch":
             raise DivergedError(
@@ -300,7 +363,9 @@ class Trainer:
                 r, n = rollout.record, rollout.count
                 end_s, last = float(r.end_ms[0]) / MS_PER_S, next(ends)
                 clock_s = r.clock_ms[:n] / MS_PER_S
-                to_go = costs_to_go(clock_s, r.cost[:n] / scale, end_s, float(r.end_cost[0]) / scale, rate)
+                to_go = costs_to_go(
+                    clock_s, r.cost[:n] / scale, end_s, float(r.end_cost[0]) / scale, rate
+                )
                 to_go = to_go + last * np.exp(-rate * (end_s - clock_s))
                 times.append(np.append(clock_s, end_s))
                 curves.append(np.append(to_go, last))
@@ -311,7 +376,10 @@ class Trainer:
         if config.window_s is not None:
             together = np.concatenate(targets)
             if self._value_spread == 1.0:
-                self._value_mean, self._value_spread = float(together.mean()), max(1e-6, float(together.std()))
+                self._value_mean, self._value_spread = (
+                    float(together.mean()),
+                    max(1e-6, float(together.std())),
+                )
             target = (together - self._value_mean) / self._value_spread
         return normalized(np.concatenate(advantages)), target
 
@@ -319,7 +387,9 @@ class Trainer:
         """What is left to pay at each rollout's end: the critic's word where a window cut it off, 0 where it was over."""
         if self.config.window_s is None:
             return np.zeros(len(rollouts))
-        ends = self.family.gather(rollouts, ends=True).decisions(np.arange(len(rollouts)), self.device)
+        ends = self.family.gather(rollouts, ends=True).decisions(
+            np.arange(len(rollouts)), self.device
+        )
         with torch.no_grad():
             value = self.network.value(ends).cpu().numpy().astype(np.float64)
         is_over = np.array([rollout.is_complete for rollout in rollouts])
@@ -358,7 +428,11 @@ class Trainer:
         weights |= {f"mean.{name}": array for name, array in self._mean_weights.items()}
         weights |= self.family.fixed_weights
         for (name, _), state in zip(self.network.named_parameters(), self._moments(), strict=True):
-            weights |= {f"adam.{key}.{name}": state[key].detach().cpu().numpy() for key in _MOMENTS if key in state}
+            weights |= {
+                f"adam.{key}.{name}": state[key].detach().cpu().numpy()
+                for key in _MOMENTS
+                if key in state
+            }
         steps = max((int(state["step"]) for state in self._moments() if state), default=0)
         settings = {
             "iteration": self.iteration,
@@ -372,7 +446,10 @@ class Trainer:
             "worker": self.worker.rng_state(),
             **self._identity(),
         }
-        write_checkpoint(Checkpoint("training", self.family.feature_version, weights, settings), folder / STATE_FILE)
+        write_checkpoint(
+            Checkpoint("training", self.family.feature_version, weights, settings),
+            folder / STATE_FILE,
+        )
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a training to be resumed."""
@@ -405,20 +482,39 @@ class Trainer:
         settings = state.settings
         for key, value in self._identity().items():
             if settings.get(key) != value:
-                raise ConfigError(f"{path}: a training with another {key}; use the same settings, or another folder")
+                raise ConfigError(
+                    f"{path}: a training with another {key}; use the same settings, or another folder"
+                )
         for name, array in self.family.fixed_weights.items():
             if not np.array_equal(array, state.weights[name]):
-                raise ConfigError(f"{path}: a training with another {name}; use the same, or another folder")
-        self.network.load_arrays({k.removeprefix("now."): v for k, v in state.weights.items() if k.startswith("now.")})
-        self.best_weights = {k.removeprefix("best."): v for k, v in state.weights.items() if k.startswith("best.")}
-        self._mean_weights = {k.removeprefix("mean."): v for k, v in state.weights.items() if k.startswith("mean.")}
+                raise ConfigError(
+                    f"{path}: a training with another {name}; use the same, or another folder"
+                )
+        self.network.load_arrays(
+            {k.removeprefix("now."): v for k, v in state.weights.items() if k.startswith("now.")}
+        )
+        self.best_weights = {
+            k.removeprefix("best."): v for k, v in state.weights.items() if k.startswith("best.")
+        }
+        self._mean_weights = {
+            k.removeprefix("mean."): v for k, v in state.weights.items() if k.startswith("mean.")
+        }
         for name, parameter in self.network.named_parameters():
             if f"adam.exp_avg.{name}" in state.weights:
                 self.optimizer.state[parameter] = {
                     "step": torch.tensor(float(settings["adam_steps"])),
-                    **{key: torch.from_numpy(state.weights[f"adam.{key}.{name}"].copy()).to(self.device) for key in _MOMENTS},
+                    **{
+                        key: torch.from_numpy(state.weights[f"adam.{key}.{name}"].copy()).to(
+                            self.device
+                        )
+                        for key in _MOMENTS
+                    },
                 }
-        self.iteration, self.seconds, self.decisions = settings["iteration"], settings["seconds"], settings["decisions"]
+        self.iteration, self.seconds, self.decisions = (
+            settings["iteration"],
+            settings["seconds"],
+            settings["decisions"],
+        )
         self.best, (self._value_mean, self._value_spread) = settings["best"], settings["value"]
         self._rate = Rate.from_json(settings["rate"])
         self._rng.bit_generator.state = settings["rng"]

@@ -72,7 +72,9 @@ def fair_policy(scenario: Scenario) -> HeuristicPolicy | OrderPolicy:
     return make_policy("fair", scenario.config.total_executors)
 
 
-def rule_policy(name: str, theta: npt.ArrayLike, scenario: Scenario) -> RulePolicy | OrderRulePolicy:
+def rule_policy(
+    name: str, theta: npt.ArrayLike, scenario: Scenario
+) -> RulePolicy | OrderRulePolicy:
     """The rule of the scenario's world with these parameters.
 
     Raises:
@@ -86,23 +88,31 @@ def rule_policy(name: str, theta: npt.ArrayLike, scenario: Scenario) -> RulePoli
 
 def tuned_checkpoint(theta: npt.ArrayLike, scenario: Scenario, card: dict[str, Any]) -> Checkpoint:
     """The tuned rule of the scenario's world as a checkpoint."""
-    return order_rule_checkpoint(theta, card) if is_planned(scenario) else rule_checkpoint(theta, card)
+    return (
+        order_rule_checkpoint(theta, card) if is_planned(scenario) else rule_checkpoint(theta, card)
+    )
 
 
-def _start_of(start: Parameters | None, scenarios: Sequence[Scenario]) -> tuple[Parameters, npt.NDArray[np.int64]]:
+def _start_of(
+    start: Parameters | None, scenarios: Sequence[Scenario]
+) -> tuple[Parameters, npt.NDArray[np.int64]]:
     """(parameters to start from, which of them are searched).
 
     Raises:
         ConfigError: scenarios of both worlds.
     """
     if len({own.config.world for own in scenarios}) > 1:
-        raise ConfigError("one rule cannot serve both worlds: tune for --world cores and --world executors separately")
+        raise ConfigError(
+            "one rule cannot serve both worlds: tune for --world cores and --world executors separately"
+        )
     if is_planned(scenarios[0]):
         order_first = np.array(search_start() if start is None else checked_parameters(start))
         return order_first, np.arange(len(order_first))
     first = start_parameters() if start is None else padded(start)
     has_classes = any(len(own.config.classes) > 1 for own in scenarios)
-    return first, np.array([own for own in range(len(first)) if has_classes or own not in CLASS_PARAMETERS])
+    return first, np.array(
+        [own for own in range(len(first)) if has_classes or own not in CLASS_PARAMETERS]
+    )
 
 
 class _Arena:
@@ -111,7 +121,9 @@ class _Arena:
     def __init__(self, scenario: Scenario, num_selection: int) -> None:
         self.scenario = scenario
         self._fair = fair_policy(scenario)
-        self._selection = self._with_fair(range(SELECTION_SEED_START, SELECTION_SEED_START + num_selection))
+        self._selection = self._with_fair(
+            range(SELECTION_SEED_START, SELECTION_SEED_START + num_selection)
+        )
         self._now = self._selection
 
     def _with_fair(self, seeds: Sequence[int]) -> tuple[Runs, float]:
@@ -163,13 +175,17 @@ def tune_rule(
     scenarios = [scenario] if isinstance(scenario, Scenario) else list(scenario)
     arenas = [_Arena(own, max(2, num_selection // len(scenarios))) for own in scenarios]
     if runs_per_generation is None:
-        runs_per_generation = min(48, max(16, _JOBS_PER_GENERATION // max(own.num_jobs for own in scenarios)))
+        runs_per_generation = min(
+            48, max(16, _JOBS_PER_GENERATION // max(own.num_jobs for own in scenarios))
+        )
     runs = max(2, runs_per_generation // len(scenarios))
     first, searched = _start_of(start, scenarios)
     options = {"seed": seed + 1, "verbose": -9, "maxfevals": np.inf, "tolfun": 0, "tolx": 1e-6}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        search = cma.CMAEvolutionStrategy(first[searched], _START_SPREAD if start is None else _AGAIN_SPREAD, options)
+        search = cma.CMAEvolutionStrategy(
+            first[searched], _START_SPREAD if start is None else _AGAIN_SPREAD, options
+        )
 
     def whole(candidate: Parameters) -> Parameters:
         theta = first.copy()
@@ -185,16 +201,25 @@ def tune_rule(
         for arena in arenas:
             arena.draw(_seeds(seed, generation, runs))
         candidates = search.ask()
-        search.tell(candidates, [float(np.mean([arena.cost(whole(own)) for arena in arenas])) for own in candidates])
+        search.tell(
+            candidates,
+            [float(np.mean([arena.cost(whole(own)) for arena in arenas])) for own in candidates],
+        )
         generation, evaluations = generation + 1, evaluations + len(candidates) * runs * len(arenas)
-        is_over = time.perf_counter() - began >= budget_s or generation >= max_generations or bool(search.stop())
+        is_over = (
+            time.perf_counter() - began >= budget_s
+            or generation >= max_generations
+            or bool(search.stop())
+        )
         if generation % _SELECT_EVERY == 0 or is_over:
             mean = whole(search.mean)
             ratio = selection(mean)
             if ratio < best_ratio:
                 best, best_ratio = mean, ratio
             if progress is not None:
-                progress(Tuning(best, best_ratio, generation, evaluations, time.perf_counter() - began))
+                progress(
+                    Tuning(best, best_ratio, generation, evaluations, time.perf_counter() - began)
+                )
     return Tuning(best, best_ratio, generation, evaluations, time.perf_counter() - began)
 
 

@@ -36,7 +36,11 @@ def class_time_ms(trace: Trace) -> Int64Array:
     """
     tasks = _tasks(trace)
     time_ms = np.zeros((len(trace.arrival_ms), max(1, len(trace.classes))), np.int64)
-    np.add.at(time_ms, (tasks["job"], trace.class_of_executor[tasks["executor"]]), tasks["finish_ms"] - tasks["start_ms"])
+    np.add.at(
+        time_ms,
+        (tasks["job"], trace.class_of_executor[tasks["executor"]]),
+        tasks["finish_ms"] - tasks["start_ms"],
+    )
     return time_ms
 
 
@@ -62,7 +66,9 @@ def class_utilization(trace: Trace) -> FloatArray:
         ConfigError: the tasks were not recorded.
     """
     executors = np.array([c.num_executors for c in trace.classes] or [trace.num_executors])
-    return np.asarray(class_time_ms(trace).sum(axis=0) / np.maximum(1, executors * makespan_ms(trace)), np.float64)
+    return np.asarray(
+        class_time_ms(trace).sum(axis=0) / np.maximum(1, executors * makespan_ms(trace)), np.float64
+    )
 
 
 def memory_fragmentation(trace: Trace, sequence: JobSequence) -> float | None:
@@ -120,7 +126,9 @@ def usable_share(workload: Workload, classes: Sequence[ExecutorClass]) -> float:
 
 def _fits(stage: StageSpec, classes: Sequence[ExecutorClass]) -> int:
     """Bit c is set where class c is large enough."""
-    fits = sum(1 << row for row, c in enumerate(classes) if c.cpu >= stage.cpu and c.memory >= stage.memory)
+    fits = sum(
+        1 << row for row, c in enumerate(classes) if c.cpu >= stage.cpu and c.memory >= stage.memory
+    )
     if not fits:
         raise WorkloadError(
             f"stage {stage.name!r} needs {stage.cpu:g} cpu and {stage.memory:g} memory; no executor class is as large: "

@@ -69,7 +69,9 @@ def mean_over_spans(times_ms: Int64Array, count: Int64Array, edges_ms: FloatArra
 
 def concurrency(trace: Trace) -> tuple[Int64Array, Int64Array]:
     """Jobs in the system over time: (times in ms, jobs from that time on)."""
-    return steps(trace.arrival_ms[arrived(trace)], trace.completion_ms[trace.completion_ms != NOT_COMPLETED])
+    return steps(
+        trace.arrival_ms[arrived(trace)], trace.completion_ms[trace.completion_ms != NOT_COMPLETED]
+    )
 
 
 def busy_executors(trace: Trace, job: int | None = None) -> tuple[Int64Array, Int64Array]:
@@ -90,7 +92,10 @@ def executors_per_job(trace: Trace, edges_ms: FloatArray) -> FloatArray:
     Raises:
         ConfigError: the tasks were not recorded.
     """
-    busy, jobs = mean_over_spans(*busy_executors(trace), edges_ms), mean_over_spans(*concurrency(trace), edges_ms)
+    busy, jobs = (
+        mean_over_spans(*busy_executors(trace), edges_ms),
+        mean_over_spans(*concurrency(trace), edges_ms),
+    )
     return np.asarray(np.divide(busy, jobs, out=np.zeros_like(busy), where=jobs > 0))
 
 

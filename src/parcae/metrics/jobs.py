@@ -25,7 +25,9 @@ def jct_ms(trace: Trace) -> npt.NDArray[np.int64]:
 
 def arrived(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which jobs arrived before the run ended, bool[num_jobs]; the others are no part of what the run measured."""
-    return np.asarray((trace.arrival_ms <= trace.clock_ms) | (trace.completion_ms != NOT_COMPLETED), np.bool_)
+    return np.asarray(
+        (trace.arrival_ms <= trace.clock_ms) | (trace.completion_ms != NOT_COMPLETED), np.bool_
+    )
 
 
 def jct_percentiles_ms(trace: Trace, percentiles: Sequence[float]) -> tuple[float, ...]:
@@ -41,7 +43,9 @@ def ideal_ms(sequence: JobSequence, num_executors: int) -> FloatArray:
 
     Both with mean task durations.
     """
-    return np.array([max(job.critical_path_ms, job.work_ms / num_executors) for job in sequence.jobs])
+    return np.array(
+        [max(job.critical_path_ms, job.work_ms / num_executors) for job in sequence.jobs]
+    )
 
 
 def slowdown(trace: Trace, sequence: JobSequence) -> FloatArray:

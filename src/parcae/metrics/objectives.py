@@ -41,7 +41,9 @@ def parse_objective(text: str) -> Objective:
         raise ConfigError(f"objective {text!r}: write one of {', '.join(Objective)}") from None
 
 
-def objective_cost(objective: Objective, arrival_ms: FloatArray, end_ms: FloatArray, ideal_ms: FloatArray) -> FloatArray:
+def objective_cost(
+    objective: Objective, arrival_ms: FloatArray, end_ms: FloatArray, ideal_ms: FloatArray
+) -> FloatArray:
     """The objective of each of many runs, float64[num_runs]; ms, or a plain number for slowdown and deadlines.
 
     Args:

@@ -99,11 +99,18 @@ def bounded_slowdown(outcome: Outcome) -> FloatArray:
     Source: Feitelson and Rudolph, "Metrics and benchmarking for parallel job scheduling" (bound of 10 s).
     Example: a job of 1 s that waits for 19 s has slowdown 20 and bounded slowdown 2.
     """
-    return np.maximum(1.0, completion(outcome) / np.maximum(bound_of(outcome.jobs), outcome.jobs.duration))
+    return np.maximum(
+        1.0, completion(outcome) / np.maximum(bound_of(outcome.jobs), outcome.jobs.duration)
+    )
 
 
 #: What is measured of every job, by name.
-MEASURES = {"slowdown": slowdown, "bounded_slowdown": bounded_slowdown, "completion": completion, "waiting": waiting}
+MEASURES = {
+    "slowdown": slowdown,
+    "bounded_slowdown": bounded_slowdown,
+    "completion": completion,
+    "waiting": waiting,
+}
 
 
 def makespan(outcome: Outcome) -> int:
@@ -122,7 +129,9 @@ def usage(outcome: Outcome, resource: int) -> tuple[IntArray, IntArray]:
 def jobs_waiting(outcome: Outcome) -> tuple[IntArray, IntArray]:
     """Jobs that wait (those that are lost left out) over time: (times, jobs from that time on)."""
     here = ~outcome.is_dropped
-    end = np.where(has_started(outcome), outcome.start, np.maximum(outcome.end, outcome.jobs.arrival))
+    end = np.where(
+        has_started(outcome), outcome.start, np.maximum(outcome.end, outcome.jobs.arrival)
+    )
     return _level(outcome.jobs.arrival[here], end[here], np.ones(int(here.sum()), np.int64))
 
 
@@ -145,7 +154,9 @@ def utilization(outcome: Outcome) -> FloatArray:
 
 def utilization_over_time(outcome: Outcome, resource: int, edges: FloatArray) -> FloatArray:
     """Share of a resource in use, as means of the spans between edges."""
-    return mean_over_spans(*usage(outcome, resource), edges) / float(outcome.jobs.capacity[resource])
+    return mean_over_spans(*usage(outcome, resource), edges) / float(
+        outcome.jobs.capacity[resource]
+    )
 
 
 def withheld_share(outcome: Outcome, num_visible: int | None = None) -> float:
@@ -169,9 +180,14 @@ def _waiting_spans(outcome: Outcome, num_visible: int | None) -> Iterator[tuple[
     """(length, whether a visible waiting job fits) of every span between events in which jobs wait."""
     jobs, done = outcome.jobs, has_started(outcome)
     start = np.where(done, outcome.start, np.where(outcome.is_dropped, NOT_YET, _NEVER))
-    times = np.unique(np.concatenate([jobs.arrival, outcome.start[done], outcome.finish[done], [outcome.end]]))
+    times = np.unique(
+        np.concatenate([jobs.arrival, outcome.start[done], outcome.finish[done], [outcome.end]])
+    )
     times = times[times <= outcome.end]
-    free = np.stack([jobs.capacity[r] - _at(usage(outcome, r), times) for r in range(len(jobs.capacity))], axis=1)
+    free = np.stack(
+        [jobs.capacity[r] - _at(usage(outcome, r), times) for r in range(len(jobs.capacity))],
+        axis=1,
+    )
     arrived = np.searchsorted(jobs.arrival, times, side="right")
     first = 0
     for row in range(len(times) - 1):
@@ -179,14 +195,21 @@ def _waiting_spans(outcome: Outcome, num_visible: int | None) -> Iterator[tuple[
             first += 1
         here = np.flatnonzero(start[first : arrived[row]] > times[row])[:num_visible] + first
         if len(here):
-            yield int(times[row + 1] - times[row]), bool((jobs.demand[here] <= free[row]).all(axis=1).any())
+            yield (
+                int(times[row + 1] - times[row]),
+                bool((jobs.demand[here] <= free[row]).all(axis=1).any()),
+            )
 
 
 def _at(level: tuple[IntArray, IntArray], times: IntArray) -> IntArray:
     """A level at given times; 0 before its first."""
     at, value = level
     row = np.searchsorted(at, times, side="right") - 1
-    return np.where(row >= 0, value[np.maximum(row, 0)], 0) if len(at) else np.zeros(len(times), np.int64)
+    return (
+        np.where(row >= 0, value[np.maximum(row, 0)], 0)
+        if len(at)
+        else np.zeros(len(times), np.int64)
+    )
 
 
 @dataclass(frozen=True)
@@ -207,11 +230,17 @@ class SizeGroups:
 
     def of(self, jobs: RigidJobs) -> IntArray:
         """The group of each job, int64[num_jobs]."""
-        return np.searchsorted(np.array(self.edges), _size(jobs, self.by_area), side="left").astype(np.int64)
+        return np.searchsorted(np.array(self.edges), _size(jobs, self.by_area), side="left").astype(
+            np.int64
+        )
 
 
 def _size(jobs: RigidJobs, by_area: bool) -> FloatArray:
-    return jobs.duration * (jobs.demand / jobs.capacity).max(axis=1) if by_area else jobs.duration.astype(np.float64)
+    return (
+        jobs.duration * (jobs.demand / jobs.capacity).max(axis=1)
+        if by_area
+        else jobs.duration.astype(np.float64)
+    )
 
 
 def size_groups(sequences: Sequence[RigidJobs]) -> SizeGroups:
@@ -281,7 +310,9 @@ def mean_of_started(values: FloatArray) -> float:
     return float(known.mean()) if len(known) else math.nan
 
 
-def summarize_packing(outcome: Outcome, groups: SizeGroups | None = None, num_visible: int | None = None) -> PackingSummary:
+def summarize_packing(
+    outcome: Outcome, groups: SizeGroups | None = None, num_visible: int | None = None
+) -> PackingSummary:
     """Summarize a run.
 
     Args:
@@ -305,7 +336,9 @@ def summarize_packing(outcome: Outcome, groups: SizeGroups | None = None, num_vi
         quantiles=dict(_quantiles(values)),
         makespan=makespan(outcome),
         utilization=dict(zip(jobs.resources, utilization(outcome).tolist(), strict=True)),
-        slowdown_by_size={name: mean_of_started(by_size[group == row]) for row, name in enumerate(groups.names)},
+        slowdown_by_size={
+            name: mean_of_started(by_size[group == row]) for row, name in enumerate(groups.names)
+        },
         withheld_share=withheld_share(outcome, num_visible),
         decisions=outcome.num_decisions,
     )

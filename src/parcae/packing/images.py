@@ -40,7 +40,9 @@ class ImageSettings:
         Example: DeepRM's 10 slots, 2 resources of 10 units and backlog of 60 in 20 steps: (20, 223).
         """
         if config.mode is TimeMode.EXACT:
-            raise ConfigError("images need time in steps: run with mode 'steps', or use a policy that sees jobs (set)")
+            raise ConfigError(
+                "images need time in steps: run with mode 'steps', or use a policy that sees jobs (set)"
+            )
         backlog = -(-config.backlog_size // config.horizon)
         width = int(np.sum(capacity)) * (1 + config.num_slots) + backlog + self.has_pause
         return config.horizon, width
@@ -61,13 +63,17 @@ class Images:
         capacity = batch.states.capacity
         if (capacity != capacity[0]).any():
             raise ConfigError("images need clusters of one capacity")
-        self.array = np.zeros((len(batch), *self.settings.shape(batch.config, capacity[0])), np.float32)
+        self.array = np.zeros(
+            (len(batch), *self.settings.shape(batch.config, capacity[0])), np.float32
+        )
 
     def draw(self, num_threads: int | None = 1) -> npt.NDArray[np.float32]:
         """float32[num_clusters, horizon, width] of what is now; overwritten by the next call."""
         b, s = self.batch, self.settings
         spread(
-            lambda first, last: draw_images(b.states, b.asked, b.sequence, self.array, s.is_colored, s.has_pause, first, last),
+            lambda first, last: draw_images(
+                b.states, b.asked, b.sequence, self.array, s.is_colored, s.has_pause, first, last
+            ),
             len(b),
             num_threads,
         )

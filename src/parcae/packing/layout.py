@@ -22,9 +22,15 @@ class Cost(IntEnum):
 
 
 #: What a sequence asks for; `told` is what the scheduler is told of `duration`, `log_told` its logarithm.
-SPEC = np.dtype([("arrival", np.int64), ("told", np.int64), ("duration", np.int64), ("log_told", np.float64)], align=True)
+SPEC = np.dtype(
+    [("arrival", np.int64), ("told", np.int64), ("duration", np.int64), ("log_told", np.float64)],
+    align=True,
+)
 #: start and finish of each job, NOT_YET until known; `expected` is the finish as the scheduler expects it.
-JOB = np.dtype([("start", np.int64), ("finish", np.int64), ("expected", np.int64), ("is_dropped", np.int64)], align=True)
+JOB = np.dtype(
+    [("start", np.int64), ("finish", np.int64), ("expected", np.int64), ("is_dropped", np.int64)],
+    align=True,
+)
 #: `arrived_work`: of all jobs so far, the largest share of a resource x told duration; `log_told`: sum of their log durations.
 CLOCK = np.dtype(
     [
@@ -80,7 +86,14 @@ HEAD = np.dtype(
     align=True,
 )
 SEEN = np.dtype(
-    [("slot", np.int64), ("told", np.int64), ("age", np.int64), ("can_start", np.int64), ("log_told", np.float64)], align=True
+    [
+        ("slot", np.int64),
+        ("told", np.int64),
+        ("age", np.int64),
+        ("can_start", np.int64),
+        ("log_told", np.float64),
+    ],
+    align=True,
 )
 
 
@@ -101,7 +114,9 @@ class Packing(NamedTuple):
     slots: Any  # int64[num_slots], rows of waiting jobs or NO_JOB
     backlog: Any  # int64[backlog_size], ring of rows in order of arrival
     running: Any  # int64[num_jobs], rows of jobs that were placed and have not finished; exact: by expected finish
-    free: Any  # int64[horizon, num_resources], units free from now on, a row a step (exact: one row)
+    free: (
+        Any  # int64[horizon, num_resources], units free from now on, a row a step (exact: one row)
+    )
     capacity: Any  # int64[num_resources]
     costs: Any  # float64[len(Cost)], accrued so far
     luck: Any  # uint64[1], seed of the run's own random numbers
@@ -129,7 +144,9 @@ def records(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     return np.zeros(shape, dtype).view(np.recarray)
 
 
-def allocate(count: int, num_jobs: int, num_slots: int, backlog_size: int, horizon: int, num_resources: int) -> Packing:
+def allocate(
+    count: int, num_jobs: int, num_slots: int, backlog_size: int, horizon: int, num_resources: int
+) -> Packing:
     """Tables of `count` clusters."""
     return Packing(
         records((count, 1), CLOCK),
@@ -144,7 +161,9 @@ def allocate(count: int, num_jobs: int, num_slots: int, backlog_size: int, horiz
     )
 
 
-def allocate_view(count: int, num_slots: int, num_points: int, num_resources: int, wants_profile: bool = False) -> View:
+def allocate_view(
+    count: int, num_slots: int, num_points: int, num_resources: int, wants_profile: bool = False
+) -> View:
     """Views of `count` clusters; they hold nothing between decisions."""
     head = records((count, 1), HEAD)
     head["wants_profile"] = int(wants_profile)

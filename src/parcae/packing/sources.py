@@ -64,12 +64,18 @@ class DrawnSource:
     def _one(self, seed: int) -> RigidJobs:
         rng = np.random.default_rng(np.random.SeedSequence([0x6465_6570, seed]))
         rate = self.rates[int(rng.integers(len(self.rates)))]
-        return draw_bernoulli(MIXES[self.mix], rate, self.window, [self.num_units] * self.num_resources, rng)
+        return draw_bernoulli(
+            MIXES[self.mix], rate, self.window, [self.num_units] * self.num_resources, rng
+        )
 
     def card(self) -> dict[str, Any]:
         """All that is needed to draw them again."""
         own = {"rates": list(self.rates), "window": self.window, "mix": self.mix}
-        return {**own, "capacity": [self.num_units] * self.num_resources, "config": self.config.model_dump(mode="json")}
+        return {
+            **own,
+            "capacity": [self.num_units] * self.num_resources,
+            "config": self.config.model_dump(mode="json"),
+        }
 
 
 @dataclass(frozen=True)
@@ -113,8 +119,15 @@ class LogSource:
     def _piece(self, seed: int, num_jobs: int) -> RigidJobs:
         rng = np.random.default_rng(np.random.SeedSequence([0x6C6F_6773, seed]))
         first = int(rng.integers(len(self.jobs) - num_jobs + 1))
-        piece, speed = self.jobs.piece(first, first + num_jobs), self.speeds[int(rng.integers(len(self.speeds)))]
-        return piece if speed == 1.0 else replace(piece, arrival=(piece.arrival / speed).astype(np.int64))
+        piece, speed = (
+            self.jobs.piece(first, first + num_jobs),
+            self.speeds[int(rng.integers(len(self.speeds)))],
+        )
+        return (
+            piece
+            if speed == 1.0
+            else replace(piece, arrival=(piece.arrival / speed).astype(np.int64))
+        )
 
     def card(self) -> dict[str, Any]:
         """All that is needed to draw them again, but the log."""
@@ -127,7 +140,11 @@ class LogSource:
             "piece": self.num_jobs,
             "speeds": list(self.speeds),
         }
-        return {**own, "capacity": self.jobs.capacity.tolist(), "config": self.config.model_dump(mode="json")}
+        return {
+            **own,
+            "capacity": self.jobs.capacity.tolist(),
+            "config": self.config.model_dump(mode="json"),
+        }
 
 
 @dataclass(frozen=True)
@@ -142,7 +159,9 @@ class MixedSource:
 
     def __post_init__(self) -> None:
         if not self.sources or any(s.config != self.sources[0].config for s in self.sources):
-            raise ConfigError("sources that are mixed run their clusters alike: give them one config")
+            raise ConfigError(
+                "sources that are mixed run their clusters alike: give them one config"
+            )
 
     @property
     def config(self) -> PackingConfig:
@@ -155,4 +174,7 @@ class MixedSource:
 
     def card(self) -> dict[str, Any]:
         """All that is needed to draw them again, but logs."""
-        return {"mixed": [source.card() for source in self.sources], "config": self.config.model_dump(mode="json")}
+        return {
+            "mixed": [source.card() for source in self.sources],
+            "config": self.config.model_dump(mode="json"),
+        }

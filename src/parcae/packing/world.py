@@ -15,7 +15,18 @@ import numpy.typing as npt
 from parcae.errors import WorkloadError
 from parcae.packing.config import PackingConfig, TimeMode
 from parcae.packing.kernels.stepping import begin_many, mask_many, show_many, step_many
-from parcae.packing.layout import RULES, SPEC, Asked, Cost, Packing, View, allocate, allocate_view, records, select
+from parcae.packing.layout import (
+    RULES,
+    SPEC,
+    Asked,
+    Cost,
+    Packing,
+    View,
+    allocate,
+    allocate_view,
+    records,
+    select,
+)
 from parcae.workloads.rigid import RigidJobs
 
 #: play_many(states, asked, sequence, views, first, last): runs clusters first..last-1 from start to end.
@@ -59,7 +70,11 @@ def asked_of(sequences: Sequence[RigidJobs], config: PackingConfig) -> Asked:
     for row, jobs in enumerate(sequences):
         _check_fits(jobs, config)
         n = len(jobs)
-        specs["arrival"][row, :n], specs["told"][row, :n], specs["duration"][row, :n] = jobs.arrival, jobs.told, jobs.duration
+        specs["arrival"][row, :n], specs["told"][row, :n], specs["duration"][row, :n] = (
+            jobs.arrival,
+            jobs.told,
+            jobs.duration,
+        )
         specs["log_told"][row, :n] = np.log(jobs.told)
         demand[row, :n], counts[row] = jobs.demand, n
     for key in ("window", "ends_early", "as_coded", "bound", "max_decisions"):
@@ -79,7 +94,9 @@ def _check_fits(jobs: RigidJobs, config: PackingConfig) -> None:
             f"give a longer horizon, or run it with exact times"
         )
     if (jobs.told != jobs.duration).any():
-        raise WorkloadError(f"{jobs.name}: durations that differ from what is told need exact times (mode 'exact')")
+        raise WorkloadError(
+            f"{jobs.name}: durations that differ from what is told need exact times (mode 'exact')"
+        )
 
 
 class PackingBatch:
@@ -113,9 +130,15 @@ class PackingBatch:
         slots, horizon = (num_jobs, 1) if is_exact else (config.num_slots, config.horizon)
         points = num_jobs + 1 if is_exact else horizon + 1
         count = len(self.sequence)
-        self.states = allocate(count, num_jobs, slots, 0 if is_exact else config.backlog_size, horizon, num_resources)
-        self.views = allocate_view(count, slots, points if wants_profile else 1, num_resources, wants_profile)
-        self.states.luck[:, 0] = np.random.SeedSequence([0x7061_636B, seed]).generate_state(count, np.uint64)
+        self.states = allocate(
+            count, num_jobs, slots, 0 if is_exact else config.backlog_size, horizon, num_resources
+        )
+        self.views = allocate_view(
+            count, slots, points if wants_profile else 1, num_resources, wants_profile
+        )
+        self.states.luck[:, 0] = np.random.SeedSequence([0x7061_636B, seed]).generate_state(
+            count, np.uint64
+        )
         self.states.capacity[:] = np.stack([s.capacity for s in sequences])[self.sequence]
 
     def __len__(self) -> int:
@@ -123,7 +146,11 @@ class PackingBatch:
 
     def run(self, play_many: PlayMany, num_threads: int | None = None) -> None:
         """Run every cluster from start to end, spread over threads (kernels release the interpreter's lock)."""
-        spread(lambda a, b: play_many(self.states, self.asked, self.sequence, self.views, a, b), len(self), num_threads)
+        spread(
+            lambda a, b: play_many(self.states, self.asked, self.sequence, self.views, a, b),
+            len(self),
+            num_threads,
+        )
 
     def begin(self) -> None:
         """Every cluster is empty, at its start."""
@@ -140,7 +167,15 @@ class PackingBatch:
         Returns int64[num_clusters], 1 where a job was placed.
         """
         is_placed = np.zeros(len(self), np.int64)
-        step_many(self.states, self.asked, self.sequence, np.ascontiguousarray(slots, np.int64), is_placed, 0, len(self))
+        step_many(
+            self.states,
+            self.asked,
+            self.sequence,
+            np.ascontiguousarray(slots, np.int64),
+            is_placed,
+            0,
+            len(self),
+        )
         return is_placed
 
     def masks(self) -> npt.NDArray[np.int8]:

@@ -33,7 +33,9 @@ def _number(text: str, argument: str, default: float | None = None) -> float:
     try:
         value = float(argument)
     except ValueError:
-        raise PolicyError(f"policy {text!r}: the argument must be a number, not {argument!r}") from None
+        raise PolicyError(
+            f"policy {text!r}: the argument must be a number, not {argument!r}"
+        ) from None
     if math.isnan(value):
         raise PolicyError(f"policy {text!r}: the argument must be a number, not {argument!r}")
     return value
@@ -42,7 +44,9 @@ def _number(text: str, argument: str, default: float | None = None) -> float:
 def _count(text: str, argument: str, default: int | None = None) -> int:
     value = _number(text, argument, default)
     if value != int(value) or value < 1:
-        raise PolicyError(f"policy {text!r}: the argument must be a whole number of executors >= 1, not {argument!r}")
+        raise PolicyError(
+            f"policy {text!r}: the argument must be a whole number of executors >= 1, not {argument!r}"
+        )
     return int(value)
 
 
@@ -50,13 +54,17 @@ _TUNED_WORDS = ("tuned", "oracle")
 
 
 def _tuned_first(text: str) -> PolicyError:
-    return PolicyError(f"policy {text!r} is tuned on a workload first: use it in `parcae compare` or `parcae simulate`")
+    return PolicyError(
+        f"policy {text!r} is tuned on a workload first: use it in `parcae compare` or `parcae simulate`"
+    )
 
 
 def _fixed(kind: HeuristicKind, *params: float) -> Callable[[str, str, int], HeuristicPolicy]:
     def make(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
         if argument:
-            raise PolicyError(f"policy {text!r} takes no argument; write {text.partition(':')[0]!r}")
+            raise PolicyError(
+                f"policy {text!r} takes no argument; write {text.partition(':')[0]!r}"
+            )
         return HeuristicPolicy(text, kind, params or (float(num_executors),))
 
     return make
@@ -79,14 +87,18 @@ def _tetris(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
         raise _tuned_first(text)
     knob = _number(text, argument, 0.0)
     if not 0.0 <= knob < math.inf:
-        raise PolicyError(f"policy {text!r}: the weight of the remaining work must be a number >= 0, e.g. tetris:0.5")
+        raise PolicyError(
+            f"policy {text!r}: the weight of the remaining work must be a number >= 0, e.g. tetris:0.5"
+        )
     return HeuristicPolicy(text, HeuristicKind.TETRIS, (knob,))
 
 
 def _graphene(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
     if argument in _TUNED_WORDS:
         raise _tuned_first(text)
-    values = [_number(text, part) for part in argument.split(":")] if argument else [-1.0, 0.5, 0.25]
+    values = (
+        [_number(text, part) for part in argument.split(":")] if argument else [-1.0, 0.5, 0.25]
+    )
     if len(values) == 3:
         values.append(math.inf)
     if len(values) != 4 or values[3] < 0.0:
@@ -113,7 +125,9 @@ def _idle_theory(text: str, argument: str, num_executors: int) -> HeuristicPolic
     if argument not in ("", "alone"):
         raise PolicyError(f"policy {text!r}: the argument is 'alone' or nothing, not {argument!r}")
     base = _srpt_cap("srpt-cap", "", num_executors)
-    return HeuristicPolicy(text, HeuristicKind.IDLE_THEORY, (*base.params, float(argument == "alone")))
+    return HeuristicPolicy(
+        text, HeuristicKind.IDLE_THEORY, (*base.params, float(argument == "alone"))
+    )
 
 
 def _random(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
@@ -126,12 +140,16 @@ def _order(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
     except ValueError:
         order = []
     if sorted(order) != list(range(len(order))) or not order:
-        raise PolicyError(f"policy {text!r}: the argument must name every job once, e.g. order:2-0-1")
+        raise PolicyError(
+            f"policy {text!r}: the argument must name every job once, e.g. order:2-0-1"
+        )
     return order_policy(order)
 
 
 def _learned(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
-    raise PolicyError(f"policy {text!r} is bound to a workload: use it in `parcae compare` or `parcae simulate`")
+    raise PolicyError(
+        f"policy {text!r} is bound to a workload: use it in `parcae compare` or `parcae simulate`"
+    )
 
 
 def order_policy(order: Sequence[int]) -> HeuristicPolicy:
@@ -148,9 +166,24 @@ def order_policy(order: Sequence[int]) -> HeuristicPolicy:
 _PAPER, _CODE = "Decima, section 7.1", "Decima's released simulator"
 
 CATALOG: tuple[PolicyEntry, ...] = (
-    PolicyEntry("fifo", "first job first, as many executors as it can use", f"{_PAPER}, 1", _fixed(HeuristicKind.STATIC)),
-    PolicyEntry("sjf-cp", "least total work first, stages by critical path", f"{_PAPER}, 2", _fixed(HeuristicKind.SJF_CP, 0.0)),
-    PolicyEntry("fair[:active]", "equal shares over jobs that want executors (or over all active jobs)", f"{_PAPER}, 3", _fair),
+    PolicyEntry(
+        "fifo",
+        "first job first, as many executors as it can use",
+        f"{_PAPER}, 1",
+        _fixed(HeuristicKind.STATIC),
+    ),
+    PolicyEntry(
+        "sjf-cp",
+        "least total work first, stages by critical path",
+        f"{_PAPER}, 2",
+        _fixed(HeuristicKind.SJF_CP, 0.0),
+    ),
+    PolicyEntry(
+        "fair[:active]",
+        "equal shares over jobs that want executors (or over all active jobs)",
+        f"{_PAPER}, 3",
+        _fair,
+    ),
     PolicyEntry(
         "naive-weighted-fair",
         "shares in proportion to total work",
@@ -175,7 +208,12 @@ CATALOG: tuple[PolicyEntry, ...] = (
         "Decima, Appendix F; Graphene, section 4.1",
         _graphene,
     ),
-    PolicyEntry("static:N|tuned|oracle", "first job first, at most N executors a job", "control", _capped(HeuristicKind.STATIC)),
+    PolicyEntry(
+        "static:N|tuned|oracle",
+        "first job first, at most N executors a job",
+        "control",
+        _capped(HeuristicKind.STATIC),
+    ),
     PolicyEntry("random[:SEED]", "a random stage with a random limit", "control", _random),
     PolicyEntry(
         "srpt-cap[:N|tuned|oracle]",
@@ -195,12 +233,31 @@ CATALOG: tuple[PolicyEntry, ...] = (
         "Parcae",
         _learned,
     ),
-    PolicyEntry("parcae[:VARIANT]", "a network over jobs that corrects the tuned rule", "Parcae", _learned),
+    PolicyEntry(
+        "parcae[:VARIANT]", "a network over jobs that corrects the tuned rule", "Parcae", _learned
+    ),
     PolicyEntry("decima[:VARIANT]", "Decima's graph neural network", "Decima, section 5", _learned),
-    PolicyEntry("FILE.safetensors", "a checkpoint of `parcae tune`, `train` or `learn`", "Parcae", _learned),
-    PolicyEntry("order:I-J-...", "jobs in a given order, all executors to the first", "Decima, Appendix H", _order),
-    PolicyEntry("spark_fifo", "as fifo, by executors ever granted, never decreased", _CODE, _fixed(HeuristicKind.GRANTED)),
-    PolicyEntry("spark_static_N", "as static:N, by executors ever granted", _CODE, _capped(HeuristicKind.GRANTED)),
+    PolicyEntry(
+        "FILE.safetensors", "a checkpoint of `parcae tune`, `train` or `learn`", "Parcae", _learned
+    ),
+    PolicyEntry(
+        "order:I-J-...",
+        "jobs in a given order, all executors to the first",
+        "Decima, Appendix H",
+        _order,
+    ),
+    PolicyEntry(
+        "spark_fifo",
+        "as fifo, by executors ever granted, never decreased",
+        _CODE,
+        _fixed(HeuristicKind.GRANTED),
+    ),
+    PolicyEntry(
+        "spark_static_N",
+        "as static:N, by executors ever granted",
+        _CODE,
+        _capped(HeuristicKind.GRANTED),
+    ),
     PolicyEntry("dynamic_partition", "the same as fair", _CODE, _fixed(HeuristicKind.FAIR, 0.0)),
     PolicyEntry("wfair_ALPHA", "the same as weighted-fair:ALPHA", _CODE, _weighted_fair),
     PolicyEntry("sjf_cp", "the same as sjf-cp", _CODE, _fixed(HeuristicKind.SJF_CP, 0.0)),

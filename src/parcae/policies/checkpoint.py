@@ -91,7 +91,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
             head = json.loads((file.metadata() or {}).get("parcae", "null"))
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, ValueError, TypeError) as error:
-        raise FormatError(f"{path}: not a checkpoint, or a torn one ({type(error).__name__}); train the policy again") from None
+        raise FormatError(
+            f"{path}: not a checkpoint, or a torn one ({type(error).__name__}); train the policy again"
+        ) from None
     return _checked(path, head, weights)
 
 
@@ -99,11 +101,23 @@ def _checked(path: Path, head: Any, weights: Weights) -> Checkpoint:
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise FormatError(f"{path}: a safetensors file, but not a Parcae checkpoint")
     if head.get("version") != VERSION:
-        raise FormatError(f"{path}: checkpoint version {head.get('version')}; this Parcae reads version {VERSION}: update Parcae")
+        raise FormatError(
+            f"{path}: checkpoint version {head.get('version')}; this Parcae reads version {VERSION}: update Parcae"
+        )
     for name, array in weights.items():
         if not np.isfinite(array).all():
-            raise FormatError(f"{path}: weights {name!r} are not finite; the training that wrote it had diverged")
+            raise FormatError(
+                f"{path}: weights {name!r} are not finite; the training that wrote it had diverged"
+            )
     try:
-        return Checkpoint(str(head["kind"]), int(head["feature_version"]), weights, dict(head["settings"]), dict(head["card"]))
+        return Checkpoint(
+            str(head["kind"]),
+            int(head["feature_version"]),
+            weights,
+            dict(head["settings"]),
+            dict(head["card"]),
+        )
     except (KeyError, TypeError, ValueError):
-        raise FormatError(f"{path}: a checkpoint whose model card lacks a part; train the policy again") from None
+        raise FormatError(
+            f"{path}: a checkpoint whose model card lacks a part; train the policy again"
+        ) from None

@@ -35,7 +35,9 @@ class Guarded:
 
     def __post_init__(self) -> None:
         if not 1.0 < self.factor < float("inf"):
-            raise PolicyError(f"policy {self.name!r}: the guard's factor must be a number above 1, e.g. +guard:1.1")
+            raise PolicyError(
+                f"policy {self.name!r}: the guard's factor must be a number above 1, e.g. +guard:1.1"
+            )
         if not hasattr(self.policy, "play"):
             raise PolicyError(f"policy {self.name!r}: only a compiled policy can be guarded")
 

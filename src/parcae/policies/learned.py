@@ -53,7 +53,9 @@ def is_learned(text: str) -> bool:
     return text.partition(":")[0] in NAMES or text.endswith(SUFFIX)
 
 
-def learned_policy(text: str, workload: Workload, config: SimulationConfig, arrivals: str = "batch") -> LearnedPolicy:
+def learned_policy(
+    text: str, workload: Workload, config: SimulationConfig, arrivals: str = "batch"
+) -> LearnedPolicy:
     """The learned policy that `text` names, bound to a workload and a cluster.
 
     Args:
@@ -77,11 +79,15 @@ def deciding_policy(
     """
     policy = learned_policy(text, workload, config, arrivals)
     if isinstance(policy, OrderRulePolicy | OrderNetworkPolicy):
-        raise PolicyError(f"policy {text!r} plans orders for the world of cores and cannot decide about executors")
+        raise PolicyError(
+            f"policy {text!r} plans orders for the world of cores and cannot decide about executors"
+        )
     return policy
 
 
-def find_checkpoint(text: str, workload: Workload, config: SimulationConfig, arrivals: str) -> Checkpoint:
+def find_checkpoint(
+    text: str, workload: Workload, config: SimulationConfig, arrivals: str
+) -> Checkpoint:
     """The checkpoint that `text` names: a path, NAME:VARIANT, or NAME for the nearest variant.
 
     Raises:
@@ -91,11 +97,15 @@ def find_checkpoint(text: str, workload: Workload, config: SimulationConfig, arr
         return read_checkpoint(Path(text))
     name, _, variant = text.partition(":")
     if name not in NAMES:
-        raise PolicyError(f"{text!r} names no learned policy; write {', '.join(NAMES)} or the path of a checkpoint (*{SUFFIX})")
+        raise PolicyError(
+            f"{text!r} names no learned policy; write {', '.join(NAMES)} or the path of a checkpoint (*{SUFFIX})"
+        )
     return _named(name, variant) if variant else _nearest(name, workload, config, arrivals)
 
 
-def bind(checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig) -> LearnedPolicy:
+def bind(
+    checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig
+) -> LearnedPolicy:
     """The checkpoint's policy, for a workload and a cluster.
 
     Raises:
@@ -103,7 +113,9 @@ def bind(checkpoint: Checkpoint, name: str, workload: Workload, config: Simulati
     """
     if checkpoint.kind in PLANNING_KINDS:
         if config.world is not WorldName.CORES:
-            raise PolicyError(f"policy {name!r} plans orders for the world of cores; --world cores runs it")
+            raise PolicyError(
+                f"policy {name!r} plans orders for the world of cores; --world cores runs it"
+            )
         if checkpoint.kind == NETWORK_KIND:
             return bind_network(checkpoint, name, workload, config)
         checkpoint.require(ORDER_RULE, ORDER_RULE_VERSION, name)
@@ -126,11 +138,15 @@ def rule_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
         FormatError: there are none, or another number of them.
     """
     if "rule" not in checkpoint.weights:
-        raise FormatError(f"{path}: a checkpoint without a rule's parameters; make it again with `parcae tune` or `parcae train`")
+        raise FormatError(
+            f"{path}: a checkpoint without a rule's parameters; make it again with `parcae tune` or `parcae train`"
+        )
     try:
         return tuple(float(v) for v in padded(checkpoint.weights["rule"]))
     except PolicyError as error:
-        raise FormatError(f"{path}: {error}; make it again with `parcae tune` or `parcae train`") from None
+        raise FormatError(
+            f"{path}: {error}; make it again with `parcae tune` or `parcae train`"
+        ) from None
 
 
 def order_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
@@ -140,7 +156,9 @@ def order_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
         FormatError: there are none, or another number of them.
     """
     if "rule" not in checkpoint.weights:
-        raise FormatError(f"{path}: a checkpoint without a rule's parameters; make it again with `parcae tune`")
+        raise FormatError(
+            f"{path}: a checkpoint without a rule's parameters; make it again with `parcae tune`"
+        )
     try:
         return checked_parameters(checkpoint.weights["rule"])
     except PolicyError as error:
@@ -149,7 +167,9 @@ def order_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
 
 def order_rule_checkpoint(parameters: Any, card: dict[str, Any]) -> Checkpoint:
     """A tuned rule of the world of cores as a checkpoint."""
-    return Checkpoint(ORDER_RULE, ORDER_RULE_VERSION, {"rule": np.asarray(parameters, np.float64)}, card=card)
+    return Checkpoint(
+        ORDER_RULE, ORDER_RULE_VERSION, {"rule": np.asarray(parameters, np.float64)}, card=card
+    )
 
 
 def _decima(checkpoint: Checkpoint, name: str, config: SimulationConfig) -> DecimaPolicy:
@@ -159,7 +179,9 @@ def _decima(checkpoint: Checkpoint, name: str, config: SimulationConfig) -> Deci
     except ValueError as error:
         raise FormatError(f"{name}: settings of another Decima ({error}); train it again") from None
     levels = len(decima_layout.decima_levels(config.total_executors))
-    if decima.limits is decima_layout.Limits.OUTPUTS and levels != checkpoint.settings.get("num_levels"):
+    if decima.limits is decima_layout.Limits.OUTPUTS and levels != checkpoint.settings.get(
+        "num_levels"
+    ):
         raise FormatError(
             f"{name}: one output for each of {checkpoint.settings.get('num_levels')} limits, but a cluster of "
             f"{config.total_executors} executors has {levels}; limits as an input carry over, outputs do not"
@@ -177,13 +199,21 @@ def variant_name(text: str, workload: Workload, config: SimulationConfig, arriva
         return text
     card = find_checkpoint(text, workload, config, arrivals).card
     names = dict.fromkeys((text, "tuned"))
-    return next(f"{name}:{own}" for name in names for own in variants(name) if _named(name, own).card == card)
+    return next(
+        f"{name}:{own}"
+        for name in names
+        for own in variants(name)
+        if _named(name, own).card == card
+    )
 
 
 @lru_cache
 def shipped() -> dict[tuple[str, str], Path]:
     """The files that ship with the package, by (name, variant); `parcae-stream.safetensors` is ("parcae", "stream")."""
-    return {(p.stem.partition("-")[0], p.stem.partition("-")[2]): p for p in sorted(SHIPPED.glob(f"*{SUFFIX}"))}
+    return {
+        (p.stem.partition("-")[0], p.stem.partition("-")[2]): p
+        for p in sorted(SHIPPED.glob(f"*{SUFFIX}"))
+    }
 
 
 def variants(name: str) -> list[str]:
@@ -193,18 +223,24 @@ def variants(name: str) -> list[str]:
 
 def _named(name: str, variant: str) -> Checkpoint:
     if (name, variant) not in shipped():
-        raise PolicyError(f"policy {name}:{variant}: there is no such variant; shipped are {', '.join(variants(name)) or 'none'}")
+        raise PolicyError(
+            f"policy {name}:{variant}: there is no such variant; shipped are {', '.join(variants(name)) or 'none'}"
+        )
     return read_checkpoint(shipped()[name, variant])
 
 
 def _nearest(name: str, workload: Workload, config: SimulationConfig, arrivals: str) -> Checkpoint:
     """The shipped checkpoint whose setting is nearest: its workload, batch or stream, load, size of the cluster."""
     is_planned = config.world is WorldName.CORES
-    found = [own for own in _shipped_checkpoints(name) if (own.kind in PLANNING_KINDS) == is_planned]
+    found = [
+        own for own in _shipped_checkpoints(name) if (own.kind in PLANNING_KINDS) == is_planned
+    ]
     if not found and is_planned:  # it decides, and plans through the adapter
         found = list(_shipped_checkpoints(name))
     if not found:
-        raise PolicyError(f"policy {name!r}: none ships with this Parcae; train one with `parcae train`")
+        raise PolicyError(
+            f"policy {name!r}: none ships with this Parcae; train one with `parcae train`"
+        )
     return min(found, key=lambda checkpoint: _distance(checkpoint.card, workload, config, arrivals))
 
 
@@ -227,12 +263,17 @@ def offered_load(workload: Workload, num_executors: int, arrivals: str) -> float
 
 def _distance(card: Any, workload: Workload, config: SimulationConfig, arrivals: str) -> float:
     """Smaller is nearer; arrivals weigh most, then the workload, executor classes or none, load, delays and size."""
-    load, own = float(card.get("load") or math.inf), offered_load(workload, config.total_executors, arrivals)
+    load, own = (
+        float(card.get("load") or math.inf),
+        offered_load(workload, config.total_executors, arrivals),
+    )
     distance = 100.0 if math.isinf(load) != math.isinf(own) else 0.0
     if card.get("fingerprint") != fingerprint(workload):
         # The same profile under another model of parallelism is still nearer than another profile.
         distance += 2.0 if card.get("workload") == workload.name else 10.0
-    if (len((card.get("cluster") or {}).get("executor_classes") or ()) > 1) != (len(config.classes) > 1):
+    if (len((card.get("cluster") or {}).get("executor_classes") or ()) > 1) != (
+        len(config.classes) > 1
+    ):
         distance += 3.0
     if not math.isinf(load) and not math.isinf(own):
         distance += abs(math.log(load / own))
@@ -247,7 +288,9 @@ def delay_of_work(workload: Workload, config: SimulationConfig) -> float:
     return config.moving_delay_ms / max(1.0, workload.mean_work_ms)
 
 
-def setting_card(workload: Workload, config: SimulationConfig, arrivals: str, num_jobs: int) -> dict[str, Any]:
+def setting_card(
+    workload: Workload, config: SimulationConfig, arrivals: str, num_jobs: int
+) -> dict[str, Any]:
     """What a model card says of the setting that a policy was made for.
 
     Raises:
@@ -273,7 +316,9 @@ def require_durations(workload: Workload) -> None:
         ConfigError: no task takes any time.
     """
     if not any(job.work_ms > 0 for job in workload.jobs):
-        raise ConfigError(f"workload {workload.name!r} has no durations: no task takes any time, so there is nothing to learn")
+        raise ConfigError(
+            f"workload {workload.name!r} has no durations: no task takes any time, so there is nothing to learn"
+        )
 
 
 def rule_checkpoint(parameters: Any, card: dict[str, Any]) -> Checkpoint:

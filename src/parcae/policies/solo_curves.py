@@ -88,7 +88,9 @@ def _measure(workload: Workload, config: SimulationConfig) -> SoloCurves:
     for column, level in enumerate(levels):
         gains = np.flatnonzero(most > levels[column - 1]) if column > 0 else np.arange(len(most))
         stretch[:-1, column] = stretch[:-1, column - 1]
-        stretch[gains, column] = _solo_ms(workload, config, int(level), gains, lucks) / work_ms[gains]
+        stretch[gains, column] = (
+            _solo_ms(workload, config, int(level), gains, lucks) / work_ms[gains]
+        )
     stretch[-1] = np.exp(np.log(stretch[:-1]).mean(axis=0))
     return SoloCurves(levels, stretch, np.array([max(1.0, workload.mean_work_ms)]))
 
@@ -97,11 +99,17 @@ def _has_luck(job: JobSpec) -> bool:
     """Whether two lucks can differ: a task's duration is drawn from several samples, or levels."""
     laws = [stage.durations for stage in job.stages]
     samples = [sample for law in laws for wave in Wave for sample in law.by_wave(wave)]
-    return any(len(law.levels) > 1 for law in laws) or any(len(own) > 0 and own.min() < own.max() for own in samples)
+    return any(len(law.levels) > 1 for law in laws) or any(
+        len(own) > 0 and own.min() < own.max() for own in samples
+    )
 
 
 def _solo_ms(
-    workload: Workload, config: SimulationConfig, num_executors: int, jobs: npt.NDArray[np.int64], lucks: Sequence[int]
+    workload: Workload,
+    config: SimulationConfig,
+    num_executors: int,
+    jobs: npt.NDArray[np.int64],
+    lucks: Sequence[int],
 ) -> npt.NDArray[np.float64]:
     """Mean duration of each of the jobs alone on so many executors, over as many lucks as `lucks` says for it."""
     cluster = SimulationConfig(
@@ -113,7 +121,10 @@ def _solo_ms(
     )
     policy, now = make_policy("sjf-cp", num_executors), np.zeros(1, np.int64)
     runs = [(int(job), luck) for job in jobs for luck in range(lucks[job])]
-    durations, size = np.zeros(len(runs)), max(1, min(_CHUNK, _CHUNK_BYTES // (_BYTES_PER_EXECUTOR * num_executors)))
+    durations, size = (
+        np.zeros(len(runs)),
+        max(1, min(_CHUNK, _CHUNK_BYTES // (_BYTES_PER_EXECUTOR * num_executors))),
+    )
     for first in range(0, len(runs), size):
         chunk = runs[first : first + size]
         sequences = [JobSequence(workload, np.array([job]), now) for job, _ in chunk]
@@ -121,5 +132,9 @@ def _solo_ms(
         batch.run(policy.play_many)
         durations[first : first + len(chunk)] = batch.states.jobs.completion_ms[:, 0]
     starts = np.cumsum([0, *(lucks[job] for job in jobs[:-1])])
-    means = np.add.reduceat(durations, starts) / [lucks[job] for job in jobs] if len(jobs) else durations
+    means = (
+        np.add.reduceat(durations, starts) / [lucks[job] for job in jobs]
+        if len(jobs)
+        else durations
+    )
     return np.asarray(np.maximum(1.0, means))

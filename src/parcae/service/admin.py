@@ -69,7 +69,11 @@ class Admin:
             await self._runner.cleanup()
 
     async def _show(self, request: web.Request) -> web.Response:
-        headers = {"Content-Security-Policy": _POLICY, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+        headers = {
+            "Content-Security-Policy": _POLICY,
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+        }
         return web.Response(text=self._page, content_type="text/html", headers=headers)
 
     async def _health(self, request: web.Request) -> web.Response:
@@ -86,14 +90,18 @@ class Admin:
         )
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(self.board.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(
+            body=generate_latest(self.board.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
 
     async def _state(self, request: web.Request) -> web.Response:
         return _json(self.board.snapshot())
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events: the whole state whenever it changed, four times a second at most."""
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+        )
         await response.prepare(request)
         seen, silent_s = -1, 0.0
         try:

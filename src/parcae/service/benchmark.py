@@ -54,7 +54,13 @@ class ServiceBenchmark:
 
 
 def benchmark_service(
-    workload: Workload, source: str, policies: list[str], *, num_jobs: int = 20, num_cores: int = 50, runs: int = 2
+    workload: Workload,
+    source: str,
+    policies: list[str],
+    *,
+    num_jobs: int = 20,
+    num_cores: int = 50,
+    runs: int = 2,
 ) -> list[ServiceBenchmark]:
     """Time every message of batches of the workload.
 
@@ -71,17 +77,35 @@ def benchmark_service(
             timed = []
             for seed in range(runs):
                 name = f"bench {seed}"
-                timed += _play(port, simulated_client(workload, num_jobs, num_cores, arrivals="batch", seed=seed, name=name))
+                timed += _play(
+                    port,
+                    simulated_client(
+                        workload, num_jobs, num_cores, arrivals="batch", seed=seed, name=name
+                    ),
+                )
             pings = _ping(port)
         finally:
             process.terminate()
             process.wait(30)
-        rows.append(_row(policy, num_jobs, num_cores, timed[min(_WARM_UP, len(timed) // 2) :], pings))
+        rows.append(
+            _row(policy, num_jobs, num_cores, timed[min(_WARM_UP, len(timed) // 2) :], pings)
+        )
     return rows
 
 
 def _start(policy: str, source: str, num_cores: int) -> tuple[subprocess.Popen[str], int]:
-    command = [sys.executable, "-m", "parcae.cli.main", "serve", "--policy", policy, "--workload", source, "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "parcae.cli.main",
+        "serve",
+        "--policy",
+        policy,
+        "--workload",
+        source,
+        "--port",
+        "0",
+    ]
     command += ["--admin-port", "-1", "--cores", str(num_cores), "--arrivals", "batch", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -106,7 +130,9 @@ def _play(port: int, simulated: SimulatedClient) -> list[tuple[float, bool]]:
     return timed
 
 
-def _row(policy: str, num_jobs: int, num_cores: int, timed: list[tuple[float, bool]], pings: list[float]) -> ServiceBenchmark:
+def _row(
+    policy: str, num_jobs: int, num_cores: int, timed: list[tuple[float, bool]], pings: list[float]
+) -> ServiceBenchmark:
     every = np.array([took_ms for took_ms, _ in timed])
     plans = np.array([took_ms for took_ms, is_plan in timed if is_plan])
     return ServiceBenchmark(

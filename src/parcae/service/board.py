@@ -59,7 +59,9 @@ class Board(Watcher):
     def closed(self, session: Session) -> None:
         """The page shows it no more."""
         self.version += 1
-        self._history = {name: samples for name, samples in self._history.items() if name in self.service.mirrors}
+        self._history = {
+            name: samples for name, samples in self._history.items() if name in self.service.mirrors
+        }
 
     def planned(self, mirror: Mirror, plan: Plan) -> None:
         """Measure it."""
@@ -96,11 +98,17 @@ class Board(Watcher):
         """The counters and gauges, read when Prometheus asks."""
         counts = asdict(self.service.counts)
         for name, value in counts.items():
-            yield CounterMetricFamily(f"parcae_{name}", f"Number of {name.replace('_', ' ')}.", value=value)
+            yield CounterMetricFamily(
+                f"parcae_{name}", f"Number of {name.replace('_', ' ')}.", value=value
+            )
         took = "Completion times of all jobs that ended well, together"
-        yield CounterMetricFamily("parcae_completion_seconds", f"{took}.", value=self._took_ms / MS_PER_S)
+        yield CounterMetricFamily(
+            "parcae_completion_seconds", f"{took}.", value=self._took_ms / MS_PER_S
+        )
         fair = f"{took}, as foretold for fair sharing."
-        yield CounterMetricFamily("parcae_fair_completion_seconds", fair, value=self._fair_ms / MS_PER_S)
+        yield CounterMetricFamily(
+            "parcae_fair_completion_seconds", fair, value=self._fair_ms / MS_PER_S
+        )
         jobs = {"running": 0, "waiting": 0}
         mirrors = self.service.mirrors.values()
         for mirror in mirrors:
@@ -111,9 +119,15 @@ class Board(Watcher):
         for state, number in jobs.items():
             family.add_metric([state], number)
         yield family
-        yield GaugeMetricFamily("parcae_sessions", "Applications that are connected.", value=len(self.service.sessions))
-        yield GaugeMetricFamily("parcae_cores", "Cores of all clusters.", value=sum(m.num_cores for m in mirrors))
-        yield GaugeMetricFamily("parcae_cores_busy", "Cores that run tasks.", value=sum(m.num_running for m in mirrors))
+        yield GaugeMetricFamily(
+            "parcae_sessions", "Applications that are connected.", value=len(self.service.sessions)
+        )
+        yield GaugeMetricFamily(
+            "parcae_cores", "Cores of all clusters.", value=sum(m.num_cores for m in mirrors)
+        )
+        yield GaugeMetricFamily(
+            "parcae_cores_busy", "Cores that run tasks.", value=sum(m.num_running for m in mirrors)
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """All that the page shows."""
@@ -126,7 +140,9 @@ class Board(Watcher):
                 {"application": session.application, "name": session.application_name}
                 for session in self.service.sessions.values()
             ],
-            "clusters": [self._cluster(name, mirror) for name, mirror in self.service.mirrors.items()],
+            "clusters": [
+                self._cluster(name, mirror) for name, mirror in self.service.mirrors.items()
+            ],
             "ended": list(self._ended),
             "num_ended": self._num_ended,
             "took_s": round(self._took_ms / MS_PER_S, 3),
@@ -144,7 +160,10 @@ class Board(Watcher):
             "num_jobs": len(mirror.jobs),
             "jobs": rows,
             "executors": sharing.share_out(mirror) if sharing is not None else None,
-            "history": [*self._history.get(name, ()), (round(time.time(), 2), len(mirror.jobs), mirror.num_running)],
+            "history": [
+                *self._history.get(name, ()),
+                (round(time.time(), 2), len(mirror.jobs), mirror.num_running),
+            ],
         }
 
 

@@ -38,7 +38,9 @@ class Client:
             client.greet(Hello(protocol=2, application_id="app", nonce=new_nonce()))
     """
 
-    def __init__(self, host: str, port: int, *, timeout_s: float = 10.0, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, host: str, port: int, *, timeout_s: float = 10.0, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.socket: socket.socket = socket.create_connection((host, port), timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
@@ -48,7 +50,12 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -96,7 +103,9 @@ class Client:
         if isinstance(reply, Challenge):
             names = (hello.nonce or "", reply.nonce, hello.application_id)
             reply = self.ask(Proof(mac=proof_mac(secret or b"", "client", *names)))
-            if isinstance(reply, Welcome) and not is_proof(reply.mac or "", proof_mac(secret or b"", "service", *names)):
+            if isinstance(reply, Welcome) and not is_proof(
+                reply.mac or "", proof_mac(secret or b"", "service", *names)
+            ):
                 raise ProtocolError(Code.DENIED, "the service does not know the secret")
         return _expected(reply, Welcome)
 

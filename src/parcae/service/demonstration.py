@@ -22,7 +22,13 @@ _LOAD = "load:0.9"
 
 
 def simulated_client(
-    workload: Workload, num_jobs: int, num_cores: int, *, arrivals: str = _LOAD, seed: int = 0, name: str = "demonstration"
+    workload: Workload,
+    num_jobs: int,
+    num_cores: int,
+    *,
+    arrivals: str = _LOAD,
+    seed: int = 0,
+    name: str = "demonstration",
 ) -> SimulatedClient:
     """A client with drawn jobs, whose tasks take as long as they took in a simulated run; its stages are revealed late."""
     config = SimulationConfig(world=WorldName.CORES, num_executors=num_cores)
@@ -30,10 +36,14 @@ def simulated_client(
     fifo = make_order_policy("fifo", workload, config)
     trace = simulate(sequence, fifo, config, seed, record=True)
     first_ms = int(time.time() * MS_PER_S)
-    return SimulatedClient(sequence, task_times(trace), num_cores, name, is_open=True, first_ms=first_ms)
+    return SimulatedClient(
+        sequence, task_times(trace), num_cores, name, is_open=True, first_ms=first_ms
+    )
 
 
-def demonstrate(port: int, client: SimulatedClient, times_faster: float, secret: bytes | None = None) -> threading.Thread:
+def demonstrate(
+    port: int, client: SimulatedClient, times_faster: float, secret: bytes | None = None
+) -> threading.Thread:
     """Play the client against the service on this machine, in a thread, so many times faster than its own clock."""
     thread = threading.Thread(target=_play, args=(port, client, times_faster, secret), daemon=True)
     thread.start()

@@ -72,7 +72,9 @@ class JobRows:
     roots: tuple[int, ...]
 
 
-def parents_by_index(job_id: str, ids: Sequence[int], stages: Sequence[StageMessage]) -> list[tuple[int, ...]]:
+def parents_by_index(
+    job_id: str, ids: Sequence[int], stages: Sequence[StageMessage]
+) -> list[tuple[int, ...]]:
     """The parents of every stage of `stages` as positions in `ids`, ascending.
 
     Args:
@@ -83,15 +85,20 @@ def parents_by_index(job_id: str, ids: Sequence[int], stages: Sequence[StageMess
     """
     index = {stage_id: position for position, stage_id in enumerate(ids)}
     if len(index) < len(ids):
-        raise ProtocolError(Code.DUPLICATE_STAGE, f"job {job_id}: two of its stages have one stage_id")
+        raise ProtocolError(
+            Code.DUPLICATE_STAGE, f"job {job_id}: two of its stages have one stage_id"
+        )
     for stage in stages:
         where = f"job {job_id}, stage {stage.stage_id}"
         missing = [parent for parent in stage.parents if parent not in index]
         if missing:
-            raise ProtocolError(Code.BAD_JOB, f"{where}: parent {missing[0]} is not a stage of the job")
+            raise ProtocolError(
+                Code.BAD_JOB, f"{where}: parent {missing[0]} is not a stage of the job"
+            )
         if not stage.finished <= stage.started <= stage.tasks:
             raise ProtocolError(
-                Code.BAD_JOB, f"{where}: {stage.finished} tasks finished and {stage.started} began, of {stage.tasks}"
+                Code.BAD_JOB,
+                f"{where}: {stage.finished} tasks finished and {stage.started} began, of {stage.tasks}",
             )
     return [tuple(sorted({index[parent] for parent in stage.parents})) for stage in stages]
 
@@ -121,7 +128,10 @@ def topological_order(job_id: str, parents: Sequence[tuple[int, ...]]) -> list[i
                 order.append(child)
     if len(order) < len(parents):
         stuck = [stage for stage, count in enumerate(missing) if count > 0]
-        raise ProtocolError(Code.BAD_JOB, f"job {job_id}: a cycle through some of its stages at positions {stuck[:20]}")
+        raise ProtocolError(
+            Code.BAD_JOB,
+            f"job {job_id}: a cycle through some of its stages at positions {stuck[:20]}",
+        )
     return order
 
 
@@ -156,14 +166,18 @@ class DurationBook:
     Example: a job named "q9-100g" with the stages of the TPC-H profile's gets that profile's durations.
     """
 
-    def __init__(self, workload: Workload | None, *, is_learning: bool = True, learned: Learned | None = None) -> None:
+    def __init__(
+        self, workload: Workload | None, *, is_learning: bool = True, learned: Learned | None = None
+    ) -> None:
         self.workload, self.is_learning, self.learned = workload, is_learning, learned or Learned()
         self._profiles: dict[tuple[str, _Shape], int] = {}
         self._named: dict[str, tuple[int, ...]] = {}
         self._guess: Callable[[float], float] = lambda _: ASSUMED_TASK_MS
         if workload is not None:
             config = SimulationConfig()
-            self._tables: WorkloadTables = workload_tables(workload, config.durations, config.interpolation, World.CORES)
+            self._tables: WorkloadTables = workload_tables(
+                workload, config.durations, config.interpolation, World.CORES
+            )
             self._guess = guess_new_task_ms(workload)
             for row, job in reversed(list(enumerate(workload.jobs))):  # of alike jobs, the first
                 self._profiles[job.name, _shape_of(job)] = row
@@ -198,11 +212,16 @@ class DurationBook:
         order = topological_order(job.job_id, parents)
         roots = spark_roots(parents)
         shape = tuple((stage.tasks, own) for stage, own in zip(job.stages, parents, strict=True))
-        profile = next((row for name in known.names if (row := self._profiles.get((name, shape))) is not None), NO_PROFILE)
+        profile = next(
+            (row for name in known.names if (row := self._profiles.get((name, shape))) is not None),
+            NO_PROFILE,
+        )
         if profile != NO_PROFILE and not job.is_open:
             return self._profiled(profile, roots)
         if not job.stages and not job.is_open:
-            raise ProtocolError(Code.BAD_JOB, f"job {job.job_id}: no stages; only an open job may have none yet")
+            raise ProtocolError(
+                Code.BAD_JOB, f"job {job.job_id}: no stages; only an open job may have none yet"
+            )
         if profile == NO_PROFILE and len(known.rows) == 1:
             profile = known.rows[0]
         task_ms = self.durations(known, job.stages)
@@ -211,7 +230,16 @@ class DurationBook:
         start = 0
         for row, stage in enumerate(job.stages):
             below = children[row]
-            specs[row] = (stage.tasks, len(parents[row]), start, len(below), task_ms[row], 0.0, 1.0, 0.0)
+            specs[row] = (
+                stage.tasks,
+                len(parents[row]),
+                start,
+                len(below),
+                task_ms[row],
+                0.0,
+                1.0,
+                0.0,
+            )
             start += len(below)
         for row in reversed(order):
             down = max((float(specs.downstream_ms[child]) for child in children[row]), default=0.0)
@@ -232,13 +260,18 @@ class DurationBook:
         specs.child_start -= start
         return JobRows(specs, tables.spec_children[start : start + count].copy(), profile, roots)
 
-    def durations(self, known: Known, stages: Sequence[StageMessage], first: int = 0) -> list[float]:
+    def durations(
+        self, known: Known, stages: Sequence[StageMessage], first: int = 0
+    ) -> list[float]:
         """Mean task durations of some stages of a job, in ms, > 0 unless the profile says 0.
 
         Args:
             stages: those at the positions `first`, `first` + 1 and so on of the job.
         """
-        return [self._stage_ms(known, position, stage.tasks) for position, stage in enumerate(stages, first)]
+        return [
+            self._stage_ms(known, position, stage.tasks)
+            for position, stage in enumerate(stages, first)
+        ]
 
     def _stage_ms(self, known: Known, position: int, num_tasks: int) -> float:
         if not known.rows:
@@ -246,10 +279,19 @@ class DurationBook:
             return learned_ms or known.guess_ms
         assert self.workload is not None
         all_stages = [self.workload.jobs[row].stages for row in known.rows]
-        here = {own[position].mean_task_ms for own in all_stages if position < len(own) and own[position].num_tasks == num_tasks}
+        here = {
+            own[position].mean_task_ms
+            for own in all_stages
+            if position < len(own) and own[position].num_tasks == num_tasks
+        }
         if len(here) == 1:
             return here.pop()
-        alike = [stage.mean_task_ms for own in all_stages for stage in own if stage.num_tasks == num_tasks]
+        alike = [
+            stage.mean_task_ms
+            for own in all_stages
+            for stage in own
+            if stage.num_tasks == num_tasks
+        ]
         if alike:
             return float(np.mean(alike))
         work_ms = sum(self.workload.jobs[row].work_ms for row in known.rows)

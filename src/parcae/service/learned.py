@@ -62,7 +62,9 @@ class Learned:
 
     def add_tasks(self, name: str, position: int, count: int, executed_ms: int) -> None:
         """Add finished tasks of a recurring job's stage, which took so long together."""
-        self._tasks[name, position] = _averaged(self._tasks.pop((name, position), (0, 0.0)), count, executed_ms)
+        self._tasks[name, position] = _averaged(
+            self._tasks.pop((name, position), (0, 0.0)), count, executed_ms
+        )
         if len(self._tasks) > _MAX_STAGES:
             del self._tasks[next(iter(self._tasks))]
         self.num_changes += 1
@@ -82,14 +84,21 @@ class Learned:
     def copy(self) -> Learned:
         """The same, which changes no more with this one."""
         other = Learned()
-        other._tasks, other._runs, other.num_changes = dict(self._tasks), dict(self._runs), self.num_changes
+        other._tasks, other._runs, other.num_changes = (
+            dict(self._tasks),
+            dict(self._runs),
+            self.num_changes,
+        )
         other._any_task = self._any_task
         return other
 
     def dump(self) -> dict[str, list[list[Any]]]:
         """All of it as plain lists: `tasks` [name, position, number of tasks, mean in ms], `runs` [name, task times in ms]."""
         return {
-            "tasks": [[name, position, count, mean] for (name, position), (count, mean) in self._tasks.items()],
+            "tasks": [
+                [name, position, count, mean]
+                for (name, position), (count, mean) in self._tasks.items()
+            ],
             "runs": [[name, list(runs)] for name, runs in self._runs.items()],
         }
 
@@ -100,7 +109,9 @@ class Learned:
             TypeError, ValueError: not what `dump` gives.
         """
         own_tasks = {(str(n), int(p)): (int(count), float(mean)) for n, p, count, mean in tasks}
-        own_runs = {str(name): tuple(int(total) for total in totals)[-NUM_RUNS:] for name, totals in runs}
+        own_runs = {
+            str(name): tuple(int(total) for total in totals)[-NUM_RUNS:] for name, totals in runs
+        }
         if any(count < 1 or not 0 <= mean < math.inf for count, mean in own_tasks.values()):
             raise ValueError("a count below 1, or a mean that is none")
         if any(total < 0 for totals in own_runs.values() for total in totals):
@@ -108,7 +119,10 @@ class Learned:
         self._tasks.update(own_tasks)
         if own_tasks:
             total = sum(count for count, _ in own_tasks.values())
-            self._any_task = min(total, _LARGEST_COUNT), sum(count * mean for count, mean in own_tasks.values()) / total
+            self._any_task = (
+                min(total, _LARGEST_COUNT),
+                sum(count * mean for count, mean in own_tasks.values()) / total,
+            )
         self._runs.update(own_runs)
 
 
@@ -129,16 +143,24 @@ def read_learned(path: Path) -> Learned:
     try:
         data: Any = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:
-        raise FormatError(f"{path}: not what `parcae serve --learned` writes ({error}); {remedy}") from None
+        raise FormatError(
+            f"{path}: not what `parcae serve --learned` writes ({error}); {remedy}"
+        ) from None
     if not isinstance(data, dict) or _FORMAT not in data:
-        raise FormatError(f"{path}: not what `parcae serve --learned` writes (no {_FORMAT!r} in it); {remedy}")
+        raise FormatError(
+            f"{path}: not what `parcae serve --learned` writes (no {_FORMAT!r} in it); {remedy}"
+        )
     if data[_FORMAT] != FORMAT_VERSION:
-        raise FormatError(f"{path}: of version {data[_FORMAT]}; this Parcae reads {FORMAT_VERSION}: update Parcae, or {remedy}")
+        raise FormatError(
+            f"{path}: of version {data[_FORMAT]}; this Parcae reads {FORMAT_VERSION}: update Parcae, or {remedy}"
+        )
     learned = Learned()
     try:
         learned.recall(**{key: value for key, value in data.items() if key != _FORMAT})
     except (TypeError, ValueError, OverflowError) as error:
-        raise FormatError(f"{path}: not what `parcae serve --learned` writes ({error}); {remedy}") from None
+        raise FormatError(
+            f"{path}: not what `parcae serve --learned` writes ({error}); {remedy}"
+        ) from None
     return learned
 
 

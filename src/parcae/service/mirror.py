@@ -243,7 +243,12 @@ class Mirror:
             return
         self._repack(Room(jobs, stages, edges), job)
 
-    def _repack(self, more: Room, job: LiveJob | None = None, is_dropped: Callable[[int], bool] = lambda _: False) -> None:
+    def _repack(
+        self,
+        more: Room,
+        job: LiveJob | None = None,
+        is_dropped: Callable[[int], bool] = lambda _: False,
+    ) -> None:
         """Give the rows of ended jobs back, and make room for more; after that at least half of it is free."""
         state = self.state
         kept = kept_jobs(state, self._runs(), is_dropped)
@@ -256,8 +261,14 @@ class Mirror:
             return int(counts[row]) + 2 + (more.stages if live is job else 0)
 
         num_stages = sum(int(counts[row]) + spare(row) for row in kept.tolist())
-        num_edges = int(sum(self._stage["num_children"][s] for row in kept.tolist() for s in self._rows_of(row)))
-        needed = Room(2 * (len(kept) + more.jobs), 2 * (num_stages + more.stages), 2 * (num_edges + more.edges) + 2)
+        num_edges = int(
+            sum(self._stage["num_children"][s] for row in kept.tolist() for s in self._rows_of(row))
+        )
+        needed = Room(
+            2 * (len(kept) + more.jobs),
+            2 * (num_stages + more.stages),
+            2 * (num_edges + more.edges) + 2,
+        )
         room = grown(self._room, needed)
         repacked = repack(state, kept, spare, room)
         self._use(repacked.state)
@@ -306,7 +317,9 @@ class Mirror:
         """
         last_ms = self._clocks.get(application, 0)
         if message.clock_ms < last_ms:
-            raise ProtocolError(Code.CLOCK, f"the clock runs backwards, from {last_ms} to {message.clock_ms} ms")
+            raise ProtocolError(
+                Code.CLOCK, f"the clock runs backwards, from {last_ms} to {message.clock_ms} ms"
+            )
         self._clocks[application] = message.clock_ms
         self._set_clock(message.clock_ms)
         if message.cores is not None and self._shared_cores is None:
@@ -364,7 +377,9 @@ class Mirror:
     def _can_plan(self) -> bool:
         now = self._now
         if self._follows:
-            return bool(now["is_plan_due"][0] and now["num_idle"][0] > 0 and now["num_schedulable"][0] > 0)
+            return bool(
+                now["is_plan_due"][0] and now["num_idle"][0] > 0 and now["num_schedulable"][0] > 0
+            )
         if now["num_active"][0] == 0 or (self.planning.decides and now["num_schedulable"][0] == 0):
             return False
         return bool(now["is_plan_due"][0]) or self._stands_still
@@ -374,7 +389,9 @@ class Mirror:
         """Nothing runs, limits hold all back that could, and time has passed since the last plan."""
         now = self._now
         is_idle = now["num_idle"][0] == now["num_executors"][0] and now["num_schedulable"][0] > 0
-        return bool(is_idle and self.state.contest[1] == NO_JOB and self.clock_ms > self._planned_ms)
+        return bool(
+            is_idle and self.state.contest[1] == NO_JOB and self.clock_ms > self._planned_ms
+        )
 
     def settle(self) -> None:
         """Plan where that is due."""
@@ -400,12 +417,21 @@ class Mirror:
     def orders_by_job(self) -> list[tuple[LiveJob, JobOrder]]:
         """Every job in the system with its order, in order of arrival."""
         active = self.state.active[: int(self._now["num_active"][0])].tolist()
-        tiers, weights, limits = (np.asarray(self.state.job_orders)[name] for name in ("tier", "weight", "limit"))
+        tiers, weights, limits = (
+            np.asarray(self.state.job_orders)[name] for name in ("tier", "weight", "limit")
+        )
         found = []
         for row in active:
             job = self.by_row[row]
             tier, weight = _finite(tiers[row]), float(weights[row])
-            found.append((job, JobOrder(job_id=job.job_id, tier=tier, weight=weight, limit=_limit(limits[row]))))
+            found.append(
+                (
+                    job,
+                    JobOrder(
+                        job_id=job.job_id, tier=tier, weight=weight, limit=_limit(limits[row])
+                    ),
+                )
+            )
         return found
 
     def orders(self, application: str) -> Orders:
@@ -495,7 +521,9 @@ class Mirror:
             raise ProtocolError(Code.DUPLICATE_JOB, f"job {message.job_id} has arrived before")
         known = self._book.look_up(message.names, message.stages)
         rows = self._book.rows(message, known)
-        parents = parents_by_index(message.job_id, [stage.stage_id for stage in message.stages], message.stages)
+        parents = parents_by_index(
+            message.job_id, [stage.stage_id for stage in message.stages], message.stages
+        )
         num_stages, spare = len(rows.specs), len(rows.specs) + 2 if message.is_open else 0
         self._make_room(1, num_stages + spare, len(rows.children))
         arrival_ms = min(message.arrival_ms, self.clock_ms)
@@ -522,7 +550,11 @@ class Mirror:
 
     def _arrive(self, rows: JobRows, arrival_ms: int, spare: int) -> int:
         count = len(rows.specs)
-        row = int(job_arrived(self.state, rows.specs, rows.children, 0, count, rows.profile, arrival_ms, 1.0))
+        row = int(
+            job_arrived(
+                self.state, rows.specs, rows.children, 0, count, rows.profile, arrival_ms, 1.0
+            )
+        )
         self._now["num_stages"][0] += spare
         return row
 
@@ -532,7 +564,9 @@ class Mirror:
             if self._stage["num_parents_unsaturated"][row] > 0:
                 reveal_stage(self.state, row)
 
-    def _catch_up(self, job: LiveJob, stages: tuple[StageMessage, ...], order: Iterable[int]) -> None:
+    def _catch_up(
+        self, job: LiveJob, stages: tuple[StageMessage, ...], order: Iterable[int]
+    ) -> None:
         """What stages had done already when they were told of."""
         for position in order:
             stage = stages[position]
@@ -550,10 +584,15 @@ class Mirror:
         if position in job.ended:
             return  # told late, of a stage that was cancelled
         row = self.stage_row(job, position)
-        num_tasks, started, finished = (int(self._stage[n][row]) for n in ("num_tasks", "num_started", "num_finished"))
+        num_tasks, started, finished = (
+            int(self._stage[n][row]) for n in ("num_tasks", "num_started", "num_finished")
+        )
         where = f"job {job.job_id}, stage {event.stage_id}"
         if started + event.started > num_tasks:
-            raise ProtocolError(Code.BAD_JOB, f"{where}: {event.started} tasks more than the {started} of {num_tasks} that began")
+            raise ProtocolError(
+                Code.BAD_JOB,
+                f"{where}: {event.started} tasks more than the {started} of {num_tasks} that began",
+            )
         if event.finished + event.failed > started + event.started - finished:
             raise ProtocolError(
                 Code.BAD_JOB,
@@ -563,12 +602,24 @@ class Mirror:
         self.counts.failed_tasks += event.failed
         if event.finished:
             self._book.tasks_finished(job.known, position, event.finished, event.executed_ms)
-        self._count_tasks(job, position, event.started, event.finished, event.failed, event.executed_ms)
+        self._count_tasks(
+            job, position, event.started, event.finished, event.failed, event.executed_ms
+        )
 
-    def _count_tasks(self, job: LiveJob, position: int, started: int, finished: int, failed: int, executed_ms: int) -> None:
+    def _count_tasks(
+        self,
+        job: LiveJob,
+        position: int,
+        started: int,
+        finished: int,
+        failed: int,
+        executed_ms: int,
+    ) -> None:
         row = self.stage_row(job, position)
         if started and self._stage["num_parents_unsaturated"][row] > 0:
-            self._stage["num_parents_unfinished"][row] = 0  # it runs, whatever is known of its parents
+            self._stage["num_parents_unfinished"][row] = (
+                0  # it runs, whatever is known of its parents
+            )
             reveal_stage(self.state, row)
             if row in self._reveals:
                 self._reveals.remove(row)
@@ -580,7 +631,11 @@ class Mirror:
         if finished or failed:
             tasks_left(self.state, row, finished, failed, executed_ms)
             job.worked_ms += executed_ms
-        if finished and not self._follows and self._stage["num_finished"][row] == self._stage["num_tasks"][row]:
+        if (
+            finished
+            and not self._follows
+            and self._stage["num_finished"][row] == self._stage["num_tasks"][row]
+        ):
             self._complete(job, position)
 
     def _complete(self, job: LiveJob, position: int) -> None:
@@ -595,7 +650,10 @@ class Mirror:
         if position in job.ended:
             return
         row = self.stage_row(job, position)
-        finished, running = int(self._stage["num_finished"][row]), int(self._stage["num_bound"][row])
+        finished, running = (
+            int(self._stage["num_finished"][row]),
+            int(self._stage["num_bound"][row]),
+        )
         if finished < self._stage["num_tasks"][row]:
             if running:
                 tasks_left(self.state, row, 0, running, 0)
@@ -609,11 +667,17 @@ class Mirror:
 
     def _stage_changed(self, job: LiveJob, position: int, num_tasks: int) -> None:
         row = self.stage_row(job, position)
-        started, finished = int(self._stage["num_started"][row]), int(self._stage["num_finished"][row])
+        started, finished = (
+            int(self._stage["num_started"][row]),
+            int(self._stage["num_finished"][row]),
+        )
         if position in job.ended:
             return
         if num_tasks < started:
-            raise ProtocolError(Code.BAD_JOB, f"job {job.job_id}: a stage of {num_tasks} tasks, of which {started} have begun")
+            raise ProtocolError(
+                Code.BAD_JOB,
+                f"job {job.job_id}: a stage of {num_tasks} tasks, of which {started} have begun",
+            )
         set_counts(self.state, row, num_tasks, started, finished)
         self._derive(job)
         if finished == num_tasks:
@@ -627,7 +691,9 @@ class Mirror:
         if finished:
             begin_again(self.state, row, min(finished, num_tasks))
         if num_tasks > finished:  # a stage that had ended before all of its tasks had run
-            counts = [int(self._stage[name][row]) for name in ("num_tasks", "num_started", "num_finished")]
+            counts = [
+                int(self._stage[name][row]) for name in ("num_tasks", "num_started", "num_finished")
+            ]
             set_counts(self.state, row, counts[0] + num_tasks - finished, counts[1], counts[2])
         if self._stage["task_ms"][row] == 0.0:
             self._stage["task_ms"][row] = job.known.guess_ms
@@ -668,7 +734,9 @@ class Mirror:
             row = self.stage_row(job, position)
             if position >= num_old and self._stage["num_parents_unfinished"][row] == 0:
                 reveal_stage(self.state, row)
-        self._catch_up(job, stages, [position - num_old for position in order if position >= num_old])
+        self._catch_up(
+            job, stages, [position - num_old for position in order if position >= num_old]
+        )
 
     def _link(self, job: LiveJob, first_new: int) -> None:
         """Write the edges to the stages from the position `first_new` on; a stage's edges follow each other."""
@@ -678,7 +746,10 @@ class Mirror:
                 children.setdefault(parent, []).append(self.stage_row(job, position))
         for parent, new in children.items():
             row = self.stage_row(job, parent)
-            start, count = int(self._stage["child_start"][row]), int(self._stage["num_children"][row])
+            start, count = (
+                int(self._stage["child_start"][row]),
+                int(self._stage["num_children"][row]),
+            )
             end = int(self._now["num_edges"][0])
             rows = [*self.state.children[start : start + count].tolist(), *new]
             self.state.children[end : end + len(rows)] = rows

@@ -152,7 +152,12 @@ class Planning:
             self._accept(state)
             is_fallback = False
         except Exception as error:  # whatever a policy raises, the cluster must go on
-            _LOG.warning("policy %s failed (%s: %s); fair plans", _name(self._live.policy), type(error).__name__, error)
+            _LOG.warning(
+                "policy %s failed (%s: %s); fair plans",
+                _name(self._live.policy),
+                type(error).__name__,
+                error,
+            )
             state.now["guard"][0] = 0.0
             self._begin(state)
             self._fair.kernels[0](state, orders_of(state), *self._fair_arguments)
@@ -181,7 +186,12 @@ class Planning:
             raise PolicyError(f"its orders make no sense: {objection_to_orders(state)}")
         now = state.now
         runs_nothing = now["num_idle"][0] == now["num_executors"][0]
-        if runs_nothing and now["num_schedulable"][0] > 0 and now["wake_ms"][0] == NOT_YET and state.contest[1] == NO_JOB:
+        if (
+            runs_nothing
+            and now["num_schedulable"][0] > 0
+            and now["wake_ms"][0] == NOT_YET
+            and state.contest[1] == NO_JOB
+        ):
             raise PolicyError("its orders hold every core back for ever")
 
 

@@ -329,8 +329,12 @@ class Error(_Message):
 ClientMessage = Hello | Proof | State | Events | Ping | Bye
 ServerMessage = Challenge | Welcome | Orders | Pong | Error
 
-_FROM_CLIENT: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
-_FROM_SERVER: TypeAdapter[ServerMessage] = TypeAdapter(Annotated[ServerMessage, Field(discriminator="type")])
+_FROM_CLIENT: TypeAdapter[ClientMessage] = TypeAdapter(
+    Annotated[ClientMessage, Field(discriminator="type")]
+)
+_FROM_SERVER: TypeAdapter[ServerMessage] = TypeAdapter(
+    Annotated[ServerMessage, Field(discriminator="type")]
+)
 
 
 def _refused(error: ValidationError) -> ProtocolError:
@@ -345,7 +349,11 @@ def _check_version(payload: bytes) -> None:
         message: Any = json.loads(payload)
     except (ValueError, RecursionError):
         return
-    if not isinstance(message, dict) or message.get("type") != "hello" or message.get("protocol") in SPOKEN_VERSIONS:
+    if (
+        not isinstance(message, dict)
+        or message.get("type") != "hello"
+        or message.get("protocol") in SPOKEN_VERSIONS
+    ):
         return
     spoken = ", ".join(map(str, SPOKEN_VERSIONS))
     raise ProtocolError(
@@ -398,7 +406,9 @@ def frame(payload: bytes, max_bytes: int = MAX_FRAME_BYTES) -> bytes:
     Example: `frame(b"{}")` is `b"\\x00\\x00\\x00\\x02{}"`.
     """
     if len(payload) > max_bytes:
-        raise ProtocolError(Code.TOO_LARGE, f"a message of {len(payload)} bytes; the limit is {max_bytes}")
+        raise ProtocolError(
+            Code.TOO_LARGE, f"a message of {len(payload)} bytes; the limit is {max_bytes}"
+        )
     return _HEADER.pack(len(payload)) + payload
 
 
@@ -428,7 +438,9 @@ class FrameReader:
         while len(self._buffer) - start >= _HEADER.size:
             (length,) = _HEADER.unpack_from(self._buffer, start)
             if length > self.max_bytes:
-                raise ProtocolError(Code.TOO_LARGE, f"a frame of {length} bytes; the limit is {self.max_bytes}")
+                raise ProtocolError(
+                    Code.TOO_LARGE, f"a frame of {length} bytes; the limit is {self.max_bytes}"
+                )
             end = start + _HEADER.size + length
             if len(self._buffer) < end:
                 break
@@ -444,7 +456,11 @@ def new_nonce() -> str:
 
 
 def proof_mac(
-    secret: bytes, side: Literal["client", "service"], client_nonce: str, service_nonce: str, application_id: str
+    secret: bytes,
+    side: Literal["client", "service"],
+    client_nonce: str,
+    service_nonce: str,
+    application_id: str,
 ) -> str:
     """HMAC-SHA256 of "parcae 2", the side, both nonces and the application id, each ended by a zero byte; hex."""
     parts = ("parcae 2", side, client_nonce, service_nonce, application_id)

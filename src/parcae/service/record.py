@@ -82,7 +82,10 @@ class Recorder(Watcher):
         if self._is_broken:
             return
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", key).lstrip(".")[:80] or "application"
-        path = self._folder / f"{time.strftime('%Y%m%dT%H%M%S')}-{name}-{session.name}-{number:03d}.jsonl"
+        path = (
+            self._folder
+            / f"{time.strftime('%Y%m%dT%H%M%S')}-{name}-{session.name}-{number:03d}.jsonl"
+        )
         head = {
             "parcae_recording": FORMAT_VERSION,
             "parcae": __version__,
@@ -91,7 +94,9 @@ class Recorder(Watcher):
             "application": key,
             "part": number,
             "wall_ms": round(_MS_PER_S * time.time()),
-            "cores": session.service.sharing.num_cores if session.service.sharing is not None else None,
+            "cores": session.service.sharing.num_cores
+            if session.service.sharing is not None
+            else None,
             "learned": session.service.book.learned.dump(),
         }
         try:
@@ -144,9 +149,13 @@ def find_recordings(paths: Sequence[Path]) -> list[Path]:
     """
     if len(paths) != 1 or not paths[0].is_dir():
         return list(paths)
-    found = sorted(path for path in paths[0].iterdir() if path.name.removesuffix(PART).endswith(".jsonl"))
+    found = sorted(
+        path for path in paths[0].iterdir() if path.name.removesuffix(PART).endswith(".jsonl")
+    )
     if not found:
-        raise FormatError(f"{paths[0]}: no recording in this folder; make one with `parcae serve --record {paths[0]}`")
+        raise FormatError(
+            f"{paths[0]}: no recording in this folder; make one with `parcae serve --record {paths[0]}`"
+        )
     newest = found[-1].name.rpartition("-")[0]
     return [path for path in found if path.name.rpartition("-")[0] == newest]
 

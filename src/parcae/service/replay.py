@@ -109,7 +109,9 @@ class _Comparison:
 
 def _ranked(orders: Orders) -> list[tuple[str, float, int | None]]:
     """(job, weight, limit), the first served first; jobs of one tier by their order of arrival."""
-    return [(job.job_id, job.weight, job.limit) for job in sorted(orders.jobs, key=lambda job: job.tier)]
+    return [
+        (job.job_id, job.weight, job.limit) for job in sorted(orders.jobs, key=lambda job: job.tier)
+    ]
 
 
 def _first(ranked: list[tuple[str, float, int | None]]) -> tuple[str, ...]:
@@ -144,7 +146,9 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Repl
         compared.num_other,
         num_lost,
         tuple(compared.differences),
-        seen.estimate(str(recording.head["policy"]), policy, recording.head.get("cores") or seen.num_cores),
+        seen.estimate(
+            str(recording.head["policy"]), policy, recording.head.get("cores") or seen.num_cores
+        ),
     )
 
 
@@ -162,9 +166,17 @@ def _follow(recording: Recording, mirror: Mirror, seen: _Seen, compared: _Compar
         if line.get("left"):
             mirror.forget(application)
             mirror.settle()
-        elif line.get("from") == "service" and message.get("type") == "orders" and message.get("seq") is not None:
+        elif (
+            line.get("from") == "service"
+            and message.get("type") == "orders"
+            and message.get("seq") is not None
+        ):
             if application not in waiting:
-                compared.add(mirror.clock_ms, Orders.model_validate_json(orjson.dumps(message)), mirror.orders(application))
+                compared.add(
+                    mirror.clock_ms,
+                    Orders.model_validate_json(orjson.dumps(message)),
+                    mirror.orders(application),
+                )
         elif line.get("from") == "client" and message.get("type") in ("state", "events"):
             request = _request(message)
             if application in waiting and not isinstance(request, State):
@@ -184,7 +196,9 @@ def _request(message: dict[str, Any]) -> State | Events:
     try:
         return _REQUEST.validate_json(orjson.dumps(message))
     except ValidationError:
-        raise FormatError(f"a recorded {message.get('type')} that is not of protocol 2; was the file edited?") from None
+        raise FormatError(
+            f"a recorded {message.get('type')} that is not of protocol 2; was the file edited?"
+        ) from None
 
 
 def _carry_out(mirror: Mirror, application: str, message: State | Events) -> None:
@@ -199,7 +213,9 @@ class _Seen:
     """Jobs and task durations that a recording tells of."""
 
     jobs: dict[tuple[str, str], JobMessage] = field(default_factory=dict)
-    samples: dict[tuple[str, str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    samples: dict[tuple[str, str, int], list[int]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     num_cores: int = 1
 
     def add(self, application: str, message: State | Events) -> None:
@@ -218,7 +234,9 @@ class _Seen:
                 samples += [round(event.executed_ms / event.finished)] * event.finished
             elif isinstance(event, StagesAdded) and (application, event.job_id) in self.jobs:
                 job = self.jobs[application, event.job_id]
-                self._know(application, job.model_copy(update={"stages": (*job.stages, *event.stages)}))
+                self._know(
+                    application, job.model_copy(update={"stages": (*job.stages, *event.stages)})
+                )
 
     def _know(self, application: str, job: JobMessage) -> None:
         known = self.jobs.get((application, job.job_id))
@@ -233,7 +251,9 @@ class _Seen:
             return None
         return JobSpec(job.names[0] if job.names else job.job_id, tuple(whole), job.arrival_ms)
 
-    def _stage(self, application: str, job_id: str, stage: StageMessage, position: dict[int, int]) -> StageSpec | None:
+    def _stage(
+        self, application: str, job_id: str, stage: StageMessage, position: dict[int, int]
+    ) -> StageSpec | None:
         samples = self.samples.get((application, job_id, stage.stage_id))
         if not samples:
             return None

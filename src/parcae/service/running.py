@@ -89,7 +89,9 @@ def parse_scope(text: str) -> Scope:
     return Scope(text)
 
 
-def make_service(settings: ServeSettings, workload: Workload, learned: Learned | None = None) -> Service:
+def make_service(
+    settings: ServeSettings, workload: Workload, learned: Learned | None = None
+) -> Service:
     """The service, with all that its policy runs compiled.
 
     Args:
@@ -106,7 +108,11 @@ def make_service(settings: ServeSettings, workload: Workload, learned: Learned |
         sharing = Sharing(settings.num_cores, settings.executor_cores, settings.moving_delay_ms)
     book = DurationBook(workload, learned=learned)
     has_page = settings.admin_port is not None
-    warm_up(Service(policy_for, "warm-up", DurationBook(workload), sharing=Sharing(4), foretells=has_page))
+    warm_up(
+        Service(
+            policy_for, "warm-up", DurationBook(workload), sharing=Sharing(4), foretells=has_page
+        )
+    )
     return Service(policy_for, settings.policy, book, sharing=sharing, foretells=has_page)
 
 
@@ -126,7 +132,14 @@ def warm_up(service: Service) -> None:
     more = (StageMessage(stage_id=2, tasks=2, parents=(0, 1)), StageMessage(stage_id=3, tasks=2))
 
     def tasks(*, started: int = 0, finished: int = 0, failed: int = 0) -> TasksTold:
-        return TasksTold(job_id="a", stage_id=0, started=started, finished=finished, failed=failed, executed_ms=finished)
+        return TasksTold(
+            job_id="a",
+            stage_id=0,
+            started=started,
+            finished=finished,
+            failed=failed,
+            executed_ms=finished,
+        )
 
     again = StageBegunAgain(job_id="a", stage_id=0, tasks=1)
     messages = (
@@ -135,9 +148,15 @@ def warm_up(service: Service) -> None:
         Events(seq=2, clock_ms=1, events=(JobArrived(job=job), JobArrived(job=closed))),
         Events(seq=3, clock_ms=2, events=(tasks(started=3), StagesAdded(job_id="a", stages=more))),
         Events(seq=4, clock_ms=3, cores=8, events=(tasks(finished=2, failed=1),)),
-        Events(seq=5, clock_ms=4, events=(tasks(started=1), StageChanged(job_id="a", stage_id=1, tasks=3))),
+        Events(
+            seq=5,
+            clock_ms=4,
+            events=(tasks(started=1), StageChanged(job_id="a", stage_id=1, tasks=3)),
+        ),
         Events(seq=6, clock_ms=5, events=(tasks(finished=1), again)),
-        Events(seq=7, clock_ms=6, events=(StageEnded(job_id="a", stage_id=1), JobEnded(job_id="a"))),
+        Events(
+            seq=7, clock_ms=6, events=(StageEnded(job_id="a", stage_id=1), JobEnded(job_id="a"))
+        ),
         Events(seq=8, clock_ms=10_000),
         Events(seq=9, clock_ms=10_001, events=(JobEnded(job_id="b", is_failed=True),)),
     )
@@ -148,7 +167,9 @@ def warm_up(service: Service) -> None:
                 raise ConfigError(f"the service does not work: {reply.message}")
 
 
-def serve(settings: ServeSettings, workload: Workload, on_ready: Callable[[int, int | None], None]) -> None:
+def serve(
+    settings: ServeSettings, workload: Workload, on_ready: Callable[[int, int | None], None]
+) -> None:
     """Serve until SIGTERM, Ctrl-C or `for_s`.
 
     Args:
@@ -166,7 +187,15 @@ def serve(settings: ServeSettings, workload: Workload, on_ready: Callable[[int, 
     if recorder is not None:
         service.watchers.append(recorder)
     try:
-        asyncio.run(_serve(settings, Server(service, config), on_ready, _demonstration(settings, workload, config), kept))
+        asyncio.run(
+            _serve(
+                settings,
+                Server(service, config),
+                on_ready,
+                _demonstration(settings, workload, config),
+                kept,
+            )
+        )
     finally:
         if kept is not None:
             kept.save(kept.snapshot())
@@ -174,7 +203,9 @@ def serve(settings: ServeSettings, workload: Workload, on_ready: Callable[[int, 
             recorder.close()
 
 
-def _demonstration(settings: ServeSettings, workload: Workload, config: ServerConfig) -> Callable[[int], None]:
+def _demonstration(
+    settings: ServeSettings, workload: Workload, config: ServerConfig
+) -> Callable[[int], None]:
     """What begins the demonstration on a port; nothing where none is wanted.
 
     Raises:

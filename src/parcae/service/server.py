@@ -18,7 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parcae.errors import ConfigError, ProtocolError
-from parcae.service.protocol import MAX_FRAME_BYTES, Code, Error, FrameReader, ServerMessage, Then, encode, frame
+from parcae.service.protocol import (
+    MAX_FRAME_BYTES,
+    Code,
+    Error,
+    FrameReader,
+    ServerMessage,
+    Then,
+    encode,
+    frame,
+)
 from parcae.service.session import Service, Session
 
 _LOG = logging.getLogger(__name__)
@@ -62,7 +71,9 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         if self.secret is None and not is_loopback(self.host):
-            raise ConfigError(f"--host {self.host}: other machines could reach it; give --secret-file, or stay on 127.0.0.1")
+            raise ConfigError(
+                f"--host {self.host}: other machines could reach it; give --secret-file, or stay on 127.0.0.1"
+            )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("--tls-cert and --tls-key belong together; give both or none")
 
@@ -82,7 +93,9 @@ class ServerConfig:
         try:
             context.load_cert_chain(self.tls_cert, self.tls_key)
         except ssl.SSLError as error:
-            raise ConfigError(f"{self.tls_cert}, {self.tls_key}: not a certificate and its key in PEM ({error.reason})") from None
+            raise ConfigError(
+                f"{self.tls_cert}, {self.tls_key}: not a certificate and its key in PEM ({error.reason})"
+            ) from None
         return context
 
 
@@ -131,7 +144,9 @@ class _Connection:
         if transport.is_closing():
             return
         if transport.get_write_buffer_size() > self.config.max_waiting_bytes:
-            _LOG.warning("%s does not read its replies; dropped", self.session.application or "a client")
+            _LOG.warning(
+                "%s does not read its replies; dropped", self.session.application or "a client"
+            )
             transport.abort()
             return
         self.writer.write(frame(encode(message), 1 << 31))
@@ -219,14 +234,22 @@ class Server:
             writer.close()
 
     async def _converse(self, connection: _Connection) -> None:
-        frames, session, begun_s = FrameReader(self.config.max_frame_bytes), connection.session, time.monotonic()
+        frames, session, begun_s = (
+            FrameReader(self.config.max_frame_bytes),
+            connection.session,
+            time.monotonic(),
+        )
         while not session.is_closed:
             left_s = begun_s + self.config.hello_timeout_s - time.monotonic()
             try:
-                async with asyncio.timeout(self.config.idle_timeout_s if session.is_open else left_s):
+                async with asyncio.timeout(
+                    self.config.idle_timeout_s if session.is_open else left_s
+                ):
                     data = await connection.reader.read(_CHUNK)
             except TimeoutError:
-                connection.send(session.refuse(ProtocolError(Code.TIMEOUT, "nothing was said for too long")))
+                connection.send(
+                    session.refuse(ProtocolError(Code.TIMEOUT, "nothing was said for too long"))
+                )
                 break
             if not data:
                 return
@@ -256,7 +279,9 @@ class Server:
         """Serve until SIGTERM, Ctrl-C, `request_stop` or (where given) so many seconds."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):  # other threads and systems
+            with contextlib.suppress(
+                NotImplementedError, ValueError, RuntimeError
+            ):  # other threads and systems
                 loop.add_signal_handler(number, self.request_stop)
         try:
             async with asyncio.timeout(for_s):
@@ -271,7 +296,9 @@ class Server:
             self._server.close()
         tasks = list(self._connections)
         for connection in list(self._connections.values()):
-            connection.session.dismiss(Code.CLOSING, "the service shuts down; schedule by yourself and connect again")
+            connection.session.dismiss(
+                Code.CLOSING, "the service shuts down; schedule by yourself and connect again"
+            )
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

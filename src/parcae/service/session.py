@@ -107,7 +107,9 @@ class Service:
     foretells: bool = False
     watchers: list[Watcher] = field(default_factory=list)
     sessions: dict[str, Session] = field(default_factory=dict, init=False)  # by application
-    mirrors: dict[str, Mirror] = field(default_factory=dict, init=False)  # by application; one under "" where all share it
+    mirrors: dict[str, Mirror] = field(
+        default_factory=dict, init=False
+    )  # by application; one under "" where all share it
     counts: Counts = field(default_factory=Counts, init=False)
     _num_opened: int = field(default=0, init=False)
 
@@ -181,7 +183,9 @@ class Service:
         orders = mirror.orders(application)
         if self.sharing is None:
             return orders
-        return orders.model_copy(update={"executors": self.sharing.executors_of(application, mirror)})
+        return orders.model_copy(
+            update={"executors": self.sharing.executors_of(application, mirror)}
+        )
 
     def push_orders(self, mirror: Mirror, asker: str) -> None:
         """Tell the others what the asker's events mean for them, where that is something new."""
@@ -197,13 +201,21 @@ class Service:
         for name, session in self.sessions.items():
             if self.sharing is not None and name != application:
                 session.needs_state = True
-                session.push(Error(code=Code.NO_STATE, message="the shared state was lost; send state", then=Then.STATE))
+                session.push(
+                    Error(
+                        code=Code.NO_STATE,
+                        message="the shared state was lost; send state",
+                        then=Then.STATE,
+                    )
+                )
 
 
 class Session:
     """One client's connection, without the connection."""
 
-    def __init__(self, service: Service, name: str, push: Callable[[ServerMessage], None] | None) -> None:
+    def __init__(
+        self, service: Service, name: str, push: Callable[[ServerMessage], None] | None
+    ) -> None:
         self.service, self.name = service, name
         self.pushed: list[ServerMessage] = []
         self._push = push or self.pushed.append
@@ -283,7 +295,10 @@ class Session:
             self.service.left(self)
 
     def _refuse(self, error: ProtocolError, seq: int | None) -> Error:
-        code, then = Code(error.code), Then.STATE if self.is_open and error.code in MENDED_BY_STATE else Then.CLOSE
+        code, then = (
+            Code(error.code),
+            Then.STATE if self.is_open and error.code in MENDED_BY_STATE else Then.CLOSE,
+        )
         if then is Then.CLOSE:
             self.close()
         else:
@@ -296,7 +311,9 @@ class Session:
         if self._stage is _Stage.CHALLENGED and isinstance(message, Proof):
             return self._verify(message)
         if self._stage is not _Stage.OPEN or isinstance(message, Hello | Proof):
-            raise ProtocolError(Code.UNEXPECTED, f"{message.type} has no place here: {_EXPECTED[self._stage]}")
+            raise ProtocolError(
+                Code.UNEXPECTED, f"{message.type} has no place here: {_EXPECTED[self._stage]}"
+            )
         for watcher in self.service.watchers:
             watcher.heard(self, message)
         if isinstance(message, Ping):
@@ -311,7 +328,10 @@ class Session:
         if self.service.secret is None:
             return [self._welcome(None)]
         if hello.nonce is None:
-            raise ProtocolError(Code.DENIED, "this service has a secret: send a nonce with hello, and answer the challenge")
+            raise ProtocolError(
+                Code.DENIED,
+                "this service has a secret: send a nonce with hello, and answer the challenge",
+            )
         self._nonce, self._stage = new_nonce(), _Stage.CHALLENGED
         return [Challenge(nonce=self._nonce)]
 
@@ -322,21 +342,31 @@ class Session:
         nonce = hello.nonce or ""
         wanted = proof_mac(secret, "client", nonce, self._nonce, hello.application_id)
         if not is_proof(proof.mac, wanted):
-            raise ProtocolError(Code.DENIED, "the proof is wrong: client and service must share a secret")
-        return [self._welcome(proof_mac(secret, "service", nonce, self._nonce, hello.application_id))]
+            raise ProtocolError(
+                Code.DENIED, "the proof is wrong: client and service must share a secret"
+            )
+        return [
+            self._welcome(proof_mac(secret, "service", nonce, self._nonce, hello.application_id))
+        ]
 
     def _welcome(self, mac: str | None) -> Welcome:
         self._stage = _Stage.OPEN
         self.service.enter(self)
         service = self.service
-        return Welcome(protocol=PROTOCOL_VERSION, session=self.name, policy=service.policy_name, mac=mac)
+        return Welcome(
+            protocol=PROTOCOL_VERSION, session=self.name, policy=service.policy_name, mac=mac
+        )
 
     def _request(self, message: State | Events) -> ServerMessage:
         if message.seq <= self._last_seq:
-            raise ProtocolError(Code.SEQUENCE, f"seq {message.seq} does not rise above {self._last_seq}")
+            raise ProtocolError(
+                Code.SEQUENCE, f"seq {message.seq} does not rise above {self._last_seq}"
+            )
         self._last_seq = message.seq
         if self.needs_state and not isinstance(message, State):
-            raise ProtocolError(Code.NO_STATE, "the service knows nothing of this application; send state")
+            raise ProtocolError(
+                Code.NO_STATE, "the service knows nothing of this application; send state"
+            )
         start = time.perf_counter()
         reply = self._carry_out(message)
         for watcher in self.service.watchers:
@@ -366,7 +396,9 @@ class Session:
         except Exception:
             _LOG.exception("a bug of the service, on a message %s of %s", message.type, application)
             service.forget(application)
-            raise ProtocolError(Code.INTERNAL, "a bug of the service; its log tells more; send state") from None
+            raise ProtocolError(
+                Code.INTERNAL, "a bug of the service; its log tells more; send state"
+            ) from None
         self._told = _meaning(orders)
         return orders.model_copy(update={"seq": message.seq})
 

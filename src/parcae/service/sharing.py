@@ -86,7 +86,10 @@ class Sharing:
         state = mirror.state
         cores = np.zeros(len(state.jobs), np.int64)
         hand_out(state, self.num_cores, cores, np.zeros(len(state.stages), np.int64))
-        jobs = sorted(mirror.jobs.values(), key=lambda job: (float(state.job_orders["tier"][job.row]), job.row))
+        jobs = sorted(
+            mirror.jobs.values(),
+            key=lambda job: (float(state.job_orders["tier"][job.row]), job.row),
+        )
         wanted: dict[str, int] = {}
         ranks: dict[str, int] = {}
         served: set[str] = set()
@@ -114,10 +117,19 @@ class Sharing:
             free -= more
         return goal
 
-    def _take(self, names: list[str], given: dict[str, int], goal: dict[str, int], taker: str, clock_ms: int) -> bool:
+    def _take(
+        self,
+        names: list[str],
+        given: dict[str, int],
+        goal: dict[str, int],
+        taker: str,
+        clock_ms: int,
+    ) -> bool:
         """Take an executor from the last application that has more than it should. Returns whether there is one."""
         for name in reversed(names):
-            is_rested = clock_ms - self._taken_ms.get(name, -self.moving_delay_ms) >= self.moving_delay_ms
+            is_rested = (
+                clock_ms - self._taken_ms.get(name, -self.moving_delay_ms) >= self.moving_delay_ms
+            )
             if name != taker and given[name] > goal[name] and is_rested:
                 given[name] -= 1
                 if self.moving_delay_ms:

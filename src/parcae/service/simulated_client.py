@@ -47,7 +47,10 @@ def task_times(trace: Trace) -> dict[tuple[int, int, int], int]:
         raise ConfigError("the run was not recorded; pass record=True to simulate")
     names = ("job", "stage", "task", "start_ms", "finish_ms")
     columns = (trace.tasks[name].tolist() for name in names)
-    return {(job, stage, task): finish - start for job, stage, task, start, finish in zip(*columns, strict=True)}
+    return {
+        (job, stage, task): finish - start
+        for job, stage, task, start, finish in zip(*columns, strict=True)
+    }
 
 
 @dataclass
@@ -122,7 +125,9 @@ class SimulatedClient:
 
     def hello(self) -> Hello:
         """Who it is."""
-        return Hello(protocol=PROTOCOL_VERSION, application_id=self.application_id, nonce=new_nonce())
+        return Hello(
+            protocol=PROTOCOL_VERSION, application_id=self.application_id, nonce=new_nonce()
+        )
 
     def state(self) -> State:
         """What it would tell a service that knows nothing."""
@@ -206,7 +211,11 @@ class SimulatedClient:
         times = []
         if self._next_arrival < self.sequence.num_jobs:
             times.append(int(self.sequence.arrival_ms[self._next_arrival]))
-        is_over = self._next_arrival == self.sequence.num_jobs and not self._running and not self._followups
+        is_over = (
+            self._next_arrival == self.sequence.num_jobs
+            and not self._running
+            and not self._followups
+        )
         if self._wake_ms is not None and not (is_over and not self._jobs):
             times.append(max(self._wake_ms, self.clock_ms + 1))
         return min(times, default=None)
@@ -224,7 +233,9 @@ class SimulatedClient:
         job = self._jobs[row] = _Job(row, str(row))
         for index, stage in enumerate(spec.stages):
             children = list(spec.children[index])
-            self._sets[row, index] = _TaskSet(job, index, stage.num_tasks, len(stage.parents), children)
+            self._sets[row, index] = _TaskSet(
+                job, index, stage.num_tasks, len(stage.parents), children
+            )
         parents = [stage.parents for stage in spec.stages]
         roots = spark_roots(parents)
         if self.follows_simulator:
@@ -239,7 +250,9 @@ class SimulatedClient:
         end_ms, _, own, start_ms = heapq.heappop(self._running)
         own.finished += 1
         own.job.num_running -= 1
-        event = TasksTold(job_id=own.job.job_id, stage_id=own.index, finished=1, executed_ms=end_ms - start_ms)
+        event = TasksTold(
+            job_id=own.job.job_id, stage_id=own.index, finished=1, executed_ms=end_ms - start_ms
+        )
         if own.finished == own.num_tasks:
             self._followups.append(("complete", own, own.job.row))
             if not self.follows_simulator:
@@ -285,7 +298,9 @@ class SimulatedClient:
         self._wake_ms = None if orders.wake_ms is None else orders.wake_ms - self.first_ms
         self._other_tier = orders.other_tier
         self._tiers = {job.job_id: (job.tier, job.weight, job.limit) for job in orders.jobs}
-        self._stage_tiers = {(s.job_id, s.stage_id): (s.tier, s.rank, s.limit) for s in orders.stages}
+        self._stage_tiers = {
+            (s.job_id, s.stage_id): (s.tier, s.rank, s.limit) for s in orders.stages
+        }
         self._dispatch()
 
     def _dispatch(self) -> None:
@@ -293,7 +308,9 @@ class SimulatedClient:
         free = self.num_cores - len(self._running)
         if free == 0:
             return
-        ready = [own for own in self._sets.values() if own.is_revealed and own.started < own.num_tasks]
+        ready = [
+            own for own in self._sets.values() if own.is_revealed and own.started < own.num_tasks
+        ]
         for own in sorted(ready, key=self._key):
             job_limit = self._tiers.get(own.job.job_id, (0.0, 0.0, None))[2]
             stage_limit = self._stage_tiers.get((own.job.job_id, own.index), (0.0, 0.0, None))[2]

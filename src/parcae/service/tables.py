@@ -84,7 +84,9 @@ def virtual_runs(arguments: Any) -> Iterator[VirtualRun]:
             yield from virtual_runs(part)
 
 
-def kept_jobs(state: ClusterState, runs: list[VirtualRun], is_dropped: Callable[[int], bool]) -> Rows:
+def kept_jobs(
+    state: ClusterState, runs: list[VirtualRun], is_dropped: Callable[[int], bool]
+) -> Rows:
     """Rows of the jobs that must stay, ascending.
 
     Args:
@@ -127,7 +129,11 @@ def repack(state: ClusterState, kept: Rows, spare: Callable[[int], int], room: R
     _copy_rows(state, new, job_map, stage_map)
     num_edges = _copy_edges(state, new, stage_map)
     new.now[0] = state.now[0]
-    new.now.num_jobs[0], new.now.num_stages[0], new.now.num_edges[0] = len(kept), next_stage, num_edges
+    new.now.num_jobs[0], new.now.num_stages[0], new.now.num_edges[0] = (
+        len(kept),
+        next_stage,
+        num_edges,
+    )
     active = job_map[state.active[: int(state.now.num_active[0])]]
     active = active[active != NO_JOB]
     new.active[: len(active)] = active
@@ -169,7 +175,9 @@ def _copy_edges(state: ClusterState, new: ClusterState, stage_map: Rows) -> int:
     starts, counts = state.stages["child_start"], state.stages["num_children"]
     for stage in np.flatnonzero(stage_map >= 0).tolist():
         count, start, row = int(counts[stage]), int(starts[stage]), stage_map[stage]
-        new.children[num_edges : num_edges + count] = stage_map[state.children[start : start + count]]
+        new.children[num_edges : num_edges + count] = stage_map[
+            state.children[start : start + count]
+        ]
         new.stages["child_start"][row] = num_edges
         num_edges += count
     return num_edges
@@ -198,7 +206,9 @@ def new_virtual(room: Room) -> VirtualRun:
 
 def grown(room: Room, needed: Room) -> Room:
     """The room, doubled as often as it takes."""
-    return Room(*(max(have, 1 << (need - 1).bit_length()) for have, need in zip(room, needed, strict=True)))
+    return Room(
+        *(max(have, 1 << (need - 1).bit_length()) for have, need in zip(room, needed, strict=True))
+    )
 
 
 def with_more_cores(state: ClusterState, num_rows: int) -> ClusterState:
@@ -209,4 +219,6 @@ def with_more_cores(state: ClusterState, num_rows: int) -> ClusterState:
     new.executors[:old_rows] = state.executors
     for name in ("job", "stage", "destination"):
         new.executors[name][old_rows:] = -1
-    return state._replace(executors=new.executors, commitments=new.commitments, commands=new.commands)
+    return state._replace(
+        executors=new.executors, commitments=new.commitments, commands=new.commands
+    )

@@ -15,7 +15,9 @@ from parcae.simulation.tables import DurationMode, Interpolation
 
 #: Normalised memory of Decima's executor classes, each of one core.
 DECIMA_MEMORY = (0.25, 0.5, 0.75, 1.0)
-_CLASSES_HELP = "write decima, or EXECUTORSxCPUxMEMORY of each class: 50x1x0.25,50x1x0.5,50x1x0.75,50x1x1"
+_CLASSES_HELP = (
+    "write decima, or EXECUTORSxCPUxMEMORY of each class: 50x1x0.25,50x1x0.5,50x1x0.75,50x1x1"
+)
 
 
 def decima_classes(num_executors: int) -> tuple[ExecutorClass, ...]:
@@ -29,7 +31,9 @@ def decima_classes(num_executors: int) -> tuple[ExecutorClass, ...]:
     Source: Decima, section 7.3. Example: of 6 executors the classes have 1, 1, 2 and 2.
     """
     if num_executors < len(DECIMA_MEMORY):
-        raise ConfigError(f"Decima's four executor classes need at least 4 executors, not {num_executors}")
+        raise ConfigError(
+            f"Decima's four executor classes need at least 4 executors, not {num_executors}"
+        )
     return _sized(tuple(ExecutorClass(1, 1.0, memory) for memory in DECIMA_MEMORY), num_executors)
 
 
@@ -40,7 +44,9 @@ def _sized(classes: tuple[ExecutorClass, ...], num_executors: int) -> tuple[Exec
     for row in range(len(classes) - 1, -1, -1):
         missing = num_executors - sum(counts)
         counts[row] = max(1, counts[row] + (missing > 0) + min(0, missing))
-    return tuple(ExecutorClass(count, c.cpu, c.memory) for count, c in zip(counts, classes, strict=True))
+    return tuple(
+        ExecutorClass(count, c.cpu, c.memory) for count, c in zip(counts, classes, strict=True)
+    )
 
 
 def parse_executor_classes(text: str, num_executors: int) -> tuple[ExecutorClass, ...]:
@@ -65,7 +71,9 @@ def parse_executor_classes(text: str, num_executors: int) -> tuple[ExecutorClass
 class WorldName(StrEnum):
     """How the cluster gives its executors away, by the names of `--world`."""
 
-    CORES = "cores"  # one Spark application: every core is free after every task and goes to any job
+    CORES = (
+        "cores"  # one Spark application: every core is free after every task and goes to any job
+    )
     EXECUTORS = "executors"  # Decima's cluster: executors stay with a stage and move between jobs
 
     @property
@@ -116,14 +124,22 @@ class SimulationConfig(BaseModel):
     @field_validator("executor_classes", mode="before")
     @classmethod
     def _read_classes(cls, value: Any, info: ValidationInfo) -> Any:
-        return parse_executor_classes(value, info.data.get("num_executors", 0)) if isinstance(value, str) else value
+        return (
+            parse_executor_classes(value, info.data.get("num_executors", 0))
+            if isinstance(value, str)
+            else value
+        )
 
     @model_validator(mode="after")
     def _checked(self) -> SimulationConfig:
         if self.executor_classes:
-            object.__setattr__(self, "num_executors", sum(c.num_executors for c in self.executor_classes))
+            object.__setattr__(
+                self, "num_executors", sum(c.num_executors for c in self.executor_classes)
+            )
         if self.executor_classes and self.world is WorldName.CORES:
-            raise ValueError("executor classes exist in the world of executors only; leave them out or choose world='executors'")
+            raise ValueError(
+                "executor classes exist in the world of executors only; leave them out or choose world='executors'"
+            )
         if self.end_ms is not None and self.mean_episode_ms is not None:
             raise ValueError("give end_ms or mean_episode_ms, not both")
         return self
@@ -149,11 +165,15 @@ class SimulationConfig(BaseModel):
         Example: two classes of 30 and 10 executors, resized to 20, have 15 and 5.
         """
         if num_executors < max(1, len(self.executor_classes)):
-            raise ConfigError(f"{num_executors} executors are too few for {len(self.executor_classes)} executor classes")
+            raise ConfigError(
+                f"{num_executors} executors are too few for {len(self.executor_classes)} executor classes"
+            )
         classes = _sized(self.executor_classes, num_executors) if self.executor_classes else ()
         return self.model_copy(update={"num_executors": num_executors, "executor_classes": classes})
 
     def with_reference_semantics(self) -> SimulationConfig:
         """The released code's choices where it departs from the paper (Decima's public simulator)."""
         lower = self.durations is not DurationMode.SAMPLED
-        return self.model_copy(update={"interpolation": Interpolation.LOWER if lower else Interpolation.INVERTED})
+        return self.model_copy(
+            update={"interpolation": Interpolation.LOWER if lower else Interpolation.INVERTED}
+        )

@@ -38,16 +38,25 @@ class Status(IntEnum):
 EVENTS = np.dtype(
     [
         ("base_ms", "i8"),  # keys count time from here
-        ("next_push", "i8"),  # push counter: ties at one time are fired in the order of their pushes
+        (
+            "next_push",
+            "i8",
+        ),  # push counter: ties at one time are fired in the order of their pushes
         ("slot_bits", "i8"),
         ("num_leaves", "i8"),
-        ("next_other_ms", "i8"),  # the earliest of next arrival, end of an idle slot, end of the episode
+        (
+            "next_other_ms",
+            "i8",
+        ),  # the earliest of next arrival, end of an idle slot, end of the episode
         ("next_arrival", "i8"),
         ("num_fired_arrivals", "i8"),  # arrivals after the start, which are events
         ("num_moves", "i8"),
         ("num_tasks", "i8"),
         ("stall_count", "i8"),  # tasks and moves when everything last stood still
-        ("stall_position", "i8"),  # whose pool was asked about then: a position among the jobs in the system, then all others
+        (
+            "stall_position",
+            "i8",
+        ),  # whose pool was asked about then: a position among the jobs in the system, then all others
         ("end_ms", "i8"),
         ("moving_delay_ms", "i8"),
         ("warmup_delay_ms", "i8"),
@@ -71,7 +80,9 @@ class Future(NamedTuple):
     stage_luck: Any  # uint64[num_stages], where the luck of a stage's tasks starts
     tasks: Any  # TASK_RECORD[num_tasks], or empty where nothing is recorded
     decisions: Any  # DECISION_RECORD[capacity], or empty
-    run_factor: Any  # float64[num_stages], this run's durations / the profile's; stages in order of arrival
+    run_factor: (
+        Any  # float64[num_stages], this run's durations / the profile's; stages in order of arrival
+    )
     followups: Any  # int64[capacity], a ring of Followup + 3 * row; empty in the world of executors
 
 

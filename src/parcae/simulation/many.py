@@ -16,7 +16,13 @@ from parcae.cluster.trace import Trace
 from parcae.errors import ConfigError
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Future, allocate_future
-from parcae.simulation.simulator import build_trace, check_fits, check_status, prepare, prepare_state
+from parcae.simulation.simulator import (
+    build_trace,
+    check_fits,
+    check_status,
+    prepare,
+    prepare_state,
+)
 from parcae.simulation.tables import workload_tables
 from parcae.workloads.arrivals import JobSequence
 
@@ -33,18 +39,30 @@ class SimulatorBatch:
         seeds: the luck of each.
     """
 
-    def __init__(self, sequences: Sequence[JobSequence], config: SimulationConfig, seeds: Sequence[int]) -> None:
+    def __init__(
+        self, sequences: Sequence[JobSequence], config: SimulationConfig, seeds: Sequence[int]
+    ) -> None:
         workload, num_jobs = sequences[0].workload, len(sequences[0].job_index)
-        if any(s.workload is not workload or len(s.job_index) != num_jobs for s in sequences) or len(seeds) != len(sequences):
-            raise ConfigError("simulators of a batch share one workload and number of jobs, and have a seed each")
+        if any(
+            s.workload is not workload or len(s.job_index) != num_jobs for s in sequences
+        ) or len(seeds) != len(sequences):
+            raise ConfigError(
+                "simulators of a batch share one workload and number of jobs, and have a seed each"
+            )
         self.sequences, self.config = tuple(sequences), config
-        self.tables = workload_tables(workload, config.durations, config.interpolation, config.world.world)
+        self.tables = workload_tables(
+            workload, config.durations, config.interpolation, config.world.world
+        )
         sizes = [self._sizes(sequence) for sequence in sequences]
         num_stages, num_edges = max(s for s, _ in sizes), max(1, max(e for _, e in sizes))
         world = config.world.world
-        self.states = allocate(len(sequences), config.classes, num_jobs, num_stages, num_edges, world)
+        self.states = allocate(
+            len(sequences), config.classes, num_jobs, num_stages, num_edges, world
+        )
         prepare_state(self.states, config, workload)
-        self.futures = allocate_future(len(sequences), config.total_executors, num_jobs, num_stages, 0, 0, world)
+        self.futures = allocate_future(
+            len(sequences), config.total_executors, num_jobs, num_stages, 0, 0, world
+        )
         for row, (sequence, seed) in enumerate(zip(sequences, seeds, strict=True)):
             check_fits(sequence, config)
             future = self.future(row)
@@ -70,7 +88,9 @@ class SimulatorBatch:
         bounds = np.linspace(0, len(self), threads + 1).astype(int)
         with ThreadPoolExecutor(threads) as pool:
             jobs = [
-                pool.submit(play_many, self.states, self.futures, self.tables, int(a), int(b), status)
+                pool.submit(
+                    play_many, self.states, self.futures, self.tables, int(a), int(b), status
+                )
                 for a, b in itertools.pairwise(bounds)
             ]
             for job in jobs:

@@ -71,7 +71,11 @@ class LuckDraws:
     interpolation: Interpolation = Interpolation.LINEAR
 
     def takes_upper(self, task: TaskKey, n: int, low: int, high: int) -> bool:
-        weight = {Interpolation.LINEAR: n - low, Interpolation.INVERTED: high - n, Interpolation.LOWER: 0}[self.interpolation]
+        weight = {
+            Interpolation.LINEAR: n - low,
+            Interpolation.INVERTED: high - n,
+            Interpolation.LOWER: 0,
+        }[self.interpolation]
         return ((self.luck(*task) >> 32) * (high - low)) >> 32 < weight
 
     def sample(self, task: TaskKey, samples: list[int]) -> int:
@@ -183,7 +187,9 @@ class Oracle:
         for source, destinations in self.commitments.items():
             source_job = source.job if isinstance(source, OracleStage) else source
             if source_job is not job:
-                outside += sum(n for stage, n in destinations.items() if stage is not None and stage.job is job)
+                outside += sum(
+                    n for stage, n in destinations.items() if stage is not None and stage.job is job
+                )
         return len(job.executors) + moving + outside
 
     def demand(self, stage: OracleStage) -> int:
@@ -194,7 +200,11 @@ class Oracle:
 
     def is_schedulable(self, stage: OracleStage) -> bool:
         """Unsaturated, not chosen in this round, and every parent saturated."""
-        return stage not in self.selected and self.demand(stage) > 0 and all(self.demand(parent) <= 0 for parent in stage.parents)
+        return (
+            stage not in self.selected
+            and self.demand(stage) > 0
+            and all(self.demand(parent) <= 0 for parent in stage.parents)
+        )
 
     def schedulable(self) -> list[OracleStage]:
         """The schedulable set, by arrival of the job, then index."""
@@ -219,7 +229,10 @@ class Oracle:
 
     def _open_stalled(self) -> bool:
         """Where nothing runs or moves although work could: ask about every pool of idle executors, once."""
-        if any(isinstance(event, OracleExecutor) for _, _, event in self.heap) or not self.schedulable():
+        if (
+            any(isinstance(event, OracleExecutor) for _, _, event in self.heap)
+            or not self.schedulable()
+        ):
             return False
         if self.stalled_at != self.num_events:
             self.stalled_at, self.stalled_pools = self.num_events, 0
@@ -243,8 +256,17 @@ class Oracle:
         row = -1 if self.source_job is None else self.source_job.row
         record = [float(self.clock_ms), row, self.num_source, len(self.schedulable())]
         stage, limit = policy(self)
-        count = self.num_source if stage is None else min(self.demand(stage), limit, self.num_source)
-        self.decisions.append([*record, -1 if stage is None else stage.job.row, -1 if stage is None else stage.index, count])
+        count = (
+            self.num_source if stage is None else min(self.demand(stage), limit, self.num_source)
+        )
+        self.decisions.append(
+            [
+                *record,
+                -1 if stage is None else stage.job.row,
+                -1 if stage is None else stage.index,
+                count,
+            ]
+        )
         if stage is not None:
             self.selected.add(stage)
             if stage.job is not self.source_job:
@@ -321,7 +343,14 @@ class Oracle:
         executor.stage = stage
         self.num_tasks += 1
         self.work_ms += duration_ms
-        record = (stage.job.row, stage.index, task, executor.row, self.clock_ms, self.clock_ms + duration_ms)
+        record = (
+            stage.job.row,
+            stage.index,
+            task,
+            executor.row,
+            self.clock_ms,
+            self.clock_ms + duration_ms,
+        )
         self.tasks.append(record)
         self._push(self.clock_ms + duration_ms, executor)
 
@@ -414,7 +443,9 @@ class Oracle:
     def _duration_ms(self, executor: OracleExecutor, stage: OracleStage, task: int) -> int:
         durations, key = stage.spec.durations, (stage.job.row, stage.index, task)
         level = self._level(key, durations.levels, len(stage.job.executors))
-        fresh, first, rest = (lists[level] for lists in (durations.fresh, durations.first, durations.rest))
+        fresh, first, rest = (
+            lists[level] for lists in (durations.fresh, durations.first, durations.rest)
+        )
         if executor.stage is None:
             if len(fresh):
                 return self.draws.sample(key, fresh.tolist())

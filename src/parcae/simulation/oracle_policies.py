@@ -20,7 +20,9 @@ def _local(oracle: Oracle) -> OracleStage | None:
     return _in_order(oracle, job) if job is not None and job.completion_ms < 0 else None
 
 
-def _below_cap(oracle: Oracle, caps: dict[OracleJob, int], by_granted: bool) -> tuple[OracleStage | None, int]:
+def _below_cap(
+    oracle: Oracle, caps: dict[OracleJob, int], by_granted: bool
+) -> tuple[OracleStage | None, int]:
     stage = _local(oracle)
     if stage is not None:
         return stage, oracle.num_source
@@ -66,7 +68,10 @@ def sjf_cp(oracle: Oracle) -> tuple[OracleStage | None, int]:
         down = job.spec.downstream_ms([stage.work_ms for stage in job.spec.stages])
         stages = [stage for stage in job.stages if oracle.is_schedulable(stage)]
         if stages:
-            best = min(stages, key=lambda stage: (stage not in job.frontier, -down[stage.index], stage.index))
+            best = min(
+                stages,
+                key=lambda stage: (stage not in job.frontier, -down[stage.index], stage.index),
+            )
             return best, oracle.num_source
     return None, oracle.num_source
 
@@ -76,6 +81,10 @@ def randomly(rng: random.Random) -> OraclePolicy:
 
     def decide(oracle: Oracle) -> tuple[OracleStage | None, int]:
         stages = oracle.schedulable()
-        return (rng.choice(stages), rng.randint(1, oracle.num_source)) if stages else (None, oracle.num_source)
+        return (
+            (rng.choice(stages), rng.randint(1, oracle.num_source))
+            if stages
+            else (None, oracle.num_source)
+        )
 
     return decide

@@ -29,7 +29,12 @@ class CompiledPolicy(Protocol):
 
 
 def simulate(
-    sequence: JobSequence, policy: Policy | Planner | CompiledPolicy, config: SimulationConfig, seed: int, *, record: bool = False
+    sequence: JobSequence,
+    policy: Policy | Planner | CompiledPolicy,
+    config: SimulationConfig,
+    seed: int,
+    *,
+    record: bool = False,
 ) -> Trace:
     """Run a sequence of jobs under a policy.
 

@@ -45,7 +45,9 @@ class Simulator:
             simulator.step(policy.decide(simulator.observe()))
     """
 
-    def __init__(self, sequence: JobSequence, config: SimulationConfig, seed: int, *, record: bool = False) -> None:
+    def __init__(
+        self, sequence: JobSequence, config: SimulationConfig, seed: int, *, record: bool = False
+    ) -> None:
         self.sequence, self.config, self.seed = sequence, config, seed
         self.tables: WorkloadTables = workload_tables(
             sequence.workload, config.durations, config.interpolation, config.world.world
@@ -60,12 +62,22 @@ class Simulator:
         world = config.world.world
         # Orders are not decisions: in the world of cores only tasks are recorded.
         keeps_decisions = record and world is World.EXECUTORS
-        recorded_decisions = _DECISIONS_PER_STAGE * num_stages + 4 * config.total_executors if keeps_decisions else 0
-        many_states = allocate(1, config.classes, len(profiles), num_stages, max(1, num_edges), world)
+        recorded_decisions = (
+            _DECISIONS_PER_STAGE * num_stages + 4 * config.total_executors if keeps_decisions else 0
+        )
+        many_states = allocate(
+            1, config.classes, len(profiles), num_stages, max(1, num_edges), world
+        )
         self.state: ClusterState = select(many_states, 0)
         prepare_state(self.state, config, sequence.workload)
         many = allocate_future(
-            1, config.total_executors, len(profiles), num_stages, num_tasks if record else 0, recorded_decisions, world
+            1,
+            config.total_executors,
+            len(profiles),
+            num_stages,
+            num_tasks if record else 0,
+            recorded_decisions,
+            world,
         )
         self.future: Future = Future(*(table[0] for table in many))
         self.future.job_profile[:] = profiles
@@ -128,7 +140,10 @@ def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, see
     The future may have room for more stages than the sequence has.
     """
     events = future.events
-    events.moving_delay_ms[0], events.warmup_delay_ms[0] = config.moving_delay_ms, config.warmup_delay_ms
+    events.moving_delay_ms[0], events.warmup_delay_ms[0] = (
+        config.moving_delay_ms,
+        config.warmup_delay_ms,
+    )
     events.seed[0] = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
     rng = np.random.default_rng(np.random.SeedSequence([0x70617263, seed & 0xFFFFFFFFFFFFFFFF]))
     if config.end_ms is not None:
@@ -157,13 +172,27 @@ def check_fits(sequence: JobSequence, config: SimulationConfig) -> None:
 def check_status(status: int, state: ClusterState, sequence: JobSequence) -> Status:
     """The kernel's status, or the error that it means."""
     if status == Status.BAD_DECISION:
-        why = " (there are no idle slots in the world of cores)" if state.now.world[0] == World.CORES else ""
-        raise PolicyError(f"the policy's decision at {state.now.clock_ms[0]} ms cannot be carried out{why}")
+        why = (
+            " (there are no idle slots in the world of cores)"
+            if state.now.world[0] == World.CORES
+            else ""
+        )
+        raise PolicyError(
+            f"the policy's decision at {state.now.clock_ms[0]} ms cannot be carried out{why}"
+        )
     if status == Status.BAD_ORDERS:
-        raise PolicyError(f"the policy's orders at {state.now.clock_ms[0]} ms make no sense: {objection_to_orders(state)}")
+        raise PolicyError(
+            f"the policy's orders at {state.now.clock_ms[0]} ms make no sense: {objection_to_orders(state)}"
+        )
     if status == Status.TIME_OVERFLOW:
-        raise WorkloadError(f"{sequence.workload.name!r}: two pending events lie more than 24 days apart; shorten its tasks")
-    if status == Status.COMPLETE and state.now.num_active[0] > 0 and state.now.world[0] == World.CORES:
+        raise WorkloadError(
+            f"{sequence.workload.name!r}: two pending events lie more than 24 days apart; shorten its tasks"
+        )
+    if (
+        status == Status.COMPLETE
+        and state.now.num_active[0] > 0
+        and state.now.world[0] == World.CORES
+    ):
         raise PolicyError(
             f"the policy's orders hold every core back for ever while {state.now.num_active[0]} jobs wait "
             f"(at {state.now.clock_ms[0]} ms): a limit of 0 must end at a wake-up, or with another job's tasks"
@@ -188,7 +217,9 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
     moves[:num_jobs] = jobs.num_moves[:num_jobs]
     num_tasks, num_decisions = int(events.num_tasks[0]), int(now.num_decisions[0])
     if 0 < len(future.decisions) < num_decisions:
-        raise PolicyError(f"{num_decisions} decisions are more than the {len(future.decisions)} that can be recorded")
+        raise PolicyError(
+            f"{num_decisions} decisions are more than the {len(future.decisions)} that can be recorded"
+        )
     return Trace(
         policy=policy,
         num_executors=len(state.executors),
@@ -202,6 +233,11 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
         num_events=num_tasks + int(events.num_moves[0]) + int(events.num_fired_arrivals[0]),
         num_tasks=num_tasks,
         tasks=np.array(future.tasks[:num_tasks]).view(np.ndarray) if len(future.tasks) else None,
-        decisions=np.array(future.decisions[:num_decisions]).view(np.ndarray) if len(future.decisions) else None,
-        classes=tuple(ExecutorClass(int(c.num_executors), float(c.cpu), float(c.memory)) for c in state.classes),
+        decisions=np.array(future.decisions[:num_decisions]).view(np.ndarray)
+        if len(future.decisions)
+        else None,
+        classes=tuple(
+            ExecutorClass(int(c.num_executors), float(c.cpu), float(c.memory))
+            for c in state.classes
+        ),
     )

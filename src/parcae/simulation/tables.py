@@ -78,7 +78,11 @@ def _grid(levels: tuple[int, ...], interpolation: Interpolation) -> npt.NDArray[
     grid["lower"], grid["upper"] = lower, upper
     grid["span"] = np.where(exact, 1, at[upper] - at[lower])
     if interpolation is not Interpolation.LOWER:
-        weight = executors - at[lower] if interpolation is Interpolation.LINEAR else at[upper] - executors
+        weight = (
+            executors - at[lower]
+            if interpolation is Interpolation.LINEAR
+            else at[upper] - executors
+        )
         grid["weight"] = np.where(exact, 0, weight)
     return grid
 
@@ -98,7 +102,9 @@ class _Builder:
         if samples.size == 0:
             return 0, 0
         if samples.max() > LARGEST_SAMPLE_MS:
-            raise WorkloadError(f"a task of {samples.max()} ms is longer than the simulator's limit of 24 days")
+            raise WorkloadError(
+                f"a task of {samples.max()} ms is longer than the simulator's limit of 24 days"
+            )
         if self.mode is DurationMode.FIRST:
             samples = samples[:1]
         elif self.mode is DurationMode.MEAN:
@@ -126,10 +132,22 @@ class _Builder:
         row = len(self.lists)
         for fresh, first in zip(at[Wave.FRESH], at[Wave.FIRST], strict=True):
             self.lists.append((*fresh, 0) if fresh[1] else (*first, 1))
-        later = [first if first[1] else fresh for first, fresh in zip(at[Wave.FIRST], at[Wave.FRESH], strict=True)]
+        later = [
+            first if first[1] else fresh
+            for first, fresh in zip(at[Wave.FIRST], at[Wave.FRESH], strict=True)
+        ]
         self.lists.extend((*stand_in, 0) for stand_in in later)
-        self.lists.extend((*(rest if rest[1] else stand_in), 0) for rest, stand_in in zip(at[Wave.REST], later, strict=True))
-        law = (row, len(durations.levels), self._grid_row(durations.levels), durations.levels[-1], self._is_listed)
+        self.lists.extend(
+            (*(rest if rest[1] else stand_in), 0)
+            for rest, stand_in in zip(at[Wave.REST], later, strict=True)
+        )
+        law = (
+            row,
+            len(durations.levels),
+            self._grid_row(durations.levels),
+            durations.levels[-1],
+            self._is_listed,
+        )
         self.laws[id(durations)] = law
         return law
 
@@ -158,7 +176,9 @@ def _guesses(workload: Workload, specs: npt.NDArray[np.void]) -> npt.NDArray[np.
     for job, task_ms in zip(workload.jobs, guess_task_ms(workload), strict=True):
         own = slice(first, first + len(job.stages))
         guesses["task_ms"][own] = task_ms
-        guesses["downstream_ms"][own] = job.downstream_ms([stage.num_tasks * task_ms for stage in job.stages])
+        guesses["downstream_ms"][own] = job.downstream_ms(
+            [stage.num_tasks * task_ms for stage in job.stages]
+        )
         first += len(job.stages)
     return guesses
 
@@ -190,7 +210,10 @@ _CACHE: WeakKeyDictionary[Workload, dict[_Key, WorkloadTables]] = WeakKeyDiction
 
 
 def workload_tables(
-    workload: Workload, mode: DurationMode, interpolation: Interpolation, world: World = World.EXECUTORS
+    workload: Workload,
+    mode: DurationMode,
+    interpolation: Interpolation,
+    world: World = World.EXECUTORS,
 ) -> WorkloadTables:
     """The workload's tables, built once for each duration mode, interpolation and world.
 
@@ -224,7 +247,9 @@ def _roots(job: JobSpec) -> list[int]:
     return order
 
 
-def _build(workload: Workload, mode: DurationMode, interpolation: Interpolation, world: World) -> WorkloadTables:
+def _build(
+    workload: Workload, mode: DurationMode, interpolation: Interpolation, world: World
+) -> WorkloadTables:
     builder = _Builder(mode, interpolation, world)
     specs: list[tuple[Any, ...]] = []
     children: list[int] = []

@@ -31,12 +31,17 @@ def parse_estimate_error(text: str) -> EstimateError:
     except ValueError:
         sigma = math.nan
     if not math.isfinite(sigma) or sigma < 0:
-        raise ConfigError(f"estimate error {text!r}: write log (the spread of the workload's own runs) or a sigma >= 0, e.g. 0.5")
+        raise ConfigError(
+            f"estimate error {text!r}: write log (the spread of the workload's own runs) or a sigma >= 0, e.g. 0.5"
+        )
     return sigma
 
 
 def draw_knowledge(
-    sequence: JobSequence, estimate_error: EstimateError, unknown_share: float, rng: np.random.Generator
+    sequence: JobSequence,
+    estimate_error: EstimateError,
+    unknown_share: float,
+    rng: np.random.Generator,
 ) -> Float64Array:
     """How long the scheduler is told that each job's tasks take, in units of what its profile says.
 
@@ -57,7 +62,9 @@ def draw_knowledge(
     return knowledge
 
 
-def draw_run_factors(sequence: JobSequence, estimate_error: EstimateError, rng: np.random.Generator) -> Float64Array:
+def draw_run_factors(
+    sequence: JobSequence, estimate_error: EstimateError, rng: np.random.Generator
+) -> Float64Array:
     """How long the tasks of every stage of every run really take, in units of what the job's profile says.
 
     With "log" a run's factor is lognormal(0, work_sigma) and a stage's lognormal(0, duration_sigma) times that, around the
@@ -76,7 +83,9 @@ def draw_run_factors(sequence: JobSequence, estimate_error: EstimateError, rng: 
     jobs = sequence.jobs
     num_stages = np.array([len(job.stages) for job in jobs], np.int64)
     work_sigma = np.array([job.work_sigma for job in jobs], np.float64)
-    duration_sigma = np.array([stage.duration_sigma for job in jobs for stage in job.stages], np.float64)
+    duration_sigma = np.array(
+        [stage.duration_sigma for job in jobs for stage in job.stages], np.float64
+    )
     if estimate_error != "log" or not (work_sigma.any() or duration_sigma.any()):
         return np.ones(len(duration_sigma), np.float64)
     (own,) = rng.spawn(1)

@@ -62,7 +62,17 @@ def running_service(
     Raises:
         ConfigError: it ended at once; the message is its own.
     """
-    command = [sys.executable, "-m", "parcae.cli.main", "serve", "--json", "--policy", policy, "--workload", workload]
+    command = [
+        sys.executable,
+        "-m",
+        "parcae.cli.main",
+        "serve",
+        "--json",
+        "--policy",
+        policy,
+        "--workload",
+        workload,
+    ]
     command += ["--port", str(port), "--admin-port", str(admin_port), *extra]
     with contextlib.ExitStack() as stack:
         errors: Any = stack.enter_context(log.open("ab")) if log else subprocess.PIPE
@@ -80,7 +90,10 @@ def _first_line(process: subprocess.Popen[bytes], log: Path | None) -> bytes:
         return line
     process.kill()
     said = log.read_bytes() if log else (process.stderr.read() if process.stderr else b"")
-    raise ConfigError("the service did not start: " + said.decode(errors="replace").strip().removeprefix("parcae: "))
+    raise ConfigError(
+        "the service did not start: "
+        + said.decode(errors="replace").strip().removeprefix("parcae: ")
+    )
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -172,7 +185,9 @@ class ReplayRequest:
         ]
 
 
-def replay(request: ReplayRequest, mixes: Sequence[dict[str, Any]], *, timeout_s: float = 3600.0) -> list[ReplayedMix]:
+def replay(
+    request: ReplayRequest, mixes: Sequence[dict[str, Any]], *, timeout_s: float = 3600.0
+) -> list[ReplayedMix]:
     """Run mixes on real Spark, one after the other in one application.
 
     Raises:
@@ -182,7 +197,9 @@ def replay(request: ReplayRequest, mixes: Sequence[dict[str, Any]], *, timeout_s
     """
     request.work.mkdir(parents=True, exist_ok=True)
     request.event_logs.mkdir(exist_ok=True)
-    mixes_file, results = (request.work / f"{request.name}-{what}.json" for what in ("mixes", "results"))
+    mixes_file, results = (
+        request.work / f"{request.name}-{what}.json" for what in ("mixes", "results")
+    )
     results.unlink(missing_ok=True)
     write_mixes(mixes_file, mixes)
     with request.log_file.open("wb") as log:
@@ -204,7 +221,11 @@ def replay(request: ReplayRequest, mixes: Sequence[dict[str, Any]], *, timeout_s
                 process.wait()
     if status != 0:
         said = request.log_file.read_text(errors="replace").splitlines()[-_LOG_LINES:]
-        how = f"did not end within {timeout_s:.0f} s" if status is None else f"ended with status {status}"
+        how = (
+            f"did not end within {timeout_s:.0f} s"
+            if status is None
+            else f"ended with status {status}"
+        )
         raise SparkFailedError(f"Spark {how} ({request.log_file}):\n" + "\n".join(said))
     if request.plugin is not None:
         _check_guided(request.log_file)

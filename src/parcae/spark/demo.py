@@ -72,7 +72,9 @@ class DemoConfig:
 
     def __post_init__(self) -> None:
         if BASELINE not in self.policies:
-            raise ConfigError(f"--policies needs {BASELINE} to compare with, not only {', '.join(self.policies)}")
+            raise ConfigError(
+                f"--policies needs {BASELINE} to compare with, not only {', '.join(self.policies)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,10 @@ class DemoResult:
 
     def _ratios(self, policy: str) -> dict[str, Any]:
         stocks = [stock for stock in STOCK if stock in self.runs]
-        return {f"ratio_to_{stock.replace('-', '_')}": self.ratio(policy, stock).to_json() for stock in stocks}
+        return {
+            f"ratio_to_{stock.replace('-', '_')}": self.ratio(policy, stock).to_json()
+            for stock in stocks
+        }
 
     def makespan_ratio(self, policy: str) -> Estimate:
         """Makespan over that of Spark's FAIR, paired by seed."""
@@ -131,7 +136,12 @@ class DemoResult:
                 "average_jct_s_by_seed": run.average_jct_s,
                 "makespan_s_by_seed": run.makespan_s,
             }
-        return {"policies": policies, "settings": asdict(self.config), "spark": self.spark_version, "method": METHODS["t"]}
+        return {
+            "policies": policies,
+            "settings": asdict(self.config),
+            "spark": self.spark_version,
+            "method": METHODS["t"],
+        }
 
 
 def draw_mixes(config: DemoConfig) -> tuple[list[JobSequence], list[dict[str, Any]]]:
@@ -139,13 +149,17 @@ def draw_mixes(config: DemoConfig) -> tuple[list[JobSequence], list[dict[str, An
     workload = warm_workload(load_workload(config.workload), config.time_scale)
     sequences, mixes = [], []
     for seed in range(config.seed_start, config.seed_start + config.seeds):
-        sequence = draw_sequence(workload, config.arrivals, config.num_jobs, config.cores, RandomStreams(seed))
+        sequence = draw_sequence(
+            workload, config.arrivals, config.num_jobs, config.cores, RandomStreams(seed)
+        )
         sequences.append(sequence)
         mixes.append(mix_json(sequence, drawn_sleeps(sequence, seed)))
     return sequences, mixes
 
 
-def run_demo(config: DemoConfig, spark: SparkHome, jar: Path, work: Path, progress: Progress = print) -> DemoResult:
+def run_demo(
+    config: DemoConfig, spark: SparkHome, jar: Path, work: Path, progress: Progress = print
+) -> DemoResult:
     """Run every policy on every mix, one application a policy. What is finished in `work` is not run again.
 
     Raises:
@@ -156,8 +170,15 @@ def run_demo(config: DemoConfig, spark: SparkHome, jar: Path, work: Path, progre
     sequences, mixes = draw_mixes(config)
     profile = work / "profile.parcae"
     write_workload(sequences[0].workload, profile)
-    work_s = sum(sum(sum(s["sleep_ms"]) for j in mix["jobs"] for s in j["stages"]) for mix in mixes) / MS_PER_S
-    seconds = _START_S + 1.2 * work_s / config.cores + sum(float(s.arrival_ms[-1]) for s in sequences) / MS_PER_S
+    work_s = (
+        sum(sum(sum(s["sleep_ms"]) for j in mix["jobs"] for s in j["stages"]) for mix in mixes)
+        / MS_PER_S
+    )
+    seconds = (
+        _START_S
+        + 1.2 * work_s / config.cores
+        + sum(float(s.arrival_ms[-1]) for s in sequences) / MS_PER_S
+    )
     runs: dict[str, PolicyRun] = {}
     for number, policy in enumerate(config.policies):
         noted = work / f"{_file_name(policy)}-{_fingerprint(config, mixes, jar)}.json"
@@ -166,7 +187,9 @@ def run_demo(config: DemoConfig, spark: SparkHome, jar: Path, work: Path, progre
             progress(f"{policy}: finished earlier ({noted})")
             continue
         left_s = seconds * (len(config.policies) - number)
-        progress(f"{policy}: {config.seeds} mixes of {config.num_jobs} jobs; about {left_s:.0f} s left in all")
+        progress(
+            f"{policy}: {config.seeds} mixes of {config.num_jobs} jobs; about {left_s:.0f} s left in all"
+        )
         start = time.monotonic()
         runs[policy] = _run_policy(policy, config, spark, jar, work, mixes, profile)
         write_text(noted, json.dumps(asdict(runs[policy])))
@@ -176,14 +199,24 @@ def run_demo(config: DemoConfig, spark: SparkHome, jar: Path, work: Path, progre
 
 
 def _run_policy(
-    policy: str, config: DemoConfig, spark: SparkHome, jar: Path, work: Path, mixes: list[dict[str, Any]], profile: Path
+    policy: str,
+    config: DemoConfig,
+    spark: SparkHome,
+    jar: Path,
+    work: Path,
+    mixes: list[dict[str, Any]],
+    profile: Path,
 ) -> PolicyRun:
     name = _file_name(policy)
     if policy in STOCK:
-        return _outcome(ReplayRequest(spark, jar, config.cores, STOCK[policy], None, work, name, {}), mixes)
+        return _outcome(
+            ReplayRequest(spark, jar, config.cores, STOCK[policy], None, work, name, {}), mixes
+        )
     with contextlib.ExitStack() as stack:
         plugin = stack.enter_context(planned_by(policy, profile, jar, work / name))
-        return _outcome(ReplayRequest(spark, jar, config.cores, "FAIR", plugin, work, name, {}), mixes)
+        return _outcome(
+            ReplayRequest(spark, jar, config.cores, "FAIR", plugin, work, name, {}), mixes
+        )
 
 
 @contextlib.contextmanager
@@ -232,7 +265,9 @@ def _draw(config: DemoConfig, work: Path) -> Path:
     """The first mix under every policy."""
     charts = []
     for policy in config.policies:
-        logs = sorted((work / f"{_file_name(policy)}-events").iterdir(), key=lambda path: path.stat().st_mtime)
+        logs = sorted(
+            (work / f"{_file_name(policy)}-events").iterdir(), key=lambda path: path.stat().st_mtime
+        )
         charts.append((policy, read_spark_run([logs[-1]], key="parcae.mix.0")))
     picture = work / "gantt.png"
     gantt(charts, picture, title=f"{config.num_jobs} jobs on {config.cores} cores of a real Spark")

@@ -108,7 +108,9 @@ class Comparison:
             "p95_error": float(np.percentile(self.errors, 95)),
             "mean_signed_error": float(signed.mean()),
             "num_jobs": len(self.names),
-            "jobs": [list(row) for row in zip(self.names, self.simulated_ms, self.real_ms, strict=True)],
+            "jobs": [
+                list(row) for row in zip(self.names, self.simulated_ms, self.real_ms, strict=True)
+            ],
         }
 
 
@@ -134,7 +136,9 @@ class FidelityResult:
         }
 
 
-def run_fidelity(config: FidelityConfig, spark: SparkHome, jar: Path, work: Path, progress: Progress = print) -> FidelityResult:
+def run_fidelity(
+    config: FidelityConfig, spark: SparkHome, jar: Path, work: Path, progress: Progress = print
+) -> FidelityResult:
     """Measure the cluster's costs, then compare.
 
     Raises:
@@ -144,21 +148,32 @@ def run_fidelity(config: FidelityConfig, spark: SparkHome, jar: Path, work: Path
     work.mkdir(parents=True, exist_ok=True)
     warm = warm_workload(load_workload(config.workload), config.time_scale)
     cluster = _Cluster(config, spark, jar, work)
-    progress(f"measuring what the cluster costs: about {_START_S + 2 * _REPETITIONS * 2 * _LENGTH * _SLEEP_MS / MS_PER_S:.0f} s")
+    progress(
+        f"measuring what the cluster costs: about {_START_S + 2 * _REPETITIONS * 2 * _LENGTH * _SLEEP_MS / MS_PER_S:.0f} s"
+    )
     costs = cluster.costs(warm)
     progress(", ".join(f"{name} {value:.1f} ms" for name, value in asdict(costs).items()))
     known = costly_workload(warm, costs)
-    jobs = np.unique(np.linspace(0, len(known.jobs) - 1, min(config.alone or len(known.jobs), len(known.jobs))).astype(np.int64))
+    jobs = np.unique(
+        np.linspace(
+            0, len(known.jobs) - 1, min(config.alone or len(known.jobs), len(known.jobs))
+        ).astype(np.int64)
+    )
     single = [JobSequence(known, np.array([job]), np.zeros(1, np.int64)) for job in jobs]
     mixes = [
         draw_sequence(known, config.arrivals, config.num_jobs, config.cores, RandomStreams(seed))
         for seed in range(config.seed_start, config.seed_start + config.seeds)
     ]
     alone = cluster.compare("alone", config.policies[0], single, costs, progress)
-    shared = {policy: cluster.compare(policy, policy, mixes, costs, progress) for policy in config.policies}
+    shared = {
+        policy: cluster.compare(policy, policy, mixes, costs, progress)
+        for policy in config.policies
+    }
     picture = work / "fidelity.png"
     pairs = {"alone": (alone.real_ms, alone.simulated_ms)}
-    pairs |= {f"shared, {policy}": (own.real_ms, own.simulated_ms) for policy, own in shared.items()}
+    pairs |= {
+        f"shared, {policy}": (own.real_ms, own.simulated_ms) for policy, own in shared.items()
+    }
     scatter_of_pairs(
         pairs,
         picture,
@@ -175,7 +190,12 @@ class _Cluster:
         self.config, self.spark, self.jar, self.work = config, spark, jar, work
 
     def replay(
-        self, name: str, policy: str, workload: Workload, mixes: Sequence[dict[str, Any]], cores: int
+        self,
+        name: str,
+        policy: str,
+        workload: Workload,
+        mixes: Sequence[dict[str, Any]],
+        cores: int,
     ) -> list[tuple[FloatArray, FloatArray]]:
         """Submission and end of every job of every mix, on real Spark."""
         name = name.replace(":", "-")
@@ -185,8 +205,12 @@ class _Cluster:
             if policy not in _STOCK:
                 profile = self.work / f"{name}.parcae"
                 write_workload(workload, profile)
-                plugin = stack.enter_context(planned_by(policy, profile, self.jar, self.work / name))
-            done = replay(ReplayRequest(self.spark, self.jar, cores, mode, plugin, self.work, name, {}), mixes)
+                plugin = stack.enter_context(
+                    planned_by(policy, profile, self.jar, self.work / name)
+                )
+            done = replay(
+                ReplayRequest(self.spark, self.jar, cores, mode, plugin, self.work, name, {}), mixes
+            )
         return [(mix.submitted_ms, mix.finished_ms) for mix in done]
 
     def costs(self, workload: Workload) -> ClusterCosts:
@@ -207,30 +231,50 @@ class _Cluster:
         return ClusterCosts(task, stage, max(0.0, one - _SLEEP_MS - task))
 
     def compare(
-        self, name: str, policy: str, sequences: Sequence[JobSequence], costs: ClusterCosts, progress: Progress
+        self,
+        name: str,
+        policy: str,
+        sequences: Sequence[JobSequence],
+        costs: ClusterCosts,
+        progress: Progress,
     ) -> Comparison:
         """Simulate the sequences, then run them."""
-        config = SimulationConfig(world=WorldName.CORES, num_executors=self.config.cores, moving_delay_ms=0, warmup_delay_ms=0)
+        config = SimulationConfig(
+            world=WorldName.CORES,
+            num_executors=self.config.cores,
+            moving_delay_ms=0,
+            warmup_delay_ms=0,
+        )
         traces, mixes, simulated = [], [], list[float]()
         for seed, sequence in enumerate(sequences, self.config.seed_start):
-            planner = make_cores_policy(policy.removeprefix(THROUGH_SERVICE), sequence.workload, config)
+            planner = make_cores_policy(
+                policy.removeprefix(THROUGH_SERVICE), sequence.workload, config
+            )
             trace = simulate(sequence, planner, config, seed, record=True)
             traces.append(trace)
             mixes.append(mix_json(sequence, slept(trace, costs)))
             took = trace.completion_ms - trace.arrival_ms
-            simulated += [float(t) + hand_over_ms(job, costs) for t, job in zip(took, sequence.jobs, strict=True)]
+            simulated += [
+                float(t) + hand_over_ms(job, costs)
+                for t, job in zip(took, sequence.jobs, strict=True)
+            ]
         seconds = sum(trace.clock_ms for trace in traces) / MS_PER_S + _START_S
         progress(f"{name}: {len(mixes)} mixes, about {seconds:.0f} s")
         replayed = self.replay(name, policy, sequences[0].workload, mixes, self.config.cores)
         names = [job for trace in traces for job in trace.job_names]
         real = [float(t) for submitted, finished in replayed for t in finished - submitted]
         result = Comparison(names, simulated, real)
-        progress(f"{name}: mean error {result.errors.mean():.1%}, 95th percentile {np.percentile(result.errors, 95):.1%}")
+        progress(
+            f"{name}: mean error {result.errors.mean():.1%}, 95th percentile {np.percentile(result.errors, 95):.1%}"
+        )
         return result
 
 
 def _job(stages: list[list[int]]) -> dict[str, Any]:
-    told = [{"parents": [number - 1] if number else [], "sleep_ms": sleeps} for number, sleeps in enumerate(stages)]
+    told = [
+        {"parents": [number - 1] if number else [], "sleep_ms": sleeps}
+        for number, sleeps in enumerate(stages)
+    ]
     return {"name": "calibration", "arrival_ms": 0, "stages": told}
 
 
@@ -248,9 +292,15 @@ def costly_workload(workload: Workload, costs: ClusterCosts) -> Workload:
 
     def stage_of(stage: StageSpec) -> StageSpec:
         samples = stage.durations.rest[-1] + task
-        return replace(stage, durations=TaskDurations((1,), (samples,), (samples,), (samples,)), mean_task_ms=-1.0)
+        return replace(
+            stage,
+            durations=TaskDurations((1,), (samples,), (samples,), (samples,)),
+            mean_task_ms=-1.0,
+        )
 
-    jobs = tuple(replace(job, stages=tuple(stage_of(stage) for stage in job.stages)) for job in workload.jobs)
+    jobs = tuple(
+        replace(job, stages=tuple(stage_of(stage) for stage in job.stages)) for job in workload.jobs
+    )
     return replace(workload, jobs=jobs)
 
 

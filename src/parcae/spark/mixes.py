@@ -37,8 +37,14 @@ def warm_workload(workload: Workload, factor: float, shift_ms: int = 0) -> Workl
     """
 
     def stage_of(stage: StageSpec) -> StageSpec:
-        samples = np.maximum(np.rint(_warm(stage.durations) * factor), 1).astype(np.int64) + shift_ms
-        return replace(stage, durations=TaskDurations((1,), (samples,), (samples,), (samples,)), mean_task_ms=-1.0)
+        samples = (
+            np.maximum(np.rint(_warm(stage.durations) * factor), 1).astype(np.int64) + shift_ms
+        )
+        return replace(
+            stage,
+            durations=TaskDurations((1,), (samples,), (samples,), (samples,)),
+            mean_task_ms=-1.0,
+        )
 
     def job_of(job: JobSpec) -> JobSpec:
         return replace(job, stages=tuple(stage_of(stage) for stage in job.stages))
@@ -69,7 +75,9 @@ def mix_json(sequence: JobSequence, sleeps: Sleeps) -> dict[str, Any]:
         stages = [
             {
                 "parents": [place[parent] for parent in spec.stages[stage].parents],
-                "sleep_ms": [sleeps[job, stage, task] for task in range(spec.stages[stage].num_tasks)],
+                "sleep_ms": [
+                    sleeps[job, stage, task] for task in range(spec.stages[stage].num_tasks)
+                ],
             }
             for stage in order
         ]
@@ -86,7 +94,9 @@ def parents_first(spec: JobSpec) -> list[int]:
     with_children = {parent for stage in spec.stages for parent in stage.parents}
     last = [index for index in range(len(spec.stages)) if index not in with_children]
     if len(last) != 1:
-        raise WorkloadError(f"job {spec.name!r} has {len(last)} last stages; Spark runs a job for one result")
+        raise WorkloadError(
+            f"job {spec.name!r} has {len(last)} last stages; Spark runs a job for one result"
+        )
     order: list[int] = []
 
     def visit(stage: int) -> None:
@@ -127,7 +137,9 @@ def read_replayed(path: Path) -> list[ReplayedMix]:
     for number, mix in enumerate(json.loads(path.read_text())["mixes"]):
         failed = [job for job in mix["jobs"] if "finished_ms" not in job]
         if failed:
-            raise WorkloadError(f"{len(failed)} jobs of mix {number} failed: {failed[0].get('error', 'not finished')}")
+            raise WorkloadError(
+                f"{len(failed)} jobs of mix {number} failed: {failed[0].get('error', 'not finished')}"
+            )
         columns = ([job[name] for job in mix["jobs"]] for name in ("submitted_ms", "finished_ms"))
         found.append(ReplayedMix(*(np.array(column, np.float64) for column in columns)))
     return found

@@ -51,7 +51,10 @@ _SHIPPED = ("tuned", "parcae")
 #: What the stock orders are called in each world. Decima's FIFO and fair sharing are not what Spark does.
 _STOCK = {
     WorldName.CORES: {"fifo": "Spark's FIFO", "fair": "Spark's FAIR with a pool a job"},
-    WorldName.EXECUTORS: {"fifo": "first come, first served in Decima's cluster", "fair": "fair sharing there"},
+    WorldName.EXECUTORS: {
+        "fifo": "first come, first served in Decima's cluster",
+        "fair": "fair sharing there",
+    },
 }
 _COLUMN = {
     Objective.AVERAGE_JCT: "average_jct_ms",
@@ -169,7 +172,12 @@ def _against_shipped(comparison: Comparison, objective: Objective, name: str) ->
     shipped = [own for own in _SHIPPED if own in compared]
     if not shipped:
         return ""
-    best = min(shipped, key=lambda own: float(np.mean([getattr(r, _COLUMN[objective]) for r in compared[own].summaries])))
+    best = min(
+        shipped,
+        key=lambda own: float(
+            np.mean([getattr(r, _COLUMN[objective]) for r in compared[own].summaries])
+        ),
+    )
     ratio = objective_ratio(comparison, objective, name, best)
     if ratio.high < 1:
         return f" It is {_change(ratio)} than {best}, the better of the policies that ship."
@@ -177,15 +185,27 @@ def _against_shipped(comparison: Comparison, objective: Objective, name: str) ->
     return f" Nothing surely better was found than {best}, which ships: the learned policy has {interval}."
 
 
-def _tune(request: LearnRequest, card: dict[str, Any], start: Parameters | None, say: Progress) -> Tuning:
+def _tune(
+    request: LearnRequest, card: dict[str, Any], start: Parameters | None, say: Progress
+) -> Tuning:
     scenario, budget_s = request.scenario, request.budget_s * _TUNING_SHARE
 
     def report(tuning: Tuning) -> None:
-        say(tuning.seconds, request.budget_s, f"tuning the rule: {scenario.objective} {tuning.ratio_to_fair:.3f} of fair")
+        say(
+            tuning.seconds,
+            request.budget_s,
+            f"tuning the rule: {scenario.objective} {tuning.ratio_to_fair:.3f} of fair",
+        )
 
     tuning = tune_rule(scenario, budget_s=budget_s, start=start, seed=request.seed, progress=report)
-    found = {"objective": str(scenario.objective), "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair}
-    write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, {**card, **found}), request.folder / "tuned.safetensors")
+    found = {
+        "objective": str(scenario.objective),
+        "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair,
+    }
+    write_checkpoint(
+        tuned_checkpoint(tuning.parameters, scenario, {**card, **found}),
+        request.folder / "tuned.safetensors",
+    )
     return tuning
 
 
@@ -206,7 +226,11 @@ def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> Trained:
     what = f"{scenario.objective} "
     result = train_policy(
         train,
-        lambda i: say(tuning.seconds + i.seconds, request.budget_s, f"training the network: {what}{i.best:.3f} of fair at best"),
+        lambda i: say(
+            tuning.seconds + i.seconds,
+            request.budget_s,
+            f"training the network: {what}{i.best:.3f} of fair at best",
+        ),
     )
     return Trained(result.checkpoint, result.ending)
 
@@ -234,7 +258,9 @@ def _shipped_network(request: LearnRequest) -> npt.NDArray[np.float64] | None:
     """The weights of the network that ships for the world of cores, where training starts from what ships."""
     if request.start != "shipped":
         return None
-    return start_weights("parcae", ORDER_NETWORK, request.scenario, request.scenario.arrivals)["network"]
+    return start_weights("parcae", ORDER_NETWORK, request.scenario, request.scenario.arrivals)[
+        "network"
+    ]
 
 
 def _start(request: LearnRequest, tuning: Tuning) -> Weights | None:
@@ -248,12 +274,18 @@ def _start(request: LearnRequest, tuning: Tuning) -> Weights | None:
     return weights if costs[0] <= costs[1] else None
 
 
-def _better(request: LearnRequest, tuning: Tuning, training: Trained, card: dict[str, Any]) -> Checkpoint:
+def _better(
+    request: LearnRequest, tuning: Tuning, training: Trained, card: dict[str, Any]
+) -> Checkpoint:
     """The network, or the rule where the network does not do better on the selection runs."""
     scenario = request.scenario
-    rule = tuned_checkpoint(tuning.parameters, scenario, {**card, "objective": str(scenario.objective)})
+    rule = tuned_checkpoint(
+        tuning.parameters, scenario, {**card, "objective": str(scenario.objective)}
+    )
     runs = _selection_runs(scenario)
-    policies = [bind(c, "learned", scenario.workload, scenario.config) for c in (training.checkpoint, rule)]
+    policies = [
+        bind(c, "learned", scenario.workload, scenario.config) for c in (training.checkpoint, rule)
+    ]
     network_cost, rule_cost = (float(runs.cost(policy.play_many).mean()) for policy in policies)
     return training.checkpoint if network_cost < rule_cost else rule
 
@@ -266,12 +298,17 @@ def _report(request: LearnRequest, comparison: Comparison, path: Path, command: 
     scenario, seed = request.scenario, 0
     sequence = scenario.sequence(seed)
     policies = comparison.resolved.for_sequence(sequence, seed)
-    traces = {name: simulate(sequence, policy, scenario.config, seed, record=True) for name, policy in policies.items()}
+    traces = {
+        name: simulate(sequence, policy, scenario.config, seed, record=True)
+        for name, policy in policies.items()
+    }
     bounds = lower_bounds(sequence, scenario.config.total_executors)
     write_report(comparison, traces, path, command=command, bounds=bounds)
 
 
-def objective_ratio(comparison: Comparison, objective: Objective, name: str, baseline: str) -> Estimate:
+def objective_ratio(
+    comparison: Comparison, objective: Objective, name: str, baseline: str
+) -> Estimate:
     """The objective of one policy / that of another, paired by seed, with its 95% interval.
 
     Raises:
@@ -279,12 +316,16 @@ def objective_ratio(comparison: Comparison, objective: Objective, name: str, bas
     """
     values = {}
     for result in comparison.policies:
-        values[result.name] = np.array([getattr(s, _COLUMN[objective]) for s in result.summaries], np.float64)
+        values[result.name] = np.array(
+            [getattr(s, _COLUMN[objective]) for s in result.summaries], np.float64
+        )
     for wanted in (name, baseline):
         if wanted not in values:
             raise ConfigError(f"policy {wanted!r} was not compared; there are {', '.join(values)}")
     above, below = values[name], values[baseline]
-    if not (below > 0).all() or not (above > 0).any():  # shares of missed deadlines may be 0, which has no ratio
+    if (
+        not (below > 0).all() or not (above > 0).any()
+    ):  # shares of missed deadlines may be 0, which has no ratio
         least = 1e-3 * max(float(below.mean()), 1e-3)
         above, below = above + least, below + least
     return ratio_estimate(above, below, "t", np.random.default_rng(0))
@@ -294,14 +335,24 @@ def savings_paragraph(comparison: Comparison, objective: Objective, name: str) -
     """What the policy would save against the stock orders and the best heuristic, and who pays, in plain words."""
     s, world = comparison.settings, comparison.resolved.config.world
     heuristics = [p for p in comparison.policies if p.name in BASELINES[world]]
-    best = min(heuristics, key=lambda p: float(np.mean([getattr(r, _COLUMN[objective]) for r in p.summaries])))
+    best = min(
+        heuristics,
+        key=lambda p: float(np.mean([getattr(r, _COLUMN[objective]) for r in p.summaries])),
+    )
     labels = [*_STOCK[world].items(), (best.name, f"the best heuristic here, {best.name}")]
-    parts = [f"{_change(objective_ratio(comparison, objective, name, other))} than {label}" for other, label in labels]
+    parts = [
+        f"{_change(objective_ratio(comparison, objective, name, other))} than {label}"
+        for other, label in labels
+    ]
     learned = next(p for p in comparison.policies if p.name == name)
     mean = float(np.mean([getattr(r, _COLUMN[objective]) for r in learned.summaries]))
     value = f"{mean / MS_PER_S:,.1f} s" if _COLUMN[objective].endswith("_ms") else f"{mean:,.3f}"
     ratio = objective_ratio(comparison, objective, name, best.name)
-    sure = "does not rule out chance: run more seeds, or train longer" if ratio.low <= 1 <= ratio.high else "rules out chance"
+    sure = (
+        "does not rule out chance: run more seeds, or train longer"
+        if ratio.low <= 1 <= ratio.high
+        else "rules out chance"
+    )
     what = _in_words(objective)
     unit = "cores" if world is WorldName.CORES else "executors"
     return (

@@ -42,7 +42,11 @@ _COLUMNS = (
 )
 #: What makes the trace a workload for executors of 1 core and up to 1 unit of memory: 1% of the jobs have nearly all of the
 #: work, and in units of the 0.99 quantile of memory a quarter of each class could not serve a load above 0.52 (0.75 in these).
-DECIMA_STEPS: tuple[Step, ...] = (without_largest(0.99), in_memory_units(0.999), with_cpu_at_most(1.0))
+DECIMA_STEPS: tuple[Step, ...] = (
+    without_largest(0.99),
+    in_memory_units(0.999),
+    with_cpu_at_most(1.0),
+)
 _DAG_NAME = re.compile(r"[A-Za-z]+(\d+)((?:_\d+)*)(?:_Stg\d+)?$")
 
 
@@ -102,7 +106,9 @@ def read_alibaba(
     try:
         with io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="") as lines:
             is_json = _is_json(path)
-            for job, task in _json_rows(lines, path, bad) if is_json else _csv_rows(lines, path, bad):
+            for job, task in (
+                _json_rows(lines, path, bad) if is_json else _csv_rows(lines, path, bad)
+            ):
                 tasks.setdefault(job, []).append(task)
                 num_rows += 1
                 if progress is not None and num_rows % 10_000 == 0:
@@ -127,7 +133,9 @@ def _number(value: Any) -> float:
     return number
 
 
-def _task(name: str, instances: Any, start: Any, end: Any, duration: Any, cpu: Any, memory: Any) -> _Task:
+def _task(
+    name: str, instances: Any, start: Any, end: Any, duration: Any, cpu: Any, memory: Any
+) -> _Task:
     count, start_s, end_s = _number(instances), _number(start), _number(end)
     if count < 1 or count != int(count):
         raise ValueError(f"instance_num is {instances}, not a whole number >= 1")
@@ -136,7 +144,14 @@ def _task(name: str, instances: Any, start: Any, end: Any, duration: Any, cpu: A
     duration_s = end_s - start_s if duration is None else _number(duration)
     if duration_s < 0:
         raise ValueError(f"it ends {-duration_s:g} s before it starts")
-    return _Task(name, int(count), start_s, duration_s, _optional(cpu) / _CPU_UNIT, _optional(memory) / _MEMORY_UNIT)
+    return _Task(
+        name,
+        int(count),
+        start_s,
+        duration_s,
+        _optional(cpu) / _CPU_UNIT,
+        _optional(memory) / _MEMORY_UNIT,
+    )
 
 
 def _optional(value: Any) -> float:
@@ -172,7 +187,9 @@ def _csv_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[str, _
         if not row or (number == 1 and row[0] == "task_name"):
             continue
         if len(row) != len(_COLUMNS):
-            bad.add(path, number, f"{len(row)} columns, expected {len(_COLUMNS)}: {', '.join(_COLUMNS)}")
+            bad.add(
+                path, number, f"{len(row)} columns, expected {len(_COLUMNS)}: {', '.join(_COLUMNS)}"
+            )
             continue
         name, instances, job, _, _, start, end, cpu, memory = row
         try:
@@ -181,9 +198,13 @@ def _csv_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[str, _
             bad.add(path, number, str(error))
 
 
-def _workload(path: Path, name: str, tasks: dict[str, list[_Task]], bad: BadRows, num_rows: int) -> tuple[Workload, ImportReport]:
+def _workload(
+    path: Path, name: str, tasks: dict[str, list[_Task]], bad: BadRows, num_rows: int
+) -> tuple[Workload, ImportReport]:
     if not tasks:
-        raise FormatError(f"{path}: no usable task; expected rows of {', '.join(_COLUMNS)}, or JSON lines")
+        raise FormatError(
+            f"{path}: no usable task; expected rows of {', '.join(_COLUMNS)}, or JSON lines"
+        )
     first_s = min(task.start_s for rows in tasks.values() for task in rows)
     jobs, num_torn, dropped = [], 0, 0
     laws: dict[int, TaskDurations] = {}
@@ -199,15 +220,23 @@ def _workload(path: Path, name: str, tasks: dict[str, list[_Task]], bad: BadRows
         raise FormatError(f"{path}: no job of it is a DAG")
     notes = []
     if num_torn:
-        notes.append(f"{num_torn} jobs name parents whose rows are not in the file; those edges were left out")
+        notes.append(
+            f"{num_torn} jobs name parents whose rows are not in the file; those edges were left out"
+        )
     if dropped:
         notes.append(f"{dropped} jobs have a cycle in their task names and were left out")
     jobs.sort(key=lambda job: job.arrival_ms or 0)
-    workload = Workload(name, tuple(jobs), provenance={"source": "Alibaba cluster-trace-v2018 batch_task"})
-    return workload, ImportReport("Alibaba batch tasks", 1, num_rows, bad.count, bad.samples, tuple(notes), len(jobs))
+    workload = Workload(
+        name, tuple(jobs), provenance={"source": "Alibaba cluster-trace-v2018 batch_task"}
+    )
+    return workload, ImportReport(
+        "Alibaba batch tasks", 1, num_rows, bad.count, bad.samples, tuple(notes), len(jobs)
+    )
 
 
-def _job(job_name: str, rows: list[_Task], first_s: float, laws: dict[int, TaskDurations]) -> tuple[JobSpec, int]:
+def _job(
+    job_name: str, rows: list[_Task], first_s: float, laws: dict[int, TaskDurations]
+) -> tuple[JobSpec, int]:
     """The job, and how many parents that its tasks name are missing."""
     number_of: dict[int, int] = {}
     parents_of: list[list[int]] = []

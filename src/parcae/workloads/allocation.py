@@ -26,7 +26,9 @@ DEFAULT_POOL = "default"
 _MODES = ("FIFO", "FAIR")
 _POOL_KEYS = ("weight", "min_share", "mode")
 _XML_KEYS = {"weight": "weight", "minShare": "min_share", "schedulingMode": "mode"}
-_LAYOUT = '{"pools": {"etl": {"weight": 2, "min_share": 4, "mode": "FAIR"}}, "jobs": {"q1*": "etl"}}'
+_LAYOUT = (
+    '{"pools": {"etl": {"weight": 2, "min_share": 4, "mode": "FAIR"}}, "jobs": {"q1*": "etl"}}'
+)
 _XML_LAYOUT = (
     '<allocations><pool name="etl"><schedulingMode>FAIR</schedulingMode><weight>2</weight>'
     "<minShare>4</minShare></pool></allocations>"
@@ -58,15 +60,23 @@ class PoolSpec:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise ConfigError(f"the name of a pool is {_shown(self.name)}; it must be a text that is not empty")
+            raise ConfigError(
+                f"the name of a pool is {_shown(self.name)}; it must be a text that is not empty"
+            )
         weight = self.weight
         if not _is_number(weight) or not 0 < weight <= _LARGEST:
-            raise ConfigError(f"pool {self.name!r}: weight is {_shown(weight)}; it must be a number > 0")
+            raise ConfigError(
+                f"pool {self.name!r}: weight is {_shown(weight)}; it must be a number > 0"
+            )
         share = self.min_share
         if not _is_number(share) or not 0 <= share <= _LARGEST or share != int(share):
-            raise ConfigError(f"pool {self.name!r}: min_share is {_shown(share)}; it must be a whole number >= 0")
+            raise ConfigError(
+                f"pool {self.name!r}: min_share is {_shown(share)}; it must be a whole number >= 0"
+            )
         if self.mode not in _MODES:
-            raise ConfigError(f"pool {self.name!r}: mode is {_shown(self.mode)}; it must be FIFO or FAIR")
+            raise ConfigError(
+                f"pool {self.name!r}: mode is {_shown(self.mode)}; it must be FIFO or FAIR"
+            )
         object.__setattr__(self, "weight", float(weight))
         object.__setattr__(self, "min_share", int(share))
 
@@ -134,7 +144,9 @@ class Allocation:
     ) -> tuple[str, ...]:
         """`pool_of` for every job; `recorded_pools` is as long as `job_names`, or None."""
         recorded = recorded_pools if recorded_pools is not None else [None] * len(job_names)
-        return tuple(self.pool_of(name, pool) for name, pool in zip(job_names, recorded, strict=True))
+        return tuple(
+            self.pool_of(name, pool) for name, pool in zip(job_names, recorded, strict=True)
+        )
 
     def check_used(
         self,
@@ -210,7 +222,9 @@ def _read_xml(path: str, data: bytes) -> _Parts:
     pools: list[PoolSpec] = []
     for row, element in enumerate(root):
         if element.tag != "pool":
-            raise FormatError(f"{path}: unknown element <{element.tag[:60]}> in <allocations>; {_hint(element.tag, ['pool'])}")
+            raise FormatError(
+                f"{path}: unknown element <{element.tag[:60]}> in <allocations>; {_hint(element.tag, ['pool'])}"
+            )
         pools.append(_xml_pool(path, row, element, {pool.name for pool in pools}))
     return tuple(pools), ()
 
@@ -218,7 +232,9 @@ def _read_xml(path: str, data: bytes) -> _Parts:
 def _xml_pool(path: str, row: int, element: ElementTree.Element, taken: set[str]) -> PoolSpec:
     for key in element.attrib:
         if key != "name":
-            raise FormatError(f"{path}: <pool> {row} has an unknown attribute {key[:60]!r}; {_hint(key, ['name'])}")
+            raise FormatError(
+                f"{path}: <pool> {row} has an unknown attribute {key[:60]!r}; {_hint(key, ['name'])}"
+            )
     name = element.attrib.get("name", "")
     where = f"{path}: pool {name!r}" if name else f"{path}: <pool> {row}"
     if not name:
@@ -228,7 +244,9 @@ def _xml_pool(path: str, row: int, element: ElementTree.Element, taken: set[str]
     values: dict[str, Any] = {}
     for child in element:
         if child.tag not in _XML_KEYS:
-            raise FormatError(f"{where}: unknown element <{child.tag[:60]}>; {_hint(child.tag, list(_XML_KEYS))}")
+            raise FormatError(
+                f"{where}: unknown element <{child.tag[:60]}>; {_hint(child.tag, list(_XML_KEYS))}"
+            )
         key = _XML_KEYS[child.tag]
         if key in values:
             raise FormatError(f"{where}: <{child.tag}> is given twice; keep one")
@@ -240,7 +258,9 @@ def _xml_pool(path: str, row: int, element: ElementTree.Element, taken: set[str]
 def _xml_number(where: str, tag: str, text: str) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 10):
-        raise FormatError(f"{where}: <{tag}> is {_shown(text)}; Spark reads whole numbers, and would take the default")
+        raise FormatError(
+            f"{where}: <{tag}> is {_shown(text)}; Spark reads whole numbers, and would take the default"
+        )
     return int(text)
 
 
@@ -248,7 +268,9 @@ def _read_json(path: str, data: bytes) -> _Parts:
     try:
         document = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_Pairs)
     except json.JSONDecodeError as error:
-        raise FormatError(f"{path}:{error.lineno}: not JSON ({error.msg}); expected {_LAYOUT}") from None
+        raise FormatError(
+            f"{path}:{error.lineno}: not JSON ({error.msg}); expected {_LAYOUT}"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not JSON ({str(error)[:80]}); expected {_LAYOUT}") from None
     top = _object(f"{path}", document, ("pools", "jobs"))
@@ -261,7 +283,9 @@ def _read_json(path: str, data: bytes) -> _Parts:
     job_pools = _object(f'{path}: "jobs"', top.get("jobs", _Pairs([])), None)
     for pattern, pool in job_pools.items():
         if not isinstance(pool, str) or not pattern:
-            raise FormatError(f"{path}: jobs {pattern!r} go to {_shown(pool)}; expected a pattern and the name of a pool")
+            raise FormatError(
+                f"{path}: jobs {pattern!r} go to {_shown(pool)}; expected a pattern and the name of a pool"
+            )
     return pools, tuple(job_pools.items())
 
 
@@ -277,7 +301,9 @@ def _object(where: str, data: Any, known: Sequence[str] | None) -> dict[str, Any
         if key in found:
             raise FormatError(f"{where}: {key[:60]!r} is defined twice; keep one")
         if known is not None and key not in known:
-            raise FormatError(f"{where}: unknown key {key[:60]!r}; {_hint(_XML_KEYS.get(key, key), known)}")
+            raise FormatError(
+                f"{where}: unknown key {key[:60]!r}; {_hint(_XML_KEYS.get(key, key), known)}"
+            )
         found[key] = value
     return found
 

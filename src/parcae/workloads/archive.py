@@ -58,7 +58,9 @@ def write_workload(workload: Workload, path: Path) -> None:
 def _is_plain(job: JobSpec) -> bool:
     """Whether version 1 of the format holds all that is known of the job."""
     is_plain = job.work_sigma == 0 and job.num_runs == 1 and not job.pool
-    return is_plain and all(stage.duration_sigma == 0 and stage.input_bytes == 0 for stage in job.stages)
+    return is_plain and all(
+        stage.duration_sigma == 0 and stage.input_bytes == 0 for stage in job.stages
+    )
 
 
 def _flatten_spread(workload: Workload) -> dict[str, npt.NDArray[Any]]:
@@ -78,7 +80,9 @@ def _flatten(workload: Workload) -> dict[str, npt.NDArray[Any]]:
     lists = [samples for law in laws.values() for wave in Wave for samples in law.by_wave(wave)]
     return {
         "job_stages": np.array([len(job.stages) for job in workload.jobs], np.int64),
-        "job_arrival_ms": np.array([-1 if j.arrival_ms is None else j.arrival_ms for j in workload.jobs], np.int64),
+        "job_arrival_ms": np.array(
+            [-1 if j.arrival_ms is None else j.arrival_ms for j in workload.jobs], np.int64
+        ),
         "num_tasks": np.array([stage.num_tasks for stage in stages], np.int64),
         "num_parents": np.array([len(stage.parents) for stage in stages], np.int64),
         "parents": np.array([p for stage in stages for p in stage.parents], np.int64),
@@ -130,9 +134,13 @@ def _check_manifest(path: Path, manifest: Any) -> None:
 def _rebuild(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Workload:
     laws = _laws(arrays)
     starts = np.concatenate([[0], np.cumsum(arrays["num_parents"])])
-    columns = [arrays[name].tolist() for name in ("num_tasks", "law", "demands", "task_ms", "parents")]
+    columns = [
+        arrays[name].tolist() for name in ("num_tasks", "law", "demands", "task_ms", "parents")
+    ]
     num_tasks, law, demands, task_ms, parents = columns
-    duration_sigma, input_bytes = (_added(arrays, name, len(num_tasks), 0.0) for name in ("duration_sigma", "input_bytes"))
+    duration_sigma, input_bytes = (
+        _added(arrays, name, len(num_tasks), 0.0) for name in ("duration_sigma", "input_bytes")
+    )
     stages = [
         StageSpec(
             num_tasks=num_tasks[i],
@@ -149,10 +157,14 @@ def _rebuild(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> W
     ]
     weights = manifest["weights"]
     jobs = _jobs(manifest, arrays, stages)
-    return Workload(manifest["name"], jobs, tuple(weights) if weights else None, manifest["provenance"])
+    return Workload(
+        manifest["name"], jobs, tuple(weights) if weights else None, manifest["provenance"]
+    )
 
 
-def _jobs(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], stages: list[StageSpec]) -> tuple[JobSpec, ...]:
+def _jobs(
+    manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], stages: list[StageSpec]
+) -> tuple[JobSpec, ...]:
     names = manifest["job_names"]
     columns = [
         names,
@@ -166,7 +178,9 @@ def _jobs(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], stages:
     first = 0
     for name, count, arrival, work_sigma, num_runs, pool in zip(*columns, strict=True):
         own = tuple(stages[first : first + count])
-        jobs.append(JobSpec(name, own, None if arrival < 0 else arrival, work_sigma, num_runs, pool))
+        jobs.append(
+            JobSpec(name, own, None if arrival < 0 else arrival, work_sigma, num_runs, pool)
+        )
         first += count
     return tuple(jobs)
 
@@ -182,7 +196,10 @@ def _laws(arrays: dict[str, npt.NDArray[Any]]) -> list[TaskDurations]:
     laws, level_row, list_row = [], 0, 0
     for count in arrays["law_levels"].tolist():
         levels = tuple(arrays["levels"][level_row : level_row + count].tolist())
-        waves = [tuple(lists[list_row + w * count : list_row + (w + 1) * count]) for w in range(NUM_WAVES)]
+        waves = [
+            tuple(lists[list_row + w * count : list_row + (w + 1) * count])
+            for w in range(NUM_WAVES)
+        ]
         laws.append(TaskDurations(levels, *waves))
         level_row, list_row = level_row + count, list_row + NUM_WAVES * count
     return laws

@@ -42,7 +42,11 @@ class JobSequence:
             array = np.array(getattr(self, name), np.int64)
             array.flags.writeable = False
             object.__setattr__(self, name, array)
-        if self.job_index.ndim != 1 or self.job_index.shape != self.arrival_ms.shape or self.job_index.size == 0:
+        if (
+            self.job_index.ndim != 1
+            or self.job_index.shape != self.arrival_ms.shape
+            or self.job_index.size == 0
+        ):
             raise WorkloadError("a sequence needs at least one job, and one arrival time for each")
         if self.job_index.min() < 0 or self.job_index.max() >= len(self.workload.jobs):
             raise WorkloadError(f"a job index is outside 0..{len(self.workload.jobs) - 1}")
@@ -66,7 +70,9 @@ class JobSequence:
 
 
 _UNITS_MS = {"ms": 1, "s": MS_PER_S, "m": MS_PER_MINUTE, "h": MS_PER_HOUR}
-_ARRIVALS_HELP = "write batch, poisson:25s (also ms, m, h), bursts:25s, load:0.85, trace:0.85 or recorded"
+_ARRIVALS_HELP = (
+    "write batch, poisson:25s (also ms, m, h), bursts:25s, load:0.85, trace:0.85 or recorded"
+)
 #: Jobs that arrive together in a process of bursts, on average.
 _MEAN_BURST = 5.0
 
@@ -125,7 +131,11 @@ class ArrivalProcess:
 
 
 def draw_sequence(
-    workload: Workload, arrivals: str | ArrivalProcess, num_jobs: int, num_executors: int, streams: RandomStreams
+    workload: Workload,
+    arrivals: str | ArrivalProcess,
+    num_jobs: int,
+    num_executors: int,
+    streams: RandomStreams,
 ) -> JobSequence:
     """Draw `num_jobs` jobs by the workload's weights, and when they arrive.
 
@@ -140,7 +150,9 @@ def draw_sequence(
     if process.kind == "recorded":
         return recorded_sequence(workload, num_jobs)
     if process.kind == "trace":
-        return _piece(workload, num_jobs, process.mean_gap_ms(workload, num_executors), streams.arrivals)
+        return _piece(
+            workload, num_jobs, process.mean_gap_ms(workload, num_executors), streams.arrivals
+        )
     index = _draw_jobs(workload, num_jobs, streams)
     arrival_ms = np.zeros(num_jobs, np.int64)
     if process.kind != "batch":
@@ -169,15 +181,21 @@ def recorded_sequence(workload: Workload, num_jobs: int | None = None) -> JobSeq
 def _recorded(workload: Workload, at_least: int) -> tuple[Int64Array, Int64Array]:
     """The workload's jobs in the order in which they were recorded, and when: int64[num_jobs] each."""
     if not workload.is_recorded:
-        raise ConfigError(f"workload {workload.name!r} has no recorded arrivals; import it with its arrivals, or draw them")
+        raise ConfigError(
+            f"workload {workload.name!r} has no recorded arrivals; import it with its arrivals, or draw them"
+        )
     recorded = np.array([job.arrival_ms for job in workload.jobs], np.int64)
     if at_least > len(recorded):
-        raise ConfigError(f"workload {workload.name!r} recorded {len(recorded)} jobs, not {at_least}; ask for fewer")
+        raise ConfigError(
+            f"workload {workload.name!r} recorded {len(recorded)} jobs, not {at_least}; ask for fewer"
+        )
     order = np.argsort(recorded, kind="stable")
     return order, recorded[order]
 
 
-def _piece(workload: Workload, num_jobs: int, mean_gap_ms: float, rng: np.random.Generator) -> JobSequence:
+def _piece(
+    workload: Workload, num_jobs: int, mean_gap_ms: float, rng: np.random.Generator
+) -> JobSequence:
     """So many recorded jobs in a row, from a random one on; the pace of the whole record is changed by one factor.
 
     Jobs that were recorded at the same time arrive together. A piece may be busier than the record: that is its nature.
@@ -191,11 +209,19 @@ def _piece(workload: Workload, num_jobs: int, mean_gap_ms: float, rng: np.random
     pace = mean_gap_ms * (len(recorded) - 1) / span_ms
     first = int(rng.integers(0, len(recorded) - num_jobs + 1))
     piece = slice(first, first + num_jobs)
-    return JobSequence(workload, order[piece], np.floor((recorded[piece] - recorded[first]) * pace).astype(np.int64))
+    return JobSequence(
+        workload,
+        order[piece],
+        np.floor((recorded[piece] - recorded[first]) * pace).astype(np.int64),
+    )
 
 
 def endless_sequences(
-    workload: Workload, arrivals: str | ArrivalProcess, num_jobs: int, num_executors: int, streams: RandomStreams
+    workload: Workload,
+    arrivals: str | ArrivalProcess,
+    num_jobs: int,
+    num_executors: int,
+    streams: RandomStreams,
 ) -> Iterator[JobSequence]:
     """Chunks of `num_jobs` arrivals for ever; the clock goes on from chunk to chunk.
 
@@ -204,7 +230,9 @@ def endless_sequences(
     """
     process = ArrivalProcess.parse(arrivals) if isinstance(arrivals, str) else arrivals
     if process.kind not in ("poisson", "bursts", "load"):
-        raise ConfigError(f"{process.kind!r} arrivals end; an endless run needs poisson:..., bursts:... or load:...")
+        raise ConfigError(
+            f"{process.kind!r} arrivals end; an endless run needs poisson:..., bursts:... or load:..."
+        )
     gap_ms, last_ms = process.mean_gap_ms(workload, num_executors), 0
     for chunk in itertools.count():
         gaps = process.draw_gaps_ms(num_jobs, gap_ms, streams.arrivals)

@@ -52,7 +52,9 @@ class JobMix:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.share_short <= 1.0:
-            raise ConfigError(f"mix {self.name!r}: the share of short jobs is {self.share_short}; it must be between 0 and 1")
+            raise ConfigError(
+                f"mix {self.name!r}: the share of short jobs is {self.share_short}; it must be between 0 and 1"
+            )
         for what, (low, high) in (("short", self.short), ("long", self.long)):
             if not 1 <= low <= high:
                 raise ConfigError(
@@ -60,7 +62,9 @@ class JobMix:
                 )
         for what, (least, most) in (("dominant", self.dominant), ("other", self.other)):
             if not 0.0 <= least <= most <= 1.0 or most == 0.0:
-                raise ConfigError(f"mix {self.name!r}: {what} demands are {least}..{most} of the capacity; write shares up to 1")
+                raise ConfigError(
+                    f"mix {self.name!r}: {what} demands are {least}..{most} of the capacity; write shares up to 1"
+                )
 
     def units(self, share: tuple[float, float], capacity: int) -> tuple[int, int]:
         """The smallest and the largest whole number of units, at least 1, that lie in a range of shares of the capacity.
@@ -90,7 +94,10 @@ class JobMix:
 
         Example: `CODE.mean_demand((10, 10))` is [4.5, 4.5].
         """
-        dominant, other = (np.array([sum(self.units(share, c)) / 2 for c in capacity]) for share in (self.dominant, self.other))
+        dominant, other = (
+            np.array([sum(self.units(share, c)) / 2 for c in capacity])
+            for share in (self.dominant, self.other)
+        )
         return np.asarray(other + (dominant - other) / len(capacity), np.float64)
 
 
@@ -175,11 +182,22 @@ class JobArrays(NamedTuple):
     def sequence(self, row: int, capacity: Sequence[int], name: str = "bernoulli") -> RigidJobs:
         """One of the sequences by itself."""
         jobs = (row, slice(0, int(self.num_jobs[row])))
-        return RigidJobs(name, self.arrival[jobs], self.duration[jobs], self.demand[jobs], np.array(capacity, np.int64))
+        return RigidJobs(
+            name,
+            self.arrival[jobs],
+            self.duration[jobs],
+            self.demand[jobs],
+            np.array(capacity, np.int64),
+        )
 
 
 def draw_bernoulli(
-    mix: JobMix, rate: float, window: int, capacity: Sequence[int], rng: np.random.Generator, name: str = "bernoulli"
+    mix: JobMix,
+    rate: float,
+    window: int,
+    capacity: Sequence[int],
+    rng: np.random.Generator,
+    name: str = "bernoulli",
 ) -> RigidJobs:
     """Draw one sequence: in each of the steps 0..window-1 a job arrives with probability `rate`.
 
@@ -190,7 +208,12 @@ def draw_bernoulli(
 
 
 def draw_many(
-    mix: JobMix, rate: float | npt.NDArray[np.float64], window: int, capacity: Sequence[int], rng: np.random.Generator, count: int
+    mix: JobMix,
+    rate: float | npt.NDArray[np.float64],
+    window: int,
+    capacity: Sequence[int],
+    rng: np.random.Generator,
+    count: int,
 ) -> JobArrays:
     """Draw `count` sequences at once, as `draw_bernoulli` does; `rate` is one for all or float64[count].
 
@@ -200,23 +223,40 @@ def draw_many(
     rates = np.asarray(rate, np.float64)
     _check_rates(rates)
     if rates.ndim and rates.shape != (count,):
-        raise ConfigError(f"{count} sequences need one rate, or one for each, not rates of shape {rates.shape}")
+        raise ConfigError(
+            f"{count} sequences need one rate, or one for each, not rates of shape {rates.shape}"
+        )
     if window < 1 or count < 1:
-        raise ConfigError(f"{count} sequences of {window} steps: at least one of at least one step is needed")
+        raise ConfigError(
+            f"{count} sequences of {window} steps: at least one of at least one step is needed"
+        )
     is_arrival = rng.random((count, window)) < rates.reshape(-1, 1)
     row, step = np.nonzero(is_arrival)
     duration, demand = _draw_jobs(mix, len(row), capacity, rng)
     num_jobs = is_arrival.sum(axis=1)
     place = np.cumsum(is_arrival, axis=1)[row, step] - 1
     shape = (count, window)
-    jobs = JobArrays(num_jobs, np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros((*shape, len(capacity)), np.int64))
-    jobs.arrival[row, place], jobs.duration[row, place], jobs.demand[row, place] = step, duration, demand
+    jobs = JobArrays(
+        num_jobs,
+        np.zeros(shape, np.int64),
+        np.zeros(shape, np.int64),
+        np.zeros((*shape, len(capacity)), np.int64),
+    )
+    jobs.arrival[row, place], jobs.duration[row, place], jobs.demand[row, place] = (
+        step,
+        duration,
+        demand,
+    )
     return jobs
 
 
-def _draw_jobs(mix: JobMix, count: int, capacity: Sequence[int], rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+def _draw_jobs(
+    mix: JobMix, count: int, capacity: Sequence[int], rng: np.random.Generator
+) -> tuple[IntArray, IntArray]:
     """Durations [count] and demands [count, num_resources]."""
-    ranges = [np.array([mix.units(share, c) for c in capacity]).T for share in (mix.dominant, mix.other)]
+    ranges = [
+        np.array([mix.units(share, c) for c in capacity]).T for share in (mix.dominant, mix.other)
+    ]
     short, long = (rng.integers(low, high + 1, count) for low, high in (mix.short, mix.long))
     duration = np.where(rng.random(count) < mix.share_short, short, long)
     dominant, other = (rng.integers(low, high + 1, (count, len(capacity))) for low, high in ranges)
@@ -226,4 +266,6 @@ def _draw_jobs(mix: JobMix, count: int, capacity: Sequence[int], rng: np.random.
 
 def _check_rates(rates: npt.NDArray[np.float64]) -> None:
     if not ((rates >= 0.0) & (rates <= 1.0)).all():
-        raise ConfigError(f"a rate of arrivals is {rates.tolist()}: at most one job arrives a step, so write 0..1 jobs a step")
+        raise ConfigError(
+            f"a rate of arrivals is {rates.tolist()}: at most one job arrives a step, so write 0..1 jobs a step"
+        )

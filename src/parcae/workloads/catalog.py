@@ -40,4 +40,6 @@ def load_workload(source: str) -> Workload:
         return read_workload(path)
     close = difflib.get_close_matches(source, BUILT_IN, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"built in are {', '.join(BUILT_IN)}"
-    raise ConfigError(f"no workload {source!r}: there is no such file, and {hint} (make a file with `parcae workload import`)")
+    raise ConfigError(
+        f"no workload {source!r}: there is no such file, and {hint} (make a file with `parcae workload import`)"
+    )

@@ -45,10 +45,14 @@ def _signatures(job: JobSpec) -> list[str]:
     above = [""] * len(job.stages)
     for index in job.topological_order:
         stage = job.stages[index]
-        above[index] = _digest([stage.name, str(stage.num_tasks), *sorted(above[p] for p in stage.parents)])
+        above[index] = _digest(
+            [stage.name, str(stage.num_tasks), *sorted(above[p] for p in stage.parents)]
+        )
     below = [""] * len(job.stages)
     for index in reversed(job.topological_order):
-        below[index] = _digest([above[index], *sorted(below[child] for child in job.children[index])])
+        below[index] = _digest(
+            [above[index], *sorted(below[child] for child in job.children[index])]
+        )
     return below
 
 

@@ -35,7 +35,9 @@ def prepare(workload: Workload, steps: Sequence[Step]) -> tuple[Workload, tuple[
         notes.append(note)
     before = workload.provenance.get("prepared")
     words = "; ".join([*([before] if before else []), *notes])
-    return replace(workload, provenance={**workload.provenance, "prepared": words}) if notes else workload, tuple(notes)
+    return replace(
+        workload, provenance={**workload.provenance, "prepared": words}
+    ) if notes else workload, tuple(notes)
 
 
 def _share(value: float, what: str) -> float:
@@ -105,7 +107,9 @@ def in_memory_units(quantile: float) -> Step:
             f"memory is in units of {unit:g}, the {quantile:g} quantile of the stages' demands; "
             f"{int((demands > unit).sum())} of {len(demands)} stages asked for more and were cut to 1"
         )
-        return _with_stages(workload, lambda stage: replace(stage, memory=min(1.0, stage.memory / unit))), note
+        return _with_stages(
+            workload, lambda stage: replace(stage, memory=min(1.0, stage.memory / unit))
+        ), note
 
     return step
 
@@ -138,13 +142,17 @@ def with_drawn_memory(text: str) -> Step:
     """
     match = re.fullmatch(r"uniform(?::(\d+))?", text)
     if match is None:
-        raise ConfigError(f"memory demands {text!r} are not understood: write uniform, or uniform:SEED, e.g. uniform:7")
+        raise ConfigError(
+            f"memory demands {text!r} are not understood: write uniform, or uniform:SEED, e.g. uniform:7"
+        )
     seed = int(match[1] or 0)
 
     def step(workload: Workload) -> tuple[Workload, str]:
         rng = np.random.default_rng(np.random.SeedSequence([0x6D65_6D00, seed]))
         note = f"every stage's memory was drawn evenly from (0, 1], seed {seed}"
-        return _with_stages(workload, lambda stage: replace(stage, memory=1.0 - float(rng.random()))), note
+        return _with_stages(
+            workload, lambda stage: replace(stage, memory=1.0 - float(rng.random()))
+        ), note
 
     return step
 
@@ -169,6 +177,8 @@ def half(which: str) -> Step:
         order = np.argsort([job.arrival_ms or 0 for job in workload.jobs], kind="stable").tolist()
         middle = len(order) // 2
         rows = order[:middle] if which == "first" else order[middle:]
-        return _kept(workload, rows), f"the {which} half by arrival: {len(rows)} of {len(order)} jobs"
+        return _kept(
+            workload, rows
+        ), f"the {which} half by arrival: {len(rows)} of {len(order)} jobs"
 
     return step

@@ -33,7 +33,12 @@ class Spread:
     def of(cls, values: list[float]) -> Spread:
         """The spread of `values`."""
         array = np.asarray(values, np.float64)
-        return cls(float(array.mean()), float(np.median(array)), float(np.percentile(array, 95)), float(array.max()))
+        return cls(
+            float(array.mean()),
+            float(np.median(array)),
+            float(np.percentile(array, 95)),
+            float(array.max()),
+        )
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,14 @@ def fingerprint(workload: Workload) -> str:
             digest.update(repr(("job", job.work_sigma, job.pool)).encode())
         for stage in job.stages:
             law = seen.get(id(stage.durations))
-            facts = (stage.num_tasks, stage.parents, stage.cpu, stage.memory, stage.mean_task_ms, law)
+            facts = (
+                stage.num_tasks,
+                stage.parents,
+                stage.cpu,
+                stage.memory,
+                stage.mean_task_ms,
+                law,
+            )
             digest.update(repr(facts).encode())
             if stage.duration_sigma > 0 or stage.input_bytes > 0:
                 digest.update(repr(("stage", stage.duration_sigma, stage.input_bytes)).encode())
@@ -160,7 +172,9 @@ def describe_workload(workload: Workload) -> WorkloadDescription:
         depth=dict(sorted(Counter(depth(job) for job in jobs).items())),
         share_of_work_in_top_23_percent=sum(top) / sum(work) if sum(work) > 0 else 0.0,
         parallelism_levels=tuple(sorted({level for law in laws for level in law.levels})),
-        samples_by_wave={w.name.lower(): sum(len(s) for law in laws for s in law.by_wave(w)) for w in Wave},
+        samples_by_wave={
+            w.name.lower(): sum(len(s) for law in laws for s in law.by_wave(w)) for w in Wave
+        },
         cpu=(min(s.cpu for s in stages), max(s.cpu for s in stages)),
         memory=(min(s.memory for s in stages), max(s.memory for s in stages)),
         is_recorded=workload.is_recorded,
@@ -202,7 +216,9 @@ def sample_workload(workload: Workload, num_jobs: int, rng: np.random.Generator)
     """
     if num_jobs < 1:
         raise ConfigError(f"draw at least one job, not {num_jobs}")
-    odds = None if workload.weights is None else np.asarray(workload.weights) / sum(workload.weights)
+    odds = (
+        None if workload.weights is None else np.asarray(workload.weights) / sum(workload.weights)
+    )
     rows = np.sort(rng.choice(len(workload.jobs), size=num_jobs, p=odds))
     provenance = {**workload.provenance, "sampled": f"{num_jobs} of {len(workload.jobs)} jobs"}
     return Workload(workload.name, tuple(workload.jobs[row] for row in rows), provenance=provenance)

@@ -48,7 +48,9 @@ class BadRows:
 
     def __init__(self, max_share: float) -> None:
         if not 0.0 <= max_share <= 1.0:
-            raise ConfigError(f"the largest share of bad rows is {max_share}; it must be between 0 and 1")
+            raise ConfigError(
+                f"the largest share of bad rows is {max_share}; it must be between 0 and 1"
+            )
         self.max_share = max_share
         self.count = 0
         self._samples: list[str] = []

@@ -31,14 +31,20 @@ NUM_WAVES = len(Wave)
 def _as_samples(values: npt.ArrayLike, what: str) -> Samples:
     array = np.asarray(values, dtype=np.float64) if not isinstance(values, np.ndarray) else values
     if array.ndim != 1:
-        raise WorkloadError(f"{what}: durations must be a flat list of numbers, not shape {array.shape}")
+        raise WorkloadError(
+            f"{what}: durations must be a flat list of numbers, not shape {array.shape}"
+        )
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
-            raise WorkloadError(f"{what}: a duration is NaN or infinite; durations are milliseconds >= 0")
+            raise WorkloadError(
+                f"{what}: a duration is NaN or infinite; durations are milliseconds >= 0"
+            )
         array = np.rint(array)
     samples = array.astype(np.int64)
     if samples.size and samples.min() < 0:
-        raise WorkloadError(f"{what}: a duration is negative ({samples.min()} ms); durations are milliseconds >= 0")
+        raise WorkloadError(
+            f"{what}: a duration is negative ({samples.min()} ms); durations are milliseconds >= 0"
+        )
     samples.flags.writeable = False
     return samples
 
@@ -64,23 +70,38 @@ class TaskDurations:
     first: tuple[Samples, ...]
     rest: tuple[Samples, ...]
 
-    def __post_init__(self) -> None:  # accepts any list of numbers a wave and keeps checked int64 arrays
+    def __post_init__(
+        self,
+    ) -> None:  # accepts any list of numbers a wave and keeps checked int64 arrays
         levels = tuple(int(level) for level in self.levels)
-        if not levels or any(low >= high for low, high in itertools.pairwise(levels)) or levels[0] < 1:
-            raise WorkloadError(f"parallelism levels must be positive and ascending, not {list(self.levels)}")
+        if (
+            not levels
+            or any(low >= high for low, high in itertools.pairwise(levels))
+            or levels[0] < 1
+        ):
+            raise WorkloadError(
+                f"parallelism levels must be positive and ascending, not {list(self.levels)}"
+            )
         object.__setattr__(self, "levels", levels)
         for name in ("fresh", "first", "rest"):
             lists = getattr(self, name)
             if len(lists) != len(levels):
-                raise WorkloadError(f"{name}: {len(lists)} sample lists for {len(levels)} parallelism levels")
+                raise WorkloadError(
+                    f"{name}: {len(lists)} sample lists for {len(levels)} parallelism levels"
+                )
             object.__setattr__(
                 self,
                 name,
-                tuple(_as_samples(v, f"{name} wave at level {p}") for p, v in zip(levels, lists, strict=True)),
+                tuple(
+                    _as_samples(v, f"{name} wave at level {p}")
+                    for p, v in zip(levels, lists, strict=True)
+                ),
             )
         for level, fresh, first in zip(levels, self.fresh, self.first, strict=True):
             if fresh.size == 0 and first.size == 0:
-                raise WorkloadError(f"level {level} has no samples in the fresh and the first wave; give at least one")
+                raise WorkloadError(
+                    f"level {level} has no samples in the fresh and the first wave; give at least one"
+                )
 
     @classmethod
     def constant(cls, duration_ms: int) -> TaskDurations:
@@ -127,19 +148,30 @@ class StageSpec:
 
     def __post_init__(self) -> None:
         if int(self.num_tasks) != self.num_tasks or self.num_tasks < 1:
-            raise WorkloadError(f"stage {self.name!r}: an empty stage ({self.num_tasks} tasks); a stage needs >= 1 task")
+            raise WorkloadError(
+                f"stage {self.name!r}: an empty stage ({self.num_tasks} tasks); a stage needs >= 1 task"
+            )
         object.__setattr__(self, "num_tasks", int(self.num_tasks))
         object.__setattr__(self, "parents", tuple(sorted({int(p) for p in self.parents})))
         for what, value in (("cpu", self.cpu), ("memory", self.memory)):
             if not math.isfinite(value) or value < 0:
-                raise WorkloadError(f"stage {self.name!r}: {what} demand is {value}; it must be a number >= 0")
+                raise WorkloadError(
+                    f"stage {self.name!r}: {what} demand is {value}; it must be a number >= 0"
+                )
         if self.mean_task_ms == -1.0:
             object.__setattr__(self, "mean_task_ms", self.durations.mean_ms)
         elif not math.isfinite(self.mean_task_ms) or self.mean_task_ms < 0:
-            raise WorkloadError(f"stage {self.name!r}: mean task duration is {self.mean_task_ms} ms; it must be >= 0")
-        for what, value in (("duration sigma", self.duration_sigma), ("number of input bytes", self.input_bytes)):
+            raise WorkloadError(
+                f"stage {self.name!r}: mean task duration is {self.mean_task_ms} ms; it must be >= 0"
+            )
+        for what, value in (
+            ("duration sigma", self.duration_sigma),
+            ("number of input bytes", self.input_bytes),
+        ):
             if not math.isfinite(value) or value < 0:
-                raise WorkloadError(f"stage {self.name!r}: the {what} is {value}; it must be a number >= 0")
+                raise WorkloadError(
+                    f"stage {self.name!r}: the {what} is {value}; it must be a number >= 0"
+                )
 
     @property
     def work_ms(self) -> float:
@@ -179,11 +211,17 @@ class JobSpec:
         if not self.stages:
             raise WorkloadError(f"job {self.name!r} has no stages; a job needs at least one")
         if self.arrival_ms is not None and self.arrival_ms < 0:
-            raise WorkloadError(f"job {self.name!r} arrives at {self.arrival_ms} ms; arrivals are >= 0")
+            raise WorkloadError(
+                f"job {self.name!r} arrives at {self.arrival_ms} ms; arrivals are >= 0"
+            )
         if not math.isfinite(self.work_sigma) or self.work_sigma < 0:
-            raise WorkloadError(f"job {self.name!r}: the work sigma is {self.work_sigma}; it must be a number >= 0")
+            raise WorkloadError(
+                f"job {self.name!r}: the work sigma is {self.work_sigma}; it must be a number >= 0"
+            )
         if self.num_runs < 1:
-            raise WorkloadError(f"job {self.name!r}: a profile of {self.num_runs} runs; it needs at least one")
+            raise WorkloadError(
+                f"job {self.name!r}: a profile of {self.num_runs} runs; it needs at least one"
+            )
         for index, stage in enumerate(self.stages):
             for parent in stage.parents:
                 if not 0 <= parent < len(self.stages):
@@ -204,7 +242,9 @@ class JobSpec:
                     order.append(child)
         if len(order) < len(self.stages):
             stuck = [index for index, count in enumerate(missing) if count > 0]
-            raise WorkloadError(f"job {self.name!r} has a cycle through some of its stages {stuck}; a job must be a DAG")
+            raise WorkloadError(
+                f"job {self.name!r} has a cycle through some of its stages {stuck}; a job must be a DAG"
+            )
         return tuple(order)
 
     @cached_property
@@ -230,7 +270,9 @@ class JobSpec:
         """For every stage: its own `stage_ms` plus the largest downstream sum over its children."""
         down = [0.0] * len(self.stages)
         for index in reversed(self.topological_order):
-            down[index] = stage_ms[index] + max((down[child] for child in self.children[index]), default=0.0)
+            down[index] = stage_ms[index] + max(
+                (down[child] for child in self.children[index]), default=0.0
+            )
         return tuple(down)
 
     @cached_property
@@ -241,7 +283,11 @@ class JobSpec:
     @cached_property
     def average_width(self) -> float:
         """Total work / critical path: how many executors the job can keep busy on average (Duan & Wu, section III)."""
-        return self.work_ms / self.critical_path_ms if self.critical_path_ms > 0 else float(self.num_tasks)
+        return (
+            self.work_ms / self.critical_path_ms
+            if self.critical_path_ms > 0
+            else float(self.num_tasks)
+        )
 
     def at(self, arrival_ms: int | None) -> JobSpec:
         """The same job with another arrival time."""
@@ -267,11 +313,19 @@ class Workload:
     def __post_init__(self) -> None:
         object.__setattr__(self, "jobs", tuple(self.jobs))
         if not self.jobs:
-            raise WorkloadError(f"workload {self.name!r} has no jobs; import or generate at least one")
+            raise WorkloadError(
+                f"workload {self.name!r} has no jobs; import or generate at least one"
+            )
         if self.weights is not None:
             weights = tuple(float(w) for w in self.weights)
-            if len(weights) != len(self.jobs) or any(not math.isfinite(w) or w < 0 for w in weights) or sum(weights) <= 0:
-                raise WorkloadError(f"workload {self.name!r}: weights must be {len(self.jobs)} numbers >= 0, not all zero")
+            if (
+                len(weights) != len(self.jobs)
+                or any(not math.isfinite(w) or w < 0 for w in weights)
+                or sum(weights) <= 0
+            ):
+                raise WorkloadError(
+                    f"workload {self.name!r}: weights must be {len(self.jobs)} numbers >= 0, not all zero"
+                )
             object.__setattr__(self, "weights", weights)
 
     @property

@@ -45,7 +45,9 @@ class JobSet:
         index = {job.name: row for row, job in enumerate(workload.jobs)}
         missing = sorted({name for name in self.job_names if name not in index})
         if missing:
-            raise WorkloadError(f"job set {self.id!r}: workload {workload.name!r} has no job {', '.join(missing)}")
+            raise WorkloadError(
+                f"job set {self.id!r}: workload {workload.name!r} has no job {', '.join(missing)}"
+            )
         rows = np.array([index[name] for name in self.job_names], np.int64)
         return JobSequence(workload, rows[self._order], self.arrival_ms[self._order])
 
@@ -70,7 +72,9 @@ def read_job_sets(path: Path) -> dict[str, JobSet]:
         raise FormatError(f"{path}: not JSON ({error}); expected a file with job sets") from None
     sets = data.get("sets") if isinstance(data, dict) else None
     if not isinstance(sets, dict) or not sets:
-        raise FormatError(f'{path}: no "sets"; expected {{"sets": {{id: {{"exec": 50, "jobs": [[9, "2g", 0]]}}}}}}')
+        raise FormatError(
+            f'{path}: no "sets"; expected {{"sets": {{id: {{"exec": 50, "jobs": [[9, "2g", 0]]}}}}}}'
+        )
     return {set_id: _job_set(path, set_id, entry) for set_id, entry in sets.items()}
 
 
@@ -83,6 +87,21 @@ def _job_set(path: Path, set_id: str, entry: Any) -> JobSet:
         raise FormatError(
             f'{path}: job set {set_id!r} is not {{"exec": E, "jobs": [[query, size, arrival ms], ...]}} ({error!r})'
         ) from None
-    if executors < 1 or moving < 0 or warmup < 0 or not jobs or min(arrival for _, arrival in jobs) < 0:
-        raise FormatError(f"{path}: job set {set_id!r} needs jobs, executors >= 1, and delays and arrivals >= 0")
-    return JobSet(set_id, executors, moving, warmup, tuple(n for n, _ in jobs), np.array([a for _, a in jobs], np.int64))
+    if (
+        executors < 1
+        or moving < 0
+        or warmup < 0
+        or not jobs
+        or min(arrival for _, arrival in jobs) < 0
+    ):
+        raise FormatError(
+            f"{path}: job set {set_id!r} needs jobs, executors >= 1, and delays and arrivals >= 0"
+        )
+    return JobSet(
+        set_id,
+        executors,
+        moving,
+        warmup,
+        tuple(n for n, _ in jobs),
+        np.array([a for _, a in jobs], np.int64),
+    )

@@ -83,20 +83,32 @@ class MeasureConfig:
 
     def __post_init__(self) -> None:
         if not self.scale_factors or any(not 0 < sf <= 1_000 for sf in self.scale_factors):
-            raise ConfigError(f"scale factors are {list(self.scale_factors)}; write numbers above 0, at most 1000")
+            raise ConfigError(
+                f"scale factors are {list(self.scale_factors)}; write numbers above 0, at most 1000"
+            )
         if len({*self.scale_factors}) < len(self.scale_factors):
-            raise ConfigError(f"scale factors are {list(self.scale_factors)}; write each of them once")
+            raise ConfigError(
+                f"scale factors are {list(self.scale_factors)}; write each of them once"
+            )
         if not {*(self.cold_scale_factors or ())} <= {*self.scale_factors}:
-            raise ConfigError(f"new executors at {self.cold_scale_factors}: only at scale factors that are measured")
+            raise ConfigError(
+                f"new executors at {self.cold_scale_factors}: only at scale factors that are measured"
+            )
         if self.repetitions < 1 or self.cores < 1:
-            raise ConfigError(f"{self.repetitions} repetitions on {self.cores} cores; both must be at least 1")
+            raise ConfigError(
+                f"{self.repetitions} repetitions on {self.cores} cores; both must be at least 1"
+            )
         if not self.queries or not {*self.queries} <= {*QUERIES}:
             raise ConfigError(f"queries are {list(self.queries)}; TPC-H has the queries 1 to 22")
 
     @property
     def cold_factors(self) -> tuple[float, ...]:
         """Scale factors at which queries run in new executors."""
-        return (min(self.scale_factors),) if self.cold_scale_factors is None else self.cold_scale_factors
+        return (
+            (min(self.scale_factors),)
+            if self.cold_scale_factors is None
+            else self.cold_scale_factors
+        )
 
 
 @dataclass(frozen=True)
@@ -129,11 +141,18 @@ def plan(config: MeasureConfig) -> Iterator[Application]:
             for number in range(WARM_UP, config.repetitions + 1)
             for query in config.queries
         )
-        yield Application(suffix, f"local[{config.cores}]", scale_factor, runs, SPARK_CONF, is_cold=False)
+        yield Application(
+            suffix, f"local[{config.cores}]", scale_factor, runs, SPARK_CONF, is_cold=False
+        )
         for query in config.queries if scale_factor in config.cold_factors else ():
             run = QueryRun(1, query, f"q{query}-{suffix}")
-            master, conf = f"local-cluster[{config.cores},1,{EXECUTOR_MEMORY_MIB}]", {**SPARK_CONF, **COLD_CONF}
-            yield Application(f"cold-{suffix}-q{query}", master, scale_factor, (run,), conf, is_cold=True)
+            master, conf = (
+                f"local-cluster[{config.cores},1,{EXECUTOR_MEMORY_MIB}]",
+                {**SPARK_CONF, **COLD_CONF},
+            )
+            yield Application(
+                f"cold-{suffix}-q{query}", master, scale_factor, (run,), conf, is_cold=True
+            )
 
 
 def measure_tpch(config: MeasureConfig, progress: Progress = lambda line: None) -> Workload:
@@ -213,7 +232,11 @@ def finished(config: MeasureConfig, application: Application) -> list[dict[str, 
 def pending(config: MeasureConfig, application: Application) -> tuple[QueryRun, ...]:
     """The runs that are still to do; queries that have any are warmed up once more."""
     done = {(note["round"], note["query"]) for note in finished(config, application)}
-    left = [run for run in application.runs if run.round != WARM_UP and (run.round, run.query) not in done]
+    left = [
+        run
+        for run in application.runs
+        if run.round != WARM_UP and (run.round, run.query) not in done
+    ]
     queries = {run.query for run in left}
     warm_ups = [run for run in application.runs if run.round == WARM_UP and run.query in queries]
     return (*warm_ups, *left)
@@ -223,9 +246,15 @@ class _Estimate:
     """Tells how far the measurement is and about how long the rest takes."""
 
     def __init__(self, config: MeasureConfig, progress: Progress) -> None:
-        left = [(len(pending(config, application)), application.cost_of_run) for application in plan(config)]
+        left = [
+            (len(pending(config, application)), application.cost_of_run)
+            for application in plan(config)
+        ]
         self.progress, self.started = progress, time.monotonic()
-        self.num_runs, self.cost = sum(count for count, _ in left), sum(count * cost for count, cost in left)
+        self.num_runs, self.cost = (
+            sum(count for count, _ in left),
+            sum(count * cost for count, cost in left),
+        )
         self.num_done, self.cost_done = 0, 0.0
 
     def add(self, application: Application, num_runs: int) -> None:
@@ -259,15 +288,23 @@ def _run(config: MeasureConfig, application: Application, estimate: _Estimate) -
     with output.open("w") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT)
         try:
-            status = _watch(process, lambda: len(finished(config, application)), lambda n: estimate.add(application, n))
+            status = _watch(
+                process,
+                lambda: len(finished(config, application)),
+                lambda n: estimate.add(application, n),
+            )
         finally:
             process.terminate()
             process.wait()
     if status != 0:
-        raise ConfigError(f"Spark failed while measuring {application.name}; see {output}; run again to go on from there")
+        raise ConfigError(
+            f"Spark failed while measuring {application.name}; see {output}; run again to go on from there"
+        )
 
 
-def _watch(process: subprocess.Popen[bytes], count: Callable[[], int], tell: Callable[[int], None]) -> int:
+def _watch(
+    process: subprocess.Popen[bytes], count: Callable[[], int], tell: Callable[[int], None]
+) -> int:
     """Wait for the process, telling every increase of the count; its exit status."""
     told = count()
     while True:
@@ -291,14 +328,21 @@ def profile(config: MeasureConfig) -> Workload:
         ConfigError: nothing was measured yet.
         FormatError: an event log is damaged.
     """
-    applications = [a for a in plan(config) if any(note["round"] != WARM_UP for note in finished(config, a))]
+    applications = [
+        a for a in plan(config) if any(note["round"] != WARM_UP for note in finished(config, a))
+    ]
     warm = [a for a in applications if not a.is_cold]
     if not warm:
-        raise ConfigError(f"{config.work_dir}: no query was measured yet; run parcae workload measure-tpch")
+        raise ConfigError(
+            f"{config.work_dir}: no query was measured yet; run parcae workload measure-tpch"
+        )
     warm_jobs = _jobs(config, warm)
     cold_jobs = _jobs(config, [a for a in applications if a.is_cold])
     names = [run.job for a in warm for run in a.runs if run.round == 1 and run.job in warm_jobs]
-    jobs = [with_fresh_durations(warm_jobs[n], cold_jobs[n]) if n in cold_jobs else warm_jobs[n] for n in names]
+    jobs = [
+        with_fresh_durations(warm_jobs[n], cold_jobs[n]) if n in cold_jobs else warm_jobs[n]
+        for n in names
+    ]
     return Workload("tpch", tuple(jobs), provenance=_provenance(config, applications, jobs))
 
 
@@ -310,18 +354,27 @@ def _jobs(config: MeasureConfig, applications: list[Application]) -> dict[str, J
     # Warm-up rounds, which carry another name, stand for the first runs: those of the name are warm.
     workload, _ = read_spark_event_logs(logs, name="tpch", key=JOB_KEY, keep_first_runs=True)
     jobs: dict[str, JobSpec] = {}
-    for job, _ in sorted(zip(workload.jobs, workload.weights or (), strict=True), key=lambda pair: pair[1]):
-        name = re.sub(r" \(\d+\)$", "", job.name)  # of several DAGs of one name the most frequent stays
+    for job, _ in sorted(
+        zip(workload.jobs, workload.weights or (), strict=True), key=lambda pair: pair[1]
+    ):
+        name = re.sub(
+            r" \(\d+\)$", "", job.name
+        )  # of several DAGs of one name the most frequent stays
         jobs[name] = replace(job, name=name)
     return jobs
 
 
-def _provenance(config: MeasureConfig, applications: list[Application], jobs: list[JobSpec]) -> dict[str, str]:
+def _provenance(
+    config: MeasureConfig, applications: list[Application], jobs: list[JobSpec]
+) -> dict[str, str]:
     notes = [note for application in applications for note in finished(config, application)]
     machine = json.loads((config.work_dir / "machine.json").read_text())
     stages = [stage for job in jobs for stage in job.stages]
     num_fresh = sum(any(samples.size for samples in stage.durations.fresh) for stage in stages)
-    warm, cold = [[a] for a in applications if not a.is_cold], [a for a in applications if a.is_cold]
+    warm, cold = (
+        [[a] for a in applications if not a.is_cold],
+        [a for a in applications if a.is_cold],
+    )
     days = sorted({note["at"][:10] for note in notes if "at" in note})
     return {
         "source": "TPC-H queries run on a local Spark, from its event logs (parcae workload measure-tpch)",
@@ -333,7 +386,9 @@ def _provenance(config: MeasureConfig, applications: list[Application], jobs: li
         "load average": "; ".join(_load(config, kind) for kind in (*warm, cold) if kind),
         "versions": f"Spark {machine['pyspark']}, Java {machine['java']}, tpchgen-cli {machine['tpchgen-cli']},"
         f" query texts of duckdb {machine['duckdb']}",
-        "spark configuration": ", ".join(f"{key}={value}" for key, value in SPARK_CONF.items() if ".sql." in key),
+        "spark configuration": ", ".join(
+            f"{key}={value}" for key, value in SPARK_CONF.items() if ".sql." in key
+        ),
     }
 
 
@@ -343,7 +398,8 @@ def _measured(config: MeasureConfig, application: Application) -> str:
     times = Counter(query for number, query in set(runs) if number != WARM_UP)
     by_times = Counter(times.values())
     parts = [
-        f"{count} {'run' if count == 1 else 'runs'} of {by_times[count]} queries" for count in sorted(by_times, reverse=True)
+        f"{count} {'run' if count == 1 else 'runs'} of {by_times[count]} queries"
+        for count in sorted(by_times, reverse=True)
     ]
     return f"{application.name}: {' and '.join(parts)} after a warm-up"
 
@@ -358,6 +414,11 @@ def _measured_cold(cold: list[Application], where: str) -> str:
 
 def _load(config: MeasureConfig, applications: list[Application]) -> str:
     """The machine's load average while the applications ran, e.g. "sf1: median 2.1"."""
-    loads = [note["load"] for a in applications for note in finished(config, a) if note["round"] != WARM_UP and "load" in note]
+    loads = [
+        note["load"]
+        for a in applications
+        for note in finished(config, a)
+        if note["round"] != WARM_UP and "load" in note
+    ]
     name = "new executors" if applications[0].is_cold else applications[0].name
     return f"{name}: median {statistics.median(loads):.1f}" if loads else f"{name}: not recorded"

@@ -33,7 +33,11 @@ def synthetic_jobs() -> Workload:
     """
     short, long = (StageSpec(1, TaskDurations.constant(ms)) for ms in (SHORT_MS, LONG_MS))
     jobs = (JobSpec("short", (short,)), JobSpec("long", (long,)))
-    return Workload("one-stage", jobs, provenance={"source": "one-stage jobs of 10 s and 50 s (Duan & Wu, section V-A)"})
+    return Workload(
+        "one-stage",
+        jobs,
+        provenance={"source": "one-stage jobs of 10 s and 50 s (Duan & Wu, section V-A)"},
+    )
 
 
 def mixed(workload: Workload, alpha: float) -> Workload:
@@ -45,13 +49,22 @@ def mixed(workload: Workload, alpha: float) -> Workload:
     Source: Duan & Wu, section V-A.
     """
     if not 0 <= alpha <= 1:
-        raise ConfigError(f"a mixture needs an alpha within 0..1 (the share of one-stage jobs), not {alpha:g}")
+        raise ConfigError(
+            f"a mixture needs an alpha within 0..1 (the share of one-stage jobs), not {alpha:g}"
+        )
     synthetic = synthetic_jobs()
     own = _odds(workload)
-    weights = [alpha * chance for chance in _odds(synthetic)] + [(1 - alpha) * chance for chance in own]
+    weights = [alpha * chance for chance in _odds(synthetic)] + [
+        (1 - alpha) * chance for chance in own
+    ]
     source = f"one-stage jobs with probability {alpha:g}, else {workload.name}"
     jobs = tuple(job.at(None) for job in (*synthetic.jobs, *workload.jobs))
-    return Workload(f"{workload.name}-mixed-{alpha:g}", jobs, tuple(weights), {**workload.provenance, "mixture": source})
+    return Workload(
+        f"{workload.name}-mixed-{alpha:g}",
+        jobs,
+        tuple(weights),
+        {**workload.provenance, "mixture": source},
+    )
 
 
 def _odds(workload: Workload) -> list[float]:

@@ -71,16 +71,26 @@ def read_packing_sets(path: Path | str, which: str = "all") -> tuple[PackingSet,
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
-        raise FormatError(f"{path}:{error.lineno}: not JSON ({error.msg}); expected {_LAYOUT}") from None
+        raise FormatError(
+            f"{path}:{error.lineno}: not JSON ({error.msg}); expected {_LAYOUT}"
+        ) from None
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: not text ({error}); expected {_LAYOUT}") from None
     entries = _keys(f"{path}", data, _FILE_KEYS, ("sequences",))["sequences"]
     if not isinstance(entries, list) or not entries:
         raise FormatError(f'{path}: "sequences" must be a list of at least one; expected {_LAYOUT}')
-    return select_sets(tuple(_packing_set(f"{path}: sequences[{row}]", entry) for row, entry in enumerate(entries)), which, path)
+    return select_sets(
+        tuple(
+            _packing_set(f"{path}: sequences[{row}]", entry) for row, entry in enumerate(entries)
+        ),
+        which,
+        path,
+    )
 
 
-def select_sets(sets: Sequence[PackingSet], which: str, source: Path | str = "job sets") -> tuple[PackingSet, ...]:
+def select_sets(
+    sets: Sequence[PackingSet], which: str, source: Path | str = "job sets"
+) -> tuple[PackingSet, ...]:
     """All of the sets ("all"), the one of that name, or the one of that position from 0.
 
     Raises:
@@ -89,7 +99,9 @@ def select_sets(sets: Sequence[PackingSet], which: str, source: Path | str = "jo
     named = [one for one in sets if one.name == which]
     if len(named) > 1:
         rows = ", ".join(str(row) for row, one in enumerate(sets) if one.name == which)
-        raise ConfigError(f"{source}: several sequences have the name {which!r}; choose one by its position: {rows}")
+        raise ConfigError(
+            f"{source}: several sequences have the name {which!r}; choose one by its position: {rows}"
+        )
     if named:
         return (named[0],)
     if which == "all":
@@ -97,11 +109,19 @@ def select_sets(sets: Sequence[PackingSet], which: str, source: Path | str = "jo
     if which.isdecimal() and int(which) < len(sets):
         return (sets[int(which)],)
     close = difflib.get_close_matches(which, [one.name for one in sets], n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "known are " + "; ".join(one.name for one in sets)
-    raise ConfigError(f"{source}: no sequence {which!r}; {hint} (or all, or a position 0..{len(sets) - 1})")
+    hint = (
+        f"did you mean {close[0]!r}?"
+        if close
+        else "known are " + "; ".join(one.name for one in sets)
+    )
+    raise ConfigError(
+        f"{source}: no sequence {which!r}; {hint} (or all, or a position 0..{len(sets) - 1})"
+    )
 
 
-def _keys(where: str, data: Any, known: Sequence[str], needed: Sequence[str], *, is_strict: bool = False) -> dict[str, Any]:
+def _keys(
+    where: str, data: Any, known: Sequence[str], needed: Sequence[str], *, is_strict: bool = False
+) -> dict[str, Any]:
     """The data, once it is an object that has what is needed and nothing that looks like a slip."""
     if not isinstance(data, dict):
         raise FormatError(f"{where}: not an object; expected {_LAYOUT}")
@@ -118,7 +138,9 @@ def _keys(where: str, data: Any, known: Sequence[str], needed: Sequence[str], *,
 
 def _whole(where: str, value: Any, least: int) -> int:
     if type(value) is not int or not least <= value <= _LARGEST:
-        raise FormatError(f"{where}: {json.dumps(value)[:60]} is not a whole number of {least} up to {_LARGEST:,}")
+        raise FormatError(
+            f"{where}: {json.dumps(value)[:60]} is not a whole number of {least} up to {_LARGEST:,}"
+        )
     return value
 
 
@@ -129,10 +151,15 @@ def _packing_set(where: str, entry: Any) -> PackingSet:
         raise FormatError(f"{where}: the name {json.dumps(name)[:60]} is not a text")
     where = f"{where} ({name!r})"
     params = _keys(f"{where} params", data["params"], _PARAMS, _PARAMS, is_strict=True)
-    sizes = {key: _whole(f"{where} params.{key}", params[key], int(key != "backlog_size")) for key in _PARAMS[:3]}
+    sizes = {
+        key: _whole(f"{where} params.{key}", params[key], int(key != "backlog_size"))
+        for key in _PARAMS[:3]
+    }
     window = _whole(f"{where} arrival_window", data["arrival_window"], 1)
     rows = _rows(where, data["jobs"])
-    capacity = _capacity(f"{where} params.capacity", params["capacity"], len(rows[0]) - 2 if rows else None)
+    capacity = _capacity(
+        f"{where} params.capacity", params["capacity"], len(rows[0]) - 2 if rows else None
+    )
     _check_jobs(where, rows, capacity, window, sizes["time_horizon"])
     table = np.array(rows, np.int64).reshape(-1, 2 + len(capacity))
     jobs = RigidJobs(name, table[:, 0], table[:, 1], table[:, 2:], np.array(capacity, np.int64))
@@ -145,7 +172,9 @@ def _packing_set(where: str, entry: Any) -> PackingSet:
 def _rows(where: str, jobs: Any) -> list[list[int]]:
     """The jobs as whole numbers, all with the same number of resources."""
     if not isinstance(jobs, list):
-        raise FormatError(f'{where}: "jobs" must be a list of [arrival, duration, demand of each resource, ...]')
+        raise FormatError(
+            f'{where}: "jobs" must be a list of [arrival, duration, demand of each resource, ...]'
+        )
     for row, job in enumerate(jobs):
         place = f"{where} jobs[{row}]"
         if not isinstance(job, list) or len(job) < 3 or len(job) != len(jobs[0]):
@@ -153,7 +182,10 @@ def _rows(where: str, jobs: Any) -> list[list[int]]:
                 f"{place}: {json.dumps(job)[:60]} is not [arrival, duration, demand of each resource, ...] as the first"
             )
         for value, what, least in zip(
-            job, ("arrival", "duration", *["demand"] * (len(job) - 2)), (0, 1, *[0] * len(job)), strict=False
+            job,
+            ("arrival", "duration", *["demand"] * (len(job) - 2)),
+            (0, 1, *[0] * len(job)),
+            strict=False,
         ):
             _whole(f"{place} {what}", value, least)
     return jobs
@@ -161,22 +193,36 @@ def _rows(where: str, jobs: Any) -> list[list[int]]:
 
 def _capacity(where: str, value: Any, num_resources: int | None) -> list[int]:
     """Units of each resource; without any job (None) one, unless there is a list."""
-    values = value if isinstance(value, list) else [value] * (1 if num_resources is None else num_resources)
+    values = (
+        value
+        if isinstance(value, list)
+        else [value] * (1 if num_resources is None else num_resources)
+    )
     if not values or (num_resources is not None and len(values) != num_resources):
-        raise FormatError(f"{where}: {len(values)} resources, but the jobs have {num_resources or 'some'}")
+        raise FormatError(
+            f"{where}: {len(values)} resources, but the jobs have {num_resources or 'some'}"
+        )
     return [_whole(where, units, 1) for units in values]
 
 
-def _check_jobs(where: str, rows: list[list[int]], capacity: list[int], window: int, horizon: int) -> None:
+def _check_jobs(
+    where: str, rows: list[list[int]], capacity: list[int], window: int, horizon: int
+) -> None:
     last = 0
     for row, (arrival, duration, *demand) in enumerate(rows):
         place = f"{where} jobs[{row}]"
         if arrival < last:
-            raise WorkloadError(f"{place}: arrives at {arrival}, before the job above it; sort the jobs by arrival")
+            raise WorkloadError(
+                f"{place}: arrives at {arrival}, before the job above it; sort the jobs by arrival"
+            )
         if arrival >= window:
-            raise WorkloadError(f"{place}: arrives at {arrival}, but jobs arrive before step {window} (arrival_window)")
+            raise WorkloadError(
+                f"{place}: arrives at {arrival}, but jobs arrive before step {window} (arrival_window)"
+            )
         if duration > horizon:
-            raise WorkloadError(f"{place}: takes {duration} steps, more than the horizon of {horizon} (time_horizon)")
+            raise WorkloadError(
+                f"{place}: takes {duration} steps, more than the horizon of {horizon} (time_horizon)"
+            )
         if any(d > c for d, c in zip(demand, capacity, strict=True)):
             raise WorkloadError(f"{place}: asks for {demand}, more than the cluster's {capacity}")
         if not any(demand):

@@ -30,7 +30,9 @@ def with_parallelism_model(workload: Workload, name: str) -> Workload:
         ConfigError: no such model.
     """
     if name not in PARALLELISM_MODELS:
-        raise ConfigError(f"parallelism model {name!r}: write one of {', '.join(PARALLELISM_MODELS)}")
+        raise ConfigError(
+            f"parallelism model {name!r}: write one of {', '.join(PARALLELISM_MODELS)}"
+        )
     if name == "none":
         return workload
     scaled: dict[int, TaskDurations] = {}

@@ -40,7 +40,12 @@ _PUSHED = {
     *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
 }
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "MARK": _Mark}
+_EMPTY: dict[str, Callable[[], Any]] = {
+    "EMPTY_DICT": dict,
+    "EMPTY_LIST": list,
+    "EMPTY_TUPLE": tuple,
+    "MARK": _Mark,
+}
 _IGNORED = {"PROTO", "FRAME", "STOP"}
 
 
@@ -51,7 +56,9 @@ class _Machine:
         self.where = where
 
     def refuse(self, what: str) -> FormatError:
-        return FormatError(f"{self.where}: refused: the pickle holds {what}; expected only dicts, lists and numbers")
+        return FormatError(
+            f"{self.where}: refused: the pickle holds {what}; expected only dicts, lists and numbers"
+        )
 
     def to_mark(self) -> list[Any]:
         position = max(i for i, item in enumerate(self.stack) if isinstance(item, _Mark))
@@ -150,7 +157,9 @@ def read_plain_pickle(data: bytes, where: str) -> Any:
     except FormatError:
         raise
     except Exception as error:
-        raise FormatError(f"{where}: a torn or foreign pickle ({type(error).__name__}: {error})") from None
+        raise FormatError(
+            f"{where}: a torn or foreign pickle ({type(error).__name__}: {error})"
+        ) from None
     return result.items if isinstance(result, _Array) else result
 
 
@@ -165,7 +174,11 @@ def read_object_array(data: bytes, where: str) -> Any:
     try:
         stream = io.BytesIO(data)
         version = np.lib.format.read_magic(stream)
-        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        reader = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
         _, _, dtype = reader(stream)
     except (ValueError, EOFError) as error:
         raise FormatError(f"{where}: not a npy file ({error})") from None

@@ -54,12 +54,20 @@ class RigidJobs:
         if not len(self.ids):
             object.__setattr__(self, "ids", _frozen(np.arange(count, dtype=np.int64)))
         if not self.resources:
-            object.__setattr__(self, "resources", tuple(f"resource {r}" for r in range(len(self.capacity))))
-        if self.demand.ndim != 2 or self.demand.shape != (count, len(self.capacity)) or not len(self.capacity):
+            object.__setattr__(
+                self, "resources", tuple(f"resource {r}" for r in range(len(self.capacity)))
+            )
+        if (
+            self.demand.ndim != 2
+            or self.demand.shape != (count, len(self.capacity))
+            or not len(self.capacity)
+        ):
             raise WorkloadError(
                 f"{self.name}: demand must be [{count} jobs, {len(self.capacity)} resources], not {self.demand.shape}"
             )
-        if len({count, len(self.duration), len(self.told), len(self.ids)}) != 1 or len(self.resources) != len(self.capacity):
+        if len({count, len(self.duration), len(self.told), len(self.ids)}) != 1 or len(
+            self.resources
+        ) != len(self.capacity):
             raise WorkloadError(
                 f"{self.name}: arrival, duration, demand, told and ids must have one entry a job, resources one a name"
             )
@@ -68,21 +76,35 @@ class RigidJobs:
     def _check(self) -> None:
         self._refuse(self.arrival < 0, "arrives at {}, before time 0", self.arrival)
         self._refuse(
-            np.diff(self.arrival, prepend=0) < 0, "arrives at {}, before the job listed above it: sort by arrival", self.arrival
+            np.diff(self.arrival, prepend=0) < 0,
+            "arrives at {}, before the job listed above it: sort by arrival",
+            self.arrival,
         )
         self._refuse(self.duration < 1, "has duration {}: it must be at least 1", self.duration)
         self._refuse(self.told < 1, "has a told duration of {}: it must be at least 1", self.told)
         if (self.capacity < 1).any():
-            raise WorkloadError(f"{self.name}: capacity {self.capacity.tolist()}: every resource needs at least 1 unit")
-        self._refuse((self.demand < 0).any(axis=1), "asks for {}: demands must not be negative", self.demand)
+            raise WorkloadError(
+                f"{self.name}: capacity {self.capacity.tolist()}: every resource needs at least 1 unit"
+            )
+        self._refuse(
+            (self.demand < 0).any(axis=1), "asks for {}: demands must not be negative", self.demand
+        )
         self._refuse((self.demand == 0).all(axis=1), "asks for {}: nothing at all", self.demand)
         too_large = (self.demand > self.capacity).any(axis=1)
-        self._refuse(too_large, f"asks for {{}}, more than the cluster's {self.capacity.tolist()}", self.demand)
+        self._refuse(
+            too_large,
+            f"asks for {{}}, more than the cluster's {self.capacity.tolist()}",
+            self.demand,
+        )
 
-    def _refuse(self, is_bad: npt.NDArray[np.bool_] | np.bool_, what: str, values: IntArray) -> None:
+    def _refuse(
+        self, is_bad: npt.NDArray[np.bool_] | np.bool_, what: str, values: IntArray
+    ) -> None:
         if is_bad.any():
             row = int(np.flatnonzero(is_bad)[0])
-            raise WorkloadError(f"{self.name}: job {self.ids[row]} (row {row}) {what.format(values[row].tolist())}")
+            raise WorkloadError(
+                f"{self.name}: job {self.ids[row]} (row {row}) {what.format(values[row].tolist())}"
+            )
 
     def __len__(self) -> int:
         return len(self.arrival)
@@ -98,7 +120,9 @@ class RigidJobs:
 
         Example: one job of 2 steps and 5 of 10 units that arrives every step asks for a load of 1.
         """
-        return np.asarray((self.demand / self.capacity * self.duration[:, None]).sum(axis=0) / self.span)
+        return np.asarray(
+            (self.demand / self.capacity * self.duration[:, None]).sum(axis=0) / self.span
+        )
 
     def piece(self, first: int, last: int) -> RigidJobs:
         """Jobs first..last-1, time counted from the first of them."""

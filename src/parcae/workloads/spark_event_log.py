@@ -89,11 +89,21 @@ def read_spark_event_logs(
         workload, notes = _recurring(name, runs, provenance, keep_first_runs)
     notes = [*found.notes, *_notes(tally, workload.jobs), *notes]
     num_files = sum(len(source.parts) for source in found.sources)
-    report = ImportReport(SOURCE, num_files, lines.num_rows, lines.bad.count, lines.bad.samples, tuple(notes), len(workload.jobs))
+    report = ImportReport(
+        SOURCE,
+        num_files,
+        lines.num_rows,
+        lines.bad.count,
+        lines.bad.samples,
+        tuple(notes),
+        len(workload.jobs),
+    )
     return workload, report
 
 
-def _recorded(name: str, runs: Sequence[JobRun], provenance: dict[str, str]) -> tuple[Workload, list[str]]:
+def _recorded(
+    name: str, runs: Sequence[JobRun], provenance: dict[str, str]
+) -> tuple[Workload, list[str]]:
     """Every run as a job of its own in order of arrival, and a note."""
     in_order = sorted(runs, key=lambda run: run.submission_ms)
     start_ms = in_order[0].submission_ms
@@ -130,7 +140,9 @@ def _profile_notes(profiles: Sequence[Profile], num_runs: int, workload: Workloa
     merged = f"Merged {_counted(num_runs, 'run')} into {_counted(len(profiles), 'job')}"
     notes = [f"{merged}, matched by name, operators and DAG."]
     if any(profile.variant > 1 for profile in profiles):
-        notes.append("A job called 'name (2)' has the name of another, but another DAG or other task counts.")
+        notes.append(
+            "A job called 'name (2)' has the name of another, but another DAG or other task counts."
+        )
     if num_left_out := sum(profile.num_left_out for profile in profiles):
         notes.append(
             f"Left out {_counted(num_left_out, 'first run')} of jobs that ran again in the same application: code that"
@@ -174,11 +186,21 @@ def _notes(tally: _Tally, jobs: Sequence[JobSpec]) -> list[str]:
     notes = [f"Left out {_counted(count, 'job')} that {reason}." for reason, count in dropped]
     lost = [f"{count:,} {what}" for what, count in tally.attempts.items() if count]
     if lost:
-        notes.append(f"Durations are of successful task attempts; among the attempts were: {', '.join(lost)}.")
+        notes.append(
+            f"Durations are of successful task attempts; among the attempts were: {', '.join(lost)}."
+        )
     if tally.lines.num_torn:
-        notes.append(f"{_counted(tally.lines.num_torn, 'torn last line')} ignored; complete lines were kept.")
+        notes.append(
+            f"{_counted(tally.lines.num_torn, 'torn last line')} ignored; complete lines were kept."
+        )
     if tally.num_unknown_slots:
-        notes.append(f"Executors' cores are not told in {_counted(tally.num_unknown_slots, 'log')}; inferred from overlaps.")
-    levels = sorted({level for job in jobs for stage in job.stages for level in stage.durations.levels})
-    notes.append(f"Task durations were measured at parallelism {', '.join(map(str, levels))}; elsewhere they are modelled.")
+        notes.append(
+            f"Executors' cores are not told in {_counted(tally.num_unknown_slots, 'log')}; inferred from overlaps."
+        )
+    levels = sorted(
+        {level for job in jobs for stage in job.stages for level in stage.durations.levels}
+    )
+    notes.append(
+        f"Task durations were measured at parallelism {', '.join(map(str, levels))}; elsewhere they are modelled."
+    )
     return notes

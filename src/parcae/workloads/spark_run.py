@@ -13,11 +13,24 @@ import numpy.typing as npt
 
 from parcae.errors import FormatError
 from parcae.workloads.import_report import BadRows
-from parcae.workloads.recorded_run import CORE_TASK, NO_JOB, NOT_COMPLETED, JobOutcome, RecordedJob, RecordedRun
+from parcae.workloads.recorded_run import (
+    CORE_TASK,
+    NO_JOB,
+    NOT_COMPLETED,
+    JobOutcome,
+    RecordedJob,
+    RecordedRun,
+)
 from parcae.workloads.spark.application import UNKNOWN_SLOTS, ApplicationLog
 from parcae.workloads.spark.durations import place_tasks
 from parcae.workloads.spark.files import find_logs
-from parcae.workloads.spark.groups import JobGroup, completion_ms, first_listing_job, job_groups, submission_ms
+from parcae.workloads.spark.groups import (
+    JobGroup,
+    completion_ms,
+    first_listing_job,
+    job_groups,
+    submission_ms,
+)
 from parcae.workloads.spark.naming import job_name
 from parcae.workloads.spark.reading import LineTally, Progress, read_applications
 
@@ -55,7 +68,11 @@ class _Collected:
 
 
 def read_spark_run(
-    paths: Sequence[Path], *, key: str | None = None, max_bad_share: float = 0.01, progress: Progress | None = None
+    paths: Sequence[Path],
+    *,
+    key: str | None = None,
+    max_bad_share: float = 0.01,
+    progress: Progress | None = None,
 ) -> RecordedRun:
     """Read event logs as one run.
 
@@ -100,11 +117,18 @@ def _no_jobs_message(label: str, collected: _Collected, key: str | None) -> str:
 
 
 def _notes(lines: LineTally, collected: _Collected) -> list[str]:
-    notes = [f"Left out {_counted(count, 'job')} that {why}." for why, count in sorted(collected.left_out.items())]
+    notes = [
+        f"Left out {_counted(count, 'job')} that {why}."
+        for why, count in sorted(collected.left_out.items())
+    ]
     if lines.num_torn:
-        notes.append(f"{_counted(lines.num_torn, 'torn last line')} ignored; complete lines were kept.")
+        notes.append(
+            f"{_counted(lines.num_torn, 'torn last line')} ignored; complete lines were kept."
+        )
     if lines.bad.count:
-        notes.append(f"Left out {_counted(lines.bad.count, 'unreadable line')}, such as {lines.bad.samples[0]}.")
+        notes.append(
+            f"Left out {_counted(lines.bad.count, 'unreadable line')}, such as {lines.bad.samples[0]}."
+        )
     return notes
 
 
@@ -114,7 +138,12 @@ def _collect(log: ApplicationLog, key: str | None, into: _Collected) -> None:
     into.applications.append(log.label)
     for group in job_groups(log):
         name = job_name(group.jobs, group.executions, log.settings, key)
-        stages = [info.stage_id for job in group.jobs for info in job.stages if owner[info.stage_id] == job.job_id]
+        stages = [
+            info.stage_id
+            for job in group.jobs
+            for info in job.stages
+            if owner[info.stage_id] == job.job_id
+        ]
         job = None if name is None else _job(name, group, log, stages)
         if name is None:
             into.left_out[f"did not carry the property {key!r}"] += 1
@@ -146,7 +175,9 @@ def _collect_tasks(log: ApplicationLog, job_of_stage: dict[int, int], into: _Col
     """
     tasks = log.tasks()
     tasks = tasks._replace(finish_ms=tasks.launch_ms + tasks.busy_ms)
-    core, num_cores = _core_rows(log, place_tasks(tasks, log.slots_of_executor()).slot, tasks.executor)
+    core, num_cores = _core_rows(
+        log, place_tasks(tasks, log.slots_of_executor()).slot, tasks.executor
+    )
     rows = np.zeros(len(core), CORE_TASK)
     rows["job"] = [job_of_stage.get(stage_id, NO_JOB) for stage_id in tasks.stage_id.tolist()]
     rows["core"] = into.num_cores + core
@@ -155,7 +186,9 @@ def _collect_tasks(log: ApplicationLog, job_of_stage: dict[int, int], into: _Col
     into.num_cores += num_cores
 
 
-def _core_rows(log: ApplicationLog, slot: Int64Array, executor: Int64Array) -> tuple[Int64Array, int]:
+def _core_rows(
+    log: ApplicationLog, slot: Int64Array, executor: Int64Array
+) -> tuple[Int64Array, int]:
     """For every attempt the row of its core, executor by executor in order of their numbers, and how many rows there are.
 
     Args:
@@ -180,12 +213,16 @@ def _collect_executors(log: ApplicationLog, into: _Collected) -> None:
     into.is_cores_known &= bool(log.executors) and UNKNOWN_SLOTS not in log.slots_of_executor()
     for name, added in log.executors.items():
         into.is_cores_known &= added.time_ms >= 0 and added.cores > 0
-        into.presence.append(_Presence(added.time_ms, log.removed_ms.get(name, last_ms), log.slots_of(name)))
+        into.presence.append(
+            _Presence(added.time_ms, log.removed_ms.get(name, last_ms), log.slots_of(name))
+        )
 
 
 def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedRun:
     """All applications on one time axis, which begins with the first submission."""
-    order = sorted(range(len(collected.jobs)), key=lambda row: (collected.jobs[row].submission_ms, row))
+    order = sorted(
+        range(len(collected.jobs)), key=lambda row: (collected.jobs[row].submission_ms, row)
+    )
     zero_ms = collected.jobs[order[0]].submission_ms
     end_ms = max(job.completion_ms for job in collected.jobs)
     new_row = np.full(len(order) + 1, NO_JOB)  # the last for NO_JOB itself
@@ -200,6 +237,16 @@ def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedR
     tasks["start_ms"] -= zero_ms
     tasks["finish_ms"] -= zero_ms
     tasks = tasks[np.lexsort((tasks["start_ms"], tasks["core"]))]
-    there = [(min(p.end_ms, end_ms) - max(p.start_ms, zero_ms)) * p.num_cores for p in collected.presence]
+    there = [
+        (min(p.end_ms, end_ms) - max(p.start_ms, zero_ms)) * p.num_cores for p in collected.presence
+    ]
     core_ms = sum(max(0, ms) for ms in there) if collected.is_cores_known else None
-    return RecordedRun(label, tuple(collected.applications), tuple(jobs), tasks, collected.num_cores, core_ms, notes)
+    return RecordedRun(
+        label,
+        tuple(collected.applications),
+        tuple(jobs),
+        tasks,
+        collected.num_cores,
+        core_ms,
+        notes,
+    )

@@ -98,7 +98,9 @@ def read_spark_world_sets(path: Path | str) -> dict[str, SparkWorldSet]:
     try:
         data = json.loads(path.read_bytes())
     except json.JSONDecodeError as error:
-        raise FormatError(f"{path}:{error.lineno}: not JSON ({error.msg}); expected {_LAYOUT}") from None
+        raise FormatError(
+            f"{path}:{error.lineno}: not JSON ({error.msg}); expected {_LAYOUT}"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not JSON ({str(error)[:80]}); expected {_LAYOUT}") from None
     if not isinstance(data, dict) or data.get("format") != SPARK_WORLD_FORMAT:
@@ -121,7 +123,9 @@ def _set(path: str, row: int, entry: Any) -> SparkWorldSet:
         raise FormatError(f"{path}: set {row}: not an object; expected {_LAYOUT}")
     name = entry.get("name")
     if not isinstance(name, str) or not name:
-        raise FormatError(f"{path}: set {row}: the name is {_shown(name)}; it must be a text that is not empty")
+        raise FormatError(
+            f"{path}: set {row}: the name is {_shown(name)}; it must be a text that is not empty"
+        )
     where = f"{path}: set {name!r}"
     cores = _whole(f"{where}: cores", entry.get("cores"), 1)
     pools = _pools(where, entry.get("pools", {}))
@@ -129,8 +133,13 @@ def _set(path: str, row: int, entry: Any) -> SparkWorldSet:
     if not isinstance(jobs, list) or not jobs:
         raise WorkloadError(f"{where}: no jobs; a set needs at least one")
     defined = {pool.name for pool in pools}
-    parts = [_job(f"{where}, job {position}", position, job, defined) for position, job in enumerate(jobs)]
-    workload = Workload(name, tuple(part[0] for part in parts), provenance={"source": Path(path).name})
+    parts = [
+        _job(f"{where}, job {position}", position, job, defined)
+        for position, job in enumerate(jobs)
+    ]
+    workload = Workload(
+        name, tuple(part[0] for part in parts), provenance={"source": Path(path).name}
+    )
     job_pools = tuple(part[1] for part in parts)
     if DEFAULT_POOL in set(job_pools) - defined:
         pools = (*pools, PoolSpec(DEFAULT_POOL))  # it exists in every Spark
@@ -157,11 +166,15 @@ def _expected(where: str, entry: Any) -> Mapping[str, Mapping[str, Any]]:
 
 def _pools(where: str, entry: Any) -> tuple[PoolSpec, ...]:
     if not isinstance(entry, dict):
-        raise FormatError(f'{where}: "pools" is {_shown(entry)}; expected {{"p": {{"weight": 1, "min_share": 0}}}}')
+        raise FormatError(
+            f'{where}: "pools" is {_shown(entry)}; expected {{"p": {{"weight": 1, "min_share": 0}}}}'
+        )
     pools = []
     for name, values in entry.items():
         if not isinstance(values, dict) or set(values) - set(_POOL_KEYS):
-            raise FormatError(f"{where}: pool {name!r} is {_shown(values)}; known are {', '.join(_POOL_KEYS)}")
+            raise FormatError(
+                f"{where}: pool {name!r} is {_shown(values)}; known are {', '.join(_POOL_KEYS)}"
+            )
         try:
             pools.append(PoolSpec(name, **values))
         except ConfigError as error:
@@ -169,16 +182,23 @@ def _pools(where: str, entry: Any) -> tuple[PoolSpec, ...]:
     return tuple(pools)
 
 
-def _job(where: str, position: int, entry: Any, pools: set[str]) -> tuple[JobSpec, str, float, tuple[int, ...] | None]:
+def _job(
+    where: str, position: int, entry: Any, pools: set[str]
+) -> tuple[JobSpec, str, float, tuple[int, ...] | None]:
     """One job, its pool, its tier and the limits of its stages."""
     if not isinstance(entry, dict):
         raise FormatError(f"{where}: not an object; expected {_LAYOUT}")
     arrival = _whole(f"{where}: arrival_ms", entry.get("arrival_ms"), 0)
     task_ms = entry.get("task_ms")
     if not isinstance(task_ms, list) or not task_ms:
-        raise WorkloadError(f'{where}: no stages; "task_ms" must list the durations of every stage\'s tasks')
+        raise WorkloadError(
+            f'{where}: no stages; "task_ms" must list the durations of every stage\'s tasks'
+        )
     parents = _parents(where, entry.get("edges", []), len(task_ms))
-    stages = tuple(_stage(f"{where}, stage {index}", tasks, tuple(parents[index])) for index, tasks in enumerate(task_ms))
+    stages = tuple(
+        _stage(f"{where}, stage {index}", tasks, tuple(parents[index]))
+        for index, tasks in enumerate(task_ms)
+    )
     pool = entry.get("pool", DEFAULT_POOL)
     if not isinstance(pool, str) or pool not in pools | {DEFAULT_POOL}:
         known = ", ".join(sorted(pools | {DEFAULT_POOL}))
@@ -195,20 +215,30 @@ def _job(where: str, position: int, entry: Any, pools: set[str]) -> tuple[JobSpe
 
 def _parents(where: str, edges: Any, num_stages: int) -> list[list[int]]:
     if not isinstance(edges, list):
-        raise FormatError(f"{where}: edges are {_shown(edges)}; expected [[parent stage, child stage], ...]")
+        raise FormatError(
+            f"{where}: edges are {_shown(edges)}; expected [[parent stage, child stage], ...]"
+        )
     parents: list[list[int]] = [[] for _ in range(num_stages)]
     for edge in edges:
-        if not isinstance(edge, list) or len(edge) != 2 or not all(type(end) is int for end in edge):
+        if (
+            not isinstance(edge, list)
+            or len(edge) != 2
+            or not all(type(end) is int for end in edge)
+        ):
             raise FormatError(f"{where}: edge {_shown(edge)} is not [parent stage, child stage]")
         if not all(0 <= end < num_stages for end in edge):
-            raise WorkloadError(f"{where}: edge {_shown(edge)} names a stage that does not exist (0..{num_stages - 1})")
+            raise WorkloadError(
+                f"{where}: edge {_shown(edge)} names a stage that does not exist (0..{num_stages - 1})"
+            )
         parents[edge[1]].append(edge[0])
     return parents
 
 
 def _stage(where: str, tasks: Any, parents: tuple[int, ...]) -> StageSpec:
     if not isinstance(tasks, list) or not tasks:
-        raise WorkloadError(f"{where}: no tasks ({_shown(tasks)}); a stage needs the duration of at least one task")
+        raise WorkloadError(
+            f"{where}: no tasks ({_shown(tasks)}); a stage needs the duration of at least one task"
+        )
     if not all(type(task) is int and 0 <= task <= _LARGEST for task in tasks):
         tasks = [_duration(f"{where}, task {row}", task) for row, task in enumerate(tasks)]
     samples = np.array(tasks, np.int64)
@@ -224,17 +254,25 @@ def _duration(where: str, value: Any) -> int:
 
 def _limits(where: str, entry: Any, num_stages: int) -> tuple[int, ...]:
     if not isinstance(entry, list) or len(entry) != num_stages:
-        raise FormatError(f"{where}: limits are {_shown(entry)}; expected one for each of {num_stages} stages")
+        raise FormatError(
+            f"{where}: limits are {_shown(entry)}; expected one for each of {num_stages} stages"
+        )
     for stage, limit in enumerate(entry):
         if limit == 0 and not isinstance(limit, bool):
-            raise WorkloadError(f"{where}, stage {stage}: a limit of 0 would stall the cluster for ever; it must be >= 1")
-    return tuple(_whole(f"{where}, stage {stage}: limit", limit, 1) for stage, limit in enumerate(entry))
+            raise WorkloadError(
+                f"{where}, stage {stage}: a limit of 0 would stall the cluster for ever; it must be >= 1"
+            )
+    return tuple(
+        _whole(f"{where}, stage {stage}: limit", limit, 1) for stage, limit in enumerate(entry)
+    )
 
 
 def _whole(what: str, value: Any, least: int) -> int:
     is_whole = type(value) is int or (isinstance(value, float) and value.is_integer())
     if not is_whole or not least <= value <= _LARGEST:
-        raise FormatError(f"{what} is {_shown(value)}; it must be a whole number of {least} up to {_LARGEST:,}")
+        raise FormatError(
+            f"{what} is {_shown(value)}; it must be a whole number of {least} up to {_LARGEST:,}"
+        )
     return int(value)
 
 

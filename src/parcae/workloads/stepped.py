@@ -30,7 +30,9 @@ class Stepped:
     growth: float
 
     def __str__(self) -> str:
-        unit = " and ".join(f"{size:g} of {name}" for size, name in zip(self.unit, self.jobs.resources, strict=True))
+        unit = " and ".join(
+            f"{size:g} of {name}" for size, name in zip(self.unit, self.jobs.resources, strict=True)
+        )
         return (
             f"{len(self.jobs):,} jobs in steps of {self.step_s:,} s and units of {unit}; {self.num_left_out:,} jobs larger "
             "than the "
@@ -41,7 +43,13 @@ class Stepped:
 
 
 def to_steps(
-    jobs: RigidJobs, *, step_s: int, num_units: int, horizon: int, capacity: tuple[int, ...] | None = None, name: str = ""
+    jobs: RigidJobs,
+    *,
+    step_s: int,
+    num_units: int,
+    horizon: int,
+    capacity: tuple[int, ...] | None = None,
+    name: str = "",
 ) -> Stepped:
     """A log in seconds as jobs in steps, on a cluster of `num_units` units of each resource.
 
@@ -60,7 +68,9 @@ def to_steps(
     _check(jobs, step_s, num_units, horizon, size)
     fits = (jobs.demand <= size).all(axis=1)
     if not fits.any():
-        raise WorkloadError(f"{jobs.name}: none of {len(jobs)} jobs fits a cluster of {size.tolist()}: give it more")
+        raise WorkloadError(
+            f"{jobs.name}: none of {len(jobs)} jobs fits a cluster of {size.tolist()}: give it more"
+        )
     rows = np.flatnonzero(fits)
     demand = -(-jobs.demand[rows] * num_units // size)
     steps = -(-jobs.duration[rows] // step_s)
@@ -81,9 +91,13 @@ def to_steps(
 
 def _check(jobs: RigidJobs, step_s: int, num_units: int, horizon: int, size: np.ndarray) -> None:
     if jobs.step != "s":
-        raise WorkloadError(f"{jobs.name}: its times are {jobs.step}s already; give a log in seconds")
+        raise WorkloadError(
+            f"{jobs.name}: its times are {jobs.step}s already; give a log in seconds"
+        )
     if step_s < 1 or num_units < 1 or horizon < 1:
-        raise ConfigError(f"steps of {step_s} s, {num_units} units, a horizon of {horizon} steps: each must be at least 1")
+        raise ConfigError(
+            f"steps of {step_s} s, {num_units} units, a horizon of {horizon} steps: each must be at least 1"
+        )
     if size.shape != jobs.capacity.shape or (size < 1).any() or (size > jobs.capacity).any():
         raise ConfigError(
             f"{jobs.name}: a cluster of {size.tolist()} is not one of 1 up to {jobs.capacity.tolist()}, a number for each "

@@ -57,7 +57,13 @@ NUM_FIELDS = len(Field)
 #: What stands for a number that is not known.
 MISSING = -1
 #: Fields that count or name something: no fractions.
-_WHOLE = (Field.JOB_NUMBER, Field.ALLOCATED_PROCESSORS, Field.REQUESTED_PROCESSORS, Field.STATUS, Field.PARTITION)
+_WHOLE = (
+    Field.JOB_NUMBER,
+    Field.ALLOCATED_PROCESSORS,
+    Field.REQUESTED_PROCESSORS,
+    Field.STATUS,
+    Field.PARTITION,
+)
 _FAILED, _COMPLETED, _CANCELLED = 0, 1, 5
 #: Statuses of the parts of a job that was swapped out; a line of its own sums such a job up.
 _PARTS = (2, 3, 4)
@@ -147,7 +153,9 @@ class _Sieve:
         """Count the kept lines that are hit, if there are any."""
         rows = np.flatnonzero(is_hit & self.is_kept)
         if len(rows):
-            self.findings.append(Finding(what, len(rows), f"{self.path}:{self.number[rows[0]]}", is_dropped))
+            self.findings.append(
+                Finding(what, len(rows), f"{self.path}:{self.number[rows[0]]}", is_dropped)
+            )
 
     def drop(self, is_hit: BoolArray, what: str) -> None:
         """Leave out the kept lines that are hit, and count them."""
@@ -208,7 +216,11 @@ def read_swf(
     demand, capacity, notes = _resources(sieve, lines, processors, memory)
     bad.finish(num_rows)
     if not sieve.is_kept.any():
-        what = "; ".join(map(str, sieve.findings)) or lines.torn or f"expected lines of {NUM_FIELDS} numbers"
+        what = (
+            "; ".join(map(str, sieve.findings))
+            or lines.torn
+            or f"expected lines of {NUM_FIELDS} numbers"
+        )
         raise FormatError(f"{path}: no job that ran; {what}")
     jobs, first_submit_s = _jobs(sieve, lines.values, demand, capacity, estimates)
     samples = (*bad.samples, lines.torn) if lines.torn else bad.samples
@@ -219,7 +231,9 @@ def read_swf(
     return SwfLog(jobs, lines.header, report, tuple(sieve.findings), first_submit_s)
 
 
-def _check_options(processors: int | None, memory: int | None, estimates: str, cancelled: str) -> None:
+def _check_options(
+    processors: int | None, memory: int | None, estimates: str, cancelled: str
+) -> None:
     for name, count in (("processors", processors), ("memory", memory)):
         if count is not None and not 1 <= count <= _LARGEST:
             raise ConfigError(f"{name} is {count}; a cluster has at least 1")
@@ -293,28 +307,49 @@ def _refuse_values(sieve: _Sieve, values: FloatArray) -> None:
     """Lines with 18 numbers that cannot be."""
     for field in Field:
         column, name = values[:, field], _field(field)
-        sieve.refuse(~(np.abs(column) <= _LARGEST), column, f"{name} is {{:g}}, not a number that can be")
-        sieve.refuse((column < 0) & (column != MISSING), column, f"{name} is {{:g}}: negative, and only -1 stands for missing")
+        sieve.refuse(
+            ~(np.abs(column) <= _LARGEST), column, f"{name} is {{:g}}, not a number that can be"
+        )
+        sieve.refuse(
+            (column < 0) & (column != MISSING),
+            column,
+            f"{name} is {{:g}}: negative, and only -1 stands for missing",
+        )
         if field in _WHOLE:
-            sieve.refuse(column != np.floor(column), column, f"{name} is {{:g}}, not a whole number")
+            sieve.refuse(
+                column != np.floor(column), column, f"{name} is {{:g}}, not a whole number"
+            )
     submit = values[:, Field.SUBMIT_TIME]
-    sieve.refuse(submit == MISSING, submit, f"{_field(Field.SUBMIT_TIME)} is missing: when the job arrived is not known")
+    sieve.refuse(
+        submit == MISSING,
+        submit,
+        f"{_field(Field.SUBMIT_TIME)} is missing: when the job arrived is not known",
+    )
     values[~sieve.is_kept] = MISSING
 
 
-def _drop_what_never_ran(sieve: _Sieve, values: FloatArray, cancelled: str, partitions: Collection[int] | None) -> None:
+def _drop_what_never_ran(
+    sieve: _Sieve, values: FloatArray, cancelled: str, partitions: Collection[int] | None
+) -> None:
     status, run_time = values[:, Field.STATUS], values[:, Field.RUN_TIME]
     has_no_processors = _processors(values) <= 0
     is_cancelled = status == _CANCELLED
     if partitions is not None:
         sieve.drop(~np.isin(values[:, Field.PARTITION], list(partitions)), "of other partitions")
-    sieve.drop(np.isin(status, _PARTS), "parts of a job that was swapped out, which another line sums up (status 2, 3, 4)")
-    sieve.drop(is_cancelled & ((run_time <= 0) | has_no_processors), "cancelled before they started")
+    sieve.drop(
+        np.isin(status, _PARTS),
+        "parts of a job that was swapped out, which another line sums up (status 2, 3, 4)",
+    )
+    sieve.drop(
+        is_cancelled & ((run_time <= 0) | has_no_processors), "cancelled before they started"
+    )
     sieve.drop(run_time == MISSING, "no run time")
     sieve.drop(has_no_processors, "no processors")
     if cancelled == "drop":
         sieve.drop(is_cancelled, "cancelled while they ran")
-    sieve.note(is_cancelled, "cancelled while they ran, with the processors and the time that they took")
+    sieve.note(
+        is_cancelled, "cancelled while they ran, with the processors and the time that they took"
+    )
     is_known = np.isin(status, (MISSING, _FAILED, _COMPLETED, _CANCELLED))
     sieve.note(~is_known, "a status that the format does not have, taken as jobs that ran")
 
@@ -337,17 +372,27 @@ def _resources(
     taken, taken_kb = _processors(lines.values), _memory(lines.values)
     size, source = _cluster_size(lines.header, processors, taken[sieve.is_kept])
     remedy = "give the true number of processors"
-    sieve.refuse(taken > size, taken, f"the job takes {{:,.0f}} processors, the cluster has {size:,} ({source}): {remedy}")
+    sieve.refuse(
+        taken > size,
+        taken,
+        f"the job takes {{:,.0f}} processors, the cluster has {size:,} ({source}): {remedy}",
+    )
     notes = [f"the cluster has {size:,} processors ({source})"]
     has_memory = bool((taken_kb[sieve.is_kept] > 0).any())
     if memory is None or not has_memory:
         if has_memory:
-            notes.append("the jobs' memory is not a resource: the log does not tell the cluster's; give it to have it scheduled")
+            notes.append(
+                "the jobs' memory is not a resource: the log does not tell the cluster's; give it to have it scheduled"
+            )
         elif memory is not None:
             notes.append("the log tells no job's memory: it is not a resource")
         return taken[:, None], [size], notes
     remedy = "give the true memory"
-    sieve.refuse(taken_kb > memory, taken_kb, f"the job takes {{:,.0f}} KB of memory, the cluster has {memory:,}: {remedy}")
+    sieve.refuse(
+        taken_kb > memory,
+        taken_kb,
+        f"the job takes {{:,.0f}} KB of memory, the cluster has {memory:,}: {remedy}",
+    )
     sieve.note(taken_kb <= 0, "no memory told, taken as 0")
     return np.stack([taken, taken_kb], axis=1), [size, memory], notes
 
@@ -359,15 +404,21 @@ def _cluster_size(header: SwfHeader, processors: int | None, taken: FloatArray) 
         size = header.number(key)
         if size:
             return size, f"{key} of the header"
-    return max(1, int(taken.max(initial=1))), "what the largest job takes, as the header has neither MaxProcs nor MaxNodes"
+    return max(
+        1, int(taken.max(initial=1))
+    ), "what the largest job takes, as the header has neither MaxProcs nor MaxNodes"
 
 
-def _jobs(sieve: _Sieve, values: FloatArray, demand: FloatArray, capacity: list[int], estimates: str) -> tuple[RigidJobs, int]:
+def _jobs(
+    sieve: _Sieve, values: FloatArray, demand: FloatArray, capacity: list[int], estimates: str
+) -> tuple[RigidJobs, int]:
     """The kept jobs in order of submission, and the first submission in whole seconds of the log."""
     _note_changes(sieve, values, estimates)
     rows = np.flatnonzero(sieve.is_kept)
     rows = rows[np.argsort(values[rows, Field.SUBMIT_TIME], kind="stable")]
-    submit, run_time, requested = (values[rows, f] for f in (Field.SUBMIT_TIME, Field.RUN_TIME, Field.REQUESTED_TIME))
+    submit, run_time, requested = (
+        values[rows, f] for f in (Field.SUBMIT_TIME, Field.RUN_TIME, Field.REQUESTED_TIME)
+    )
     is_told = (requested > 0) & (estimates == "requested")
     arrival = np.rint(submit).astype(np.int64)
     jobs = RigidJobs(
@@ -385,9 +436,14 @@ def _jobs(sieve: _Sieve, values: FloatArray, demand: FloatArray, capacity: list[
 
 
 def _note_changes(sieve: _Sieve, values: FloatArray, estimates: str) -> None:
-    submit, run_time, requested = (values[:, f] for f in (Field.SUBMIT_TIME, Field.RUN_TIME, Field.REQUESTED_TIME))
+    submit, run_time, requested = (
+        values[:, f] for f in (Field.SUBMIT_TIME, Field.RUN_TIME, Field.REQUESTED_TIME)
+    )
     sieve.note(run_time < 1, "ran less than 1 s, taken as 1 s")
-    sieve.note((submit != np.floor(submit)) | (run_time != np.floor(run_time)), "fractions of seconds, rounded")
+    sieve.note(
+        (submit != np.floor(submit)) | (run_time != np.floor(run_time)),
+        "fractions of seconds, rounded",
+    )
     sieve.note((requested > 0) & (run_time > requested), "ran longer than they asked for")
     if estimates == "requested":
         sieve.note(requested <= 0, "no requested time: the run time is told")

@@ -36,8 +36,14 @@ class RandomDags:
     edge_share: float = 0.4
 
     def __post_init__(self) -> None:
-        if min(self.num_jobs, self.max_depth, self.max_width) < 1 or self.mean_tasks < 1 or self.median_task_ms <= 0:
-            raise ConfigError("random DAGs need jobs, depth, width and mean tasks >= 1, and a task duration > 0")
+        if (
+            min(self.num_jobs, self.max_depth, self.max_width) < 1
+            or self.mean_tasks < 1
+            or self.median_task_ms <= 0
+        ):
+            raise ConfigError(
+                "random DAGs need jobs, depth, width and mean tasks >= 1, and a task duration > 0"
+            )
         if self.sigma < 0 or not 0 <= self.edge_share <= 1:
             raise ConfigError("random DAGs need sigma >= 0 and an edge share within 0..1")
 
@@ -61,24 +67,35 @@ def _random_stages(shape: RandomDags, rng: np.random.Generator) -> tuple[StageSp
 
 
 def _random_stage(shape: RandomDags, above: list[int], rng: np.random.Generator) -> StageSpec:
-    parents = [p for p in above if rng.random() < shape.edge_share] or ([int(rng.choice(above))] if above else [])
+    parents = [p for p in above if rng.random() < shape.edge_share] or (
+        [int(rng.choice(above))] if above else []
+    )
     center = shape.median_task_ms * float(rng.lognormal(0.0, shape.sigma))
     rest = np.maximum(1, np.rint(center * rng.lognormal(0.0, shape.sigma / 5, _NUM_SAMPLES)))
-    durations = TaskDurations((1,), *((np.rint(rest * ratio).astype(np.int64),) for ratio in (_FRESH_RATIO, _FIRST_RATIO, 1.0)))
+    durations = TaskDurations(
+        (1,),
+        *((np.rint(rest * ratio).astype(np.int64),) for ratio in (_FRESH_RATIO, _FIRST_RATIO, 1.0)),
+    )
     return StageSpec(int(rng.geometric(1.0 / shape.mean_tasks)), durations, tuple(parents))
 
 
 def chain(num_stages: int, num_tasks: int, task_ms: int, name: str = "chain") -> JobSpec:
     """Stages one after the other: on n executors and no delays it takes stages x ceil(tasks / n) x duration."""
     durations = TaskDurations.constant(task_ms)
-    return JobSpec(name, tuple(StageSpec(num_tasks, durations, (i - 1,) if i else ()) for i in range(num_stages)))
+    return JobSpec(
+        name,
+        tuple(StageSpec(num_tasks, durations, (i - 1,) if i else ()) for i in range(num_stages)),
+    )
 
 
 def fork_join(width: int, task_ms: int, name: str = "fork-join") -> JobSpec:
     """One task, `width` one-task stages, one task: on `width` executors and no delays it takes 3 x the duration."""
     durations = TaskDurations.constant(task_ms)
     middle = tuple(StageSpec(1, durations, (0,)) for _ in range(width))
-    return JobSpec(name, (StageSpec(1, durations), *middle, StageSpec(1, durations, tuple(range(1, width + 1)))))
+    return JobSpec(
+        name,
+        (StageSpec(1, durations), *middle, StageSpec(1, durations, tuple(range(1, width + 1)))),
+    )
 
 
 def toy_workload() -> Workload:

@@ -33,12 +33,19 @@ def read_tpch_profiles(path: Path, *, name: str = "tpch-decima") -> tuple[Worklo
         FormatError: not such a folder or file; the message names the query and the stage.
     """
     if path.is_dir():
-        jobs = [job for q in QUERIES for size in SIZES if (job := _job_from_npy(path, q, size)) is not None]
+        jobs = [
+            job
+            for q in QUERIES
+            for size in SIZES
+            if (job := _job_from_npy(path, q, size)) is not None
+        ]
         num_files = 2 * len(jobs)
     else:
         jobs, num_files = _jobs_from_json(path), 1
     if not jobs:
-        raise FormatError(f"{path}: no profiles; expected folders 2g..100g with adj_mat_Q.npy and task_duration_Q.npy")
+        raise FormatError(
+            f"{path}: no profiles; expected folders 2g..100g with adj_mat_Q.npy and task_duration_Q.npy"
+        )
     provenance = {
         "source": "TPC-H profiles in the Decima authors' layout",
         "measured": "Spark 2.2, by the Decima authors",
@@ -68,11 +75,19 @@ def _jobs_from_json(path: Path) -> list[JobSpec]:
 
 def _json_job(where: str, name: str, entry: Any) -> JobSpec:
     try:
-        num_stages, edges, durations = int(entry["num_stages"]), entry["edges"], entry["task_durations_ms"]
+        num_stages, edges, durations = (
+            int(entry["num_stages"]),
+            entry["edges"],
+            entry["task_durations_ms"],
+        )
         stages = [durations[str(stage)] for stage in range(num_stages)]
-        parents = [tuple(int(a) for a, b in edges if int(b) == stage) for stage in range(num_stages)]
+        parents = [
+            tuple(int(a) for a, b in edges if int(b) == stage) for stage in range(num_stages)
+        ]
     except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"{where}: expected num_stages, edges and task_durations_ms ({error!r})") from None
+        raise FormatError(
+            f"{where}: expected num_stages, edges and task_durations_ms ({error!r})"
+        ) from None
     return _job(where, name, stages, parents)
 
 
@@ -84,17 +99,26 @@ def _job_from_npy(folder: Path, query: int, size: str) -> JobSpec | None:
     matrix = np.asarray(read_object_array(matrix_path.read_bytes(), str(matrix_path)))
     durations = read_object_array(duration_path.read_bytes(), str(duration_path))
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise FormatError(f"{matrix_path}: expected a square adjacency matrix, not shape {matrix.shape}")
+        raise FormatError(
+            f"{matrix_path}: expected a square adjacency matrix, not shape {matrix.shape}"
+        )
     if not isinstance(durations, dict) or set(durations) != set(range(len(matrix))):
         raise FormatError(f"{duration_path}: expected durations of stages 0..{len(matrix) - 1}")
-    parents = [tuple(int(p) for p in np.flatnonzero(matrix[:, stage])) for stage in range(len(matrix))]
+    parents = [
+        tuple(int(p) for p in np.flatnonzero(matrix[:, stage])) for stage in range(len(matrix))
+    ]
     stages = [durations[stage] for stage in range(len(matrix))]
     return _job(str(duration_path), f"q{query}-{size}", stages, parents)
 
 
-def _job(where: str, name: str, stages: Sequence[Any], parents: Sequence[tuple[int, ...]]) -> JobSpec:
+def _job(
+    where: str, name: str, stages: Sequence[Any], parents: Sequence[tuple[int, ...]]
+) -> JobSpec:
     try:
-        specs = [_stage(f"{where}, stage {i}", raw, p) for i, (raw, p) in enumerate(zip(stages, parents, strict=True))]
+        specs = [
+            _stage(f"{where}, stage {i}", raw, p)
+            for i, (raw, p) in enumerate(zip(stages, parents, strict=True))
+        ]
         return JobSpec(name, tuple(specs))
     except WorkloadError as error:
         raise FormatError(f"{where}: {error}") from None
@@ -104,14 +128,20 @@ def _lists(where: str, raw: Mapping[Any, Any], wave: str) -> Lists:
     try:
         return {int(level): [int(ms) for ms in samples] for level, samples in raw[wave].items()}
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise FormatError(f"{where}: expected {wave} as parallelism -> list of ms ({error!r})") from None
+        raise FormatError(
+            f"{where}: expected {wave} as parallelism -> list of ms ({error!r})"
+        ) from None
 
 
 def _stage(where: str, raw: Any, parents: tuple[int, ...]) -> StageSpec:
     """One stage after the released simulator's preprocessing of its lists."""
-    fresh, first, rest = (_lists(where, raw, wave) for wave in ("fresh_durations", "first_wave", "rest_wave"))
+    fresh, first, rest = (
+        _lists(where, raw, wave) for wave in ("fresh_durations", "first_wave", "rest_wave")
+    )
     if not first or first.keys() != fresh.keys() or first.keys() != rest.keys():
-        raise FormatError(f"{where}: the three waves must have the same parallelism levels, at least one")
+        raise FormatError(
+            f"{where}: the three waves must have the same parallelism levels, at least one"
+        )
     counted = next(iter(first))
     num_tasks = len(first[counted]) + len(rest[counted])
     first = _without_fresh(first, fresh)

@@ -30,7 +30,9 @@ def check_tools() -> None:
     try:
         _java_version()
     except (OSError, subprocess.SubprocessError):
-        raise ConfigError("measuring runs Spark, which needs Java 17 or newer: install it, or set JAVA_HOME") from None
+        raise ConfigError(
+            "measuring runs Spark, which needs Java 17 or newer: install it, or set JAVA_HOME"
+        ) from None
 
 
 def missing_tools(names: Iterable[str]) -> list[str]:
@@ -59,7 +61,9 @@ def _java_version() -> str:
 def _cpu_model() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        return next(
+            line.partition(":")[2].strip() for line in lines if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
 
@@ -78,8 +82,17 @@ def generate_tables(target: Path, scale_factor: float) -> None:
     """
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    command = [str(_generator()), "parquet", "-s", f"{scale_factor:g}", "--output-dir", str(partial)]
+    command = [
+        str(_generator()),
+        "parquet",
+        "-s",
+        f"{scale_factor:g}",
+        "--output-dir",
+        str(partial),
+    ]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
-        raise ConfigError(f"tpchgen-cli failed at scale factor {scale_factor:g}: {result.stderr.strip()[-300:]}")
+        raise ConfigError(
+            f"tpchgen-cli failed at scale factor {scale_factor:g}: {result.stderr.strip()[-300:]}"
+        )
     partial.rename(target)

@@ -23,15 +23,27 @@ def log(num_jobs: int = 200, seed: int = 1) -> RigidJobs:
     """A busy cluster of 8 processors."""
     rng = np.random.default_rng(seed)
     arrival = np.sort(rng.integers(0, 60 * num_jobs, num_jobs))
-    duration = np.where(rng.random(num_jobs) < 0.8, rng.integers(1, 30, num_jobs), rng.integers(200, 600, num_jobs))
-    return RigidJobs("log", arrival, duration, rng.integers(1, 5, (num_jobs, 1)), [8], told=2 * duration, step="s")
+    duration = np.where(
+        rng.random(num_jobs) < 0.8, rng.integers(1, 30, num_jobs), rng.integers(200, 600, num_jobs)
+    )
+    return RigidJobs(
+        "log",
+        arrival,
+        duration,
+        rng.integers(1, 5, (num_jobs, 1)),
+        [8],
+        told=2 * duration,
+        step="s",
+    )
 
 
 def test_means_are_over_all_jobs_of_all_seeds_and_ratios_are_of_these_means() -> None:
     comparison = compare_packing(SOURCE, ["sjf", "packer"], num_seeds=12)
     means = []
     for result in comparison.policies:
-        outcomes = run_policy(make_packing_policy(result.name), SOURCE.draw(range(1000, 1012)), SOURCE.config)
+        outcomes = run_policy(
+            make_packing_policy(result.name), SOURCE.draw(range(1000, 1012)), SOURCE.config
+        )
         values = np.concatenate([slowdown(outcome) for outcome in outcomes])
         means.append(values.mean())
         assert result.estimates["slowdown"].mean == pytest.approx(values.mean())
@@ -47,7 +59,9 @@ def test_a_policy_compared_with_itself_has_ratio_1_without_doubt() -> None:
 
 
 def test_seeds_without_a_job_are_no_obstacle() -> None:
-    comparison = compare_packing(DrawnSource(rates=(0.1,), window=10), ["sjf", "fcfs"], num_seeds=20)
+    comparison = compare_packing(
+        DrawnSource(rates=(0.1,), window=10), ["sjf", "fcfs"], num_seeds=20
+    )
     assert any(run.jobs == 0 for run in comparison.policies[0].runs)
     assert comparison.policies[0].estimates["slowdown"].mean >= 1.0
 
@@ -58,11 +72,15 @@ def test_without_any_job_there_is_nothing_to_compare() -> None:
 
 
 def test_a_policy_that_loses_jobs_is_never_the_best_and_that_is_said() -> None:
-    source = DrawnSource(rates=(1.0,), window=30, settings=PackingConfig(num_slots=2, backlog_size=2))
+    source = DrawnSource(
+        rates=(1.0,), window=30, settings=PackingConfig(num_slots=2, backlog_size=2)
+    )
     comparison = compare_packing(source, ["fcfs", "sjf"], num_seeds=5)
     assert all(not result.is_complete for result in comparison.policies)
     assert comparison.best() is None
-    assert any("lost to a full backlog" in note and note.startswith("sjf") for note in notes(comparison))
+    assert any(
+        "lost to a full backlog" in note and note.startswith("sjf") for note in notes(comparison)
+    )
     assert next(iter(rows(comparison)))[-1] != "–"
 
 
@@ -76,9 +94,15 @@ def test_json_holds_every_measure_and_all_settings_without_nan() -> None:
     comparison = compare_packing(SOURCE, ["sjf", "random"], num_seeds=4, label="load 1.3")
     data = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
     own = data["policies"]["random"]
-    assert {"slowdown", "ratio_to_first", "unallocated", "dropped", "utilization", "withheld_share", "slowdown_by_size"} <= set(
-        own
-    )
+    assert {
+        "slowdown",
+        "ratio_to_first",
+        "unallocated",
+        "dropped",
+        "utilization",
+        "withheld_share",
+        "slowdown_by_size",
+    } <= set(own)
     assert len(own["slowdown_by_run"]) == 4
     assert data["settings"]["seeds"] == [1000, 1003]
     assert data["settings"]["source"]["rates"] == [0.7]
@@ -104,7 +128,9 @@ def test_a_horizon_that_the_jobs_do_not_fit_is_refused() -> None:
 def test_a_log_is_one_run_of_its_second_half_with_intervals_over_blocks() -> None:
     jobs = log()
     comparison = compare_log(jobs, ["easy", "sjf"])
-    outcome = run_policy(make_packing_policy("sjf"), [part_of(jobs, "second")], PackingConfig.for_log(jobs))[0]
+    outcome = run_policy(
+        make_packing_policy("sjf"), [part_of(jobs, "second")], PackingConfig.for_log(jobs)
+    )[0]
     sjf = comparison.policies[1]
     assert comparison.measure == "bounded_slowdown"
     assert sjf.num_jobs == 100
@@ -115,7 +141,9 @@ def test_a_log_is_one_run_of_its_second_half_with_intervals_over_blocks() -> Non
 
 
 def test_the_correlation_of_blocks_is_told_where_queues_outlive_them() -> None:
-    jobs = RigidJobs("overload", np.arange(400) * 5, np.full(400, 20), np.full((400, 1), 3), [8], step="s")
+    jobs = RigidJobs(
+        "overload", np.arange(400) * 5, np.full(400, 20), np.full((400, 1), 3), [8], step="s"
+    )
     comparison = compare_log(jobs, ["fcfs"], part="all")
     assert comparison.policies[0].correlation > 0.5
     assert any("intervals are too narrow" in note for note in notes(comparison))

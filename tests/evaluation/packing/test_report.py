@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from parcae.evaluation.packing.compare import PackingComparison, compare_log, compare_packing
-from parcae.evaluation.packing.gantt import Box, boxes, can_be_drawn, packing_gantt, packing_gantt_png
+from parcae.evaluation.packing.gantt import (
+    Box,
+    boxes,
+    can_be_drawn,
+    packing_gantt,
+    packing_gantt_png,
+)
 from parcae.evaluation.packing.plots import slowdown_bars, slowdown_by_size, slowdown_cdf
 from parcae.evaluation.packing.report import packing_sentence, write_packing_report
 from parcae.packing.config import PackingConfig
@@ -20,7 +26,9 @@ from tests.metrics.test_packing import outcome
 
 @pytest.fixture(scope="module")
 def drawn() -> PackingComparison:
-    return compare_packing(DrawnSource(rates=(0.7,)), ["packer", "sjf", "random"], num_seeds=12, label="<load> 1.3")
+    return compare_packing(
+        DrawnSource(rates=(0.7,)), ["packer", "sjf", "random"], num_seeds=12, label="<load> 1.3"
+    )
 
 
 def test_jobs_are_drawn_at_the_lowest_free_units() -> None:
@@ -58,7 +66,9 @@ def test_the_page_is_one_file_with_the_table_charts_of_every_resource_and_the_se
     assert "parcae packing compare --load 1.3" in page
     assert page.count("Plotly.newPlot") == 1 + 2 + 3 + 1
     assert "resource 1" in page
-    assert re.search("<tr class=best><td><i class=dot style='background:#[0-9a-f]{6}'></i>sjf", page)
+    assert re.search(
+        "<tr class=best><td><i class=dot style='background:#[0-9a-f]{6}'></i>sjf", page
+    )
     assert 'src="http' not in page
 
 
@@ -76,11 +86,15 @@ def test_the_sentence_says_who_wins_and_how_sure_that_is(drawn: PackingCompariso
     assert "of that of packer. The interval excludes no difference." in sentence
     turned = compare_packing(SOURCE, ["sjf", "packer"], num_seeds=6)
     assert "The next best, packer, has " in packing_sentence(turned)
-    assert packing_sentence(compare_packing(SOURCE, ["sjf"], num_seeds=3)).startswith("With sjf the mean slowdown is ")
+    assert packing_sentence(compare_packing(SOURCE, ["sjf"], num_seeds=3)).startswith(
+        "With sjf the mean slowdown is "
+    )
 
 
 def test_the_sentence_calls_nobody_the_best_whose_jobs_were_lost() -> None:
-    source = DrawnSource(rates=(1.0,), window=30, settings=PackingConfig(num_slots=2, backlog_size=2))
+    source = DrawnSource(
+        rates=(1.0,), window=30, settings=PackingConfig(num_slots=2, backlog_size=2)
+    )
     assert packing_sentence(compare_packing(source, ["sjf", "fcfs"], num_seeds=3)).startswith(
         "Under every policy some jobs never"
     )
@@ -103,13 +117,19 @@ def test_a_distribution_ends_below_1_where_jobs_never_started(drawn: PackingComp
 
 
 def test_bars_tell_means_over_all_and_by_size(drawn: PackingComparison) -> None:
-    assert list(slowdown_bars(drawn).data[0].x) == [p.estimates["slowdown"].mean for p in drawn.policies]
+    assert list(slowdown_bars(drawn).data[0].x) == [
+        p.estimates["slowdown"].mean for p in drawn.policies
+    ]
     bars = slowdown_by_size(drawn).data[1]
     assert list(bars.x) == ["short", "long"]
-    assert bars.y[0] == pytest.approx(drawn.policies[1].values[drawn.policies[1].groups == 0].mean())
+    assert bars.y[0] == pytest.approx(
+        drawn.policies[1].values[drawn.policies[1].groups == 0].mean()
+    )
 
 
-def test_charts_are_written_as_a_picture_for_documents(drawn: PackingComparison, tmp_path: Path) -> None:
+def test_charts_are_written_as_a_picture_for_documents(
+    drawn: PackingComparison, tmp_path: Path
+) -> None:
     packing_gantt_png(drawn.outcomes, tmp_path / "g.png", "one run")
     assert (tmp_path / "g.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     figure = packing_gantt("sjf", drawn.outcomes["sjf"], 50)

@@ -7,12 +7,22 @@ import numpy as np
 import pytest
 
 from parcae.evaluation.packing.compare import compare_log, compare_packing
-from parcae.evaluation.packing.tuning import knobs, start_parameters, tune_knob, tune_withholding, tuning_pieces
+from parcae.evaluation.packing.tuning import (
+    knobs,
+    start_parameters,
+    tune_knob,
+    tune_withholding,
+    tuning_pieces,
+)
 from parcae.packing.config import PackingConfig, TimeMode
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource
 from parcae.policies.packing.layout import PackingKind, WithholdParameter
-from parcae.workloads.random_streams import SELECTION_SEED_START, TRAINING_SEED_START, TUNING_SEED_START
+from parcae.workloads.random_streams import (
+    SELECTION_SEED_START,
+    TRAINING_SEED_START,
+    TUNING_SEED_START,
+)
 from parcae.workloads.rigid import RigidJobs
 from tests.evaluation.packing.test_compare import SOURCE, log
 
@@ -44,11 +54,15 @@ def test_the_knob_found_is_at_least_as_good_as_shortest_first() -> None:
     assert 0 < tuned.policy.params[0] < 0.5
     assert tetris < 1.02 * sjf
     assert tetris < half
-    assert comparison.settings["tuned"]["tetris"].startswith(f"knob {tuned.policy.params[0]:g} (mean slowdown ")
+    assert comparison.settings["tuned"]["tetris"].startswith(
+        f"knob {tuned.policy.params[0]:g} (mean slowdown "
+    )
 
 
 def test_knobs_are_the_smaller_the_longer_the_jobs() -> None:
-    short, long = (knobs([RigidJobs("k", [0], [steps], [[1]], [1])], TimeMode.EXACT) for steps in (10, 10_000))
+    short, long = (
+        knobs([RigidJobs("k", [0], [steps], [[1]], [1])], TimeMode.EXACT) for steps in (10, 10_000)
+    )
     assert short[0] == long[0] == 0.0
     assert short[1] == pytest.approx(5e-5)
     assert long[1] == pytest.approx(5e-8)
@@ -56,15 +70,21 @@ def test_knobs_are_the_smaller_the_longer_the_jobs() -> None:
 
 
 def test_knobs_are_the_smaller_the_more_units_a_cluster_has_in_steps() -> None:
-    few, many = (knobs([RigidJobs("k", [0], [10], [[1, 1]], [units, units])]) for units in (10, 100))
+    few, many = (
+        knobs([RigidJobs("k", [0], [10], [[1, 1]], [units, units])]) for units in (10, 100)
+    )
     assert few[1] == pytest.approx(5e-5)
     assert many[1] == pytest.approx(5e-7)
 
 
-def test_the_search_betters_its_start_and_never_touches_a_seed_of_comparisons_or_trainings() -> None:
+def test_the_search_betters_its_start_and_never_touches_a_seed_of_comparisons_or_trainings() -> (
+    None
+):
     source = Watched(SOURCE)
     begun: list[float] = []
-    tuned = tune_withholding(source, Cost.SLOWDOWN, 60, max_generations=6, progress=lambda t, s, g: begun.append(t.cost))
+    tuned = tune_withholding(
+        source, Cost.SLOWDOWN, 60, max_generations=6, progress=lambda t, s, g: begun.append(t.cost)
+    )
     sjf = compare_packing(SOURCE, ["sjf"], num_seeds=200).policies[0].estimates["slowdown"].mean
     assert len(begun) == 4
     assert begun[-1] <= begun[0]

@@ -23,7 +23,8 @@ def _drawn(settings: A2cSettings, num_outputs: int = 3) -> dict[str, npt.NDArray
     rng = np.random.default_rng(3)
     weights = draw_weights(settings, num_outputs, rng, last_scale=1.0)
     return {
-        name: array + np.float32(0.3) * rng.standard_normal(array.shape).astype(np.float32) for name, array in weights.items()
+        name: array + np.float32(0.3) * rng.standard_normal(array.shape).astype(np.float32)
+        for name, array in weights.items()
     }
 
 
@@ -50,24 +51,37 @@ def _numpy(parameter: torch.nn.Parameter) -> npt.NDArray[np.float32]:
         (Architecture.CONV_32_POOL, 348_811, 32_001),
     ],
 )
-def test_networks_of_20_times_223_cells_have_these_sizes(architecture: Architecture, actor: int, critic: int) -> None:
+def test_networks_of_20_times_223_cells_have_these_sizes(
+    architecture: Architecture, actor: int, critic: int
+) -> None:
     settings = A2cSettings(architecture=architecture, horizon=20, width=223, num_slots=10)
-    sizes = [sum(int(np.prod(shape)) for shape in settings.shapes(count).values()) for count in (11, 1)]
+    sizes = [
+        sum(int(np.prod(shape)) for shape in settings.shapes(count).values()) for count in (11, 1)
+    ]
     assert sizes == [actor, critic]
 
 
-def test_the_windows_of_a_convolution_lie_on_18_times_221_places_and_of_a_pooled_one_on_9_times_110() -> None:
-    plain, pooled = (A2cSettings(architecture=a, horizon=20, width=223, num_slots=10).grid for a in (ALL[1], ALL[3]))
+def test_the_windows_of_a_convolution_lie_on_18_times_221_places_and_of_a_pooled_one_on_9_times_110() -> (
+    None
+):
+    plain, pooled = (
+        A2cSettings(architecture=a, horizon=20, width=223, num_slots=10).grid
+        for a in (ALL[1], ALL[3])
+    )
     assert (plain.rows, plain.columns, pooled.rows, pooled.columns) == (18, 221, 9, 110)
 
 
 @pytest.mark.parametrize("hidden", [0, 5])
 @pytest.mark.parametrize("architecture", ALL)
 def test_looking_up_gives_what_convolving_gives(architecture: Architecture, hidden: int) -> None:
-    settings = A2cSettings(architecture=architecture, horizon=7, width=11, num_slots=2, hidden=hidden)
+    settings = A2cSettings(
+        architecture=architecture, horizon=7, width=11, num_slots=2, hidden=hidden
+    )
     network, images = A2cNetwork(_drawn(settings), settings, 3), _images()
     layer = FirstLayer(network.arrays(), Eye(settings))
-    found = outputs(layer.sums(layer.eye.look_at(images, np.zeros(6, np.int64))), layer.blank, network.arrays())
+    found = outputs(
+        layer.sums(layer.eye.look_at(images, np.zeros(6, np.int64))), layer.blank, network.arrays()
+    )
     expected = network(torch.from_numpy(images)).detach().numpy()
     np.testing.assert_allclose(found, expected, atol=2e-5)
     assert np.abs(expected[0] - expected[-1]).max() > 0.1
@@ -76,7 +90,9 @@ def test_looking_up_gives_what_convolving_gives(architecture: Architecture, hidd
 @pytest.mark.parametrize("hidden", [0, 5])
 @pytest.mark.parametrize("architecture", ALL)
 def test_its_gradient_is_that_of_the_convolution(architecture: Architecture, hidden: int) -> None:
-    settings = A2cSettings(architecture=architecture, horizon=7, width=11, num_slots=2, hidden=hidden)
+    settings = A2cSettings(
+        architecture=architecture, horizon=7, width=11, num_slots=2, hidden=hidden
+    )
     network, images = A2cNetwork(_drawn(settings), settings, 3), _images()
     weigh = torch.linspace(-1.0, 1.0, 18).reshape(6, 3)
     (network(torch.from_numpy(images)) * weigh).sum().backward()
@@ -94,7 +110,9 @@ def test_its_gradient_is_that_of_the_convolution(architecture: Architecture, hid
         np.testing.assert_allclose(grads[name], gradient, atol=1e-4, err_msg=name)
 
 
-def test_more_windows_than_there_is_room_for_make_room_and_keep_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_windows_than_there_is_room_for_make_room_and_keep_their_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     settings = A2cSettings(horizon=7, width=11, num_slots=2)
     wide = Eye(settings).look_at(_images(), np.zeros(6, np.int64))
     monkeypatch.setattr("parcae.policies.a2c.lookup._CAPACITY", 4)

@@ -23,7 +23,13 @@ _CAPACITY = [4, 4]
 
 
 def _jobs() -> RigidJobs:
-    return RigidJobs("few", [0, 0, 1, 2, 2, 5], [2, 3, 1, 4, 1, 2], [[2, 1], [4, 1], [1, 4], [3, 3], [1, 1], [2, 2]], _CAPACITY)
+    return RigidJobs(
+        "few",
+        [0, 0, 1, 2, 2, 5],
+        [2, 3, 1, 4, 1, 2],
+        [[2, 1], [4, 1], [1, 4], [3, 3], [1, 1], [2, 2]],
+        _CAPACITY,
+    )
 
 
 def _policy(is_greedy: bool = False, is_masked: bool = False, void: float = 0.0) -> A2cPolicy:
@@ -35,13 +41,17 @@ def _policy(is_greedy: bool = False, is_masked: bool = False, void: float = 0.0)
 
 
 def _played(policy: A2cPolicy, count: int = 8, num_threads: int = 1) -> PackingBatch:
-    batch = PackingBatch([_jobs()] * count, _WORLD.model_copy(update={"max_decisions": 5000}), seed=4)
+    batch = PackingBatch(
+        [_jobs()] * count, _WORLD.model_copy(update={"max_decisions": 5000}), seed=4
+    )
     batch.run(policy.play_many, num_threads)
     return batch
 
 
 @pytest.mark.parametrize("is_greedy", [False, True])
-def test_a_policy_that_would_rather_let_time_pass_for_ever_starts_every_job(is_greedy: bool) -> None:
+def test_a_policy_that_would_rather_let_time_pass_for_ever_starts_every_job(
+    is_greedy: bool,
+) -> None:
     batch = _played(_policy(is_greedy, void=1000.0))
     assert all((outcome.start >= 0).all() for outcome in batch.outcomes())
     assert max(outcome.num_decisions for outcome in batch.outcomes()) < 200
@@ -59,7 +69,10 @@ def test_greedy_runs_of_one_sequence_are_all_the_same() -> None:
 
 
 def test_a_masked_policy_decides_only_what_does_something() -> None:
-    free, masked = (_played(_policy(is_masked=is_masked, void=-1000.0), count=1).outcome(0) for is_masked in (False, True))
+    free, masked = (
+        _played(_policy(is_masked=is_masked, void=-1000.0), count=1).outcome(0)
+        for is_masked in (False, True)
+    )
     assert masked.num_decisions == 6 + masked.end
     assert free.num_decisions == 6 + free.end
     assert masked.costs.sum() != free.costs.sum()
@@ -80,9 +93,13 @@ def test_what_is_impossible_is_never_drawn() -> None:
 def test_a_checkpoint_gives_the_policy_again(tmp_path: Path) -> None:
     policy, path = _policy(), tmp_path / "a2c.safetensors"
     weights = named(policy.weights, "actor")
-    write_checkpoint(Checkpoint("a2c", 1, weights, {"network": policy.settings.model_dump(mode="json")}), path)
+    write_checkpoint(
+        Checkpoint("a2c", 1, weights, {"network": policy.settings.model_dump(mode="json")}), path
+    )
     again = A2cPolicy.read(path)
-    assert [o.start.tolist() for o in _played(again).outcomes()] == [o.start.tolist() for o in _played(policy).outcomes()]
+    assert [o.start.tolist() for o in _played(again).outcomes()] == [
+        o.start.tolist() for o in _played(policy).outcomes()
+    ]
 
 
 def test_a_checkpoint_of_another_policy_is_refused(tmp_path: Path) -> None:
@@ -95,7 +112,9 @@ def test_a_checkpoint_of_another_policy_is_refused(tmp_path: Path) -> None:
 def test_a_cluster_with_another_image_is_refused() -> None:
     source = DrawnSource(window=5)
     batch = PackingBatch(source.draw([1000]), source.config)
-    with pytest.raises(ConfigError, match="made for images of 8x33 cells and 3 slots, not 20x223 and 10"):
+    with pytest.raises(
+        ConfigError, match="made for images of 8x33 cells and 3 slots, not 20x223 and 10"
+    ):
         batch.run(_policy().play_many, 1)
 
 

@@ -37,10 +37,15 @@ _SMALL = DeepRMSettings(capacity=(3, 5), num_slots=2, backlog_size=7, horizon=4,
 
 def _random_weights(settings: DeepRMSettings, seed: int = 0) -> Weights:
     rng = np.random.default_rng(seed)
-    return {name: rng.normal(0.0, 0.3, shape).astype(np.float32) for name, shape in shapes(settings).items()}
+    return {
+        name: rng.normal(0.0, 0.3, shape).astype(np.float32)
+        for name, shape in shapes(settings).items()
+    }
 
 
-def _visited(config: PackingConfig, capacity: tuple[int, ...], seed: int, steps: int) -> PackingBatch:
+def _visited(
+    config: PackingConfig, capacity: tuple[int, ...], seed: int, steps: int
+) -> PackingBatch:
     """Clusters somewhere on their way: random decisions, among them jobs that are booked ahead."""
     rng = np.random.default_rng(seed)
     sequences = []
@@ -48,7 +53,11 @@ def _visited(config: PackingConfig, capacity: tuple[int, ...], seed: int, steps:
         n = 40
         demand = np.stack([rng.integers(1, units + 1, n) for units in capacity], axis=1)
         durations = rng.integers(1, config.horizon, n)
-        sequences.append(RigidJobs("random", np.sort(rng.integers(0, 20, n)), durations, demand, np.array(capacity)))
+        sequences.append(
+            RigidJobs(
+                "random", np.sort(rng.integers(0, 20, n)), durations, demand, np.array(capacity)
+            )
+        )
     batch = PackingBatch(sequences, config, wants_profile=True)
     batch.begin()
     for _ in range(steps):
@@ -56,7 +65,9 @@ def _visited(config: PackingConfig, capacity: tuple[int, ...], seed: int, steps:
     return batch
 
 
-def _hidden(batch: PackingBatch, weights: Weights, settings: DeepRMSettings) -> tuple[npt.NDArray[np.float32], list[int]]:
+def _hidden(
+    batch: PackingBatch, weights: Weights, settings: DeepRMSettings
+) -> tuple[npt.NDArray[np.float32], list[int]]:
     network, views = make_network(weights, settings), batch.show()
     found, counts = [], []
     for row in range(len(batch)):
@@ -69,7 +80,9 @@ def _hidden(batch: PackingBatch, weights: Weights, settings: DeepRMSettings) -> 
 
 def test_the_papers_network_has_89451_parameters_and_the_codes_89851() -> None:
     def count(settings: DeepRMSettings) -> int:
-        return sum(array.size for array in initial_weights(np.random.default_rng(0), settings).values())
+        return sum(
+            array.size for array in initial_weights(np.random.default_rng(0), settings).values()
+        )
 
     assert count(DeepRMSettings()) == 89_451
     assert count(DeepRMSettings(has_pause=True)) == 89_851
@@ -107,7 +120,9 @@ def test_an_image_without_a_backlog_has_no_columns_for_it() -> None:
     assert images.shape[1:] == (4, 8 * 3)
     assert (batch.states.jobs["is_dropped"] == 1).any()
     dense = images.reshape(len(batch), -1) @ weights["hidden.weight"] + weights["hidden.bias"]
-    np.testing.assert_allclose(_hidden(batch, weights, settings)[0], np.maximum(dense, 0.0), atol=1e-5)
+    np.testing.assert_allclose(
+        _hidden(batch, weights, settings)[0], np.maximum(dense, 0.0), atol=1e-5
+    )
 
 
 def test_the_sums_equal_the_dense_product_with_unequal_resources_and_a_full_backlog() -> None:
@@ -116,8 +131,13 @@ def test_the_sums_equal_the_dense_product_with_unequal_resources_and_a_full_back
     weights = _random_weights(_SMALL)
     images = Images(batch, _SMALL.image).draw()
     assert images.shape[1:] == (4, _SMALL.width)
-    dense = images.reshape(len(batch), -1).astype(np.float64) @ weights["hidden.weight"] + weights["hidden.bias"]
-    np.testing.assert_allclose(_hidden(batch, weights, _SMALL)[0], np.maximum(dense, 0.0), atol=2e-6)
+    dense = (
+        images.reshape(len(batch), -1).astype(np.float64) @ weights["hidden.weight"]
+        + weights["hidden.bias"]
+    )
+    np.testing.assert_allclose(
+        _hidden(batch, weights, _SMALL)[0], np.maximum(dense, 0.0), atol=2e-6
+    )
 
 
 def test_the_gradient_of_the_weights_is_the_transpose_of_the_sums() -> None:
@@ -125,7 +145,9 @@ def test_the_gradient_of_the_weights_is_the_transpose_of_the_sums() -> None:
     weight = rng.normal(size=shapes(_SMALL)["hidden.weight"])
     sums = sums_of(weight, _SMALL)
     of_sums = rng.normal(size=sums.shape)
-    assert (sums * of_sums).sum() == pytest.approx((weight * weight_gradient(of_sums, _SMALL)).sum(), rel=1e-5)
+    assert (sums * of_sums).sum() == pytest.approx(
+        (weight * weight_gradient(of_sums, _SMALL)).sum(), rel=1e-5
+    )
 
 
 def test_chances_equal_those_of_the_network_in_pytorch() -> None:
@@ -147,12 +169,16 @@ def test_actions_are_drawn_as_often_as_the_chances_say() -> None:
     batch.begin()
     views = batch.show()
     policy = DeepRMPolicy("deeprm", weights, settings)
-    drawn = np.bincount([policy.decide(select(views, row)) % 11 for row in range(4_000)], minlength=11)
+    drawn = np.bincount(
+        [policy.decide(select(views, row)) % 11 for row in range(4_000)], minlength=11
+    )
     np.testing.assert_allclose(drawn / 4_000, policy.chances(select(views, 0)), atol=0.03)
 
 
 def test_actions_that_are_left_out_have_no_chance() -> None:
-    jobs = RigidJobs("two", np.array([0, 0]), np.array([3, 2]), np.array([[9, 1], [9, 1]]), np.array([10, 10]))
+    jobs = RigidJobs(
+        "two", np.array([0, 0]), np.array([3, 2]), np.array([[9, 1], [9, 1]]), np.array([10, 10])
+    )
     batch = PackingBatch([jobs], PackingConfig(), wants_profile=True)
     batch.begin()
     batch.step(np.array([0]))
@@ -160,9 +186,15 @@ def test_actions_that_are_left_out_have_no_chance() -> None:
 
     def can(actions: Actions) -> list[int]:
         settings = DeepRMSettings(actions=actions)
-        return np.flatnonzero(DeepRMPolicy("deeprm", _random_weights(settings), settings).chances(view)).tolist()
+        return np.flatnonzero(
+            DeepRMPolicy("deeprm", _random_weights(settings), settings).chances(view)
+        ).tolist()
 
-    assert (can(Actions.ALL), can(Actions.FILLED), can(Actions.STARTABLE)) == (list(range(11)), [1, 10], [10])
+    assert (can(Actions.ALL), can(Actions.FILLED), can(Actions.STARTABLE)) == (
+        list(range(11)),
+        [1, 10],
+        [10],
+    )
 
 
 def _holding() -> Weights:
@@ -180,7 +212,9 @@ def test_a_greedy_policy_does_not_hold_jobs_for_ever() -> None:
 
 
 def test_a_greedy_policy_may_hold_a_job_while_another_runs() -> None:
-    jobs = RigidJobs("two", np.array([0, 0]), np.array([3, 2]), np.array([[5, 1], [5, 1]]), np.array([10, 10]))
+    jobs = RigidJobs(
+        "two", np.array([0, 0]), np.array([3, 2]), np.array([[5, 1], [5, 1]]), np.array([10, 10])
+    )
     batch = PackingBatch([jobs], PackingConfig(), wants_profile=True)
     batch.begin()
     policy = DeepRMPolicy("deeprm", _holding(), DeepRMSettings(), is_greedy=True)
@@ -195,7 +229,10 @@ def test_a_greedy_policy_may_hold_a_job_while_another_runs() -> None:
 
 
 def test_runs_do_not_depend_on_the_number_of_threads() -> None:
-    source, policy = DrawnSource(), DeepRMPolicy("deeprm", _random_weights(DeepRMSettings()), DeepRMSettings())
+    source, policy = (
+        DrawnSource(),
+        DeepRMPolicy("deeprm", _random_weights(DeepRMSettings()), DeepRMSettings()),
+    )
     found, config = [], source.config.model_copy(update={"max_decisions": 300})
     for threads in (1, 3):
         batch = PackingBatch(source.draw(range(1_000, 1_010)), config, wants_profile=True, seed=2)
@@ -208,7 +245,9 @@ def test_a_policy_refuses_clusters_that_it_is_not_for() -> None:
     policy = DeepRMPolicy("deeprm", _random_weights(DeepRMSettings()), DeepRMSettings())
     source = DrawnSource(settings=PackingConfig(num_slots=5))
     batch = PackingBatch(source.draw([1_000]), source.config, wants_profile=True)
-    with pytest.raises(ConfigError, match="horizon of 20, 10 slots and a backlog of 60, not for 20, 5 and 60"):
+    with pytest.raises(
+        ConfigError, match="horizon of 20, 10 slots and a backlog of 60, not for 20, 5 and 60"
+    ):
         batch.run(policy.play_many, 1)
     other = DrawnSource(num_units=20)
     batch = PackingBatch(other.draw([1_000]), other.config, wants_profile=True)
@@ -217,7 +256,10 @@ def test_a_policy_refuses_clusters_that_it_is_not_for() -> None:
 
 
 def test_a_policy_must_be_shown_what_is_free_when() -> None:
-    policy, source = DeepRMPolicy("deeprm", _random_weights(DeepRMSettings()), DeepRMSettings()), DrawnSource()
+    policy, source = (
+        DeepRMPolicy("deeprm", _random_weights(DeepRMSettings()), DeepRMSettings()),
+        DrawnSource(),
+    )
     batch = PackingBatch(source.draw([1_000]), source.config)
     batch.begin()
     with pytest.raises(ConfigError, match="wants_profile"):
@@ -236,13 +278,17 @@ def test_colours_and_exact_times_are_refused() -> None:
 def test_a_checkpoint_gives_back_the_policy_and_another_kind_is_refused(tmp_path: Path) -> None:
     settings, path = DeepRMSettings(actions=Actions.FILLED), tmp_path / "deeprm.safetensors"
     weights = _random_weights(settings)
-    write_checkpoint(Checkpoint("deeprm", 1, weights, {"network": settings.model_dump(mode="json")}), path)
+    write_checkpoint(
+        Checkpoint("deeprm", 1, weights, {"network": settings.model_dump(mode="json")}), path
+    )
     policy = deeprm_policy(read_checkpoint(path), str(path))
     assert policy.settings == settings
     assert all((policy.weights[name] == weights[name]).all() for name in weights)
     with pytest.raises(FormatError, match="not of 'deeprm'"):
         deeprm_policy(Checkpoint("rule", 1, weights), "x")
-    with pytest.raises(FormatError, match=r"'hidden.bias' should have shape \(20,\), but there is nothing"):
+    with pytest.raises(
+        FormatError, match=r"'hidden.bias' should have shape \(20,\), but there is nothing"
+    ):
         DeepRMPolicy("deeprm", {"hidden.weight": weights["hidden.weight"]}, settings)
 
 

@@ -32,21 +32,43 @@ def _random_weights(seed: int):
 def _log(num_resources: int) -> RigidJobs:
     rng = np.random.default_rng(4)
     duration = np.maximum(1, rng.lognormal(4, 1.5, 300).astype(int))
-    demand = rng.integers(0, 17, (300, num_resources)) + np.eye(num_resources, dtype=int)[rng.integers(0, num_resources, 300)]
+    demand = (
+        rng.integers(0, 17, (300, num_resources))
+        + np.eye(num_resources, dtype=int)[rng.integers(0, num_resources, 300)]
+    )
     arrival = np.cumsum(rng.integers(0, 20, 300))
-    return RigidJobs("log", arrival, duration, np.minimum(demand, 32), [32] * num_resources, 2 * duration, step="s")
+    return RigidJobs(
+        "log",
+        arrival,
+        duration,
+        np.minimum(demand, 32),
+        [32] * num_resources,
+        2 * duration,
+        step="s",
+    )
 
 
 def _explored(source, weights):
     batch = PackingBatch(source.draw([1000, 1001]), source.config, wants_profile=True, seed=3)
     records, works = allocate_record(2, 2048, 40_000), allocate_workspace(2)
     policy = JobSetPolicy("set", {**weights, "rule": RULE})
-    run = (batch.states, batch.asked, batch.sequence, batch.views, policy.network, works, records, int(Cost.SLOWDOWN))
+    run = (
+        batch.states,
+        batch.asked,
+        batch.sequence,
+        batch.views,
+        policy.network,
+        works,
+        records,
+        int(Cost.SLOWDOWN),
+    )
     explore_many(*run, 0, 2)
     return batch, [select(records, row) for row in range(2)]
 
 
-@pytest.mark.parametrize("source", [DrawnSource(rates=(0.9,)), LogSource(_log(1), 200), LogSource(_log(3), 200)])
+@pytest.mark.parametrize(
+    "source", [DrawnSource(rates=(0.9,)), LogSource(_log(1), 200), LogSource(_log(3), 200)]
+)
 def test_the_compiled_pass_and_pytorch_agree_on_every_recorded_choice(source):
     weights = _random_weights(1)
     _, records = _explored(source, weights)
@@ -69,8 +91,13 @@ def test_shuffled_minibatches_keep_their_jobs():
 def test_a_fresh_network_decides_as_the_rule_that_it_corrects(source):
     fresh = {**initial_weights(np.random.default_rng(0)), "rule": RULE}
     outcomes = []
-    for policy in (JobSetPolicy("set", fresh), HandMadePolicy("withhold", PackingKind.WITHHOLD, RULE)):
-        batch = PackingBatch(source.draw(range(1000, 1006)), source.config, wants_profile=policy.wants_profile)
+    for policy in (
+        JobSetPolicy("set", fresh),
+        HandMadePolicy("withhold", PackingKind.WITHHOLD, RULE),
+    ):
+        batch = PackingBatch(
+            source.draw(range(1000, 1006)), source.config, wants_profile=policy.wants_profile
+        )
         batch.run(policy.play_many)
         outcomes.append([outcome.start.tolist() for outcome in batch.outcomes()])
     assert outcomes[0] == outcomes[1]
@@ -98,8 +125,12 @@ def test_features_of_a_view_worked_out_by_hand():
     ahead = slice(SharedFeature.FREE_NOW, SharedFeature.FREE_LAST + 1)
     assert work.shared[ahead].tolist() == pytest.approx([0.4, 0.4, 0.4, 1.0, 1.0, 1.0])
     # the third job asks 1 of 10 of both; the first of equals counts as its own
-    assert x[JobFeature.OWN_NOW : JobFeature.OWN_LAST + 1].tolist() == pytest.approx([0.3, 0.3, 0.3, 0.9, 0.9, 0.9])
-    assert x[JobFeature.OTHER_NOW : JobFeature.OTHER_LAST + 1].tolist() == pytest.approx([0.8, 0.8, 0.8, 0.9, 0.9, 0.9])
+    assert x[JobFeature.OWN_NOW : JobFeature.OWN_LAST + 1].tolist() == pytest.approx(
+        [0.3, 0.3, 0.3, 0.9, 0.9, 0.9]
+    )
+    assert x[JobFeature.OTHER_NOW : JobFeature.OTHER_LAST + 1].tolist() == pytest.approx(
+        [0.8, 0.8, 0.8, 0.9, 0.9, 0.9]
+    )
     assert work.shared[SharedFeature.STARTABLE] == pytest.approx(0.5)
 
 

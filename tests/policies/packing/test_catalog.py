@@ -11,7 +11,13 @@ from parcae.packing.layout import VOID, select
 from parcae.packing.sources import DrawnSource
 from parcae.packing.world import PackingBatch
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from parcae.policies.packing.catalog import LEARNED, SHIPPED, make_packing_policy, policy_of_checkpoint, rule_checkpoint
+from parcae.policies.packing.catalog import (
+    LEARNED,
+    SHIPPED,
+    make_packing_policy,
+    policy_of_checkpoint,
+    rule_checkpoint,
+)
 from parcae.policies.packing.layout import PackingKind, WithholdParameter
 from parcae.policies.packing.policy import HandMadePolicy
 from parcae.workloads.rigid import RigidJobs
@@ -36,7 +42,10 @@ def test_a_policy_that_cannot_be_is_refused_with_a_remedy(text, message):
 
 def test_a_tuned_rule_comes_back_from_its_file(tmp_path):
     params = np.arange(len(WithholdParameter)) * 0.5
-    write_checkpoint(rule_checkpoint(HandMadePolicy("w", PackingKind.WITHHOLD, params), {}), tmp_path / "w.safetensors")
+    write_checkpoint(
+        rule_checkpoint(HandMadePolicy("w", PackingKind.WITHHOLD, params), {}),
+        tmp_path / "w.safetensors",
+    )
     policy = make_packing_policy(str(tmp_path / "w.safetensors"))
     assert isinstance(policy, HandMadePolicy)
     assert (policy.kind, policy.params.tolist()) == (PackingKind.WITHHOLD, params.tolist())
@@ -46,7 +55,9 @@ def test_a_checkpoint_that_does_not_pack_is_refused():
     with pytest.raises(FormatError, match="'decima' policy, which does not pack"):
         policy_of_checkpoint(Checkpoint("decima", 1, {}), "a.safetensors", "a")
     with pytest.raises(FormatError, match="'withhold' with 3 parameters"):
-        policy_of_checkpoint(Checkpoint("packing-rule", 1, {"params": np.zeros(3)}, {"kind": "withhold"}), "a", "a")
+        policy_of_checkpoint(
+            Checkpoint("packing-rule", 1, {"params": np.zeros(3)}, {"kind": "withhold"}), "a", "a"
+        )
 
 
 def _view_of(jobs: RigidJobs, steps: int = 0, **settings):
@@ -96,10 +107,14 @@ def test_every_shipped_policy_has_a_card_and_starts_every_job(path):
     policy = make_packing_policy(f"{name}:{variant}")
     if checkpoint.card["source"]["config"]["mode"] == "exact":
         jobs = RigidJobs("log", range(0, 400, 10), [50] * 40, [[3]] * 40, [8], step="s")
-        batch = PackingBatch([jobs], PackingConfig.for_log(jobs), wants_profile=policy.wants_profile)
+        batch = PackingBatch(
+            [jobs], PackingConfig.for_log(jobs), wants_profile=policy.wants_profile
+        )
     else:
         source = DrawnSource(rates=(0.7,), window=20)
-        batch = PackingBatch(source.draw([1000, 1001]), source.config, wants_profile=policy.wants_profile)
+        batch = PackingBatch(
+            source.draw([1000, 1001]), source.config, wants_profile=policy.wants_profile
+        )
     batch.run(policy.play_many)
     assert all((outcome.start >= 0).all() for outcome in batch.outcomes())
 
@@ -108,4 +123,6 @@ def test_what_ships_says_how_it_learned():
     for path in _ALL_SHIPPED:
         curve = read_checkpoint(path).card["curve"]
         assert len(curve) > 5, path.name
-        assert min(cost for _, _, cost in curve) == pytest.approx(read_checkpoint(path).card["cost_on_selection_runs"], rel=1e-4)
+        assert min(cost for _, _, cost in curve) == pytest.approx(
+            read_checkpoint(path).card["cost_on_selection_runs"], rel=1e-4
+        )

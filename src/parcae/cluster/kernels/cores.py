@@ -88,7 +88,9 @@ def complete_stage(state, stage):  # type: ignore[no-untyped-def]
     state.now.is_plan_due[0] = 1
     job = stages.job[stage]
     jobs.num_done[job] += 1
-    for edge in range(stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]):
+    for edge in range(
+        stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]
+    ):
         child = state.children[edge]
         stages.num_parents_unfinished[child] -= 1
         if stages.num_parents_unfinished[child] == 0:

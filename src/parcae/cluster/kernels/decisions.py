@@ -6,7 +6,13 @@ Source: Decima, section 5.2; the public simulator's step.
 from __future__ import annotations
 
 from parcae.cluster.kernels.tables import commit, demand, pool_row
-from parcae.cluster.kernels.transitions import fulfil_one, fulfil_pool, offer_all, offer_larger, offer_next
+from parcae.cluster.kernels.transitions import (
+    fulfil_one,
+    fulfil_pool,
+    offer_all,
+    offer_larger,
+    offer_next,
+)
 from parcae.cluster.state import ANY_CLASS, NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET
 from parcae.kernels import inlined, kernel
 
@@ -41,7 +47,10 @@ def _commit_fitting(state, stage, destination, limit):  # type: ignore[no-untype
         for executor_class in range(state.classes.shape[0]):
             free = state.source_count[executor_class] > 0 and not (tried >> executor_class) & 1
             fits = (state.stages.fits[stage] >> executor_class) & 1
-            smaller = best == ANY_CLASS or state.classes.memory[executor_class] < state.classes.memory[best]
+            smaller = (
+                best == ANY_CLASS
+                or state.classes.memory[executor_class] < state.classes.memory[best]
+            )
             if free and fits and smaller:
                 best = executor_class
         if best == ANY_CLASS:
@@ -59,7 +68,10 @@ def _commit_to(state, stage, destination, limit, executor_class):  # type: ignor
     count = min(demand(state, stage), limit, state.now.num_source[0])
     if executor_class == ANY_CLASS:
         return _commit_fitting(state, stage, destination, count)
-    if not 0 <= executor_class < state.classes.shape[0] or not (state.stages.fits[stage] >> executor_class) & 1:
+    if (
+        not 0 <= executor_class < state.classes.shape[0]
+        or not (state.stages.fits[stage] >> executor_class) & 1
+    ):
         return 0
     count = min(count, state.source_count[executor_class])
     if count > 0:
@@ -96,7 +108,9 @@ def _hold(state, stage, limit, executor_class, hold_ms):  # type: ignore[no-unty
     now.num_holds[0] = row + 1
     if now.acting_executor[0] == NO_EXECUTOR:
         return _commit_to(state, stage, NO_STAGE, limit, executor_class)
-    count = _commit_to(state, stage, NO_STAGE, 1, state.executors.executor_class[now.acting_executor[0]])
+    count = _commit_to(
+        state, stage, NO_STAGE, 1, state.executors.executor_class[now.acting_executor[0]]
+    )
     now.num_source[0] = 0
     state.source_count[:] = 0
     return count
@@ -155,7 +169,9 @@ def apply_decision(state, stage, limit, executor_class, hold_ms):  # type: ignor
     if count < 1:
         return -1
     if now.num_source[0] == 0:
-        was_global = now.source[0] == pool_row(state, NO_JOB) and now.acting_executor[0] == NO_EXECUTOR
+        was_global = (
+            now.source[0] == pool_row(state, NO_JOB) and now.acting_executor[0] == NO_EXECUTOR
+        )
         _fulfil(state)
         if not was_global:
             offer_larger(state)

@@ -190,7 +190,9 @@ def dispatch(state):  # type: ignore[no-untyped-def]
         if contenders.next_served[job] == NOT_SERVED:
             contenders.next_served[job] = served
             served = job
-        if now.num_idle[0] > 0:  # the front has no more to start; shares stay as they were when the round began
+        if (
+            now.num_idle[0] > 0
+        ):  # the front has no more to start; shares stay as they were when the round began
             _set_front(state, job)
             _replay_matches(state, job)
     while served != NO_JOB:

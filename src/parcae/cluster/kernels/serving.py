@@ -282,14 +282,18 @@ def durations_changed(state, job):  # type: ignore[no-untyped-def]
     jobs.work_ms[job] = jobs.remaining_ms[job] = 0.0
     for stage in range(first, last):
         jobs.work_ms[job] += stages.num_tasks[stage] * stages.task_ms[stage]
-        jobs.remaining_ms[job] += (stages.num_tasks[stage] - stages.num_started[stage]) * stages.task_ms[stage]
+        jobs.remaining_ms[job] += (
+            stages.num_tasks[stage] - stages.num_started[stage]
+        ) * stages.task_ms[stage]
         stages.downstream_ms[stage] = 0.0
     has_changed = True
     while has_changed:  # at most as often as the longest path has stages
         has_changed = False
         for stage in range(last - 1, first - 1, -1):
             longest = 0.0
-            for edge in range(stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]):
+            for edge in range(
+                stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]
+            ):
                 longest = max(longest, stages.downstream_ms[state.children[edge]])
             down = stages.num_tasks[stage] * stages.task_ms[stage] + longest
             if down != stages.downstream_ms[stage]:
@@ -327,7 +331,10 @@ def _goes_first(state, stage, best, cores):  # type: ignore[no-untyped-def]
         return True
     orders, stage_orders = state.job_orders, state.stage_orders
     job, other = state.stages.job[stage], state.stages.job[best]
-    tier, best_tier = orders.tier[job] + stage_orders.tier[stage], orders.tier[other] + stage_orders.tier[best]
+    tier, best_tier = (
+        orders.tier[job] + stage_orders.tier[stage],
+        orders.tier[other] + stage_orders.tier[best],
+    )
     if tier != best_tier:
         return tier < best_tier
     share = cores[job] / orders.weight[job] if orders.weight[job] > 0.0 else 0.0

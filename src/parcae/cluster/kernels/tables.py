@@ -132,10 +132,17 @@ def wait_ms(state, stage):  # type: ignore[no-untyped-def]
     stages, job, longest_ms = state.stages, state.stages.job[stage], 0.0
     if stages.num_parents_unfinished[stage] == 0:
         return longest_ms
-    for parent in range(state.jobs.stage_start[job], state.jobs.stage_start[job] + state.jobs.num_stages[job]):
-        if stages.num_finished[parent] == stages.num_tasks[parent] or stages.task_ms[parent] <= longest_ms:
+    for parent in range(
+        state.jobs.stage_start[job], state.jobs.stage_start[job] + state.jobs.num_stages[job]
+    ):
+        if (
+            stages.num_finished[parent] == stages.num_tasks[parent]
+            or stages.task_ms[parent] <= longest_ms
+        ):
             continue
-        for edge in range(stages.child_start[parent], stages.child_start[parent] + stages.num_children[parent]):
+        for edge in range(
+            stages.child_start[parent], stages.child_start[parent] + stages.num_children[parent]
+        ):
             if state.children[edge] == stage:
                 longest_ms = stages.task_ms[parent]
     return longest_ms
@@ -147,7 +154,10 @@ def is_offered(state, stage):  # type: ignore[no-untyped-def]
     if state.source_count.shape[0] == 1:
         return True
     for executor_class in range(state.source_count.shape[0]):
-        if state.source_count[executor_class] > 0 and (state.stages.fits[stage] >> executor_class) & 1:
+        if (
+            state.source_count[executor_class] > 0
+            and (state.stages.fits[stage] >> executor_class) & 1
+        ):
             return True
     return False
 
@@ -198,7 +208,10 @@ def first_for_class(state, job, executor_class, runnable_only):  # type: ignore[
         if runnable_only:
             if rank >= 0 and (best == NO_STAGE or rank < best_rank):
                 best, best_rank = stage, rank
-        elif stages.num_parents_unsaturated[stage] == 0 and stages.selected_round[stage] != state.now.round_id[0]:
+        elif (
+            stages.num_parents_unsaturated[stage] == 0
+            and stages.selected_round[stage] != state.now.round_id[0]
+        ):
             return stage
     return best
 
@@ -214,7 +227,9 @@ def count_schedulable_stage(state, stage, step):  # type: ignore[no-untyped-def]
     if classes.shape[0] > 1:
         now.has_news[0] |= step > 0
         for executor_class in range(classes.shape[0]):
-            classes.num_schedulable[executor_class] += step * ((state.stages.fits[stage] >> executor_class) & 1)
+            classes.num_schedulable[executor_class] += step * (
+                (state.stages.fits[stage] >> executor_class) & 1
+            )
 
 
 @kernel
@@ -226,11 +241,16 @@ def _saturate(state, stage, step):  # type: ignore[no-untyped-def]
     if stages.num_parents_unsaturated[stage] == 0:
         count_schedulable_stage(state, stage, step)
     if now.world[0] != _CORES:  # there a stage can be chosen only once its parents are complete
-        for edge in range(stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]):
+        for edge in range(
+            stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]
+        ):
             child = state.children[edge]
             stages.num_parents_unsaturated[child] += step
             edge_count = 0 if step < 0 else 1
-            if stages.num_parents_unsaturated[child] == edge_count and stages.is_saturated[child] == 0:
+            if (
+                stages.num_parents_unsaturated[child] == edge_count
+                and stages.is_saturated[child] == 0
+            ):
                 count_schedulable_stage(state, child, -step)
     was_open = jobs.num_unsaturated[job] > 0
     jobs.num_unsaturated[job] += step
@@ -315,7 +335,11 @@ def commit(state, source, source_job, stage, count):  # type: ignore[no-untyped-
     if record == NO_RECORD:
         record = new_commitment(state)
         commitments.source[record], commitments.source_job[record] = source, source_job
-        commitments.stage[record], commitments.count[record], commitments.next[record] = stage, 0, NO_RECORD
+        commitments.stage[record], commitments.count[record], commitments.next[record] = (
+            stage,
+            0,
+            NO_RECORD,
+        )
         if sources.num_committed[source] == 0:
             sources.commitment_head[source] = record
         else:

@@ -25,7 +25,16 @@ from parcae.cluster.kernels.tables import (
     stage_row,
     take_commitment,
 )
-from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_PROFILE, NO_RECORD, NO_STAGE, NOT_YET, CommandKind, World
+from parcae.cluster.state import (
+    NO_EXECUTOR,
+    NO_JOB,
+    NO_PROFILE,
+    NO_RECORD,
+    NO_STAGE,
+    NOT_YET,
+    CommandKind,
+    World,
+)
 from parcae.kernels import inlined, kernel
 
 _START = int(CommandKind.START_TASK)
@@ -83,7 +92,9 @@ def job_arrived(state, spec, spec_children, first_spec, num_stages, profile, arr
     jobs.stage_start[job], jobs.num_stages[job] = start, num_stages
     jobs.arrival_ms[job], jobs.completion_ms[job] = arrival_ms, NOT_YET
     jobs.profile[job] = profile if knowledge > 0.0 else NO_PROFILE
-    jobs.num_attached[job] = jobs.num_supplied[job] = jobs.num_granted[job] = jobs.num_commitments[job] = 0
+    jobs.num_attached[job] = jobs.num_supplied[job] = jobs.num_granted[job] = jobs.num_commitments[
+        job
+    ] = 0
     jobs.num_done[job] = jobs.num_moves[job] = jobs.num_joined[job] = jobs.num_schedulable[job] = 0
     jobs.num_unsaturated[job] = jobs.num_unstarted[job] = num_stages
     jobs.work_ms[job] = jobs.remaining_ms[job] = 0.0
@@ -103,15 +114,26 @@ def job_arrived(state, spec, spec_children, first_spec, num_stages, profile, arr
 def _add_stage(state, spec, spec_children, row, job, stage, knowledge):  # type: ignore[no-untyped-def]
     jobs, stages, now = state.jobs, state.stages, state.now
     start = state.jobs.stage_start[job]
-    stages.num_tasks[stage], stages.task_ms[stage] = spec.num_tasks[row], spec.task_ms[row] * knowledge
+    stages.num_tasks[stage], stages.task_ms[stage] = (
+        spec.num_tasks[row],
+        spec.task_ms[row] * knowledge,
+    )
     stages.downstream_ms[stage] = spec.downstream_ms[row] * knowledge
     stages.cpu[stage], stages.memory[stage] = spec.cpu[row], spec.memory[row]
     stages.job[stage], stages.num_bound[stage], stages.is_saturated[stage] = job, 0, 0
-    stages.num_started[stage] = stages.num_finished[stage] = stages.num_committed[stage] = stages.num_moving[stage] = 0
+    stages.num_started[stage] = stages.num_finished[stage] = stages.num_committed[
+        stage
+    ] = stages.num_moving[stage] = 0
     stages.executed_ms[stage] = 0
-    stages.selected_round[stage], stages.hold_from_ms[stage], stages.hold_until_ms[stage] = 0, NOT_YET, NOT_YET
+    stages.selected_round[stage], stages.hold_from_ms[stage], stages.hold_until_ms[stage] = (
+        0,
+        NOT_YET,
+        NOT_YET,
+    )
     stages.fits[stage] = _fitting_classes(state, stage)
-    stages.num_parents_unsaturated[stage] = stages.num_parents_unfinished[stage] = spec.num_parents[row]
+    stages.num_parents_unsaturated[stage] = stages.num_parents_unfinished[stage] = spec.num_parents[
+        row
+    ]
     stages.child_start[stage], stages.num_children[stage] = now.num_edges[0], spec.num_children[row]
     for edge in range(spec.num_children[row]):
         state.children[now.num_edges[0]] = start + spec_children[spec.child_start[row] + edge]
@@ -193,8 +215,16 @@ def offer_to_newcomers(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def _offer_stage(state, executor, stage):  # type: ignore[no-untyped-def]
-    now, job, executor_class = state.now, state.stages.job[stage], state.executors.executor_class[executor]
-    now.source_job[0], now.source[0], now.acting_executor[0] = job, stage_row(state, stage), executor
+    now, job, executor_class = (
+        state.now,
+        state.stages.job[stage],
+        state.executors.executor_class[executor],
+    )
+    now.source_job[0], now.source[0], now.acting_executor[0] = (
+        job,
+        stage_row(state, stage),
+        executor,
+    )
     now.num_source[0] = state.stages.num_bound[stage]
     state.source_count[:] = 0
     if state.classes.shape[0] == 1:
@@ -240,7 +270,9 @@ def stage_exhausted(state, executor):  # type: ignore[no-untyped-def]
     is_done = state.stages.num_finished[stage] == state.stages.num_tasks[stage]
     if is_done:
         state.jobs.num_done[job] += 1
-    has_commitments = state.sources.num_committed[stage_row(state, stage) + _class_of(state, executor)] > 0
+    has_commitments = (
+        state.sources.num_committed[stage_row(state, stage) + _class_of(state, executor)] > 0
+    )
     if is_done and _complete_children(state, stage):
         if has_commitments:
             fulfil_one(state, executor, stage_row(state, stage))
@@ -249,7 +281,10 @@ def stage_exhausted(state, executor):  # type: ignore[no-untyped-def]
         offer_pool(state, job)
     elif has_commitments:
         fulfil_one(state, executor, stage_row(state, stage))
-    elif state.classes.shape[0] > 1 and state.classes.num_schedulable[_class_of(state, executor)] == 0:
+    elif (
+        state.classes.shape[0] > 1
+        and state.classes.num_schedulable[_class_of(state, executor)] == 0
+    ):
         _carry_out(state, executor, NO_STAGE)  # there is nothing that it is large enough for
     else:
         _offer_stage(state, executor, stage)
@@ -274,7 +309,10 @@ def offer_larger(state):  # type: ignore[no-untyped-def]
     now, classes = state.now, state.classes
     if classes.shape[0] > 1 and now.num_source[0] == 0 and now.has_news[0]:
         for executor_class in range(classes.shape[0]):
-            if state.sources.num_idle[executor_class] > 0 and classes.num_schedulable[executor_class] > 0:
+            if (
+                state.sources.num_idle[executor_class] > 0
+                and classes.num_schedulable[executor_class] > 0
+            ):
                 offer_pool(state, NO_JOB)
                 return
 
@@ -287,7 +325,10 @@ def _class_of(state, executor):  # type: ignore[no-untyped-def]
 @kernel
 def _complete_children(state, stage):  # type: ignore[no-untyped-def]
     changed = False
-    for edge in range(state.stages.child_start[stage], state.stages.child_start[stage] + state.stages.num_children[stage]):
+    for edge in range(
+        state.stages.child_start[stage],
+        state.stages.child_start[stage] + state.stages.num_children[stage],
+    ):
         child = state.children[edge]
         state.stages.num_parents_unfinished[child] -= 1
         if state.stages.num_parents_unfinished[child] == 0 and has_unstarted(state, child):
@@ -433,7 +474,9 @@ def _may_serve(state, job, executor_class):  # type: ignore[no-untyped-def]
     """Whether some stage of the job with tasks to start fits the class; with one class, all do, the job's last ones included."""
     if state.classes.shape[0] == 1 or job == NO_JOB:
         return True
-    for stage in range(state.jobs.stage_start[job], state.jobs.stage_start[job] + state.jobs.num_stages[job]):
+    for stage in range(
+        state.jobs.stage_start[job], state.jobs.stage_start[job] + state.jobs.num_stages[job]
+    ):
         if has_unstarted(state, stage) and (state.stages.fits[stage] >> executor_class) & 1:
             return True
     return False
@@ -444,7 +487,11 @@ def _carry_out(state, executor, stage):  # type: ignore[no-untyped-def]
     """Carry out one commitment: `executor` (in no pool) goes to `stage`, or to idle for NO_STAGE."""
     job = state.executors.job[executor]
     if stage == NO_STAGE:
-        stays = job != NO_JOB and state.jobs.num_unstarted[job] > 0 and _may_serve(state, job, _class_of(state, executor))
+        stays = (
+            job != NO_JOB
+            and state.jobs.num_unstarted[job] > 0
+            and _may_serve(state, job, _class_of(state, executor))
+        )
         _park(state, executor, job if stays else NO_JOB)
     elif job == state.stages.job[stage]:
         _work_on(state, executor, stage)

@@ -66,7 +66,10 @@ def find_paths(seen, virtual, job):  # type: ignore[no-untyped-def]
             longest_ms, start = 0.0, seen.stages.child_start[stage]
             for edge in range(start, start + seen.stages.num_children[stage]):
                 longest_ms = max(longest_ms, stages.path_ms[seen.children[edge]])
-            path_ms = longest_ms + (1.0 + _tail(seen.stages.num_tasks[stage])) * seen.stages.task_ms[stage]
+            path_ms = (
+                longest_ms
+                + (1.0 + _tail(seen.stages.num_tasks[stage])) * seen.stages.task_ms[stage]
+            )
             if path_ms != stages.path_ms[stage]:
                 stages.path_ms[stage] = path_ms
                 has_changed = True
@@ -80,7 +83,9 @@ def _learn_needs(seen, virtual, job):  # type: ignore[no-untyped-def]
     for stage in range(first, first + seen.jobs.num_stages[job]):
         left = stages.num_tasks[stage] - stages.num_finished[stage]
         work_ms = max(1.0, stages.executed_ms[stage] + left * seen.stages.task_ms[stage] * factor)
-        virtual.stages.need_ms[stage] = work_ms * (1.0 + _tail(stages.num_tasks[stage]) / stages.num_tasks[stage])
+        virtual.stages.need_ms[stage] = work_ms * (
+            1.0 + _tail(stages.num_tasks[stage]) / stages.num_tasks[stage]
+        )
         total_ms += virtual.stages.need_ms[stage]
     virtual.jobs.total_ms[job] = total_ms
     virtual.jobs.is_exact[job] = 1 if seen.jobs.completion_ms[job] != NOT_YET else 0
@@ -250,14 +255,20 @@ def carry_on(seen, virtual):  # type: ignore[no-untyped-def]
 @kernel
 def _measure_left(seen, virtual, job):  # type: ignore[no-untyped-def]
     """The job's work and critical path that are left in the virtual run."""
-    stages, first, num_stages = virtual.stages, seen.jobs.stage_start[job], seen.jobs.num_stages[job]
+    stages, first, num_stages = (
+        virtual.stages,
+        seen.jobs.stage_start[job],
+        seen.jobs.num_stages[job],
+    )
     left_ms, path_ms = 0.0, 0.0
     for stage in range(first, first + num_stages):
         if stages.is_ended[stage]:
             continue
         left_ms += max(0.0, stages.need_ms[stage] - stages.attained_ms[stage])
         task_ms, num_tasks = seen.stages.task_ms[stage], seen.stages.num_tasks[stage]
-        done_ms = stages.attained_ms[stage] / stages.need_ms[stage] * (1.0 + _tail(num_tasks)) * task_ms
+        done_ms = (
+            stages.attained_ms[stage] / stages.need_ms[stage] * (1.0 + _tail(num_tasks)) * task_ms
+        )
         ratio = stages.need_ms[stage] / max(1.0, (num_tasks + _tail(num_tasks)) * task_ms)
         path_ms = max(path_ms, (stages.path_ms[stage] - done_ms) * ratio)
     virtual.jobs.left_ms[job] = left_ms
@@ -277,6 +288,8 @@ def foretell_ends(seen, virtual):  # type: ignore[no-untyped-def]
     passed_ms, shared_ms = 0.0, 0.0
     for position in range(count):
         job = jobs.by_left[position]
-        shared_ms += (jobs.left_ms[job] - passed_ms) * (count - position) / seen.now.num_executors[0]
+        shared_ms += (
+            (jobs.left_ms[job] - passed_ms) * (count - position) / seen.now.num_executors[0]
+        )
         passed_ms = jobs.left_ms[job]
         jobs.end_ms[job] = now.clock_ms[0] + max(shared_ms, jobs.path_ms[job])

@@ -16,7 +16,15 @@ from parcae.evaluation.packing.policies import ResolvedPacking, Tuning, resolve_
 from parcae.evaluation.packing.tuning import tuning_pieces
 from parcae.evaluation.statistics import Estimate, ratio_estimate
 from parcae.evaluation.tuning import check_seeds
-from parcae.metrics.packing import MEASURES, PackingSummary, SizeGroups, mean_of_started, plain, size_groups, summarize_packing
+from parcae.metrics.packing import (
+    MEASURES,
+    PackingSummary,
+    SizeGroups,
+    mean_of_started,
+    plain,
+    size_groups,
+    summarize_packing,
+)
 from parcae.packing.config import PackingConfig, TimeMode
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
@@ -91,27 +99,40 @@ class PackingResult:
 
     def utilization(self) -> dict[str, float]:
         """Mean over runs for each resource."""
-        return {name: float(np.mean([run.utilization[name] for run in self.runs])) for name in self.runs[0].utilization}
+        return {
+            name: float(np.mean([run.utilization[name] for run in self.runs]))
+            for name in self.runs[0].utilization
+        }
 
     def by_size(self, names: Sequence[str]) -> dict[str, float]:
         """Mean of the measure over the jobs of each size."""
-        return {name: mean_of_started(self.values[self.groups == row]) for row, name in enumerate(names)}
+        return {
+            name: mean_of_started(self.values[self.groups == row]) for row, name in enumerate(names)
+        }
 
     def quantiles(self, shares: Sequence[float] = (50, 95, 99)) -> dict[str, float]:
         """Of the measure over all jobs that started."""
         known = self.values[~np.isnan(self.values)]
-        return {f"p{share:g}": float(np.percentile(known, share)) if len(known) else math.nan for share in shares}
+        return {
+            f"p{share:g}": float(np.percentile(known, share)) if len(known) else math.nan
+            for share in shares
+        }
 
     def to_json(self, sizes: SizeGroups, measure: str) -> dict[str, Any]:
         """Estimates with intervals, and means over runs."""
-        own: dict[str, Any] = {name: estimate.to_json() for name, estimate in self.estimates.items()}
+        own: dict[str, Any] = {
+            name: estimate.to_json() for name, estimate in self.estimates.items()
+        }
         own |= {f"{name}_ratio_to_first": ratio.to_json() for name, ratio in self.ratios.items()}
         own |= {"ratio_to_first": self.ratios[measure].to_json()}
         own |= {"jobs": self.num_jobs, "unallocated": self.unallocated, "dropped": self.dropped}
         own |= {"quantiles": self.quantiles(), f"{measure}_by_size": self.by_size(sizes.names)}
         own |= {"makespan": self.mean("makespan"), "utilization": self.utilization()}
         own |= {"withheld_share": self.mean("withheld_share"), "decisions": self.mean("decisions")}
-        own |= {"block_correlation": self.correlation, f"{measure}_by_run": [getattr(r, f"mean_{measure}") for r in self.runs]}
+        own |= {
+            "block_correlation": self.correlation,
+            f"{measure}_by_run": [getattr(r, f"mean_{measure}") for r in self.runs],
+        }
         json: dict[str, Any] = plain({key: _plain_list(value) for key, value in own.items()})
         return json
 
@@ -197,11 +218,19 @@ def compare_packing(
     check_seeds(seed_start, num_seeds)
     rates = getattr(source, "rates", ())
     setting = PackingSetting(rate=float(np.mean(rates)) if rates else None)
-    resolved = resolve_packing(_some(policies), Tuning(source, cost, tune_budget_s), progress, setting)
+    resolved = resolve_packing(
+        _some(policies), Tuning(source, cost, tune_budget_s), progress, setting
+    )
     sequences = source.draw(range(seed_start, seed_start + num_seeds))
     if not any(len(jobs) for jobs in sequences):
-        raise ConfigError("no job arrives on any of these seeds: give more seeds, a higher load or a longer window")
-    settings = {"source": source.card(), "seeds": [seed_start, seed_start + num_seeds - 1], "label": label}
+        raise ConfigError(
+            "no job arrives on any of these seeds: give more seeds, a higher load or a longer window"
+        )
+    settings = {
+        "source": source.card(),
+        "seeds": [seed_start, seed_start + num_seeds - 1],
+        "label": label,
+    }
     return _compare(resolved, sequences, source.config, settings, progress, num_threads)
 
 
@@ -231,10 +260,14 @@ def compare_log(
     half, jobs = len(log) // 2, part_of(log, part)
     if half < 1:
         raise ConfigError(f"{log.name}: a log of {len(log)} jobs has no halves; give at least 2")
-    where = "pieces of the log's first half" + ("" if part == "second" else ", which is among what is compared")
+    where = "pieces of the log's first half" + (
+        "" if part == "second" else ", which is among what is compared"
+    )
     tuning = Tuning(tuning_pieces(log.piece(0, half)), cost, tune_budget_s, where)
     sequences = _pieces(jobs, piece_jobs)
-    resolved = resolve_packing(_some(policies), tuning, progress, PackingSetting(is_exact=True, log=log.name))
+    resolved = resolve_packing(
+        _some(policies), tuning, progress, PackingSetting(is_exact=True, log=log.name)
+    )
     config = PackingConfig.for_log(jobs)
     settings = {
         "log": log.name, "part": part, "jobs": sum(map(len, sequences)), "left_out": len(jobs) - sum(map(len, sequences)),
@@ -249,7 +282,9 @@ _PART_WORDS = {"second": "second half", "first": "first half", "all": "whole"}
 
 
 def _load(jobs: RigidJobs) -> dict[str, float]:
-    return {name: round(float(load), 4) for name, load in zip(jobs.resources, jobs.load, strict=True)}
+    return {
+        name: round(float(load), 4) for name, load in zip(jobs.resources, jobs.load, strict=True)
+    }
 
 
 def part_of(log: RigidJobs, part: str) -> RigidJobs:
@@ -269,8 +304,13 @@ def _pieces(jobs: RigidJobs, piece_jobs: int | None) -> list[RigidJobs]:
     if piece_jobs is None:
         return [jobs]
     if not 1 <= piece_jobs <= len(jobs):
-        raise ConfigError(f"pieces of {piece_jobs} jobs of a part of {len(jobs)}: give a number from 1 to {len(jobs)}")
-    return [jobs.piece(first, first + piece_jobs) for first in range(0, len(jobs) - piece_jobs + 1, piece_jobs)]
+        raise ConfigError(
+            f"pieces of {piece_jobs} jobs of a part of {len(jobs)}: give a number from 1 to {len(jobs)}"
+        )
+    return [
+        jobs.piece(first, first + piece_jobs)
+        for first in range(0, len(jobs) - piece_jobs + 1, piece_jobs)
+    ]
 
 
 def _some(policies: Sequence[str]) -> Sequence[str]:
@@ -280,7 +320,10 @@ def _some(policies: Sequence[str]) -> Sequence[str]:
 
 
 def run_policy(
-    policy: PackingPolicy, sequences: Sequence[RigidJobs], config: PackingConfig, num_threads: int | None = None
+    policy: PackingPolicy,
+    sequences: Sequence[RigidJobs],
+    config: PackingConfig,
+    num_threads: int | None = None,
 ) -> list[Outcome]:
     """Every sequence under a policy."""
     batch = PackingBatch(sequences, config, wants_profile=policy.wants_profile)
@@ -306,7 +349,9 @@ def _compare(
         if progress is not None:
             progress(f"running {name}")
         outcomes = run_policy(policy, sequences, config, num_threads)
-        samples = {key: _samples([of(outcome) for outcome in outcomes]) for key, of in MEASURES.items()}
+        samples = {
+            key: _samples([of(outcome) for outcome in outcomes]) for key, of in MEASURES.items()
+        }
         first, shown[name] = first or samples, outcomes[0]
         results.append(
             PackingResult(
@@ -319,7 +364,11 @@ def _compare(
                 samples[measure].correlation() if len(sequences) == 1 else math.nan,
             )
         )
-    settings |= {"tuned": dict(resolved.tuned), "intervals": _method(results, sequences), "version": __version__}
+    settings |= {
+        "tuned": dict(resolved.tuned),
+        "intervals": _method(results, sequences),
+        "version": __version__,
+    }
     return PackingComparison(tuple(results), settings, measure, sizes, shown, resolved.curves)
 
 
@@ -344,7 +393,11 @@ class _Samples:
     def mean(self) -> Estimate:
         """Over all jobs."""
         is_known = self.count > 0
-        return ratio_estimate(self.total[is_known], self.count[is_known]) if is_known.any() else _UNKNOWN
+        return (
+            ratio_estimate(self.total[is_known], self.count[is_known])
+            if is_known.any()
+            else _UNKNOWN
+        )
 
     def ratio(self, first: _Samples) -> Estimate:
         """Of the means over all jobs; runs without a job that started in both are left out."""
@@ -367,6 +420,12 @@ _UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
 
 def _samples(values: Sequence[FloatArray]) -> _Samples:
-    parts = values if len(values) > 1 else np.array_split(values[0], max(1, min(NUM_BLOCKS, len(values[0]))))
+    parts = (
+        values
+        if len(values) > 1
+        else np.array_split(values[0], max(1, min(NUM_BLOCKS, len(values[0]))))
+    )
     total = np.array([np.nansum(part) for part in parts], np.float64)
-    return _Samples(total, np.array([np.count_nonzero(~np.isnan(part)) for part in parts], np.float64))
+    return _Samples(
+        total, np.array([np.count_nonzero(~np.isnan(part)) for part in parts], np.float64)
+    )

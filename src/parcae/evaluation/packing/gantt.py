@@ -111,7 +111,10 @@ def _add_boxes(figure: Any, outcome: Outcome, resource: int) -> None:
         base=[box.start for box in drawn],
         x=[box.finish - box.start for box in drawn],
         width=[box.num_units for box in drawn],
-        marker={"color": [job_color(box.job) for box in drawn], "line": {"width": 0.5, "color": "white"}},
+        marker={
+            "color": [job_color(box.job) for box in drawn],
+            "line": {"width": 0.5, "color": "white"},
+        },
         customdata=[_label(outcome, box, resource, int(ids[box.job])) for box in drawn],
         hovertemplate="%{customdata}<extra></extra>",
         row=resource + 1,
@@ -152,8 +155,14 @@ def _draw(axis: Any, outcome: Outcome, resource: int, end: int) -> None:
 
     for box in boxes(outcome, resource):
         place, size = (box.start, box.first_unit), (box.finish - box.start, box.num_units)
-        axis.add_patch(Rectangle(place, *size, facecolor=job_color(box.job), edgecolor="white", linewidth=0.5))
-    axis.set(xlim=(0, end), ylim=(0, int(outcome.jobs.capacity[resource])), ylabel=outcome.jobs.resources[resource])
+        axis.add_patch(
+            Rectangle(place, *size, facecolor=job_color(box.job), edgecolor="white", linewidth=0.5)
+        )
+    axis.set(
+        xlim=(0, end),
+        ylim=(0, int(outcome.jobs.capacity[resource])),
+        ylabel=outcome.jobs.resources[resource],
+    )
     axis.yaxis.get_major_locator().set_params(integer=True)
     axis.spines[["top", "right"]].set_visible(False)
 

@@ -34,7 +34,9 @@ def slowdown_bars(comparison: PackingComparison) -> Figure:
     words, known = measure_words(comparison), comparison.policies
     estimates = [p.estimates[comparison.measure] for p in known]
     ends = ([getattr(e, key) for e in estimates] for key in ("mean", "low", "high"))
-    figure = interval_bars(f"Mean {words}, with 95% intervals", f"mean {words}", [p.name for p in known], *ends)
+    figure = interval_bars(
+        f"Mean {words}, with 95% intervals", f"mean {words}", [p.name for p in known], *ends
+    )
     if _is_wide([e.mean for e in estimates]):
         figure.update_xaxes(type="log", dtick=1, rangemode=None)
     return figure
@@ -51,10 +53,20 @@ def slowdown_cdf(comparison: PackingComparison) -> Figure:
     figure = new_figure(f"Share of jobs with at most a {words}", words, "share of jobs")
     for row, result in enumerate(comparison.policies):
         known = np.sort(result.values[~np.isnan(result.values)])
-        ranks = np.unique(np.linspace(0, max(0, len(known) - 1), min(_NUM_RANKS, max(1, len(known)))).round().astype(np.int64))
+        ranks = np.unique(
+            np.linspace(0, max(0, len(known) - 1), min(_NUM_RANKS, max(1, len(known))))
+            .round()
+            .astype(np.int64)
+        )
         share = (ranks + 1) / max(1, len(result.values))
         values = known[ranks] if len(known) else known
-        figure.add_scatter(x=values, y=share, name=result.name, mode="lines", line={**line_style(row), "shape": "hv"})
+        figure.add_scatter(
+            x=values,
+            y=share,
+            name=result.name,
+            mode="lines",
+            line={**line_style(row), "shape": "hv"},
+        )
     figure.update_xaxes(type="log")
     figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
     return figure
@@ -68,7 +80,9 @@ def slowdown_by_size(comparison: PackingComparison) -> Figure:
     for row, result in enumerate(comparison.policies):
         means = result.by_size(comparison.sizes.names)
         every += means.values()
-        figure.add_bar(x=list(means), y=list(means.values()), name=result.name, marker_color=policy_color(row))
+        figure.add_bar(
+            x=list(means), y=list(means.values()), name=result.name, marker_color=policy_color(row)
+        )
     if _is_wide(every):
         figure.update_yaxes(type="log", dtick=1)
     return figure
@@ -76,12 +90,18 @@ def slowdown_by_size(comparison: PackingComparison) -> Figure:
 
 def learning_curves(comparison: PackingComparison) -> Figure:
     """What learned policies cost on their selection's runs while they learned, against the time that it took."""
-    figure = new_figure("How the learned policies learned", "seconds of training", "cost on the runs that chose the checkpoint")
+    figure = new_figure(
+        "How the learned policies learned",
+        "seconds of training",
+        "cost on the runs that chose the checkpoint",
+    )
     for row, result in enumerate(comparison.policies):
         curve = comparison.curves.get(result.name)
         if curve:
             points = np.array(curve, np.float64)
-            figure.add_scatter(x=points[:, 1], y=points[:, 2], name=result.name, mode="lines", line=line_style(row))
+            figure.add_scatter(
+                x=points[:, 1], y=points[:, 2], name=result.name, mode="lines", line=line_style(row)
+            )
     figure.update_yaxes(rangemode="tozero")
     return figure
 
@@ -107,7 +127,13 @@ def busy_over_time(outcomes: Mapping[str, Outcome], resource: int) -> Figure:
     return figure
 
 
-def _add(figure: Any, row: int, name: str, edges: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> None:
+def _add(
+    figure: Any,
+    row: int,
+    name: str,
+    edges: npt.NDArray[np.float64],
+    values: npt.NDArray[np.float64],
+) -> None:
     figure.add_scatter(x=edges[:-1], y=values, name=name, mode="lines", line=line_style(row))
 
 

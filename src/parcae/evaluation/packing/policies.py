@@ -72,7 +72,9 @@ def resolve_packing(
             policies[name] = found.policy
             tuned[name] = found.text + (f", {tuning.where}" if tuning.where else "")
     curves = {name: _curve(name, setting) for name in names if not is_tuned[name]}
-    return ResolvedPacking({name: policies[name] for name in names}, tuned, {k: v for k, v in curves.items() if v})
+    return ResolvedPacking(
+        {name: policies[name] for name in names}, tuned, {k: v for k, v in curves.items() if v}
+    )
 
 
 def _curve(name: str, setting: PackingSetting | None) -> list[list[float]]:

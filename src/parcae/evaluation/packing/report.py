@@ -16,8 +16,23 @@ from parcae.evaluation.packing.plots import (
     slowdown_cdf,
     waiting_over_time,
 )
-from parcae.evaluation.packing.table import headings, notes, number, packing_title, rows, with_interval
-from parcae.evaluation.page import figure_html, how_made, how_sure, html_table, named, pair, write_page
+from parcae.evaluation.packing.table import (
+    headings,
+    notes,
+    number,
+    packing_title,
+    rows,
+    with_interval,
+)
+from parcae.evaluation.page import (
+    figure_html,
+    how_made,
+    how_sure,
+    html_table,
+    named,
+    pair,
+    write_page,
+)
 
 
 def packing_sentence(comparison: PackingComparison) -> str:
@@ -47,7 +62,11 @@ def _against(comparison: PackingComparison, best: PackingResult) -> str:
 
 def _left_out(comparison: PackingComparison) -> str:
     names = [p.name for p in comparison.policies if not p.is_complete]
-    return f" Not in the running, since some of their jobs never started: {', '.join(names)}." if names else ""
+    return (
+        f" Not in the running, since some of their jobs never started: {', '.join(names)}."
+        if names
+        else ""
+    )
 
 
 def write_packing_report(comparison: PackingComparison, path: Path, *, command: str = "") -> None:
@@ -62,10 +81,17 @@ def write_packing_report(comparison: PackingComparison, path: Path, *, command: 
     """
     best = comparison.best()
     head = [f"<span>{html.escape(text)}</span>" for text in headings(comparison)]
-    body = [(named(row, cells[0]), *map(html.escape, cells[1:])) for row, cells in enumerate(rows(comparison))]
+    body = [
+        (named(row, cells[0]), *map(html.escape, cells[1:]))
+        for row, cells in enumerate(rows(comparison))
+    ]
     parts = [
-        html_table(head, body, None if best is None else comparison.policies.index(best), notes(comparison)),
-        "<h2>Over all runs</h2>" if len(comparison.policies[0].runs) > 1 else "<h2>Over the run</h2>",
+        html_table(
+            head, body, None if best is None else comparison.policies.index(best), notes(comparison)
+        ),
+        "<h2>Over all runs</h2>"
+        if len(comparison.policies[0].runs) > 1
+        else "<h2>Over the run</h2>",
         figure_html(slowdown_bars(comparison), with_library=True),
         *pair(slowdown_cdf(comparison), slowdown_by_size(comparison)),
         *([figure_html(learning_curves(comparison))] if comparison.curves else []),
@@ -83,9 +109,18 @@ def _one_run(comparison: PackingComparison) -> list[str]:
     if all(map(can_be_drawn, outcomes.values())):
         end = last_finish(outcomes)
         note = "Each box is a job with the units that it holds, the same colour in every chart; white is free."
-        charts = [figure_html(packing_gantt(name, outcome, end)) for name, outcome in outcomes.items()]
-        return [f"<h2>{_which(comparison)}: who ran when</h2><p class=quiet>{note}</p>", *charts, *over_time]
-    busy = [figure_html(busy_over_time(outcomes, resource)) for resource in range(len(first.jobs.capacity))]
+        charts = [
+            figure_html(packing_gantt(name, outcome, end)) for name, outcome in outcomes.items()
+        ]
+        return [
+            f"<h2>{_which(comparison)}: who ran when</h2><p class=quiet>{note}</p>",
+            *charts,
+            *over_time,
+        ]
+    busy = [
+        figure_html(busy_over_time(outcomes, resource))
+        for resource in range(len(first.jobs.capacity))
+    ]
     return [f"<h2>{_which(comparison)} over time</h2>", *busy, *over_time]
 
 

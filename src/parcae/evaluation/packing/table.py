@@ -17,7 +17,17 @@ def headings(comparison: PackingComparison) -> tuple[str, ...]:
     """Of the columns of `rows`."""
     main = "bounded slowdown" if comparison.is_log else "slowdown"
     other = "slowdown" if comparison.is_log else "completion"
-    return ("policy", main, "ratio to first", "p95", other, "waiting", "busy", "withheld", "never started")
+    return (
+        "policy",
+        main,
+        "ratio to first",
+        "p95",
+        other,
+        "waiting",
+        "busy",
+        "withheld",
+        "never started",
+    )
 
 
 def rows(comparison: PackingComparison) -> Iterator[tuple[str, ...]]:
@@ -67,14 +77,20 @@ def packing_title(comparison: PackingComparison) -> str:
 
 def notes(comparison: PackingComparison) -> list[str]:
     """What a reader of the table must know."""
-    told = [f"times in {comparison.unit}; means over the jobs that started; [ ] are 95% confidence intervals"]
+    told = [
+        f"times in {comparison.unit}; means over the jobs that started; [ ] are 95% confidence intervals"
+    ]
     for result in comparison.policies:
         if not result.is_complete:
             lost = f"{result.unallocated:,} jobs that never started and {result.dropped:,} lost to a full backlog"
-            told.append(f"{result.name} left out {lost}, of {result.num_jobs:,}: its means are of the others alone")
+            told.append(
+                f"{result.name} left out {lost}, of {result.num_jobs:,}: its means are of the others alone"
+            )
     known = [p.correlation for p in comparison.policies if not math.isnan(p.correlation)]
     if known and max(known) > 2 / math.sqrt(NUM_BLOCKS):
-        told.append(f"neighbouring blocks are correlated (up to {max(known):.2f}): the intervals are too narrow")
+        told.append(
+            f"neighbouring blocks are correlated (up to {max(known):.2f}): the intervals are too narrow"
+        )
     return told
 
 

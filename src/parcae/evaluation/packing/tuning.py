@@ -70,7 +70,9 @@ class _Arena:
 
     def batch(self, first_seed: int, factor: int = 1) -> PackingBatch:
         count = self.count * factor
-        return PackingBatch(self.source.draw(range(first_seed, first_seed + count)), self.source.config)
+        return PackingBatch(
+            self.source.draw(range(first_seed, first_seed + count)), self.source.config
+        )
 
     def measure(self, policy: HandMadePolicy, batch: PackingBatch) -> float:
         batch.run(policy.play_many, self.num_threads)
@@ -90,7 +92,12 @@ def knobs(sequences: Sequence[RigidJobs], mode: TimeMode = TimeMode.STEPS) -> tu
     return (0.0, *(float(f"{knob:.3g}") for knob in np.geomspace(low, 1.0, count)))
 
 
-def tune_knob(source: PackingSource, cost: Cost = Cost.SLOWDOWN, name: str = "tetris", num_threads: int | None = None) -> Tuned:
+def tune_knob(
+    source: PackingSource,
+    cost: Cost = Cost.SLOWDOWN,
+    name: str = "tetris",
+    num_threads: int | None = None,
+) -> Tuned:
     """Tetris* with the knob that is best on the tuning's sequences; of equals, the least knob.
 
     Source: DeepRM, section 4.1, which gives no knob.
@@ -98,10 +105,18 @@ def tune_knob(source: PackingSource, cost: Cost = Cost.SLOWDOWN, name: str = "te
     arena = _Arena(source, cost, num_threads)
     batch = arena.batch(TUNING_SEED_START, _SWEEP_FACTOR)
     tried = knobs(batch.sequences, source.config.mode)
-    costs = {knob: arena.measure(HandMadePolicy(name, PackingKind.TETRIS, (knob,)), batch) for knob in tried}
+    costs = {
+        knob: arena.measure(HandMadePolicy(name, PackingKind.TETRIS, (knob,)), batch)
+        for knob in tried
+    }
     best = min(costs, key=lambda knob: (costs[knob], knob))
     text = f"knob {best:g} ({cost_name(cost)} {costs[best]:,.3f}) of {len(tried)} from 0 to 1, on {len(batch)} tuning sequences"
-    return Tuned(HandMadePolicy(name, PackingKind.TETRIS, (best,)), costs[best], text, {"knob": best, "cost": costs[best]})
+    return Tuned(
+        HandMadePolicy(name, PackingKind.TETRIS, (best,)),
+        costs[best],
+        text,
+        {"knob": best, "cost": costs[best]},
+    )
 
 
 def cost_name(cost: Cost) -> str:
@@ -133,11 +148,23 @@ def tune_withholding(
     """
     arena = _Arena(source, cost)
     selection = arena.batch(SELECTION_SEED_START)
-    starts = start_parameters(selection.sequences) if start is None else [np.asarray(start, np.float64)]
+    starts = (
+        start_parameters(selection.sequences) if start is None else [np.asarray(start, np.float64)]
+    )
     best: Tuned | None = None
     for number, first in enumerate(starts):
-        hunt = _Hunt(arena, selection, _search(first, start, seed), seed, name, best, number * max_generations)
-        best = hunt.run(budget_s / len(starts), max_generations, number * budget_s / len(starts), progress)
+        hunt = _Hunt(
+            arena,
+            selection,
+            _search(first, start, seed),
+            seed,
+            name,
+            best,
+            number * max_generations,
+        )
+        best = hunt.run(
+            budget_s / len(starts), max_generations, number * budget_s / len(starts), progress
+        )
     assert best is not None
     return best
 
@@ -146,9 +173,22 @@ class _Hunt:
     """One search; `best` is the best of those before it."""
 
     def __init__(
-        self, arena: _Arena, selection: PackingBatch, search: Any, seed: int, name: str, best: Tuned | None, before: int
+        self,
+        arena: _Arena,
+        selection: PackingBatch,
+        search: Any,
+        seed: int,
+        name: str,
+        best: Tuned | None,
+        before: int,
     ) -> None:
-        self.arena, self.selection, self.search, self.seed, self.name = arena, selection, search, seed, name
+        self.arena, self.selection, self.search, self.seed, self.name = (
+            arena,
+            selection,
+            search,
+            seed,
+            name,
+        )
         self.generation, self.before = 0, before
         self.best = self._measured() if best is None else best
 
@@ -162,18 +202,28 @@ class _Hunt:
         arena, first = self.arena, TUNING_SEED_START + ((self.seed & 0xFF) << 30)
         batch = arena.batch(first + (self.generation + 1) * arena.count)
         candidates = self.search.ask()
-        self.search.tell(candidates, [arena.measure(_withhold(self.name, theta), batch) for theta in candidates])
+        self.search.tell(
+            candidates, [arena.measure(_withhold(self.name, theta), batch) for theta in candidates]
+        )
         self.generation += 1
 
     def run(
-        self, budget_s: float, max_generations: int, spent_s: float, progress: Callable[[Tuned, float, int], None] | None
+        self,
+        budget_s: float,
+        max_generations: int,
+        spent_s: float,
+        progress: Callable[[Tuned, float, int], None] | None,
     ) -> Tuned:
         """Search until the time or the generations are used up, or CMA-ES has converged."""
         began, is_over = time.perf_counter(), False
         while not is_over:
             self._generation()
             seconds = time.perf_counter() - began
-            is_over = seconds >= budget_s or self.generation >= max_generations or bool(self.search.stop())
+            is_over = (
+                seconds >= budget_s
+                or self.generation >= max_generations
+                or bool(self.search.stop())
+            )
             if self.generation % _SELECT_EVERY == 0 or is_over:
                 own = self._measured()
                 if own.cost < self.best.cost:
@@ -191,7 +241,10 @@ def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
     for start, reserve, patience, pause in ((mild, 0.3, 0.1, 3.0), (firm, 3.0, 0.3, 8.0)):
         start[WithholdParameter.RESERVE], start[WithholdParameter.STEEPNESS] = reserve, 2.0
         start[WithholdParameter.LENGTH], start[WithholdParameter.PATIENCE] = length, patience
-        start[WithholdParameter.CROWD], start[WithholdParameter.PAUSE] = 0.3 * (start is firm), pause
+        start[WithholdParameter.CROWD], start[WithholdParameter.PAUSE] = (
+            0.3 * (start is firm),
+            pause,
+        )
     return [mild, firm]
 
 
@@ -201,7 +254,9 @@ def _search(first: FloatArray, start: npt.ArrayLike | None, seed: int) -> Any:
     options = {"seed": seed + 1, "verbose": -9, "maxfevals": np.inf, "tolfun": 0, "tolx": 1e-6}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return cma.CMAEvolutionStrategy(first, _START_SPREAD if start is None else _AGAIN_SPREAD, options)
+        return cma.CMAEvolutionStrategy(
+            first, _START_SPREAD if start is None else _AGAIN_SPREAD, options
+        )
 
 
 def _withhold(name: str, theta: npt.ArrayLike) -> HandMadePolicy:
@@ -209,7 +264,9 @@ def _withhold(name: str, theta: npt.ArrayLike) -> HandMadePolicy:
 
 
 def _tuned_rule(name: str, theta: FloatArray, cost: float, what: Cost, generations: int) -> Tuned:
-    found = {parameter.name.lower(): round(float(theta[parameter]), 4) for parameter in WithholdParameter}
+    found = {
+        parameter.name.lower(): round(float(theta[parameter]), 4) for parameter in WithholdParameter
+    }
     text = ", ".join(f"{key} {value:g}" for key, value in found.items())
     text += f" ({cost_name(what)} {cost:,.3f} on selection sequences, {generations} generations of CMA-ES)"
     card = {**found, "cost": cost, "generations": generations}

@@ -23,7 +23,13 @@ from parcae.metrics.packing import mean_cost
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import PackingBatch
-from parcae.policies.a2c.layout import FEATURE_VERSION, KIND, A2cSettings, Architecture, draw_weights
+from parcae.policies.a2c.layout import (
+    FEATURE_VERSION,
+    KIND,
+    A2cSettings,
+    Architecture,
+    draw_weights,
+)
 from parcae.policies.a2c.lookup import Eye, FirstLayer, GradientRoom, Seen, outputs
 from parcae.policies.a2c.network import A2cNetwork
 from parcae.policies.a2c.policy import A2cPolicy, draw_actions, fitting, masks_of, named, slots_of
@@ -112,7 +118,9 @@ def a2c_config(recipe: str = "fast", settings: Sequence[str] = ()) -> A2cConfig:
     return override(RECIPES[recipe], settings)
 
 
-def n_step_returns(rewards: FloatArray, is_over: npt.NDArray[np.bool_], last_values: FloatArray, discount: float) -> FloatArray:
+def n_step_returns(
+    rewards: FloatArray, is_over: npt.NDArray[np.bool_], last_values: FloatArray, discount: float
+) -> FloatArray:
     """Discounted reward to the window's end, and what the critic expects thereafter.
 
     Args:
@@ -157,8 +165,14 @@ class _Trained:
         self.layer = FirstLayer(self.arrays, eye)
         for parameter in network.parameters():
             parameter.grad = torch.zeros_like(parameter)
-        grads = {name: parameter.grad.numpy() for name, parameter in network.table.items() if parameter.grad is not None}
-        self._room = GradientRoom(grads.get("conv_weight"), grads.get("conv_bias"), grads["dense_weight"])
+        grads = {
+            name: parameter.grad.numpy()
+            for name, parameter in network.table.items()
+            if parameter.grad is not None
+        }
+        self._room = GradientRoom(
+            grads.get("conv_weight"), grads.get("conv_bias"), grads["dense_weight"]
+        )
         self.optimizer = _optimizer(network, config.optimizer, rate)
 
     def outputs(self, sums: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -174,7 +188,9 @@ class _Trained:
         if self.config.max_norm:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.max_norm)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate * (self.config.final_share + (1 - self.config.final_share) * left)
+            group["lr"] = self.rate * (
+                self.config.final_share + (1 - self.config.final_share) * left
+            )
         self.optimizer.step()
         self.layer.renew()
 
@@ -193,7 +209,11 @@ class _Trained:
             array[...] = weights[f"{prefix}.{name}"]
         for name, parameter in self.network.table.items():
             own = f"{prefix}.{name}."
-            found = {key.removeprefix(own): torch.from_numpy(array.copy()) for key, array in state.items() if key.startswith(own)}
+            found = {
+                key.removeprefix(own): torch.from_numpy(array.copy())
+                for key, array in state.items()
+                if key.startswith(own)
+            }
             if found:
                 self.optimizer.state[parameter] = found
         self.layer.renew()
@@ -239,12 +259,17 @@ class A2cLearner:
         eye = Eye(settings)
         own = {name.removeprefix("actor."): array for name, array in actor.items()}
         self._eye = eye
-        self._actor = _Trained(A2cNetwork(own, settings, settings.num_actions), eye, config, config.actor_rate)
+        self._actor = _Trained(
+            A2cNetwork(own, settings, settings.num_actions), eye, config, config.actor_rate
+        )
         self._critic = _Trained(A2cNetwork(critic, settings, 1), eye, config, config.critic_rate)
 
     def settings(self) -> dict[str, Any]:
         """Shape of the networks and settings of the learning."""
-        return {"network": self.network.model_dump(mode="json"), "learning": self.config.model_dump(mode="json")}
+        return {
+            "network": self.network.model_dump(mode="json"),
+            "learning": self.config.model_dump(mode="json"),
+        }
 
     def weights(self) -> Weights:
         """The actor's weights (copies)."""
@@ -261,7 +286,11 @@ class A2cLearner:
 
     def restore(self, weights: Weights, state: Weights) -> None:
         """Go on from what `weights` and `state` gave."""
-        moments = {key.removeprefix("moments."): array for key, array in state.items() if key.startswith("moments.")}
+        moments = {
+            key.removeprefix("moments."): array
+            for key, array in state.items()
+            if key.startswith("moments.")
+        }
         self._actor.restore(weights, moments, "actor")
         self._critic.restore(state, moments, "critic")
 
@@ -275,13 +304,22 @@ class A2cLearner:
         told: list[Mapping[str, float]] = []
         while not batch.is_over.all():
             moments: list[_Moment] = []
-            while not batch.is_over.all() and sum(moment.num_deciding for moment in moments) < self.config.num_steps * len(batch):
+            while not batch.is_over.all() and sum(
+                moment.num_deciding for moment in moments
+            ) < self.config.num_steps * len(batch):
                 moments.append(self._decide(batch, seen, rng))
                 seen = self._look(batch)
             told.append(self._update(moments, seen, left))
         decisions = float(batch.states.clock["num_decisions"].sum())
-        means = {key: sum(one[key] * one["decisions"] for one in told) / decisions for key in told[0]}
-        return {**means, "decisions": decisions, "cost": mean_cost(batch, self.cost), "updates": float(len(told))}
+        means = {
+            key: sum(one[key] * one["decisions"] for one in told) / decisions for key in told[0]
+        }
+        return {
+            **means,
+            "decisions": decisions,
+            "cost": mean_cost(batch, self.cost),
+            "updates": float(len(told)),
+        }
 
     def _look(self, batch: PackingBatch) -> Seen:
         return self._eye.look(batch.states, batch.asked, batch.sequence)
@@ -294,7 +332,9 @@ class A2cLearner:
             masks = masks_of(batch.show())
         actions = draw_actions(np.where(masks, logits, np.float32(-np.inf)), rng.random(len(batch)))
         is_alive, before = ~batch.is_over, batch.costs(self.cost)
-        groups = batch.states.clock["now"][:, 0] + (batch.sequence << _TIME_BITS if self.config.repeats > 1 else 0)
+        groups = batch.states.clock["now"][:, 0] + (
+            batch.sequence << _TIME_BITS if self.config.repeats > 1 else 0
+        )
         batch.step(slots_of(actions, self.network.num_slots))
         rewards = (before - batch.costs(self.cost)) / self.config.reward_scale
         return _Moment(seen, sums, masks, actions, is_alive, rewards, batch.is_over, groups)
@@ -315,30 +355,52 @@ class A2cLearner:
         targets = torch.from_numpy(returns.astype(np.float32))
         advantages = returns - values.detach().numpy()
         if self.config.is_aligned:
-            advantages = beyond_group_means(advantages, np.stack([moment.groups for moment in moments])[is_alive])
-        actor_sums = torch.from_numpy(np.concatenate([moment.sums for moment in moments])[flat]).requires_grad_()
+            advantages = beyond_group_means(
+                advantages, np.stack([moment.groups for moment in moments])[is_alive]
+            )
+        actor_sums = torch.from_numpy(
+            np.concatenate([moment.sums for moment in moments])[flat]
+        ).requires_grad_()
         masks, actions = (
-            torch.from_numpy(np.concatenate(part)[flat]) for part in ([m.masks for m in moments], [m.actions for m in moments])
+            torch.from_numpy(np.concatenate(part)[flat])
+            for part in ([m.masks for m in moments], [m.actions for m in moments])
         )
-        loss, entropy = self._actor_loss(actor_sums, masks, actions, torch.from_numpy(advantages.astype(np.float32)), left)
+        loss, entropy = self._actor_loss(
+            actor_sums, masks, actions, torch.from_numpy(advantages.astype(np.float32)), left
+        )
         critic_loss = 0.5 * (targets - values).square().mean()
         share = min(1.0, len(targets) / (self.config.num_steps * is_alive.shape[1]))
         if not bool(torch.isfinite(loss + critic_loss)):
-            raise DivergedError("the loss is not finite; use smaller step sizes (actor_rate, critic_rate)")
+            raise DivergedError(
+                "the loss is not finite; use smaller step sizes (actor_rate, critic_rate)"
+            )
         self._actor.step(seen, actor_sums, share * loss, left)
         self._critic.step(seen, critic_sums, share * critic_loss, left)
-        return {"entropy": entropy, "critic_loss": float(critic_loss.detach()), "decisions": float(len(targets))}
+        return {
+            "entropy": entropy,
+            "critic_loss": float(critic_loss.detach()),
+            "decisions": float(len(targets)),
+        }
 
     def _actor_loss(
-        self, sums: torch.Tensor, masks: torch.Tensor, actions: torch.Tensor, advantages: torch.Tensor, left: float
+        self,
+        sums: torch.Tensor,
+        masks: torch.Tensor,
+        actions: torch.Tensor,
+        advantages: torch.Tensor,
+        left: float,
     ) -> tuple[torch.Tensor, float]:
         """Minus the mean of advantage x log probability, less the entropy's bonus; and the entropy."""
-        logs = torch.log_softmax(self._actor.network.outputs(sums).masked_fill(~masks, -torch.inf), 1)
+        logs = torch.log_softmax(
+            self._actor.network.outputs(sums).masked_fill(~masks, -torch.inf), 1
+        )
         entropy = -(logs.exp() * logs.masked_fill(~masks, 0.0)).sum(1).mean()
         if self.config.is_normalized and len(advantages) > 1:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-6)
         chosen = logs.gather(1, actions.unsqueeze(1)).squeeze(1)
-        return -(advantages * chosen).mean() - self.config.entropy * left * entropy, float(entropy.detach())
+        return -(advantages * chosen).mean() - self.config.entropy * left * entropy, float(
+            entropy.detach()
+        )
 
 
 def beyond_group_means(values: FloatArray, groups: npt.NDArray[np.int64]) -> FloatArray:

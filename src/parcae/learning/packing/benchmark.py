@@ -46,7 +46,9 @@ class PackingBenchmark:
         return asdict(self)
 
 
-def benchmark_packing(rate: float = 0.7, clusters: int = 500, repetitions: int = 7) -> PackingBenchmark:
+def benchmark_packing(
+    rate: float = 0.7, clusters: int = 500, repetitions: int = 7
+) -> PackingBenchmark:
     """Time the packing world at a rate of DeepRM's jobs.
 
     Raises:
@@ -56,7 +58,9 @@ def benchmark_packing(rate: float = 0.7, clusters: int = 500, repetitions: int =
     sequences = source.draw(range(1_000, 1_000 + clusters))
     learner = deeprm_learner(source)
     policy = learner.policy()
-    plain, shown = (PackingBatch(sequences, source.config, wants_profile=wants) for wants in (False, True))
+    plain, shown = (
+        PackingBatch(sequences, source.config, wants_profile=wants) for wants in (False, True)
+    )
     steps = _median(lambda: _steps(plain), repetitions)
     sjf = _median(lambda: _decisions(plain, HandMadePolicy("sjf", PackingKind.SJF)), repetitions)
     deeprm = _median(lambda: _decisions(shown, policy), repetitions)
@@ -68,7 +72,18 @@ def benchmark_packing(rate: float = 0.7, clusters: int = 500, repetitions: int =
             seconds.append(time.perf_counter() - began)
             counts.append(numbers["decisions"])
     took, count = statistics.median(seconds), statistics.median(counts)
-    return PackingBenchmark(rate, clusters, repetitions, steps, sjf, deeprm, sjf / deeprm, took, count, count / took / deeprm)
+    return PackingBenchmark(
+        rate,
+        clusters,
+        repetitions,
+        steps,
+        sjf,
+        deeprm,
+        sjf / deeprm,
+        took,
+        count,
+        count / took / deeprm,
+    )
 
 
 def _median(speed: Callable[[], float], repetitions: int) -> float:

@@ -64,7 +64,13 @@ def start_weights(kind: str, checkpoint: Checkpoint, path: str) -> Weights:
     """
     if checkpoint.kind == kind:
         return checkpoint.weights
-    if kind == "set" and checkpoint.kind == RULE_KIND and checkpoint.settings.get("kind") == "withhold":
+    if (
+        kind == "set"
+        and checkpoint.kind == RULE_KIND
+        and checkpoint.settings.get("kind") == "withhold"
+    ):
         return {"rule": checkpoint.weights["params"]}
     also = " (or a tuned withholding rule)" if kind == "set" else ""
-    raise FormatError(f"{path}: a checkpoint of a {checkpoint.kind!r} policy; {kind!r} starts from one of its own{also}")
+    raise FormatError(
+        f"{path}: a checkpoint of a {checkpoint.kind!r} policy; {kind!r} starts from one of its own{also}"
+    )

@@ -108,7 +108,9 @@ class DeepRMLearning(BaseModel):
 RECIPES = {
     "paper": DeepRMLearning(sequences=Sequences.FIXED),
     "fresh": DeepRMLearning(),
-    "fast": DeepRMLearning(actions=Actions.STARTABLE, optimizer=Optimizer.ADAM, learning_rate=3e-3, final_rate=0.1),
+    "fast": DeepRMLearning(
+        actions=Actions.STARTABLE, optimizer=Optimizer.ADAM, learning_rate=3e-3, final_rate=0.1
+    ),
 }
 
 
@@ -123,7 +125,9 @@ def parse_deeprm_recipe(name: str) -> DeepRMLearning:
     raise ConfigError(f"no recipe {name!r} for DeepRM; write one of {', '.join(RECIPES)}")
 
 
-def run_advantages(position: npt.NDArray[np.int64], reward: FloatArray, run: npt.NDArray[np.int64], num_runs: int) -> FloatArray:
+def run_advantages(
+    position: npt.NDArray[np.int64], reward: FloatArray, run: npt.NDArray[np.int64], num_runs: int
+) -> FloatArray:
     """Reward to go of each decision less its mean over all runs at the same position; ended runs have nothing to go.
 
     Args:
@@ -140,7 +144,10 @@ def run_advantages(position: npt.NDArray[np.int64], reward: FloatArray, run: npt
 
 
 def logit_gradient(
-    chances: npt.NDArray[np.float32], action: npt.NDArray[np.int64], advantage: FloatArray, entropy: float
+    chances: npt.NDArray[np.float32],
+    action: npt.NDArray[np.int64],
+    advantage: FloatArray,
+    entropy: float,
 ) -> npt.NDArray[np.float32]:
     """Gradient of advantage x log chance(action) + entropy weight x entropy with respect to the logits, float32 as `chances`.
 
@@ -169,7 +176,12 @@ class Gradient:
     def zeros(cls, network: Network) -> Gradient:
         """Nothing yet."""
         num_actions = len(network.actions_bias)
-        return cls(np.zeros_like(network.sums), np.zeros(HIDDEN), np.zeros((HIDDEN, num_actions)), np.zeros(num_actions))
+        return cls(
+            np.zeros_like(network.sums),
+            np.zeros(HIDDEN),
+            np.zeros((HIDDEN, num_actions)),
+            np.zeros(num_actions),
+        )
 
     def add(self, network: Network, work: Work, of_logits: npt.NDArray[np.float32]) -> None:
         """Add decisions, given the gradient of their logits: backwards through the network."""
@@ -216,17 +228,30 @@ class DeepRMLearner:
         weights: Weights,
         num_threads: int = 1,
     ) -> None:
-        self.source, self.cost, self.learning, self.network, self.num_threads = source, cost, learning, network, num_threads
+        self.source, self.cost, self.learning, self.network, self.num_threads = (
+            source,
+            cost,
+            learning,
+            network,
+            num_threads,
+        )
         self._weights: Weights = checked(weights, network)
-        self._moments = {name: np.zeros_like(array) for name, array in self._moments_of(self._weights)}
+        self._moments = {
+            name: np.zeros_like(array) for name, array in self._moments_of(self._weights)
+        }
         self._steps = 0
         self._config = self._capped(source.config)
         self._record = [
-            allocate_record(network, learning.num_runs, learning.num_runs * self._config.max_decisions) for _ in range(_PARTS)
+            allocate_record(
+                network, learning.num_runs, learning.num_runs * self._config.max_decisions
+            )
+            for _ in range(_PARTS)
         ]
 
     def _capped(self, config: PackingConfig) -> PackingConfig:
-        return config.model_copy(update={"max_decisions": min(config.max_decisions, self.learning.max_decisions)})
+        return config.model_copy(
+            update={"max_decisions": min(config.max_decisions, self.learning.max_decisions)}
+        )
 
     def _moments_of(self, weights: Weights) -> list[tuple[str, npt.NDArray[Any]]]:
         kinds = ("square", "mean") if self.learning.optimizer is Optimizer.ADAM else ("square",)
@@ -234,7 +259,10 @@ class DeepRMLearner:
 
     def settings(self) -> dict[str, Any]:
         """The network, and how it learns."""
-        return {"network": self.network.model_dump(mode="json"), "learning": self.learning.model_dump(mode="json")}
+        return {
+            "network": self.network.model_dump(mode="json"),
+            "learning": self.learning.model_dump(mode="json"),
+        }
 
     def weights(self) -> Weights:
         """The present weights (copies)."""
@@ -246,7 +274,9 @@ class DeepRMLearner:
 
     def state(self) -> Weights:
         """The optimizer's moments and its number of steps."""
-        return {name: array.copy() for name, array in self._moments.items()} | {"steps": np.array([self._steps], np.int64)}
+        return {name: array.copy() for name, array in self._moments.items()} | {
+            "steps": np.array([self._steps], np.int64)
+        }
 
     def restore(self, weights: Weights, state: Weights) -> None:
         """Go on from what `weights` and `state` gave."""
@@ -266,7 +296,9 @@ class DeepRMLearner:
         gradient = total.of_weights(self.network)
         norm = math.sqrt(sum(float((part**2).sum()) for part in gradient.values()))
         if not math.isfinite(norm):
-            raise DivergedError(f"DeepRM's gradient is not finite after {self._steps} steps; lower the learning rate")
+            raise DivergedError(
+                f"DeepRM's gradient is not finite after {self._steps} steps; lower the learning rate"
+            )
         self._step(gradient, left)
         reward = -batch.costs(self.cost).reshape(-1, self.learning.num_runs)
         decisions = batch.states.clock["num_decisions"]
@@ -283,9 +315,13 @@ class DeepRMLearner:
     def _batch(self, seeds: IterationSeeds) -> PackingBatch:
         count = self.learning.num_sequences
         is_fixed = self.learning.sequences is Sequences.FIXED
-        sequences = self.source.draw(seeds.fixed_sequences(count) if is_fixed else seeds.sequences(count))
+        sequences = self.source.draw(
+            seeds.fixed_sequences(count) if is_fixed else seeds.sequences(count)
+        )
         luck = int(seeds.rng.integers(1 << 62))
-        batch = PackingBatch(sequences, self._config, repeats=self.learning.num_runs, wants_profile=True, seed=luck)
+        batch = PackingBatch(
+            sequences, self._config, repeats=self.learning.num_runs, wants_profile=True, seed=luck
+        )
         check_fits(self.network, batch.states)
         return batch
 
@@ -307,22 +343,42 @@ class DeepRMLearner:
             found[0].merge(other)
         return found[0]
 
-    def _learn_from(self, batch: PackingBatch, network: Network, sequence: int, record: Record, found: Gradient) -> None:
+    def _learn_from(
+        self, batch: PackingBatch, network: Network, sequence: int, record: Record, found: Gradient
+    ) -> None:
         """Run one sequence, and add its gradient."""
         runs = self.learning.num_runs
         first = sequence * runs
-        explore_many(batch.states, batch.asked, batch.sequence, batch.views, network, record, int(self.cost), first, first + runs)
+        explore_many(
+            batch.states,
+            batch.asked,
+            batch.sequence,
+            batch.views,
+            network,
+            record,
+            int(self.cost),
+            first,
+            first + runs,
+        )
         count = int(record.ends[-1])
         lengths = np.diff(record.ends, prepend=0)
         run = np.repeat(np.arange(runs), lengths)
         reward = record.cost[:count] - record.end_cost[run]
         is_timed = self.learning.baseline is Baseline.TIME
-        position = record.clock[:count] if is_timed else np.arange(count) - np.repeat(record.ends - lengths, lengths)
+        position = (
+            record.clock[:count]
+            if is_timed
+            else np.arange(count) - np.repeat(record.ends - lengths, lengths)
+        )
         advantage = run_advantages(position, reward, run, runs)
         if self.learning.is_scaled:
             advantage /= advantage.std() + 1e-8
         work = Work(*(table[:count] for table in record.work))
-        found.add(network, work, logit_gradient(work.chances, record.action[:count], advantage, self.learning.entropy))
+        found.add(
+            network,
+            work,
+            logit_gradient(work.chances, record.action[:count], advantage, self.learning.entropy),
+        )
 
     def _step(self, gradient: Mapping[str, FloatArray], left: float) -> None:
         """One step of ascent."""
@@ -366,6 +422,12 @@ def deeprm_learner(
     """
     learning = override(parse_deeprm_recipe(recipe), settings)
     capacity = source.draw([TRAINING_SEED_START])[0].capacity
-    network = DeepRMSettings.of(source.config, capacity, ImageSettings(has_pause=learning.has_pause), learning.actions)
-    start = initial_weights(np.random.default_rng([0x6465_6570, seed]), network) if weights is None else weights
+    network = DeepRMSettings.of(
+        source.config, capacity, ImageSettings(has_pause=learning.has_pause), learning.actions
+    )
+    start = (
+        initial_weights(np.random.default_rng([0x6465_6570, seed]), network)
+        if weights is None
+        else weights
+    )
     return DeepRMLearner(source, cost, learning, network, start, num_threads)

@@ -24,7 +24,13 @@ from parcae.packing.layout import Cost, select
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import PackingBatch, spread
 from parcae.policies.jobset.kernels import Record, explore_many
-from parcae.policies.jobset.layout import FEATURE_VERSION, MAX_ROWS, PRIOR, START_RULE, initial_weights
+from parcae.policies.jobset.layout import (
+    FEATURE_VERSION,
+    MAX_ROWS,
+    PRIOR,
+    START_RULE,
+    initial_weights,
+)
 from parcae.policies.jobset.network import Decisions, JobSetNetwork
 from parcae.policies.jobset.policy import JobSetPolicy, allocate_record, allocate_workspace
 
@@ -99,11 +105,20 @@ class SetLearner:
 
     kind, feature_version = "set", FEATURE_VERSION
 
-    def __init__(self, source: PackingSource, cost: Cost, config: SetConfig, weights: Weights | None, seed: int) -> None:
+    def __init__(
+        self,
+        source: PackingSource,
+        cost: Cost,
+        config: SetConfig,
+        weights: Weights | None,
+        seed: int,
+    ) -> None:
         self.source, self.cost, self.config = source, cost, config
         start = dict(weights or {})
         self.rule = np.array(start.get("rule", START_RULE), np.float64)
-        fresh = initial_weights(np.random.default_rng(np.random.SeedSequence([0x7365_7400, seed])), config.prior)
+        fresh = initial_weights(
+            np.random.default_rng(np.random.SeedSequence([0x7365_7400, seed])), config.prior
+        )
         self.network = JobSetNetwork(fresh | {k: v for k, v in start.items() if k in fresh})
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
 
@@ -132,12 +147,18 @@ class SetLearner:
         self.network.load_arrays(weights)
         self.rule = np.array(weights["rule"], np.float64)
         for name, parameter in self.network.named_parameters():
-            own = {key: state[f"{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}.{name}" in state}
+            own = {
+                key: state[f"{key}.{name}"]
+                for key in ("step", "exp_avg", "exp_avg_sq")
+                if f"{key}.{name}" in state
+            }
             if own:
                 self.optimizer.state[parameter] = {
                     "step": torch.tensor(float(own["step"][0])),
                     "exp_avg": torch.from_numpy(own["exp_avg"].copy()).reshape(parameter.shape),
-                    "exp_avg_sq": torch.from_numpy(own["exp_avg_sq"].copy()).reshape(parameter.shape),
+                    "exp_avg_sq": torch.from_numpy(own["exp_avg_sq"].copy()).reshape(
+                        parameter.shape
+                    ),
                 }
 
     def iterate(self, seeds: IterationSeeds, left: float) -> Mapping[str, float]:
@@ -156,8 +177,17 @@ class SetLearner:
         for group in self.optimizer.param_groups:
             group["lr"] = config.learning_rate * fade
         data, advantage = Recorded(records), np.concatenate(list(self._advantages(batch, records)))
-        step = Step(config.epochs, config.minibatch, config.clip, config.entropy * fade, 0.0, config.max_norm)
-        report = update(self.network, self.optimizer, data, advantage, None, step, rng, torch.device("cpu"))
+        step = Step(
+            config.epochs,
+            config.minibatch,
+            config.clip,
+            config.entropy * fade,
+            0.0,
+            config.max_norm,
+        )
+        report = update(
+            self.network, self.optimizer, data, advantage, None, step, rng, torch.device("cpu")
+        )
         return {
             "cost": mean_cost(batch, self.cost),
             "decisions": float(len(data)),
@@ -172,7 +202,16 @@ class SetLearner:
         network = self.policy().network
         works = allocate_workspace(count)
         records = allocate_record(count, config.capacity, max(config.row_capacity, 2 * MAX_ROWS))
-        run = (batch.states, batch.asked, batch.sequence, batch.views, network, works, records, int(self.cost))
+        run = (
+            batch.states,
+            batch.asked,
+            batch.sequence,
+            batch.views,
+            network,
+            works,
+            records,
+            int(self.cost),
+        )
         spread(lambda first, last: explore_many(*run, first, last), count, torch.get_num_threads())
         return [select(records, row) for row in range(count)]
 
@@ -187,9 +226,16 @@ class SetLearner:
                 n = int(records[row].count[0])
                 now, end = records[row].now[:n].astype(np.float64), float(ends[row])
                 times.append(np.append(now, end))
-                curves.append(np.append(costs_to_go(now, records[row].cost[:n], end, totals[row], rate), 0.0))
-            gains = [(b - own)[:-1] for own, b in zip(curves, aligned_baseline(times, curves), strict=True)]
-            spread_of = max(float(np.concatenate(gains).std()), 1e-6) if sum(map(len, gains)) else 1.0
+                curves.append(
+                    np.append(costs_to_go(now, records[row].cost[:n], end, totals[row], rate), 0.0)
+                )
+            gains = [
+                (b - own)[:-1]
+                for own, b in zip(curves, aligned_baseline(times, curves), strict=True)
+            ]
+            spread_of = (
+                max(float(np.concatenate(gains).std()), 1e-6) if sum(map(len, gains)) else 1.0
+            )
             for gain in gains:
                 yield np.clip(gain / spread_of, -limit, limit)
 
@@ -201,12 +247,18 @@ class Recorded:
         counts = [int(r.count[0]) for r in records]
         rows = [int(r.num_rows[0]) for r in records]
         shift = np.cumsum([0, *rows])[:-1]
-        self._first = np.concatenate([r.first_row[:n] + s for r, n, s in zip(records, counts, shift, strict=True)])
-        self._num = np.concatenate([np.diff(r.first_row[: n + 1]) for r, n in zip(records, counts, strict=True)])
+        self._first = np.concatenate(
+            [r.first_row[:n] + s for r, n, s in zip(records, counts, shift, strict=True)]
+        )
+        self._num = np.concatenate(
+            [np.diff(r.first_row[: n + 1]) for r, n in zip(records, counts, strict=True)]
+        )
         self._rows = np.concatenate([r.rows[:n] for r, n in zip(records, rows, strict=True)])
         self._shared = np.concatenate([r.shared[:n] for r, n in zip(records, counts, strict=True)])
         self._choice = np.concatenate([r.choice[:n] for r, n in zip(records, counts, strict=True)])
-        self.log_prob = np.concatenate([r.log_prob[:n] for r, n in zip(records, counts, strict=True)])
+        self.log_prob = np.concatenate(
+            [r.log_prob[:n] for r, n in zip(records, counts, strict=True)]
+        )
 
     def __len__(self) -> int:
         return len(self._choice)

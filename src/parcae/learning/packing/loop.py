@@ -79,7 +79,9 @@ class IterationSeeds:
     @property
     def rng(self) -> np.random.Generator:
         """For all else."""
-        return np.random.default_rng(np.random.SeedSequence([0x7061_636B, self.seed, self.iteration]))
+        return np.random.default_rng(
+            np.random.SeedSequence([0x7061_636B, self.seed, self.iteration])
+        )
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,9 @@ class PackingResult:
 
 
 def train_packing(
-    learner: Learner, training: PackingTraining, progress: Callable[[PackingIteration], None] | None = None
+    learner: Learner,
+    training: PackingTraining,
+    progress: Callable[[PackingIteration], None] | None = None,
 ) -> PackingResult:
     """Train until the time or the iterations are used up or Ctrl-C; the result is the best on the selection's runs.
 
@@ -146,7 +150,9 @@ class _Loop:
         self.best_weights = learner.weights()
         self.selected: list[list[float]] = []  # [iteration, seconds, cost on the selection's runs]
         self.curve: list[PackingIteration] = []
-        sequences = training.source.draw([SELECTION_SEED_START + row for row in range(training.num_selection)])
+        sequences = training.source.draw(
+            [SELECTION_SEED_START + row for row in range(training.num_selection)]
+        )
         self._selection = (sequences, training.source.config)
         self._begin()
 
@@ -157,7 +163,9 @@ class _Loop:
                 raise ConfigError("resuming needs the folder of the training")
             self._resume(folder / STATE_FILE)
         elif folder is not None and (folder / STATE_FILE).exists():
-            raise ConfigError(f"{folder} holds a training already: resume it with --resume, or choose another folder")
+            raise ConfigError(
+                f"{folder} holds a training already: resume it with --resume, or choose another folder"
+            )
 
     def run(self, progress: Callable[[PackingIteration], None] | None) -> PackingResult:
         ending = "done"
@@ -166,7 +174,14 @@ class _Loop:
                 while self._left() > 0 and not stop.is_asked:
                     done = self._iterate(stop.is_asked)
                     self.curve.append(done)
-                    log.write(done.iteration, {**done.numbers, "selection/cost": done.selected, "run/seconds": done.seconds})
+                    log.write(
+                        done.iteration,
+                        {
+                            **done.numbers,
+                            "selection/cost": done.selected,
+                            "run/seconds": done.seconds,
+                        },
+                    )
                     if progress is not None:
                         progress(done)
             except DivergedError as error:
@@ -174,7 +189,9 @@ class _Loop:
             if stop.is_asked:
                 ending = "interrupted"
                 self._save()
-        return PackingResult(self.checkpoint(), self.iteration, self.seconds, self.best, tuple(self.curve), ending)
+        return PackingResult(
+            self.checkpoint(), self.iteration, self.seconds, self.best, tuple(self.curve), ending
+        )
 
     def _left(self) -> float:
         """The share of the training that is left."""
@@ -186,10 +203,14 @@ class _Loop:
 
     def _iterate(self, is_stopped: bool) -> PackingIteration:
         began = time.perf_counter()
-        numbers = self.learner.iterate(IterationSeeds(self.training.seed, self.iteration), self._left())
+        numbers = self.learner.iterate(
+            IterationSeeds(self.training.seed, self.iteration), self._left()
+        )
         self.iteration += 1
         if not math.isfinite(numbers["cost"]):
-            raise DivergedError(f"after {self.iteration} iterations the mean cost is {numbers['cost']}; the best policy is kept")
+            raise DivergedError(
+                f"after {self.iteration} iterations the mean cost is {numbers['cost']}; the best policy is kept"
+            )
         before, self.seconds = self.seconds, self.seconds + time.perf_counter() - began
         selected = math.nan
         if self.iteration % self.training.select_every == 0 or self._left() <= 0 or is_stopped:
@@ -202,7 +223,9 @@ class _Loop:
     def _select(self) -> float:
         """Measure the present policy; keep it if it is the best so far."""
         policy = self.learner.policy()
-        batch = PackingBatch(*self._selection, wants_profile=policy.wants_profile, seed=self.training.seed)
+        batch = PackingBatch(
+            *self._selection, wants_profile=policy.wants_profile, seed=self.training.seed
+        )
         batch.run(policy.play_many)
         selected = typical_cost(batch, self.training.cost)
         if selected < self.best:
@@ -221,7 +244,13 @@ class _Loop:
             "command": self.training.command,
             "cost_on_selection_runs": self.best if math.isfinite(self.best) else None,
         }
-        return Checkpoint(self.learner.kind, self.learner.feature_version, self.best_weights, self.learner.settings(), card)
+        return Checkpoint(
+            self.learner.kind,
+            self.learner.feature_version,
+            self.best_weights,
+            self.learner.settings(),
+            card,
+        )
 
     def _identity(self) -> dict[str, Any]:
         own = {
@@ -250,7 +279,10 @@ class _Loop:
             "curve": self.selected,
             "identity": self._identity(),
         }
-        write_checkpoint(Checkpoint("packing-training", self.learner.feature_version, weights, settings), folder / STATE_FILE)
+        write_checkpoint(
+            Checkpoint("packing-training", self.learner.feature_version, weights, settings),
+            folder / STATE_FILE,
+        )
         write_checkpoint(self.checkpoint(), folder / BEST_FILE)
 
     def _resume(self, path: Path) -> None:
@@ -258,13 +290,20 @@ class _Loop:
         state.require("packing-training", self.learner.feature_version, str(path))
         for key, value in self._identity().items():
             if state.settings["identity"].get(key) != value:
-                raise ConfigError(f"{path}: a training with another {key}; use the same settings, or another folder")
+                raise ConfigError(
+                    f"{path}: a training with another {key}; use the same settings, or another folder"
+                )
 
         def part(prefix: str) -> Weights:
-            return {k.removeprefix(prefix): v for k, v in state.weights.items() if k.startswith(prefix)}
+            return {
+                k.removeprefix(prefix): v for k, v in state.weights.items() if k.startswith(prefix)
+            }
 
         self.learner.restore(part("now."), part("state."))
         self.best_weights = part("best.")
         self.selected = [list(point) for point in state.settings["curve"]]
-        self.iteration, self.seconds = int(state.settings["iteration"]), float(state.settings["seconds"])
+        self.iteration, self.seconds = (
+            int(state.settings["iteration"]),
+            float(state.settings["seconds"]),
+        )
         self.best = math.inf if state.settings["best"] is None else float(state.settings["best"])

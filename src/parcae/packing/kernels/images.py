@@ -17,7 +17,13 @@ _COLOR_STEP = 17
 def draw_images(states, asked, sequence, images, is_colored, has_pause, first, last):  # type: ignore[no-untyped-def]
     """Draw clusters first..last-1 into images float32[num_clusters, horizon, width] (see `parcae.packing.images`)."""
     for row in range(first, last):
-        _draw(cluster(states, row), sequence_of(asked, sequence[row]), images[row], is_colored, has_pause)
+        _draw(
+            cluster(states, row),
+            sequence_of(asked, sequence[row]),
+            images[row],
+            is_colored,
+            has_pause,
+        )
 
 
 @inlined
@@ -40,7 +46,10 @@ def _draw(state, asked, image, is_colored, has_pause):  # type: ignore[no-untype
     for job in range(min(state.clock.num_backlog[0], columns * image.shape[0])):
         image[job // columns, left + job % columns] = 1.0
     if has_pause:
-        pause = min(_LONGEST_PAUSE, float(state.clock.now[0] - max(0, state.clock.last_arrival[0]))) / _LONGEST_PAUSE
+        pause = (
+            min(_LONGEST_PAUSE, float(state.clock.now[0] - max(0, state.clock.last_arrival[0])))
+            / _LONGEST_PAUSE
+        )
         for row in range(image.shape[0]):
             image[row, left + columns] = pause
 
@@ -66,7 +75,9 @@ def _draw_colors(state, asked, image, left, resource):  # type: ignore[no-untype
         for index in range(state.clock.num_running[0]):
             job = state.running[index]
             if state.jobs.start[job] <= then < state.jobs.finish[job]:
-                color = np.float32(1 + (job * _COLOR_STEP + shift) % _NUM_COLORS) / np.float32(_NUM_COLORS + 1)
+                color = np.float32(1 + (job * _COLOR_STEP + shift) % _NUM_COLORS) / np.float32(
+                    _NUM_COLORS + 1
+                )
                 for _ in range(asked.demand[job, resource]):
                     image[row, column] = color
                     column += 1

@@ -27,7 +27,9 @@ def step_many(states, asked, sequence, slots, is_placed, first, last):  # type: 
     """Take slots[row] in clusters first..last-1 that are not over. is_placed: int64, whether a job was placed."""
     for row in range(first, last):
         if states.clock.is_over[row, 0] == 0:
-            is_placed[row] = int(take(cluster(states, row), sequence_of(asked, sequence[row]), slots[row]))
+            is_placed[row] = int(
+                take(cluster(states, row), sequence_of(asked, sequence[row]), slots[row])
+            )
 
 
 @kernel

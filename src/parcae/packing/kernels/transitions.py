@@ -8,7 +8,11 @@ from __future__ import annotations
 from parcae.kernels import inlined, kernel
 from parcae.packing.layout import NO_JOB, NOT_YET, VOID, Cost
 
-_SLOWDOWN, _BOUNDED, _COMPLETION = int(Cost.SLOWDOWN), int(Cost.BOUNDED_SLOWDOWN), int(Cost.COMPLETION)
+_SLOWDOWN, _BOUNDED, _COMPLETION = (
+    int(Cost.SLOWDOWN),
+    int(Cost.BOUNDED_SLOWDOWN),
+    int(Cost.COMPLETION),
+)
 _UTILIZATION, _MAKESPAN = int(Cost.UTILIZATION), int(Cost.MAKESPAN)
 
 
@@ -34,23 +38,34 @@ def begin(state, asked):  # type: ignore[no-untyped-def]
 
 @inlined
 def _reset(clock):  # type: ignore[no-untyped-def]
-    clock.now[0] = clock.num_arrived[0] = clock.num_waiting[0] = clock.num_backlog[0] = clock.first_backlog[0] = 0
-    clock.num_running[0] = clock.num_finished[0] = clock.num_dropped[0] = clock.num_decisions[0] = clock.num_placed[0] = 0
+    clock.now[0] = clock.num_arrived[0] = clock.num_waiting[0] = clock.num_backlog[
+        0
+    ] = clock.first_backlog[0] = 0
+    clock.num_running[0] = clock.num_finished[0] = clock.num_dropped[0] = clock.num_decisions[
+        0
+    ] = clock.num_placed[0] = 0
     clock.last_arrival[0] = NOT_YET
-    clock.arrived_work[0] = clock.log_told[0] = clock.weight[0] = clock.bounded_weight[0] = clock.used[0] = 0.0
+    clock.arrived_work[0] = clock.log_told[0] = clock.weight[0] = clock.bounded_weight[
+        0
+    ] = clock.used[0] = 0.0
 
 
 @inlined
 def _admit(state, asked):  # type: ignore[no-untyped-def]
     """Every job whose time has come takes the first empty slot, else the backlog's end, else it is lost (and counted)."""
     clock = state.clock
-    while clock.num_arrived[0] < asked.num_jobs[0] and asked.specs.arrival[clock.num_arrived[0]] <= clock.now[0]:
+    while (
+        clock.num_arrived[0] < asked.num_jobs[0]
+        and asked.specs.arrival[clock.num_arrived[0]] <= clock.now[0]
+    ):
         job = clock.num_arrived[0]
         clock.num_arrived[0] += 1
         clock.last_arrival[0] = clock.now[0]
         if _enqueue(state, asked, job):
             clock.weight[0] += 1.0 / asked.specs.duration[job]
-            clock.bounded_weight[0] += 1.0 / max(asked.rules.bound[0], float(asked.specs.duration[job]))
+            clock.bounded_weight[0] += 1.0 / max(
+                asked.rules.bound[0], float(asked.specs.duration[job])
+            )
             share = 0.0
             for resource in range(asked.demand.shape[1]):
                 share = max(share, asked.demand[job, resource] / state.capacity[resource])
@@ -76,7 +91,9 @@ def _enqueue(state, asked, job):  # type: ignore[no-untyped-def]
         clock.num_waiting[0] += 1
         return True
     if clock.num_backlog[0] < state.backlog.shape[0]:
-        state.backlog[(clock.first_backlog[0] + clock.num_backlog[0]) % state.backlog.shape[0]] = job
+        state.backlog[(clock.first_backlog[0] + clock.num_backlog[0]) % state.backlog.shape[0]] = (
+            job
+        )
         clock.num_backlog[0] += 1
         return True
     return False

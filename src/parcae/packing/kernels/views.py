@@ -22,7 +22,10 @@ def show(state, asked, view):  # type: ignore[no-untyped-def]
     head.luck[0] = mix(mix(state.luck[0] + _STEP) + np.uint64(clock.num_decisions[0]) * _STEP)
     head.since_arrival[0] = clock.now[0] - max(0, clock.last_arrival[0])
     for resource in range(state.free.shape[1]):
-        view.free[resource], view.capacity[resource] = state.free[0, resource], state.capacity[resource]
+        view.free[resource], view.capacity[resource] = (
+            state.free[0, resource],
+            state.capacity[resource],
+        )
     count = 0
     slots = clock.num_waiting[0] if asked.rules.is_exact[0] == 1 else state.slots.shape[0]
     for slot in range(slots):
@@ -57,7 +60,9 @@ def _show_profile(state, asked, view):  # type: ignore[no-untyped-def]
     for row in range(horizon + 1):
         view.points[row] = state.clock.now[0] + row
         for resource in range(state.free.shape[1]):
-            view.free_from[row, resource] = state.free[row, resource] if row < horizon else state.capacity[resource]
+            view.free_from[row, resource] = (
+                state.free[row, resource] if row < horizon else state.capacity[resource]
+            )
     view.head.num_points[0] = horizon + 1
 
 

@@ -93,7 +93,9 @@ class A2cSettings(BaseModel):
     def grid(self) -> Grid:
         """Where the windows lie."""
         size, stride = self.architecture.window, 2 if self.architecture.has_pool else 1
-        return Grid(size, stride, (self.horizon - size) // stride + 1, (self.width - size) // stride + 1)
+        return Grid(
+            size, stride, (self.horizon - size) // stride + 1, (self.width - size) // stride + 1
+        )
 
     def shapes(self, num_outputs: int) -> dict[str, tuple[int, ...]]:
         """Weights by name, for so many outputs.
@@ -105,7 +107,10 @@ class A2cSettings(BaseModel):
         named: dict[str, tuple[int, ...]] = {}
         if self.architecture is not Architecture.FC:
             named |= {"conv.weight": (filters, 3, 3), "conv.bias": (filters,)}
-        named |= {"dense.weight": (grid.rows * grid.columns, filters, first), "dense.bias": (first,)}
+        named |= {
+            "dense.weight": (grid.rows * grid.columns, filters, first),
+            "dense.bias": (first,),
+        }
         if self.hidden:
             named |= {"out.weight": (first, num_outputs), "out.bias": (num_outputs,)}
         return named
@@ -157,7 +162,9 @@ class Gradient(NamedTuple):
     is_pattern_touched: Any  # int8[num_patterns]
 
 
-def draw_weights(settings: A2cSettings, num_outputs: int, rng: np.random.Generator, last_scale: float = 0.01) -> Weights:
+def draw_weights(
+    settings: A2cSettings, num_outputs: int, rng: np.random.Generator, last_scale: float = 0.01
+) -> Weights:
     """First weights: variance 2 / inputs (He et al.), the last layer's `last_scale` times as large, no biases."""
     weights: Weights = {}
     shapes = settings.shapes(num_outputs)
@@ -165,11 +172,15 @@ def draw_weights(settings: A2cSettings, num_outputs: int, rng: np.random.Generat
     for name, shape in shapes.items():
         inputs = 9 if name == "conv.weight" else int(np.prod(shape[:-1]))
         scale = np.sqrt(2.0 / inputs) * (last_scale if name == last else 1.0)
-        weights[name] = (rng.standard_normal(shape) * (0.0 if name.endswith("bias") else scale)).astype(np.float32)
+        weights[name] = (
+            rng.standard_normal(shape) * (0.0 if name.endswith("bias") else scale)
+        ).astype(np.float32)
     return weights
 
 
-def check_weights(weights: Mapping[str, npt.NDArray[Any]], settings: A2cSettings, num_outputs: int, path: str) -> None:
+def check_weights(
+    weights: Mapping[str, npt.NDArray[Any]], settings: A2cSettings, num_outputs: int, path: str
+) -> None:
     """Refuse weights of other shapes.
 
     Raises:
@@ -178,5 +189,9 @@ def check_weights(weights: Mapping[str, npt.NDArray[Any]], settings: A2cSettings
     expected = settings.shapes(num_outputs)
     found = {name: tuple(array.shape) for name, array in weights.items()}
     if found != expected:
-        wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-        raise FormatError(f"{path}: weights {', '.join(wrong)} do not fit the settings; the file was changed: train it again")
+        wrong = sorted(
+            name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
+        )
+        raise FormatError(
+            f"{path}: weights {', '.join(wrong)} do not fit the settings; the file was changed: train it again"
+        )

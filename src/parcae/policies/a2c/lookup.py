@@ -29,7 +29,9 @@ class Seen(NamedTuple):
     def joined(parts: list[Seen]) -> Seen:
         """All images of all parts, one after another."""
         sizes = np.concatenate([np.diff(part.starts) for part in parts])
-        return Seen(np.concatenate([part.numbers for part in parts]), np.append(0, np.cumsum(sizes)))
+        return Seen(
+            np.concatenate([part.numbers for part in parts]), np.append(0, np.cumsum(sizes))
+        )
 
     def only(self, is_kept: npt.NDArray[np.bool_]) -> Seen:
         """Without some images that show nothing, those of clusters that are over."""
@@ -52,14 +54,19 @@ class Eye:
         if len(self._images) < count:
             self._images = np.zeros((count, self.settings.horizon, self.settings.width), np.float32)
         draw_images(states, asked, sequence, self._images, False, False, 0, count)
-        return self.look_at(self._images[:count], np.ascontiguousarray(states.clock["is_over"][:, 0]))
+        return self.look_at(
+            self._images[:count], np.ascontiguousarray(states.clock["is_over"][:, 0])
+        )
 
     def look_at(self, images: FloatArray, is_over: IntArray) -> Seen:
         """What images of zeros and ones, float32[count, horizon, width], show."""
         starts = np.zeros(len(images) + 1, np.int64)
         if len(self._numbers) < len(images) * self.grid.rows * self.grid.columns:
             self._numbers = np.zeros(len(images) * self.grid.rows * self.grid.columns, np.int32)
-        while look_many(images, is_over, self.grid, self.index, self._codes, self._numbers, starts) == FULL:
+        while (
+            look_many(images, is_over, self.grid, self.index, self._codes, self._numbers, starts)
+            == FULL
+        ):
             self.index = _grown(self.index)
         return Seen(self._numbers[: starts[-1]].copy(), starts)
 
@@ -104,7 +111,9 @@ class FirstLayer:
         """The weights have changed."""
         self._now += 1
         blank: FloatArray = np.maximum(self._bias, 0.0)
-        self.blank: FloatArray = blank @ self.weights["dense.weight"].sum(axis=0) + self.weights["dense.bias"]
+        self.blank: FloatArray = (
+            blank @ self.weights["dense.weight"].sum(axis=0) + self.weights["dense.bias"]
+        )
 
     def _layer(self) -> Layer:
         capacity = len(self.eye.index.place)
@@ -155,7 +164,9 @@ class GradientRoom:
         return self._gradient
 
 
-def outputs(sums: FloatArray, blank: FloatArray, weights: Mapping[str, npt.NDArray[Any]]) -> FloatArray:
+def outputs(
+    sums: FloatArray, blank: FloatArray, weights: Mapping[str, npt.NDArray[Any]]
+) -> FloatArray:
     """float32[num_images, num_outputs] of a network, given its first layer's sums."""
     total = sums + blank
     if "out.weight" in weights:

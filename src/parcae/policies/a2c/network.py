@@ -23,7 +23,9 @@ class A2cNetwork(nn.Module):
     Source: A2cScheduler, section 4.3 and Table 3: 3x3 filters, rectified, 2x2 max-pooling or none, flattened, dense.
     """
 
-    def __init__(self, weights: Weights, settings: A2cSettings, num_outputs: int, path: str = "weights") -> None:
+    def __init__(
+        self, weights: Weights, settings: A2cSettings, num_outputs: int, path: str = "weights"
+    ) -> None:
         super().__init__()
         check_weights(weights, settings, num_outputs, path)
         self.settings = settings
@@ -36,7 +38,10 @@ class A2cNetwork(nn.Module):
 
     def arrays(self) -> Weights:
         """The weights by name, in the memory of the parameters."""
-        return {name.replace("_", "."): parameter.detach().numpy() for name, parameter in self.table.items()}
+        return {
+            name.replace("_", "."): parameter.detach().numpy()
+            for name, parameter in self.table.items()
+        }
 
     def forward(self, images: Tensor) -> Tensor:
         """Outputs [B, num_outputs] of images float32[B, horizon, width], convolved one by one."""
@@ -44,7 +49,9 @@ class A2cNetwork(nn.Module):
         if self.settings.architecture is Architecture.FC:
             x = images.flatten(1)
         else:
-            x = nn.functional.conv2d(images.unsqueeze(1), table["conv_weight"].unsqueeze(1), table["conv_bias"]).relu()
+            x = nn.functional.conv2d(
+                images.unsqueeze(1), table["conv_weight"].unsqueeze(1), table["conv_bias"]
+            ).relu()
             x = nn.functional.max_pool2d(x, 2) if self.settings.architecture.has_pool else x
             x = x.flatten(2).transpose(1, 2).flatten(1)
         return self._last(x @ table["dense_weight"].flatten(0, 1) + table["dense_bias"])
@@ -57,4 +64,8 @@ class A2cNetwork(nn.Module):
         return self._last(sums + blank @ table["dense_weight"].sum(0) + table["dense_bias"])
 
     def _last(self, x: Tensor) -> Tensor:
-        return torch.addmm(self.table["out_bias"], x.relu(), self.table["out_weight"]) if self.settings.hidden else x
+        return (
+            torch.addmm(self.table["out_bias"], x.relu(), self.table["out_weight"])
+            if self.settings.hidden
+            else x
+        )

@@ -15,7 +15,14 @@ from parcae.packing.config import PackingConfig
 from parcae.packing.images import ImageSettings
 from parcae.packing.kernels.stepping import begin_many, show_many, step_many
 from parcae.packing.layout import VOID, Asked, Packing, View
-from parcae.policies.a2c.layout import FEATURE_VERSION, KIND, A2cSettings, Architecture, Weights, check_weights
+from parcae.policies.a2c.layout import (
+    FEATURE_VERSION,
+    KIND,
+    A2cSettings,
+    Architecture,
+    Weights,
+    check_weights,
+)
 from parcae.policies.a2c.lookup import Eye, FirstLayer, FloatArray, IntArray, outputs
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
 from parcae.policies.packing.layout import LONGEST_PAUSE
@@ -25,7 +32,11 @@ _PATIENCE = 20
 
 
 def fitting(
-    config: PackingConfig, capacity: npt.ArrayLike, architecture: Architecture, hidden: int = 0, is_masked: bool = False
+    config: PackingConfig,
+    capacity: npt.ArrayLike,
+    architecture: Architecture,
+    hidden: int = 0,
+    is_masked: bool = False,
 ) -> A2cSettings:
     """Settings of networks for clusters of a capacity.
 
@@ -57,7 +68,9 @@ def masks_of(views: View) -> npt.NDArray[np.bool_]:
     is_shown = np.arange(num_slots) < views.head["num_jobs"]
     row, at = np.nonzero(is_shown & (views.jobs["can_start"] == 1))
     masks[row, views.jobs["slot"][row, at]] = True
-    may_idle = (views.head["num_running"][:, 0] > 0) | (views.head["since_arrival"][:, 0] < LONGEST_PAUSE)
+    may_idle = (views.head["num_running"][:, 0] > 0) | (
+        views.head["since_arrival"][:, 0] < LONGEST_PAUSE
+    )
     masks[:, -1] = may_idle | ~masks[:, :-1].any(axis=1)
     return masks
 
@@ -92,13 +105,21 @@ class A2cPolicy:
 
     wants_profile = False
 
-    def __init__(self, name: str, weights: Weights, settings: A2cSettings, is_greedy: bool = False) -> None:
+    def __init__(
+        self, name: str, weights: Weights, settings: A2cSettings, is_greedy: bool = False
+    ) -> None:
         self.name, self.settings, self.is_greedy = name, settings, is_greedy
-        self.weights = {key.removeprefix("actor."): array for key, array in weights.items() if key.startswith("actor.")}
+        self.weights = {
+            key.removeprefix("actor."): array
+            for key, array in weights.items()
+            if key.startswith("actor.")
+        }
         check_weights(self.weights, settings, settings.num_actions, name)
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint, name: str = KIND, is_greedy: bool = False) -> A2cPolicy:
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, name: str = KIND, is_greedy: bool = False
+    ) -> A2cPolicy:
         """The policy of a checkpoint.
 
         Raises:
@@ -108,7 +129,9 @@ class A2cPolicy:
         try:
             settings = A2cSettings.model_validate(checkpoint.settings["network"])
         except (KeyError, ValidationError):
-            raise FormatError(f"{name}: a checkpoint without the settings of its networks; train it again") from None
+            raise FormatError(
+                f"{name}: a checkpoint without the settings of its networks; train it again"
+            ) from None
         return cls(name, checkpoint.weights, settings, is_greedy)
 
     @classmethod
@@ -120,13 +143,18 @@ class A2cPolicy:
         """
         return cls.from_checkpoint(read_checkpoint(Path(path)), name, is_greedy)
 
-    def play_many(self, states: Packing, asked: Asked, sequence: IntArray, views: View, first: int, last: int) -> None:
+    def play_many(
+        self, states: Packing, asked: Asked, sequence: IntArray, views: View, first: int, last: int
+    ) -> None:
         """Run clusters first..last-1 from start to end, one decision of all of them at a time.
 
         Raises:
             ConfigError: clusters with other images than those that the networks were made for.
         """
-        states, views = Packing(*(table[first:last] for table in states)), View(*(table[first:last] for table in views))
+        states, views = (
+            Packing(*(table[first:last] for table in states)),
+            View(*(table[first:last] for table in views)),
+        )
         sequence = sequence[first:last]
         self._check(states, asked)
         eye = Eye(self.settings)
@@ -135,19 +163,38 @@ class A2cPolicy:
         is_placed, held = np.zeros(count, np.int64), np.zeros(count, np.int64)
         while (states.clock["is_over"] == 0).any():
             show_many(states, asked, sequence, views, 0, count)
-            logits = outputs(layer.sums(eye.look(states, asked, sequence)), layer.blank, self.weights)
+            logits = outputs(
+                layer.sums(eye.look(states, asked, sequence)), layer.blank, self.weights
+            )
             actions = self._choose(logits, masks_of(views), states, views, held)
-            step_many(states, asked, sequence, slots_of(actions, self.settings.num_slots), is_placed, 0, count)
+            step_many(
+                states,
+                asked,
+                sequence,
+                slots_of(actions, self.settings.num_slots),
+                is_placed,
+                0,
+                count,
+            )
             held = np.where(is_placed == 1, 0, held + 1)
 
-    def _choose(self, logits: FloatArray, masks: npt.NDArray[np.bool_], states: Packing, views: View, held: IntArray) -> IntArray:
+    def _choose(
+        self,
+        logits: FloatArray,
+        masks: npt.NDArray[np.bool_],
+        states: Packing,
+        views: View,
+        held: IntArray,
+    ) -> IntArray:
         can = np.where(masks, logits, np.float32(-np.inf))
         odds = can if self.settings.is_masked else logits
         luck = (views.head["luck"][:, 0] >> np.uint64(11)) * 2.0**-53
         actions = odds.argmax(axis=1) if self.is_greedy else draw_actions(odds, luck)
         is_stuck = (states.clock["num_running"][:, 0] == 0) & masks[:, :-1].any(axis=1)
         if self.is_greedy:
-            is_stuck &= ~masks[np.arange(len(actions)), actions] | (actions == self.settings.num_slots)
+            is_stuck &= ~masks[np.arange(len(actions)), actions] | (
+                actions == self.settings.num_slots
+            )
         else:
             is_stuck &= held >= _PATIENCE
         return np.where(is_stuck, can[:, :-1].argmax(axis=1), actions)

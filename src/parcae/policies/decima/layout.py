@@ -97,7 +97,9 @@ class Fit(IntEnum):
     OFFERED = 0  # how many there are, logarithmic
     SHARE = 1  # the share of them that is large enough
     SPARE = 2  # memory that the best-fitting of them has beyond the demand, of the largest class's
-    WAITING = 3  # demand that waits for the best-fitting class, for each of its executors, logarithmic
+    WAITING = (
+        3  # demand that waits for the best-fitting class, for each of its executors, logarithmic
+    )
 
 
 class ClassFeature(IntEnum):
@@ -143,7 +145,12 @@ def decima_levels(num_executors: int) -> npt.NDArray[np.int64]:
 def sizes(settings: DecimaSettings, num_levels: int) -> dict[Transform, tuple[int, int]]:
     """Inputs and outputs of every transform."""
     d, x = EMBEDDING, settings.num_features
-    limit_in = {Limits.INPUT: 2 * d + 1, Limits.STAGE: 3 * d + 1, Limits.OUTPUTS: 2 * d, Limits.NONE: 1}[settings.limits]
+    limit_in = {
+        Limits.INPUT: 2 * d + 1,
+        Limits.STAGE: 3 * d + 1,
+        Limits.OUTPUTS: 2 * d,
+        Limits.NONE: 1,
+    }[settings.limits]
     limit_out = num_levels if settings.limits is Limits.OUTPUTS else 1
     found = {
         Transform.PREP: (x, d),
@@ -167,7 +174,11 @@ def shapes(settings: DecimaSettings, num_levels: int) -> dict[str, tuple[int, ..
     """Weights by name, in the order of the flat array; matrices are [in, out]."""
     found: dict[str, tuple[int, ...]] = {}
     for transform, (num_in, num_out) in sizes(settings, num_levels).items():
-        widths = [num_in, num_out] if transform is Transform.PREP else [num_in, HIDDEN_1, HIDDEN_2, num_out]
+        widths = (
+            [num_in, num_out]
+            if transform is Transform.PREP
+            else [num_in, HIDDEN_1, HIDDEN_2, num_out]
+        )
         for layer, (a, b) in enumerate(itertools.pairwise(widths), 1):
             found[f"{transform.name.lower()}.{layer}.weight"] = (a, b)
             found[f"{transform.name.lower()}.{layer}.bias"] = (b,)
@@ -192,7 +203,9 @@ def initial_weights(rng: np.random.Generator, settings: DecimaSettings, num_leve
     return weights
 
 
-def flatten(weights: Weights, settings: DecimaSettings, num_levels: int, path: str = "weights") -> npt.NDArray[np.float32]:
+def flatten(
+    weights: Weights, settings: DecimaSettings, num_levels: int, path: str = "weights"
+) -> npt.NDArray[np.float32]:
     """The weights as one float32 array.
 
     Raises:

@@ -8,7 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parcae.policies.decima.layout import EMBEDDING, NO_SLOT_NAME, SLOPE, DecimaSettings, Limits, Transform, shapes
+from parcae.policies.decima.layout import (
+    EMBEDDING,
+    NO_SLOT_NAME,
+    SLOPE,
+    DecimaSettings,
+    Limits,
+    Transform,
+    shapes,
+)
 from parcae.policies.networks.layout import Weights
 from parcae.policies.networks.ragged import Judged, entropy_terms, ragged_log_softmax
 
@@ -54,20 +62,27 @@ class DecimaNetwork(nn.Module):
         self.levels: Tensor
         self.register_buffer("levels", torch.from_numpy((levels / levels[-1]).astype(np.float32)))
         self.table = nn.ParameterDict(
-            {name.replace(".", "_"): nn.Parameter(torch.from_numpy(weights[name].copy())) for name in self.names}
+            {
+                name.replace(".", "_"): nn.Parameter(torch.from_numpy(weights[name].copy()))
+                for name in self.names
+            }
         )
         self.critic = nn.Sequential(nn.Linear(EMBEDDING, 32), nn.LeakyReLU(SLOPE), nn.Linear(32, 1))
 
     def _linear(self, transform: Transform, layer: int, x: Tensor) -> Tensor:
         name = transform.name.lower()
-        return torch.addmm(self.table[f"{name}_{layer}_bias"], x, self.table[f"{name}_{layer}_weight"])
+        return torch.addmm(
+            self.table[f"{name}_{layer}_bias"], x, self.table[f"{name}_{layer}_weight"]
+        )
 
     def _hidden(self, transform: Transform, x: Tensor) -> Tensor:
         x = nn.functional.leaky_relu(self._linear(transform, 1, x), SLOPE)
         return nn.functional.leaky_relu(self._linear(transform, 2, x), SLOPE)
 
     def _transform(self, transform: Transform, x: Tensor) -> Tensor:
-        return nn.functional.leaky_relu(self._linear(transform, 3, self._hidden(transform, x)), SLOPE)
+        return nn.functional.leaky_relu(
+            self._linear(transform, 3, self._hidden(transform, x)), SLOPE
+        )
 
     def _score(self, transform: Transform, x: Tensor) -> Tensor:
         return self._linear(transform, 3, self._hidden(transform, x))
@@ -87,7 +102,9 @@ class DecimaNetwork(nn.Module):
             e = e.index_copy(0, rows, prepared.index_select(0, rows) + total)
         return e
 
-    def _summarize(self, x: Tensor, owner: Tensor, count: int, f: Transform, g: Transform) -> Tensor:
+    def _summarize(
+        self, x: Tensor, owner: Tensor, count: int, f: Transform, g: Transform
+    ) -> Tensor:
         messages = self._transform(f, x)
         total = messages.new_zeros(count, EMBEDDING).index_add(0, owner, messages)
         return self._transform(g, total) if self.settings.has_two_transforms else total
@@ -98,7 +115,9 @@ class DecimaNetwork(nn.Module):
         e, num_jobs, size = self.embed_stages(x, batch.edges), len(batch.owner), len(batch)
         if not self.settings.has_graph:
             return e, e.new_zeros(num_jobs, EMBEDDING), e.new_zeros(size, EMBEDDING)
-        y = self._summarize(torch.cat([x, e], 1), batch.job, num_jobs, Transform.F_JOB, Transform.G_JOB)
+        y = self._summarize(
+            torch.cat([x, e], 1), batch.job, num_jobs, Transform.F_JOB, Transform.G_JOB
+        )
         return e, y, self._summarize(y, batch.owner, size, Transform.F_GLOBAL, Transform.G_GLOBAL)
 
     def _limit_logits(self, e: Tensor, y: Tensor, z: Tensor) -> Tensor:
@@ -130,12 +149,22 @@ class DecimaNetwork(nn.Module):
         found, lengths = [], self.settings.idle_lengths
         if self.settings.executor_classes:
             logits = self._score_each(Transform.CLASS, embedded, batch.class_x)
-            found.append((torch.log_softmax(logits.masked_fill(~batch.can_class, -torch.inf), 1), batch.class_choice))
+            found.append(
+                (
+                    torch.log_softmax(logits.masked_fill(~batch.can_class, -torch.inf), 1),
+                    batch.class_choice,
+                )
+            )
         if lengths:
             shares = torch.linspace(0.0, 1.0, lengths + 1, device=embedded.device).view(1, -1, 1)
             logits = self._score_each(Transform.IDLE, embedded, shares)
             none = nn.functional.pad(self.table[NO_SLOT_NAME.replace(".", "_")], (0, lengths))
-            found.append((torch.log_softmax((logits + none).masked_fill(~batch.can_idle, -torch.inf), 1), batch.idle_choice))
+            found.append(
+                (
+                    torch.log_softmax((logits + none).masked_fill(~batch.can_idle, -torch.inf), 1),
+                    batch.idle_choice,
+                )
+            )
         return found
 
     def forward(self, batch: Graphs) -> Judged:
@@ -144,13 +173,18 @@ class DecimaNetwork(nn.Module):
         job = batch.job
         owner = batch.owner.index_select(0, job)
         fits = batch.x[:, self.settings.num_features :]
-        logits = self._score(Transform.Q, torch.cat([e, y.index_select(0, job), z.index_select(0, owner), fits], 1)).squeeze(1)
+        logits = self._score(
+            Transform.Q, torch.cat([e, y.index_select(0, job), z.index_select(0, owner), fits], 1)
+        ).squeeze(1)
         logits = logits.masked_fill(~batch.can_choose, -torch.inf)
         log_stages = ragged_log_softmax(logits, owner, len(batch))
         chosen = batch.first_row + batch.choice
         chosen_e, chosen_y = e.index_select(0, chosen), y.index_select(0, job[chosen])
         limits = self._limit_logits(chosen_e, chosen_y, z).masked_fill(~batch.can_limit, -torch.inf)
-        heads = [(torch.log_softmax(limits, 1), batch.level), *self._heads(batch, torch.cat([chosen_e, chosen_y, z], 1))]
+        heads = [
+            (torch.log_softmax(limits, 1), batch.level),
+            *self._heads(batch, torch.cat([chosen_e, chosen_y, z], 1)),
+        ]
         log_prob = log_stages.index_select(0, chosen)
         entropy = z.new_zeros(len(batch)).index_add(0, owner, entropy_terms(log_stages))
         for logs, choice in heads:
@@ -169,8 +203,14 @@ class DecimaNetwork(nn.Module):
 
     def export(self) -> Weights:
         """The weights as arrays, by the names of the layout, and the critic's."""
-        weights = {n: self.table[n.replace(".", "_")].detach().cpu().numpy().astype(np.float32) for n in self.names}
-        return weights | {f"critic.{n}": p.detach().cpu().numpy().astype(np.float32) for n, p in self.critic.named_parameters()}
+        weights = {
+            n: self.table[n.replace(".", "_")].detach().cpu().numpy().astype(np.float32)
+            for n in self.names
+        }
+        return weights | {
+            f"critic.{n}": p.detach().cpu().numpy().astype(np.float32)
+            for n, p in self.critic.named_parameters()
+        }
 
     def load_arrays(self, weights: Weights) -> None:
         """Take these weights."""
@@ -179,4 +219,6 @@ class DecimaNetwork(nn.Module):
         with torch.no_grad():
             for name, parameter in named.items():
                 if name in weights:
-                    parameter.copy_(torch.from_numpy(np.array(weights[name], np.float32)).to(parameter.device))
+                    parameter.copy_(
+                        torch.from_numpy(np.array(weights[name], np.float32)).to(parameter.device)
+                    )

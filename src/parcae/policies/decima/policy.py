@@ -35,7 +35,9 @@ from parcae.simulation.tables import WorkloadTables
 _LIMITS = {Limits.INPUT: 0, Limits.OUTPUTS: 1, Limits.STAGE: 2, Limits.NONE: 3}
 
 
-def make_network(weights: Weights, settings: DecimaSettings, num_executors: int, path: str = "weights") -> Network:
+def make_network(
+    weights: Weights, settings: DecimaSettings, num_executors: int, path: str = "weights"
+) -> Network:
     """What the kernels take.
 
     Raises:
@@ -59,7 +61,12 @@ def make_network(weights: Weights, settings: DecimaSettings, num_executors: int,
 
 
 def allocate_workspace(
-    num_simulators: int, num_jobs: int, num_stages: int, num_classes: int, num_levels: int, settings: DecimaSettings
+    num_simulators: int,
+    num_jobs: int,
+    num_stages: int,
+    num_classes: int,
+    num_levels: int,
+    settings: DecimaSettings,
 ) -> Workspace:
     """Room for a decision of each of many simulators (the leading axis)."""
     versions = 1 if settings.executor_classes else VERSIONS
@@ -104,10 +111,18 @@ def allocate_workspace(
 
 
 def allocate_record(
-    num_simulators: int, capacity: int, job_capacity: int, row_capacity: int, num_classes: int, settings: DecimaSettings
+    num_simulators: int,
+    capacity: int,
+    job_capacity: int,
+    row_capacity: int,
+    num_classes: int,
+    settings: DecimaSettings,
 ) -> Record:
     """Room for `capacity` decisions with so many jobs and unfinished stages in them together, of each of many simulators."""
-    classes, lengths = num_classes * settings.executor_classes, (settings.idle_lengths + 1) * (settings.idle_lengths > 0)
+    classes, lengths = (
+        num_classes * settings.executor_classes,
+        (settings.idle_lengths + 1) * (settings.idle_lengths > 0),
+    )
 
     def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
         return np.zeros((num_simulators, *shape), dtype)
@@ -170,7 +185,9 @@ class DecimaPolicy:
         return self._network
 
     def _make_room(self, num_jobs: int, num_stages: int, num_classes: int) -> None:
-        many = allocate_workspace(1, num_jobs, num_stages, num_classes, len(self._network.levels), self.settings)
+        many = allocate_workspace(
+            1, num_jobs, num_stages, num_classes, len(self._network.levels), self.settings
+        )
         self._workspace = Workspace(*(table[0] for table in many))
 
     def _fit(self, seen: Observation | ClusterState) -> Workspace:
@@ -190,13 +207,17 @@ class DecimaPolicy:
         The observation must be the one that was just decided.
         """
         count = int(score_stages(observation, self._network, self._workspace))
-        return ranked_choices(self._workspace.stage[:count].tolist(), self._workspace.logits[:count])
+        return ranked_choices(
+            self._workspace.stage[:count].tolist(), self._workspace.logits[:count]
+        )
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
         """Run a whole simulation in one compiled call. Returns a Status."""
         workspace = self._fit(state)
         if self.is_drawn:
-            return int(play_drawn(state, future, tables, self._network, workspace, np.uint64(self.seed)))
+            return int(
+                play_drawn(state, future, tables, self._network, workspace, np.uint64(self.seed))
+            )
         return int(play(state, future, tables, self._network, workspace))
 
     def play_many(
@@ -209,7 +230,11 @@ class DecimaPolicy:
         status: npt.NDArray[np.int64],
     ) -> None:
         """Run simulators first..last-1 of many to their end; fills `status`."""
-        own = DecimaPolicy(self.name, self.weights, self.settings, self.num_executors, self.is_drawn, self.seed)
+        own = DecimaPolicy(
+            self.name, self.weights, self.settings, self.num_executors, self.is_drawn, self.seed
+        )
         for row in range(first, last):
             own.seed = self.seed + row
-            status[row] = own.play(select(states, row), Future(*(table[row] for table in futures)), tables)
+            status[row] = own.play(
+                select(states, row), Future(*(table[row] for table in futures)), tables
+            )

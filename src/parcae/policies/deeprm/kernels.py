@@ -37,7 +37,9 @@ def _look(view, net, work):  # type: ignore[no-untyped-def]
         work.rows[count] = net.starts[2 * resources] + min(view.head.num_backlog[0], net.limits[1])
         count += 1
     if net.limits[2] == 1:
-        work.rows[count] = net.starts[2 * resources + 1] + min(view.head.since_arrival[0], NUM_PAUSES - 1)
+        work.rows[count] = net.starts[2 * resources + 1] + min(
+            view.head.since_arrival[0], NUM_PAUSES - 1
+        )
         count += 1
     work.count[0] = count
 
@@ -150,7 +152,11 @@ def decide(view, net, work, is_greedy):  # type: ignore[no-untyped-def]
 def play_many(states, asked, sequence, views, net, work, is_greedy, first, last):  # type: ignore[no-untyped-def]
     """Run clusters first..last-1 from start to end."""
     for row in range(first, last):
-        state, own, view = cluster(states, row), sequence_of(asked, sequence[row]), view_of(views, row)
+        state, own, view = (
+            cluster(states, row),
+            sequence_of(asked, sequence[row]),
+            view_of(views, row),
+        )
         begin(state, own)
         while state.clock.is_over[0] == 0:
             show(state, own, view)
@@ -170,7 +176,11 @@ def explore_many(states, asked, sequence, views, net, record, cost, first, last)
     """
     count = 0
     for row in range(first, last):
-        state, own, view = cluster(states, row), sequence_of(asked, sequence[row]), view_of(views, row)
+        state, own, view = (
+            cluster(states, row),
+            sequence_of(asked, sequence[row]),
+            view_of(views, row),
+        )
         begin(state, own)
         while state.clock.is_over[0] == 0 and count < record.action.shape[0]:
             show(state, own, view)

@@ -64,7 +64,11 @@ class DeepRMSettings(BaseModel):
 
     @classmethod
     def of(
-        cls, config: PackingConfig, capacity: npt.ArrayLike, image: ImageSettings | None = None, actions: Actions = Actions.ALL
+        cls,
+        config: PackingConfig,
+        capacity: npt.ArrayLike,
+        image: ImageSettings | None = None,
+        actions: Actions = Actions.ALL,
     ) -> DeepRMSettings:
         """Those of a cluster.
 
@@ -73,7 +77,9 @@ class DeepRMSettings(BaseModel):
         """
         image = image or ImageSettings()
         if image.is_colored:
-            raise ConfigError("DeepRM's compiled network needs cells of 0 and 1: draw images without colours (is_colored)")
+            raise ConfigError(
+                "DeepRM's compiled network needs cells of 0 and 1: draw images without colours (is_colored)"
+            )
         image.shape(config, capacity)
         return cls(
             capacity=tuple(int(units) for units in np.asarray(capacity)),
@@ -123,7 +129,9 @@ def shapes(settings: DeepRMSettings) -> dict[str, tuple[int, ...]]:
 def initial_weights(rng: np.random.Generator, settings: DeepRMSettings) -> Weights:
     """Normal matrices with a deviation of 0.01, and zero biases, as in the released code."""
     return {
-        name: (rng.normal(0.0, SPREAD, shape) if len(shape) == 2 else np.zeros(shape)).astype(np.float32)
+        name: (rng.normal(0.0, SPREAD, shape) if len(shape) == 2 else np.zeros(shape)).astype(
+            np.float32
+        )
         for name, shape in shapes(settings).items()
     }
 
@@ -229,7 +237,11 @@ def sums_of(weight: npt.NDArray[Any], settings: DeepRMSettings) -> FloatArray:
     cells = np.asarray(weight, np.float64).reshape(settings.horizon, settings.width, HIDDEN)
     parts = []
     for block in _blocks(settings):
-        part = cells[:, block.first : block.last].reshape(*block.shape, HIDDEN).transpose(*block.order, len(block.order))
+        part = (
+            cells[:, block.first : block.last]
+            .reshape(*block.shape, HIDDEN)
+            .transpose(*block.order, len(block.order))
+        )
         for axis in block.axes:
             pad = [(1, 0) if a == axis else (0, 0) for a in range(part.ndim)]
             part = np.pad(np.cumsum(part, axis), pad)
@@ -251,7 +263,9 @@ def weight_gradient(of_sums: npt.NDArray[Any], settings: DeepRMSettings) -> npt.
             part = np.flip(np.cumsum(np.flip(part, axis), axis), axis)
             part = np.delete(part, 0, axis)
         back = part.transpose(*np.argsort(block.order), len(block.order))
-        cells[:, block.first : block.last] = back.reshape(settings.horizon, block.last - block.first, HIDDEN)
+        cells[:, block.first : block.last] = back.reshape(
+            settings.horizon, block.last - block.first, HIDDEN
+        )
     if settings.has_pause:
         cells[:, -1] = (np.linspace(0, 1, NUM_PAUSES)[:, None] * of_sums[starts[-1] :]).sum(axis=0)
     return cells.reshape(-1, HIDDEN)

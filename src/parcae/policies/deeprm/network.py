@@ -21,20 +21,29 @@ class DeepRMNetwork(nn.Module):
         super().__init__()
         self.settings, self.names = settings, list(shapes(settings))
         own = checked(weights, settings)
-        self.table = nn.ParameterDict({n.replace(".", "_"): nn.Parameter(torch.from_numpy(own[n])) for n in self.names})
+        self.table = nn.ParameterDict(
+            {n.replace(".", "_"): nn.Parameter(torch.from_numpy(own[n])) for n in self.names}
+        )
 
     def hidden(self, images: Tensor) -> Tensor:
         """float32[B, HIDDEN] of images float32[B, horizon, width], before the rectifier."""
-        return torch.addmm(self.table["hidden_bias"], images.flatten(1), self.table["hidden_weight"])
+        return torch.addmm(
+            self.table["hidden_bias"], images.flatten(1), self.table["hidden_weight"]
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         """Log chances of all actions, float32[B, num_actions], none left out."""
         hidden = torch.relu(self.hidden(images))
-        return torch.log_softmax(torch.addmm(self.table["actions_bias"], hidden, self.table["actions_weight"]), 1)
+        return torch.log_softmax(
+            torch.addmm(self.table["actions_bias"], hidden, self.table["actions_weight"]), 1
+        )
 
     def export(self) -> Weights:
         """The weights as arrays, by the names of the layout."""
-        return {n: self.table[n.replace(".", "_")].detach().cpu().numpy().astype(np.float32) for n in self.names}
+        return {
+            n: self.table[n.replace(".", "_")].detach().cpu().numpy().astype(np.float32)
+            for n in self.names
+        }
 
     def load_arrays(self, weights: Weights) -> None:
         """Take these weights.

@@ -42,7 +42,10 @@ def make_network(weights: Weights, settings: DeepRMSettings, path: str = "weight
         actions=own["actions.weight"].ravel(),
         actions_bias=own["actions.bias"],
         starts=starts_of(settings),
-        limits=np.array([settings.horizon, settings.horizon * settings.backlog_columns, settings.has_pause], np.int64),
+        limits=np.array(
+            [settings.horizon, settings.horizon * settings.backlog_columns, settings.has_pause],
+            np.int64,
+        ),
         allowed=np.array([_ALLOWED[settings.actions]], np.int64),
     )
 
@@ -53,10 +56,16 @@ def check_fits(settings: DeepRMSettings, states: Packing) -> None:
     Raises:
         ConfigError: another capacity, horizon, or number of slots.
     """
-    horizon, slots, backlog = states.free.shape[-2], states.slots.shape[-1], states.backlog.shape[-1]
+    horizon, slots, backlog = (
+        states.free.shape[-2],
+        states.slots.shape[-1],
+        states.backlog.shape[-1],
+    )
     for units in np.unique(states.capacity.reshape(-1, states.capacity.shape[-1]), axis=0).tolist():
         if tuple(units) != settings.capacity:
-            raise ConfigError(f"DeepRM learned for clusters of {list(settings.capacity)} units, not {units}")
+            raise ConfigError(
+                f"DeepRM learned for clusters of {list(settings.capacity)} units, not {units}"
+            )
     if (horizon, slots, backlog) != (settings.horizon, settings.num_slots, settings.backlog_size):
         raise ConfigError(
             f"DeepRM learned for a horizon of {settings.horizon}, {settings.num_slots} slots and a backlog of "
@@ -99,7 +108,9 @@ class DeepRMPolicy:
         """What the kernels take."""
         return self._network
 
-    def play_many(self, states: Packing, asked: Asked, sequence: IntArray, views: View, first: int, last: int) -> None:
+    def play_many(
+        self, states: Packing, asked: Asked, sequence: IntArray, views: View, first: int, last: int
+    ) -> None:
         """Run clusters first..last-1 from start to end.
 
         Raises:
@@ -132,7 +143,9 @@ class DeepRMPolicy:
         return chances
 
 
-def deeprm_policy(checkpoint: Checkpoint, path: str, name: str = KIND, is_greedy: bool = False) -> DeepRMPolicy:
+def deeprm_policy(
+    checkpoint: Checkpoint, path: str, name: str = KIND, is_greedy: bool = False
+) -> DeepRMPolicy:
     """The policy of a checkpoint.
 
     Raises:
@@ -144,5 +157,7 @@ def deeprm_policy(checkpoint: Checkpoint, path: str, name: str = KIND, is_greedy
     try:
         settings = DeepRMSettings.model_validate(checkpoint.settings["network"])
     except (KeyError, ValidationError):
-        raise FormatError(f"{path}: a DeepRM checkpoint without the settings of its network; train it again") from None
+        raise FormatError(
+            f"{path}: a DeepRM checkpoint without the settings of its network; train it again"
+        ) from None
     return DeepRMPolicy(name, checked(checkpoint.weights, settings, path), settings, is_greedy)

@@ -59,4 +59,7 @@ class Known(NamedTuple):
 
 def allocate_known(num_jobs: int, num_stages: int) -> Known:
     """Room for what is known of so many jobs and stages; nothing is known yet."""
-    return Known(np.zeros(num_jobs, KNOWN_JOB).view(np.recarray), np.zeros(num_stages, KNOWN_STAGE).view(np.recarray))
+    return Known(
+        np.zeros(num_jobs, KNOWN_JOB).view(np.recarray),
+        np.zeros(num_stages, KNOWN_STAGE).view(np.recarray),
+    )

@@ -59,7 +59,9 @@ def next_free_ms(seen):  # type: ignore[no-untyped-def]
             stage, started_ms = executors.destination[executor], seen.now.clock_ms[0]
         if stage != NO_STAGE:
             left_ms = max(0.0, started_ms + stages.task_ms[stage] - seen.now.clock_ms[0])
-            waves = (stages.num_tasks[stage] - stages.num_started[stage]) // max(1, stages.num_bound[stage])
+            waves = (stages.num_tasks[stage] - stages.num_started[stage]) // max(
+                1, stages.num_bound[stage]
+            )
             soonest = min(soonest, left_ms + waves * stages.task_ms[stage])
     return soonest
 
@@ -69,7 +71,11 @@ def _length_ms(seen, stage):  # type: ignore[no-untyped-def]
     """For how long the stage would keep the executor."""
     stages = seen.stages
     left = stages.num_tasks[stage] - stages.num_started[stage]
-    return stages.task_ms[stage] * left / (1 + stages.num_committed[stage] + stages.num_moving[stage] + stages.num_bound[stage])
+    return (
+        stages.task_ms[stage]
+        * left
+        / (1 + stages.num_committed[stage] + stages.num_moving[stage] + stages.num_bound[stage])
+    )
 
 
 @kernel
@@ -142,7 +148,10 @@ def _may_wait(seen, stage):  # type: ignore[no-untyped-def]
     free = now.num_idle[0] + (now.acting_executor[0] != NO_EXECUTOR)
     if free != 1 or now.num_schedulable[0] != 1 or demand(seen, stage) == 0:
         return False
-    is_running = seen.stages.hold_until_ms[stage] > now.clock_ms[0] and seen.jobs.arrival_ms[now.num_jobs[0] - 1] <= from_ms
+    is_running = (
+        seen.stages.hold_until_ms[stage] > now.clock_ms[0]
+        and seen.jobs.arrival_ms[now.num_jobs[0] - 1] <= from_ms
+    )
     return from_ms == NOT_YET or is_running
 
 
@@ -152,7 +161,11 @@ def slot_ms(seen, stage, is_alone):  # type: ignore[no-untyped-def]
     rate, length_ms = arrival_rate(seen), _length_ms(seen, stage)
     if rate == 0.0 or not _may_wait(seen, stage):
         return 0
-    wait_ms = slot_alone_ms(seen, rate, length_ms) if is_alone else slot_among_ms(seen, rate, length_ms, next_free_ms(seen))
+    wait_ms = (
+        slot_alone_ms(seen, rate, length_ms)
+        if is_alone
+        else slot_among_ms(seen, rate, length_ms, next_free_ms(seen))
+    )
     if seen.stages.hold_from_ms[stage] != NOT_YET:
         wait_ms = min(wait_ms, seen.stages.hold_from_ms[stage] + length_ms - seen.now.clock_ms[0])
     return max(0, math.floor(wait_ms))

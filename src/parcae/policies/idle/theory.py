@@ -52,9 +52,13 @@ class Points:
     odds: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        is_whole = math.isclose(sum(self.odds), 1.0, abs_tol=1e-9) and min(self.odds, default=-1.0) >= 0
+        is_whole = (
+            math.isclose(sum(self.odds), 1.0, abs_tol=1e-9) and min(self.odds, default=-1.0) >= 0
+        )
         if len(self.values) != len(self.odds) or not is_whole:
-            raise ConfigError(f"a law needs one probability a value, together 1, not {self.odds} for {self.values}")
+            raise ConfigError(
+                f"a law needs one probability a value, together 1, not {self.odds} for {self.values}"
+            )
 
     @classmethod
     def of(cls, quantile: Callable[[float], float], count: int = 16) -> Points:
@@ -63,11 +67,16 @@ class Points:
         Example: `Points.of(scipy.stats.expon(scale=10.0).ppf)`.
         """
         nodes, weights = np.polynomial.legendre.leggauss(count)
-        return cls(tuple(float(quantile((1 + node) / 2)) for node in nodes), tuple(float(weight) / 2 for weight in weights))
+        return cls(
+            tuple(float(quantile((1 + node) / 2)) for node in nodes),
+            tuple(float(weight) / 2 for weight in weights),
+        )
 
     def expect(self, func: Callable[[float], float] = float) -> float:
         """The mean of the values, or of `func` of them."""
-        return sum(chance * func(value) for value, chance in zip(self.values, self.odds, strict=True))
+        return sum(
+            chance * func(value) for value, chance in zip(self.values, self.odds, strict=True)
+        )
 
 
 def idle_pays(length_1: float, length_2: float, gap: float) -> bool:
@@ -90,7 +99,9 @@ def average_jct(length_1: float, length_2: float, gap: float, slot: float = 0.0)
     return (max(gap + length_2, slot) + length_1 + length_2) / 2
 
 
-def expected_average_jct(length_1: float, slot: float, gaps: Gaps, lengths_2: Points, *, is_redecided: bool = False) -> float:
+def expected_average_jct(
+    length_1: float, slot: float, gaps: Gaps, lengths_2: Points, *, is_redecided: bool = False
+) -> float:
     """Mean of the average JCT over the gap and, independent of it, the length of job 2.
 
     Args:
@@ -105,7 +116,9 @@ def expected_average_jct(length_1: float, slot: float, gaps: Gaps, lengths_2: Po
         within = _area(gaps, 0.0, slot) - slot * late + (1 - late) * (length_1 + mean_2 + shorter)
     else:
         # E[max(x + l2, slot); x < slot] = (slot + l2) P(x < slot) - the integral of P(x < t) over the last l2 of the slot.
-        served = lengths_2.expect(lambda length: (slot + length) * (1 - late) - _arrived(gaps, slot, min(slot, length)))
+        served = lengths_2.expect(
+            lambda length: (slot + length) * (1 - late) - _arrived(gaps, slot, min(slot, length))
+        )
         within = served + (1 - late) * (length_1 + mean_2)
     waits = length_1 * late - _area(gaps, slot, after)  # E[max(x, after) - x; x > slot]
     return (within + waits + late * (after + mean_2)) / 2
@@ -122,7 +135,12 @@ def _arrived(gaps: Gaps, slot: float, last: float) -> float:
 
 
 def best_slot(
-    length_1: float, gaps: Gaps, lengths_2: Points, *, is_redecided: bool = False, longest: float | None = None
+    length_1: float,
+    gaps: Gaps,
+    lengths_2: Points,
+    *,
+    is_redecided: bool = False,
+    longest: float | None = None,
 ) -> float:
     """The slot that makes the expected average JCT least, for any density of gaps and any law of lengths.
 
@@ -139,7 +157,9 @@ def best_slot(
     costs = [cost(float(slot)) for slot in tried]
     best = int(np.argmin(costs))
     bounds = tried[max(0, best - 1)], tried[min(_NUM_TRIED - 1, best + 1)]
-    found = optimize.minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 1e-7 * max(1.0, length_1)})
+    found = optimize.minimize_scalar(
+        cost, bounds=bounds, method="bounded", options={"xatol": 1e-7 * max(1.0, length_1)}
+    )
     return float(found.x) if found.fun < costs[best] else float(tried[best])
 
 
@@ -202,7 +222,15 @@ def known_slots(arrivals: Sequence[float], lengths: Sequence[float]) -> list[flo
     Source: Duan & Wu, Theorem 1 and section IV-A.
     """
     if len(arrivals) != len(lengths):
-        raise ConfigError(f"slots need one length an arrival, not {len(lengths)} for {len(arrivals)}")
-    pairs = zip(zip(arrivals, lengths, strict=True), zip(arrivals[1:], lengths[1:], strict=True), strict=False)
+        raise ConfigError(
+            f"slots need one length an arrival, not {len(lengths)} for {len(arrivals)}"
+        )
+    pairs = zip(
+        zip(arrivals, lengths, strict=True),
+        zip(arrivals[1:], lengths[1:], strict=True),
+        strict=False,
+    )
     gaps = [(l1, l2, a2 - a1) for (a1, l1), (a2, l2) in pairs]
-    return sequential_slots([gap if idle_pays(l1, l2, gap) else 0.0 for l1, l2, gap in gaps] + [0.0])
+    return sequential_slots(
+        [gap if idle_pays(l1, l2, gap) else 0.0 for l1, l2, gap in gaps] + [0.0]
+    )

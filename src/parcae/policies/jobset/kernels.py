@@ -22,35 +22,76 @@ from parcae.policies.jobset.layout import (
     SharedFeature,
     offsets,
 )
-from parcae.policies.networks.kernels import add_product, copy_bias, dot, draw, largest, log_sum_exp, rectify
-from parcae.policies.packing.kernels.scores import alignment, crowd, largest_share, left, must_start, preference, reserve
+from parcae.policies.networks.kernels import (
+    add_product,
+    copy_bias,
+    dot,
+    draw,
+    largest,
+    log_sum_exp,
+    rectify,
+)
+from parcae.policies.packing.kernels.scores import (
+    alignment,
+    crowd,
+    largest_share,
+    left,
+    must_start,
+    preference,
+    reserve,
+)
 from parcae.policies.packing.layout import LONGEST_PAUSE, WithholdParameter
 
 _H, _F, _C, _K, _SLOPE = HIDDEN, NUM_JOB_FEATURES, NUM_SHARED_FEATURES, MAX_ROWS, np.float32(SLOPE)
 _IMPOSSIBLE = np.float32(-np.inf)
 _AT = offsets()
-_JOB1, _JOB1_BIAS, _JOB2, _JOB2_BIAS = _AT["job1.weight"], _AT["job1.bias"], _AT["job2.weight"], _AT["job2.bias"]
+_JOB1, _JOB1_BIAS, _JOB2, _JOB2_BIAS = (
+    _AT["job1.weight"],
+    _AT["job1.bias"],
+    _AT["job2.weight"],
+    _AT["job2.bias"],
+)
 _CONTEXT, _CONTEXT_BIAS = _AT["context.weight"], _AT["context.bias"]
-_CHOICE1, _CHOICE1_BIAS, _CHOICE2 = _AT["choice1.weight"], _AT["choice1.bias"], _AT["choice2.weight"]
+_CHOICE1, _CHOICE1_BIAS, _CHOICE2 = (
+    _AT["choice1.weight"],
+    _AT["choice1.bias"],
+    _AT["choice2.weight"],
+)
 _HOLD, _HOLD_BIAS, _PRIOR = _AT["hold.weight"], _AT["hold.bias"], _AT["prior"]
-_TOLD, _OF_ARRIVED, _OF_WAITING = int(JobFeature.TOLD), int(JobFeature.TOLD_OF_ARRIVED), int(JobFeature.TOLD_OF_WAITING)
+_TOLD, _OF_ARRIVED, _OF_WAITING = (
+    int(JobFeature.TOLD),
+    int(JobFeature.TOLD_OF_ARRIVED),
+    int(JobFeature.TOLD_OF_WAITING),
+)
 _AGE, _LEAST, _MEAN, _LARGEST = (
     int(JobFeature.AGE),
     int(JobFeature.LEAST_SHARE),
     int(JobFeature.MEAN_SHARE),
     int(JobFeature.LARGEST_SHARE),
 )
-_LEFT, _ALIGNMENT, _CAN_START = int(JobFeature.LEFT), int(JobFeature.ALIGNMENT), int(JobFeature.CAN_START)
+_LEFT, _ALIGNMENT, _CAN_START = (
+    int(JobFeature.LEFT),
+    int(JobFeature.ALIGNMENT),
+    int(JobFeature.CAN_START),
+)
 _AT_END, _IS_RULE, _SCORE, _RESERVE = (
     int(JobFeature.FREE_AT_END),
     int(JobFeature.IS_RULE),
     int(JobFeature.SCORE),
     int(JobFeature.RESERVE),
 )
-_S_WAITING, _S_BACKLOG, _S_RUNNING = int(SharedFeature.WAITING), int(SharedFeature.BACKLOG), int(SharedFeature.RUNNING)
+_S_WAITING, _S_BACKLOG, _S_RUNNING = (
+    int(SharedFeature.WAITING),
+    int(SharedFeature.BACKLOG),
+    int(SharedFeature.RUNNING),
+)
 _S_FREE, _S_FREE_MEAN = int(SharedFeature.FREE_NOW), int(SharedFeature.FREE_MEAN)
 _OWN, _OTHER = int(JobFeature.OWN_NOW), int(JobFeature.OTHER_NOW)
-_S_LOAD, _S_CLOCK, _S_PAUSE = int(SharedFeature.LOAD), int(SharedFeature.CLOCK), int(SharedFeature.PAUSE)
+_S_LOAD, _S_CLOCK, _S_PAUSE = (
+    int(SharedFeature.LOAD),
+    int(SharedFeature.CLOCK),
+    int(SharedFeature.PAUSE),
+)
 _S_STARTABLE, _S_TYPICAL = int(SharedFeature.STARTABLE), int(SharedFeature.TYPICAL)
 _S_TOLD, _S_SHARE = int(SharedFeature.WAITING_TOLD), int(SharedFeature.WAITING_SHARE)
 _S_RULE, _S_CAN = int(SharedFeature.RULE_HOLDS), int(SharedFeature.CAN_HOLD)
@@ -160,7 +201,10 @@ def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
         work.look[k] = _point(view, head.now[0] + np.int64(scale * _LOOKAHEAD[k] + 0.5))
         x[_S_FREE + k] = _free_share(view, work.look[k])
     x[_S_LOAD] = math.log1p(head.arrived_work[0] / (head.now[0] + scale))
-    x[_S_CLOCK], x[_S_PAUSE] = math.log1p(head.now[0] / scale), math.log1p(head.since_arrival[0] / scale)
+    x[_S_CLOCK], x[_S_PAUSE] = (
+        math.log1p(head.now[0] / scale),
+        math.log1p(head.since_arrival[0] / scale),
+    )
     x[_S_STARTABLE], x[_S_TYPICAL] = startable / max(1, num), typical
     x[_S_TOLD], x[_S_SHARE] = told - typical, share
     return told
@@ -172,7 +216,9 @@ def _look_ahead(view, work, x, row, dominant):  # type: ignore[no-untyped-def]
     for k in range(_NUM_LOOKS):
         other = 1.0
         for resource in range(view.free.shape[0]):
-            spare = (view.free_from[work.look[k], resource] - view.demand[row, resource]) / view.capacity[resource]
+            spare = (
+                view.free_from[work.look[k], resource] - view.demand[row, resource]
+            ) / view.capacity[resource]
             if resource == dominant:
                 x[_OWN + k] = spare
             else:
@@ -195,10 +241,16 @@ def _encode_job(view, net, work, position, typical, waiting_told, waiting):  # t
     x[_LEAST], x[_MEAN], x[_LARGEST] = least, mean, most
     _look_ahead(view, work, x, row, dominant)
     free = left(view, row)
-    x[_LEFT], x[_ALIGNMENT], x[_CAN_START] = free, alignment(view, row) * 0.01, view.jobs.can_start[row]
+    x[_LEFT], x[_ALIGNMENT], x[_CAN_START] = (
+        free,
+        alignment(view, row) * 0.01,
+        view.jobs.can_start[row],
+    )
     x[_AT_END] = _free_share(view, _point(view, view.head.now[0] + view.jobs.told[row]))
     x[_IS_RULE] = 0.0
-    x[_SCORE] = max(_LOWEST, preference(view, row, net.rule) - preference(view, work.row[0], net.rule))
+    x[_SCORE] = max(
+        _LOWEST, preference(view, row, net.rule) - preference(view, work.row[0], net.rule)
+    )
     x[_RESERVE] = free - reserve(view, row, net.rule, waiting)
 
 
@@ -251,7 +303,10 @@ def score(net, work, count):  # type: ignore[no-untyped-def]
                 layer[o] = base[o]
             add_product(work.hidden[position], _H, weights, _CHOICE1, _H, layer)
             rectify(layer, _H, _SLOPE)
-            work.logits[position] = dot(layer, _H, weights, _CHOICE2) + weights[_PRIOR] * work.features[position, _IS_RULE]
+            work.logits[position] = (
+                dot(layer, _H, weights, _CHOICE2)
+                + weights[_PRIOR] * work.features[position, _IS_RULE]
+            )
     work.logits[count] = _IMPOSSIBLE
     if work.shared[_S_CAN] > 0.0:
         hold = dot(context, _H, weights, _HOLD) + weights[_HOLD_BIAS]
@@ -281,7 +336,11 @@ def decide(view, net, work):  # type: ignore[no-untyped-def]
 def play_many(states, asked, sequence, views, net, work, first, last):  # type: ignore[no-untyped-def]
     """Run clusters first..last-1 from start to end, most probable decisions only."""
     for row in range(first, last):
-        state, own, view = cluster(states, row), sequence_of(asked, sequence[row]), view_of(views, row)
+        state, own, view = (
+            cluster(states, row),
+            sequence_of(asked, sequence[row]),
+            view_of(views, row),
+        )
         begin(state, own)
         while state.clock.is_over[0] == 0:
             show(state, own, view)
@@ -323,12 +382,19 @@ def _explore(state, asked, view, net, work, record, cost):  # type: ignore[no-un
 def explore_many(states, asked, sequence, views, net, works, records, cost, first, last):  # type: ignore[no-untyped-def]
     """Run clusters first..last-1 from start to end with drawn decisions and record them; a full record ends the run."""
     for row in range(first, last):
-        state, own, view = cluster(states, row), sequence_of(asked, sequence[row]), view_of(views, row)
+        state, own, view = (
+            cluster(states, row),
+            sequence_of(asked, sequence[row]),
+            view_of(views, row),
+        )
         work, record = _work_of(works, row), _record_of(records, row)
         record.count[0] = record.num_rows[0] = record.is_cut[0] = 0
         begin(state, own)
         while state.clock.is_over[0] == 0:
-            if record.count[0] + 1 >= record.now.shape[0] or record.num_rows[0] + _K > record.rows.shape[0]:
+            if (
+                record.count[0] + 1 >= record.now.shape[0]
+                or record.num_rows[0] + _K > record.rows.shape[0]
+            ):
                 record.is_cut[0] = 1
                 break
             show(state, own, view)

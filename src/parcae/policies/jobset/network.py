@@ -48,7 +48,9 @@ class JobSetNetwork(nn.Module):
 
     def __init__(self, weights: Weights) -> None:
         super().__init__()
-        self.table = nn.ParameterDict({n.replace(".", "_"): nn.Parameter(torch.from_numpy(weights[n].copy())) for n in _NAMES})
+        self.table = nn.ParameterDict(
+            {n.replace(".", "_"): nn.Parameter(torch.from_numpy(weights[n].copy())) for n in _NAMES}
+        )
 
     def _layer(self, name: str, x: Tensor) -> Tensor:
         out = torch.addmm(self.table[f"{name}_bias"], x, self.table[f"{name}_weight"])
@@ -62,8 +64,12 @@ class JobSetNetwork(nn.Module):
         context = self._layer("context", torch.cat([pooled, batch.shared], 1))
         weight, prior = self.table["choice1_weight"], self.table["prior"]
         base = torch.addmm(self.table["choice1_bias"], context, weight[HIDDEN:])
-        layer = nn.functional.leaky_relu(hidden @ weight[:HIDDEN] + base.index_select(0, batch.owner), SLOPE)
-        jobs = (layer @ self.table["choice2_weight"]).squeeze(1) + prior[0] * batch.rows[:, JobFeature.IS_RULE]
+        layer = nn.functional.leaky_relu(
+            hidden @ weight[:HIDDEN] + base.index_select(0, batch.owner), SLOPE
+        )
+        jobs = (layer @ self.table["choice2_weight"]).squeeze(1) + prior[0] * batch.rows[
+            :, JobFeature.IS_RULE
+        ]
         hold = (context @ self.table["hold_weight"]).squeeze(1) + self.table["hold_bias"]
         hold = hold + prior[1] * batch.shared[:, SharedFeature.RULE_HOLDS]
         jobs = jobs.masked_fill(batch.rows[:, JobFeature.CAN_START] == 0, -torch.inf)
@@ -76,17 +82,26 @@ class JobSetNetwork(nn.Module):
         log_probs = ragged_log_softmax(jobs, batch.owner, len(batch), hold)
         log_jobs, log_hold = log_probs[: len(jobs)], log_probs[len(jobs) :]
         row = (batch.first_row + batch.choice).clamp(max=len(jobs) - 1)
-        log_prob = torch.where(batch.choice < batch.num_jobs, log_jobs.index_select(0, row), log_hold)
+        log_prob = torch.where(
+            batch.choice < batch.num_jobs, log_jobs.index_select(0, row), log_hold
+        )
         entropy = entropy_terms(log_hold).index_add(0, batch.owner, entropy_terms(log_jobs))
-        value = self._layer("value1", context.detach()) @ self.table["value2_weight"] + self.table["value2_bias"]
+        value = (
+            self._layer("value1", context.detach()) @ self.table["value2_weight"]
+            + self.table["value2_bias"]
+        )
         return Judged(log_prob, entropy, value.squeeze(1))
 
     def load_arrays(self, weights: Weights) -> None:
         """Take these weights."""
         with torch.no_grad():
             for name in _NAMES:
-                self.table[name.replace(".", "_")].copy_(torch.from_numpy(np.array(weights[name], np.float32)))
+                self.table[name.replace(".", "_")].copy_(
+                    torch.from_numpy(np.array(weights[name], np.float32))
+                )
 
     def export(self) -> Weights:
         """The weights as arrays, by the names of the layout."""
-        return {n: self.table[n.replace(".", "_")].detach().numpy().astype(np.float32) for n in _NAMES}
+        return {
+            n: self.table[n.replace(".", "_")].detach().numpy().astype(np.float32) for n in _NAMES
+        }

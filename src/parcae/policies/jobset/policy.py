@@ -86,9 +86,20 @@ class JobSetPolicy:
         self.network = Network(flatten(weights, name), rule)
         self._work = _single(allocate_workspace(1))
 
-    def play_many(self, states: Packing, asked: Asked, sequence: IntArray, views: View, first: int, last: int) -> None:
+    def play_many(
+        self, states: Packing, asked: Asked, sequence: IntArray, views: View, first: int, last: int
+    ) -> None:
         """Run clusters first..last-1 from start to end."""
-        play_many(states, asked, sequence, views, self.network, _single(allocate_workspace(1)), first, last)
+        play_many(
+            states,
+            asked,
+            sequence,
+            views,
+            self.network,
+            _single(allocate_workspace(1)),
+            first,
+            last,
+        )
 
     def decide(self, view: View) -> int:
         """The slot whose job to place now, or VOID; `view` is of one cluster, with its profile."""

@@ -20,7 +20,16 @@ def add_product(x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-
     """
     o = 0
     while o + 8 <= num_out:
-        y0, y1, y2, y3, y4, y5, y6, y7 = y[o], y[o + 1], y[o + 2], y[o + 3], y[o + 4], y[o + 5], y[o + 6], y[o + 7]
+        y0, y1, y2, y3, y4, y5, y6, y7 = (
+            y[o],
+            y[o + 1],
+            y[o + 2],
+            y[o + 3],
+            y[o + 4],
+            y[o + 5],
+            y[o + 6],
+            y[o + 7],
+        )
         row = at + o
         for i in range(num_in):
             value = x[i]
@@ -33,7 +42,16 @@ def add_product(x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-
             y6 += value * weights[row + 6]
             y7 += value * weights[row + 7]
             row += num_out
-        y[o], y[o + 1], y[o + 2], y[o + 3], y[o + 4], y[o + 5], y[o + 6], y[o + 7] = y0, y1, y2, y3, y4, y5, y6, y7
+        y[o], y[o + 1], y[o + 2], y[o + 3], y[o + 4], y[o + 5], y[o + 6], y[o + 7] = (
+            y0,
+            y1,
+            y2,
+            y3,
+            y4,
+            y5,
+            y6,
+            y7,
+        )
         o += 8
     while o < num_out:
         total = y[o]

@@ -46,7 +46,9 @@ def require_shapes(weights: Weights, shapes: Shapes, path: str) -> None:
     for name, shape in shapes.items():
         if name not in weights or weights[name].shape != shape:
             found = weights[name].shape if name in weights else "nothing"
-            raise FormatError(f"{path}: weights {name!r} should have shape {shape}, but there is {found}")
+            raise FormatError(
+                f"{path}: weights {name!r} should have shape {shape}, but there is {found}"
+            )
 
 
 def flat(weights: Weights, shapes: Shapes, path: str) -> npt.NDArray[np.float32]:

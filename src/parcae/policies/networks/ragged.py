@@ -20,7 +20,9 @@ class Judged:
     value: Tensor
 
 
-def ragged_log_softmax(logits: Tensor, owner: Tensor, size: int, extra: Tensor | None = None) -> Tensor:
+def ragged_log_softmax(
+    logits: Tensor, owner: Tensor, size: int, extra: Tensor | None = None
+) -> Tensor:
     """Log probabilities within each of `size` sets, float32[R]; -inf logits are impossible.
 
     Args:

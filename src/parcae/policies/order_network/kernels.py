@@ -145,7 +145,9 @@ def plan(seen, orders, network):  # type: ignore[no-untyped-def]
     for position in range(count):
         job = seen.active[position]
         if orders.jobs.tier[job] != PROBE_TIER:
-            orders.jobs.tier[job] = work.tier[position] + trust * _shift(network.weights, work, position)
+            orders.jobs.tier[job] = work.tier[position] + trust * _shift(
+                network.weights, work, position
+            )
 
 
 @kernel

@@ -49,12 +49,16 @@ def order_network(
     """
     values = np.ascontiguousarray(weights, np.float64)
     if values.shape != (NUM_ORDER_WEIGHTS,):
-        raise PolicyError(f"the network of the world of cores has {NUM_ORDER_WEIGHTS} weights, not {values.size}")
+        raise PolicyError(
+            f"the network of the world of cores has {NUM_ORDER_WEIGHTS} weights, not {values.size}"
+        )
     rule = order_rule(theta, mean_work_ms, num_jobs, num_stages)
     return OrderNetwork(values, rule, allocate_order_workspace(num_jobs))
 
 
-def play_rows(weights: npt.NDArray[np.float64], theta: npt.ArrayLike, mean_work_ms: float) -> PlayMany:
+def play_rows(
+    weights: npt.NDArray[np.float64], theta: npt.ArrayLike, mean_work_ms: float
+) -> PlayMany:
     """Runs simulators with a row of weights each, in one compiled call a thread.
 
     Args:
@@ -100,7 +104,9 @@ class OrderNetworkPolicy(CompiledPlanner):
 
     def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
         """The network's tables."""
-        tables = order_network(self.weights, self.parameters, self.mean_work_ms, num_jobs, num_stages)
+        tables = order_network(
+            self.weights, self.parameters, self.mean_work_ms, num_jobs, num_stages
+        )
         return (tables,)
 
     def arguments_of_many(self, num_jobs: int, num_stages: int, num_runs: int) -> tuple[Any, ...]:
@@ -109,7 +115,9 @@ class OrderNetworkPolicy(CompiledPlanner):
         return rows, *self.arguments(num_jobs, num_stages)
 
 
-def network_checkpoint(theta: npt.ArrayLike, weights: npt.ArrayLike, card: Mapping[str, Any]) -> Checkpoint:
+def network_checkpoint(
+    theta: npt.ArrayLike, weights: npt.ArrayLike, card: Mapping[str, Any]
+) -> Checkpoint:
     """The network, and the rule that it corrects, as a checkpoint.
 
     Args:
@@ -134,7 +142,9 @@ def network_weights(checkpoint: Checkpoint, name: str) -> npt.NDArray[np.float64
     return _array(checkpoint, "network", NUM_ORDER_WEIGHTS, name)
 
 
-def bind_network(checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig) -> OrderNetworkPolicy:
+def bind_network(
+    checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig
+) -> OrderNetworkPolicy:
     """The checkpoint's policy, for a workload in the world of cores.
 
     Raises:

@@ -20,7 +20,12 @@ from parcae.simulation.kernels.firing import select_future
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _P = {parameter.name: int(parameter) for parameter in OrderParameter}
-_NARROW, _TOTAL, _CORRECTION, _SURPRISE = _P["NARROW"], _P["TOTAL"], _P["CORRECTION"], _P["SURPRISE"]
+_NARROW, _TOTAL, _CORRECTION, _SURPRISE = (
+    _P["NARROW"],
+    _P["TOTAL"],
+    _P["CORRECTION"],
+    _P["SURPRISE"],
+)
 _STARTED, _AGE, _STAGES, _WIDTH = _P["STARTED"], _P["AGE"], _P["STAGES"], _P["WIDTH"]
 _UNTRIED, _FEW, _RUNNING, _VIRTUAL = _P["UNTRIED"], _P["FEW"], _P["RUNNING"], _P["VIRTUAL"]
 _CROWDED, _STAGE_PATH = _P["CROWDED"], _P["STAGE_PATH"]
@@ -140,7 +145,9 @@ def _order_stages(seen, orders, rule, job):  # type: ignore[no-untyped-def]
             continue
         value = theta[_STAGE_PATH] * math.log(1.0 + rule.virtual_stages.path_ms[stage])
         value += theta[_STAGE_TASK] * math.log(1.0 + stages.task_ms[stage])
-        value += theta[_STAGE_TASKS] * math.log(1.0 + stages.num_tasks[stage] - stages.num_started[stage])
+        value += theta[_STAGE_TASKS] * math.log(
+            1.0 + stages.num_tasks[stage] - stages.num_started[stage]
+        )
         value += theta[_STAGE_WORK] * math.log(1.0 + stages.downstream_ms[stage])
         orders.stages.rank[stage] = -value
 
@@ -216,7 +223,11 @@ def play(state, future, tables, rule):  # type: ignore[no-untyped-def]
     forget(rule)
     status = start_cores(state, future, tables)
     while status == _NEEDS_DECISION:
-        plan(state, Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms), rule)
+        plan(
+            state,
+            Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms),
+            rule,
+        )
         status = follow_orders(state, future, tables)
     return status
 
@@ -225,5 +236,7 @@ def play(state, future, tables, rule):  # type: ignore[no-untyped-def]
 def play_many(states, futures, tables, thetas, rule, first, last, status):  # type: ignore[no-untyped-def]
     """Run simulators first..last-1 of many, each with its own row of `thetas`; fills `status`."""
     for row in range(first, last):
-        own = OrderRule(thetas[row], rule.mean_work_ms, rule.virtual_now, rule.virtual_jobs, rule.virtual_stages)
+        own = OrderRule(
+            thetas[row], rule.mean_work_ms, rule.virtual_now, rule.virtual_jobs, rule.virtual_stages
+        )
         status[row] = play(select_cluster(states, row), select_future(futures, row), tables, own)

@@ -23,7 +23,9 @@ def checked_parameters(values: npt.ArrayLike) -> tuple[float, ...]:
     """
     theta = np.asarray(values, np.float64)
     if theta.shape != (NUM_ORDER_PARAMETERS,):
-        raise PolicyError(f"the rule of the world of cores has {NUM_ORDER_PARAMETERS} parameters, not {theta.size}")
+        raise PolicyError(
+            f"the rule of the world of cores has {NUM_ORDER_PARAMETERS} parameters, not {theta.size}"
+        )
     return tuple(float(value) for value in theta)
 
 
@@ -42,14 +44,18 @@ def search_start() -> tuple[float, ...]:
     return tuple(float(value) for value in theta)
 
 
-def order_rule(theta: npt.ArrayLike, mean_work_ms: float, num_jobs: int, num_stages: int) -> OrderRule:
+def order_rule(
+    theta: npt.ArrayLike, mean_work_ms: float, num_jobs: int, num_stages: int
+) -> OrderRule:
     """The rule's tables, with an empty memory for so many jobs and stages.
 
     Raises:
         PolicyError: another number of parameters.
     """
     scale_ms = np.array([max(1.0, mean_work_ms)])
-    return OrderRule(np.array(checked_parameters(theta)), scale_ms, *allocate_virtual(num_jobs, num_stages))
+    return OrderRule(
+        np.array(checked_parameters(theta)), scale_ms, *allocate_virtual(num_jobs, num_stages)
+    )
 
 
 @dataclass

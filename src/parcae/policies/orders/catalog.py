@@ -138,10 +138,14 @@ def refuse_planners(text: str) -> None:
     is_file = name == "fair" and argument.endswith(_POOL_FILES)
     if plans or is_file or is_guarded:
         what = "the guard" if is_guarded else "it plans standing orders and"
-        raise PolicyError(f"policy {text!r}: {what} exists in the world of cores only; choose --world cores")
+        raise PolicyError(
+            f"policy {text!r}: {what} exists in the world of cores only; choose --world cores"
+        )
 
 
-def make_cores_policy(text: str, workload: Workload, config: SimulationConfig) -> OrderPolicy | HeuristicPolicy:
+def make_cores_policy(
+    text: str, workload: Workload, config: SimulationConfig
+) -> OrderPolicy | HeuristicPolicy:
     """The policy without learned parameters, and without a guard, that `text` names in the world of cores.
 
     Raises:
@@ -242,7 +246,9 @@ def pool_tables(pools: tuple[PoolSpec, ...], job_pools: tuple[str, ...], source:
     table["is_fair"] = [pool.mode == "FAIR" for pool in pools]
     for rank, name in enumerate(sorted(row_of)):
         table["name_rank"][row_of[name]] = rank
-    pool_of = np.array([*(row_of[name] for name in job_pools), row_of.get(DEFAULT_POOL, 0)], np.int64)
+    pool_of = np.array(
+        [*(row_of[name] for name in job_pools), row_of.get(DEFAULT_POOL, 0)], np.int64
+    )
     return plan_tables(pool_of=pool_of, pools=table)
 
 

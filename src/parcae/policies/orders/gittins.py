@@ -28,7 +28,9 @@ def gittins_index() -> npt.NDArray[np.float64]:
 
     Example: a size that is known (spread 0) has index 1 / (1 - age).
     """
-    sigmas = np.arange(round(_LARGEST_SIGMA * GITTINS_SIGMAS_PER_UNIT) + 1) / GITTINS_SIGMAS_PER_UNIT
+    sigmas = (
+        np.arange(round(_LARGEST_SIGMA * GITTINS_SIGMAS_PER_UNIT) + 1) / GITTINS_SIGMAS_PER_UNIT
+    )
     ages = (np.arange(round(_LARGEST_AGE * GITTINS_AGES_PER_UNIT)) + 0.5) / GITTINS_AGES_PER_UNIT
     table = np.empty((len(sigmas), len(ages)))
     for row, sigma in enumerate(sigmas):

@@ -35,7 +35,9 @@ def _use_pools(seen, orders, tables):  # type: ignore[no-untyped-def]
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         profile = seen.jobs.profile[job]
-        orders.jobs.pool[job] = tables.pool_of[profile if 0 <= profile < num_profiles else num_profiles]
+        orders.jobs.pool[job] = tables.pool_of[
+            profile if 0 <= profile < num_profiles else num_profiles
+        ]
 
 
 @kernel
@@ -200,4 +202,6 @@ def play(state, future, tables, kind, plan_tables):  # type: ignore[no-untyped-d
 def play_many(states, futures, tables, kind, plan_tables, first, last, status):  # type: ignore[no-untyped-def]
     """Run simulators first..last-1 of many, one after another; fills `status`."""
     for row in range(first, last):
-        status[row] = play(select_cluster(states, row), select_future(futures, row), tables, kind, plan_tables)
+        status[row] = play(
+            select_cluster(states, row), select_future(futures, row), tables, kind, plan_tables
+        )

@@ -13,7 +13,9 @@ class OrderKind(IntEnum):
     """How the order is made."""
 
     FIFO = 0  # by job, then stage: Spark's FIFO
-    FIFO_SPARK_JOBS = 1  # by the order in which stages became runnable: FIFO under adaptive execution
+    FIFO_SPARK_JOBS = (
+        1  # by the order in which stages became runnable: FIFO under adaptive execution
+    )
     FAIR = 2  # a pool a job: Spark's FAIR
     POOLS = 3  # the pools of an allocation file
     SJF = 4  # least total work first
@@ -31,7 +33,9 @@ class PlanTables(NamedTuple):
     pool_of: Any  # int64[num_profiles + 1], pool of every recurring job; the last row: jobs not in the profile
     pools: Any  # POOL[num_pools]
     sigma: Any  # float64[num_profiles + 1], spread of the log of a recurring job's size
-    index: Any  # float64[num_sigmas, num_ages], Gittins index of a size of median 1 by spread and age
+    index: (
+        Any  # float64[num_sigmas, num_ages], Gittins index of a size of median 1 by spread and age
+    )
     tiers: Any  # float64[num_jobs], given tiers by order of arrival
     limits: Any  # int64[num_stages], given limits by order of arrival
     # Memory: the virtual run of fair sharing.

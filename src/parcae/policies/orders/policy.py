@@ -42,7 +42,9 @@ def plan_tables(
 def with_memory(tables: PlanTables, num_jobs: int, num_stages: int) -> PlanTables:
     """The same tables with an empty memory for so many jobs and stages."""
     virtual = allocate_virtual(num_jobs, num_stages)
-    return tables._replace(virtual_now=virtual.now, virtual_jobs=virtual.jobs, virtual_stages=virtual.stages)
+    return tables._replace(
+        virtual_now=virtual.now, virtual_jobs=virtual.jobs, virtual_stages=virtual.stages
+    )
 
 
 @dataclass

@@ -53,7 +53,9 @@ class PackingEntry:
 def _fixed(kind: PackingKind, *params: float) -> Callable[[str, str], PackingPolicy]:
     def make(text: str, argument: str) -> PackingPolicy:
         if argument:
-            raise PolicyError(f"policy {text!r} takes no argument; write {text.partition(':')[0]!r}")
+            raise PolicyError(
+                f"policy {text!r} takes no argument; write {text.partition(':')[0]!r}"
+            )
         return HandMadePolicy(text, kind, params or (0.0,))
 
     return make
@@ -61,12 +63,16 @@ def _fixed(kind: PackingKind, *params: float) -> Callable[[str, str], PackingPol
 
 def _conservative(text: str, argument: str) -> PackingPolicy:
     if argument and (not argument.isdigit() or int(argument) < 1):
-        raise PolicyError(f"policy {text!r}: the argument is how many jobs get a reservation, a whole number >= 1")
+        raise PolicyError(
+            f"policy {text!r}: the argument is how many jobs get a reservation, a whole number >= 1"
+        )
     return HandMadePolicy(text, PackingKind.CONSERVATIVE, (float(argument or _DEPTH),))
 
 
 def _tuned(text: str, argument: str) -> PackingPolicy:
-    raise PolicyError(f"policy {text!r} is tuned for a load or a log first: use it in `parcae packing compare`")
+    raise PolicyError(
+        f"policy {text!r} is tuned for a load or a log first: use it in `parcae packing compare`"
+    )
 
 
 def _learned(text: str, argument: str) -> PackingPolicy:
@@ -75,27 +81,84 @@ def _learned(text: str, argument: str) -> PackingPolicy:
 
 PACKING_CATALOG: tuple[PackingEntry, ...] = (
     PackingEntry("sjf", "shortest job first", "DeepRM, section 4.1", _fixed(PackingKind.SJF)),
-    PackingEntry("packer", "best alignment of demand and what is free", "DeepRM, section 4.1", _fixed(PackingKind.PACKER)),
-    PackingEntry("tetris", "alignment and duration, the knob between them swept on tuning seeds", "DeepRM, section 4.1", _tuned),
-    PackingEntry("random", "any slot, or let time pass, all alike", "A2cScheduler, section 4.4", _fixed(PackingKind.RANDOM, 0.0)),
-    PackingEntry("random-greedy", "any job that can start", "control", _fixed(PackingKind.RANDOM, 1.0)),
-    PackingEntry("fcfs", "first come first served: nobody overtakes", "batch clusters", _fixed(PackingKind.FCFS)),
-    PackingEntry("easy", "first come, and whoever does not delay the first (EASY)", "Lifka 1995", _fixed(PackingKind.EASY, 0.0)),
-    PackingEntry("easy-sjf", "EASY that backfills the shortest first", "Tsafrir 2007", _fixed(PackingKind.EASY, 1.0)),
+    PackingEntry(
+        "packer",
+        "best alignment of demand and what is free",
+        "DeepRM, section 4.1",
+        _fixed(PackingKind.PACKER),
+    ),
+    PackingEntry(
+        "tetris",
+        "alignment and duration, the knob between them swept on tuning seeds",
+        "DeepRM, section 4.1",
+        _tuned,
+    ),
+    PackingEntry(
+        "random",
+        "any slot, or let time pass, all alike",
+        "A2cScheduler, section 4.4",
+        _fixed(PackingKind.RANDOM, 0.0),
+    ),
+    PackingEntry(
+        "random-greedy", "any job that can start", "control", _fixed(PackingKind.RANDOM, 1.0)
+    ),
+    PackingEntry(
+        "fcfs",
+        "first come first served: nobody overtakes",
+        "batch clusters",
+        _fixed(PackingKind.FCFS),
+    ),
+    PackingEntry(
+        "easy",
+        "first come, and whoever does not delay the first (EASY)",
+        "Lifka 1995",
+        _fixed(PackingKind.EASY, 0.0),
+    ),
+    PackingEntry(
+        "easy-sjf",
+        "EASY that backfills the shortest first",
+        "Tsafrir 2007",
+        _fixed(PackingKind.EASY, 1.0),
+    ),
     PackingEntry(
         "conservative[:DEPTH]",
         f"backfilling that delays none of the DEPTH eldest ({_DEPTH} unless told)",
         "Mu'alem and Feitelson 2001",
         _conservative,
     ),
-    PackingEntry("area", "least duration x share of the cluster first", "batch clusters", _fixed(PackingKind.AREA)),
     PackingEntry(
-        "withhold", "shortest first, long jobs wait while they would leave too little free; tuned by CMA-ES", "Parcae", _tuned
+        "area",
+        "least duration x share of the cluster first",
+        "batch clusters",
+        _fixed(PackingKind.AREA),
     ),
-    PackingEntry("deeprm[:VARIANT]", "DeepRM's network, the variant of the nearest load", "DeepRM, section 3", _learned),
-    PackingEntry("a2c[:VARIANT]", "A2cScheduler's actor, the variant of the nearest load", "A2cScheduler, section 3", _learned),
-    PackingEntry("set[:VARIANT]", "a network over the waiting jobs that corrects the withholding rule", "Parcae", _learned),
-    PackingEntry("FILE.safetensors", "a checkpoint of `parcae packing train` or `tune`", "Parcae", _learned),
+    PackingEntry(
+        "withhold",
+        "shortest first, long jobs wait while they would leave too little free; tuned by CMA-ES",
+        "Parcae",
+        _tuned,
+    ),
+    PackingEntry(
+        "deeprm[:VARIANT]",
+        "DeepRM's network, the variant of the nearest load",
+        "DeepRM, section 3",
+        _learned,
+    ),
+    PackingEntry(
+        "a2c[:VARIANT]",
+        "A2cScheduler's actor, the variant of the nearest load",
+        "A2cScheduler, section 3",
+        _learned,
+    ),
+    PackingEntry(
+        "set[:VARIANT]",
+        "a network over the waiting jobs that corrects the withholding rule",
+        "Parcae",
+        _learned,
+    ),
+    PackingEntry(
+        "FILE.safetensors", "a checkpoint of `parcae packing train` or `tune`", "Parcae", _learned
+    ),
 )
 _BY_NAME = {entry.name: entry for entry in PACKING_CATALOG}
 LEARNED = ("deeprm", "a2c", "set")
@@ -123,7 +186,9 @@ def make_packing_policy(text: str, setting: PackingSetting | None = None) -> Pac
     if name not in _BY_NAME:
         close = difflib.get_close_matches(name, _BY_NAME, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_BY_NAME)}"
-        raise PolicyError(f"unknown packing policy {text!r}; {hint} (`parcae packing policies` lists all)")
+        raise PolicyError(
+            f"unknown packing policy {text!r}; {hint} (`parcae packing policies` lists all)"
+        )
     return _BY_NAME[name].make(text, argument)
 
 
@@ -133,7 +198,9 @@ def _tetris(text: str, knob: str) -> PackingPolicy:
     except ValueError:
         value = -1.0
     if not 0.0 <= value <= 1.0:
-        raise PolicyError(f"policy {text!r}: the knob must be a number from 0 to 1, e.g. tetris-k0.005")
+        raise PolicyError(
+            f"policy {text!r}: the knob must be a number from 0 to 1, e.g. tetris-k0.005"
+        )
     return HandMadePolicy(text, PackingKind.TETRIS, (value,))
 
 
@@ -157,7 +224,9 @@ def packing_checkpoint(text: str, setting: PackingSetting | None = None) -> Path
 def _shipped(text: str, name: str, variant: str, setting: PackingSetting) -> Path:
     known = variants(name)
     if not known:
-        raise PolicyError(f"policy {text!r}: no variant of it ships with this Parcae; train one with `parcae packing train`")
+        raise PolicyError(
+            f"policy {text!r}: no variant of it ships with this Parcae; train one with `parcae packing train`"
+        )
     if variant and variant not in known:
         close = difflib.get_close_matches(variant, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
@@ -175,7 +244,9 @@ def _nearest(text: str, name: str, known: list[str], setting: PackingSetting) ->
         source = card.get("source", {})
         rates = source.get("rates") or []
         is_exact = source.get("config", {}).get("mode") == "exact"
-        off = 0.0 if setting.rate is None or not rates else abs(setting.rate - float(np.mean(rates)))
+        off = (
+            0.0 if setting.rate is None or not rates else abs(setting.rate - float(np.mean(rates)))
+        )
         wanted = "bounded_slowdown" if is_exact else "slowdown"
         is_other = _log_name(str(source.get("log", ""))) != _log_name(setting.log)
         return is_exact != setting.is_exact, card.get("cost") != wanted, is_other, off
@@ -183,7 +254,9 @@ def _nearest(text: str, name: str, known: list[str], setting: PackingSetting) ->
     best = min(known, key=distance)
     if distance(best)[0]:
         kind = "logs with exact times" if setting.is_exact else "time in steps"
-        raise PolicyError(f"policy {text!r}: no shipped variant is for {kind}; train one with `parcae packing train {name}`")
+        raise PolicyError(
+            f"policy {text!r}: no shipped variant is for {kind}; train one with `parcae packing train {name}`"
+        )
     return best
 
 
@@ -214,17 +287,24 @@ def policy_of_checkpoint(checkpoint: Checkpoint, path: str, name: str) -> Packin
         from parcae.policies.a2c.policy import A2cPolicy
 
         return A2cPolicy.from_checkpoint(checkpoint, name)
-    raise FormatError(f"{path}: a checkpoint of a {checkpoint.kind!r} policy, which does not pack rigid jobs")
+    raise FormatError(
+        f"{path}: a checkpoint of a {checkpoint.kind!r} policy, which does not pack rigid jobs"
+    )
 
 
 def rule_checkpoint(policy: HandMadePolicy, card: dict[str, object]) -> Checkpoint:
     """A tuned hand-made policy at rest."""
-    return Checkpoint(RULE_KIND, RULE_VERSION, {"params": policy.params}, {"kind": policy.kind.name.lower()}, card)
+    return Checkpoint(
+        RULE_KIND, RULE_VERSION, {"params": policy.params}, {"kind": policy.kind.name.lower()}, card
+    )
 
 
 def _tuned_rule(checkpoint: Checkpoint, path: str, name: str) -> PackingPolicy:
     checkpoint.require(RULE_KIND, RULE_VERSION, path)
-    kinds = {"tetris": (PackingKind.TETRIS, 1), "withhold": (PackingKind.WITHHOLD, len(WithholdParameter))}
+    kinds = {
+        "tetris": (PackingKind.TETRIS, 1),
+        "withhold": (PackingKind.WITHHOLD, len(WithholdParameter)),
+    }
     kind = str(checkpoint.settings.get("kind"))
     params = checkpoint.weights.get("params", np.zeros(0))
     if kind not in kinds or params.shape != (kinds[kind][1],):

@@ -25,7 +25,9 @@ class PackingPolicy(Protocol):
     def wants_profile(self) -> bool:
         """Whether it must be shown what becomes free when."""
 
-    def play_many(self, states: Packing, asked: Asked, sequence: IntArray, views: View, first: int, last: int) -> None:
+    def play_many(
+        self, states: Packing, asked: Asked, sequence: IntArray, views: View, first: int, last: int
+    ) -> None:
         """Run clusters first..last-1 from start to end (see `parcae.packing.world.PackingBatch.run`)."""
 
 
@@ -42,13 +44,32 @@ class HandMadePolicy:
         self.name, self.kind, self.params = name, kind, np.array(params, np.float64)
         self.wants_profile = kind in (PackingKind.EASY, PackingKind.CONSERVATIVE)
 
-    def play_many(self, states: Packing, asked: Asked, sequence: IntArray, views: View, first: int, last: int) -> None:
+    def play_many(
+        self, states: Packing, asked: Asked, sequence: IntArray, views: View, first: int, last: int
+    ) -> None:
         """Run clusters first..last-1 from start to end."""
-        play_many(states, asked, sequence, views, self._plan(views), int(self.kind), self.params, first, last)
+        play_many(
+            states,
+            asked,
+            sequence,
+            views,
+            self._plan(views),
+            int(self.kind),
+            self.params,
+            first,
+            last,
+        )
 
     def decide(self, view: View) -> int:
         """The slot whose job to place now, or VOID; `view` is of one cluster."""
-        return int(decide(view, self._plan(View(*(table[None] for table in view))), int(self.kind), self.params))
+        return int(
+            decide(
+                view,
+                self._plan(View(*(table[None] for table in view))),
+                int(self.kind),
+                self.params,
+            )
+        )
 
     def _plan(self, views: View) -> Plan:
         """Room for one plan, for clusters that are run one after another."""

@@ -10,10 +10,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parcae.cluster.kernels.tables import demand, is_runnable, may_idle, num_held, pool_row, select_cluster
+from parcae.cluster.kernels.tables import (
+    demand,
+    is_runnable,
+    may_idle,
+    num_held,
+    pool_row,
+    select_cluster,
+)
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
 from parcae.kernels import inlined, kernel
-from parcae.policies.networks.kernels import add_product, copy_bias, dot, draw, largest, log_sum_exp, rectify, uniform
+from parcae.policies.networks.kernels import (
+    add_product,
+    copy_bias,
+    dot,
+    draw,
+    largest,
+    log_sum_exp,
+    rectify,
+    uniform,
+)
 from parcae.policies.parcae.layout import (
     HIDDEN,
     LEVEL_PRICES,
@@ -26,7 +42,15 @@ from parcae.policies.parcae.layout import (
     SharedFeature,
     offsets,
 )
-from parcae.policies.rule.kernels import best_level, best_stage, cap_level, command_class, crowd, curve_row, score
+from parcae.policies.rule.kernels import (
+    best_level,
+    best_stage,
+    cap_level,
+    command_class,
+    crowd,
+    curve_row,
+    score,
+)
 from parcae.policies.rule.kernels import decide as decide_by_rule
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.costs import cost_so_far
@@ -37,7 +61,11 @@ _AT = offsets()
 _JOB1, _JOB1_BIAS = _AT["job1.weight"], _AT["job1.bias"]
 _JOB2, _JOB2_BIAS = _AT["job2.weight"], _AT["job2.bias"]
 _CONTEXT, _CONTEXT_BIAS = _AT["context.weight"], _AT["context.bias"]
-_CHOICE1, _CHOICE1_BIAS, _CHOICE2 = _AT["choice1.weight"], _AT["choice1.bias"], _AT["choice2.weight"]
+_CHOICE1, _CHOICE1_BIAS, _CHOICE2 = (
+    _AT["choice1.weight"],
+    _AT["choice1.bias"],
+    _AT["choice2.weight"],
+)
 _HOLD, _HOLD_BIAS = _AT["hold.weight"], _AT["hold.bias"]
 _LIMIT1, _LIMIT1_BIAS, _LIMIT2 = _AT["limit1.weight"], _AT["limit1.bias"], _AT["limit2.weight"]
 _PRIOR = _AT["prior"]
@@ -47,17 +75,33 @@ _IMPOSSIBLE = np.float32(-np.inf)
 _PRICES = tuple(math.exp(price) for price in LEVEL_PRICES)
 _LARGEST_SCORE = 5.0
 
-_REMAINING, _WORK, _STARTED, _SHARE = map(int, (JobFeature.REMAINING, JobFeature.WORK, JobFeature.STARTED, JobFeature.SHARE))
-_RANK, _AHEAD, _HELD, _HELD_OF_CAP = map(int, (JobFeature.RANK, JobFeature.AHEAD, JobFeature.HELD, JobFeature.HELD_OF_CAP))
-_CAP, _IS_SOURCE, _IDLE, _STAGES = map(int, (JobFeature.CAP, JobFeature.IS_SOURCE, JobFeature.IDLE, JobFeature.STAGES))
-_SOLO, _LEVEL, _AGE, _IS_RULE = map(int, (JobFeature.SOLO, JobFeature.LEVEL_CHEAP, JobFeature.AGE, JobFeature.IS_RULE))
+_REMAINING, _WORK, _STARTED, _SHARE = map(
+    int, (JobFeature.REMAINING, JobFeature.WORK, JobFeature.STARTED, JobFeature.SHARE)
+)
+_RANK, _AHEAD, _HELD, _HELD_OF_CAP = map(
+    int, (JobFeature.RANK, JobFeature.AHEAD, JobFeature.HELD, JobFeature.HELD_OF_CAP)
+)
+_CAP, _IS_SOURCE, _IDLE, _STAGES = map(
+    int, (JobFeature.CAP, JobFeature.IS_SOURCE, JobFeature.IDLE, JobFeature.STAGES)
+)
+_SOLO, _LEVEL, _AGE, _IS_RULE = map(
+    int, (JobFeature.SOLO, JobFeature.LEVEL_CHEAP, JobFeature.AGE, JobFeature.IS_RULE)
+)
 _SCORE, _IS_RUNNABLE, _PATH = map(int, (JobFeature.SCORE, JobFeature.IS_RUNNABLE, JobFeature.PATH))
 _DEMAND, _WORTH = int(JobFeature.DEMAND), int(JobFeature.WORTH)
 _S_JOBS, _S_OPEN, _S_TOTAL = map(int, (SharedFeature.JOBS, SharedFeature.OPEN, SharedFeature.TOTAL))
-_S_SOURCE, _S_IS_GLOBAL, _S_IDLE = map(int, (SharedFeature.SOURCE, SharedFeature.IS_GLOBAL, SharedFeature.IDLE))
-_S_CLUSTER, _S_RULE, _S_CAN = map(int, (SharedFeature.CLUSTER, SharedFeature.RULE_HOLDS, SharedFeature.CAN_HOLD))
-_L_LEVEL, _L_LOG, _L_ADDED = map(int, (LimitFeature.LEVEL, LimitFeature.LOG_LEVEL, LimitFeature.ADDED))
-_L_OF_SOURCE, _L_STRETCH, _L_INFLATION = map(int, (LimitFeature.OF_SOURCE, LimitFeature.STRETCH, LimitFeature.INFLATION))
+_S_SOURCE, _S_IS_GLOBAL, _S_IDLE = map(
+    int, (SharedFeature.SOURCE, SharedFeature.IS_GLOBAL, SharedFeature.IDLE)
+)
+_S_CLUSTER, _S_RULE, _S_CAN = map(
+    int, (SharedFeature.CLUSTER, SharedFeature.RULE_HOLDS, SharedFeature.CAN_HOLD)
+)
+_L_LEVEL, _L_LOG, _L_ADDED = map(
+    int, (LimitFeature.LEVEL, LimitFeature.LOG_LEVEL, LimitFeature.ADDED)
+)
+_L_OF_SOURCE, _L_STRETCH, _L_INFLATION = map(
+    int, (LimitFeature.OF_SOURCE, LimitFeature.STRETCH, LimitFeature.INFLATION)
+)
 _L_OF_CAP, _L_IS_RULE = int(LimitFeature.OF_CAP), int(LimitFeature.IS_RULE)
 
 
@@ -71,7 +115,9 @@ class Network(NamedTuple):
 class Workspace(NamedTuple):
     """Room for one decision (or, with one more leading axis, for many simulators)."""
 
-    features: Any  # float32[num_jobs, NUM_JOB_FEATURES], by position in the list of jobs in the system
+    features: (
+        Any  # float32[num_jobs, NUM_JOB_FEATURES], by position in the list of jobs in the system
+    )
     hidden: Any  # float32[num_jobs, HIDDEN]
     logits: Any  # float32[num_jobs + 1], the last: hold
     order: Any  # int64[num_jobs], positions by remaining work
@@ -171,7 +217,11 @@ def _order_features(seen, net, work):  # type: ignore[no-untyped-def]
 def _job_features(seen, net, work, facts, position, can_hold):  # type: ignore[no-untyped-def]
     job, x, rule = seen.active[position], work.features[position], net.rule
     mean_ms, num_executors = rule.mean_work_ms[0], seen.now.num_executors[0]
-    held, column, row = num_held(seen, job), cap_level(seen, rule, facts, job), curve_row(rule, seen, job)
+    held, column, row = (
+        num_held(seen, job),
+        cap_level(seen, rule, facts, job),
+        curve_row(rule, seen, job),
+    )
     stage = best_stage(seen, rule, facts, job, can_hold)
     work_ms, remaining_ms = max(1.0, seen.jobs.work_ms[job]), max(1.0, seen.jobs.remaining_ms[job])
     cap = rule.levels[column]
@@ -181,7 +231,11 @@ def _job_features(seen, net, work, facts, position, can_hold):  # type: ignore[n
     x[_WORK] = math.log(work_ms / mean_ms + 1e-3)
     x[_STARTED] = 1.0 - remaining_ms / work_ms
     x[_SHARE] = remaining_ms / (mean_ms * math.exp(facts.log_total))
-    x[_HELD], x[_HELD_OF_CAP], x[_CAP] = held / num_executors, min(3.0, held / cap), cap / num_executors
+    x[_HELD], x[_HELD_OF_CAP], x[_CAP] = (
+        held / num_executors,
+        min(3.0, held / cap),
+        cap / num_executors,
+    )
     x[_IS_SOURCE] = 1.0 if job == seen.now.source_job[0] else 0.0
     x[_IDLE] = 0.0
     for executor_class in range(seen.classes.shape[0]):
@@ -190,7 +244,9 @@ def _job_features(seen, net, work, facts, position, can_hold):  # type: ignore[n
     x[_SOLO] = math.log(work_ms * rule.stretch[row, column] / mean_ms + 1e-3)
     for price in range(4):
         x[_LEVEL + price] = rule.levels[best_level(rule, row, _PRICES[price])] / num_executors
-    x[_AGE] = math.log1p((seen.now.clock_ms[0] - seen.jobs.arrival_ms[job]) * num_executors / mean_ms)
+    x[_AGE] = math.log1p(
+        (seen.now.clock_ms[0] - seen.jobs.arrival_ms[job]) * num_executors / mean_ms
+    )
     x[_SCORE] = score(seen, rule, job, column, held)
     x[_WORTH] = math.log(remaining_ms / (1 + max(0, held)) / mean_ms + 1e-3)
     x[_IS_RUNNABLE] = x[_PATH] = x[_DEMAND] = x[_IS_RULE] = 0.0
@@ -223,7 +279,11 @@ def encode(seen, net, work):  # type: ignore[no-untyped-def]
             x[_IS_RULE] = 1.0
             work.answer[0] = position
     shared, num_executors = work.shared, now.num_executors[0]
-    shared[_S_JOBS], shared[_S_OPEN], shared[_S_TOTAL] = facts.log_jobs, facts.log_open, facts.log_total
+    shared[_S_JOBS], shared[_S_OPEN], shared[_S_TOTAL] = (
+        facts.log_jobs,
+        facts.log_open,
+        facts.log_total,
+    )
     shared[_S_SOURCE] = now.num_source[0] / num_executors
     shared[_S_IS_GLOBAL] = 1.0 if now.source_job[0] == NO_JOB else 0.0
     shared[_S_IDLE], shared[_S_CLUSTER] = now.num_idle[0] / num_executors, math.log(num_executors)
@@ -261,7 +321,10 @@ def _score_jobs(net, work, num_jobs):  # type: ignore[no-untyped-def]
                 layer[o] = base[o]
             add_product(work.hidden[position], _H, weights, _CHOICE1, _H, layer)
             rectify(layer, _H, _SLOPE)
-            work.logits[position] = dot(layer, _H, weights, _CHOICE2) + weights[_PRIOR] * work.features[position, _IS_RULE]
+            work.logits[position] = (
+                dot(layer, _H, weights, _CHOICE2)
+                + weights[_PRIOR] * work.features[position, _IS_RULE]
+            )
     work.logits[num_jobs] = _IMPOSSIBLE
     if work.shared[_S_CAN] > 0.0:
         hold = dot(context, _H, weights, _HOLD) + weights[_HOLD_BIAS]
@@ -275,7 +338,11 @@ def _encode_limits(seen, net, work, position):  # type: ignore[no-untyped-def]
     Returns how many levels may be chosen.
     """
     rule, held, cap = net.rule, work.held[position], net.rule.levels[work.column[position]]
-    row, levels, num_source = curve_row(rule, seen, seen.active[position]), rule.levels, seen.now.num_source[0]
+    row, levels, num_source = (
+        curve_row(rule, seen, seen.active[position]),
+        rule.levels,
+        seen.now.num_source[0],
+    )
     num_levels, num_possible, shortest = levels.shape[0], 0, math.inf
     for column in range(num_levels):
         shortest = min(shortest, rule.stretch[row, column])
@@ -339,7 +406,12 @@ def decide(seen, net, work):  # type: ignore[no-untyped-def]
     _score_limits(net, work, position)
     level = net.rule.levels[largest(work.limit_logits, work.limits.shape[0])]
     stage = work.stage[position]
-    return stage, min(level - work.held[position], seen.now.num_source[0]), _class_of(seen, net, stage), 0
+    return (
+        stage,
+        min(level - work.held[position], seen.now.num_source[0]),
+        _class_of(seen, net, stage),
+        0,
+    )
 
 
 @kernel
@@ -427,7 +499,11 @@ def explore(state, future, tables, net, work, record, costing, luck_seed, is_new
             row = record.count[0]
             _write(state, work, record, state.now.num_active[0])
             record.cost[row] = cost_so_far(state, costing)
-            record.choice[row], record.level[row], record.log_prob[row] = work.answer[2], work.answer[3], log_prob
+            record.choice[row], record.level[row], record.log_prob[row] = (
+                work.answer[2],
+                work.answer[3],
+                log_prob,
+            )
             _write_limits(work, record)
             record.count[0] = row + 1
         executor_class = _class_of(state, net, stage) if stage != NO_STAGE else ANY_CLASS
@@ -438,9 +514,15 @@ def explore(state, future, tables, net, work, record, costing, luck_seed, is_new
 
 
 @kernel
-def explore_many(states, futures, tables, net, works, records, costing, luck, is_new, first, last, status):  # type: ignore[no-untyped-def]
+def explore_many(
+    states, futures, tables, net, works, records, costing, luck, is_new, first, last, status
+):  # type: ignore[no-untyped-def]
     """`explore` with simulators first..last-1 of many; fills `status`."""
     for row in range(first, last):
-        state, future, work = select_cluster(states, row), select_future(futures, row), select_workspace(works, row)
+        state, future, work = (
+            select_cluster(states, row),
+            select_future(futures, row),
+            select_workspace(works, row),
+        )
         record = select_record(records, row)
         status[row] = explore(state, future, tables, net, work, record, costing, luck[row], is_new)

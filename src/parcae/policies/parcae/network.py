@@ -55,13 +55,17 @@ class ParcaeNetwork(nn.Module):
     def __init__(self, weights: Weights) -> None:
         super().__init__()
         names = [*SHAPES, *CRITIC_SHAPES]
-        self.table = nn.ParameterDict({n.replace(".", "_"): nn.Parameter(torch.from_numpy(weights[n].copy())) for n in names})
+        self.table = nn.ParameterDict(
+            {n.replace(".", "_"): nn.Parameter(torch.from_numpy(weights[n].copy())) for n in names}
+        )
 
     def _layer(self, name: str, x: Tensor) -> Tensor:
         out = torch.addmm(self.table[f"{name}_bias"], x, self.table[f"{name}_weight"])
         return nn.functional.leaky_relu(out, SLOPE)
 
-    def _contexts(self, rows: Tensor, owner: Tensor, num_jobs: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
+    def _contexts(
+        self, rows: Tensor, owner: Tensor, num_jobs: Tensor, shared: Tensor
+    ) -> tuple[Tensor, Tensor]:
         hidden = self._layer("job2", self._layer("job1", rows))
         pooled = hidden.new_zeros(len(num_jobs), HIDDEN).index_add(0, owner, hidden)
         pooled = pooled / num_jobs.clamp(min=1).unsqueeze(1)
@@ -72,7 +76,10 @@ class ParcaeNetwork(nn.Module):
         return self._value(self._contexts(batch.rows, batch.owner, batch.num_jobs, batch.shared)[1])
 
     def _value(self, context: Tensor) -> Tensor:
-        out = self._layer("value1", context.detach()) @ self.table["value2_weight"] + self.table["value2_bias"]
+        out = (
+            self._layer("value1", context.detach()) @ self.table["value2_weight"]
+            + self.table["value2_bias"]
+        )
         value: Tensor = out.squeeze(1)
         return value
 
@@ -81,9 +88,13 @@ class ParcaeNetwork(nn.Module):
         hidden, context = self._contexts(batch.rows, batch.owner, batch.num_jobs, batch.shared)
         weight = self.table["choice1_weight"]
         base = torch.addmm(self.table["choice1_bias"], context, weight[HIDDEN:])
-        layer = nn.functional.leaky_relu(hidden @ weight[:HIDDEN] + base.index_select(0, batch.owner), SLOPE)
+        layer = nn.functional.leaky_relu(
+            hidden @ weight[:HIDDEN] + base.index_select(0, batch.owner), SLOPE
+        )
         prior = self.table["prior"]
-        jobs = (layer @ self.table["choice2_weight"]).squeeze(1) + prior[0] * batch.rows[:, JobFeature.IS_RULE]
+        jobs = (layer @ self.table["choice2_weight"]).squeeze(1) + prior[0] * batch.rows[
+            :, JobFeature.IS_RULE
+        ]
         hold = (context @ self.table["hold_weight"]).squeeze(1) + self.table["hold_bias"]
         hold = hold + prior[1] * batch.shared[:, SharedFeature.RULE_HOLDS]
         jobs = jobs.masked_fill(~batch.can_choose, -torch.inf)
@@ -123,8 +134,13 @@ class ParcaeNetwork(nn.Module):
         with torch.no_grad():
             for name in (*SHAPES, *CRITIC_SHAPES):
                 parameter = self.table[name.replace(".", "_")]
-                parameter.copy_(torch.from_numpy(np.array(weights[name], np.float32)).to(parameter.device))
+                parameter.copy_(
+                    torch.from_numpy(np.array(weights[name], np.float32)).to(parameter.device)
+                )
 
     def export(self) -> Weights:
         """The weights as arrays, by the names of the layout."""
-        return {n: self.table[n.replace(".", "_")].detach().cpu().numpy().astype(np.float32) for n in [*SHAPES, *CRITIC_SHAPES]}
+        return {
+            n: self.table[n.replace(".", "_")].detach().cpu().numpy().astype(np.float32)
+            for n in [*SHAPES, *CRITIC_SHAPES]
+        }

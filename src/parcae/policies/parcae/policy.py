@@ -54,7 +54,9 @@ def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> W
     )
 
 
-def allocate_record(num_simulators: int, capacity: int, row_capacity: int, num_levels: int) -> Record:
+def allocate_record(
+    num_simulators: int, capacity: int, row_capacity: int, num_levels: int
+) -> Record:
     """Room for `capacity` decisions, with `row_capacity` jobs in them together, of each of many simulators."""
 
     def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:

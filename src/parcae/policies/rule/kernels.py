@@ -31,7 +31,11 @@ from parcae.simulation.kernels.event_loop import select_future, start, step
 from parcae.units import MS_PER_S
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
-_PRICE, _PRICE_JOBS, _PRICE_OPEN = int(RuleParameter.PRICE), int(RuleParameter.PRICE_JOBS), int(RuleParameter.PRICE_OPEN)
+_PRICE, _PRICE_JOBS, _PRICE_OPEN = (
+    int(RuleParameter.PRICE),
+    int(RuleParameter.PRICE_JOBS),
+    int(RuleParameter.PRICE_OPEN),
+)
 _PRICE_REMAINING, _PRICE_WORK = int(RuleParameter.PRICE_REMAINING), int(RuleParameter.PRICE_WORK)
 _PRICE_TOTAL, _PRICE_STARTED = int(RuleParameter.PRICE_TOTAL), int(RuleParameter.PRICE_STARTED)
 _SCORE_WORK, _SCORE_STRETCH = int(RuleParameter.SCORE_WORK), int(RuleParameter.SCORE_STRETCH)
@@ -44,7 +48,10 @@ _STAGE_DEMAND, _PRICE_CLUSTER = int(RuleParameter.STAGE_DEMAND), int(RuleParamet
 _BORROW, _BORROW_REMAINING = int(RuleParameter.BORROW), int(RuleParameter.BORROW_REMAINING)
 _BORROW_JOBS, _BORROW_WAITING = int(RuleParameter.BORROW_JOBS), int(RuleParameter.BORROW_WAITING)
 _BORROW_SIZE, _CLASS_OFFERED = int(RuleParameter.BORROW_SIZE), int(RuleParameter.CLASS_OFFERED)
-_SCORE_OVERSIZE, _STAGE_OVERSIZE = int(RuleParameter.SCORE_OVERSIZE), int(RuleParameter.STAGE_OVERSIZE)
+_SCORE_OVERSIZE, _STAGE_OVERSIZE = (
+    int(RuleParameter.SCORE_OVERSIZE),
+    int(RuleParameter.STAGE_OVERSIZE),
+)
 _RESERVE, _RESERVE_REMAINING = int(RuleParameter.RESERVE), int(RuleParameter.RESERVE_REMAINING)
 _AHEAD, _AHEAD_WAIT = int(RuleParameter.AHEAD), int(RuleParameter.AHEAD_WAIT)
 _LARGEST_RESERVE = 0.9
@@ -166,7 +173,9 @@ def waiting(seen, rule):  # type: ignore[no-untyped-def]
         job = seen.active[position]
         if seen.jobs.num_schedulable[job] == 0:
             continue
-        for stage in range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]):
+        for stage in range(
+            seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]
+        ):
             if stages.is_saturated[stage] or stages.num_parents_unsaturated[stage] > 0:
                 continue
             quarter, wanted = quarter_of(seen, own_class(seen, stage)), demand(seen, stage)
@@ -198,7 +207,9 @@ def _may_borrow(seen, rule, facts, job, own, executor_class):  # type: ignore[no
         wanted = _num_waiting(seen, facts, own, executor_class)
         reluctance += theta[_BORROW_WAITING] * math.log((1.0 + wanted) / (1.0 + offered))
     if theta[_BORROW_SIZE] != 0.0:
-        reluctance += theta[_BORROW_SIZE] * math.log(class_size(seen, executor_class) / class_size(seen, own))
+        reluctance += theta[_BORROW_SIZE] * math.log(
+            class_size(seen, executor_class) / class_size(seen, own)
+        )
     return reluctance <= 0.0
 
 
@@ -212,9 +223,13 @@ def class_for(seen, rule, facts, stage):  # type: ignore[no-untyped-def]
         offered = seen.source_count[c]
         if offered == 0 or not (seen.stages.fits[stage] >> c) & 1:
             continue
-        if class_size(seen, c) > class_size(seen, own) and not _may_borrow(seen, rule, facts, seen.stages.job[stage], own, c):
+        if class_size(seen, c) > class_size(seen, own) and not _may_borrow(
+            seen, rule, facts, seen.stages.job[stage], own, c
+        ):
             continue
-        value = theta[_CLASS_OFFERED] * math.log(offered / seen.classes.num_executors[c]) - math.log(class_size(seen, c))
+        value = theta[_CLASS_OFFERED] * math.log(
+            offered / seen.classes.num_executors[c]
+        ) - math.log(class_size(seen, c))
         if value > best_value:
             best, best_value = c, value
     return best
@@ -243,7 +258,10 @@ def _may_go_ahead(seen, rule, stage):  # type: ignore[no-untyped-def]
     theta = rule.theta
     if is_runnable(seen, stage) or (theta[_AHEAD] <= 0.0 and theta[_AHEAD_WAIT] == 0.0):
         return True
-    return theta[_AHEAD] + theta[_AHEAD_WAIT] * math.log(max(1.0, wait_ms(seen, stage)) / MS_PER_S) <= 0.0
+    return (
+        theta[_AHEAD] + theta[_AHEAD_WAIT] * math.log(max(1.0, wait_ms(seen, stage)) / MS_PER_S)
+        <= 0.0
+    )
 
 
 @kernel
@@ -293,7 +311,9 @@ def _num_spare(seen, rule, stage):  # type: ignore[no-untyped-def]
     theta, job = rule.theta, seen.stages.job[stage]
     tenths = theta[_RESERVE]
     if theta[_RESERVE_REMAINING] != 0.0:
-        tenths += theta[_RESERVE_REMAINING] * math.log(max(1.0, seen.jobs.remaining_ms[job]) / rule.mean_work_ms[0])
+        tenths += theta[_RESERVE_REMAINING] * math.log(
+            max(1.0, seen.jobs.remaining_ms[job]) / rule.mean_work_ms[0]
+        )
     if tenths <= 0.0 or seen.now.source_job[0] != NO_JOB:
         return seen.now.num_executors[0]
     num_fitting, num_free = 0, 0
@@ -320,7 +340,9 @@ def _first_below(seen, rule, facts, log_factor):  # type: ignore[no-untyped-def]
         if value >= best_score and not can_gain:
             continue
         stage = best_stage(seen, rule, facts, job, True)
-        if stage != NO_STAGE and (job == seen.now.source_job[0] or _is_worth_moving(seen, rule, stage)):
+        if stage != NO_STAGE and (
+            job == seen.now.source_job[0] or _is_worth_moving(seen, rule, stage)
+        ):
             room = min(room, _num_spare(seen, rule, stage))
             if room <= 0:
                 continue
@@ -359,11 +381,15 @@ def decide(seen, rule):  # type: ignore[no-untyped-def]
         local_room = _widened(rule.levels[column], theta[_LOCAL_CAP]) - held
         local = best_stage(seen, rule, facts, source, True) if local_room > 0 else NO_STAGE
         if local != NO_STAGE:
-            value = score(seen, rule, source, column, held) + _score_of_class(seen, rule, facts, local)
+            value = score(seen, rule, source, column, held) + _score_of_class(
+                seen, rule, facts, local
+            )
             if stage == NO_STAGE or value - theta[_LOCAL_SCORE] <= best:
                 return _answer(seen, rule, facts, local, local_room)
     if stage == NO_STAGE:
-        stage, room, best = _first_below(seen, rule, facts, theta[_SPILL] + theta[_SPILL_JOBS] * facts.log_jobs)
+        stage, room, best = _first_below(
+            seen, rule, facts, theta[_SPILL] + theta[_SPILL_JOBS] * facts.log_jobs
+        )
     if stage != NO_STAGE:
         return _answer(seen, rule, facts, stage, room)
     if may_idle(seen):

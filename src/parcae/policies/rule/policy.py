@@ -52,8 +52,12 @@ def padded(parameters: npt.ArrayLike) -> Parameters:
     Example: 21 numbers of a checkpoint from before executor classes become 33.
     """
     theta = np.asarray(parameters, np.float64)
-    if theta.shape != (NUM_PARAMETERS,) and theta.shape not in [(count,) for count in EARLIER_COUNTS]:
-        raise PolicyError(f"a rule has {NUM_PARAMETERS} parameters, or {' or '.join(map(str, EARLIER_COUNTS))}, not {theta.size}")
+    if theta.shape != (NUM_PARAMETERS,) and theta.shape not in [
+        (count,) for count in EARLIER_COUNTS
+    ]:
+        raise PolicyError(
+            f"a rule has {NUM_PARAMETERS} parameters, or {' or '.join(map(str, EARLIER_COUNTS))}, not {theta.size}"
+        )
     return np.concatenate([theta, np.zeros(NUM_PARAMETERS - len(theta))])
 
 
@@ -73,7 +77,9 @@ class RulePolicy:
     def __post_init__(self) -> None:
         theta = np.array(self.parameters, np.float64)
         if theta.shape != (NUM_PARAMETERS,) or not np.isfinite(theta).all():
-            raise PolicyError(f"policy {self.name!r}: a rule has {NUM_PARAMETERS} finite parameters, not {len(theta)}")
+            raise PolicyError(
+                f"policy {self.name!r}: a rule has {NUM_PARAMETERS} finite parameters, not {len(theta)}"
+            )
         object.__setattr__(self, "_rule", Rule(theta, *self.curves))
 
     def decide(self, observation: Observation) -> Decision:

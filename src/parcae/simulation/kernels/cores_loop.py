@@ -141,7 +141,10 @@ def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
     if time_ms >= events.end_ms[0]:
         return False
     now.clock_ms[0] = time_ms
-    if events.next_arrival[0] < future.arrival_ms.shape[0] and future.arrival_ms[events.next_arrival[0]] == time_ms:
+    if (
+        events.next_arrival[0] < future.arrival_ms.shape[0]
+        and future.arrival_ms[events.next_arrival[0]] == time_ms
+    ):
         events.num_fired_arrivals[0] += time_ms > 0
         _arrive(state, future, tables)
     else:
@@ -158,7 +161,9 @@ def _carry_out_starts(state, future, tables):  # type: ignore[no-untyped-def]
     for row in range(state.now.num_commands[0]):
         executor, task = commands.executor[row], commands.task[row]
         wave, num_cores = commands.wave[row], commands.parallelism[row]
-        duration_ms = draw_duration_ms(state, future, tables, executor, commands.stage[row], task, wave, num_cores)
+        duration_ms = draw_duration_ms(
+            state, future, tables, executor, commands.stage[row], task, wave, num_cores
+        )
         if duration_ms > 0:
             in_range &= push(future, executor, clock_ms + duration_ms)
         else:
@@ -186,7 +191,9 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
         if now.num_idle[0] > 0 and now.num_schedulable[0] > 0:
             dispatch(state)
             if has_ended and now.num_idle[0] == now.num_executors[0]:
-                now.is_plan_due[0] = 1  # limits hold everything back, and nothing runs any more that they waited for
+                now.is_plan_due[0] = (
+                    1  # limits hold everything back, and nothing runs any more that they waited for
+                )
         if now.num_commands[0] > 0 and not _carry_out_starts(state, future, tables):
             return _TIME_OVERFLOW
         if can_plan(state):
@@ -198,7 +205,11 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
                 return _COMPLETE
             if not _fire_other(state, future, tables):
                 is_over = time_ms == _NEVER and now.num_active[0] == 0
-                return _COMPLETE if is_over and events.next_arrival[0] == future.arrival_ms.shape[0] else _stop(state, future)
+                return (
+                    _COMPLETE
+                    if is_over and events.next_arrival[0] == future.arrival_ms.shape[0]
+                    else _stop(state, future)
+                )
         elif time_ms <= followup_ms:
             has_ended = True
             now.clock_ms[0] = time_ms

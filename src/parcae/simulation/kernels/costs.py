@@ -41,7 +41,9 @@ def _job_cost(state, costing, job, kind):  # type: ignore[no-untyped-def]
     age_ms, profile = float(end_ms - state.jobs.arrival_ms[job]), state.jobs.profile[job]
     if kind == _TAIL:
         return max(0.0, age_ms - costing.threshold[0])
-    ideal_ms = max(1.0, costing.ideal_ms[profile] if profile != NO_PROFILE else state.jobs.work_ms[job])
+    ideal_ms = max(
+        1.0, costing.ideal_ms[profile] if profile != NO_PROFILE else state.jobs.work_ms[job]
+    )
     if kind == _SLOWDOWN:
         return max(1.0, age_ms / ideal_ms)
     return 1.0 if age_ms > costing.threshold[0] * ideal_ms else 0.0

@@ -18,7 +18,13 @@ from parcae.kernels import inlined, kernel
 from parcae.simulation.future import NEVER_MS, Status
 from parcae.simulation.kernels.cores_loop import resume_cores, start_cores, step_cores
 from parcae.simulation.kernels.event_queue import next_executor, next_ms, pop
-from parcae.simulation.kernels.firing import begin, carry_out_commands, schedule_task, select_future, submit
+from parcae.simulation.kernels.firing import (
+    begin,
+    carry_out_commands,
+    schedule_task,
+    select_future,
+    submit,
+)
 
 __all__ = ["advance", "count_schedulable", "resume", "select_future", "start", "step"]
 
@@ -39,7 +45,10 @@ def start(state, future, tables):  # type: ignore[no-untyped-def]
         return start_cores(state, future, tables)
     events = future.events
     begin(state, future)
-    while events.next_arrival[0] < future.arrival_ms.shape[0] and future.arrival_ms[events.next_arrival[0]] == 0:
+    while (
+        events.next_arrival[0] < future.arrival_ms.shape[0]
+        and future.arrival_ms[events.next_arrival[0]] == 0
+    ):
         submit(state, future, tables)
     offer_pool(state, NO_JOB)
     _find_next_other(state, future)
@@ -73,7 +82,10 @@ def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
     if time_ms >= events.end_ms[0]:
         return False
     state.now.clock_ms[0] = time_ms
-    if events.next_arrival[0] < future.arrival_ms.shape[0] and future.arrival_ms[events.next_arrival[0]] == time_ms:
+    if (
+        events.next_arrival[0] < future.arrival_ms.shape[0]
+        and future.arrival_ms[events.next_arrival[0]] == time_ms
+    ):
         events.num_fired_arrivals[0] += 1
         submit(state, future, tables)
         offer_to_newcomers(state)
@@ -92,7 +104,10 @@ def _fire_executor(state, future, tables, executor):  # type: ignore[no-untyped-
     stage = state.executors.stage[executor]
     if stage != NO_STAGE:
         if continue_stage(state, executor, stage):
-            task, attached = state.stages.num_started[stage] - 1, state.jobs.num_attached[state.stages.job[stage]]
+            task, attached = (
+                state.stages.num_started[stage] - 1,
+                state.jobs.num_attached[state.stages.job[stage]],
+            )
             return schedule_task(state, future, tables, executor, stage, task, _REST, attached)
         pop(future, executor)
         stage_exhausted(state, executor)
@@ -131,7 +146,12 @@ def advance(state, future, tables):  # type: ignore[no-untyped-def]
     now, events = state.now, future.events
     while now.num_source[0] == 0:
         time_ms = next_ms(future)
-        if time_ms == _NEVER and now.num_schedulable[0] > 0 and now.num_holds[0] == 0 and _offer_stalled(state, future):
+        if (
+            time_ms == _NEVER
+            and now.num_schedulable[0] > 0
+            and now.num_holds[0] == 0
+            and _offer_stalled(state, future)
+        ):
             return _NEEDS_DECISION
         if time_ms < events.next_other_ms[0]:
             now.clock_ms[0] = time_ms
@@ -156,8 +176,14 @@ def step(state, future, tables, stage, limit, executor_class, hold_ms):  # type:
         return _BAD_DECISION if hold_ms > 0 else step_cores(state, future, tables, stage, limit)
     row, records, num_holds = state.now.num_decisions[0], future.decisions, state.now.num_holds[0]
     if records.shape[0] > row:
-        records.clock_ms[row], records.source_job[row] = state.now.clock_ms[0], state.now.source_job[0]
-        records.num_source[row], records.num_schedulable[row] = state.now.num_source[0], count_schedulable(state)
+        records.clock_ms[row], records.source_job[row] = (
+            state.now.clock_ms[0],
+            state.now.source_job[0],
+        )
+        records.num_source[row], records.num_schedulable[row] = (
+            state.now.num_source[0],
+            count_schedulable(state),
+        )
         records.stage[row] = records.job[row] = -1
         if stage != NO_STAGE:
             records.job[row] = state.stages.job[stage]
@@ -180,7 +206,9 @@ def count_schedulable(state):  # type: ignore[no-untyped-def]
     count, stages = 0, state.stages
     for position in range(state.now.num_active[0]):
         job = state.active[position]
-        for stage in range(state.jobs.stage_start[job], state.jobs.stage_start[job] + state.jobs.num_stages[job]):
+        for stage in range(
+            state.jobs.stage_start[job], state.jobs.stage_start[job] + state.jobs.num_stages[job]
+        ):
             if (
                 stages.is_saturated[stage] == 0
                 and stages.num_parents_unsaturated[stage] == 0

@@ -68,7 +68,9 @@ def push(future, executor, time_ms):  # type: ignore[no-untyped-def]
             return False
     counter = events.next_push[0]
     events.next_push[0] = counter + 1
-    _set_key(future, executor, (relative << (_KEY_BITS - TIME_BITS)) | (counter << slot_bits) | executor)
+    _set_key(
+        future, executor, (relative << (_KEY_BITS - TIME_BITS)) | (counter << slot_bits) | executor
+    )
     return True
 
 

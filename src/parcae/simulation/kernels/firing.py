@@ -57,10 +57,16 @@ def submit(state, future, tables):  # type: ignore[no-untyped-def]
     first, last = tables.job_first_stage[profile], tables.job_first_stage[profile + 1]
     arrival_ms, knowledge = future.arrival_ms[row], future.knowledge[row]
     specs, children = tables.specs, tables.spec_children
-    if knowledge == 0.0 and state.now.world[0] == _CORES:  # the scheduler guesses by what is known at submission
-        job = job_arrived(state, tables.guesses, children, first, last - first, NO_PROFILE, arrival_ms, 1.0)
+    if (
+        knowledge == 0.0 and state.now.world[0] == _CORES
+    ):  # the scheduler guesses by what is known at submission
+        job = job_arrived(
+            state, tables.guesses, children, first, last - first, NO_PROFILE, arrival_ms, 1.0
+        )
     else:
-        job = job_arrived(state, specs, children, first, last - first, profile, arrival_ms, knowledge)
+        job = job_arrived(
+            state, specs, children, first, last - first, profile, arrival_ms, knowledge
+        )
     luck, stage_start = job_luck(events.seed[0], row), state.jobs.stage_start[job]
     for index in range(last - first):
         future.stage_profile[stage_start + index] = first + index
@@ -74,7 +80,9 @@ def draw_duration_ms(state, future, tables, executor, stage, task, wave, attache
     """Draw the duration of a task that starts now, and record the task where tasks are recorded."""
     profile = future.stage_profile[stage]
     luck = task_luck(future.stage_luck[stage], task)
-    duration_ms = task_duration_ms(tables, profile, task, attached, wave, luck, future.events.warmup_delay_ms[0])
+    duration_ms = task_duration_ms(
+        tables, profile, task, attached, wave, luck, future.events.warmup_delay_ms[0]
+    )
     factor = future.run_factor[stage]
     if factor != 1.0:
         duration_ms = np.int64(math.floor(duration_ms * factor + 0.5))
@@ -94,9 +102,16 @@ def schedule_task(state, future, tables, executor, stage, task, wave, attached):
 @kernel
 def _record_task(state, future, executor, stage, task, duration_ms):  # type: ignore[no-untyped-def]
     tasks, row, job = future.tasks, future.events.num_tasks[0], state.stages.job[stage]
-    tasks.job[row], tasks.stage[row], tasks.task[row] = job, stage - state.jobs.stage_start[job], task
+    tasks.job[row], tasks.stage[row], tasks.task[row] = (
+        job,
+        stage - state.jobs.stage_start[job],
+        task,
+    )
     tasks.executor[row] = executor
-    tasks.start_ms[row], tasks.finish_ms[row] = state.now.clock_ms[0], state.now.clock_ms[0] + duration_ms
+    tasks.start_ms[row], tasks.finish_ms[row] = (
+        state.now.clock_ms[0],
+        state.now.clock_ms[0] + duration_ms,
+    )
 
 
 @kernel
@@ -110,6 +125,8 @@ def carry_out_commands(state, future, tables):  # type: ignore[no-untyped-def]
             in_range &= schedule_task(state, future, tables, executor, stage, task, wave, attached)
         else:
             future.events.num_moves[0] += 1
-            in_range &= push(future, executor, state.now.clock_ms[0] + future.events.moving_delay_ms[0])
+            in_range &= push(
+                future, executor, state.now.clock_ms[0] + future.events.moving_delay_ms[0]
+            )
     state.now.num_commands[0] = 0
     return in_range

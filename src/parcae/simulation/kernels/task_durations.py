@@ -40,7 +40,11 @@ def task_duration_ms(tables, stage_profile, task, num_attached, wave, luck, warm
     laws = tables.laws
     grid = laws.grid_row[stage_profile] + min(num_attached, laws.top[stage_profile])
     upper = ((luck >> _HALF) * np.uint64(tables.grids.span[grid])) >> _HALF
-    level = tables.grids.upper[grid] if np.int64(upper) < tables.grids.weight[grid] else tables.grids.lower[grid]
+    level = (
+        tables.grids.upper[grid]
+        if np.int64(upper) < tables.grids.weight[grid]
+        else tables.grids.lower[grid]
+    )
     row = laws.list_row[stage_profile] + wave * laws.num_levels[stage_profile] + level
     if laws.is_listed[stage_profile]:
         sample = task % tables.lists.count[row]

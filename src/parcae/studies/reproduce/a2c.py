@@ -21,7 +21,14 @@ from parcae.policies.packing.layout import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 from parcae.studies.reproduce.a2c_trainings import LearnedA2c, learned_a2c
 from parcae.studies.reproduce.contest import with_half_width, with_interval
-from parcae.studies.reproduce.packing import Played, Stage, load_at, source_at, stage_of, tuned_tetris
+from parcae.studies.reproduce.packing import (
+    Played,
+    Stage,
+    load_at,
+    source_at,
+    stage_of,
+    tuned_tetris,
+)
 from parcae.studies.reproduce.pictures import bar_panel, save
 from parcae.studies.reproduce.study import PackingRequest, StudyResult
 
@@ -31,12 +38,37 @@ METRICS = ("slowdown", "completion time", "waiting time")
 _RANDOM, _TETRIS, _SJF, _A2C = "random", "tetris, as the paper's", "sjf", "a2c"
 #: Tables 1 and 2, and 4: slowdown, completion time and waiting time.
 PUBLISHED: Mapping[float, Mapping[str, tuple[float, float, float]]] = {
-    0.9: {_RANDOM: (5.50, 12.51, 8.22), _TETRIS: (2.90, 8.61, 3.32), _SJF: (1.81, 7.42, 2.21), _A2C: (2.03, 7.20, 2.20)},
-    0.8: {_RANDOM: (6.2, 14.21, 9.15), _TETRIS: (3.25, 8.50, 1.93), _SJF: (2.52, 6.50, 2.12), _A2C: (2.30, 6.20, 2.10)},
-    0.7: {_RANDOM: (5.05, 13.15, 8.32), _TETRIS: (3.32, 10.02, 4.51), _SJF: (2.14, 7.66, 2.53), _A2C: (1.91, 6.10, 1.82)},
-    0.6: {_RANDOM: (3.22, 10.0, 8.32), _TETRIS: (1.82, 5.50, 1.48), _SJF: (1.56, 5.50, 1.48), _A2C: (1.36, 5.50, 1.50)},
+    0.9: {
+        _RANDOM: (5.50, 12.51, 8.22),
+        _TETRIS: (2.90, 8.61, 3.32),
+        _SJF: (1.81, 7.42, 2.21),
+        _A2C: (2.03, 7.20, 2.20),
+    },
+    0.8: {
+        _RANDOM: (6.2, 14.21, 9.15),
+        _TETRIS: (3.25, 8.50, 1.93),
+        _SJF: (2.52, 6.50, 2.12),
+        _A2C: (2.30, 6.20, 2.10),
+    },
+    0.7: {
+        _RANDOM: (5.05, 13.15, 8.32),
+        _TETRIS: (3.32, 10.02, 4.51),
+        _SJF: (2.14, 7.66, 2.53),
+        _A2C: (1.91, 6.10, 1.82),
+    },
+    0.6: {
+        _RANDOM: (3.22, 10.0, 8.32),
+        _TETRIS: (1.82, 5.50, 1.48),
+        _SJF: (1.56, 5.50, 1.48),
+        _A2C: (1.36, 5.50, 1.50),
+    },
 }
-PUBLISHED_LOG = {_RANDOM: (3.52, 10.2, 6.32), _TETRIS: (1.82, 5.55, 1.25), _SJF: (1.61, 5.51, 1.21), _A2C: (1.01, 2.58, 0.01)}
+PUBLISHED_LOG = {
+    _RANDOM: (3.52, 10.2, 6.32),
+    _TETRIS: (1.82, 5.55, 1.25),
+    _SJF: (1.61, 5.51, 1.21),
+    _A2C: (1.01, 2.58, 0.01),
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +83,8 @@ class Measured:
         """Play every sequence with every policy."""
         played = {label: stage.play(policy) for label, policy in policies.items()}
         return Measured(
-            {label: _metrics(own) for label, own in played.items()}, {label: own.num_unfinished for label, own in played.items()}
+            {label: _metrics(own) for label, own in played.items()},
+            {label: own.num_unfinished for label, own in played.items()},
         )
 
     def estimates(self, label: str) -> tuple[Estimate, ...]:
@@ -66,7 +99,10 @@ class Measured:
         """All of it."""
         return {
             label: {
-                **{name: own.to_json() for name, own in zip(METRICS, self.estimates(label), strict=True)},
+                **{
+                    name: own.to_json()
+                    for name, own in zip(METRICS, self.estimates(label), strict=True)
+                },
                 "slowdown to sjf": self.to_sjf(label).to_json(),
                 "unfinished": self.num_unfinished[label],
             }
@@ -76,7 +112,10 @@ class Measured:
 
 def _metrics(played: Played) -> FloatArray:
     """float64[3, num_sequences]: mean slowdown, completion time and waiting time of a sequence's jobs."""
-    waiting = [float((own.start - own.jobs.arrival)[own.start >= 0].mean()) for own in played.batch.outcomes()]
+    waiting = [
+        float((own.start - own.jobs.arrival)[own.start >= 0].mean())
+        for own in played.batch.outcomes()
+    ]
     return np.array([played.per_job(Cost.SLOWDOWN), played.per_job(Cost.COMPLETION), waiting])
 
 
@@ -112,10 +151,14 @@ def _rates(request: PackingRequest, rates: Sequence[float], table: str) -> Study
     found: dict[float, Measured] = {}
     learned: dict[float, LearnedA2c] = {}
     for rate in rates:
-        learned[rate] = learned_a2c(request, source_at(rate), f"rate {rate:g}", request.budget_s / len(rates))
+        learned[rate] = learned_a2c(
+            request, source_at(rate), f"rate {rate:g}", request.budget_s / len(rates)
+        )
         stage = stage_of(request, rate)
         request.say(f"playing at a rate of {rate:g}")
-        found[rate] = Measured.of(stage, {**rivals(stage.source, request.processes), **learned[rate].policies})
+        found[rate] = Measured.of(
+            stage, {**rivals(stage.source, request.processes), **learned[rate].policies}
+        )
     stage = stage_of(request, rates[0])
     return StudyResult(
         f"A2cScheduler and its baselines at job rates of {' and '.join(f'{rate:g}' for rate in rates)}",
@@ -165,28 +208,47 @@ def policy_notes() -> list[str]:
 
 def unfinished_notes(found: Mapping[str, Measured]) -> list[str]:
     """Which jobs count for nothing, in words."""
-    lost = [f"{place} {label} {n}" for place, own in found.items() for label, n in own.num_unfinished.items() if n]
-    return [f"jobs never started or lost: {', '.join(lost)}" if lost else "every job was finished, under every policy"]
+    lost = [
+        f"{place} {label} {n}"
+        for place, own in found.items()
+        for label, n in own.num_unfinished.items()
+        if n
+    ]
+    return [
+        f"jobs never started or lost: {', '.join(lost)}"
+        if lost
+        else "every job was finished, under every policy"
+    ]
 
 
-def rows_of(place: str, found: Measured, published: Mapping[str, tuple[float, float, float]]) -> list[list[str]]:
+def rows_of(
+    place: str, found: Measured, published: Mapping[str, tuple[float, float, float]]
+) -> list[list[str]]:
     """The table's rows."""
     rows = []
     for label in found.values:
-        own = [with_half_width(estimate, 2 if estimate.mean < 10 else 1) for estimate in found.estimates(label)]
+        own = [
+            with_half_width(estimate, 2 if estimate.mean < 10 else 1)
+            for estimate in found.estimates(label)
+        ]
         paper = " / ".join(f"{value:g}" for value in published[label]) if label in published else ""
         rows.append([place, label, *own, with_interval(found.to_sjf(label)), paper])
     return rows
 
 
-def orderings(place: str, found: Measured, published: Mapping[str, tuple[float, float, float]]) -> list[str]:
+def orderings(
+    place: str, found: Measured, published: Mapping[str, tuple[float, float, float]]
+) -> list[str]:
     """For each metric, which of the paper's pairs of policies stand in the same order here."""
     notes = []
     for row, metric in enumerate(METRICS):
         agree: list[str] = []
         differ: list[str] = []
         for one, other in itertools.combinations(published, 2):
-            paper, ours = published[one][row] - published[other][row], found.values[one][row] - found.values[other][row]
+            paper, ours = (
+                published[one][row] - published[other][row],
+                found.values[one][row] - found.values[other][row],
+            )
             better = (other, one) if paper > 0 else (one, other)
             words = f"{better[0]} {'<' if paper else '='} {better[1]}"
             gap = mean_estimate(ours)
@@ -198,7 +260,8 @@ def orderings(place: str, found: Measured, published: Mapping[str, tuple[float, 
         notes.append(
             f"{place}, {metric}: of the paper's orderings {len(agree)} of {len(agree) + len(differ)} hold here (beyond the "
             "interval "
-            f"of the paired differences): {', '.join(agree) or 'none'}" + (f"; not: {', '.join(differ)}" if differ else "")
+            f"of the paired differences): {', '.join(agree) or 'none'}"
+            + (f"; not: {', '.join(differ)}" if differ else "")
         )
     return notes
 
@@ -207,5 +270,7 @@ def draw_slowdowns(found: Mapping[str, Measured], figure: Any) -> None:
     """Slowdown of each policy, a panel a setting."""
     axes = np.atleast_1d(figure.subplots(1, len(found)))
     for axis, (place, own) in zip(axes, found.items(), strict=True):
-        bar_panel(axis, {label: own.estimates(label)[0] for label in own.values}, "average job slowdown")
+        bar_panel(
+            axis, {label: own.estimates(label)[0] for label in own.values}, "average job slowdown"
+        )
         axis.set_title(place, fontsize=9, loc="left")

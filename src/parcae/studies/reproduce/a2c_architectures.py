@@ -88,12 +88,19 @@ def table3(request: PackingRequest) -> StudyResult:
     sizes: dict[Architecture, int] = {}
     for architecture in Architecture:
         result = train_a2c(
-            request, source_at(_RATE), f"rate {_RATE:g}", request.budget_s / len(Architecture), architecture, _EVERY
+            request,
+            source_at(_RATE),
+            f"rate {_RATE:g}",
+            request.budget_s / len(Architecture),
+            architecture,
+            _EVERY,
         )
         curves[architecture] = Curve.of(result.curve)
         policy = A2cPolicy.from_checkpoint(result.checkpoint)
         slowdowns[architecture] = stage.play(policy).estimate(Cost.SLOWDOWN)
-        speeds[architecture] = sum(one.numbers["decisions"] for one in result.curve) / result.seconds
+        speeds[architecture] = (
+            sum(one.numbers["decisions"] for one in result.curve) / result.seconds
+        )
         sizes[architecture] = _size(policy.settings)
     return StudyResult(
         "five architectures of A2cScheduler at a job rate of 0.7",
@@ -133,10 +140,21 @@ def table3(request: PackingRequest) -> StudyResult:
 
 def _size(settings: A2cSettings) -> int:
     """Parameters of actor and critic."""
-    return sum(int(np.prod(shape)) for count in (settings.num_actions, 1) for shape in settings.shapes(count).values())
+    return sum(
+        int(np.prod(shape))
+        for count in (settings.num_actions, 1)
+        for shape in settings.shapes(count).values()
+    )
 
 
-def _row(architecture: Architecture, size: int, curve: Curve, config: A2cConfig, speed: float, slowdown: Estimate) -> list[str]:
+def _row(
+    architecture: Architecture,
+    size: int,
+    curve: Curve,
+    config: A2cConfig,
+    speed: float,
+    slowdown: Estimate,
+) -> list[str]:
     row = convergence(curve)
     where = ["-", "-", "-"]
     if row is not None:
@@ -149,5 +167,9 @@ def _row(architecture: Architecture, size: int, curve: Curve, config: A2cConfig,
 
 
 def _draw(curves: Mapping[Architecture, Curve], figure: Any) -> None:
-    lines = {a.value: (curve.seconds, curve.slowdowns) for a, curve in curves.items() if curve.slowdowns}
-    line_panel(figure.subplots(), lines, ("seconds of training", "slowdown on the selection's runs"))
+    lines = {
+        a.value: (curve.seconds, curve.slowdowns) for a, curve in curves.items() if curve.slowdowns
+    }
+    line_panel(
+        figure.subplots(), lines, ("seconds of training", "slowdown on the selection's runs")
+    )

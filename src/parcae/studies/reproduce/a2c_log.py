@@ -60,7 +60,13 @@ class LogSetting:
     def stepped(self, jobs: RigidJobs) -> Stepped:
         """A part of the log in steps and units."""
         size = min(self.processors or int(jobs.capacity[0]), int(jobs.capacity[0]))
-        return to_steps(jobs, step_s=self.step_s, num_units=min(self.num_units, size), horizon=self.horizon, capacity=(size,))
+        return to_steps(
+            jobs,
+            step_s=self.step_s,
+            num_units=min(self.num_units, size),
+            horizon=self.horizon,
+            capacity=(size,),
+        )
 
     def source(self, stepped: Stepped, num_jobs: int) -> LogSource:
         """Pieces of it; of all of it if it is shorter."""
@@ -99,10 +105,14 @@ def table4(request: PackingRequest) -> StudyResult:
             setting.architecture, num_selection=50,
         )  # fmt: skip
         source = setting.source(second, setting.num_jobs)
-        stage = Stage(source, request.first_seed, request.runs(setting.quick, setting.full), request.processes)
+        stage = Stage(
+            source, request.first_seed, request.runs(setting.quick, setting.full), request.processes
+        )
         request.say(f"playing pieces of {name}")
         tuning = setting.source(first, setting.train_jobs)
-        found[name] = Measured.of(stage, {**rivals(tuning, request.processes), **learned[name].policies})
+        found[name] = Measured.of(
+            stage, {**rivals(tuning, request.processes), **learned[name].policies}
+        )
         notes += [
             f"{name}: {stage.num_runs} pieces of the log's second half (they may overlap, which the intervals do not know); "
             f"{second}; load {second.jobs.load[0]:.2f}; 10 slots, a backlog of {setting.backlog}, a horizon of {setting.horizon} "

@@ -40,7 +40,9 @@ class LearnedA2c:
         """Drawn from, and greedy."""
         return {
             "a2c": A2cPolicy.from_checkpoint(self.checkpoint, "a2c"),
-            "a2c, greedy": A2cPolicy.from_checkpoint(self.checkpoint, "a2c, greedy", is_greedy=True),
+            "a2c, greedy": A2cPolicy.from_checkpoint(
+                self.checkpoint, "a2c, greedy", is_greedy=True
+            ),
         }
 
 
@@ -61,7 +63,9 @@ def learned_a2c(
     for path in [*map(Path, request.policies), *sorted(SHIPPED.glob(f"{KIND}-*.safetensors"))]:
         checkpoint = read_checkpoint(path)
         if checkpoint.kind != KIND:
-            raise FormatError(f"{path}: a checkpoint of a {checkpoint.kind!r} policy; this study shows A2cScheduler's alone")
+            raise FormatError(
+                f"{path}: a checkpoint of a {checkpoint.kind!r} policy; this study shows A2cScheduler's alone"
+            )
         if _is_for(checkpoint, source):
             words = f"{path.name}, {checkpoint.card['iterations']} iterations in {checkpoint.card['seconds']:,.0f} s"
             return LearnedA2c(checkpoint, f"a2c at {where}: {words}")
@@ -93,13 +97,23 @@ def train_a2c(
         KeyboardInterrupt: the user stopped the training, and so the study.
     """
     request.say(f"training A2cScheduler ({architecture.value}) at {where}, {share_s:.0f} s")
-    learner = a2c_learner(source, Cost.SLOWDOWN, request.recipe, architecture=architecture, seed=request.training_seed)
+    learner = a2c_learner(
+        source, Cost.SLOWDOWN, request.recipe, architecture=architecture, seed=request.training_seed
+    )
     training = PackingTraining(
-        source, Cost.SLOWDOWN, share_s, select_every=select_every, num_selection=num_selection, seed=request.training_seed
+        source,
+        Cost.SLOWDOWN,
+        share_s,
+        select_every=select_every,
+        num_selection=num_selection,
+        seed=request.training_seed,
     )
     result = train_packing(learner, training)
     if result.ending == "interrupted":
         raise KeyboardInterrupt
     request.output.mkdir(parents=True, exist_ok=True)
-    write_checkpoint(result.checkpoint, request.output / f"a2c-{where.replace(' ', '-')}-{architecture.value}.safetensors")
+    write_checkpoint(
+        result.checkpoint,
+        request.output / f"a2c-{where.replace(' ', '-')}-{architecture.value}.safetensors",
+    )
     return result

@@ -13,7 +13,14 @@ from parcae.evaluation.plots import policy_color
 from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings, Limits
-from parcae.studies.reproduce.contest import Arena, Contest, contest, named, with_half_width, with_interval
+from parcae.studies.reproduce.contest import (
+    Arena,
+    Contest,
+    contest,
+    named,
+    with_half_width,
+    with_interval,
+)
 from parcae.studies.reproduce.curves import Curve
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima
 from parcae.studies.reproduce.pictures import line_panel, save, tidy
@@ -47,7 +54,11 @@ VARIANTS = (
     Variant("without graph embedding", DecimaSettings(has_graph=False)),
     Variant("trained on batches", is_on_batches=True),
     Variant("decima, Algorithm 1", recipe=Recipe.DECIMA_2019),
-    Variant("Algorithm 1 without aligned baseline", recipe=Recipe.DECIMA_2019, changes={"is_aligned": False}),
+    Variant(
+        "Algorithm 1 without aligned baseline",
+        recipe=Recipe.DECIMA_2019,
+        changes={"is_aligned": False},
+    ),
 )
 _BASELINE = "weighted-fair:tuned"
 
@@ -57,7 +68,15 @@ def _train(request: StudyRequest, variant: Variant, arena: Arena, share_s: float
     if variant.is_on_batches:
         scenario = Scenario(arena.workload, arena.config, "batch", min(_BATCH_JOBS, arena.num_jobs))
     label = f"{variant.label} ({arena.arrivals})"
-    return train_decima(request, scenario, label, share_s, decima=variant.decima, recipe=variant.recipe, changes=variant.changes)
+    return train_decima(
+        request,
+        scenario,
+        label,
+        share_s,
+        decima=variant.decima,
+        recipe=variant.recipe,
+        changes=variant.changes,
+    )
 
 
 def fig14(request: StudyRequest) -> StudyResult:
@@ -71,11 +90,23 @@ def fig14(request: StudyRequest) -> StudyResult:
     for load in loads:
         arena = Arena(request.workload, request.config, f"load:{load:g}", request.jobs(60, 1_000))
         own = [_train(request, variant, arena, share_s) for variant in VARIANTS]
-        contests[load] = contest(request, arena, [*named(_BASELINE), *(policy.contender for policy in own)], request.runs(4, 10))
+        contests[load] = contest(
+            request,
+            arena,
+            [*named(_BASELINE), *(policy.contender for policy in own)],
+            request.runs(4, 10),
+        )
         learned += own
         labels = [_BASELINE, *(variant.label for variant in VARIANTS)]
         for label, result in zip(labels, contests[load].results.values(), strict=True):
-            rows.append([f"{load:g}", label, with_half_width(result.average_jct_s), with_interval(result.ratio_to_first)])
+            rows.append(
+                [
+                    f"{load:g}",
+                    label,
+                    with_half_width(result.average_jct_s),
+                    with_interval(result.ratio_to_first),
+                ]
+            )
     lines = _lines(contests)
     return StudyResult(
         "what each of Decima's parts is worth",
@@ -127,7 +158,11 @@ _ENCODINGS = {
 
 def num_parameters(learned: Learned) -> int:
     """Weights of a policy, without the critic that only training needs."""
-    return sum(int(np.size(array)) for name, array in learned.weights.items() if not name.startswith("critic."))
+    return sum(
+        int(np.size(array))
+        for name, array in learned.weights.items()
+        if not name.startswith("critic.")
+    )
 
 
 def fig15a(request: StudyRequest) -> StudyResult:
@@ -151,7 +186,14 @@ def fig15a(request: StudyRequest) -> StudyResult:
         "learning curves of three encodings of parallelism",
         "limits as an input learn fastest; separate outputs for every limit and limits of stages take longer (Figure 15a, "
         "section 7.4); an iteration takes 5 s",
-        ("encoding", "best ratio to fair", "last ratio to fair", "parameters", "iterations", "s an iteration"),
+        (
+            "encoding",
+            "best ratio to fair",
+            "last ratio to fair",
+            "parameters",
+            "iterations",
+            "s an iteration",
+        ),
         rows,
         {
             "curves": {label: vars(curve) for label, curve in curves.items()},
@@ -165,7 +207,9 @@ def fig15a(request: StudyRequest) -> StudyResult:
         ],
         partial(
             save,
-            lambda figure: line_panel(figure.subplots(), lines, ("seconds of training", "average JCT / fair sharing's")),
+            lambda figure: line_panel(
+                figure.subplots(), lines, ("seconds of training", "average JCT / fair sharing's")
+            ),
             (7.0, 4.0),
         ),
     )

@@ -21,12 +21,21 @@ def fig3(request: StudyRequest) -> StudyResult:
     Source: Decima, Figure 3 and section 2.3.
     """
     arena = Arena(request.workload, request.config, "batch", request.jobs(10, 10))
-    learned, notes = learned_contenders(request, Scenario(arena.workload, arena.config, "batch", arena.num_jobs), ("decima",))
-    found = contest(request, arena, [*named("fifo", "sjf-cp", "fair"), *learned], request.runs(20, 100))
+    learned, notes = learned_contenders(
+        request, Scenario(arena.workload, arena.config, "batch", arena.num_jobs), ("decima",)
+    )
+    found = contest(
+        request, arena, [*named("fifo", "sjf-cp", "fair"), *learned], request.runs(20, 100)
+    )
     traces, rows, shown = found.traces(request.first_seed), [], {}
     for label, result in found.results.items():
-        jct_s, span_s = float(jct_ms(traces[label]).mean()) / MS_PER_S, makespan_ms(traces[label]) / MS_PER_S
-        rows.append([label, f"{jct_s:,.1f}", f"{span_s:,.1f}", with_interval(result.ratio_to_first)])
+        jct_s, span_s = (
+            float(jct_ms(traces[label]).mean()) / MS_PER_S,
+            makespan_ms(traces[label]) / MS_PER_S,
+        )
+        rows.append(
+            [label, f"{jct_s:,.1f}", f"{span_s:,.1f}", with_interval(result.ratio_to_first)]
+        )
         shown[label] = {"average_jct_s": jct_s, "makespan_s": span_s}
     return StudyResult(
         f"schedules of {arena.num_jobs} random jobs on {arena.config.total_executors} executors",
@@ -35,7 +44,11 @@ def fig3(request: StudyRequest) -> StudyResult:
         ("policy", "average JCT (s)", "makespan (s)", "average JCT / FIFO's, all runs"),
         rows,
         {"shown": shown, "all": found.to_json()},
-        [f"the picture and the first two columns show the run of seed {request.first_seed}", *found.notes(), *notes],
+        [
+            f"the picture and the first two columns show the run of seed {request.first_seed}",
+            *found.notes(),
+            *notes,
+        ],
         partial(write_png, traces, title=f"{arena.num_jobs} jobs of {arena.workload.name}"),
     )
 
@@ -46,7 +59,9 @@ def fig9a(request: StudyRequest) -> StudyResult:
     Source: Decima, Figure 9a and section 7.2.
     """
     arena = Arena(request.workload, request.config, "batch", request.jobs(20, 20))
-    learned, notes = learned_contenders(request, Scenario(arena.workload, arena.config, "batch", arena.num_jobs))
+    learned, notes = learned_contenders(
+        request, Scenario(arena.workload, arena.config, "batch", arena.num_jobs)
+    )
     baselines = named("weighted-fair:oracle", "fifo", "sjf-cp", "fair", "naive-weighted-fair")
     found = contest(request, arena, [*baselines, *learned], request.runs(20, 100))
     samples = {label: averages_s(result) for label, result in found.results.items()}
@@ -64,7 +79,9 @@ def fig9a(request: StudyRequest) -> StudyResult:
         ],
         partial(
             save,
-            lambda figure: cdf_panel(figure.subplots(), samples, ("average JCT of a batch (s)", "share of the batches")),
+            lambda figure: cdf_panel(
+                figure.subplots(), samples, ("average JCT of a batch (s)", "share of the batches")
+            ),
             (7.0, 4.0),
         ),
     )

@@ -137,10 +137,14 @@ def _run(name: str, request: StudyRequest | PackingRequest) -> StudyResult:
         return PACKING_STUDIES[name](replace(request, output=folder))
     if isinstance(request, StudyRequest) and name in STUDIES:
         return STUDIES[name](replace(request, output=folder))
-    raise ConfigError(f"study {name!r} takes a {'PackingRequest' if name in PACKING_STUDIES else 'StudyRequest'}")
+    raise ConfigError(
+        f"study {name!r} takes a {'PackingRequest' if name in PACKING_STUDIES else 'StudyRequest'}"
+    )
 
 
-def reproduce(name: str, request: StudyRequest | PackingRequest, command: str = "") -> tuple[StudyResult, StudyFiles]:
+def reproduce(
+    name: str, request: StudyRequest | PackingRequest, command: str = ""
+) -> tuple[StudyResult, StudyFiles]:
     """Run a study and write its table, picture and numbers into the request's folder; what it trains lies in NAME-policies.
 
     Raises:

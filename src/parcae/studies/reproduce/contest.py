@@ -53,7 +53,13 @@ class Arena:
 
     def sequence(self, seed: int) -> JobSequence:
         """The jobs of one evaluation run."""
-        return draw_sequence(self.workload, self.arrivals, self.num_jobs, self.config.total_executors, RandomStreams(seed))
+        return draw_sequence(
+            self.workload,
+            self.arrivals,
+            self.num_jobs,
+            self.config.total_executors,
+            RandomStreams(seed),
+        )
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,10 @@ class Contest:
         sequence = self.arena.sequence(seed)
         policies = self.comparison.resolved.for_sequence(sequence, seed)
         cluster = self.arena.config
-        found = {self.labels[name]: simulate(sequence, p, cluster, seed, record=record) for name, p in policies.items()}
+        found = {
+            self.labels[name]: simulate(sequence, p, cluster, seed, record=record)
+            for name, p in policies.items()
+        }
         return {label: replace(trace, policy=label) for label, trace in found.items()}
 
     @property
@@ -94,7 +103,11 @@ class Contest:
                 f"{result.means()['p95_jct_s']:,.1f}",
                 f"{result.means()['makespan_s']:,.1f}",
                 f"{result.means()['utilization']:.0%}",
-                *([f"{result.means()['fragmentation']:.1%}"] if self.arena.config.executor_classes else []),
+                *(
+                    [f"{result.means()['fragmentation']:.1%}"]
+                    if self.arena.config.executor_classes
+                    else []
+                ),
             ]
             for label, result in self.results.items()
         ]
@@ -111,12 +124,24 @@ class Contest:
         s = self.comparison.settings
         first, last = s["seeds"]
         runs = f"{last - first + 1} runs of {s['jobs']} jobs, arrivals {s['arrivals']}, seeds {first} to {last}, paired"
-        unfinished = sum(run.unfinished for result in self.comparison.policies for run in result.summaries)
-        cut = [f"{unfinished} jobs were cut off by the runs' end: their times are lower bounds"] if unfinished else []
-        return [f"{runs}; {s['intervals']}", *(f"{self.labels[k]}: {v}" for k, v in s["tuned"].items()), *cut]
+        unfinished = sum(
+            run.unfinished for result in self.comparison.policies for run in result.summaries
+        )
+        cut = (
+            [f"{unfinished} jobs were cut off by the runs' end: their times are lower bounds"]
+            if unfinished
+            else []
+        )
+        return [
+            f"{runs}; {s['intervals']}",
+            *(f"{self.labels[k]}: {v}" for k, v in s["tuned"].items()),
+            *cut,
+        ]
 
 
-def contest(request: StudyRequest, arena: Arena, contenders: Sequence[Contender], num_runs: int) -> Contest:
+def contest(
+    request: StudyRequest, arena: Arena, contenders: Sequence[Contender], num_runs: int
+) -> Contest:
     """Run all contenders on the same evaluation seeds; ratios are to the first."""
     request.say(f"comparing {', '.join(c.label for c in contenders)} on {num_runs} runs")
     comparison = compare(
@@ -146,7 +171,9 @@ def with_interval(estimate: Estimate) -> str:
 
     Example: of 0.9 within [0.8, 1] it is "0.900 [0.800, 1.000]".
     """
-    return f"{estimate.mean:.3f}" + ("" if estimate.is_unknown else f" [{estimate.low:.3f}, {estimate.high:.3f}]")
+    return f"{estimate.mean:.3f}" + (
+        "" if estimate.is_unknown else f" [{estimate.low:.3f}, {estimate.high:.3f}]"
+    )
 
 
 def averages_s(result: PolicyResult) -> list[float]:

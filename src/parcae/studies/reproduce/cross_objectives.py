@@ -24,7 +24,9 @@ from parcae.workloads.random_streams import SELECTION_SEED_START
 _NUM_SELECTION = 200
 
 
-def _costs(learned: Learned, scenario: Scenario, seeds: range) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _costs(
+    learned: Learned, scenario: Scenario, seeds: range
+) -> np.ndarray[Any, np.dtype[np.float64]]:
     policy = bind(read_checkpoint(learned.path), learned.label, scenario.workload, scenario.config)
     return scenario.batch(list(seeds)).cost(policy.play_many)
 
@@ -36,7 +38,10 @@ def _learn(request: StudyRequest, scenario: Scenario) -> dict[Objective, Learned
     get further at first. What is best is measured on the selection runs.
     """
     share_s = request.budget_s / (2 * len(Objective))
-    first = {o: tune(request, replace(scenario, objective=o), f"first rule for {o}", share_s) for o in Objective}
+    first = {
+        o: tune(request, replace(scenario, objective=o), f"first rule for {o}", share_s)
+        for o in Objective
+    }
     seeds = range(SELECTION_SEED_START, SELECTION_SEED_START + _NUM_SELECTION)
     found = {}
     for objective in Objective:
@@ -61,7 +66,9 @@ def cross_objectives(request: StudyRequest) -> StudyResult:
         own = replace(scenario, objective=measured)
         costs = {made: _costs(policy, own, seeds) + 1e-9 for made, policy in learned.items()}
         rng = np.random.default_rng(0)
-        ratios[measured] = {made: ratio_estimate(c, costs[measured], "t", rng) for made, c in costs.items()}
+        ratios[measured] = {
+            made: ratio_estimate(c, costs[measured], "t", rng) for made, c in costs.items()
+        }
     beaten = sum(e.mean > 1.0 for m, row in ratios.items() for made, e in row.items() if made != m)
     sure = sum(e.low > 1.0 for m, row in ratios.items() for made, e in row.items() if made != m)
     total = len(Objective) * (len(Objective) - 1)
@@ -69,9 +76,14 @@ def cross_objectives(request: StudyRequest) -> StudyResult:
         "a policy per objective, on every objective",
         "Decima learns qualitatively different policies for different objectives (section 7.4, Figure 13, section 8)",
         ("policy made for", *(str(measured) for measured in Objective)),
-        [[str(made), *(with_interval(ratios[measured][made]) for measured in Objective)] for made in Objective],
+        [
+            [str(made), *(with_interval(ratios[measured][made]) for measured in Objective)]
+            for made in Objective
+        ],
         {
-            "ratios": {m: {made: e.to_json() for made, e in row.items()} for m, row in ratios.items()},
+            "ratios": {
+                m: {made: e.to_json() for made, e in row.items()} for m, row in ratios.items()
+            },
             "learned": [policy.to_json() for policy in learned.values()],
         },
         [
@@ -94,7 +106,12 @@ def _draw(ratios: dict[str, dict[str, Estimate]], path: Path) -> None:
             axis.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8)
         axis.set_xticks(range(len(Objective)), list(Objective), rotation=30, fontsize=8)
         axis.set_yticks(range(len(Objective)), list(Objective), fontsize=8)
-        tidy(axis, ("measured on", "made for"), "ratio to the policy made for the objective", has_legend=False)
+        tidy(
+            axis,
+            ("measured on", "made for"),
+            "ratio to the policy made for the objective",
+            has_legend=False,
+        )
         axis.grid(visible=False)
         figure.colorbar(image, ax=axis, shrink=0.8)
 

@@ -11,7 +11,13 @@ from parcae.evaluation.plots import policy_color
 from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
 from parcae.studies.reproduce.contest import Arena, contest, named, with_half_width, with_interval
-from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima, train_parcae, tune
+from parcae.studies.reproduce.learners import (
+    Learned,
+    budget_notes,
+    train_decima,
+    train_parcae,
+    tune,
+)
 from parcae.studies.reproduce.pictures import save, tidy
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 
@@ -66,7 +72,11 @@ def learning_curves(request: StudyRequest) -> StudyResult:
     rule = tune(request, scenario, "rule", seconds("rule"), curve("rule").add_tuning)
     learned = [rule]
     after = curve("rule, then parcae", rule.seconds)
-    learned.append(train_parcae(request, scenario, "rule, then parcae", seconds("parcae"), rule, progress=after.add))
+    learned.append(
+        train_parcae(
+            request, scenario, "rule, then parcae", seconds("parcae"), rule, progress=after.add
+        )
+    )
     ways: tuple[tuple[str, str, Recipe, dict[str, Any]], ...] = (
         ("decima, imitation first", "imitation", Recipe.FAST, {}),
         ("decima, fast, alone", "alone", Recipe.FAST, {"imitation": 0.0}),
@@ -74,9 +84,24 @@ def learning_curves(request: StudyRequest) -> StudyResult:
     )
     for label, share, recipe, changes in ways:
         add = curve(label).add
-        learned.append(train_decima(request, scenario, label, seconds(share), recipe=recipe, changes=changes, progress=add))
+        learned.append(
+            train_decima(
+                request,
+                scenario,
+                label,
+                seconds(share),
+                recipe=recipe,
+                changes=changes,
+                progress=add,
+            )
+        )
     arena = Arena(request.workload, request.config, "batch", scenario.num_jobs)
-    found = contest(request, arena, [*named(_FIRST, "fair"), *(p.contender for p in learned)], request.runs(20, 200))
+    found = contest(
+        request,
+        arena,
+        [*named(_FIRST, "fair"), *(p.contender for p in learned)],
+        request.runs(20, 200),
+    )
     made: dict[str, Learned] = {policy.label: policy for policy in learned}
     rows = [
         [
@@ -87,7 +112,10 @@ def learning_curves(request: StudyRequest) -> StudyResult:
         ]
         for label, r in found.results.items()
     ]
-    line = found.results[_FIRST].means()["average_jct_s"] / found.results["fair"].means()["average_jct_s"]
+    line = (
+        found.results[_FIRST].means()["average_jct_s"]
+        / found.results["fair"].means()["average_jct_s"]
+    )
     return StudyResult(
         "learning curves of every way of learning, on batches",
         "Decima trains for 50,000 iterations, some hours (section 5.3 and Figure 15a)",
@@ -111,7 +139,13 @@ def learning_curves(request: StudyRequest) -> StudyResult:
 
 def _draw(axis: Any, curves: dict[str, Curve], line: float) -> None:
     for row, (label, curve) in enumerate(curves.items()):
-        axis.plot([max(1.0, s) for s in curve.seconds], curve.ratio, color=policy_color(row), label=label, linewidth=1.5)
+        axis.plot(
+            [max(1.0, s) for s in curve.seconds],
+            curve.ratio,
+            color=policy_color(row),
+            label=label,
+            linewidth=1.5,
+        )
     axis.axhline(line, color="#1d232a", linewidth=1, linestyle="--", label=_FIRST)
     axis.set_xscale("log")
     axis.set_ylim(0.7, 2.0)

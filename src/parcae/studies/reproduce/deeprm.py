@@ -56,13 +56,25 @@ def fig4(request: PackingRequest) -> StudyResult:
     knobs: dict[float, str] = {}
     for rate in RATES:
         learned[rate] = learned_deeprm(request, rate, Cost.SLOWDOWN, request.budget_s / len(RATES))
-        stage, rules = stage_of(request, rate), heuristics(stage_of(request, rate).source, num_threads=request.processes)
+        stage, rules = (
+            stage_of(request, rate),
+            heuristics(stage_of(request, rate).source, num_threads=request.processes),
+        )
         knobs[rate] = rules["tetris*"].name
-        policies: dict[str, PackingPolicy] = {"deeprm": learned[rate].policy, "deeprm, greedy": learned[rate].greedy, **rules}
+        policies: dict[str, PackingPolicy] = {
+            "deeprm": learned[rate].policy,
+            "deeprm, greedy": learned[rate].greedy,
+            **rules,
+        }
         request.say(f"playing at a load of {label_of(rate)}")
         found[rate] = {label: stage.play(policy) for label, policy in policies.items()}
-    means = {rate: {label: played.estimate(Cost.SLOWDOWN) for label, played in own.items()} for rate, own in found.items()}
-    ratios = {rate: own["deeprm"].ratio(own["tetris*"], Cost.SLOWDOWN) for rate, own in found.items()}
+    means = {
+        rate: {label: played.estimate(Cost.SLOWDOWN) for label, played in own.items()}
+        for rate, own in found.items()
+    }
+    ratios = {
+        rate: own["deeprm"].ratio(own["tetris*"], Cost.SLOWDOWN) for rate, own in found.items()
+    }
     labels = list(found[RATES[0]])
     return StudyResult(
         "average job slowdown by load",
@@ -85,7 +97,9 @@ def fig4(request: PackingRequest) -> StudyResult:
                 "tetris": knobs[rate],
                 "slowdown": {label: estimate.to_json() for label, estimate in means[rate].items()},
                 "deeprm_to_tetris": ratios[rate].to_json(),
-                "unfinished_jobs": {label: played.num_unfinished for label, played in found[rate].items()},
+                "unfinished_jobs": {
+                    label: played.num_unfinished for label, played in found[rate].items()
+                },
                 "deeprm": dict(learned[rate].card),
             }
             for rate in RATES
@@ -93,7 +107,13 @@ def fig4(request: PackingRequest) -> StudyResult:
         [
             *setting_notes(stage_of(request, RATES[0]), RATES),
             f"Tetris*'s knobs: {', '.join(f'{label_of(rate)} {knobs[rate]}' for rate in RATES)}",
-            _unfinished({f"{label_of(rate)} {name}": p for rate, own in found.items() for name, p in own.items()}),
+            _unfinished(
+                {
+                    f"{label_of(rate)} {name}": p
+                    for rate, own in found.items()
+                    for name, p in own.items()
+                }
+            ),
             *(policy.words for policy in learned.values()),
         ],
         partial(save, partial(_draw_loads, means), (8.0, 4.4)),
@@ -111,7 +131,11 @@ def _unfinished(played: Mapping[str, Played]) -> str:
     """The jobs that count for nothing after they were lost, or when a run was ended, in words."""
     found = {label: own.num_unfinished for label, own in played.items()}
     lost = ", ".join(f"{label} {count}" for label, count in found.items() if count)
-    return f"jobs never started or lost: {lost}" if lost else "every job was started and finished, under every policy"
+    return (
+        f"jobs never started or lost: {lost}"
+        if lost
+        else "every job was started and finished, under every policy"
+    )
 
 
 def fig5(request: PackingRequest) -> StudyResult:
@@ -120,27 +144,43 @@ def fig5(request: PackingRequest) -> StudyResult:
     Source: DeepRM, Figure 5.
     """
     stage, costs = stage_of(request, _RATE_130), (Cost.SLOWDOWN, Cost.COMPLETION)
-    learned = {cost: learned_deeprm(request, _RATE_130, cost, request.budget_s / 2) for cost in costs}
+    learned = {
+        cost: learned_deeprm(request, _RATE_130, cost, request.budget_s / 2) for cost in costs
+    }
     rules: dict[str, Any] = heuristics(stage.source, num_threads=request.processes)
     rules["tetris* for completion"] = tuned_tetris(stage.source, Cost.COMPLETION, request.processes)
     names = {Cost.SLOWDOWN: "deeprm for slowdown", Cost.COMPLETION: "deeprm for completion"}
     policies = {names[cost]: own.policy for cost, own in learned.items()}
     policies |= {f"{names[cost]}, greedy": own.greedy for cost, own in learned.items()}
     played = {label: stage.play(policy) for label, policy in {**policies, **rules}.items()}
-    estimates = {cost: {label: own.estimate(cost) for label, own in played.items()} for cost in costs}
+    estimates = {
+        cost: {label: own.estimate(cost) for label, own in played.items()} for cost in costs
+    }
     baseline = {Cost.SLOWDOWN: played["tetris*"], Cost.COMPLETION: played["tetris* for completion"]}
-    ratios = {cost: {label: own.ratio(baseline[cost], cost) for label, own in played.items()} for cost in costs}
+    ratios = {
+        cost: {label: own.ratio(baseline[cost], cost) for label, own in played.items()}
+        for cost in costs
+    }
     return StudyResult(
         "two objectives at a load of 130%",
         "DeepRM is the best on each objective when it is trained for that objective (Figure 5, section 4.2)",
-        ("policy", "slowdown", "to tetris*", "completion time (steps)", "to tetris* for completion"),
+        (
+            "policy",
+            "slowdown",
+            "to tetris*",
+            "completion time (steps)",
+            "to tetris* for completion",
+        ),
         [
             [
                 label,
                 *(
                     cell
                     for cost in costs
-                    for cell in (with_half_width(estimates[cost][label], 2), with_interval(ratios[cost][label]))
+                    for cell in (
+                        with_half_width(estimates[cost][label], 2),
+                        with_interval(ratios[cost][label]),
+                    )
                 ),
             ]
             for label in played
@@ -148,7 +188,10 @@ def fig5(request: PackingRequest) -> StudyResult:
         {
             label: {
                 **{cost.name.lower(): estimates[cost][label].to_json() for cost in costs},
-                **{f"{cost.name.lower()}_to_tetris": ratios[cost][label].to_json() for cost in costs},
+                **{
+                    f"{cost.name.lower()}_to_tetris": ratios[cost][label].to_json()
+                    for cost in costs
+                },
             }
             for label in played
         },
@@ -191,7 +234,9 @@ class Curve:
     def crossing(self, line: float) -> int | None:
         """First measured iteration from which on three in a row are below a line."""
         below = [slowdown < line for slowdown in self.slowdown]
-        return next((i for row, i in enumerate(self.iterations) if below[row : row + 3] == [True] * 3), None)
+        return next(
+            (i for row, i in enumerate(self.iterations) if below[row : row + 3] == [True] * 3), None
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The curve."""
@@ -207,28 +252,52 @@ def fig6(request: PackingRequest) -> StudyResult:
     stage = stage_of(request, _RATE_70)
     curves = {recipe: Curve(stage) for recipe in RECIPES}
     learned = {
-        recipe: train_deeprm(request, _RATE_70, Cost.SLOWDOWN, request.budget_s / len(curves), recipe=recipe, progress=curve.add)
+        recipe: train_deeprm(
+            request,
+            _RATE_70,
+            Cost.SLOWDOWN,
+            request.budget_s / len(curves),
+            recipe=recipe,
+            progress=curve.add,
+        )
         for recipe, curve in curves.items()
     }
     rules = heuristics(stage.source, num_threads=request.processes)
     played = {label: stage.play(policy) for label, policy in rules.items()}
     played |= {f"deeprm, {recipe}": stage.play(own.policy) for recipe, own in learned.items()}
-    played |= {f"deeprm, {recipe}, greedy": stage.play(own.greedy) for recipe, own in learned.items()}
+    played |= {
+        f"deeprm, {recipe}, greedy": stage.play(own.greedy) for recipe, own in learned.items()
+    }
     lines = {label: own.estimate(Cost.SLOWDOWN) for label, own in played.items()}
-    passed = {recipe: {label: curve.crossing(lines[label].mean) for label in rules} for recipe, curve in curves.items()}
+    passed = {
+        recipe: {label: curve.crossing(lines[label].mean) for label in rules}
+        for recipe, curve in curves.items()
+    }
     rows = []
     for label, estimate in lines.items():
         recipe = label.split(", ")[1] if label.startswith("deeprm") else ""
         by = [str(passed[own].get(label) or "") for own in curves]
         took = f"{curves[recipe].seconds:.0f}" if recipe else ""
         rows.append(
-            [label, with_half_width(estimate, 2), with_interval(played[label].ratio(played["tetris*"], Cost.SLOWDOWN)), took, *by]
+            [
+                label,
+                with_half_width(estimate, 2),
+                with_interval(played[label].ratio(played["tetris*"], Cost.SLOWDOWN)),
+                took,
+                *by,
+            ]
         )
     return StudyResult(
         "learning curves at a load of 70%",
         "the first policy is no better than random; after 200 iterations DeepRM is better than Tetris*; the gap between the best "
         "and the mean reward narrows towards iteration 1,000; an iteration took 80 s on 24 cores (Figure 6, section 4.3)",
-        ("policy", "slowdown", "to tetris*", "seconds of training", *(f"passed in iteration ({recipe})" for recipe in curves)),
+        (
+            "policy",
+            "slowdown",
+            "to tetris*",
+            "seconds of training",
+            *(f"passed in iteration ({recipe})" for recipe in curves),
+        ),
         rows,
         {
             "slowdown": {label: estimate.to_json() for label, estimate in lines.items()},
@@ -244,7 +313,11 @@ def fig6(request: PackingRequest) -> StudyResult:
             *setting_notes(stage, (_RATE_70,)),
             *(own.words for own in learned.values()),
         ],
-        partial(save, partial(_draw_curves, curves, {label: lines[label].mean for label in rules}), (11.0, 4.4)),
+        partial(
+            save,
+            partial(_draw_curves, curves, {label: lines[label].mean for label in rules}),
+            (11.0, 4.4),
+        ),
     )
 
 
@@ -252,9 +325,18 @@ def _draw_curves(curves: Mapping[str, Curve], lines: Mapping[str, float], figure
     left, right = figure.subplots(1, 2)
     for row, (recipe, curve) in enumerate(curves.items()):
         color = policy_color(row)
-        left.plot(curve.iterations, curve.slowdown, color=color, label=f"deeprm, {recipe}", linewidth=1.5)
+        left.plot(
+            curve.iterations, curve.slowdown, color=color, label=f"deeprm, {recipe}", linewidth=1.5
+        )
         steps = np.arange(1, len(curve.mean_reward) + 1)
-        right.plot(steps, curve.best_reward, color=color, linestyle="--", label=f"{recipe}: best", linewidth=1)
+        right.plot(
+            steps,
+            curve.best_reward,
+            color=color,
+            linestyle="--",
+            label=f"{recipe}: best",
+            linewidth=1,
+        )
         right.plot(steps, curve.mean_reward, color=color, label=f"{recipe}: mean", linewidth=1.5)
     for row, (label, line) in enumerate(lines.items(), len(curves)):
         left.axhline(line, color=policy_color(row), label=label, linestyle=":", linewidth=1.2)
@@ -294,7 +376,11 @@ def withholding_of(stage: Stage, policy: DeepRMPolicy) -> tuple[Withholding, Pla
         for row in (row for row in open_rows if not is_placed[row]):
             jobs = views.jobs[row, : views.head["num_jobs"][row, 0]]
             held = jobs["told"][jobs["can_start"] == 1]
-            steps, waiting, withheld = steps + 1, waiting + (len(jobs) > 0), withheld + (len(held) > 0)
+            steps, waiting, withheld = (
+                steps + 1,
+                waiting + (len(jobs) > 0),
+                withheld + (len(held) > 0),
+            )
             durations.append(np.array(held))
     return Withholding(steps, waiting, withheld, np.concatenate(durations)), Played(batch)
 
@@ -308,7 +394,9 @@ def slowdowns_by_size(outcomes: Sequence[Outcome]) -> tuple[FloatArray, FloatArr
         return float(taken[chosen].mean()) if chosen.any() else np.nan
 
     small = [mean(outcome, outcome.jobs.duration <= _SMALL) for outcome in outcomes]
-    return np.array(small), np.array([mean(outcome, outcome.jobs.duration >= _LARGE) for outcome in outcomes])
+    return np.array(small), np.array(
+        [mean(outcome, outcome.jobs.duration >= _LARGE) for outcome in outcomes]
+    )
 
 
 def fig7(request: PackingRequest) -> StudyResult:
@@ -330,13 +418,21 @@ def fig7(request: PackingRequest) -> StudyResult:
         cells, found = [], dict[str, Any]()
         for size, values, of_base in zip(("small", "large"), own, base, strict=True):
             known = np.isfinite(values) & np.isfinite(of_base)
-            estimate, ratio = mean_estimate(values[known]), ratio_estimate(values[known], of_base[known])
+            estimate, ratio = (
+                mean_estimate(values[known]),
+                ratio_estimate(values[known], of_base[known]),
+            )
             cells += [with_half_width(estimate, 2), with_interval(ratio)]
             found |= {f"{size}_slowdown": estimate.to_json(), f"{size}_to_tetris": ratio.to_json()}
         if label in withheld:
             found |= _withheld_json(withheld[label])
-        shares = [f"{found[key]:.1%}" if key in found else "0.0%" for key in ("withheld_share", "withheld_share_of_waiting")]
-        large = f"{found['large_share_of_withheld']:.1%}" if "large_share_of_withheld" in found else ""
+        shares = [
+            f"{found[key]:.1%}" if key in found else "0.0%"
+            for key in ("withheld_share", "withheld_share_of_waiting")
+        ]
+        large = (
+            f"{found['large_share_of_withheld']:.1%}" if "large_share_of_withheld" in found else ""
+        )
         rows.append([label, *shares, large, *cells])
         numbers[label] = found
     return StudyResult(
@@ -373,16 +469,25 @@ def _withheld_json(own: Withholding) -> dict[str, Any]:
         "steps": own.num_steps,
         "withheld_share": own.num_withheld / max(1, own.num_steps),
         "withheld_share_of_waiting": own.num_withheld / max(1, own.num_waiting),
-        "large_share_of_withheld": float((own.durations >= _LARGE).mean()) if len(own.durations) else 0.0,
-        "withheld_by_duration": {str(length): int(count) for length, count in zip(lengths, counts, strict=True)},
+        "large_share_of_withheld": float((own.durations >= _LARGE).mean())
+        if len(own.durations)
+        else 0.0,
+        "withheld_by_duration": {
+            str(length): int(count) for length, count in zip(lengths, counts, strict=True)
+        },
     }
 
 
-def _draw_withheld(own: Withholding, sizes: Mapping[str, tuple[FloatArray, FloatArray]], figure: Any) -> None:
+def _draw_withheld(
+    own: Withholding, sizes: Mapping[str, tuple[FloatArray, FloatArray]], figure: Any
+) -> None:
     left, right = figure.subplots(1, 2)
     left.bar(*np.unique(own.durations, return_counts=True), color=policy_color(0), width=0.8)
     tidy(left, ("duration (steps)", "times withheld"), has_legend=False)
     samples = dict[str, FloatArray]()
     for label, (small, large) in sizes.items():
-        samples |= {f"{label}: small": small[np.isfinite(small)], f"{label}: large": large[np.isfinite(large)]}
+        samples |= {
+            f"{label}: small": small[np.isfinite(small)],
+            f"{label}: large": large[np.isfinite(large)],
+        }
     cdf_panel(right, samples, ("mean slowdown of a sequence's jobs", "share of sequences"))

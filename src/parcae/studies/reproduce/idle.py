@@ -14,7 +14,15 @@ from parcae.learning.recipes import busy_share, mean_gap_s
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.learned import SUFFIX
 from parcae.simulation.config import SimulationConfig
-from parcae.studies.reproduce.contest import Arena, Contender, Contest, contest, named, with_half_width, with_interval
+from parcae.studies.reproduce.contest import (
+    Arena,
+    Contender,
+    Contest,
+    contest,
+    named,
+    with_half_width,
+    with_interval,
+)
 from parcae.studies.reproduce.learners import budget_notes, checkpoint_path, train_decima
 from parcae.studies.reproduce.pictures import bar_panel, save, tidy
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
@@ -61,8 +69,15 @@ def smallest_cluster(workload: Workload, gap_s: float) -> int:
 def synthetic_arena(request: StudyRequest, load: float | None = None) -> Arena:
     """One-stage jobs, moving takes no time; the mean gap of 10 s unless a load is given."""
     workload = synthetic_jobs()
-    config = SimulationConfig(num_executors=smallest_cluster(workload, MEAN_GAP_S), moving_delay_ms=0, warmup_delay_ms=0)
-    return Arena(workload, config, f"poisson:{MEAN_GAP_S:g}s" if load is None else f"load:{load:g}", request.jobs(200, 1_000))
+    config = SimulationConfig(
+        num_executors=smallest_cluster(workload, MEAN_GAP_S), moving_delay_ms=0, warmup_delay_ms=0
+    )
+    return Arena(
+        workload,
+        config,
+        f"poisson:{MEAN_GAP_S:g}s" if load is None else f"load:{load:g}",
+        request.jobs(200, 1_000),
+    )
 
 
 def real_arena(request: StudyRequest, busy: float | None = None) -> Arena:
@@ -74,7 +89,9 @@ def real_arena(request: StudyRequest, busy: float | None = None) -> Arena:
     workload, config, num_jobs = request.workload, request.config, request.jobs(200, 1_000)
     is_own = config == SimulationConfig()
     if is_own:
-        config = config.model_copy(update={"num_executors": smallest_cluster(workload, _REAL_GAP_S)})
+        config = config.model_copy(
+            update={"num_executors": smallest_cluster(workload, _REAL_GAP_S)}
+        )
     arena = Arena(workload, config, f"poisson:{_REAL_GAP_S:g}s", num_jobs)
     return arena if is_own and busy is None else at_busy(arena, busy or _BUSY)
 
@@ -90,7 +107,9 @@ def at_busy(arena: Arena, busy: float) -> Arena:
     low, high = 0.02, 1.5
     for _ in range(_HALVINGS):
         load = (low + high) / 2
-        found = busy_share(replace(arena, arrivals=f"load:{load:.3f}", num_jobs=_NUM_MEASURED_JOBS).scenario)
+        found = busy_share(
+            replace(arena, arrivals=f"load:{load:.3f}", num_jobs=_NUM_MEASURED_JOBS).scenario
+        )
         low, high = (low, load) if found > busy else (load, high)
     return replace(arena, arrivals=f"load:{low:.3f}")
 
@@ -112,7 +131,14 @@ def train_agents(
             notes.append(f"{label}, {kind}: {known[path.name]}, trained before")
             continue
         changes = {"early_gap": _EARLY_GAP}
-        learned = train_decima(request, arena.scenario, f"{label} {kind}", share_s, decima=AGENTS[label], changes=changes)
+        learned = train_decima(
+            request,
+            arena.scenario,
+            f"{label} {kind}",
+            share_s,
+            decima=AGENTS[label],
+            changes=changes,
+        )
         found.append(replace(learned.contender, label=label))
         notes.append(learned.words)
     return found, notes
@@ -150,7 +176,16 @@ def table1(request: StudyRequest) -> StudyResult:
     return StudyResult(
         "agents with and without idle slots and features of a DAG's shape",
         "(1,1) has an average JCT 15.8% below (0,0) on the synthetic and 10.6% on the mixed data set (Table I)",
-        ("data set", "policy", "average JCT (s)", f"ratio to {PLAIN}", "p95 JCT (s)", "busy", "paper: JCT (s)", "paper: ratio"),
+        (
+            "data set",
+            "policy",
+            "average JCT (s)",
+            f"ratio to {PLAIN}",
+            "p95 JCT (s)",
+            "busy",
+            "paper: JCT (s)",
+            "paper: ratio",
+        ),
         rows,
         {kind: found.to_json() for kind, found in contests.items()},
         [*_NOTES, *notes, *budget_notes(request)],
@@ -178,19 +213,35 @@ def _table1_rows(kind: str, found: Contest) -> list[list[str]]:
 
 
 def _draw_bars(contests: Mapping[str, Contest], figure: Any) -> None:
-    for axis, (kind, found) in zip(figure.subplots(1, len(contests)), contests.items(), strict=True):
-        bar_panel(axis, {label: result.average_jct_s for label, result in found.results.items()}, f"average JCT (s), {kind}")
+    for axis, (kind, found) in zip(
+        figure.subplots(1, len(contests)), contests.items(), strict=True
+    ):
+        bar_panel(
+            axis,
+            {label: result.average_jct_s for label, result in found.results.items()},
+            f"average JCT (s), {kind}",
+        )
 
 
 def _over_loads(
-    request: StudyRequest, arenas: Mapping[float, Arena], kind: str, labels: Sequence[str], share_s: float
+    request: StudyRequest,
+    arenas: Mapping[float, Arena],
+    kind: str,
+    labels: Sequence[str],
+    share_s: float,
 ) -> tuple[dict[float, Contest], list[str]]:
     """Agents trained at the highest of the loads, measured at all of them; ratios are to the first."""
     hardest = arenas[max(arenas)]
     agents, notes = train_agents(request, hardest, kind, labels, share_s)
     contenders = [*agents, *named(*BESIDE)]
-    contests = {load: contest(request, arena, contenders, request.runs(6, 20)) for load, arena in arenas.items()}
-    return contests, [*(describe(f"{kind}, load {load:.0%}", arena) for load, arena in arenas.items()), *notes]
+    contests = {
+        load: contest(request, arena, contenders, request.runs(6, 20))
+        for load, arena in arenas.items()
+    }
+    return contests, [
+        *(describe(f"{kind}, load {load:.0%}", arena) for load, arena in arenas.items()),
+        *notes,
+    ]
 
 
 def _load_rows(kind: str, contests: Mapping[float, Contest]) -> list[list[str]]:
@@ -208,7 +259,14 @@ def _load_rows(kind: str, contests: Mapping[float, Contest]) -> list[list[str]]:
     ]
 
 
-_LOAD_COLUMNS = ("data set", "load", "policy", "average JCT (s)", f"ratio to {PLAIN}", "busy in these runs")
+_LOAD_COLUMNS = (
+    "data set",
+    "load",
+    "policy",
+    "average JCT (s)",
+    f"ratio to {PLAIN}",
+    "busy in these runs",
+)
 _LOAD_NOTES = (
     "agents are trained once, at the highest load, and measured at all",
     "load: of TPC-H and mixed jobs the share of busy executors under fair sharing, with delays and inflation of work; of "
@@ -224,7 +282,16 @@ def _draw_loads(contests: Mapping[str, Mapping[float, Contest]], figure: Any) ->
             estimates = [found.results[label].average_jct_s for found in by_load.values()]
             errors = [[e.mean - e.low for e in estimates], [e.high - e.mean for e in estimates]]
             y = [e.mean for e in estimates]
-            axis.errorbar(list(by_load), y, errors, color=policy_color(row), marker="o", markersize=4, label=label, capsize=2)
+            axis.errorbar(
+                list(by_load),
+                y,
+                errors,
+                color=policy_color(row),
+                marker="o",
+                markersize=4,
+                label=label,
+                capsize=2,
+            )
         axis.set_ylim(bottom=0)
         tidy(axis, ("load", "average JCT (s)"), kind)
 
@@ -236,7 +303,9 @@ def fig3(request: StudyRequest) -> StudyResult:
     """
     loads = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8) if request.is_full else (0.5, 0.75)
     arenas = {load: real_arena(request, load) for load in loads}
-    contests, notes = _over_loads(request, arenas, "real-world", (PLAIN, WHOLE), request.budget_s / 2)
+    contests, notes = _over_loads(
+        request, arenas, "real-world", (PLAIN, WHOLE), request.budget_s / 2
+    )
     return StudyResult(
         "average JCT over the load, TPC-H jobs",
         "(1,1) is below (0,0) at every load up to 80% (Figure 3)",
@@ -271,7 +340,10 @@ def fig4(request: StudyRequest) -> StudyResult:
         "(Figure 4)",
         _LOAD_COLUMNS,
         rows,
-        {kind: {f"{load:g}": found.to_json() for load, found in by_load.items()} for kind, by_load in contests.items()},
+        {
+            kind: {f"{load:g}": found.to_json() for load, found in by_load.items()}
+            for kind, by_load in contests.items()
+        },
         [*_NOTES, *_LOAD_NOTES, *notes, *budget_notes(request)],
         partial(save, partial(_draw_loads, contests), (11.0, 4.4)),
     )

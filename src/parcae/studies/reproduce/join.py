@@ -72,7 +72,11 @@ class CriticalPath:
         """Answer one scheduling event."""
         down = self.job.downstream_ms([stage.work_ms for stage in self.job.stages])
         stages = observation.schedulable_stages()
-        return Decision(max(stages, key=lambda s: (down[s], -s)), NUM_EXECUTORS) if stages else Decision()
+        return (
+            Decision(max(stages, key=lambda s: (down[s], -s)), NUM_EXECUTORS)
+            if stages
+            else Decision()
+        )
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,9 @@ def _choices(simulator: Simulator) -> list[Decision]:
     return found or [Decision()]
 
 
-def best_schedule(sequence: JobSequence, config: SimulationConfig, max_schedules: int = 200_000) -> BestSchedule:
+def best_schedule(
+    sequence: JobSequence, config: SimulationConfig, max_schedules: int = 200_000
+) -> BestSchedule:
     """Try every sequence of decisions, those with few departures from "all executors to the first stage" first.
 
     The search ends at a lower bound on the makespan, which proves the schedule best, or when all were tried.
@@ -142,7 +148,9 @@ def best_schedule(sequence: JobSequence, config: SimulationConfig, max_schedules
         if best[0] <= bound:
             break
         if tried >= max_schedules:
-            raise ConfigError(f"the search tried {tried:,} schedules without meeting its bound; give a smaller DAG")
+            raise ConfigError(
+                f"the search tried {tried:,} schedules without meeting its bound; give a smaller DAG"
+            )
     assert best is not None
     return BestSchedule(best[1], best[0], tried)
 
@@ -155,8 +163,15 @@ def _draw(traces: Mapping[str, Trace], figure: Any) -> None:
             for task in tasks[tasks["stage"] == stage]:
                 start, end = int(task["start_ms"]) / MS_PER_S, int(task["finish_ms"]) / MS_PER_S
                 box = {"color": PALETTE[stage], "edgecolor": "white", "linewidth": 0.5}
-                axis.barh(int(task["executor"]), end - start, left=start, height=0.9, label=label, **box)
-        tidy(axis, ("", "executor"), f"{name}: {makespan_ms(trace) / MS_PER_S:.1f} s", has_legend=False)
+                axis.barh(
+                    int(task["executor"]), end - start, left=start, height=0.9, label=label, **box
+                )
+        tidy(
+            axis,
+            ("", "executor"),
+            f"{name}: {makespan_ms(trace) / MS_PER_S:.1f} s",
+            has_legend=False,
+        )
     handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
     axes[-1].legend(handles.values(), handles.keys(), frameon=False, fontsize=7, loc="center right")
     axes[-1].set_xlabel("time (s)")
@@ -171,12 +186,23 @@ def fig16(request: StudyRequest) -> StudyResult:
     sequence = JobSequence(Workload("join", (job,)), np.zeros(1, np.int64), np.zeros(1, np.int64))
     request.say("searching the best schedule")
     best = best_schedule(sequence, cluster())
-    policies = (CriticalPath(job), make_policy("sjf-cp", NUM_EXECUTORS), make_policy("fair", NUM_EXECUTORS))
+    policies = (
+        CriticalPath(job),
+        make_policy("sjf-cp", NUM_EXECUTORS),
+        make_policy("fair", NUM_EXECUTORS),
+    )
     traces = {p.name: simulate(sequence, p, cluster(), 0, record=True) for p in policies}
-    traces["best schedule"] = simulate(sequence, Scripted(list(best.decisions)), cluster(), 0, record=True)
+    traces["best schedule"] = simulate(
+        sequence, Scripted(list(best.decisions)), cluster(), 0, record=True
+    )
     spans = {name: makespan_ms(trace) / MS_PER_S for name, trace in traces.items()}
     rows = [
-        [name, f"{span:.1f}", f"{span / spans['best schedule']:.2f}", f"{round((span - 3 * EPSILON_S), 6):g} + 3 epsilon"]
+        [
+            name,
+            f"{span:.1f}",
+            f"{span / spans['best schedule']:.2f}",
+            f"{round((span - 3 * EPSILON_S), 6):g} + 3 epsilon",
+        ]
         for name, span in spans.items()
     ]
     return StudyResult(

@@ -39,7 +39,9 @@ class Latencies:
     interval_ms: FloatArray
 
 
-def measure_latencies(sequence: JobSequence, policy: Policy, config: SimulationConfig, seed: int) -> Latencies:
+def measure_latencies(
+    sequence: JobSequence, policy: Policy, config: SimulationConfig, seed: int
+) -> Latencies:
     """Step a run and time the policy; scheduling events are the moments at which it is asked."""
     simulator = Simulator(sequence, config, seed)
     simulator.start()
@@ -64,22 +66,40 @@ def fig15b(request: StudyRequest) -> StudyResult:
     scenario = Scenario(request.workload, request.config, request.stream, num_jobs)
     learned, notes = learned_contenders(request, scenario, ("decima",))
     names = ["fair", *(contender.name for contender in learned)]
-    policies = resolve_policies(request.workload, names, request.config, request.stream, num_jobs).policies
+    policies = resolve_policies(
+        request.workload, names, request.config, request.stream, num_jobs
+    ).policies
     found: dict[str, Latencies] = {}
-    for label, name in (("fair", "fair"), *((contender.label, contender.name) for contender in learned)):
+    for label, name in (
+        ("fair", "fair"),
+        *((contender.label, contender.name) for contender in learned),
+    ):
         request.say(f"timing the decisions of {label}")
         found[label] = measure_latencies(
-            scenario.sequence(request.first_seed), cast(Policy, policies[name]), request.config, request.first_seed
+            scenario.sequence(request.first_seed),
+            cast(Policy, policies[name]),
+            request.config,
+            request.first_seed,
         )
     rows = [[label, *_row(own)] for label, own in found.items()]
     return StudyResult(
         "decisions take far less time than passes between scheduling events",
         "the latency of a decision is below 15 ms, on average some 50 times smaller than the interval between scheduling events "
         "(Figure 15b, sections 6.1 and 7.4)",
-        ("policy", "mean latency (ms)", "p99 latency (ms)", "mean interval (ms)", "median interval (ms)", "interval / latency"),
+        (
+            "policy",
+            "mean latency (ms)",
+            "p99 latency (ms)",
+            "mean interval (ms)",
+            "median interval (ms)",
+            "interval / latency",
+        ),
         rows,
         {
-            label: {"latency_ms": _quantiles(own.decision_ms), "interval_ms": _quantiles(own.interval_ms)}
+            label: {
+                "latency_ms": _quantiles(own.decision_ms),
+                "interval_ms": _quantiles(own.interval_ms),
+            }
             for label, own in found.items()
         },
         [
@@ -94,17 +114,28 @@ def fig15b(request: StudyRequest) -> StudyResult:
 
 def _draw(found: dict[str, Latencies], figure: Any) -> None:
     samples = {f"latency of {label}": own.decision_ms for label, own in found.items()}
-    samples |= {f"interval under {label}": np.maximum(own.interval_ms, 1e-3) for label, own in found.items()}
+    samples |= {
+        f"interval under {label}": np.maximum(own.interval_ms, 1e-3) for label, own in found.items()
+    }
     axis = figure.subplots()
     cdf_panel(axis, samples, ("ms", "share"))
     axis.set_xscale("log")
 
 
 def _row(own: Latencies) -> list[str]:
-    latency, interval = float(own.decision_ms.mean()), float(own.interval_ms.mean()) if len(own.interval_ms) else 0.0
+    latency, interval = (
+        float(own.decision_ms.mean()),
+        float(own.interval_ms.mean()) if len(own.interval_ms) else 0.0,
+    )
     median = float(np.median(own.interval_ms)) if len(own.interval_ms) else 0.0
     p99 = float(np.percentile(own.decision_ms, 99))
-    return [f"{latency:.3f}", f"{p99:.3f}", f"{interval:,.0f}", f"{median:,.0f}", f"{interval / max(latency, 1e-9):,.0f}"]
+    return [
+        f"{latency:.3f}",
+        f"{p99:.3f}",
+        f"{interval:,.0f}",
+        f"{median:,.0f}",
+        f"{interval / max(latency, 1e-9):,.0f}",
+    ]
 
 
 def _quantiles(values: FloatArray) -> dict[str, float]:

@@ -13,7 +13,13 @@ from parcae.learning.recipes import Recipe, recipe_config
 from parcae.learning.scenario import Scenario
 from parcae.policies.checkpoint import write_checkpoint
 from parcae.policies.decima.layout import DecimaSettings
-from parcae.policies.learned import SUFFIX, require_durations, rule_checkpoint, setting_card, variants
+from parcae.policies.learned import (
+    SUFFIX,
+    require_durations,
+    rule_checkpoint,
+    setting_card,
+    variants,
+)
 from parcae.studies.reproduce.contest import Contender
 from parcae.studies.reproduce.study import StudyRequest
 
@@ -25,7 +31,13 @@ if TYPE_CHECKING:
 
 #: Trainings shorter than this use small collections and are measured often on few runs: else they would end before they began.
 _SHORT_S = 600.0
-_SHORT: dict[str, Any] = {"num_groups": 2, "group_size": 8, "epochs": 2, "num_selection": 16, "select_every": 4}
+_SHORT: dict[str, Any] = {
+    "num_groups": 2,
+    "group_size": 8,
+    "epochs": 2,
+    "num_selection": 16,
+    "select_every": 4,
+}
 _SHORT_2019: dict[str, Any] = {"group_size": 8, "num_selection": 16, "select_every": 4}
 #: The same of tuning, which is quicker.
 _SHORT_TUNING_S = 30.0
@@ -61,7 +73,9 @@ class Learned:
         return {"checkpoint": self.path.name, **{key: getattr(self, key) for key in keys}}
 
 
-def short_config(recipe: Recipe, scenario: Scenario, share_s: float, network: str = "decima") -> TrainConfig:
+def short_config(
+    recipe: Recipe, scenario: Scenario, share_s: float, network: str = "decima"
+) -> TrainConfig:
     """The recipe's settings, or smaller ones for a training of minutes."""
     config = recipe_config(recipe, scenario, network)
     if share_s >= _SHORT_S:
@@ -98,9 +112,19 @@ def train_decima(
     from parcae.learning.run import TrainRequest
     from parcae.learning.start import start_rule
 
-    config = short_config(recipe or request.recipe, scenario, share_s).model_copy(update=dict(changes or {}))
-    taught = f" ({config.imitation:.0%} of the time imitating the tuned rule)" if config.imitation > 0 else ""
-    rule = start_rule("tuned", scenario, scenario.arrivals) if teacher is None else teacher.weights["rule"]
+    config = short_config(recipe or request.recipe, scenario, share_s).model_copy(
+        update=dict(changes or {})
+    )
+    taught = (
+        f" ({config.imitation:.0%} of the time imitating the tuned rule)"
+        if config.imitation > 0
+        else ""
+    )
+    rule = (
+        start_rule("tuned", scenario, scenario.arrivals)
+        if teacher is None
+        else teacher.weights["rule"]
+    )
     training = TrainRequest(
         scenario,
         config,
@@ -111,7 +135,13 @@ def train_decima(
         budget_s=share_s,
         seed=request.training_seed,
     )
-    return _train(request, training, label, f"Decima's network, recipe {recipe or request.recipe}{taught}", progress)
+    return _train(
+        request,
+        training,
+        label,
+        f"Decima's network, recipe {recipe or request.recipe}{taught}",
+        progress,
+    )
 
 
 def train_parcae(
@@ -128,12 +158,20 @@ def train_parcae(
 
     config = short_config(Recipe.FAST, scenario, share_s, "parcae")
     parameters, seed = rule.weights["rule"], request.training_seed
-    training = TrainRequest(scenario, config, "parcae", parameters=parameters, budget_s=share_s, seed=seed)
-    return _train(request, training, label, "the network parcae over that rule, recipe fast", progress)
+    training = TrainRequest(
+        scenario, config, "parcae", parameters=parameters, budget_s=share_s, seed=seed
+    )
+    return _train(
+        request, training, label, "the network parcae over that rule, recipe fast", progress
+    )
 
 
 def _train(
-    request: StudyRequest, training: TrainRequest, label: str, what: str, progress: Callable[[Iteration], None] | None
+    request: StudyRequest,
+    training: TrainRequest,
+    label: str,
+    what: str,
+    progress: Callable[[Iteration], None] | None,
 ) -> Learned:
     from parcae.learning.run import train_policy
 
@@ -149,7 +187,14 @@ def _train(
         f"{training.scenario.objective} {result.ratio_to_fair:.3f} of fair on the selection runs{ended}"
     )
     return Learned(
-        label, path, result.ratio_to_fair, result.iterations, result.decisions, result.seconds, words, result.checkpoint.weights
+        label,
+        path,
+        result.ratio_to_fair,
+        result.iterations,
+        result.decisions,
+        result.seconds,
+        words,
+        result.checkpoint.weights,
     )
 
 
@@ -168,7 +213,9 @@ def tune(
     request.say(f"tuning {label} for {share_s:.0f} s")
     sizes: dict[str, Any] = dict(_SHORT_TUNING) if share_s < _SHORT_TUNING_S else {}
     sizes["start"] = None if start is None else start.weights["rule"]
-    tuning = tune_rule(scenario, budget_s=share_s, seed=request.training_seed, progress=progress, **sizes)
+    tuning = tune_rule(
+        scenario, budget_s=share_s, seed=request.training_seed, progress=progress, **sizes
+    )
     card = setting_card(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs)
     path = checkpoint_path(request, label)
     checkpoint = rule_checkpoint(tuning.parameters, {**card, "seed": request.training_seed})
@@ -178,7 +225,14 @@ def tune(
         f"{tuning.seconds:.0f} s; {scenario.objective} {tuning.ratio_to_fair:.3f} of fair on the selection runs"
     )
     return Learned(
-        label, path, tuning.ratio_to_fair, tuning.generations, tuning.evaluations, tuning.seconds, words, checkpoint.weights
+        label,
+        path,
+        tuning.ratio_to_fair,
+        tuning.generations,
+        tuning.evaluations,
+        tuning.seconds,
+        words,
+        checkpoint.weights,
     )
 
 
@@ -193,7 +247,9 @@ def checkpoint_path(request: StudyRequest, label: str) -> Path:
 
 
 def learned_contenders(
-    request: StudyRequest, scenario: Scenario, kinds: tuple[str, ...] = ("decima", "parcae", "tuned")
+    request: StudyRequest,
+    scenario: Scenario,
+    kinds: tuple[str, ...] = ("decima", "parcae", "tuned"),
 ) -> tuple[list[Contender], list[str]]:
     """Learned policies for a scenario, and a note on each: those of the request; else those that ship, the rest made here.
 
@@ -205,7 +261,9 @@ def learned_contenders(
     if not kinds:
         raise ConfigError("a study of learned policies needs at least one kind of them")
     if request.policies:
-        return [given(text) for text in request.policies], [f"learned policies as asked for: {', '.join(request.policies)}"]
+        return [given(text) for text in request.policies], [
+            f"learned policies as asked for: {', '.join(request.policies)}"
+        ]
     missing = [kind for kind in kinds if kind != "parcae" and not variants(kind)]
     found, notes = list[Contender](), list[str]()
     for kind in kinds:
@@ -214,7 +272,9 @@ def learned_contenders(
             notes.append(f"{kind}: the shipped variant for the nearest setting")
         elif kind in missing:
             make = tune if kind == "tuned" else train_decima
-            learned = make(request, scenario, f"{kind} (made here)", request.budget_s / len(missing))
+            learned = make(
+                request, scenario, f"{kind} (made here)", request.budget_s / len(missing)
+            )
             found.append(learned.contender)
             notes.append(learned.words)
     return found, notes + budget_notes(request, trained="decima" in missing)

@@ -24,7 +24,14 @@ from parcae.policies.learned import find_checkpoint, is_learned
 from parcae.simulation.config import SimulationConfig, decima_classes
 from parcae.simulation.run import simulate
 from parcae.studies.reproduce.contest import Arena, Contender, Contest, contest
-from parcae.studies.reproduce.learners import Learned, budget_notes, given, train_decima, train_parcae, tune
+from parcae.studies.reproduce.learners import (
+    Learned,
+    budget_notes,
+    given,
+    train_decima,
+    train_parcae,
+    tune,
+)
 from parcae.studies.reproduce.pictures import bar_panel, save
 from parcae.studies.reproduce.study import RecordedSetting, StudyRequest, StudyResult
 from parcae.workloads.arrivals import ArrivalProcess, JobSequence
@@ -62,7 +69,11 @@ class World:
 
     def sized(self, num_jobs: int, trained: int) -> World:
         """The same with so many jobs in the runs of the test, and in those of the training."""
-        return replace(self, test=replace(self.test, num_jobs=num_jobs), train=replace(self.train, num_jobs=trained))
+        return replace(
+            self,
+            test=replace(self.test, num_jobs=num_jobs),
+            train=replace(self.train, num_jobs=trained),
+        )
 
 
 @dataclass(frozen=True)
@@ -78,7 +89,9 @@ def in_classes(config: SimulationConfig, num_executors: int) -> SimulationConfig
     """The cluster with its own executor classes, or with Decima's, of so many executors."""
     if config.executor_classes:
         return config
-    return config.model_copy(update={"num_executors": num_executors, "executor_classes": decima_classes(num_executors)})
+    return config.model_copy(
+        update={"num_executors": num_executors, "executor_classes": decima_classes(num_executors)}
+    )
 
 
 def usable_arrivals(arrivals: str, workload: Workload, config: SimulationConfig) -> str:
@@ -97,7 +110,9 @@ def worlds(request: StudyRequest) -> list[World]:
 
     Runs have 200 jobs, those of the training 60; with --full both have 1,000.
     """
-    found = [_tpch(request)] + ([] if request.recorded is None else [_trace(request, request.recorded)])
+    found = [_tpch(request)] + (
+        [] if request.recorded is None else [_trace(request, request.recorded)]
+    )
     num_jobs = request.jobs(200, 1_000)
     trained = num_jobs if request.is_full else min(num_jobs, _SHORT_JOBS)
     return [world.sized(num_jobs, trained) for world in found]
@@ -117,12 +132,18 @@ def _tpch(request: StudyRequest) -> World:
     config = in_classes(request.config, _TPCH_EXECUTORS)
     arrivals = usable_arrivals(request.stream, workload, config)
     test, train = Arena(workload, config, arrivals, 1), Scenario(workload, config, arrivals, 1)
-    return World("TPC-H", test, train, (_cluster_note("TPC-H", test), *(f"TPC-H: {note}" for note in notes)))
+    return World(
+        "TPC-H", test, train, (_cluster_note("TPC-H", test), *(f"TPC-H: {note}" for note in notes))
+    )
 
 
 def _trace(request: StudyRequest, recorded: RecordedSetting) -> World:
-    config = in_classes(recorded.config, _FULL_TRACE_EXECUTORS if request.is_full else _TRACE_EXECUTORS)
-    (first, _), (second, _) = (prepare(recorded.workload, [half(which)]) for which in ("first", "second"))
+    config = in_classes(
+        recorded.config, _FULL_TRACE_EXECUTORS if request.is_full else _TRACE_EXECUTORS
+    )
+    (first, _), (second, _) = (
+        prepare(recorded.workload, [half(which)]) for which in ("first", "second")
+    )
     own = [usable_arrivals(recorded.arrivals, workload, config) for workload in (first, second)]
     test, train = Arena(second, config, own[1], 1), Scenario(first, config, own[0], 1)
     name = recorded.workload.name
@@ -130,20 +151,28 @@ def _trace(request: StudyRequest, recorded: RecordedSetting) -> World:
         _cluster_note(name, test),
         f"{name}: learned policies are trained on the first half of the jobs by arrival and tested on the second; :tuned "
         f"heuristics are tuned on the second half itself (on seeds of their own), as the paper tunes them in each experiment",
-        *([f"{name}: {recorded.workload.provenance['prepared']}"] if "prepared" in recorded.workload.provenance else []),
+        *(
+            [f"{name}: {recorded.workload.provenance['prepared']}"]
+            if "prepared" in recorded.workload.provenance
+            else []
+        ),
     )
     return World(name, test, train, notes)
 
 
 def _cluster_note(name: str, arena: Arena) -> str:
-    classes = ", ".join(f"{c.num_executors} of {c.cpu:g} cpu and {c.memory:g} memory" for c in arena.config.classes)
+    classes = ", ".join(
+        f"{c.num_executors} of {c.cpu:g} cpu and {c.memory:g} memory" for c in arena.config.classes
+    )
     return (
         f"{name}: executors: {classes}; arrivals {arena.arrivals}: the classes can serve a load of "
         f"{usable_share(arena.workload, arena.config.classes):.2f} at most, of which the load asked for is a share"
     )
 
 
-def heuristics(request: StudyRequest, world: World, names: Sequence[str] = BASELINES) -> tuple[list[Contender], list[str]]:
+def heuristics(
+    request: StudyRequest, world: World, names: Sequence[str] = BASELINES
+) -> tuple[list[Contender], list[str]]:
     """Heuristics by name, `:tuned` ones with the values that a sweep found on the test's own workload, and a note on each sweep.
 
     Raises:
@@ -166,13 +195,21 @@ def _swept(request: StudyRequest, world: World, family: str) -> dict[str, str]:
     arena, path = world.test, request.output.parent / _SWEEPS_FILE
     is_short = not request.is_full and arena.arrivals != "batch"
     num_jobs = min(arena.num_jobs, _SHORT_JOBS) if is_short else arena.num_jobs
-    setting = [fingerprint(arena.workload), arena.config.model_dump(mode="json"), arena.arrivals, num_jobs, family]
+    setting = [
+        fingerprint(arena.workload),
+        arena.config.model_dump(mode="json"),
+        arena.arrivals,
+        num_jobs,
+        family,
+    ]
     key = hashlib.sha256(json.dumps(setting).encode()).hexdigest()[:16]
     try:
         known: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
         own = {part: known[key][part] for part in ("policy", "words")} if key in known else None
     except (ValueError, KeyError, TypeError):
-        raise FormatError(f"{path}: not what a study of executor classes wrote there; remove it") from None
+        raise FormatError(
+            f"{path}: not what a study of executor classes wrote there; remove it"
+        ) from None
     if own is None:
         request.say(f"tuning {family} on {world.name}")
         best = sweep(arena.workload, family, arena.config, arena.arrivals, num_jobs)
@@ -189,10 +226,15 @@ def gather(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> 
     if request.policies:
         fitting = asked_for(request, world, all_worlds)
         return Lineup(
-            [*rivals, *map(given, fitting)], [*notes, f"{world.name}: learned policies as asked for: {', '.join(fitting)}"]
+            [*rivals, *map(given, fitting)],
+            [*notes, f"{world.name}: learned policies as asked for: {', '.join(fitting)}"],
         )
     learned = make_learned(request, world, request.budget_s / (_KINDS * len(all_worlds)))
-    return Lineup([*rivals, *(own.contender for own in learned)], [*notes, *(own.words for own in learned)], learned)
+    return Lineup(
+        [*rivals, *(own.contender for own in learned)],
+        [*notes, *(own.words for own in learned)],
+        learned,
+    )
 
 
 def asked_for(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> list[str]:
@@ -205,7 +247,9 @@ def _made_for(text: str, world: World) -> str | None:
     """The workload that a learned policy was made for."""
     if not is_learned(text):
         return None
-    return find_checkpoint(text, world.test.workload, world.test.config, world.test.arrivals).card.get("workload")
+    return find_checkpoint(
+        text, world.test.workload, world.test.config, world.test.arrivals
+    ).card.get("workload")
 
 
 def make_learned(request: StudyRequest, world: World, share_s: float) -> list[Learned]:
@@ -213,7 +257,9 @@ def make_learned(request: StudyRequest, world: World, share_s: float) -> list[Le
     rule = tune(request, world.train, f"tuned ({world.name})", share_s)
     parcae = train_parcae(request, world.train, f"parcae ({world.name})", share_s, rule)
     head = DecimaSettings(executor_classes=True)
-    decima = train_decima(request, world.train, f"decima ({world.name})", share_s, decima=head, teacher=rule)
+    decima = train_decima(
+        request, world.train, f"decima ({world.name})", share_s, decima=head, teacher=rule
+    )
     return [rule, parcae, decima]
 
 
@@ -222,12 +268,20 @@ def recorded_runs(
 ) -> Iterator[tuple[JobSequence, dict[str, Trace]]]:
     """Runs with every task recorded, one evaluation seed after another: the jobs, and the trace of every policy by label."""
     arena, labels = world.test, {contender.name: contender.label for contender in contenders}
-    resolved = resolve_policies(arena.workload, list(labels), arena.config, arena.arrivals, arena.num_jobs)
+    resolved = resolve_policies(
+        arena.workload, list(labels), arena.config, arena.arrivals, arena.num_jobs
+    )
     for seed in range(request.first_seed, request.first_seed + num_runs):
         request.say(f"running seed {seed} on {world.name}")
         sequence = arena.sequence(seed)
         policies = resolved.for_sequence(sequence, seed)
-        yield sequence, {labels[name]: simulate(sequence, p, arena.config, seed, record=True) for name, p in policies.items()}
+        yield (
+            sequence,
+            {
+                labels[name]: simulate(sequence, p, arena.config, seed, record=True)
+                for name, p in policies.items()
+            },
+        )
 
 
 def fig11(request: StudyRequest) -> StudyResult:
@@ -237,7 +291,10 @@ def fig11(request: StudyRequest) -> StudyResult:
     """
     all_worlds = worlds(request)
     lineups = {world.name: gather(request, world, all_worlds) for world in all_worlds}
-    found = {w.name: contest(request, w.test, lineups[w.name].contenders, request.runs(10, 40)) for w in all_worlds}
+    found = {
+        w.name: contest(request, w.test, lineups[w.name].contenders, request.runs(10, 40))
+        for w in all_worlds
+    }
     columns = next(iter(found.values())).columns
     return StudyResult(
         "executors of several sizes: average JCT against every baseline",
@@ -248,7 +305,11 @@ def fig11(request: StudyRequest) -> StudyResult:
         {name: _numbers(own, lineups[name]) for name, own in found.items()},
         [
             *missing_notes(request),
-            *(note for world in all_worlds for note in _notes(world, found[world.name], lineups[world.name])),
+            *(
+                note
+                for world in all_worlds
+                for note in _notes(world, found[world.name], lineups[world.name])
+            ),
             "memory unused: the share of the busy executors' memory that their tasks did not need, weighed by time",
             *budget_notes(request, trained=not request.policies),
         ],
@@ -267,5 +328,9 @@ def _numbers(found: Contest, own: Lineup) -> dict[str, Any]:
 def _draw(found: dict[str, Contest], figure: Any) -> None:
     axes = figure.subplots(1, len(found), squeeze=False)[0]
     for axis, (name, own) in zip(axes, found.items(), strict=True):
-        bar_panel(axis, {label: result.average_jct_s for label, result in own.results.items()}, "average JCT (s)")
+        bar_panel(
+            axis,
+            {label: result.average_jct_s for label, result in own.results.items()},
+            "average JCT (s)",
+        )
         axis.set_title(name, fontsize=9, loc="left")

@@ -13,7 +13,13 @@ from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.studies.reproduce.contest import Contest, contest, with_half_width, with_interval
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima, tune
-from parcae.studies.reproduce.multi_resource import GRAPHENE, World, heuristics, missing_notes, worlds
+from parcae.studies.reproduce.multi_resource import (
+    GRAPHENE,
+    World,
+    heuristics,
+    missing_notes,
+    worlds,
+)
 from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 
@@ -35,8 +41,12 @@ def table3(request: StudyRequest) -> StudyResult:
     for test, own in (("all jobs at once", _in_batch(world)), ("arrivals", world)):
         pair = _trained(request, own, rule)
         baseline, sweeps = heuristics(request, own, [GRAPHENE])
-        found[test] = contest(request, own.test, [*(one.contender for one in pair), *baseline], request.runs(10, 40))
-        notes += [f"{test}: {note}" for note in (*found[test].notes(), *sweeps)] + [one.words for one in pair]
+        found[test] = contest(
+            request, own.test, [*(one.contender for one in pair), *baseline], request.runs(10, 40)
+        )
+        notes += [f"{test}: {note}" for note in (*found[test].notes(), *sweeps)] + [
+            one.words for one in pair
+        ]
         learned += pair
     executors, num_jobs = world.test.config.total_executors, world.test.num_jobs
     numbers = {test: own.to_json() for test, own in found.items()}
@@ -46,7 +56,12 @@ def table3(request: StudyRequest) -> StudyResult:
         "610 s trained with the test setting and 630 s with 10 times fewer executors (3% more; Table 3, Appendix I)",
         ("test", "policy", "average JCT (s)", "ratio to trained at the test's size"),
         [row for test, own in found.items() for row in _rows(test, own)],
-        {**numbers, "learned": [one.to_json() for one in learned], "executors": executors, "jobs": num_jobs},
+        {
+            **numbers,
+            "learned": [one.to_json() for one in learned],
+            "executors": executors,
+            "jobs": num_jobs,
+        },
         [
             *missing_notes(request),
             f"{world.name}, {executors:,} executors, {num_jobs} jobs; the paper's two pairs differ in their JCTs and it does not "
@@ -70,7 +85,9 @@ def _trained(request: StudyRequest, world: World, rule: Learned) -> list[Learned
         scenarios = world.train, _smaller(world)
     head, share_s = DecimaSettings(executor_classes=True), request.budget_s / _NUM_SHARES
     return [
-        train_decima(request, scenario, f"decima, trained {what}", share_s, decima=head, teacher=rule)
+        train_decima(
+            request, scenario, f"decima, trained {what}", share_s, decima=head, teacher=rule
+        )
         for scenario, what in zip(scenarios, words, strict=True)
     ]
 
@@ -96,4 +113,8 @@ def _rows(test: str, found: Contest) -> list[list[str]]:
 
 
 def _bars(found: dict[str, Contest]) -> dict[str, Estimate]:
-    return {f"{label}\n({test})": r.average_jct_s for test, own in found.items() for label, r in own.results.items()}
+    return {
+        f"{label}\n({test})": r.average_jct_s
+        for test, own in found.items()
+        for label, r in own.results.items()
+    }

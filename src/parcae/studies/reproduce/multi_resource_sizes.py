@@ -66,10 +66,17 @@ def mean_by_bin(values: npt.ArrayLike, bins: npt.NDArray[np.int64]) -> FloatArra
     """Means of the rows of each bin, float64[num_bins, ...]; NaN where there is none."""
     rows = np.asarray(values, np.float64)
     empty = np.full(rows.shape[1:], np.nan)
-    return np.array([rows[bins == own].mean(axis=0) if (bins == own).any() else empty for own in range(len(BINS))])
+    return np.array(
+        [
+            rows[bins == own].mean(axis=0) if (bins == own).any() else empty
+            for own in range(len(BINS))
+        ]
+    )
 
 
-def profiles(request: StudyRequest, world: World, lineup: Lineup, num_runs: int) -> dict[str, Profile]:
+def profiles(
+    request: StudyRequest, world: World, lineup: Lineup, num_runs: int
+) -> dict[str, Profile]:
     """The profile of every policy, by label."""
     edges_ms = bin_edges_ms(world.test.workload)
     jct: dict[str, list[FloatArray]] = {}
@@ -134,7 +141,10 @@ class _Found:
 
     def executors(self, label: str, size: int) -> list[Estimate | None]:
         """Executors by class (and all) on the jobs of a size, over Graphene*'s."""
-        own, baseline = self.profiles[label].executors[:, size], self.profiles[GRAPHENE].executors[:, size]
+        own, baseline = (
+            self.profiles[label].executors[:, size],
+            self.profiles[GRAPHENE].executors[:, size],
+        )
         return [ratio_to(own[:, column], baseline[:, column]) for column in range(own.shape[1])]
 
     def to_json(self) -> dict[str, Any]:
@@ -143,7 +153,9 @@ class _Found:
             label: {
                 "jct_by_size": dict(zip(BINS, map(_json, self.jct(label)), strict=True)),
                 "executors_by_size": {
-                    size: dict(zip(self.classes, map(_json, self.executors(label, row)), strict=True))
+                    size: dict(
+                        zip(self.classes, map(_json, self.executors(label, row)), strict=True)
+                    )
                     for row, size in enumerate(BINS)
                 },
             }
@@ -155,7 +167,9 @@ def _find(request: StudyRequest) -> dict[str, _Found]:
     all_worlds, found = worlds(request), dict[str, _Found]()
     for world in all_worlds:
         lineup = gather(request, world, all_worlds)
-        found[world.name] = _Found(world, lineup, profiles(request, world, lineup, request.runs(6, 20)))
+        found[world.name] = _Found(
+            world, lineup, profiles(request, world, lineup, request.runs(6, 20))
+        )
     return found
 
 
@@ -180,7 +194,12 @@ def fig12(request: StudyRequest) -> StudyResult:
     found = _find(request)
     headings = max((own.classes for own in found.values()), key=len)
     rows = [
-        [name, label, *map(_cell, own.jct(label)), *_padded(map(_cell, own.executors(label, 0)), headings)]
+        [
+            name,
+            label,
+            *map(_cell, own.jct(label)),
+            *_padded(map(_cell, own.executors(label, 0)), headings),
+        ]
         for name, own in found.items()
         for label in own.rivals
     ]
@@ -211,7 +230,13 @@ def _memory(classes: Sequence[str]) -> list[str]:
     return [name if name == _ALL else f"memory {name}" for name in classes]
 
 
-def _bars(axis: Any, groups: Sequence[str], series: Mapping[str, Sequence[Estimate | None]], title: str, x: str) -> None:
+def _bars(
+    axis: Any,
+    groups: Sequence[str],
+    series: Mapping[str, Sequence[Estimate | None]],
+    title: str,
+    x: str,
+) -> None:
     """Bars side by side: groups along the axis, one colour a series; no bar where nothing is known."""
     width = 0.8 / max(1, len(series))
     for row, (label, estimates) in enumerate(series.items()):
@@ -219,7 +244,15 @@ def _bars(axis: Any, groups: Sequence[str], series: Mapping[str, Sequence[Estima
         at, mean = np.array([at for at, _ in known]), np.array([e.mean for _, e in known])
         ends = np.array([[e.low for _, e in known], [e.high for _, e in known]]).reshape(2, -1)
         error = np.nan_to_num(np.abs(ends - mean))
-        axis.bar(at + row * width, mean, width, yerr=error, color=policy_color(row), label=label, error_kw={"elinewidth": 0.8})
+        axis.bar(
+            at + row * width,
+            mean,
+            width,
+            yerr=error,
+            color=policy_color(row),
+            label=label,
+            error_kw={"elinewidth": 0.8},
+        )
     axis.axhline(1.0, color="#7f7f7f", linewidth=0.8)
     axis.set_xticks(np.arange(len(groups)) + 0.4 - width / 2, groups, fontsize=8)
     tidy(axis, (x, f"ratio to {GRAPHENE}"), title)
@@ -228,9 +261,21 @@ def _bars(axis: Any, groups: Sequence[str], series: Mapping[str, Sequence[Estima
 def _draw_fig12(found: Mapping[str, _Found], figure: Any) -> None:
     axes = figure.subplots(len(found), 2, squeeze=False)
     for (left, right), (name, own) in zip(axes, found.items(), strict=True):
-        _bars(left, BINS, {label: own.jct(label) for label in own.rivals}, f"{name}: JCT", "jobs by work")
+        _bars(
+            left,
+            BINS,
+            {label: own.jct(label) for label in own.rivals},
+            f"{name}: JCT",
+            "jobs by work",
+        )
         smallest = {label: own.executors(label, 0) for label in own.rivals}
-        _bars(right, own.classes, smallest, f"{name}: executors on the smallest 20%", "memory of the class")
+        _bars(
+            right,
+            own.classes,
+            smallest,
+            f"{name}: executors on the smallest 20%",
+            "memory of the class",
+        )
 
 
 def fig21(request: StudyRequest) -> StudyResult:
@@ -254,7 +299,11 @@ def fig21(request: StudyRequest) -> StudyResult:
         rows,
         {name: own.to_json() for name, own in found.items()},
         _notes(request, found),
-        partial(save, partial(_draw_fig21, found), (10.0, 3.2 * sum(len(own.rivals) for own in found.values()))),
+        partial(
+            save,
+            partial(_draw_fig21, found),
+            (10.0, 3.2 * sum(len(own.rivals) for own in found.values())),
+        ),
     )
 
 
@@ -271,5 +320,7 @@ def _draw_fig21(found: Mapping[str, _Found], figure: Any) -> None:
 
 def _size_panel(axis: Any, own: _Found, title: str, label: str) -> None:
     by_size = [own.executors(label, row) for row in range(len(BINS))]
-    series = {heading: [v[column] for v in by_size] for column, heading in enumerate(_memory(own.classes))}
+    series = {
+        heading: [v[column] for v in by_size] for column, heading in enumerate(_memory(own.classes))
+    }
     _bars(axis, BINS, series, title, "jobs by work")

@@ -15,7 +15,12 @@ import numpy.typing as npt
 
 from parcae.cluster.trace import Trace
 from parcae.evaluation.plots import policy_color
-from parcae.metrics.cluster import concurrency, executors_per_job, last_completion_ms, mean_over_spans
+from parcae.metrics.cluster import (
+    concurrency,
+    executors_per_job,
+    last_completion_ms,
+    mean_over_spans,
+)
 from parcae.metrics.jobs import jct_ms
 from parcae.studies.reproduce.learners import budget_notes
 from parcae.studies.reproduce.multi_resource import gather, missing_notes, recorded_runs, worlds
@@ -48,7 +53,9 @@ class Series:
 
 def series_of(traces: Mapping[str, Trace]) -> dict[str, Series]:
     """The series of the same run under several policies; tasks must be recorded."""
-    edges_ms = np.linspace(0, max(1, *(last_completion_ms(trace) for trace in traces.values())), _NUM_SPANS + 1)
+    edges_ms = np.linspace(
+        0, max(1, *(last_completion_ms(trace) for trace in traces.values())), _NUM_SPANS + 1
+    )
     return {
         label: Series(
             edges_ms[:-1] / MS_PER_S,
@@ -66,11 +73,17 @@ def busy_spans(first: Series) -> npt.NDArray[np.bool_]:
     return np.asarray(first.jobs >= np.quantile(first.jobs, 1 - _BUSY))
 
 
-def facts(series: Mapping[str, Series], sequence: JobSequence) -> dict[str, dict[str, float | None]]:
+def facts(
+    series: Mapping[str, Series], sequence: JobSequence
+) -> dict[str, dict[str, float | None]]:
     """Numbers of the whole run and of the busy period, which is that of the first policy; None where no job arrived then."""
     first = next(iter(series.values()))
     is_busy = busy_spans(first)
-    span = np.clip(np.searchsorted(first.time_s, sequence.arrival_ms / MS_PER_S, side="right") - 1, 0, _NUM_SPANS - 1)
+    span = np.clip(
+        np.searchsorted(first.time_s, sequence.arrival_ms / MS_PER_S, side="right") - 1,
+        0,
+        _NUM_SPANS - 1,
+    )
     arrives_then = is_busy[span]
     return {
         label: {
@@ -91,7 +104,10 @@ def fig20(request: StudyRequest) -> StudyResult:
     Source: Decima, Figure 20 and Appendix G.
     """
     all_worlds, notes = worlds(request), list[str]()
-    series, numbers = dict[str, dict[str, Series]](), dict[str, dict[str, dict[str, float | None]]]()
+    series, numbers = (
+        dict[str, dict[str, Series]](),
+        dict[str, dict[str, dict[str, float | None]]](),
+    )
     for world in all_worlds:
         lineup = gather(request, world, all_worlds)
         ((sequence, traces),) = recorded_runs(request, world, lineup.contenders, 1)
@@ -134,7 +150,9 @@ def _draw(series: Mapping[str, Mapping[str, Series]], figure: Any) -> None:
         for color, (label, own) in enumerate(found.items()):
             row[0].plot(own.time_s, own.jobs, color=policy_color(color), label=label, linewidth=1)
             row[1].plot(own.time_s, own.executors, color=policy_color(color), linewidth=1)
-            row[2].plot(own.done_s, own.jct_s, ".", color=policy_color(color), alpha=0.6, markersize=3)
+            row[2].plot(
+                own.done_s, own.jct_s, ".", color=policy_color(color), alpha=0.6, markersize=3
+            )
         tidy(row[0], ("time (s)", "jobs in the system"), name)
         tidy(row[1], ("time (s)", "executors per job"))
         tidy(row[2], ("completion (s)", "JCT (s)"))

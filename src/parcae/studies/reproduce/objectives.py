@@ -28,7 +28,11 @@ class _Case:
     is_moving_free: bool
 
     def config(self, request: StudyRequest) -> SimulationConfig:
-        return request.config.model_copy(update={"moving_delay_ms": 0}) if self.is_moving_free else request.config
+        return (
+            request.config.model_copy(update={"moving_delay_ms": 0})
+            if self.is_moving_free
+            else request.config
+        )
 
 
 _CASES = (
@@ -49,7 +53,10 @@ def _learn(request: StudyRequest, case: _Case, num_jobs: int) -> list[Learned]:
 
 def _shown(found: Contest, best: Learned, case: _Case, seed: int) -> tuple[str, Trace]:
     trace = found.traces(seed)[best.label]
-    return f"({case.key}) {case.words}: {best.label}, makespan {makespan_ms(trace) / MS_PER_S:,.1f} s", trace
+    return (
+        f"({case.key}) {case.words}: {best.label}, makespan {makespan_ms(trace) / MS_PER_S:,.1f} s",
+        trace,
+    )
 
 
 def _rows(case: _Case, found: Contest) -> list[list[str]]:
@@ -77,13 +84,20 @@ def fig13(request: StudyRequest) -> StudyResult:
     free = [policy.contender for policy in learned["b"]]
     contests = {
         is_free: contest(
-            request, Arena(request.workload, case.config(request), "batch", num_jobs), [*named("fair"), *contenders], num_runs
+            request,
+            Arena(request.workload, case.config(request), "batch", num_jobs),
+            [*named("fair"), *contenders],
+            num_runs,
         )
         for is_free, case, contenders in ((False, _CASES[0], costly), (True, _CASES[1], free))
     }
     rows = [*_rows(_CASES[0], contests[False]), *_rows(_CASES[1], contests[True])]
-    best = {case.key: min(learned[case.key], key=lambda policy: policy.ratio_to_fair) for case in _CASES}
-    traces = dict(_shown(contests[c.is_moving_free], best[c.key], c, request.first_seed) for c in _CASES)
+    best = {
+        case.key: min(learned[case.key], key=lambda policy: policy.ratio_to_fair) for case in _CASES
+    }
+    traces = dict(
+        _shown(contests[c.is_moving_free], best[c.key], c, request.first_seed) for c in _CASES
+    )
     every = [policy for case in _CASES for policy in learned[case.key]]
     return StudyResult(
         "policies for other objectives and for free moving",

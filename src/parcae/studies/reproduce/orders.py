@@ -9,7 +9,15 @@ from parcae.evaluation.bounds import simplified
 from parcae.evaluation.order_search import best_job_order
 from parcae.evaluation.statistics import mean_estimate, ratio_estimate
 from parcae.learning.scenario import Scenario
-from parcae.studies.reproduce.contest import Arena, Contender, averages_s, contest, named, with_half_width, with_interval
+from parcae.studies.reproduce.contest import (
+    Arena,
+    Contender,
+    averages_s,
+    contest,
+    named,
+    with_half_width,
+    with_interval,
+)
 from parcae.studies.reproduce.learners import budget_notes, learned_contenders, train_decima, tune
 from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
@@ -28,16 +36,24 @@ def fig22(request: StudyRequest) -> StudyResult:
     plain, cluster = simplified(drawn.sequence(request.first_seed), request.config)
     arena = Arena(plain.workload, cluster, "batch", num_jobs)
     learned, notes = _learned(request, Scenario(arena.workload, cluster, "batch", num_jobs))
-    found = contest(request, arena, [*named(_FIRST, "weighted-fair:tuned", "fair"), *learned], num_runs)
+    found = contest(
+        request, arena, [*named(_FIRST, "weighted-fair:tuned", "fair"), *learned], num_runs
+    )
     searched = [
         best_job_order(arena.sequence(seed), cluster, seed, partial(_tell, request, seed))
         for seed in range(request.first_seed, request.first_seed + num_runs)
     ]
     best_s = [order.average_jct_ms / MS_PER_S for order in searched]
-    samples = {_SEARCH: best_s, **{label: averages_s(result) for label, result in found.results.items()}}
+    samples = {
+        _SEARCH: best_s,
+        **{label: averages_s(result) for label, result in found.results.items()},
+    }
     estimates = {label: mean_estimate(values) for label, values in samples.items()}
     ratios = {label: ratio_estimate(values, best_s) for label, values in samples.items()}
-    rows = [[label, with_half_width(estimates[label]), with_interval(ratios[label])] for label in samples]
+    rows = [
+        [label, with_half_width(estimates[label]), with_interval(ratios[label])]
+        for label in samples
+    ]
     return StudyResult(
         "a simplified setting in which the best order of the jobs can be searched",
         "SJF-CP beats tuned weighted fair, the exhaustive search beats SJF-CP, and Decima matches the search or beats it "
@@ -47,7 +63,9 @@ def fig22(request: StudyRequest) -> StudyResult:
         {
             "average_jct_s": samples,
             "ratio_to_search": {label: ratio.to_json() for label, ratio in ratios.items()},
-            "orders": [{"order": order.order, "beginnings": order.num_beginnings} for order in searched],
+            "orders": [
+                {"order": order.order, "beginnings": order.num_beginnings} for order in searched
+            ],
             "contest": found.to_json(),
         },
         [
@@ -67,9 +85,17 @@ def _learned(request: StudyRequest, scenario: Scenario) -> tuple[list[Contender]
     if request.policies:
         return learned_contenders(request, scenario)
     share_s = request.budget_s / 2
-    made = [train_decima(request, scenario, "decima (made here)", share_s), tune(request, scenario, "rule (made here)", share_s)]
-    return [policy.contender for policy in made], [*(policy.words for policy in made), *budget_notes(request)]
+    made = [
+        train_decima(request, scenario, "decima (made here)", share_s),
+        tune(request, scenario, "rule (made here)", share_s),
+    ]
+    return [policy.contender for policy in made], [
+        *(policy.words for policy in made),
+        *budget_notes(request),
+    ]
 
 
 def _tell(request: StudyRequest, seed: int, tried: int, best_ms: float) -> None:
-    request.say(f"batch of seed {seed}: {tried:,} beginnings of orders, the best so far {best_ms / MS_PER_S:,.1f} s")
+    request.say(
+        f"batch of seed {seed}: {tried:,} beginnings of orders, the best so far {best_ms / MS_PER_S:,.1f} s"
+    )

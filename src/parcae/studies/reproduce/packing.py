@@ -78,12 +78,18 @@ class Stage:
     @cached_property
     def sequences(self) -> list[RigidJobs]:
         """In order of their seeds."""
-        return [jobs for jobs in self.source.draw(range(self.first_seed, self.first_seed + self.num_runs)) if len(jobs)]
+        return [
+            jobs
+            for jobs in self.source.draw(range(self.first_seed, self.first_seed + self.num_runs))
+            if len(jobs)
+        ]
 
     def batch(self, wants_profile: bool) -> PackingBatch:
         """The clusters, before they begin."""
         config = self.source.config.model_copy(update={"max_decisions": _MAX_DECISIONS})
-        return PackingBatch(self.sequences, config, wants_profile=wants_profile, seed=self.first_seed)
+        return PackingBatch(
+            self.sequences, config, wants_profile=wants_profile, seed=self.first_seed
+        )
 
     def play(self, policy: PackingPolicy) -> Played:
         """Run every sequence once."""
@@ -97,13 +103,17 @@ def stage_of(request: PackingRequest, rate: float) -> Stage:
     return Stage(source_at(rate), request.first_seed, request.runs(100, 100), request.processes)
 
 
-def tuned_tetris(source: PackingSource, cost: Cost, num_threads: int | None = None) -> HandMadePolicy:
+def tuned_tetris(
+    source: PackingSource, cost: Cost, num_threads: int | None = None
+) -> HandMadePolicy:
     """Tetris* with the knob that is best on tuning sequences."""
     tuned = tune_knob(source, cost, num_threads=num_threads).policy
     return HandMadePolicy(f"tetris* ({tuned.params[0]:g})", PackingKind.TETRIS, tuned.params)
 
 
-def heuristics(source: PackingSource, cost: Cost = Cost.SLOWDOWN, num_threads: int | None = None) -> dict[str, HandMadePolicy]:
+def heuristics(
+    source: PackingSource, cost: Cost = Cost.SLOWDOWN, num_threads: int | None = None
+) -> dict[str, HandMadePolicy]:
     """The paper's, by name, and uniformly random actions."""
     return {
         "tetris*": tuned_tetris(source, cost, num_threads),
@@ -128,7 +138,9 @@ class LearnedPacking:
     @property
     def greedy(self) -> DeepRMPolicy:
         """The same, taking the most probable actions."""
-        return DeepRMPolicy("deeprm, greedy", self.policy.weights, self.policy.settings, is_greedy=True)
+        return DeepRMPolicy(
+            "deeprm, greedy", self.policy.weights, self.policy.settings, is_greedy=True
+        )
 
 
 def label_of(rate: float) -> str:
@@ -141,7 +153,9 @@ def load_at(rate: float) -> float:
     return load_of_rate(CODE, rate)
 
 
-def learned_deeprm(request: PackingRequest, rate: float, cost: Cost, share_s: float) -> LearnedPacking:
+def learned_deeprm(
+    request: PackingRequest, rate: float, cost: Cost, share_s: float
+) -> LearnedPacking:
     """DeepRM for a rate and an objective: of the files given, of those that ship, or trained for `share_s` seconds.
 
     Raises:
@@ -162,8 +176,13 @@ def learned_deeprm(request: PackingRequest, rate: float, cost: Cost, share_s: fl
 
 def _is_for(checkpoint: Checkpoint, path: Path, rate: float, cost: Cost) -> bool:
     if checkpoint.kind != KIND:
-        raise FormatError(f"{path}: a checkpoint of a {checkpoint.kind!r} policy; this study shows DeepRM's alone")
-    return checkpoint.card.get("source") == source_at(rate).card() and checkpoint.card.get("cost") == cost.name.lower()
+        raise FormatError(
+            f"{path}: a checkpoint of a {checkpoint.kind!r} policy; this study shows DeepRM's alone"
+        )
+    return (
+        checkpoint.card.get("source") == source_at(rate).card()
+        and checkpoint.card.get("cost") == cost.name.lower()
+    )
 
 
 def train_deeprm(
@@ -188,8 +207,12 @@ def train_deeprm(
     request.say(
         f"training DeepRM at a load of {label_of(rate)} for {cost.name.lower()}, recipe {chosen}, {share_s:.0f} s at most"
     )
-    learner = deeprm_learner(source, cost, chosen, seed=request.training_seed, num_threads=request.processes or 1)
-    training = PackingTraining(source, cost, share_s, FULL_ITERATIONS, select_every, seed=request.training_seed)
+    learner = deeprm_learner(
+        source, cost, chosen, seed=request.training_seed, num_threads=request.processes or 1
+    )
+    training = PackingTraining(
+        source, cost, share_s, FULL_ITERATIONS, select_every, seed=request.training_seed
+    )
 
     def told(done: PackingIteration) -> None:
         if progress is not None:
@@ -206,12 +229,16 @@ def train_deeprm(
         f"deeprm at {label_of(rate)} for {cost.name.lower()}: trained here, recipe {chosen}, {result.iterations} iterations in "
         f"{result.seconds:.0f} s (the paper: 1,000){ended}"
     )
-    return LearnedPacking(deeprm_policy(result.checkpoint, str(path)), words, result.checkpoint.card)
+    return LearnedPacking(
+        deeprm_policy(result.checkpoint, str(path)), words, result.checkpoint.card
+    )
 
 
 def setting_notes(stage: Stage, rates: Sequence[float]) -> list[str]:
     """What every study says of its setting."""
-    labels = ", ".join(f"{label_of(rate)} is rate {rate:g} (measured load {load_at(rate):.0%})" for rate in rates)
+    labels = ", ".join(
+        f"{label_of(rate)} is rate {rate:g} (measured load {load_at(rate):.0%})" for rate in rates
+    )
     return [
         f"{stage.num_runs} sequences of {stage.source.config.window} steps that nobody learned from, seeds {stage.first_seed} to "
         f"{stage.first_seed + stage.num_runs - 1}, the same for all; runs end when all jobs are done; 95% intervals "

@@ -42,28 +42,49 @@ def tidy(axis: Any, labels: tuple[str, str], title: str = "", has_legend: bool =
 
 
 def line_panel(
-    axis: Any, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], labels: tuple[str, str], title: str = ""
+    axis: Any,
+    lines: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    labels: tuple[str, str],
+    title: str = "",
 ) -> None:
     """Lines by name; axes start at 0 where nothing is below."""
     for row, (name, (x, y)) in enumerate(lines.items()):
-        axis.plot(x, y, color=policy_color(row), label=name, marker="." if len(x) < 40 else None, linewidth=1.5)
+        axis.plot(
+            x,
+            y,
+            color=policy_color(row),
+            label=name,
+            marker="." if len(x) < 40 else None,
+            linewidth=1.5,
+        )
     axis.set_ylim(bottom=0)
     tidy(axis, labels, title)
 
 
-def cdf_panel(axis: Any, samples: Mapping[str, npt.ArrayLike], labels: tuple[str, str], title: str = "") -> None:
+def cdf_panel(
+    axis: Any, samples: Mapping[str, npt.ArrayLike], labels: tuple[str, str], title: str = ""
+) -> None:
     """Cumulative distributions by name."""
     for row, (name, values) in enumerate(samples.items()):
         ordered = np.sort(np.asarray(values, np.float64))
-        x, share = np.concatenate([ordered[:1], ordered]), np.arange(len(ordered) + 1) / max(1, len(ordered))
-        axis.step(x, share[: len(x)], where="post", color=policy_color(row), label=name, linewidth=1.5)
+        x, share = (
+            np.concatenate([ordered[:1], ordered]),
+            np.arange(len(ordered) + 1) / max(1, len(ordered)),
+        )
+        axis.step(
+            x, share[: len(x)], where="post", color=policy_color(row), label=name, linewidth=1.5
+        )
     axis.set_ylim(0, 1.02)
     tidy(axis, labels, title)
 
 
 def save_bars(estimates: Mapping[str, Estimate], label: str, path: Path) -> None:
     """Write horizontal bars with their intervals, the first on top, as a PNG."""
-    save(lambda figure: bar_panel(figure.subplots(), estimates, label), (8.0, 0.9 + 0.5 * len(estimates)), path)
+    save(
+        lambda figure: bar_panel(figure.subplots(), estimates, label),
+        (8.0, 0.9 + 0.5 * len(estimates)),
+        path,
+    )
 
 
 def bar_panel(axis: Any, estimates: Mapping[str, Estimate], label: str) -> None:
@@ -71,7 +92,14 @@ def bar_panel(axis: Any, estimates: Mapping[str, Estimate], label: str) -> None:
     rows, mean = np.arange(len(estimates)), np.array([e.mean for e in estimates.values()])
     ends = np.array([[e.low for e in estimates.values()], [e.high for e in estimates.values()]])
     colors = [policy_color(row) for row in range(len(estimates))]
-    axis.barh(rows, mean, xerr=np.nan_to_num(np.abs(ends - mean)), color=colors, height=0.6, error_kw={"elinewidth": 1})
+    axis.barh(
+        rows,
+        mean,
+        xerr=np.nan_to_num(np.abs(ends - mean)),
+        color=colors,
+        height=0.6,
+        error_kw={"elinewidth": 1},
+    )
     axis.set_yticks(rows, list(estimates), fontsize=8)
     axis.invert_yaxis()
     tidy(axis, (label, ""), has_legend=False)

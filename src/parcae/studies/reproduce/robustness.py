@@ -9,7 +9,16 @@ from parcae.evaluation.statistics import ratio_estimate
 from parcae.learning.recipes import mean_gap_s
 from parcae.learning.scenario import Scenario
 from parcae.policies.decima.layout import DecimaSettings
-from parcae.studies.reproduce.contest import Arena, Contender, Contest, averages_s, contest, named, with_half_width, with_interval
+from parcae.studies.reproduce.contest import (
+    Arena,
+    Contender,
+    Contest,
+    averages_s,
+    contest,
+    named,
+    with_half_width,
+    with_interval,
+)
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima
 from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
@@ -47,7 +56,10 @@ def fig23(request: StudyRequest) -> StudyResult:
         {
             "known": told.to_json(),
             "unknown": blind.to_json(),
-            "ratio": {f"{label}, {durations}": r.to_json() for (durations, label, _), r in zip(results, ratios, strict=True)},
+            "ratio": {
+                f"{label}, {durations}": r.to_json()
+                for (durations, label, _), r in zip(results, ratios, strict=True)
+            },
             "learned": [policy.to_json() for policy in learned],
         },
         [
@@ -57,7 +69,11 @@ def fig23(request: StudyRequest) -> StudyResult:
             *(policy.words for policy in learned),
             *budget_notes(request),
         ],
-        partial(save_bars, {f"{label}\n(durations {d})": r.average_jct_s for d, label, r in results}, "average JCT (s)"),
+        partial(
+            save_bars,
+            {f"{label}\n(durations {d})": r.average_jct_s for d, label, r in results},
+            "average JCT (s)",
+        ),
     )
 
 
@@ -68,7 +84,11 @@ def _with_and_without_durations(request: StudyRequest) -> tuple[Contest, Contest
     share_s, num_runs = request.budget_s / 2, request.runs(20, 100)
     told = train_decima(request, _scenario(known), "decima", share_s)
     blind = train_decima(request, _scenario(unknown), "decima without durations", share_s)
-    without = [blind.contender, Contender("decima trained with durations, run without", str(told.path)), *named("fair")]
+    without = [
+        blind.contender,
+        Contender("decima trained with durations, run without", str(told.path)),
+        *named("fair"),
+    ]
     return (
         contest(request, known, [*named(_BEST, "fair"), told.contender], num_runs),
         contest(request, unknown, without, num_runs),
@@ -85,7 +105,12 @@ def gap_arrivals(gap_s: float) -> str:
 
 
 def train_on_mix(
-    request: StudyRequest, arena: Arena, label: str, gaps_s: list[float], share_s: float, decima: DecimaSettings
+    request: StudyRequest,
+    arena: Arena,
+    label: str,
+    gaps_s: list[float],
+    share_s: float,
+    decima: DecimaSettings,
 ) -> Learned:
     """Train for one mean gap after the other, each from the weights before, round and round.
 
@@ -97,10 +122,21 @@ def train_on_mix(
     for gap in turns:
         scenario = Scenario(arena.workload, arena.config, gap_arrivals(gap), arena.num_jobs)
         weights = parts[-1].weights if parts else None
-        parts.append(train_decima(request, scenario, label, share_s / len(turns), decima=decima, weights=weights))
-    sums = {key: sum(getattr(part, key) for part in parts) for key in ("iterations", "decisions", "seconds")}
+        parts.append(
+            train_decima(
+                request, scenario, label, share_s / len(turns), decima=decima, weights=weights
+            )
+        )
+    sums = {
+        key: sum(getattr(part, key) for part in parts)
+        for key in ("iterations", "decisions", "seconds")
+    }
     size = f"{sums['iterations']} iterations ({sums['decisions']:,} decisions) in {sums['seconds']:.0f} s"
-    return replace(parts[-1], words=f"{label}: {len(turns)} turns, {size}; the last turn: {parts[-1].words}", **sums)
+    return replace(
+        parts[-1],
+        words=f"{label}: {len(turns)} turns, {size}; the last turn: {parts[-1].words}",
+        **sums,
+    )
 
 
 def table2(request: StudyRequest) -> StudyResult:
@@ -112,21 +148,43 @@ def table2(request: StudyRequest) -> StudyResult:
     gap_s, share_s = mean_gap_s(_scenario(asked)), request.budget_s / 4
     arena = Arena(asked.workload, asked.config, gap_arrivals(gap_s), asked.num_jobs)
     slow = Scenario(arena.workload, arena.config, gap_arrivals(_LONGEST * gap_s), arena.num_jobs)
-    mix = [gap_s * (_SHORTEST + (_LONGEST - _SHORTEST) * turn / (_NUM_GAPS - 1)) for turn in range(_NUM_GAPS)]
+    mix = [
+        gap_s * (_SHORTEST + (_LONGEST - _SHORTEST) * turn / (_NUM_GAPS - 1))
+        for turn in range(_NUM_GAPS)
+    ]
     learned = [
         train_decima(request, _scenario(arena), "decima, trained on the test's gap", share_s),
         train_decima(request, slow, "decima, trained on a gap 5/3 as long", share_s),
         train_on_mix(request, arena, "decima, trained on a mix", mix, share_s, DecimaSettings()),
-        train_on_mix(request, arena, "decima, trained on a mix, knows the gap", mix, share_s, DecimaSettings(knows_gap=True)),
+        train_on_mix(
+            request,
+            arena,
+            "decima, trained on a mix, knows the gap",
+            mix,
+            share_s,
+            DecimaSettings(knows_gap=True),
+        ),
     ]
-    found = contest(request, arena, [*named(_BEST), *(policy.contender for policy in learned)], request.runs(6, 20))
+    found = contest(
+        request,
+        arena,
+        [*named(_BEST), *(policy.contender for policy in learned)],
+        request.runs(6, 20),
+    )
     return StudyResult(
         "trained on other arrivals than those of the test",
         "average JCT 91.2 s for optimally weighted fair; Decima trained on the test's gap of 45 s 65.4 s, on 75 s 104.8 s, on a "
         "mix 82.3 s, on a mix with the gap as a feature 76.6 s (Table 2, section 7.4)",
         ("policy", "average JCT (s)", f"ratio to {_BEST}"),
-        [[label, with_half_width(r.average_jct_s), with_interval(r.ratio_to_first)] for label, r in found.results.items()],
-        {**found.to_json(), "gaps_s": {"test": gap_s, "mix": mix}, "learned": [policy.to_json() for policy in learned]},
+        [
+            [label, with_half_width(r.average_jct_s), with_interval(r.ratio_to_first)]
+            for label, r in found.results.items()
+        ],
+        {
+            **found.to_json(),
+            "gaps_s": {"test": gap_s, "mix": mix},
+            "learned": [policy.to_json() for policy in learned],
+        },
         [
             *found.notes(),
             f"the test's mean gap is {gap_s:,.2f} s; the others keep the paper's ratios: "
@@ -137,5 +195,9 @@ def table2(request: StudyRequest) -> StudyResult:
             *(policy.words for policy in learned),
             *budget_notes(request),
         ],
-        partial(save_bars, {label: r.average_jct_s for label, r in found.results.items()}, "average JCT (s)"),
+        partial(
+            save_bars,
+            {label: r.average_jct_s for label, r in found.results.items()},
+            "average JCT (s)",
+        ),
     )

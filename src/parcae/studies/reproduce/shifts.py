@@ -38,14 +38,31 @@ def _cases(request: StudyRequest) -> list[_Case]:
     workload, executors = request.workload, request.config.total_executors
     sizes = [max(2, round(executors * share)) for share in (0.3, 0.5, 2, 4)]
     small, large = request.jobs(20, 20), 3 * request.jobs(20, 40)
-    cases = [_Case(f"batch of {n}, {executors} executors", workload, executors, "batch", n) for n in (5, small, large)]
-    cases += [
-        _Case(f"load {load}, {executors} executors", workload, executors, f"load:{load}", large) for load in (0.35, 0.6, 0.8)
+    cases = [
+        _Case(f"batch of {n}, {executors} executors", workload, executors, "batch", n)
+        for n in (5, small, large)
     ]
-    cases += [_Case(f"batch of {small}, {size} executors", workload, size, "batch", small) for size in sizes]
-    cases += [_Case(f"load 0.6, {size} executors", workload, size, "load:0.6", large) for size in sizes]
+    cases += [
+        _Case(f"load {load}, {executors} executors", workload, executors, f"load:{load}", large)
+        for load in (0.35, 0.6, 0.8)
+    ]
+    cases += [
+        _Case(f"batch of {small}, {size} executors", workload, size, "batch", small)
+        for size in sizes
+    ]
+    cases += [
+        _Case(f"load 0.6, {size} executors", workload, size, "load:0.6", large) for size in sizes
+    ]
     gap_s = workload.mean_work_ms / (0.6 * executors) / MS_PER_S
-    cases.append(_Case(f"load 0.6 in bursts, {executors} executors", workload, executors, f"bursts:{gap_s:.3f}s", large))
+    cases.append(
+        _Case(
+            f"load 0.6 in bursts, {executors} executors",
+            workload,
+            executors,
+            f"bursts:{gap_s:.3f}s",
+            large,
+        )
+    )
     other = load_workload("synthetic")
     return [*cases, _Case("another profile (random DAGs), batch", other, executors, "batch", small)]
 
@@ -73,7 +90,10 @@ def shifts(request: StudyRequest) -> StudyResult:
         against = {kind: _against_best(comparison, case.label, kind) for kind in kinds}
         best = next(iter(against.values()))[0]
         rows.append([case.label, best, *(with_interval(ratio) for _, ratio in against.values())])
-        found[case.label] = {"best_heuristic": best, **{kind: ratio.to_json() for kind, (_, ratio) in against.items()}}
+        found[case.label] = {
+            "best_heuristic": best,
+            **{kind: ratio.to_json() for kind, (_, ratio) in against.items()},
+        }
     worst = {kind: max(row[kind]["mean"] for row in found.values()) for kind in kinds}
     return StudyResult(
         "learned policies where they were not made",
@@ -84,7 +104,10 @@ def shifts(request: StudyRequest) -> StudyResult:
         {"cases": found, "worst": worst},
         [
             f"cells: average JCT / that of the best heuristic, tuned for every setting; {num_runs} runs a setting, paired",
-            *(f"{kind}: at worst {ratio:.3f} of the best heuristic" for kind, ratio in worst.items()),
+            *(
+                f"{kind}: at worst {ratio:.3f} of the best heuristic"
+                for kind, ratio in worst.items()
+            ),
         ],
         partial(_draw, found, kinds),
     )
@@ -94,7 +117,9 @@ def _draw(found: dict[str, dict[str, Any]], kinds: tuple[str, ...], path: Path) 
     def draw(figure: Any) -> None:
         axis, at = figure.subplots(), np.arange(len(found))
         for row, kind in enumerate(kinds):
-            axis.plot([case[kind]["mean"] for case in found.values()], at + 0.1 * row, "o", label=kind)
+            axis.plot(
+                [case[kind]["mean"] for case in found.values()], at + 0.1 * row, "o", label=kind
+            )
         axis.axvline(1.0, color="black", linewidth=0.8)
         axis.set_yticks(at, list(found), fontsize=8)
         axis.invert_yaxis()

@@ -43,7 +43,12 @@ def _scenario(arena: Arena) -> Scenario:
 def _concurrency_panel(axis: Any, traces: Mapping[str, Trace], title: str = "") -> None:
     for row, (label, trace) in enumerate(traces.items()):
         edges = np.linspace(0, max(1, last_completion_ms(trace)), _NUM_SPANS + 1)
-        axis.plot(edges[:-1] / MS_PER_S, mean_over_spans(*concurrency(trace), edges), color=policy_color(row), label=label)
+        axis.plot(
+            edges[:-1] / MS_PER_S,
+            mean_over_spans(*concurrency(trace), edges),
+            color=policy_color(row),
+            label=label,
+        )
     axis.set_ylim(bottom=0)
     tidy(axis, ("time (s)", "jobs in the system"), title)
 
@@ -135,13 +140,27 @@ def _draw_series(traces: Mapping[str, Trace], sequence: JobSequence, figure: Any
     work_s = np.array([job.work_ms for job in sequence.jobs]) / MS_PER_S
     _concurrency_panel(axes[0], traces, "(a) jobs in the system")
     panels: tuple[_Panel, ...] = (
-        ("(b) JCT over time", ("completion (s)", "JCT (s)"), lambda t: (t.completion_ms / MS_PER_S, jct_ms(t) / MS_PER_S)),
-        ("(c) JCT by size", ("work of the job (s)", "JCT (s)"), lambda t: (work_s, jct_ms(t) / MS_PER_S)),
-        ("(d) executors by size", ("work of the job (s)", "executors"), lambda t: (work_s, executor_share(t))),
+        (
+            "(b) JCT over time",
+            ("completion (s)", "JCT (s)"),
+            lambda t: (t.completion_ms / MS_PER_S, jct_ms(t) / MS_PER_S),
+        ),
+        (
+            "(c) JCT by size",
+            ("work of the job (s)", "JCT (s)"),
+            lambda t: (work_s, jct_ms(t) / MS_PER_S),
+        ),
+        (
+            "(d) executors by size",
+            ("work of the job (s)", "executors"),
+            lambda t: (work_s, executor_share(t)),
+        ),
     )
     for axis, (title, labels, points) in zip(axes[1:4], panels, strict=True):
         for row, (label, trace) in enumerate(traces.items()):
-            axis.plot(*points(trace), ".", color=policy_color(row), label=label, alpha=0.6, markersize=4)
+            axis.plot(
+                *points(trace), ".", color=policy_color(row), label=label, alpha=0.6, markersize=4
+            )
         tidy(axis, labels, title, has_legend=False)
     for axis in axes[2:4]:
         axis.set_xscale("log")
@@ -157,7 +176,12 @@ def _inflation_panel(axis: Any, traces: Mapping[str, Trace]) -> None:
         axis.plot(x, y, ".", color=policy_color(row), label=label, alpha=0.6, markersize=4)
         most = max(most, float(x.max()), float(y.max()))
     axis.plot([0, most], [0, most], color="#7f7f7f", linewidth=0.8)
-    tidy(axis, (f"executor time of a job under {first_label} (s)", "under the other (s)"), "(e) work inflation", has_legend=False)
+    tidy(
+        axis,
+        (f"executor time of a job under {first_label} (s)", "under the other (s)"),
+        "(e) work inflation",
+        has_legend=False,
+    )
 
 
 def fig10(request: StudyRequest) -> StudyResult:
@@ -168,7 +192,10 @@ def fig10(request: StudyRequest) -> StudyResult:
     arena = _arena(request)
     learned, notes = learned_contenders(request, _scenario(arena), ("decima",))
     found: Contest = contest(request, arena, [*named("weighted-fair:tuned"), *learned], 1)
-    traces, sequence = found.traces(request.first_seed, record=False), arena.sequence(request.first_seed)
+    traces, sequence = (
+        found.traces(request.first_seed, record=False),
+        arena.sequence(request.first_seed),
+    )
     facts = series_facts(traces, sequence)
     rows = [
         [

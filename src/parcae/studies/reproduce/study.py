@@ -216,7 +216,9 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     Example: `markdown_table(["a"], [["1"]])` has three lines, the second "| --- |".
     """
     lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
 
 
 def page(result: StudyResult, origin: Origin, picture: str) -> str:
@@ -227,7 +229,8 @@ def page(result: StudyResult, origin: Origin, picture: str) -> str:
         markdown_table(result.columns, result.rows),
         f"![{result.title}]({picture})",
         "\n".join(f"- {note}" for note in result.notes),
-        f"Wall time {origin.seconds:,.0f} s." + (f" Command:\n\n    {origin.command}" if origin.command else ""),
+        f"Wall time {origin.seconds:,.0f} s."
+        + (f" Command:\n\n    {origin.command}" if origin.command else ""),
         "Settings:\n\n    " + json.dumps(origin.settings, indent=2).replace("\n", "\n    "),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -72,17 +72,30 @@ def graph_batch(jobs: Sequence[JobSpec], num_features: int) -> GraphBatch:
         x[rows, 0], target[rows], owner[rows] = work, job.downstream_ms(work), row
         heights = stage_heights(job)
         for parent, children in enumerate(job.children):
-            by_height.setdefault(heights[parent], []).extend((int(start) + parent, int(start) + c) for c in children)
-    edges = [tuple(torch.tensor(by_height[h]).T.contiguous()) for h in sorted(by_height) if h > 0 and by_height[h]]
+            by_height.setdefault(heights[parent], []).extend(
+                (int(start) + parent, int(start) + c) for c in children
+            )
+    edges = [
+        tuple(torch.tensor(by_height[h]).T.contiguous())
+        for h in sorted(by_height)
+        if h > 0 and by_height[h]
+    ]
     roots = np.array([sum(not stage.parents for stage in job.stages) for job in jobs])
-    return GraphBatch(torch.from_numpy(x), [(e[0], e[1]) for e in edges], torch.from_numpy(target), owner, roots > 1)
+    return GraphBatch(
+        torch.from_numpy(x),
+        [(e[0], e[1]) for e in edges],
+        torch.from_numpy(target),
+        owner,
+        roots > 1,
+    )
 
 
 def accuracy(prediction: npt.NDArray[np.float32], batch: GraphBatch) -> float:
     """Share of the DAGs with a choice whose stage of the longest path is the one that is predicted to have it."""
     target = batch.target.numpy()
     right = [
-        int(np.argmax(prediction[batch.owner == graph])) == int(np.argmax(target[batch.owner == graph]))
+        int(np.argmax(prediction[batch.owner == graph]))
+        == int(np.argmax(target[batch.owner == graph]))
         for graph in np.flatnonzero(batch.is_choice)
     ]
     return float(np.mean(right)) if right else 1.0
@@ -102,9 +115,18 @@ class Curve:
         return float(np.mean(self.accuracy[-_LAST:]))
 
 
-def _draw_batches(stream: int, seed: int, count: int, size: int, num_features: int) -> list[GraphBatch]:
+def _draw_batches(
+    stream: int, seed: int, count: int, size: int, num_features: int
+) -> list[GraphBatch]:
     streams = RandomStreams((stream << 32) + seed)
-    shape = RandomDags(size, SHAPE.max_depth, SHAPE.max_width, SHAPE.mean_tasks, sigma=SHAPE.sigma, edge_share=SHAPE.edge_share)
+    shape = RandomDags(
+        size,
+        SHAPE.max_depth,
+        SHAPE.max_width,
+        SHAPE.mean_tasks,
+        sigma=SHAPE.sigma,
+        edge_share=SHAPE.edge_share,
+    )
     return [graph_batch(random_dags(shape, streams.jobs).jobs, num_features) for _ in range(count)]
 
 
@@ -124,7 +146,12 @@ class Examples:
 
 
 def learn_critical_path(
-    has_two_transforms: bool, examples: Examples, iterations: int, budget_s: float, seed: int, every: int = 10
+    has_two_transforms: bool,
+    examples: Examples,
+    iterations: int,
+    budget_s: float,
+    seed: int,
+    every: int = 10,
 ) -> Curve:
     """Train Decima's stage embedding and a linear readout to predict every stage's critical path.
 
@@ -140,7 +167,9 @@ def learn_critical_path(
 
     settings, levels = DecimaSettings(has_two_transforms=has_two_transforms), np.array([1, 2])
     torch.manual_seed(seed)
-    network = DecimaNetwork(initial_weights(np.random.default_rng(seed), settings, len(levels)), settings, levels)
+    network = DecimaNetwork(
+        initial_weights(np.random.default_rng(seed), settings, len(levels)), settings, levels
+    )
     readout = torch.nn.Linear(EMBEDDING, 1)
     parts: list[Any] = [*network.parameters(), *readout.parameters()]
     optimizer = torch.optim.Adam(parts, lr=_LEARNING_RATE)
@@ -153,7 +182,9 @@ def learn_critical_path(
     for iteration in range(1, iterations + 1):
         batch = examples.train[iteration % len(examples.train)]
         done = max(iteration / iterations, (time.perf_counter() - began) / budget_s)
-        optimizer.param_groups[0]["lr"] = _FINAL_RATE + (_LEARNING_RATE - _FINAL_RATE) * max(0.0, 1.0 - done)
+        optimizer.param_groups[0]["lr"] = _FINAL_RATE + (_LEARNING_RATE - _FINAL_RATE) * max(
+            0.0, 1.0 - done
+        )
         optimizer.zero_grad()
         loss = torch.nn.functional.mse_loss(predict(batch), batch.target)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -179,18 +210,35 @@ def fig19(request: StudyRequest) -> StudyResult:
     examples, curves = Examples.draw(request.training_seed, min(_POOL, iterations)), {}
     for name, has_two in (("two transforms (Decima)", True), ("one transform", False)):
         request.say(f"learning the critical path with {name}")
-        curves[name] = learn_critical_path(has_two, examples, iterations, request.budget_s / 2, request.training_seed)
+        curves[name] = learn_critical_path(
+            has_two, examples, iterations, request.budget_s / 2, request.training_seed
+        )
     rows = [
-        [name, f"{curve.last:.1%}", f"{max(curve.accuracy):.1%}", f"{curve.error[-1]:.1%}", str(curve.iterations[-1])]
+        [
+            name,
+            f"{curve.last:.1%}",
+            f"{max(curve.accuracy):.1%}",
+            f"{curve.error[-1]:.1%}",
+            str(curve.iterations[-1]),
+        ]
         for name, curve in curves.items()
     ]
     return StudyResult(
         "a two-transform embedding expresses the critical path, a one-transform one does not",
         "near-perfect accuracy on unseen DAGs for two transforms after some 150 iterations; one transform never gets to a "
         "stable high accuracy (Figure 19, Appendix E)",
-        ("embedding", "accuracy (last tests)", "best accuracy", "mean error of the path", "iterations"),
+        (
+            "embedding",
+            "accuracy (last tests)",
+            "best accuracy",
+            "mean error of the path",
+            "iterations",
+        ),
         rows,
-        {name: {"iterations": c.iterations, "accuracy": c.accuracy, "error": c.error} for name, c in curves.items()},
+        {
+            name: {"iterations": c.iterations, "accuracy": c.accuracy, "error": c.error}
+            for name, c in curves.items()
+        },
         (
             f"unseen random DAGs of up to {SHAPE.max_depth} layers of up to {SHAPE.max_width} stages; only DAGs with several "
             f"stages without parents count, since with one the answer is trivial",

@@ -132,7 +132,11 @@ class ApplicationLog:
                 else:
                     self.stages[info.stage_id] = StageRecord(info, info.attempt, *event[1:])
             case JobStart():
-                own = {name: value for name, value in event.properties.items() if self.settings.get(name) != value}
+                own = {
+                    name: value
+                    for name, value in event.properties.items()
+                    if self.settings.get(name) != value
+                }
                 self.jobs[event.job_id] = event._replace(properties=own)
             case JobEnd():
                 self.job_results[event.job_id] = event.is_success
@@ -160,7 +164,11 @@ class ApplicationLog:
             if isinstance(event, SqlPlanUpdate):
                 record.plan = event.plan
             else:
-                record.is_ended, record.is_success, record.end_ms = True, event.is_success, event.time_ms
+                record.is_ended, record.is_success, record.end_ms = (
+                    True,
+                    event.is_success,
+                    event.time_ms,
+                )
 
     def _add_setting(self, event: Event) -> None:
         match event:
@@ -177,7 +185,10 @@ class ApplicationLog:
 
     def tasks(self) -> TaskColumns:
         """All attempts of tasks in order of launch."""
-        columns = [np.frombuffer(column, dtype=np.int64) if column else np.zeros(0, np.int64) for column in self._columns]
+        columns = [
+            np.frombuffer(column, dtype=np.int64) if column else np.zeros(0, np.int64)
+            for column in self._columns
+        ]
         table = TaskColumns(*columns)
         order = np.lexsort((table.task_index, table.stage_id, table.launch_ms))
         return TaskColumns(*(column[order] for column in columns))
@@ -202,7 +213,11 @@ class ApplicationLog:
 
     def count_attempts(self) -> dict[str, int]:
         """How many attempts failed, were killed, or were speculative."""
-        outcome = np.frombuffer(self._columns[5], dtype=np.int64) if self._columns[5] else np.zeros(0, np.int64)
+        outcome = (
+            np.frombuffer(self._columns[5], dtype=np.int64)
+            if self._columns[5]
+            else np.zeros(0, np.int64)
+        )
         return {
             "failed": int((outcome == Outcome.FAILED).sum()),
             "killed": int((outcome == Outcome.KILLED).sum()),

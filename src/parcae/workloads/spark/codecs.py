@@ -23,7 +23,12 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 LZ4_BLOCK_MAGIC = b"LZ4Block"
 GZIP_MAGIC = b"\x1f\x8b"
 #: Formats that are recognised and refused: first bytes to name.
-REFUSED_MAGIC = {b"\x82SNAPPY\x00": "snappy", b"ZV": "lzf", b"\x04\x22\x4d\x18": "lz4 frame", b"PAR1": "parquet"}
+REFUSED_MAGIC = {
+    b"\x82SNAPPY\x00": "snappy",
+    b"ZV": "lzf",
+    b"\x04\x22\x4d\x18": "lz4 frame",
+    b"PAR1": "parquet",
+}
 
 # Magic, token, compressed length, original length, checksum (little endian).
 _LZ4_HEADER = struct.Struct("<8sBiiI")
@@ -75,7 +80,9 @@ def _raw_chunks(stream: ByteStream, head: bytes) -> Iterator[bytes]:
 def _zstd_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]:
     decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW_BYTES)
     try:
-        with decompressor.stream_reader(cast(BinaryIO, _Rejoined(head, stream)), read_across_frames=True) as reader:
+        with decompressor.stream_reader(
+            cast(BinaryIO, _Rejoined(head, stream)), read_across_frames=True
+        ) as reader:
             while chunk := reader.read(CHUNK_BYTES):
                 yield chunk
     except zstandard.ZstdError as error:
@@ -103,9 +110,14 @@ def _lz4_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]:
     source = _Rejoined(head, stream)
     while len(header := source.read(_LZ4_HEADER.size)) == _LZ4_HEADER.size:
         magic, token, num_compressed, num_original, _checksum = _LZ4_HEADER.unpack(header)
-        sane = 0 <= num_compressed <= 2 * MAX_LZ4_BLOCK_BYTES and 0 <= num_original <= MAX_LZ4_BLOCK_BYTES
+        sane = (
+            0 <= num_compressed <= 2 * MAX_LZ4_BLOCK_BYTES
+            and 0 <= num_original <= MAX_LZ4_BLOCK_BYTES
+        )
         if magic != LZ4_BLOCK_MAGIC or not sane:
-            raise FormatError(f"{label}: damaged lz4 data (no block header where one was expected); fetch the log again")
+            raise FormatError(
+                f"{label}: damaged lz4 data (no block header where one was expected); fetch the log again"
+            )
         block = source.read(num_compressed)
         if len(block) < num_compressed:
             return
@@ -121,7 +133,9 @@ def _lz4_block(block: bytes, method: int, num_original: int, label: str) -> byte
             return bytes(lz4.block.decompress(block, uncompressed_size=num_original))
     except lz4.block.LZ4BlockError as error:
         raise FormatError(f"{label}: damaged lz4 data ({error}); fetch the log again") from error
-    raise FormatError(f"{label}: damaged lz4 data (unknown block method {method:#x}); fetch the log again")
+    raise FormatError(
+        f"{label}: damaged lz4 data (unknown block method {method:#x}); fetch the log again"
+    )
 
 
 class _Rejoined:

@@ -59,8 +59,17 @@ def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> lis
             executor up: most read schemas), or None for job group or description.
         dropped: counts, by reason, jobs that were left out.
     """
-    named = [(group, job_name(group.jobs, group.executions, log.settings, key)) for group in job_groups(log)]
-    passing = {info.stage_id for group, name in named if name is None for job in group.jobs for info in job.stages}
+    named = [
+        (group, job_name(group.jobs, group.executions, log.settings, key))
+        for group in job_groups(log)
+    ]
+    passing = {
+        info.stage_id
+        for group, name in named
+        if name is None
+        for job in group.jobs
+        for info in job.stages
+    }
     placed = place_tasks(log.tasks(), log.slots_of_executor(), passing)
     rows_of_stage = _rows_of_stage(placed.tasks.stage_id)
     owner = first_listing_job(log)
@@ -94,14 +103,23 @@ def _job_run(
     placed: PlacedTasks,
 ) -> JobRun | str:
     """The run of one group, or the reason why there is none."""
-    listed = {info.stage_id for job in group.jobs for info in job.stages if owner[info.stage_id] == job.job_id}
+    listed = {
+        info.stage_id
+        for job in group.jobs
+        for info in job.stages
+        if owner[info.stage_id] == job.job_id
+    }
     ran = {stage_id: log.stages[stage_id] for stage_id in listed if stage_id in log.stages}
-    kept = {s: record for s, record in ran.items() if record.is_success and record.info.num_tasks > 0}
+    kept = {
+        s: record for s, record in ran.items() if record.is_success and record.info.num_tasks > 0
+    }
     order = sorted(kept, key=lambda stage_id: (kept[stage_id].submission_ms, stage_id))
     if not order:
         return "ran no stage (everything was skipped or empty)"
     rows = {stage_id: rows_of_stage.get(stage_id, np.zeros(0, np.int64)) for stage_id in order}
-    samples = {stage_id: stage_samples(placed, rows, stage_id) for stage_id in order if rows[stage_id].size}
+    samples = {
+        stage_id: stage_samples(placed, rows, stage_id) for stage_id in order if rows[stage_id].size
+    }
     if any(samples.get(stage_id) is None for stage_id in order):
         return "had a stage without a successful task in the log"
     position = {stage_id: index for index, stage_id in enumerate(order)}
@@ -129,14 +147,18 @@ def _pool(group: JobGroup, log: ApplicationLog) -> str:
     return next((pool for pool in named if pool), log.settings.get(POOL_PROPERTY, ""))
 
 
-def _data_parents(group: JobGroup, kept: dict[int, StageRecord], position: dict[int, int]) -> dict[int, set[int]]:
+def _data_parents(
+    group: JobGroup, kept: dict[int, StageRecord], position: dict[int, int]
+) -> dict[int, set[int]]:
     """Parents by Parent IDs (skipped stages resolved to what ran instead), by broadcasts and by subqueries."""
     infos = {info.stage_id: info for job in group.jobs for info in job.stages}
     infos.update({stage_id: record.info for stage_id, record in kept.items()})
     by_rdd: dict[int, list[int]] = defaultdict(list)
     for stage_id in position:
         by_rdd[kept[stage_id].info.top_rdd].append(stage_id)
-    parents = {stage_id: _executed_parents(stage_id, infos, by_rdd, position) for stage_id in position}
+    parents = {
+        stage_id: _executed_parents(stage_id, infos, by_rdd, position) for stage_id in position
+    }
     for producer, consumer in _linked_stages(group.executions, kept):
         if position[producer] < position[consumer]:
             parents[consumer].add(producer)
@@ -144,7 +166,10 @@ def _data_parents(group: JobGroup, kept: dict[int, StageRecord], position: dict[
 
 
 def _executed_parents(
-    stage_id: int, infos: dict[int, StageInfo], by_rdd: dict[int, list[int]], position: dict[int, int]
+    stage_id: int,
+    infos: dict[int, StageInfo],
+    by_rdd: dict[int, list[int]],
+    position: dict[int, int],
 ) -> set[int]:
     """The stages that ran and whose output this one reads.
 
@@ -170,23 +195,32 @@ def _executed_parents(
     return found
 
 
-def _linked_stages(executions: list[SqlRecord], kept: dict[int, StageRecord]) -> Iterator[tuple[int, int]]:
+def _linked_stages(
+    executions: list[SqlRecord], kept: dict[int, StageRecord]
+) -> Iterator[tuple[int, int]]:
     """Pairs (producer, consumer) of stages that a broadcast or a subquery joins, by the metrics that they updated."""
     stages_of: dict[int, set[int]] = defaultdict(set)
     for stage_id, record in kept.items():
         for accumulator in record.accumulators:
             stages_of[accumulator].add(stage_id)
     for link in (link for execution in executions for link in execution.plan.links):
-        producers = {stage for accumulator in link.producer for stage in stages_of.get(accumulator, ())}
+        producers = {
+            stage for accumulator in link.producer for stage in stages_of.get(accumulator, ())
+        }
         for accumulators in link.consumers if producers else ():
             consumers = {stage for a in accumulators for stage in stages_of.get(a, ())} - producers
             if consumers:
-                yield from ((producer, consumer) for producer in producers for consumer in consumers)
+                yield from (
+                    (producer, consumer) for producer in producers for consumer in consumers
+                )
                 break
 
 
 def _control_parents(
-    group: JobGroup, kept: dict[int, StageRecord], position: dict[int, int], parents: dict[int, set[int]]
+    group: JobGroup,
+    kept: dict[int, StageRecord],
+    position: dict[int, int],
+    parents: dict[int, set[int]],
 ) -> dict[int, set[int]]:
     """Edges from stages that nobody reads, save the last, to the stages submitted next (an inference from timing).
 
@@ -198,12 +232,16 @@ def _control_parents(
     order = sorted(position, key=position.__getitem__)
     for sink in order:
         done_ms = kept[sink].completion_ms
-        after = [s for s in order if position[s] > position[sink] and kept[s].submission_ms >= done_ms]
+        after = [
+            s for s in order if position[s] > position[sink] and kept[s].submission_ms >= done_ms
+        ]
         if sink in read or not after:
             continue
         first = after[0]
         limit_ms = kept[first].submission_ms + TOGETHER_MS
-        next_up = {s for s in after if job_of[s] == job_of[first] or kept[s].submission_ms <= limit_ms}
+        next_up = {
+            s for s in after if job_of[s] == job_of[first] or kept[s].submission_ms <= limit_ms
+        }
         for stage_id in next_up:
             if not parents[stage_id] & next_up:
                 control[stage_id].add(sink)

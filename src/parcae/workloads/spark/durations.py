@@ -55,7 +55,9 @@ class _Slot:
         return self.free_ms <= launch_ms + min(overlap_ms, (self.free_ms - self.launch_ms) // 4)
 
 
-def place_tasks(tasks: TaskColumns, slots_of_executor: Sequence[int], passing: Container[int] = frozenset()) -> PlacedTasks:
+def place_tasks(
+    tasks: TaskColumns, slots_of_executor: Sequence[int], passing: Container[int] = frozenset()
+) -> PlacedTasks:
     """Put every attempt on a slot of its executor, and tell its wave.
 
     A slot's first task is FRESH (a cold JVM), its first of a stage FIRST, every later one of that stage REST. A task
@@ -71,9 +73,16 @@ def place_tasks(tasks: TaskColumns, slots_of_executor: Sequence[int], passing: C
     wave = np.full(len(tasks.stage_id), int(Wave.REST), np.int64)
     open_slots: list[list[_Slot]] = [[] for _ in slots_of_executor]
     num_slots, seen, is_warm = 0, set(), set()
-    columns = (tasks.executor.tolist(), tasks.stage_id.tolist(), tasks.launch_ms.tolist(), tasks.finish_ms.tolist())
+    columns = (
+        tasks.executor.tolist(),
+        tasks.stage_id.tolist(),
+        tasks.launch_ms.tolist(),
+        tasks.finish_ms.tolist(),
+    )
     for row, (executor, stage_id, launch_ms, finish_ms) in enumerate(zip(*columns, strict=True)):
-        chosen = _choose_slot(open_slots[executor], slots_of_executor[executor], stage_id, launch_ms)
+        chosen = _choose_slot(
+            open_slots[executor], slots_of_executor[executor], stage_id, launch_ms
+        )
         if chosen is None:
             chosen = _Slot(num_slots, launch_ms, finish_ms, stage_id)
             open_slots[executor].append(chosen)
@@ -84,7 +93,11 @@ def place_tasks(tasks: TaskColumns, slots_of_executor: Sequence[int], passing: C
         elif (chosen.number, stage_id) not in seen:
             wave[row] = Wave.FIRST
         seen.add((chosen.number, stage_id))
-        chosen.launch_ms, chosen.free_ms, chosen.stage_id = launch_ms, max(finish_ms, chosen.free_ms), stage_id
+        chosen.launch_ms, chosen.free_ms, chosen.stage_id = (
+            launch_ms,
+            max(finish_ms, chosen.free_ms),
+            stage_id,
+        )
         slot[row] = chosen.number
     return PlacedTasks(tasks, slot, wave)
 
@@ -94,7 +107,9 @@ def _choose_slot(slots: list[_Slot], capacity: int, stage_id: int, launch_ms: in
     overlap_ms = OVERLAP_MS if capacity == UNKNOWN_SLOTS else 0
     best: _Slot | None = None
     for slot in slots:
-        if slot.is_free_at(launch_ms, overlap_ms) and (best is None or _rank(slot, stage_id) > _rank(best, stage_id)):
+        if slot.is_free_at(launch_ms, overlap_ms) and (
+            best is None or _rank(slot, stage_id) > _rank(best, stage_id)
+        ):
             best = slot
     if best is not None or capacity == UNKNOWN_SLOTS or len(slots) < capacity:
         return best
@@ -115,7 +130,9 @@ def level_bucket(num_slots: int) -> int:
     return min(candidates, key=lambda level: abs(math.log(level / max(num_slots, 1))))
 
 
-def stage_samples(placed: PlacedTasks, stages: dict[int, Int64Array], stage_id: int) -> StageSamples | None:
+def stage_samples(
+    placed: PlacedTasks, stages: dict[int, Int64Array], stage_id: int
+) -> StageSamples | None:
     """Durations of the successful task attempts of one stage, one an index; None if no task succeeded.
 
     The parallelism is the number of slots that the whole job used between the stage's first launch and last finish.
@@ -134,7 +151,9 @@ def stage_samples(placed: PlacedTasks, stages: dict[int, Int64Array], stage_id: 
     won = np.sort(by_finish[first_of_index])
     duration_ms = placed.tasks.finish_ms[won] - placed.tasks.launch_ms[won]
     by_wave = [duration_ms[placed.wave[won] == wave] for wave in range(NUM_WAVES)]
-    if by_wave[Wave.FRESH].size == 0 and by_wave[Wave.FIRST].size == 0:  # all first attempts of the slots failed
+    if (
+        by_wave[Wave.FRESH].size == 0 and by_wave[Wave.FIRST].size == 0
+    ):  # all first attempts of the slots failed
         by_wave[Wave.FIRST], by_wave[Wave.REST] = by_wave[Wave.REST], by_wave[Wave.FIRST]
     level = level_bucket(_slots_held(placed, np.concatenate(list(stages.values())), rows))
     input_bytes = float(placed.tasks.input_bytes[won].sum(dtype=np.float64))
@@ -144,5 +163,7 @@ def stage_samples(placed: PlacedTasks, stages: dict[int, Int64Array], stage_id: 
 def _slots_held(placed: PlacedTasks, job_rows: Int64Array, stage_rows: Int64Array) -> int:
     start_ms = placed.tasks.launch_ms[stage_rows].min()
     end_ms = placed.tasks.finish_ms[stage_rows].max()
-    during = (placed.tasks.launch_ms[job_rows] <= end_ms) & (placed.tasks.finish_ms[job_rows] >= start_ms)
+    during = (placed.tasks.launch_ms[job_rows] <= end_ms) & (
+        placed.tasks.finish_ms[job_rows] >= start_ms
+    )
     return int(np.unique(placed.slot[job_rows[during]]).size)

@@ -233,7 +233,9 @@ def _busy_ms(line: bytes, took_ms: int) -> int:
     if match := _BUSY.match(line, at + len(_METRICS) + 1):
         told_ms = int(match[1]) + int(match[2])
     else:
-        told_ms = sum(int(found[1]) for pattern in _BUSY_METRICS if (found := pattern.search(line, at)))
+        told_ms = sum(
+            int(found[1]) for pattern in _BUSY_METRICS if (found := pattern.search(line, at))
+        )
     return min(told_ms, took_ms) if told_ms > 0 else took_ms
 
 
@@ -295,14 +297,20 @@ def _job_start(data: Any) -> JobStart:
 
 def _job_end(data: Any) -> JobEnd:
     return JobEnd(
-        _integer(data["Job ID"]), data["Job Result"]["Result"] == "JobSucceeded", _integer(data.get("Completion Time", -1))
+        _integer(data["Job ID"]),
+        data["Job Result"]["Result"] == "JobSucceeded",
+        _integer(data.get("Completion Time", -1)),
     )
 
 
 def _stage_completed(data: Any) -> StageCompleted:
     info = data["Stage Info"]
     accumulables = info.get("Accumulables") or ()
-    ids = (_integer(a["ID"]) for a in accumulables if not str(a.get("Name", "")).startswith(_IGNORED_METRICS))
+    ids = (
+        _integer(a["ID"])
+        for a in accumulables
+        if not str(a.get("Name", "")).startswith(_IGNORED_METRICS)
+    )
     completion_ms = _integer(info.get("Completion Time", -1))
     return StageCompleted(
         info=_stage_info(info),
@@ -333,11 +341,17 @@ def _resource_profile(data: Any) -> ResourceProfile:
 
 
 def _application_start(data: Any) -> ApplicationStart:
-    return ApplicationStart(str(data.get("App Name", "")), str(data.get("App ID", "")), _integer(data.get("Timestamp", -1)))
+    return ApplicationStart(
+        str(data.get("App Name", "")),
+        str(data.get("App ID", "")),
+        _integer(data.get("Timestamp", -1)),
+    )
 
 
 def _environment(data: Any) -> Environment:
-    return Environment({str(key): str(value) for key, value in dict(data.get("Spark Properties") or {}).items()})
+    return Environment(
+        {str(key): str(value) for key, value in dict(data.get("Spark Properties") or {}).items()}
+    )
 
 
 def _sql_start(data: Any) -> SqlStart:
@@ -360,7 +374,11 @@ def _sql_plan_update(data: Any) -> SqlPlanUpdate:
 
 def _sql_end(data: Any) -> SqlEnd:
     message = data.get("errorMessage")
-    return SqlEnd(_integer(data["executionId"]), None if message is None else message == "", _integer(data.get("time", -1)))
+    return SqlEnd(
+        _integer(data["executionId"]),
+        None if message is None else message == "",
+        _integer(data.get("time", -1)),
+    )
 
 
 _SQL = b"org.apache.spark.sql.execution.ui."
@@ -403,5 +421,12 @@ def parse_event(line: bytes) -> Event | None:
         return parser(orjson.loads(line)) if parser else None
     except KeyError as error:
         raise FormatError(f"the field {error} is missing") from error
-    except (ValueError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise FormatError(f"not a Spark event ({str(error)[:120]})") from error

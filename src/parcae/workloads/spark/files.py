@@ -67,7 +67,9 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
     notes: list[str] = []
     for path in paths:
         if not path.exists():
-            raise FormatError(f"{path}: no such file or directory; expected a Spark event log or a folder of them")
+            raise FormatError(
+                f"{path}: no such file or directory; expected a Spark event log or a folder of them"
+            )
         try:
             sources += _found_in_folder(path, notes) if _is_plain_folder(path) else _found_at(path)
         except OSError as error:
@@ -75,7 +77,9 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
     if not sources:
         where = ", ".join(str(path) for path in paths)
         left_out = f" ({' '.join(notes)})" if notes else ""
-        raise FormatError(f"{where}: no Spark event log found{left_out}; logs begin with a line {{'Event': ...}}")
+        raise FormatError(
+            f"{where}: no Spark event log found{left_out}; logs begin with a line {{'Event': ...}}"
+        )
     return FoundLogs(tuple(dict.fromkeys(sources)), tuple(notes))
 
 
@@ -91,7 +95,11 @@ def _found_in_folder(folder: Path, notes: list[str]) -> list[LogSource]:
     sources: list[LogSource] = []
     for path in sorted(folder.iterdir()):
         is_link_to_folder = path.is_symlink() and path.is_dir()  # it may lead back here
-        if path.name.startswith((".", "_", "appstatus_")) or path.suffix == ".crc" or is_link_to_folder:
+        if (
+            path.name.startswith((".", "_", "appstatus_"))
+            or path.suffix == ".crc"
+            or is_link_to_folder
+        ):
             continue
         if _is_plain_folder(path):
             sources += _found_in_folder(path, notes)
@@ -106,7 +114,11 @@ def _found_in_folder(folder: Path, notes: list[str]) -> list[LogSource]:
 def _found_at(path: Path) -> list[LogSource]:
     """The logs of one file or rolling directory."""
     if path.is_dir():
-        parts = [LogPart(child, child.stat().st_size) for child in path.iterdir() if ROLLING_FILE.match(child.name)]
+        parts = [
+            LogPart(child, child.stat().st_size)
+            for child in path.iterdir()
+            if ROLLING_FILE.match(child.name)
+        ]
         return [_rolling_log(path.name, str(path), parts)]
     with path.open("rb") as stream:
         if stream.read(4) == ZIP_MAGIC:
@@ -132,7 +144,9 @@ def _found_in_zip(path: Path) -> list[LogSource]:
         elif not part.name.startswith((".", "appstatus_")):
             _check_is_log(part)
             sources.append(LogSource(part.name, (part,)))
-    sources += [_rolling_log(folder, f"{path}!{folder}", parts) for folder, parts in rolling.items()]
+    sources += [
+        _rolling_log(folder, f"{path}!{folder}", parts) for folder, parts in rolling.items()
+    ]
     if not sources:
         raise FormatError(f"{path}: the zip archive holds no Spark event log")
     return sources
@@ -151,8 +165,14 @@ def _rolling_log(name: str, label: str, parts: Iterable[LogPart]) -> LogSource:
     numbers = [_number(part) for part in by_number]
     if numbers != list(range(1, len(numbers) + 1)):
         missing = sorted(set(range(1, numbers[-1] + 1)) - set(numbers))
-        what = f"parts {missing[:5]} are missing" if missing else f"part numbers {numbers[:9]} occur twice"
-        raise FormatError(f"{label}: {what}; expected events_1_..., events_2_..., ... without gaps; copy the whole directory")
+        what = (
+            f"parts {missing[:5]} are missing"
+            if missing
+            else f"part numbers {numbers[:9]} occur twice"
+        )
+        raise FormatError(
+            f"{label}: {what}; expected events_1_..., events_2_..., ... without gaps; copy the whole directory"
+        )
     return LogSource(name, tuple(by_number))
 
 
@@ -166,7 +186,9 @@ def _check_is_log(part: LogPart) -> None:
         head = next(decompressed_chunks(stream, part.label), b"")
     if not EVENT_START.match(head[:200]):
         what = "is empty" if not head else "does not begin like a Spark event log"
-        raise FormatError(f"{part.label} {what}; expected lines of JSON such as {{'Event':'SparkListenerLogStart',...}}")
+        raise FormatError(
+            f"{part.label} {what}; expected lines of JSON such as {{'Event':'SparkListenerLogStart',...}}"
+        )
 
 
 def open_part(part: LogPart) -> BinaryIO:
@@ -179,11 +201,20 @@ def open_part(part: LogPart) -> BinaryIO:
         if part.member is None:
             return part.path.open("rb")
         return zipfile.ZipFile(part.path).open(part.member)  # type: ignore[return-value]
-    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError, KeyError, ValueError) as error:
+    except (
+        OSError,
+        zipfile.BadZipFile,
+        RuntimeError,
+        NotImplementedError,
+        KeyError,
+        ValueError,
+    ) as error:
         raise FormatError(f"{part.label}: cannot be opened ({error})") from error
 
 
-def read_lines(part: LogPart, progress: Callable[[int], None] | None = None) -> Iterator[tuple[bytes, bool]]:
+def read_lines(
+    part: LogPart, progress: Callable[[int], None] | None = None
+) -> Iterator[tuple[bytes, bool]]:
     """The lines of a part without their ends, each with whether its end was there (False: the last line, perhaps torn).
 
     Args:
@@ -206,7 +237,9 @@ def read_lines(part: LogPart, progress: Callable[[int], None] | None = None) -> 
                         yield line, True
                     rest = [others[-1]]
                 elif sum(map(len, rest)) > MAX_LINE_BYTES:
-                    raise FormatError(f"{part.label}: a line is longer than 1 GiB; this is no Spark event log")
+                    raise FormatError(
+                        f"{part.label}: a line is longer than 1 GiB; this is no Spark event log"
+                    )
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise FormatError(f"{part.label}: cannot be read ({error})") from error
     if tail := b"".join(rest):

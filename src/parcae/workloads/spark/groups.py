@@ -18,7 +18,9 @@ class JobGroup:
 
     def is_ended(self, log: ApplicationLog) -> bool:
         """Whether the log holds the ends of all its Spark jobs and SQL executions."""
-        return all(job.job_id in log.job_results for job in self.jobs) and all(e.is_ended for e in self.executions)
+        return all(job.job_id in log.job_results for job in self.jobs) and all(
+            e.is_ended for e in self.executions
+        )
 
     def is_successful(self, log: ApplicationLog) -> bool:
         """By the execution where it says so (it may cancel Spark jobs and succeed), else by its Spark jobs.
@@ -71,16 +73,26 @@ def submission_ms(group: JobGroup, stages: Iterable[StageRecord]) -> int | None:
 
     `stages` are the group's that ran: they tell where its jobs do not (Spark 1.x).
     """
-    times = [job.submission_ms for job in group.jobs] + [execution.time_ms for execution in group.executions]
-    known = [ms for ms in times if ms >= 0] or [stage.submission_ms for stage in stages if stage.submission_ms >= 0]
+    times = [job.submission_ms for job in group.jobs] + [
+        execution.time_ms for execution in group.executions
+    ]
+    known = [ms for ms in times if ms >= 0] or [
+        stage.submission_ms for stage in stages if stage.submission_ms >= 0
+    ]
     return min(known, default=None)
 
 
-def completion_ms(group: JobGroup, log: ApplicationLog, stages: Iterable[StageRecord]) -> int | None:
+def completion_ms(
+    group: JobGroup, log: ApplicationLog, stages: Iterable[StageRecord]
+) -> int | None:
     """When the last of a group's Spark jobs and SQL executions ended, in ms of the wall clock; None where unknown.
 
     `stages` are the group's that ran: they tell where its jobs do not.
     """
-    times = [log.job_end_ms.get(job.job_id, -1) for job in group.jobs] + [execution.end_ms for execution in group.executions]
-    known = [ms for ms in times if ms > 0] or [stage.completion_ms for stage in stages if stage.completion_ms > 0]
+    times = [log.job_end_ms.get(job.job_id, -1) for job in group.jobs] + [
+        execution.end_ms for execution in group.executions
+    ]
+    known = [ms for ms in times if ms > 0] or [
+        stage.completion_ms for stage in stages if stage.completion_ms > 0
+    ]
     return max(known, default=None)

@@ -21,11 +21,16 @@ _NUMBERED_TABLE = re.compile(r"#\d+L?")
 #: Nodes of a plan that say nothing about what is done.
 _WRAPPERS = ("WholeStageCodegen", "AQEShuffleRead", "ColumnarToRow", "InputAdapter")
 #: Operators that only hand data on; a stage made of more than these is told without them.
-_PLUMBING = frozenset({"Exchange", "AQEShuffleRead", "mapPartitionsInternal", "collect", "DeserializeToObject"})
+_PLUMBING = frozenset(
+    {"Exchange", "AQEShuffleRead", "mapPartitionsInternal", "collect", "DeserializeToObject"}
+)
 
 
 def job_name(
-    jobs: Sequence[JobStart], executions: Sequence[SqlRecord], settings: Mapping[str, str], key: str | None
+    jobs: Sequence[JobStart],
+    executions: Sequence[SqlRecord],
+    settings: Mapping[str, str],
+    key: str | None,
 ) -> str | None:
     """What a recurring job is called, the same in every run; None if it lacks the property `key`.
 
@@ -38,7 +43,9 @@ def job_name(
     Example: a job run after `sc.setJobGroup("nightly", "...")` is called "nightly".
     """
     if key in (PLAN_KEY, SHAPE_KEY):
-        named = _first(job.properties.get(NAME_PROPERTY, "") for job in jobs) or _name_of_plan(executions, key)
+        named = _first(job.properties.get(NAME_PROPERTY, "") for job in jobs) or _name_of_plan(
+            executions, key
+        )
         return named or job_name(jobs, executions, settings, None)
     if key is not None:
         return _first(job.properties.get(key) or settings.get(key, "") for job in jobs) or None
@@ -85,6 +92,10 @@ def stage_name(record: StageRecord, executions: Sequence[SqlRecord]) -> str:
     Example: "Scan parquet > Filter > HashAggregate".
     """
     plans = (execution.plan.operators for execution in executions)
-    ran = dict.fromkeys(name for plan in plans for accumulator, name in plan if accumulator in record.accumulators)
-    text = " > ".join(name for name in ran if not name.startswith(_WRAPPERS)) or stage_kind(record.info)
+    ran = dict.fromkeys(
+        name for plan in plans for accumulator, name in plan if accumulator in record.accumulators
+    )
+    text = " > ".join(name for name in ran if not name.startswith(_WRAPPERS)) or stage_kind(
+        record.info
+    )
     return text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…"

@@ -103,7 +103,9 @@ def _in_canonical_order(run: JobRun) -> _OrderedRun:
     around = _refined_signatures(run, counted)
     order = sorted(range(len(run.stages)), key=lambda i: (signature[i], around[i], i))
     rank = {index: position for position, index in enumerate(order)}
-    edges = frozenset((rank[p], rank[i]) for i, stage in enumerate(run.stages) for p in stage.parents)
+    edges = frozenset(
+        (rank[p], rank[i]) for i, stage in enumerate(run.stages) for p in stage.parents
+    )
     shape = (tuple(signature[i] for i in order), tuple(run.stages[i].kind for i in order), edges)
     return _OrderedRun(run, order, shape)
 
@@ -121,7 +123,11 @@ def _refined_signatures(run: JobRun, labels: Sequence[str]) -> list[int]:
     for _ in run.stages:
         refined = _ranks(
             [
-                (numbers[i], sorted(numbers[p] for p in stage.parents), sorted(numbers[c] for c in children[i]))
+                (
+                    numbers[i],
+                    sorted(numbers[p] for p in stage.parents),
+                    sorted(numbers[c] for c in children[i]),
+                )
                 for i, stage in enumerate(run.stages)
             ]
         )
@@ -153,7 +159,8 @@ def _alike_in_tasks(runs: list[_OrderedRun]) -> list[list[_OrderedRun]]:
 
 def _are_close(counts: tuple[int, ...], others: tuple[int, ...]) -> bool:
     return all(
-        max(a, b) <= SAME_TASKS_FACTOR * min(a, b) or abs(a - b) <= SAME_TASKS_SLACK for a, b in zip(counts, others, strict=True)
+        max(a, b) <= SAME_TASKS_FACTOR * min(a, b) or abs(a - b) <= SAME_TASKS_SLACK
+        for a, b in zip(counts, others, strict=True)
     )
 
 
@@ -172,10 +179,16 @@ def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
     """The job of a cluster: DAG, order and task counts of its first run, samples of all."""
     first = cluster[0]
     canonical = {index: position for position, index in enumerate(first.order)}
-    in_order = [[ordered.stages[canonical[i]] for ordered in cluster] for i in range(len(first.order))]
+    in_order = [
+        [ordered.stages[canonical[i]] for ordered in cluster] for i in range(len(first.order))
+    ]
     spread = _spread(in_order)
     stages = tuple(
-        _merged_stage(_at_median(runs, spread.scale[:, i]), first.run.stages[i], float(spread.duration_sigma[i]))
+        _merged_stage(
+            _at_median(runs, spread.scale[:, i]),
+            first.run.stages[i],
+            float(spread.duration_sigma[i]),
+        )
         for i, runs in enumerate(in_order)
     )
     (pool, _), *_ = Counter(ordered.run.pool for ordered in cluster).most_common(1)
@@ -212,7 +225,9 @@ def _merged_stage(runs: Sequence[StageRun], like: StageRun, duration_sigma: floa
     waves = [tuple(_pooled(runs, level, wave) for level in levels) for wave in range(NUM_WAVES)]
     durations = TaskDurations(tuple(levels), *waves)
     warm = np.concatenate([*durations.first, *durations.rest])
-    is_median = len(runs) > 1 and warm.size > 0  # fresh executors' durations are not scaled to the median run's
+    is_median = (
+        len(runs) > 1 and warm.size > 0
+    )  # fresh executors' durations are not scaled to the median run's
     return StageSpec(
         like.num_tasks,
         durations,

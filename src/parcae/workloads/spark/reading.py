@@ -45,7 +45,9 @@ def read_applications(
         yield log
 
 
-def _advance(sources: Sequence[LogSource], progress: Progress | None) -> Callable[[int], None] | None:
+def _advance(
+    sources: Sequence[LogSource], progress: Progress | None
+) -> Callable[[int], None] | None:
     """A function to call with bytes just read, which tells `progress` the sum."""
     if progress is None:
         return None
@@ -60,7 +62,9 @@ def _advance(sources: Sequence[LogSource], progress: Progress | None) -> Callabl
     return advance
 
 
-def _read_part(part: LogPart, log: ApplicationLog, tally: LineTally, advance: Callable[[int], None] | None) -> None:
+def _read_part(
+    part: LogPart, log: ApplicationLog, tally: LineTally, advance: Callable[[int], None] | None
+) -> None:
     for number, (line, is_whole) in enumerate(read_lines(part, advance), start=1):
         if not line or line.isspace():
             continue

@@ -46,7 +46,9 @@ def _log_median(values: Float64Array) -> float:
     return float(np.exp(np.median(np.log(positive)))) if positive.size else 0.0
 
 
-def spread_of_runs(mean_ms: Float64Array, num_tasks: npt.NDArray[np.int64], level: npt.NDArray[np.int64]) -> RunSpread:
+def spread_of_runs(
+    mean_ms: Float64Array, num_tasks: npt.NDArray[np.int64], level: npt.NDArray[np.int64]
+) -> RunSpread:
     """The spread of the runs of one recurring job.
 
     Args:
@@ -59,7 +61,9 @@ def spread_of_runs(mean_ms: Float64Array, num_tasks: npt.NDArray[np.int64], leve
     """
     work_ms = (mean_ms * num_tasks).sum(axis=1)
     median_ms = _log_median(work_ms)
-    factor = np.where(work_ms > 0, work_ms / median_ms, 1.0) if median_ms > 0 else np.ones(len(work_ms))
+    factor = (
+        np.where(work_ms > 0, work_ms / median_ms, 1.0) if median_ms > 0 else np.ones(len(work_ms))
+    )
     relative_ms = mean_ms / factor[:, None]
     scale = np.ones_like(mean_ms)
     for stage in range(mean_ms.shape[1]):

@@ -8,9 +8,23 @@ from parcae.cluster.kernels.tables import is_schedulable
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
 from parcae.kernels import inlined, kernel
 from parcae.policies.decima.kernels.embeddings import embed, hidden
-from parcae.policies.decima.kernels.heads import count_waiting, hold_ms, score, score_classes, score_lengths, write_fit
+from parcae.policies.decima.kernels.heads import (
+    count_waiting,
+    hold_ms,
+    score,
+    score_classes,
+    score_lengths,
+    write_fit,
+)
 from parcae.policies.decima.layout import EMBEDDING, HIDDEN_1, HIDDEN_2, Fit, Transform
-from parcae.policies.networks.kernels import add_product, copy_bias, draw, largest, log_sum_exp, uniform
+from parcae.policies.networks.kernels import (
+    add_product,
+    copy_bias,
+    draw,
+    largest,
+    log_sum_exp,
+    uniform,
+)
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import start, step
 
@@ -58,7 +72,9 @@ def score_stages(seen, net, work):  # type: ignore[no-untyped-def]
             continue
         copy_bias(work.of_cluster, 0, _H1, work.of_job)
         add_product(work.y[work.now[1] + job], _D, weights, at + _D * _H1, _H1, work.of_job)
-        for stage in range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]):
+        for stage in range(
+            seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]
+        ):
             if not is_schedulable(seen, stage) or held_executors(seen, net, stage) >= top:
                 continue
             copy_bias(work.of_job, 0, _H1, work.layer_1)
@@ -74,7 +90,12 @@ def score_stages(seen, net, work):  # type: ignore[no-untyped-def]
 @kernel
 def _score_limits(seen, net, work, stage):  # type: ignore[no-untyped-def]
     """Logits of the limits above what is held. Returns how many there are."""
-    job, held, num_levels, count = seen.stages.job[stage], held_executors(seen, net, stage), net.levels.shape[0], 0
+    job, held, num_levels, count = (
+        seen.stages.job[stage],
+        held_executors(seen, net, stage),
+        net.levels.shape[0],
+        0,
+    )
     e, y = work.e[work.now[0] + stage], work.y[work.now[1] + job]
     for o in range(_D):
         work.row[o] = y[o] if net.has_graph else e[o]
@@ -115,7 +136,11 @@ def decide(seen, net, work):  # type: ignore[no-untyped-def]
     stage = work.stage[largest(work.logits, count)]
     _score_limits(seen, net, work, stage)
     level = net.levels[largest(work.limit_logits, net.levels.shape[0])]
-    limit, executor_class, idle_ms = min(level - held_executors(seen, net, stage), seen.now.num_source[0]), ANY_CLASS, 0
+    limit, executor_class, idle_ms = (
+        min(level - held_executors(seen, net, stage), seen.now.num_source[0]),
+        ANY_CLASS,
+        0,
+    )
     if net.has_classes:
         score_classes(seen, net, work, stage, limit)
         executor_class = largest(work.class_logits, seen.classes.shape[0])
@@ -160,11 +185,19 @@ def draw_decision(seen, net, work, luck_seed):  # type: ignore[no-untyped-def]
     num_limits, num_levels = _score_limits(seen, net, work, stage), net.levels.shape[0]
     column = draw(work.limit_logits, num_levels, uniform(luck_seed, 2 * turn + 1))
     log_prob += work.limit_logits[column] - log_sum_exp(work.limit_logits, num_levels)
-    work.answer[0], work.answer[1], work.answer[2] = position, column, held_executors(seen, net, stage)
+    work.answer[0], work.answer[1], work.answer[2] = (
+        position,
+        column,
+        held_executors(seen, net, stage),
+    )
     limit = min(net.levels[column] - work.answer[2], seen.now.num_source[0])
     others = luck_seed + _OTHER_HEADS
-    executor_class, class_log, can_class = _draw_class(seen, net, work, stage, limit, uniform(others, 2 * turn))
-    idle_ms, idle_log, can_idle = _draw_length(seen, net, work, stage, limit, uniform(others, 2 * turn + 1))
+    executor_class, class_log, can_class = _draw_class(
+        seen, net, work, stage, limit, uniform(others, 2 * turn)
+    )
+    idle_ms, idle_log, can_idle = _draw_length(
+        seen, net, work, stage, limit, uniform(others, 2 * turn + 1)
+    )
     is_choice = count > 1 or num_limits > 1 or can_class or can_idle
     return stage, limit, executor_class, idle_ms, log_prob + class_log + idle_log, is_choice
 

@@ -33,7 +33,9 @@ from parcae.policies.networks.kernels import add_product, copy_bias, rectify
 _D, _H1, _H2 = EMBEDDING, HIDDEN_1, HIDDEN_2
 _SLOPE = np.float32(SLOPE)
 _PREP, _F, _G = int(Transform.PREP), int(Transform.F_STAGE), int(Transform.G_STAGE)
-_F2, _G2, _F3, _G3 = map(int, (Transform.F_JOB, Transform.G_JOB, Transform.F_GLOBAL, Transform.G_GLOBAL))
+_F2, _G2, _F3, _G3 = map(
+    int, (Transform.F_JOB, Transform.G_JOB, Transform.F_GLOBAL, Transform.G_GLOBAL)
+)
 #: Which feature is the number of executors asked about; see layout.FeatureSet.
 _OFFERED_IN_PAPER, _OFFERED_IN_CODE = 3, 2
 
@@ -90,7 +92,10 @@ def critical_ms(seen, job):  # type: ignore[no-untyped-def]
     longest, stages, first = 0.0, seen.stages, seen.jobs.stage_start[job]
     for stage in range(first, first + seen.jobs.num_stages[job]):
         if is_unfinished(seen, stage):
-            longest = max(longest, stages.downstream_ms[stage] - stages.num_started[stage] * stages.task_ms[stage])
+            longest = max(
+                longest,
+                stages.downstream_ms[stage] - stages.num_started[stage] * stages.task_ms[stage],
+            )
     return longest
 
 
@@ -103,7 +108,9 @@ def _shape_of(seen, net, job):  # type: ignore[no-untyped-def]
     if not (net.has_critical_path or net.has_average_width):
         return 0.0, 0.0
     path_ms = critical_ms(seen, job)
-    return math.log1p(path_ms / TASK_SCALE_MS), math.log(max(1.0, seen.jobs.remaining_ms[job] / max(1.0, path_ms)))
+    return math.log1p(path_ms / TASK_SCALE_MS), math.log(
+        max(1.0, seen.jobs.remaining_ms[job] / max(1.0, path_ms))
+    )
 
 
 @kernel
@@ -118,7 +125,11 @@ def _stage_features(seen, net, stage, job, x, common):  # type: ignore[no-untype
         x[3], x[4] = left * stages.task_ms[stage] / WORK_SCALE_MS, left / TASK_SCALE
     else:
         on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
-        x[0], x[1], x[2] = left / TASK_SCALE, stages.task_ms[stage] / TASK_SCALE_MS, on_stage / EXECUTOR_SCALE
+        x[0], x[1], x[2] = (
+            left / TASK_SCALE,
+            stages.task_ms[stage] / TASK_SCALE_MS,
+            on_stage / EXECUTOR_SCALE,
+        )
         x[3], x[4] = offered, local
     column = 5
     if net.knows_gap:
@@ -155,7 +166,12 @@ def _is_known(seen, work, job, num_unfinished):  # type: ignore[no-untyped-def]
         and known[3] == num_unfinished
         and work.known_work_ms[job] == jobs.work_ms[job]
     )
-    known[0], known[1], known[2], known[3] = jobs.arrival_ms[job], profile, jobs.stage_start[job], num_unfinished
+    known[0], known[1], known[2], known[3] = (
+        jobs.arrival_ms[job],
+        profile,
+        jobs.stage_start[job],
+        num_unfinished,
+    )
     work.known_work_ms[job] = jobs.work_ms[job]
     return is_same
 
@@ -200,7 +216,10 @@ def _embed_stage(seen, net, work, stage):  # type: ignore[no-untyped-def]
         return
     if seen.stages.num_children[stage] > 0:
         work.total[:] = 0.0
-        for edge in range(seen.stages.child_start[stage], seen.stages.child_start[stage] + seen.stages.num_children[stage]):
+        for edge in range(
+            seen.stages.child_start[stage],
+            seen.stages.child_start[stage] + seen.stages.num_children[stage],
+        ):
             child = work.now[0] + seen.children[edge]
             for o in range(_D):
                 work.total[o] += work.f[child, o]
@@ -213,7 +232,10 @@ def _embed_stage(seen, net, work, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def _children_done(seen, work, stage):  # type: ignore[no-untyped-def]
-    for edge in range(seen.stages.child_start[stage], seen.stages.child_start[stage] + seen.stages.num_children[stage]):
+    for edge in range(
+        seen.stages.child_start[stage],
+        seen.stages.child_start[stage] + seen.stages.num_children[stage],
+    ):
         if work.done[seen.children[edge]] == 0:
             return False
     return True
@@ -222,14 +244,22 @@ def _children_done(seen, work, stage):  # type: ignore[no-untyped-def]
 @kernel
 def _embed_job(seen, net, work, job):  # type: ignore[no-untyped-def]
     """Embeddings of the job's unfinished stages, from leaves to roots, its summary, and what that adds to the global one."""
-    first, num_stages, num_features = seen.jobs.stage_start[job], seen.jobs.num_stages[job], work.x.shape[1]
+    first, num_stages, num_features = (
+        seen.jobs.stage_start[job],
+        seen.jobs.num_stages[job],
+        work.x.shape[1],
+    )
     left = 0
     for stage in range(first, first + num_stages):
         work.done[stage] = 0
         left += 1 if is_unfinished(seen, stage) else 0
     while left > 0:
         for stage in range(first + num_stages - 1, first - 1, -1):
-            if work.done[stage] == 0 and is_unfinished(seen, stage) and _children_done(seen, work, stage):
+            if (
+                work.done[stage] == 0
+                and is_unfinished(seen, stage)
+                and _children_done(seen, work, stage)
+            ):
                 _embed_stage(seen, net, work, stage)
                 work.done[stage] = 1
                 left -= 1
@@ -254,7 +284,11 @@ def _embed_job(seen, net, work, job):  # type: ignore[no-untyped-def]
 @kernel
 def _choose_version(seen, net, work):  # type: ignore[no-untyped-def]
     """Work on the embeddings for the number of executors that are asked about; the version used longest ago makes room."""
-    offered, num_versions, chosen = 0 if net.has_classes else seen.now.num_source[0], work.version.shape[0], 0
+    offered, num_versions, chosen = (
+        0 if net.has_classes else seen.now.num_source[0],
+        work.version.shape[0],
+        0,
+    )
     work.now[2] += 1
     for version in range(num_versions):
         if work.version[version, 0] == offered:
@@ -274,7 +308,12 @@ def _choose_version(seen, net, work):  # type: ignore[no-untyped-def]
 def _is_untouched(seen, job):  # type: ignore[no-untyped-def]
     jobs = seen.jobs
     is_whole = jobs.num_unstarted[job] == jobs.num_stages[job] and jobs.num_done[job] == 0
-    return is_whole and jobs.num_supplied[job] == 0 and jobs.profile[job] != NO_PROFILE and job != seen.now.source_job[0]
+    return (
+        is_whole
+        and jobs.num_supplied[job] == 0
+        and jobs.profile[job] != NO_PROFILE
+        and job != seen.now.source_job[0]
+    )
 
 
 @kernel
@@ -285,7 +324,11 @@ def _twin(seen, work, job):  # type: ignore[no-untyped-def]
         return NO_JOB
     slot = jobs.profile[job] % work.twin.shape[0]
     twin = work.twin[slot, 1]
-    if work.twin[slot, 0] != work.now[2] or jobs.profile[twin] != jobs.profile[job] or jobs.work_ms[twin] != jobs.work_ms[job]:
+    if (
+        work.twin[slot, 0] != work.now[2]
+        or jobs.profile[twin] != jobs.profile[job]
+        or jobs.work_ms[twin] != jobs.work_ms[job]
+    ):
         return NO_JOB
     return twin
 
@@ -299,7 +342,10 @@ def _offer_as_twin(seen, work, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def _copy_embeddings(seen, work, source, target):  # type: ignore[no-untyped-def]
-    first_source, first = work.now[0] + seen.jobs.stage_start[source], work.now[0] + seen.jobs.stage_start[target]
+    first_source, first = (
+        work.now[0] + seen.jobs.stage_start[source],
+        work.now[0] + seen.jobs.stage_start[target],
+    )
     for stage in range(seen.jobs.num_stages[target]):
         for o in range(_D):
             work.e[first + stage, o] = work.e[first_source + stage, o]

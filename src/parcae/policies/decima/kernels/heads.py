@@ -34,7 +34,17 @@ _SLOPE, _IMPOSSIBLE = np.float32(SLOPE), np.float32(-np.inf)
 _CLASS, _IDLE = int(Transform.CLASS), int(Transform.IDLE)
 _OFFERED, _SHARE, _SPARE, _WAITING = map(int, (Fit.OFFERED, Fit.SHARE, Fit.SPARE, Fit.WAITING))
 _NUM_CLASS_FEATURES = len(ClassFeature)
-_CPU, _MEMORY, _CLASS_SPARE, _IS_BEST, _CLASS_OFFERED, _COVERS, _FREE, _CLASS_SHARE, _CLASS_WAITING = map(int, ClassFeature)
+(
+    _CPU,
+    _MEMORY,
+    _CLASS_SPARE,
+    _IS_BEST,
+    _CLASS_OFFERED,
+    _COVERS,
+    _FREE,
+    _CLASS_SHARE,
+    _CLASS_WAITING,
+) = map(int, ClassFeature)
 
 
 @kernel
@@ -52,7 +62,11 @@ def score(net, work, at):  # type: ignore[no-untyped-def]
 @kernel
 def _share_first_layer(seen, net, work, which, num_own, stage):  # type: ignore[no-untyped-def]
     """What a head's first layer makes of e_v, y_i and z, into work.of_job. Returns where the weights of its own inputs start."""
-    at, e, y = net.starts[which], work.e[work.now[0] + stage], work.y[work.now[1] + seen.stages.job[stage]]
+    at, e, y = (
+        net.starts[which],
+        work.e[work.now[0] + stage],
+        work.y[work.now[1] + seen.stages.job[stage]],
+    )
     copy_bias(net.weights, at + (3 * _D + num_own) * _H1, _H1, work.of_job)
     add_product(e, _D, net.weights, at, _H1, work.of_job)
     add_product(y, _D, net.weights, at + _D * _H1, _H1, work.of_job)
@@ -68,13 +82,20 @@ def count_waiting(seen, work):  # type: ignore[no-untyped-def]
         job = seen.active[position]
         if seen.jobs.num_schedulable[job] == 0:
             continue
-        for stage in range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]):
-            if seen.stages.is_saturated[stage] == 0 and seen.stages.num_parents_unsaturated[stage] == 0:
+        for stage in range(
+            seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]
+        ):
+            if (
+                seen.stages.is_saturated[stage] == 0
+                and seen.stages.num_parents_unsaturated[stage] == 0
+            ):
                 executor_class = own_class(seen, stage)
                 if executor_class != ANY_CLASS:
                     work.waiting[executor_class] += demand(seen, stage)
     for executor_class in range(seen.classes.shape[0]):
-        work.waiting[executor_class] = math.log1p(work.waiting[executor_class] / seen.classes.num_executors[executor_class])
+        work.waiting[executor_class] = math.log1p(
+            work.waiting[executor_class] / seen.classes.num_executors[executor_class]
+        )
 
 
 @kernel
@@ -86,13 +107,20 @@ def write_fit(seen, work, stage, row, at):  # type: ignore[no-untyped-def]
             count += seen.source_count[executor_class]
     row[at + _OFFERED] = math.log1p(seen.now.num_source[0] / EXECUTOR_SCALE)
     row[at + _SHARE] = count / seen.now.num_source[0]
-    row[at + _SPARE] = relative(seen.classes.memory[best], top) - relative(seen.stages.memory[stage], top)
+    row[at + _SPARE] = relative(seen.classes.memory[best], top) - relative(
+        seen.stages.memory[stage], top
+    )
     row[at + _WAITING] = work.waiting[best]
 
 
 @kernel
 def _write_class(seen, work, stage, limit, executor_class, x):  # type: ignore[no-untyped-def]
-    classes, offered, top, top_cpu = seen.classes, seen.source_count[executor_class], largest_memory(seen), 0.0
+    classes, offered, top, top_cpu = (
+        seen.classes,
+        seen.source_count[executor_class],
+        largest_memory(seen),
+        0.0,
+    )
     for other in range(classes.shape[0]):
         top_cpu = max(top_cpu, classes.cpu[other])
     free = seen.sources.num_idle[executor_class] - seen.sources.num_committed[executor_class]
@@ -100,7 +128,10 @@ def _write_class(seen, work, stage, limit, executor_class, x):  # type: ignore[n
     x[_CPU], x[_MEMORY] = relative(classes.cpu[executor_class], top_cpu), memory
     x[_CLASS_SPARE] = memory - relative(seen.stages.memory[stage], top)
     x[_IS_BEST] = 1.0 if executor_class == best_fitting(seen, stage) else 0.0
-    x[_CLASS_OFFERED], x[_COVERS] = offered / seen.now.num_source[0], min(limit, offered) / max(1, limit)
+    x[_CLASS_OFFERED], x[_COVERS] = (
+        offered / seen.now.num_source[0],
+        min(limit, offered) / max(1, limit),
+    )
     x[_FREE] = free / classes.num_executors[executor_class]
     x[_CLASS_SHARE] = classes.num_executors[executor_class] / seen.now.num_executors[0]
     x[_CLASS_WAITING] = work.waiting[executor_class]
@@ -112,11 +143,16 @@ def score_classes(seen, net, work, stage, limit):  # type: ignore[no-untyped-def
     at, count = _share_first_layer(seen, net, work, _CLASS, _NUM_CLASS_FEATURES, stage), 0
     for executor_class in range(seen.classes.shape[0]):
         _write_class(seen, work, stage, limit, executor_class, work.class_x[executor_class])
-        if seen.source_count[executor_class] == 0 or not (seen.stages.fits[stage] >> executor_class) & 1:
+        if (
+            seen.source_count[executor_class] == 0
+            or not (seen.stages.fits[stage] >> executor_class) & 1
+        ):
             work.class_logits[executor_class] = _IMPOSSIBLE
             continue
         copy_bias(work.of_job, 0, _H1, work.layer_1)
-        add_product(work.class_x[executor_class], _NUM_CLASS_FEATURES, net.weights, at, _H1, work.layer_1)
+        add_product(
+            work.class_x[executor_class], _NUM_CLASS_FEATURES, net.weights, at, _H1, work.layer_1
+        )
         work.class_logits[executor_class] = score(net, work, at + (_NUM_CLASS_FEATURES + 1) * _H1)
         count += 1
     return count

@@ -79,7 +79,9 @@ def _write(seen, future, work, record, chosen):  # type: ignore[no-untyped-def]
                 if stage == chosen:
                     choice = stage_row - first_row
                 for feature in range(record.x.shape[1]):
-                    record.x[stage_row, feature] = work.x[stage, feature] if feature < work.x.shape[1] else 0.0
+                    record.x[stage_row, feature] = (
+                        work.x[stage, feature] if feature < work.x.shape[1] else 0.0
+                    )
                 record.index[stage_row], record.can_choose[stage_row] = stage - first, 0
                 stage_row += 1
         record.first_row[job_row] = stage_row
@@ -94,9 +96,13 @@ def _mark_choices(seen, net, work, record, row):  # type: ignore[no-untyped-def]
     top, at = net.levels[net.levels.shape[0] - 1], record.first_row[record.first_job[row]]
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
-        for stage in range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]):
+        for stage in range(
+            seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]
+        ):
             if is_unfinished(seen, stage):
-                record.can_choose[at] = is_schedulable(seen, stage) and held_executors(seen, net, stage) < top
+                record.can_choose[at] = (
+                    is_schedulable(seen, stage) and held_executors(seen, net, stage) < top
+                )
                 if net.has_classes and record.can_choose[at]:
                     write_fit(seen, work, stage, record.x[at], work.x.shape[1])
                 at += 1
@@ -161,20 +167,39 @@ def explore(state, future, tables, net, work, record, costing, luck_seed, is_new
     """
     status = _begin(state, future, tables, work, record, is_new)
     while status == _NEEDS_DECISION and _has_room(state, record):
-        stage, limit, executor_class, idle_ms, log_prob, is_choice = draw_decision(state, net, work, luck_seed)
+        stage, limit, executor_class, idle_ms, log_prob, is_choice = draw_decision(
+            state, net, work, luck_seed
+        )
         if is_choice:
             _note_heads(work, record, record.count[0], work.answer[3], work.answer[4])
-            _record(state, future, net, work, record, costing, stage, work.answer[1], work.answer[2], log_prob)
+            _record(
+                state,
+                future,
+                net,
+                work,
+                record,
+                costing,
+                stage,
+                work.answer[1],
+                work.answer[2],
+                log_prob,
+            )
         status = step(state, future, tables, stage, limit, executor_class, idle_ms)
     _end(state, future, net, work, record, costing)
     return status
 
 
 @kernel
-def explore_many(states, futures, tables, net, works, records, costing, luck, is_new, first, last, status):  # type: ignore[no-untyped-def]
+def explore_many(
+    states, futures, tables, net, works, records, costing, luck, is_new, first, last, status
+):  # type: ignore[no-untyped-def]
     """`explore` with simulators first..last-1 of many; fills `status`."""
     for row in range(first, last):
-        state, future, work = select_cluster(states, row), select_future(futures, row), select_workspace(works, row)
+        state, future, work = (
+            select_cluster(states, row),
+            select_future(futures, row),
+            select_workspace(works, row),
+        )
         record = select_record(records, row)
         status[row] = explore(state, future, tables, net, work, record, costing, luck[row], is_new)
 
@@ -202,7 +227,9 @@ def _record_lesson(state, future, net, work, record, costing, lesson):  # type: 
         score_classes(state, net, work, stage, limit)
     work.idle_logits[0], work.idle_logits[1:] = 0.0, -np.inf
     _note_heads(work, record, record.count[0], executor_class, 0)
-    _record(state, future, net, work, record, costing, stage, _level_of(net, held + limit), held, 0.0)
+    _record(
+        state, future, net, work, record, costing, stage, _level_of(net, held + limit), held, 0.0
+    )
 
 
 @kernel
@@ -214,12 +241,16 @@ def demonstrate(state, future, tables, net, work, record, costing, luck_seed, is
     """
     status = _begin(state, future, tables, work, record, is_new)
     while status == _NEEDS_DECISION and _has_room(state, record):
-        own_stage, own_limit, own_class, own_hold_ms, _, is_choice = draw_decision(state, net, work, luck_seed)
+        own_stage, own_limit, own_class, own_hold_ms, _, is_choice = draw_decision(
+            state, net, work, luck_seed
+        )
         stage, limit, executor_class, idle_ms = decide_by_rule(state, rule)
         if net.has_classes and stage != NO_STAGE and executor_class == ANY_CLASS:
             executor_class = best_fitting(state, stage)
         if is_choice and stage != NO_STAGE:
-            _record_lesson(state, future, net, work, record, costing, (stage, limit, executor_class))
+            _record_lesson(
+                state, future, net, work, record, costing, (stage, limit, executor_class)
+            )
         if uniform(luck_seed + np.uint64(1), state.now.num_decisions[0]) >= share:
             stage, limit, executor_class, idle_ms = own_stage, own_limit, own_class, own_hold_ms
         status = step(state, future, tables, stage, limit, executor_class, idle_ms)
@@ -229,10 +260,29 @@ def demonstrate(state, future, tables, net, work, record, costing, luck_seed, is
 
 @kernel
 def demonstrate_many(  # type: ignore[no-untyped-def]
-    states, futures, tables, net, works, records, costing, luck, is_new, first, last, status, rule, share
+    states,
+    futures,
+    tables,
+    net,
+    works,
+    records,
+    costing,
+    luck,
+    is_new,
+    first,
+    last,
+    status,
+    rule,
+    share,
 ):
     """`demonstrate` with simulators first..last-1 of many; fills `status`."""
     for row in range(first, last):
-        state, future, work = select_cluster(states, row), select_future(futures, row), select_workspace(works, row)
+        state, future, work = (
+            select_cluster(states, row),
+            select_future(futures, row),
+            select_workspace(works, row),
+        )
         record = select_record(records, row)
-        status[row] = demonstrate(state, future, tables, net, work, record, costing, luck[row], is_new, rule, share)
+        status[row] = demonstrate(
+            state, future, tables, net, work, record, costing, luck[row], is_new, rule, share
+        )

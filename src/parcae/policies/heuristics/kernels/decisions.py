@@ -28,7 +28,11 @@ from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import select_future, start, step
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
-_STATIC, _GRANTED, _FAIR = int(HeuristicKind.STATIC), int(HeuristicKind.GRANTED), int(HeuristicKind.FAIR)
+_STATIC, _GRANTED, _FAIR = (
+    int(HeuristicKind.STATIC),
+    int(HeuristicKind.GRANTED),
+    int(HeuristicKind.FAIR),
+)
 _WEIGHTED_FAIR, _SJF_CP = int(HeuristicKind.WEIGHTED_FAIR), int(HeuristicKind.SJF_CP)
 _SRPT_CAP, _ORDER = int(HeuristicKind.SRPT_CAP), int(HeuristicKind.ORDER)
 _TETRIS, _GRAPHENE = int(HeuristicKind.TETRIS), int(HeuristicKind.GRAPHENE)
@@ -70,7 +74,9 @@ def _sjf_cp(seen):  # type: ignore[no-untyped-def]
     best, best_work = NO_STAGE, 0.0
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
-        if seen.jobs.num_schedulable[job] > 0 and (best == NO_STAGE or seen.jobs.work_ms[job] < best_work):
+        if seen.jobs.num_schedulable[job] > 0 and (
+            best == NO_STAGE or seen.jobs.work_ms[job] < best_work
+        ):
             stage = stage_by_critical_path(seen, job)
             if stage != NO_STAGE:
                 best, best_work = stage, seen.jobs.work_ms[job]
@@ -83,7 +89,9 @@ def _random(seen, seed):  # type: ignore[no-untyped-def]
     count = 0
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
-        for stage in range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]):
+        for stage in range(
+            seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]
+        ):
             count += is_schedulable(seen, stage)
     if count == 0:
         return all_to(seen, NO_STAGE)
@@ -92,7 +100,9 @@ def _random(seen, seed):  # type: ignore[no-untyped-def]
     limit = 1 + np.int64((luck & np.uint64(0xFFFFFFFF)) % np.uint64(seen.now.num_source[0]))
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
-        for stage in range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]):
+        for stage in range(
+            seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]
+        ):
             if is_schedulable(seen, stage):
                 if chosen == 0:
                     return up_to(stage, limit)
@@ -203,4 +213,6 @@ def play(state, future, tables, kind, params, known):  # type: ignore[no-untyped
 def play_many(states, futures, tables, kind, params, known, first, last, status):  # type: ignore[no-untyped-def]
     """Run simulators first..last-1 of many, one after another; fills `status`."""
     for row in range(first, last):
-        status[row] = play(select_cluster(states, row), select_future(futures, row), tables, kind, params, known)
+        status[row] = play(
+            select_cluster(states, row), select_future(futures, row), tables, kind, params, known
+        )

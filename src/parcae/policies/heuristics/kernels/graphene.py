@@ -16,7 +16,13 @@ from parcae.cluster.kernels.tables import is_schedulable, wait_ms
 from parcae.cluster.state import NO_JOB, NO_STAGE
 from parcae.kernels import inlined, kernel, mix
 from parcae.policies.classes.kernels import totals
-from parcae.policies.heuristics.kernels.shares import count_resources, is_full, share_of, total_weight, within_share
+from parcae.policies.heuristics.kernels.shares import (
+    count_resources,
+    is_full,
+    share_of,
+    total_weight,
+    within_share,
+)
 from parcae.policies.heuristics.kernels.stages import all_to, when_all_are_capped
 from parcae.units import MS_PER_S
 
@@ -32,7 +38,10 @@ def _stages_of(seen, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def _children_of(seen, stage):  # type: ignore[no-untyped-def]
-    return range(seen.stages.child_start[stage], seen.stages.child_start[stage] + seen.stages.num_children[stage])
+    return range(
+        seen.stages.child_start[stage],
+        seen.stages.child_start[stage] + seen.stages.num_children[stage],
+    )
 
 
 @inlined
@@ -48,9 +57,16 @@ def _fingerprint(seen, job):  # type: ignore[no-untyped-def]
     stages, classes, start = seen.stages, seen.classes, seen.jobs.stage_start[job]
     digest = np.uint64(0)
     for c in range(classes.shape[0]):
-        digest = mix(digest ^ _sized(classes.cpu[c], classes.memory[c]) + np.uint64(classes.num_executors[c]) * _SECOND_PRIME)
+        digest = mix(
+            digest
+            ^ _sized(classes.cpu[c], classes.memory[c])
+            + np.uint64(classes.num_executors[c]) * _SECOND_PRIME
+        )
     for stage in _stages_of(seen, job):
-        digest ^= _sized(stages.cpu[stage], stages.memory[stage]) + np.uint64(stages.fits[stage]) * _SECOND_PRIME
+        digest ^= (
+            _sized(stages.cpu[stage], stages.memory[stage])
+            + np.uint64(stages.fits[stage]) * _SECOND_PRIME
+        )
         for edge in _children_of(seen, stage):
             digest = digest * _FIRST_PRIME + np.uint64(seen.children[edge] - start)
         digest = mix(digest + np.uint64(np.int64(stages.task_ms[stage] * _BITS)))

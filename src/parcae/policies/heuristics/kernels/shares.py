@@ -13,7 +13,12 @@ from parcae.cluster.kernels.tables import demand
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
 from parcae.kernels import inlined, kernel
 from parcae.policies.classes.kernels import best_fitting, of_total, totals
-from parcae.policies.heuristics.kernels.stages import all_to, local_stage, stage_in_order, when_all_are_capped
+from parcae.policies.heuristics.kernels.stages import (
+    all_to,
+    local_stage,
+    stage_in_order,
+    when_all_are_capped,
+)
 
 _ROUNDING = 1e-9
 
@@ -123,7 +128,11 @@ def within_share(seen, known, job, share, stage):  # type: ignore[no-untyped-def
     Of several classes, larger ones follow: the stage can be chosen again.
     """
     executor_class = best_fitting(seen, stage)
-    limit = min(demand(seen, stage), room(seen, known, job, share, executor_class), seen.source_count[executor_class])
+    limit = min(
+        demand(seen, stage),
+        room(seen, known, job, share, executor_class),
+        seen.source_count[executor_class],
+    )
     return stage, limit, ANY_CLASS if seen.classes.shape[0] == 1 else executor_class, 0
 
 

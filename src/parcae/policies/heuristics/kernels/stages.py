@@ -45,7 +45,11 @@ def stage_by_critical_path(seen, job):  # type: ignore[no-untyped-def]
         if not is_schedulable(seen, stage):
             continue
         runnable, path = is_runnable(seen, stage), seen.stages.downstream_ms[stage]
-        if best == NO_STAGE or (runnable and not best_runnable) or (runnable == best_runnable and path > best_path):
+        if (
+            best == NO_STAGE
+            or (runnable and not best_runnable)
+            or (runnable == best_runnable and path > best_path)
+        ):
             best, best_runnable, best_path = stage, runnable, path
     return best
 

@@ -27,7 +27,9 @@ def _alignment(seen, stage, executor_class):  # type: ignore[no-untyped-def]
     whole = _product(cpu, cpu) + _product(memory, memory)
     if whole == 0.0:
         return 0.0
-    return (_product(seen.stages.cpu[stage], cpu) + _product(seen.stages.memory[stage], memory)) / whole
+    return (
+        _product(seen.stages.cpu[stage], cpu) + _product(seen.stages.memory[stage], memory)
+    ) / whole
 
 
 @kernel
@@ -47,7 +49,9 @@ def _best_for(seen, knob, mean_ms, executor_class):  # type: ignore[no-untyped-d
         if seen.jobs.num_schedulable[job] == 0:
             continue
         is_short = knob * seen.jobs.remaining_ms[job] / mean_ms
-        for stage in range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]):
+        for stage in range(
+            seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]
+        ):
             if (seen.stages.fits[stage] >> executor_class) & 1 and is_schedulable(seen, stage):
                 score = _alignment(seen, stage, executor_class) - is_short
                 if score > best_score:
@@ -62,7 +66,11 @@ def _next_larger(seen, executor_class):  # type: ignore[no-untyped-def]
     for c in range(seen.classes.shape[0]):
         if seen.source_count[c] == 0:
             continue
-        follows = own == ANY_CLASS or is_smaller(seen, own, c) or (c > own and not is_smaller(seen, c, own))
+        follows = (
+            own == ANY_CLASS
+            or is_smaller(seen, own, c)
+            or (c > own and not is_smaller(seen, c, own))
+        )
         if follows and (best == ANY_CLASS or is_smaller(seen, c, best)):
             best = c
     return best
@@ -84,6 +92,11 @@ def tetris(seen, params):  # type: ignore[no-untyped-def]
     while executor_class != ANY_CLASS:
         stage = _best_for(seen, params[0], mean_ms, executor_class)
         if stage != NO_STAGE:
-            return stage, min(demand(seen, stage), seen.source_count[executor_class]), executor_class, 0
+            return (
+                stage,
+                min(demand(seen, stage), seen.source_count[executor_class]),
+                executor_class,
+                0,
+            )
         executor_class = _next_larger(seen, executor_class)
     return all_to(seen, NO_STAGE)

@@ -17,7 +17,9 @@ def _next_eldest(view, row):  # type: ignore[no-untyped-def]
     found = VOID
     for other in range(view.head.num_jobs[0]):
         age = view.jobs.age[other]
-        is_later = row == VOID or age < view.jobs.age[row] or (age == view.jobs.age[row] and other > row)
+        is_later = (
+            row == VOID or age < view.jobs.age[row] or (age == view.jobs.age[row] and other > row)
+        )
         if is_later and (found == VOID or age > view.jobs.age[found]):
             found = other
     return found
@@ -70,7 +72,10 @@ def _delays_nobody(view, row, eldest, shadow):  # type: ignore[no-untyped-def]
     if view.head.now[0] + view.jobs.told[row] <= view.points[shadow]:
         return True
     for resource in range(view.free.shape[0]):
-        if view.free_from[shadow, resource] - view.demand[eldest, resource] < view.demand[row, resource]:
+        if (
+            view.free_from[shadow, resource] - view.demand[eldest, resource]
+            < view.demand[row, resource]
+        ):
             return False
     return True
 

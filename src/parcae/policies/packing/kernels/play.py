@@ -70,4 +70,11 @@ def play(state, asked, view, plan, kind, params):  # type: ignore[no-untyped-def
 def play_many(states, asked, sequence, views, plan, kind, params, first, last):  # type: ignore[no-untyped-def]
     """Run clusters first..last-1; they share one plan, for each is run alone."""
     for row in range(first, last):
-        play(cluster(states, row), sequence_of(asked, sequence[row]), view_of(views, row), plan, kind, params)
+        play(
+            cluster(states, row),
+            sequence_of(asked, sequence[row]),
+            view_of(views, row),
+            plan,
+            kind,
+            params,
+        )

@@ -8,10 +8,23 @@ from parcae.kernels import inlined
 from parcae.packing.layout import VOID
 from parcae.policies.packing.layout import PackingKind, WithholdParameter
 
-_SJF, _PACKER, _TETRIS, _AREA = int(PackingKind.SJF), int(PackingKind.PACKER), int(PackingKind.TETRIS), int(PackingKind.AREA)
-_ALIGNMENT, _AGE, _RESERVE = int(WithholdParameter.ALIGNMENT), int(WithholdParameter.AGE), int(WithholdParameter.RESERVE)
+_SJF, _PACKER, _TETRIS, _AREA = (
+    int(PackingKind.SJF),
+    int(PackingKind.PACKER),
+    int(PackingKind.TETRIS),
+    int(PackingKind.AREA),
+)
+_ALIGNMENT, _AGE, _RESERVE = (
+    int(WithholdParameter.ALIGNMENT),
+    int(WithholdParameter.AGE),
+    int(WithholdParameter.RESERVE),
+)
 _STEEPNESS, _LENGTH = int(WithholdParameter.STEEPNESS), int(WithholdParameter.LENGTH)
-_PATIENCE, _CROWD, _PAUSE = int(WithholdParameter.PATIENCE), int(WithholdParameter.CROWD), int(WithholdParameter.PAUSE)
+_PATIENCE, _CROWD, _PAUSE = (
+    int(WithholdParameter.PATIENCE),
+    int(WithholdParameter.CROWD),
+    int(WithholdParameter.PAUSE),
+)
 #: Alignment counts as in a cluster of 10 units a resource, which is DeepRM's.
 _UNITS = 100.0
 
@@ -74,8 +87,14 @@ def best_score(view, kind, params):  # type: ignore[no-untyped-def]
 @inlined
 def reserve(view, row, params, waiting):  # type: ignore[no-untyped-def]
     """Share of every resource that should stay free when the job starts (see `withholding`)."""
-    need = params[_RESERVE] / (1.0 + math.exp(-params[_STEEPNESS] * (view.jobs.log_told[row] - params[_LENGTH])))
-    return need - params[_PATIENCE] * math.log1p(view.jobs.age[row] / view.jobs.told[row]) - params[_CROWD] * waiting
+    need = params[_RESERVE] / (
+        1.0 + math.exp(-params[_STEEPNESS] * (view.jobs.log_told[row] - params[_LENGTH]))
+    )
+    return (
+        need
+        - params[_PATIENCE] * math.log1p(view.jobs.age[row] / view.jobs.told[row])
+        - params[_CROWD] * waiting
+    )
 
 
 @inlined
@@ -98,7 +117,9 @@ def withholding(view, params):  # type: ignore[no-untyped-def]
     best, best_score = VOID, 0.0
     waiting, is_forced = crowd(view), must_start(view, params[_PAUSE])
     for row in range(view.head.num_jobs[0]):
-        if view.jobs.can_start[row] == 1 and (is_forced or left(view, row) >= reserve(view, row, params, waiting)):
+        if view.jobs.can_start[row] == 1 and (
+            is_forced or left(view, row) >= reserve(view, row, params, waiting)
+        ):
             own = preference(view, row, params)
             if best == VOID or own > best_score:
                 best, best_score = view.jobs.slot[row], own
@@ -108,7 +129,9 @@ def withholding(view, params):  # type: ignore[no-untyped-def]
 @inlined
 def must_start(view, pause):  # type: ignore[no-untyped-def]
     """Whether nobody may hold in this empty cluster any more; with exact times at once, for nothing else need ever happen."""
-    return view.head.num_running[0] == 0 and (view.head.is_exact[0] == 1 or view.head.since_arrival[0] >= pause)
+    return view.head.num_running[0] == 0 and (
+        view.head.is_exact[0] == 1 or view.head.since_arrival[0] >= pause
+    )
 
 
 @inlined
@@ -122,5 +145,7 @@ def left(view, row):  # type: ignore[no-untyped-def]
     """Least share of a resource that stays free if the job starts."""
     share = 1.0
     for resource in range(view.free.shape[0]):
-        share = min(share, (view.free[resource] - view.demand[row, resource]) / view.capacity[resource])
+        share = min(
+            share, (view.free[resource] - view.demand[row, resource]) / view.capacity[resource]
+        )
     return share
