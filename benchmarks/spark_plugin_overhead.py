@@ -33,7 +33,8 @@ from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 
 #: Threads that submit queries, and tasks of a query.
-THREADS, TASKS_PER_QUERY = 4, 250
+THREADS = 4
+TASKS_PER_QUERY = 250
 ARMS = ("stock", "plugin")
 
 
@@ -106,7 +107,8 @@ def run(arm: str, tasks: int, task_ms: int, cores: int, folder: Path) -> Result:
                 errors.append(error)
 
         threads = [threading.Thread(target=submit) for _ in range(THREADS)]
-        start, start_cpu_s = time.monotonic(), cpu_s(SparkContext._gateway.proc.pid)
+        start = time.monotonic()
+        start_cpu_s = cpu_s(SparkContext._gateway.proc.pid)
         for thread in threads:
             thread.start()
         for thread in threads:

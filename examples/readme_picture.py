@@ -14,7 +14,9 @@ from parcae.workloads.catalog import load_workload
 from parcae.workloads.parallelism import with_parallelism_model
 from parcae.workloads.random_streams import RandomStreams
 
-EXECUTORS, JOBS, SEED = 20, 20, 4
+EXECUTORS = 20
+JOBS = 20
+SEED = 4
 POLICIES = ("fifo", "sjf-cp", "fair", "srpt-cap:10")
 
 workload = with_parallelism_model(load_workload("tpch"), "decima-cluster")

@@ -51,7 +51,8 @@ kernel = numba.njit(**_OPTIONS)
 #: A small verb that is inlined into the kernel that calls it.
 inlined = numba.njit(forceinline=True, **_OPTIONS)
 
-_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 @inlined

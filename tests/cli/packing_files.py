@@ -41,7 +41,8 @@ def swf_text(num_jobs: int, num_processors: int = 16) -> str:
     taken = rng.integers(1, num_processors // 2, num_jobs)
     lines = [f"; MaxProcs: {num_processors}", "; UnixStartTime: 0"]
     for row in range(num_jobs):
-        run, asked = int(run_time[row]), 2 * int(run_time[row])
+        run = int(run_time[row])
+        asked = 2 * int(run_time[row])
         lines.append(
             f"{row + 1} {submit[row]} -1 {run} {taken[row]} -1 -1 -1 {asked} -1 1 -1 -1 -1 0 0 -1 -1"
         )

@@ -66,7 +66,8 @@ def test_no_table_field_is_named_as_an_array_attribute(
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_policy_decides_the_same_live_as_in_a_compiled_run(name: str) -> None:
-    sequence, config = _sequence(1), SimulationConfig(num_executors=7)
+    sequence = _sequence(1)
+    config = SimulationConfig(num_executors=7)
     policy = _policy(name, sequence, config)
     compiled = simulate(sequence, policy, config, 1, record=True)
     simulator = Simulator(sequence, config, 1, record=True)
@@ -83,7 +84,8 @@ def test_a_policy_decides_the_same_live_as_in_a_compiled_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_run_depends_on_its_seed_only(name: str) -> None:
-    sequence, config = _sequence(2), SimulationConfig(num_executors=7)
+    sequence = _sequence(2)
+    config = SimulationConfig(num_executors=7)
     policy = _policy(name, sequence, config)
     first, second, other = (simulate(sequence, policy, config, seed) for seed in (5, 5, 6))
     assert first.completion_ms.tolist() == second.completion_ms.tolist()

@@ -76,7 +76,9 @@ def _random_action(
 
 def _played(env: ClusterEnv, seed: int) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
     """An episode at random: what is shown and what is about to be done."""
-    rng, (shown, _), is_over = np.random.default_rng(seed), env.reset(seed=seed), False
+    rng = np.random.default_rng(seed)
+    (shown, _) = env.reset(seed=seed)
+    is_over = False
     while not is_over:
         action = _random_action(env, shown, rng)
         yield shown, action
@@ -245,10 +247,8 @@ def test_an_idle_slot_runs_its_length_may_be_decided_anew_and_is_the_stages_only
 def test_what_is_not_masked_is_what_nothing_is_objected_to_and_completes_all_jobs(
     settings: dict[str, Any], num_slots: int
 ) -> None:
-    env, num_lengths = (
-        ClusterEnv(workload=_TPCH, num_jobs=3, **settings),
-        settings.get("idle_lengths", 0),
-    )
+    env = ClusterEnv(workload=_TPCH, num_jobs=3, **settings)
+    num_lengths = settings.get("idle_lengths", 0)
     held = 0
     for shown, action in _played(env, 1000):
         _hold_against(env, shown, env.episodes.simulator(0).observe(), num_lengths)
@@ -290,12 +290,10 @@ def _same_run(env: ClusterEnv, policy: Policy, arrivals: str, seed: int) -> tupl
         settings.cluster.total_executors,
         RandomStreams(seed),
     )
-    trace, num_classes, num_slots, info = (
-        simulate(sequence, policy, settings.cluster, seed),
-        0,
-        0,
-        {},
-    )
+    trace = simulate(sequence, policy, settings.cluster, seed)
+    num_classes = 0
+    num_slots = 0
+    info = {}
     env.reset(seed=seed)
     while not info:
         decision = policy.decide(env.episodes.simulator(0).observe())
@@ -344,7 +342,8 @@ def test_the_theory_of_idle_slots_through_the_environment_is_the_theory() -> Non
 
 
 def test_a_network_that_chooses_both_through_the_environment_is_the_network() -> None:
-    settings, rng = DecimaSettings(executor_classes=True, idle_lengths=4), np.random.default_rng(0)
+    settings = DecimaSettings(executor_classes=True, idle_lengths=4)
+    rng = np.random.default_rng(0)
     weights = initial_weights(rng, settings, len(decima_levels(5)))
     weights = {
         name: (array + rng.normal(0, 0.1, array.shape)).astype(np.float32)
@@ -397,7 +396,9 @@ def test_many_are_the_single_ones() -> None:
         gymnasium.make_vec(CLUSTER_ID, num_envs=2, vectorization_mode=mode, **settings)
         for mode in ("vector_entry_point", "sync")
     )
-    (a, _), (b, _), ends = ours.reset(seed=1000), theirs.reset(seed=1000), 0
+    (a, _) = ours.reset(seed=1000)
+    (b, _) = theirs.reset(seed=1000)
+    ends = 0
     for _ in range(40):
         assert data_equivalence(dict(sorted(a.items())), dict(sorted(b.items())), exact=True)
         stages = a["action_mask"][:, : ours.single_action_space.nvec[0]].argmax(1)

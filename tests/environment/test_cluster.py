@@ -36,7 +36,10 @@ def _split(env: ClusterEnv, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _play_at_random(env: ClusterEnv, seed: int) -> tuple[float, dict[str, Any], bool]:
     rng = np.random.default_rng(seed)
     observation, _ = env.reset(seed=seed)
-    total, is_over, truncated, info = 0.0, False, False, {}
+    total = 0.0
+    is_over = False
+    truncated = False
+    info = {}
     while not is_over:
         assert (observation["action_mask"] == env.action_masks()).all()
         choices, limits = _split(env, observation["action_mask"])
@@ -44,7 +47,8 @@ def _play_at_random(env: ClusterEnv, seed: int) -> tuple[float, dict[str, Any], 
         action = np.array([rng.choice(choices), rng.choice(limits), *any_class])
         observation, reward, terminated, truncated, info = env.step(action)
         assert env.observation_space.contains(observation)
-        total, is_over = total + reward, terminated or truncated
+        total = total + reward
+        is_over = terminated or truncated
     return total, info, truncated
 
 
@@ -184,11 +188,14 @@ def test_the_same_seed_is_the_same_episode_and_no_seed_is_one_of_the_trainings()
 @pytest.mark.parametrize("name", ["fifo", "fair", "srpt-cap"])
 def test_a_heuristic_through_the_environment_is_the_heuristic(name: str) -> None:
     env = ClusterEnv(num_jobs=8, executors=10, arrivals="poisson:2s")
-    config, policy, seed = SimulationConfig(num_executors=10), make_policy(name, 10), 1003
+    config = SimulationConfig(num_executors=10)
+    policy = make_policy(name, 10)
+    seed = 1003
     sequence = draw_sequence(load_workload("tpch"), "poisson:2s", 8, 10, RandomStreams(seed))
     trace = simulate(sequence, policy, config, seed)
     env.reset(seed=seed)
-    is_over, info = False, {}
+    is_over = False
+    info = {}
     while not is_over:
         action = env.episodes.action(0, policy.decide(env.episodes.simulator(0).observe()))
         _, _, is_over, _, info = env.step(action)

@@ -28,7 +28,10 @@ _THREE = RigidJobs("three", [0, 0, 1], [2, 3, 1], [[6, 1], [5, 1], [1, 6]], [10,
 def _play_at_random(env: PackingEnv, seed: int) -> tuple[float, dict[str, Any], bool]:
     rng = np.random.default_rng(seed)
     observation, _ = env.reset(seed=seed)
-    total, is_over, truncated, info = 0.0, False, False, {}
+    total = 0.0
+    is_over = False
+    truncated = False
+    info = {}
     while not is_over:
         assert (observation["action_mask"] == env.action_masks()).all()
         before = int(env.episodes.state(0).clock["num_placed"][0])
@@ -37,7 +40,8 @@ def _play_at_random(env: PackingEnv, seed: int) -> tuple[float, dict[str, Any], 
         is_placed = int(env.episodes.state(0).clock["num_placed"][0]) > before
         assert is_placed == (action != env.episodes.num_slots), "what is not masked does something"
         assert env.observation_space.contains(observation)
-        total, is_over = total + reward, terminated or truncated
+        total = total + reward
+        is_over = terminated or truncated
     return total, info, truncated
 
 
@@ -115,12 +119,15 @@ def test_the_return_is_minus_the_objective(objective: str, outcome: str) -> None
 def test_a_heuristic_through_the_environment_is_the_heuristic(
     kind: PackingKind, params: tuple[float, ...]
 ) -> None:
-    policy, source = HandMadePolicy("it", kind, params), DrawnSource()
+    policy = HandMadePolicy("it", kind, params)
+    source = DrawnSource()
     batch = PackingBatch(source.draw([1003]), source.config)
     batch.run(policy.play_many, 1)
     env = PackingEnv()
     env.reset(seed=1003)
-    total, is_over, info = 0.0, False, {}
+    total = 0.0
+    is_over = False
+    info = {}
     while not is_over:
         slot = policy.decide(env.episodes.view(0))
         _, reward, is_over, _, info = env.step(

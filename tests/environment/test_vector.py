@@ -41,8 +41,11 @@ def test_it_says_how_it_begins_anew(name: str) -> None:
 
 @_EACH
 def test_it_is_gymnasiums_own_vector_of_single_ones(name: str) -> None:
-    ours, theirs, ends = _vector(name), _vector(name, "sync"), 0
-    (a, _), (b, _) = ours.reset(seed=1000), theirs.reset(seed=1000)
+    ours = _vector(name)
+    theirs = _vector(name, "sync")
+    ends = 0
+    (a, _) = ours.reset(seed=1000)
+    (b, _) = theirs.reset(seed=1000)
     for _ in range(120):
         assert data_equivalence(dict(sorted(a.items())), dict(sorted(b.items())), exact=True)
         assert ours.observation_space.contains(a)

@@ -53,7 +53,8 @@ def test_no_simulated_run_beats_the_bounds(policy: str) -> None:
         *((job(f"j{n}", (2 * n, 700, ()), (n, 300, (0,))), 400 * n) for n in range(1, 7))
     )
     config = SimulationConfig(num_executors=3, moving_delay_ms=0, warmup_delay_ms=0)
-    trace, bounds = simulate(jobs, make_policy(policy, 3), config, 0), lower_bounds(jobs, 3)
+    trace = simulate(jobs, make_policy(policy, 3), config, 0)
+    bounds = lower_bounds(jobs, 3)
     assert float((trace.completion_ms - trace.arrival_ms).mean()) >= bounds.average_jct_ms
     assert int(trace.completion_ms.max() - trace.arrival_ms.min()) >= bounds.makespan_ms
 
@@ -79,7 +80,8 @@ def test_a_job_alone_is_simulated_without_the_others_and_from_the_start() -> Non
 
 
 def test_the_simplified_setting_has_neither_waves_nor_delays_nor_slowdowns() -> None:
-    cold, warm = (np.array([9_000]), np.array([9_000])), (np.array([1_000]), np.array([2_000]))
+    cold = (np.array([9_000]), np.array([9_000]))
+    warm = (np.array([1_000]), np.array([2_000]))
     law = TaskDurations((1, 4), cold, warm, warm)
     jobs = batch(
         JobSpec("a", (StageSpec(8, law, mean_task_ms=1_500.4),)),

@@ -24,7 +24,8 @@ EXAMPLE = BUNDLED / "example-event-log.zstd"
 
 def recorded(*jobs: tuple[str, int, int], num_cores: int = 2) -> RecordedRun:
     """A run of (name, submission, completion) jobs, each of one task; NOT_COMPLETED means unfinished, below that failed."""
-    rows, times = [], dict[str, int]()
+    rows = []
+    times = dict[str, int]()
     for name, start, end in jobs:
         times[name] = times.get(name, 0) + 1
         outcome = (

@@ -29,7 +29,8 @@ def test_a_job_has_its_colour_for_as_long_as_cores_worked_for_it(tmp_path: Path)
 
 
 def test_charts_share_the_time_axis_and_the_colours_of_matched_jobs(tmp_path: Path) -> None:
-    slow, fast = recorded(("x", 0, 4_000)), recorded(("x", 0, 1_000))
+    slow = recorded(("x", 0, 4_000))
+    fast = recorded(("x", 0, 1_000))
     gantt([("slow", slow), ("fast", fast)], tmp_path / "both.png", title="x twice")
     gantt([("slow", slow), ("slow", slow)], tmp_path / "same.png", title="x twice")
     ratio = _share(tmp_path / "both.png", job_rgb(0)) / _share(tmp_path / "same.png", job_rgb(0))
@@ -57,7 +58,8 @@ def test_thousands_of_cores_and_tasks_are_drawn(tmp_path: Path) -> None:
         *((f"job {n} of $many_ [bold]", n, n + 5_000) for n in range(300)), num_cores=3_000
     )
     tasks = np.zeros(60_000, CORE_TASK)
-    tasks["core"], tasks["job"] = np.arange(60_000) // 20, np.arange(60_000) % 300
+    tasks["core"] = np.arange(60_000) // 20
+    tasks["job"] = np.arange(60_000) % 300
     tasks["start_ms"] = np.arange(60_000) % 20 * 250
     tasks["finish_ms"] = tasks["start_ms"] + 240
     gantt(

@@ -32,7 +32,8 @@ def _comparison(
     jct_s: Mapping[str, tuple[float, ...]], oracles: tuple[str, ...] = ()
 ) -> Comparison:
     """A comparison whose policies had these average completion times on each seed."""
-    summary, names = summarize(trace(), sequence()), tuple(jct_s)
+    summary = summarize(trace(), sequence())
+    names = tuple(jct_s)
     first = jct_s[names[0]]
     runs = tuple(_runs(seed, jct_s) for seed in range(len(first)))
     results = tuple(

@@ -42,7 +42,8 @@ def test_a_chain_keeps_its_executor_and_never_moves_again() -> None:
 
 
 def test_shortest_job_first_runs_the_short_job_first() -> None:
-    long, short = job("long", (1, 10_000, ())), job("short", (1, 1_000, ()))
+    long = job("long", (1, 10_000, ()))
+    short = job("short", (1, 1_000, ()))
     fifo = simulate(batch(long, short), make_policy("fifo", 1), _config(1, moving=0), seed=1)
     shortest = simulate(batch(long, short), make_policy("sjf-cp", 1), _config(1, moving=0), seed=1)
     assert fifo.completion_ms.tolist() == [10_000, 11_000]
@@ -104,7 +105,8 @@ def test_an_idle_slot_holds_the_executors_until_its_end() -> None:
 
 
 def test_a_stage_has_one_idle_slot_whose_end_may_be_decided_anew_while_it_runs() -> None:
-    long, short = job("long", (1, 10_000, ())), job("short", (1, 1_000, ()))
+    long = job("long", (1, 10_000, ()))
+    short = job("short", (1, 1_000, ()))
     sequence = JobSequence(Workload("two", (long, short)), np.array([0, 1]), np.array([0, 300]))
     simulator = Simulator(sequence, _config(1, moving=0), seed=1)
     simulator.start()
@@ -124,7 +126,8 @@ def test_a_stage_has_one_idle_slot_whose_end_may_be_decided_anew_while_it_runs()
 
 
 def test_executors_that_wait_at_their_job_are_asked_about_when_another_job_arrives() -> None:
-    long, short = job("long", (1, 1_000, ()), (1, 10_000, (0,))), job("short", (1, 1_000, ()))
+    long = job("long", (1, 1_000, ()), (1, 10_000, (0,)))
+    short = job("short", (1, 1_000, ()))
     sequence = JobSequence(Workload("two", (long, short)), np.array([0, 1]), np.array([0, 1_500]))
     simulator = Simulator(sequence, _config(1, moving=0), seed=1)
     simulator.start()

@@ -41,7 +41,8 @@ def _learner(
 
 
 def test_returns_of_several_steps_end_with_what_the_critic_expects() -> None:
-    rewards, is_over = np.array([[1.0, -1.0], [2.0, -3.0], [0.0, 5.0]]), np.zeros((3, 2), np.bool_)
+    rewards = np.array([[1.0, -1.0], [2.0, -3.0], [0.0, 5.0]])
+    is_over = np.zeros((3, 2), np.bool_)
     returns = n_step_returns(rewards, is_over, np.array([4.0, 8.0]), 0.5)
     assert returns.tolist() == [[2.5, -0.25], [3.0, 1.5], [2.0, 9.0]]
 

@@ -67,7 +67,8 @@ def _settings(switches: tuple[bool, ...]) -> DecimaSettings:
 
 
 def _stirred(family: DecimaFamily) -> Weights:
-    rng, fresh = np.random.default_rng(1), family.initial_weights(np.random.default_rng(0))
+    rng = np.random.default_rng(1)
+    fresh = family.initial_weights(np.random.default_rng(0))
     if NO_SLOT_NAME in fresh:
         fresh[NO_SLOT_NAME] = np.full(1, 1.0, np.float32)
     return {
@@ -94,10 +95,8 @@ def test_compiled_equals_batched_whatever_is_switched_on(switches: tuple[bool, .
 
 
 def test_what_is_switched_off_takes_no_weights() -> None:
-    plain, both = (
-        shapes(DecimaSettings(), 50),
-        shapes(DecimaSettings(executor_classes=True, idle_lengths=10), 50),
-    )
+    plain = shapes(DecimaSettings(), 50)
+    both = shapes(DecimaSettings(executor_classes=True, idle_lengths=10), 50)
     assert not any(name.startswith(("class", "idle")) for name in plain)
     assert {name.partition(".")[0] for name in both} - {
         name.partition(".")[0] for name in plain
@@ -169,18 +168,17 @@ def _idle(stage: StageSpec, executors: int) -> tuple[Simulator, DecimaPolicy]:
 
 def test_idle_slots_are_tenths_of_the_stage_and_end_no_later_when_decided_again() -> None:
     simulator, policy = _idle(StageSpec(1, TaskDurations.constant(50_000)), 4)
-    state, network = simulator.state, policy.network
+    state = simulator.state
+    network = policy.network
     assert [hold_ms(simulator.observe(), network, 0, 1, length) for length in (0, 1, 5, 10)] == [
         0,
         5_000,
         25_000,
         50_000,
     ]
-    state.stages.hold_from_ms[0], state.stages.hold_until_ms[0], state.now.clock_ms[0] = (
-        0,
-        30_000,
-        20_000,
-    )
+    state.stages.hold_from_ms[0] = 0
+    state.stages.hold_until_ms[0] = 30_000
+    state.now.clock_ms[0] = 20_000
     assert [hold_ms(simulator.observe(), network, 0, 1, length) for length in (0, 4, 5, 10)] == [
         0,
         0,
@@ -213,7 +211,8 @@ def test_a_fresh_network_seldom_idles_and_its_most_probable_decisions_never_do()
         [rollout for group in worker.collect(family.policy(weights).network) for rollout in group]
     )
     assert 0.0 < float((data.idle_choice > 0).mean()) < 0.3
-    simulator, policy = Simulator(scenario.sequence(1), scenario.config, 1), family.policy(weights)
+    simulator = Simulator(scenario.sequence(1), scenario.config, 1)
+    policy = family.policy(weights)
     simulator.start()
     while simulator.status is Status.NEEDS_DECISION:
         decision = policy.decide(simulator.observe())

@@ -37,7 +37,8 @@ _FEW = ("num_sequences=6", "num_runs=4")
 
 
 def test_advantages_compare_decisions_at_the_same_time() -> None:
-    position, run = np.array([0, 0, 1, 0]), np.array([0, 0, 0, 1])
+    position = np.array([0, 0, 1, 0])
+    run = np.array([0, 0, 0, 1])
     found = run_advantages(position, np.array([-4.0, -4.0, -3.0, -2.0]), run, 2)
     assert found.tolist() == [-1.0, -1.0, -1.5, 1.0]
 
@@ -45,7 +46,8 @@ def test_advantages_compare_decisions_at_the_same_time() -> None:
 def test_the_gradient_of_logits_is_that_of_autograd() -> None:
     rng = np.random.default_rng(0)
     logits = torch.from_numpy(rng.normal(size=(5, 4)).astype(np.float32)).requires_grad_()
-    action, advantage = rng.integers(4, size=5), rng.normal(size=5)
+    action = rng.integers(4, size=5)
+    advantage = rng.normal(size=5)
     logs = torch.log_softmax(logits, 1)
     entropy = -(logs.exp() * logs).sum()
     chosen = logs[torch.arange(5), torch.from_numpy(action)]
@@ -68,14 +70,13 @@ def test_the_gradient_through_the_sums_is_that_of_a_dense_network(has_pause: boo
     batch.begin()
     for _ in range(40):
         batch.step(rng.integers(-1, 10, len(batch)))
-    compiled, work, views = (
-        make_network(weights, settings),
-        allocate_work(settings, 20),
-        batch.show(),
-    )
+    compiled = make_network(weights, settings)
+    work = allocate_work(settings, 20)
+    views = batch.show()
     for row in range(20):
         decide(select(views, row), compiled, Work(*(table[row] for table in work)), False)
-    action, advantage = rng.integers(11, size=20), rng.normal(size=20)
+    action = rng.integers(11, size=20)
+    advantage = rng.normal(size=20)
     gradient = Gradient.zeros(compiled)
     gradient.add(compiled, work, logit_gradient(work.chances, action, advantage, 0.0))
 
@@ -92,7 +93,8 @@ def test_the_gradient_through_the_sums_is_that_of_a_dense_network(has_pause: boo
 
 
 def test_the_recipes_are_the_papers_and_fresh_sequences() -> None:
-    paper, fresh = deeprm_learner(_TOY, recipe="paper").settings(), deeprm_learner(_TOY).settings()
+    paper = deeprm_learner(_TOY, recipe="paper").settings()
+    fresh = deeprm_learner(_TOY).settings()
     assert paper["learning"] | {"sequences": "fresh"} == fresh["learning"]
     assert (
         paper["learning"]["num_sequences"],

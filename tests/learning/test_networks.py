@@ -78,8 +78,10 @@ def test_an_untrained_parcae_decides_as_its_rule_does() -> None:
     simulator.start()
     same = total = 0
     while simulator.status is Status.NEEDS_DECISION:
-        wanted, found = rule.decide(simulator.observe()), network.decide(simulator.observe())
-        same, total = same + (wanted.stage == found.stage), total + 1
+        wanted = rule.decide(simulator.observe())
+        found = network.decide(simulator.observe())
+        same = same + (wanted.stage == found.stage)
+        total = total + 1
         simulator.step(wanted)
     assert same == total > 30
 

@@ -42,7 +42,8 @@ def test_a_rollout_that_is_over_counts_with_nothing_to_go() -> None:
 
 
 def test_the_baseline_can_leave_the_own_rollout_out() -> None:
-    times, to_go = [np.array([0.0]), np.array([0.0])], [np.array([1.0]), np.array([3.0])]
+    times = [np.array([0.0]), np.array([0.0])]
+    to_go = [np.array([1.0]), np.array([3.0])]
     assert [b.tolist() for b in aligned_baseline(times, to_go, own=False)] == [[3.0], [1.0]]
 
 

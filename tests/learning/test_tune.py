@@ -21,7 +21,8 @@ def test_tuning_beats_its_start_on_runs_that_it_never_saw() -> None:
     found = tune_rule(
         scenario, budget_s=60, max_generations=20, runs_per_generation=16, num_selection=30
     )
-    curves, runs = solo_curves(_WORKLOAD, _CONFIG), scenario.batch(range(200))
+    curves = solo_curves(_WORKLOAD, _CONFIG)
+    runs = scenario.batch(range(200))
     costs = [
         runs.cost(RulePolicy("r", tuple(theta), curves).play_many).mean()
         for theta in (start_parameters(), found.parameters)

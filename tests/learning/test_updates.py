@@ -58,11 +58,9 @@ def test_the_gradient_of_the_log_probability_matches_finite_differences() -> Non
     network(batch).log_prob.sum().backward()
     for name in ("job1_weight", "context_weight", "choice2_weight", "limit1_weight", "prior"):
         parameter = network.table[name]
-        flat, gradient, at = (
-            parameter.data.view(-1),
-            parameter.grad.view(-1),
-            parameter.numel() // 2,
-        )
+        flat = parameter.data.view(-1)
+        gradient = parameter.grad.view(-1)
+        at = parameter.numel() // 2
         if name == "prior":
             at = 2
         sides = []
@@ -79,7 +77,8 @@ def test_the_gradient_of_the_log_probability_matches_finite_differences() -> Non
 def test_an_update_makes_choices_with_positive_advantage_more_likely() -> None:
     family = _family()
     weights = family.initial_weights(np.random.default_rng(0))
-    data, network = _data(family, weights), ParcaeNetwork(weights)
+    data = _data(family, weights)
+    network = ParcaeNetwork(weights)
     advantage = np.where(np.arange(len(data)) % 2 == 0, 1.0, -1.0)  # type: ignore[arg-type]
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     step = Step(epochs=3, minibatch=64, clip=0.2, entropy=0.0, value_weight=0.0, max_norm=0.5)
@@ -93,7 +92,8 @@ def test_an_update_makes_choices_with_positive_advantage_more_likely() -> None:
 def test_a_loss_that_is_not_finite_leaves_the_weights_as_they_were() -> None:
     family = _family()
     weights = family.initial_weights(np.random.default_rng(0))
-    data, network = _data(family, weights), ParcaeNetwork(weights)
+    data = _data(family, weights)
+    network = ParcaeNetwork(weights)
     before = copy.deepcopy(network.state_dict())
     advantage = np.full(len(data), np.nan)  # type: ignore[arg-type]
     step = Step(epochs=1, minibatch=64, clip=0.2, entropy=0.0, value_weight=0.0, max_norm=0.5)

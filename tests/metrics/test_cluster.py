@@ -87,7 +87,8 @@ def test_executors_are_counted_for_each_job_in_the_system() -> None:
 
 
 def test_means_over_spans_keep_the_area_under_the_steps() -> None:
-    times, count = np.array([0, 5, 8]), np.array([2, 4, 0])
+    times = np.array([0, 5, 8])
+    count = np.array([2, 4, 0])
     means = mean_over_spans(times, count, np.array([0.0, 2.5, 7.5, 10.0]))
     assert means.tolist() == [2.0, 3.0, 0.8]
     assert mean_over_spans(times, np.array([2, 4, 1]), np.array([6.0, 10.0])).tolist() == [2.5]

@@ -12,7 +12,8 @@ from parcae.simulation.simulator import Simulator
 from parcae.simulation.tables import workload_tables
 from tests.conftest import batch, job
 
-_ARRIVAL, _END = np.array([[0.0, 1_000.0]]), np.array([[4_000.0, 11_000.0]])
+_ARRIVAL = np.array([[0.0, 1_000.0]])
+_END = np.array([[4_000.0, 11_000.0]])
 _IDEAL = np.array([[2_000.0, 2_000.0]])
 
 

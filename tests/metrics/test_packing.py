@@ -124,7 +124,8 @@ def test_a_job_that_the_policy_cannot_see_is_not_withheld() -> None:
 
 def test_a_work_conserving_policy_withholds_nothing_in_steps_and_in_exact_time() -> None:
     rng = np.random.default_rng(3)
-    arrival, duration = np.sort(rng.integers(0, 60, 80)), rng.integers(1, 12, 80)
+    arrival = np.sort(rng.integers(0, 60, 80))
+    duration = rng.integers(1, 12, 80)
     jobs = RigidJobs("random", arrival, duration, rng.integers(1, 8, (80, 2)), [10, 10])
     policy = make_packing_policy("sjf")
     for config in (PackingConfig(window=60), PackingConfig(mode="exact")):  # type: ignore[arg-type]

@@ -91,7 +91,9 @@ class PlainEvents:
     now: int = 0
 
     def __post_init__(self):
-        self.waiting, self.start, self.finish = [], {}, {}
+        self.waiting = []
+        self.start = {}
+        self.finish = {}
         self.now = int(self.jobs.arrival[0])
         self._arrive()
 
@@ -144,7 +146,8 @@ class PlainEvents:
         head = self.waiting[0]
         if self.fits(head):
             return head
-        free, shadow = self.free.copy(), None
+        free = self.free.copy()
+        shadow = None
         for time, units in self.releases():
             free = free + units
             if (self.jobs.demand[head] <= free).all():
@@ -164,7 +167,8 @@ class PlainEvents:
         """Conservative backfilling: every waiting job gets the earliest start that delays none before it."""
         booked = [(0, t, u) for t, u in self.releases()]  # (from, to, units) in use
         for job in self.waiting:
-            told, demand = int(self.jobs.told[job]), self.jobs.demand[job]
+            told = int(self.jobs.told[job])
+            demand = self.jobs.demand[job]
             moments = sorted({self.now, *(end for _, end, _ in booked if end > self.now)})
             start = next(t for t in moments if self._fits_from(t, told, demand, booked))
             if start == self.now:

@@ -11,7 +11,8 @@ from typing import Any
 
 def choose_slot(policy: str, slots: list, free_now: list[int]) -> int | None:
     """The first slot of the largest score among the jobs that can start now."""
-    best, chosen = None, None
+    best = None
+    chosen = None
     for slot, job in enumerate(slots):
         if job is None or any(f < d for f, d in zip(free_now, job["demand"], strict=True)):
             continue
@@ -21,7 +22,8 @@ def choose_slot(policy: str, slots: list, free_now: list[int]) -> int | None:
             policy, knob * dot + (1 - knob) / job["len"]
         )
         if best is None or score > best:
-            best, chosen = score, slot
+            best = score
+            chosen = slot
     return chosen
 
 
@@ -31,7 +33,8 @@ def run_released(one: dict[str, Any], policy: str, *, lingers: bool) -> dict[str
     Args:
         lingers: finished jobs are removed from the running list while it is walked, so that the one behind is skipped.
     """
-    params, window = one["params"], one["arrival_window"]
+    params = one["params"]
+    window = one["arrival_window"]
     capacity = params["capacity"]
     jobs = [
         {"arrival": a, "len": n, "demand": d, "start": None, "finish": None, "lost": False}
@@ -46,7 +49,9 @@ def run_released(one: dict[str, Any], policy: str, *, lingers: bool) -> dict[str
     slots: list = [None] * params["job_slots"]
     backlog: list = []
     running: list = []
-    clock, decisions, reward = 0, 0, 0.0
+    clock = 0
+    decisions = 0
+    reward = 0.0
 
     def admit() -> None:
         for job in jobs:

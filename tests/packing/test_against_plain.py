@@ -31,11 +31,9 @@ def _steps_jobs(seed: int, num_resources: int) -> RigidJobs:
 def test_steps_and_bookings_are_those_of_the_oracle_under_random_decisions(seed):
     jobs = _steps_jobs(seed, 1 + seed % 3)
     config = PackingConfig(num_slots=3, backlog_size=5, horizon=8, window=10 * (seed % 3))
-    batch, plain, rng = (
-        PackingBatch([jobs], config),
-        PlainSteps(jobs, 3, 5, 8, 10 * (seed % 3)),
-        np.random.default_rng(seed),
-    )
+    batch = PackingBatch([jobs], config)
+    plain = PlainSteps(jobs, 3, 5, 8, 10 * (seed % 3))
+    rng = np.random.default_rng(seed)
     batch.begin()
     for _ in range(5000):
         assert bool(batch.is_over[0]) == plain.is_over
@@ -123,11 +121,9 @@ def test_conservative_backfilling_delays_no_job_beyond_what_first_come_would_giv
 @pytest.mark.parametrize("policy", ["sjf", "packer", "tetris_k0.5", "tetris_k0.005"])
 def test_the_released_codes_runs_are_reproduced_exactly(policy):
     for sequence in json.loads(FIXTURE.read_text())["sequences"]:
-        table, params, expected = (
-            np.array(sequence["jobs"]),
-            sequence["params"],
-            sequence["expected"][policy],
-        )
+        table = np.array(sequence["jobs"])
+        params = sequence["params"]
+        expected = sequence["expected"][policy]
         jobs = RigidJobs(
             sequence["name"],
             table[:, 0],

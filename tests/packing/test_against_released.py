@@ -20,8 +20,10 @@ POLICIES = ("sjf", "packer", "tetris-k0.5", "tetris-k0.005")
 def _random_set(seed: int) -> dict[str, Any]:
     """Few slots and small backlogs, so that jobs are lost; several arrivals a step; equal jobs, that finish together."""
     rng = np.random.default_rng(seed)
-    window, horizon = int(rng.integers(2, 40)), int(rng.integers(3, 25))
-    resources, count = int(rng.integers(1, 4)), int(rng.integers(1, 60))
+    window = int(rng.integers(2, 40))
+    horizon = int(rng.integers(3, 25))
+    resources = int(rng.integers(1, 4))
+    count = int(rng.integers(1, 60))
     capacity = [int(c) for c in rng.integers(1, 25, resources)]
     arrival = np.sort(rng.integers(0, window, count))
     if seed % 3 == 0:

@@ -44,10 +44,12 @@ def test_an_image_is_bookings_then_slots_for_each_resource_then_the_backlog():
 
 def test_colours_tell_booked_jobs_apart_and_keep_their_cells():
     batch = _batch(seed=5)
-    plain, colored = Images(batch), Images(batch, ImageSettings(is_colored=True))
+    plain = Images(batch)
+    colored = Images(batch, ImageSettings(is_colored=True))
     batch.step(np.array([1]))
     batch.step(np.array([0]))
-    a, b = plain.draw()[0], colored.draw()[0]
+    a = plain.draw()[0]
+    b = colored.draw()[0]
     assert ((a > 0) == (b > 0)).all()
     booked = b[:, :2]
     assert len(np.unique(booked[booked > 0])) == 2
@@ -108,10 +110,12 @@ def test_steps_refuse_jobs_longer_than_the_horizon_and_durations_that_differ_fro
 
 def test_sources_draw_the_same_sequence_for_a_seed_and_mix_in_turn():
     drawn = DrawnSource(rates=(0.3, 0.9), window=40)
-    first, again = drawn.draw([1000])[0], drawn.draw([1001, 1000])[1]
+    first = drawn.draw([1000])[0]
+    again = drawn.draw([1001, 1000])[1]
     assert first.arrival.tolist() == again.arrival.tolist()
     log = RigidJobs("log", range(50), [1] * 50, [[1]] * 50, [4], step="s")
-    early, late = LogSource(log.piece(0, 25), 10), LogSource(log.piece(25, 50), 10)
+    early = LogSource(log.piece(0, 25), 10)
+    late = LogSource(log.piece(25, 50), 10)
     mixed = MixedSource((early, late))
     ids = [sequence.ids.min() for sequence in mixed.draw([1000, 1001, 1002, 1003])]
     assert [i >= 25 for i in ids] == [False, True, False, True]

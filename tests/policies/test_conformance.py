@@ -76,9 +76,11 @@ def test_stochastic_means_agree_within_three_standard_errors(
     conformance_path: Path, reference: dict[str, Any], tpch: Workload, policy: str
 ) -> None:
     """Over all sets: no more than chance allows lie beyond 3 standard errors of the difference of the two means."""
-    beyond, compared = [], 0
+    beyond = []
+    compared = 0
     for set_id, job_set in read_job_sets(conformance_path).items():
-        config, run = _config(job_set, "sampled"), make_policy(policy, job_set.num_executors)
+        config = _config(job_set, "sampled")
+        run = make_policy(policy, job_set.num_executors)
         traces = [simulate(job_set.sequence(tpch), run, config, seed=s) for s in range(40)]
         for key, values in (
             ("avg_jct_ms", [float((t.completion_ms - t.arrival_ms).mean()) for t in traces]),

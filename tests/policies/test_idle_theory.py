@@ -26,7 +26,8 @@ from tests.conftest import arriving, job
 
 _ALONE = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0)
 _PAIR = SimulationConfig(num_executors=2, moving_delay_ms=0, warmup_delay_ms=0)
-_SHORT, _LONG = job("short", (1, 10_000, ())), job("long", (1, 50_000, ()))
+_SHORT = job("short", (1, 10_000, ()))
+_LONG = job("long", (1, 50_000, ()))
 _LAWS = [
     Points((10.0,), (1.0,)),
     Points((10.0, 50.0), (0.5, 0.5)),
@@ -59,7 +60,8 @@ def test_the_average_jct_of_two_jobs_is_that_of_the_schedule_by_hand() -> None:
 @pytest.mark.parametrize("law", _LAWS)
 def test_the_expectation_is_the_mean_over_drawn_gaps_and_lengths(law: Points) -> None:
     rng = np.random.default_rng(0)
-    gaps, lengths = rng.exponential(10.0, 20_000), rng.choice(law.values, 20_000, p=law.odds)
+    gaps = rng.exponential(10.0, 20_000)
+    lengths = rng.choice(law.values, 20_000, p=law.odds)
     for slot in (0.0, 7.0, 30.0):
         drawn = [
             average_jct(50.0, length, gap, slot) for gap, length in zip(gaps, lengths, strict=True)
@@ -75,7 +77,8 @@ def test_the_expectation_is_the_mean_over_drawn_gaps_and_lengths(law: Points) ->
 def test_the_closed_form_for_exponential_gaps_is_what_a_search_finds(
     law: Points, mean_gap: float
 ) -> None:
-    closed, gaps = best_slot_exponential(50.0, mean_gap, law), stats.expon(scale=mean_gap)
+    closed = best_slot_exponential(50.0, mean_gap, law)
+    gaps = stats.expon(scale=mean_gap)
     assert best_slot(50.0, gaps, law) == pytest.approx(closed, abs=1e-3)
     assert (closed > 0) == (waiting_gain(50.0, mean_gap, law.expect()) > 0) == (mean_gap < 40)
 
@@ -157,7 +160,8 @@ def _stream(
     """Short jobs every 10 s, then long ones at the given times; the simulator stands where the last of them has come."""
     jobs = [(_SHORT, 10_000 * row) for row in range(num_short)] + [(_LONG, at) for at in last]
     sequence = arriving(*jobs)
-    simulator, base = Simulator(sequence, config, 0), make_policy("fifo", config.total_executors)
+    simulator = Simulator(sequence, config, 0)
+    base = make_policy("fifo", config.total_executors)
     simulator.start()
     while simulator.state.now.num_jobs[0] < len(jobs):
         simulator.step(base.decide(simulator.observe()))

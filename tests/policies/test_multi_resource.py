@@ -58,7 +58,8 @@ def _completions(policy: Policy, config: SimulationConfig, *jobs: JobSpec) -> li
 
 def _decisions(policy: Policy, config: SimulationConfig, *jobs: JobSpec) -> list[Decision]:
     """The decisions at time 0."""
-    simulator, made = Simulator(batch(*jobs), config, 0), []
+    simulator = Simulator(batch(*jobs), config, 0)
+    made = []
     simulator.start()
     while simulator.status is Status.NEEDS_DECISION and simulator.state.now.clock_ms[0] == 0:
         made.append(policy.decide(simulator.observe()))
@@ -86,7 +87,8 @@ def test_on_several_classes_shares_are_of_resources_and_not_of_executors() -> No
     # Half of 4 x 0.5 + 4 x 0.125 units of memory is 1.25: two and a half large executors, rounded up. Counted in executors, the
     # first job would have had all four.
     config = _cluster((4, 0.125), (4, 0.5))
-    first, second = _job("first", (4, 1_000, 0.4, ())), _job("second", (1, 1_000, 0.4, ()))
+    first = _job("first", (4, 1_000, 0.4, ()))
+    second = _job("second", (1, 1_000, 0.4, ()))
     assert _decisions(make_policy("weighted-fair:0", 8), config, first, second)[0] == Decision(
         0, 3, 1
     )
@@ -104,11 +106,9 @@ def test_small_executors_count_by_their_cores_where_these_weigh_more() -> None:
 
 
 def test_tetris_gives_every_class_the_stage_that_fills_it_best() -> None:
-    small, large, half = (
-        _job("small", (1, 1_000, 0.2, ())),
-        _job("large", (1, 1_000, 0.9, ())),
-        _job("half", (1, 1_000, 0.5, ())),
-    )
+    small = _job("small", (1, 1_000, 0.2, ()))
+    large = _job("large", (1, 1_000, 0.9, ()))
+    half = _job("half", (1, 1_000, 0.5, ()))
     assert _decisions(make_policy("tetris", 2), _PAIR, small, large, half)[:2] == [
         Decision(2, 1, 0),
         Decision(1, 1, 1),
@@ -121,11 +121,9 @@ def test_tetris_gives_every_class_the_stage_that_fills_it_best() -> None:
 
 
 def test_tetris_weighs_the_remaining_work_if_asked_to() -> None:
-    short, large, half = (
-        _job("short", (1, 500, 0.2, ())),
-        _job("large", (1, 1_000, 0.9, ())),
-        _job("half", (1, 1_000, 0.5, ())),
-    )
+    short = _job("short", (1, 500, 0.2, ()))
+    large = _job("large", (1, 1_000, 0.9, ()))
+    half = _job("half", (1, 1_000, 0.5, ()))
     assert _completions(make_policy("tetris:10", 2), _PAIR, short, large, half) == [
         500,
         1_000,
@@ -184,14 +182,16 @@ def _started(config: SimulationConfig, *jobs: JobSpec) -> Simulator:
 def test_the_troublesome_group_is_long_or_fragmenting_and_closed_over_paths(
     long: float, frag: float, group: list[int]
 ) -> None:
-    state, known = _started(_cluster((50, 0.5), (50, 1.0)), _DAG).state, allocate_known(1, 5)
+    state = _started(_cluster((50, 0.5), (50, 1.0)), _DAG).state
+    known = allocate_known(1, 5)
     find_group(state, np.array([0.0, long, frag]), known, 0)
     assert known.stages.is_troublesome.tolist() == group
     assert known.jobs.num_troublesome[0] == sum(group)
 
 
 def test_a_group_is_found_anew_for_another_job_in_the_same_row() -> None:
-    params, known = np.array([0.0, 0.8, -1.0]), allocate_known(1, 5)
+    params = np.array([0.0, 0.8, -1.0])
+    known = allocate_known(1, 5)
     find_group(_started(_ALIKE, _DAG).state, params, known, 0)
     find_group(
         _started(_ALIKE, _job("other", (1, 10, 0.0, ()), (1, 1_000, 0.0, ()))).state,
@@ -257,10 +257,8 @@ def test_arguments_of_the_multi_resource_policies_are_checked() -> None:
 
 
 def test_graphene_can_keep_executors_from_stages_whose_parents_run_for_long() -> None:
-    chain, other = (
-        _job("chain", (1, 10_000, 0.0, ()), (4, 1_000, 0.0, (0,))),
-        _job("other", (4, 6_000, 0.0, ())),
-    )
+    chain = _job("chain", (1, 10_000, 0.0, ()), (4, 1_000, 0.0, (0,)))
+    other = _job("other", (4, 6_000, 0.0, ()))
     done = [
         _completions(make_policy(f"graphene:-9:2:-1:{wait}", 2), _ALIKE, chain, other)
         for wait in ("inf", "10", "9")
@@ -290,10 +288,8 @@ def test_graphene_is_tuned_over_alpha_with_every_pair_of_thresholds_and_then_fin
 
 
 def test_a_new_job_is_offered_executors_that_idle_in_the_pool_of_another() -> None:
-    first, second = (
-        _job("first", (1, 10_000, 0.9, ()), (2, 1_000, 0.4, (0,))),
-        _job("second", (1, 1_000, 0.4, ())),
-    )
+    first = _job("first", (1, 10_000, 0.9, ()), (2, 1_000, 0.4, (0,)))
+    second = _job("second", (1, 1_000, 0.4, ()))
     sequence = JobSequence(Workload("w", (first, second)), np.array([0, 1]), np.array([0, 1_000]))
     trace = simulate(sequence, _rule(_PAIR, first, second, AHEAD=1.0), _PAIR, 0)
     assert trace.completion_ms.tolist() == [
@@ -318,14 +314,16 @@ def test_a_rule_that_never_borrows_waits_for_the_right_size() -> None:
 
 
 def test_a_rule_may_lend_large_executors_to_short_jobs_only() -> None:
-    short, long = _job("short", (2, 1_000, 0.3, ())), _job("long", (2, 9_000, 0.3, ()))
+    short = _job("short", (2, 1_000, 0.3, ()))
+    long = _job("long", (2, 9_000, 0.3, ()))
     rule = _rule(_PAIR, short, long, BORROW_REMAINING=1.0)
     assert _completions(rule, _PAIR, short, long) == [1_000, 19_000]  # mean work: 10,000 ms
     assert _completions(_rule(_PAIR, short, long), _PAIR, short, long) == [1_000, 10_000]
 
 
 def test_a_rule_may_keep_large_executors_for_those_that_wait_for_them() -> None:
-    short, large = _job("short", (2, 1_000, 0.3, ())), _job("large", (1, 3_000, 0.9, ()))
+    short = _job("short", (2, 1_000, 0.3, ()))
+    large = _job("large", (1, 3_000, 0.9, ()))
     keeps = _rule(
         _PAIR, short, large, BORROW_WAITING=1.0, BORROW=-0.5
     )  # log(2 / 2) - 0.5 < 0: one waits, one is offered
@@ -339,7 +337,8 @@ def test_a_rule_may_keep_large_executors_for_those_that_wait_for_them() -> None:
 
 
 def test_a_rule_may_prefer_jobs_that_fill_the_executor() -> None:
-    small, large = _job("small", (1, 1_000, 0.3, ())), _job("large", (1, 1_500, 0.9, ()))
+    small = _job("small", (1, 1_000, 0.3, ()))
+    large = _job("large", (1, 1_500, 0.9, ()))
     config = _cluster((1, 1.0), (1, 0.5))
     busy = _job("busy", (1, 900, 0.5, ()))
     assert _completions(_rule(config, small, large, busy), config, small, large, busy) == [

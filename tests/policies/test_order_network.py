@@ -99,7 +99,8 @@ class _Watched:
 
     def plan(self, observation: Observation) -> Orders:
         """The network's orders."""
-        orders, plain = self.network.plan(observation), self.rule.plan(observation)
+        orders = self.network.plan(observation)
+        plain = self.rule.plan(observation)
         active = observation.active[: int(observation.now.num_active[0])]
         assert self.network._arguments is not None
         work = self.network._arguments[0].work

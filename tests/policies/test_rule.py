@@ -71,7 +71,8 @@ def test_the_cap_is_where_another_executor_stops_paying() -> None:
 
 
 def test_the_shortest_remaining_work_is_served_first() -> None:
-    short, long = job("short", (2, 1_000, ())), job("long", (8, 1_000, ()))
+    short = job("short", (2, 1_000, ()))
+    long = job("long", (8, 1_000, ()))
     sequence = batch(long, short)
     policy = _rule(solo_curves(sequence.workload, _FREE), PRICE=-10.0)
     trace = simulate(sequence, policy, _FREE, 0)
@@ -109,7 +110,8 @@ def test_executors_that_a_job_has_already_are_not_kept_from_it() -> None:
 
 
 def test_executors_are_kept_from_stages_whose_parents_still_run() -> None:
-    chain, other = job("chain", (1, 10_000, ()), (4, 1_000, (0,))), job("other", (4, 6_000, ()))
+    chain = job("chain", (1, 10_000, ()), (4, 1_000, (0,)))
+    other = job("other", (4, 6_000, ()))
     config = _FREE.model_copy(update={"num_executors": 2})
     curves = solo_curves(Workload("w", (chain, other)), config)
 
@@ -157,7 +159,8 @@ def test_no_parameters_however_wild_let_a_run_hang() -> None:
         RandomDags(num_jobs=12, mean_tasks=8.0), np.random.default_rng(0), "made up"
     )
     config = SimulationConfig(num_executors=10)
-    curves, rng = solo_curves(workload, config), np.random.default_rng(0)
+    curves = solo_curves(workload, config)
+    rng = np.random.default_rng(0)
     for seed in range(60):
         policy = RulePolicy("wild", tuple(rng.normal(0, 3.0, NUM_PARAMETERS)), curves)
         sequence = draw_sequence(workload, "load:0.9", 12, 10, RandomStreams(seed))
@@ -209,7 +212,8 @@ def test_alike_executors_are_tuned_without_the_parameters_about_classes() -> Non
 
 
 def test_curves_stay_as_they_are_from_as_many_executors_as_a_job_has_tasks() -> None:
-    narrow, wide = job("narrow", (2, 1_000, ()), (1, 500, (0,))), job("wide", (12, 1_000, ()))
+    narrow = job("narrow", (2, 1_000, ()), (1, 500, (0,)))
+    wide = job("wide", (12, 1_000, ()))
     curves = solo_curves(
         Workload("w", (narrow, wide)),
         SimulationConfig(num_executors=12, moving_delay_ms=0, warmup_delay_ms=0),

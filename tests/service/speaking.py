@@ -81,7 +81,8 @@ class Wire:
 
     def __init__(self, service: Service) -> None:
         self.session: Session = service.open()
-        self._to_service, self._to_client = FrameReader(), FrameReader()
+        self._to_service = FrameReader()
+        self._to_client = FrameReader()
 
     def ask(self, message: ClientMessage) -> list[ServerMessage]:
         (payload,) = self._to_service.feed(frame(encode(message)))
@@ -102,7 +103,9 @@ class Speaker:
     """Speaks to a session and numbers its requests."""
 
     def __init__(self, service: Service, application: str = "app") -> None:
-        self.wire, self.seq, self.application = Wire(service), 0, application
+        self.wire = Wire(service)
+        self.seq = 0
+        self.application = application
         self.welcome = self.wire.ask(Hello(protocol=2, application_id=application, nonce=NONCE))
 
     @property

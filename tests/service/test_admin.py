@@ -25,7 +25,8 @@ _PAGE = Path(parcae.service.__file__).parent / "page.html"
 @pytest.fixture(scope="module")
 def ports() -> Iterator[tuple[int, int]]:
     """A whole service of srpt, and a client that has submitted three jobs, of which one has ended."""
-    ready, found = threading.Event(), list[int]()
+    ready = threading.Event()
+    found = list[int]()
     settings = ServeSettings(policy="srpt", port=0, admin_port=0, num_cores=4, for_s=30.0)
 
     def on_ready(port: int, admin_port: int | None) -> None:

@@ -50,7 +50,8 @@ def test_what_was_not_heard_of_for_longest_is_forgotten(monkeypatch: pytest.Monk
 
 
 def test_a_file_holds_it_all(tmp_path: Path) -> None:
-    learned, path = Learned(), tmp_path / "learned.json"
+    learned = Learned()
+    path = tmp_path / "learned.json"
     learned.add_tasks("näme", 3, 1, 7)
     learned.add_run("näme", 70)
     write_learned(path, learned)
@@ -114,7 +115,9 @@ def test_a_service_remembers_what_another_learned(
     path = tmp_path / "learned.json"
     monkeypatch.setattr(running, "_SAVE_EVERY_S", 0.05)
     for mean in (40.0, 45.0):
-        ready, ports, over = threading.Event(), list[int](), threading.Event()
+        ready = threading.Event()
+        ports = list[int]()
+        over = threading.Event()
         settings = ServeSettings(
             policy="fair", port=0, admin_port=None, num_cores=2, learned=path, for_s=1.5
         )

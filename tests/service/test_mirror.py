@@ -226,10 +226,8 @@ def _some_events(draw: random.Random, told: Told, known: dict[str, int]) -> list
 @pytest.mark.parametrize("name", ["fair", "srpt", "fsp", "tuned+guard:1.1", "parcae"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_books_are_right_whatever_happens(name: str, seed: int, toy: Workload) -> None:
-    draw, told = (
-        random.Random(seed),
-        Told(policies_for(name, toy), foretells=True, room=Room(8, 32, 16)),
-    )
+    draw = random.Random(seed)
+    told = Told(policies_for(name, toy), foretells=True, room=Room(8, 32, 16))
     known: dict[str, int] = {}
     for _ in range(400):
         events = _some_events(draw, told, known)

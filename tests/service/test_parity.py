@@ -56,7 +56,8 @@ class Snapshot:
         active = state.active[: int(state.now.num_active[0])].tolist()
         jobs = []
         for row in active:
-            first, count = int(state.jobs["stage_start"][row]), int(state.jobs["num_stages"][row])
+            first = int(state.jobs["stage_start"][row])
+            count = int(state.jobs["num_stages"][row])
             own = {
                 name: state.jobs[name][row].item()
                 for name in state.jobs.dtype.names
@@ -218,7 +219,8 @@ def test_tables_that_grow_and_give_rows_back_change_no_plan(name: str) -> None:
     config = SimulationConfig(world=WorldName.CORES, num_executors=4, unknown_share=0.3)
     sequence = draw_sequence(_SYNTHETIC, "load:0.7", 400, 4, RandomStreams(5))
     simulator, in_simulator = simulated(sequence, policies_for(name, _SYNTHETIC)(4), config, 5)
-    live, book = policies_for(name, _SYNTHETIC)(4), DurationBook(_SYNTHETIC, is_learning=False)
+    live = policies_for(name, _SYNTHETIC)(4)
+    book = DurationBook(_SYNTHETIC, is_learning=False)
     _, mirror, in_service = served(simulator, live, book, room=Room(4, 8, 8))
     assert len(mirror.state.jobs) < 2 * sequence.num_jobs
     for snapshot in (*in_simulator, *in_service):

@@ -99,7 +99,8 @@ def test_an_oversized_frame_is_refused_before_it_is_read() -> None:
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.integers(1, 7))
 def test_frames_are_the_same_however_the_stream_is_cut(payloads: list[bytes], size: int) -> None:
-    stream, reader = b"".join(map(frame, payloads)), FrameReader()
+    stream = b"".join(map(frame, payloads))
+    reader = FrameReader()
     read = [
         payload
         for start in range(0, len(stream), size)

@@ -33,7 +33,8 @@ def _recorded(folder: Path, policy: str, max_file_bytes: int = 1 << 20) -> Simul
     trace = simulate(sequence, policy_for(4).policy, config, 1, record=True)
     recorder = Recorder(folder, max_file_bytes)
     service = Service(policy_for, policy, DurationBook(_WORKLOAD), watchers=[recorder])
-    client, wire = SimulatedClient(sequence, task_times(trace), 4, "../app one"), Wire(service)
+    client = SimulatedClient(sequence, task_times(trace), 4, "../app one")
+    wire = Wire(service)
     wire.ask(client.hello())
     client.obey(wire.orders(client.state()))
     while (message := client.next_message()) is not None:
@@ -81,7 +82,8 @@ def test_another_policy_differs_where_it_orders_jobs_otherwise(tmp_path: Path) -
 
 def test_parts_of_a_full_file_follow_each_other_and_a_torn_end_is_left_out(tmp_path: Path) -> None:
     _recorded(tmp_path, "fair", max_file_bytes=20_000)
-    done, parts = sorted(tmp_path.glob("*.jsonl")), list(tmp_path.glob(f"*{PART}"))
+    done = sorted(tmp_path.glob("*.jsonl"))
+    parts = list(tmp_path.glob(f"*{PART}"))
     assert len(done) >= 2
     assert len(parts) == 1  # the session still goes on
     whole = read_recording(*done, parts[0])

@@ -88,7 +88,8 @@ def _assert_serves(server: Server, application: str = "bystander") -> None:
 
 
 def test_a_simulated_cluster_is_scheduled_to_its_end(start: Start) -> None:
-    server, simulated = start(), _simulated()
+    server = start()
+    simulated = _simulated()
     with Client("127.0.0.1", server.port) as client:
         client.play(simulated)
     assert len(simulated.tasks) == simulated.sequence.num_tasks
@@ -212,7 +213,8 @@ def test_a_service_that_was_killed_is_told_all_again_and_every_job_ends() -> Non
 
     simulated = _simulated()
     server, stop = serve_in_thread(make(0))
-    port, client = server.port, Client("127.0.0.1", server.port)
+    port = server.port
+    client = Client("127.0.0.1", server.port)
     client.greet(simulated.hello())
     simulated.obey(client.orders(simulated.state()))
     for _ in range(25):
@@ -238,7 +240,8 @@ def test_a_service_that_was_killed_is_told_all_again_and_every_job_ends() -> Non
 
 
 def test_clients_at_once_do_not_disturb_each_other(start: Start) -> None:
-    server, clients = start(), [_simulated(f"app {number}") for number in range(4)]
+    server = start()
+    clients = [_simulated(f"app {number}") for number in range(4)]
 
     def play(simulated: SimulatedClient) -> None:
         with Client("127.0.0.1", server.port) as client:
@@ -254,7 +257,8 @@ def test_clients_at_once_do_not_disturb_each_other(start: Start) -> None:
 
 
 def test_tls_is_spoken_where_a_certificate_is_given(start: Start, tmp_path: Path) -> None:
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    cert = tmp_path / "cert.pem"
+    key = tmp_path / "key.pem"
     try:
         subprocess.run(
             [

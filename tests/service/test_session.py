@@ -117,7 +117,8 @@ def test_ping_is_answered_and_bye_closes() -> None:
 )
 def test_what_cannot_be_is_told_and_mended_by_state(event: Event, code: str) -> None:
     service = service_of()
-    client, other = Speaker(service), Speaker(service, "other")
+    client = Speaker(service)
+    other = Speaker(service, "other")
     other.state(2, job_of("a", (3, ())))
     client.state(2, job_of("a", (3, ())))
     reply = client.events(5, event)
@@ -130,7 +131,8 @@ def test_what_cannot_be_is_told_and_mended_by_state(event: Event, code: str) -> 
 
 def _nonsense(draw: random.Random) -> Event:
     """An event that may well contradict all others."""
-    job_id, stage_id = draw.choice("abcd"), draw.randrange(4)
+    job_id = draw.choice("abcd")
+    stage_id = draw.randrange(4)
     counts = [draw.choice((0, 1, 1, 2, 9)) for _ in range(3)]
     parents = tuple(draw.sample(range(5), draw.randrange(3)))
     stage = StageMessage(stage_id=draw.randrange(8), tasks=draw.randrange(1, 5), parents=parents)
@@ -164,7 +166,8 @@ def test_contradictory_events_never_break_the_service_or_disturb_another(is_shar
     service = service_of(
         planner(OrderKind.FSP), sharing=Sharing(4) if is_shared else None, foretells=True
     )
-    client, other = Speaker(service), Speaker(service, "other")
+    client = Speaker(service)
+    other = Speaker(service, "other")
     other.state(4, job_of("a", (10_000, ())))
     client.state(4)
     codes = set()

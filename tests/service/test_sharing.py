@@ -37,7 +37,8 @@ def _executors(client: Speaker) -> int | None:
 
 def test_executors_go_to_the_application_whose_jobs_come_first() -> None:
     service = _service(cores=8, executor_cores=2)
-    one, two = Speaker(service, "one"), Speaker(service, "two")
+    one = Speaker(service, "one")
+    two = Speaker(service, "two")
     assert one.state(0).executors == 0  # type: ignore[union-attr]
     two.state(0)
     reply = one.events(0, JobArrived(job=job_of("long", (100, ()))))
@@ -53,7 +54,8 @@ def test_executors_go_to_the_application_whose_jobs_come_first() -> None:
 
 def test_jobs_of_two_applications_may_have_one_id() -> None:
     service = _service(cores=4)
-    one, two = Speaker(service, "one"), Speaker(service, "two")
+    one = Speaker(service, "one")
+    two = Speaker(service, "two")
     one.state(4, job_of("a", (3, ())))
     two.state(0, job_of("a", (9, ())))
     one.events(5, began("a", 0, 3), ended("a", 0, 3, 3))
@@ -63,7 +65,8 @@ def test_jobs_of_two_applications_may_have_one_id() -> None:
 
 def test_an_application_keeps_what_nobody_else_needs() -> None:
     service = _service(cores=4)
-    one, two = Speaker(service, "one"), Speaker(service, "two")
+    one = Speaker(service, "one")
+    two = Speaker(service, "two")
     one.state(4, job_of("a", (4, ())))
     two.state(0)
     reply = one.events(5, began("a", 0, 4), ended("a", 0, 4, 4))
@@ -74,7 +77,8 @@ def test_an_application_keeps_what_nobody_else_needs() -> None:
 
 def test_executors_are_not_taken_too_often() -> None:
     service = _service(cores=4, delay_ms=1_000)
-    one, two = Speaker(service, "one"), Speaker(service, "two")
+    one = Speaker(service, "one")
+    two = Speaker(service, "two")
     one.state(4, job_of("long", (100, ())))
     two.state(0)
     assert two.events(10, JobArrived(job=job_of("short", (50, ())))).executors == 1  # type: ignore[union-attr]
@@ -86,7 +90,8 @@ def test_executors_are_not_taken_too_often() -> None:
 
 def test_nothing_is_pushed_where_nothing_changed_for_the_other() -> None:
     service = _service(cores=4)
-    one, two = Speaker(service, "one"), Speaker(service, "two")
+    one = Speaker(service, "one")
+    two = Speaker(service, "two")
     one.state(2, job_of("a", (100, ())))
     two.state(2, job_of("b", (90, ())))
     before = len(one.pushed)
@@ -97,7 +102,8 @@ def test_nothing_is_pushed_where_nothing_changed_for_the_other() -> None:
 
 def test_who_leaves_frees_the_cluster_for_the_others() -> None:
     service = _service(cores=4)
-    one, two = Speaker(service, "one"), Speaker(service, "two")
+    one = Speaker(service, "one")
+    two = Speaker(service, "two")
     one.state(4, job_of("long", (100, ())))
     two.state(0, job_of("short", (50, ())))
     assert _executors(one) == 1
@@ -108,7 +114,8 @@ def test_who_leaves_frees_the_cluster_for_the_others() -> None:
 
 def test_one_applications_nonsense_leaves_the_others_alone() -> None:
     service = _service(cores=4)
-    one, two = Speaker(service, "one"), Speaker(service, "two")
+    one = Speaker(service, "one")
+    two = Speaker(service, "two")
     one.state(4, job_of("long", (100, ())))
     two.state(0, job_of("short", (50, ())))
     assert code_of(two.events(5, began("nobody", 0))) == ("unknown_job", "state")
@@ -119,7 +126,8 @@ def test_one_applications_nonsense_leaves_the_others_alone() -> None:
 
 def test_no_more_executors_are_given_than_there_are() -> None:
     service = _service(cores=8, executor_cores=2, delay_ms=10_000)
-    one, two = Speaker(service, "one"), Speaker(service, "two")
+    one = Speaker(service, "one")
+    two = Speaker(service, "two")
     assert one.state(8, job_of("long", (100, ()))).executors == 4  # type: ignore[union-attr]
     assert two.state(8, job_of("short", (3, ()))).executors == 2  # type: ignore[union-attr]
     assert _executors(one) == 2

@@ -54,7 +54,8 @@ def _oracle(sequence: JobSequence, config: SimulationConfig, seed: int) -> Oracl
 def test_kernels_and_oracle_run_the_same_tasks_at_the_same_times(
     policy: str, seed: int, arrivals: str
 ) -> None:
-    sequence, config = _sequence(seed, arrivals), SimulationConfig(num_executors=9)
+    sequence = _sequence(seed, arrivals)
+    config = SimulationConfig(num_executors=9)
     trace = simulate(sequence, make_policy(policy, 9), config, seed, record=True)
     oracle = _oracle(sequence, config, seed)
     oracle.run(_PAIRS[policy])
@@ -69,8 +70,10 @@ def test_kernels_and_oracle_run_the_same_tasks_at_the_same_times(
 @pytest.mark.parametrize("seed", range(12))
 def test_random_decisions_lead_both_through_the_same_states(seed: int) -> None:
     """The oracle mirrors a random policy's decisions; both must offer the same sets and run the same tasks."""
-    sequence, config = _sequence(seed), SimulationConfig(num_executors=5, moving_delay_ms=700)
-    simulator, rng = Simulator(sequence, config, seed, record=True), np.random.default_rng(seed)
+    sequence = _sequence(seed)
+    config = SimulationConfig(num_executors=5, moving_delay_ms=700)
+    simulator = Simulator(sequence, config, seed, record=True)
+    rng = np.random.default_rng(seed)
     simulator.start()
     oracle = _oracle(sequence, config, seed)
     stuck: list[PolicyError] = []
@@ -97,7 +100,8 @@ def test_random_decisions_lead_both_through_the_same_states(seed: int) -> None:
         if not offered or (working and rng.random() < 0.2):
             take(Decision())
             return None, num_source
-        pick, limit = int(rng.integers(len(offered))), int(rng.integers(1, num_source + 1))
+        pick = int(rng.integers(len(offered)))
+        limit = int(rng.integers(1, num_source + 1))
         chosen = seen.schedulable()[pick]
         take(Decision(offered[pick], limit))
         return chosen, limit

@@ -23,7 +23,8 @@ class _Every:
     name = "every"
 
     def __init__(self, n: int) -> None:
-        self.n, self.asked = n, 0
+        self.n = n
+        self.asked = 0
 
     def decide(self, observation: Observation) -> Decision:
         self.asked += 1
@@ -47,7 +48,8 @@ def test_stalls_are_those_of_the_oracle(n: int) -> None:
     compared = 0
     for seed in range(10):
         sequence = draw_sequence(workload, "load:0.4", 6, 3, RandomStreams(seed))
-        policy, asked = _Every(n), [0]
+        policy = _Every(n)
+        asked = [0]
 
         def decide(oracle: Oracle, asked: list[int] = asked) -> tuple[object, int]:
             asked[0] += 1

@@ -97,7 +97,8 @@ def test_factors_of_runs_have_the_spread_of_the_log() -> None:
 
 
 def test_drawing_factors_shifts_no_other_draw() -> None:
-    one, other = np.random.default_rng(5), np.random.default_rng(5)
+    one = np.random.default_rng(5)
+    other = np.random.default_rng(5)
     draw_run_factors(_sequence(4), "log", one)
     assert one.random() == other.random()
 

@@ -29,11 +29,14 @@ class Pods:
     """The pods that there are, and whoever watches them."""
 
     def __init__(self, spark: SparkHome, folder: Path) -> None:
-        self.spark, self.folder, self.num_made = spark, folder, 0
+        self.spark = spark
+        self.folder = folder
+        self.num_made = 0
         self._pods: dict[str, dict[str, Any]] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._watchers: list[queue.Queue[dict[str, Any]]] = []
-        self._lock, self._version = threading.RLock(), 1
+        self._lock = threading.RLock()
+        self._version = 1
 
     def list(self) -> dict[str, Any]:
         """All pods, as the API gives them."""
@@ -105,7 +108,8 @@ class Pods:
         """End a pod and its process; without a name, all."""
         with self._lock:
             for each in [name] if name else list(self._pods):
-                pod, process = self._pods.pop(each, None), self._processes.pop(each, None)
+                pod = self._pods.pop(each, None)
+                process = self._processes.pop(each, None)
                 if process:
                     process.kill()
                     process.wait()
@@ -192,7 +196,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(body, 201)
 
     def do_PATCH(self) -> None:
-        body, pod = self._body(), self.pods.patch(self._pod_name() or "")
+        body = self._body()
+        pod = self.pods.patch(self._pod_name() or "")
         self._reply(pod or body)
 
     def do_PUT(self) -> None:

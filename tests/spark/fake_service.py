@@ -112,7 +112,8 @@ class Picture:
             self.faults.append(f"unknown parents in {stages}")
 
     def _take_event(self, event: Message) -> None:
-        kind, job_id = event["type"], event.get("job_id")
+        kind = event["type"]
+        job_id = event.get("job_id")
         if kind == "job_arrived":
             self._add(event["job"])
             return
@@ -177,7 +178,8 @@ class FakeService:
         if certificate:
             self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             self._tls.load_cert_chain(*certificate)
-        self.tiers, self.more = tiers or {}, more
+        self.tiers = tiers or {}
+        self.more = more
         self.picture = Picture()
         self.hellos = list[Message]()
         self.num_states = self.num_events = self.num_pings = self.num_visits = 0

@@ -19,7 +19,9 @@ class Door:
     def __init__(
         self, *, secret: bytes | None = None, protocol: int = 2, says: bytes = b""
     ) -> None:
-        self._secret, self._protocol, self._says = secret, protocol, says
+        self._secret = secret
+        self._protocol = protocol
+        self._says = says
         self.told = list[dict[str, Any]]()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"

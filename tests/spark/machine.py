@@ -47,7 +47,9 @@ class Machine:
     def __init__(self, spark: SparkHome, folder: Path) -> None:
         from pyspark import SparkConf, SparkContext
 
-        self.spark, self.folder, self.log = spark, folder, folder / "spark.log"
+        self.spark = spark
+        self.folder = folder
+        self.log = folder / "spark.log"
         classes = folder / "classes"
         classes.mkdir()
         self.jar = build_plugin(spark)
@@ -133,8 +135,10 @@ class Application:
     """A running Spark context."""
 
     def __init__(self, machine: Machine, context: Any) -> None:
-        self.machine, self.context = machine, context
-        self.workouts, self.java = machine.workouts, context._jsc
+        self.machine = machine
+        self.context = context
+        self.workouts = machine.workouts
+        self.java = context._jsc
 
     def run(self, num_jobs: int = 4, num_tasks: int = 6, sleep_ms: int = 20) -> None:
         """Jobs at once; all must come to the right result."""

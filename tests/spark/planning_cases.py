@@ -216,17 +216,23 @@ class Tables:
         return self._written(queries)
 
     def _fill(self, queries: list[Picture], cores: int, time_ms: int) -> None:
-        state, now = self.state, self.state.now
+        state = self.state
+        now = self.state.now
         open_ones = [row for row, query in enumerate(queries) if query.end_ms == NOT_YET]
-        now.clock_ms[0], now.num_executors[0] = time_ms, cores
-        now.num_jobs[0], now.num_active[0] = len(queries), len(open_ones)
+        now.clock_ms[0] = time_ms
+        now.num_executors[0] = cores
+        now.num_jobs[0] = len(queries)
+        now.num_active[0] = len(open_ones)
         state.active[: len(open_ones)] = open_ones
         edge = 0
         for job, query in enumerate(queries):
             assert len(query.rows) <= _ROOM
-            first, jobs = job * _ROOM, state.jobs
-            jobs.stage_start[job], jobs.num_stages[job] = first, len(query.rows)
-            jobs.arrival_ms[job], jobs.completion_ms[job] = query.arrival_ms, query.end_ms
+            first = job * _ROOM
+            jobs = state.jobs
+            jobs.stage_start[job] = first
+            jobs.num_stages[job] = len(query.rows)
+            jobs.arrival_ms[job] = query.arrival_ms
+            jobs.completion_ms[job] = query.end_ms
             jobs.num_attached[job] = sum(row.started - row.finished for row in query.rows)
             for place, row in enumerate(query.rows):
                 is_pending = row.is_open and row.started < row.tasks
@@ -234,16 +240,17 @@ class Tables:
                     first + index for index, other in enumerate(query.rows) if row in other.parents
                 ]
                 record = state.stages[first + place]
-                record.job, record.num_tasks, record.num_started, record.num_finished = (
-                    job,
-                    row.tasks,
-                    row.started,
-                    row.finished,
-                )
-                record.num_bound, record.executed_ms = row.started - row.finished, row.executed_ms
-                record.task_ms, record.downstream_ms = row.task_ms, query.downstream_ms(row)
+                record.job = job
+                record.num_tasks = row.tasks
+                record.num_started = row.started
+                record.num_finished = row.finished
+                record.num_bound = row.started - row.finished
+                record.executed_ms = row.executed_ms
+                record.task_ms = row.task_ms
+                record.downstream_ms = query.downstream_ms(row)
                 record.frontier_rank = 0 if is_pending else -1
-                record.child_start, record.num_children = edge, len(children)
+                record.child_start = edge
+                record.num_children = len(children)
                 state.children[edge : edge + len(children)] = children
                 edge += len(children)
 
@@ -274,7 +281,8 @@ class Tables:
 
     def _written(self, queries: list[Picture]) -> Json:
         state: ClusterState = self.state
-        jobs, stages = dict[str, list[float | None]](), dict[str, float]()
+        jobs = dict[str, list[float | None]]()
+        stages = dict[str, float]()
         for job, query in enumerate(queries):
             if query.end_ms != NOT_YET:
                 continue
@@ -298,10 +306,12 @@ class Application:
     """Draws what happens in an application; a run of events, among them the times at which an order is made."""
 
     def __init__(self, draw: random.Random, policy: PolicyFile) -> None:
-        self._draw, self._policy = draw, policy
+        self._draw = draw
+        self._policy = policy
         self._tables = Tables(policy)
         self._queries = list[Picture]()
-        self._time_ms, self._cores = 1_000, draw.choice([2, 4, 16, 100])
+        self._time_ms = 1_000
+        self._cores = draw.choice([2, 4, 16, 100])
         self._num_stages = self._num_jobs = 0
         self._jobs_of = dict[int, list[int]]()
         self._stages_of = dict[int, list[int]]()
@@ -456,7 +466,8 @@ def policy_of(name: str) -> PolicyFile:
 def cases() -> Iterator[Json]:
     """Every policy's file and runs."""
     for place, name in enumerate(POLICIES):
-        policy, runs = policy_of(name), []
+        policy = policy_of(name)
+        runs = []
         for number in range(3):
             application = Application(random.Random(1_000 * place + number), policy)
             application.run(140)

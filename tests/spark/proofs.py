@@ -26,7 +26,9 @@ from tests.spark.test_guest import Queries
 
 PLUGIN = "parcae.spark.ParcaePlugin"
 #: Tasks of the two queries that the policy file knows, as `Queries.run_both` submits them.
-_LONG, _SHORT, _TASK_MS = 40, 2, 100
+_LONG = 40
+_SHORT = 2
+_TASK_MS = 100
 
 
 def write_two_queries(path: Path) -> Path:
@@ -84,7 +86,8 @@ class Guided(Queries):
 
     def __init__(self, machine: Machine, context: Any, trace: Trace) -> None:
         super().__init__(context)
-        self.machine, self.trace = machine, trace
+        self.machine = machine
+        self.trace = trace
         self.java: Any = context._jsc
         self.scala: Any = context._jsc.sc()
         context.pythonExec = sys.executable

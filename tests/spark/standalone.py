@@ -62,7 +62,8 @@ def standalone_cluster(spark: SparkHome, executors: int, work: Path) -> Iterator
         ConfigError: it did not start; the message names the log.
     """
     work.mkdir(parents=True, exist_ok=True)
-    port, shuffle_port = _free_port(), _free_port()
+    port = _free_port()
+    shuffle_port = _free_port()
     shuffle = f"-Dspark.shuffle.service.enabled=true -Dspark.shuffle.service.port={shuffle_port}"
     own = {
         "SPARK_LOCAL_IP": _HOST,

@@ -119,7 +119,8 @@ def test_a_jar_of_another_line_or_version_is_named(
     spark_with: Callable[..., Path], tmp_path: Path
 ) -> None:
     """One jar in the installation's settings, another one on the driver's class path."""
-    other, old = tmp_path / "parcae-spark_2.12.jar", tmp_path / "parcae-spark-old.jar"
+    other = tmp_path / "parcae-spark_2.12.jar"
+    old = tmp_path / "parcae-spark-old.jar"
     note = JarNote(__version__, "2.12", "3.5.9", 11, "0123456789ab", ("a.B#c",))
     building._write_jar(other, note, {})
     building._write_jar(old, replace(note, version="0.0.1", scala="2.13"), {})

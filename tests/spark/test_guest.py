@@ -18,7 +18,9 @@ from parcae.workloads.synthetic import chain
 from tests.spark.machine import Machine, start_machine, wait_until
 
 #: Tasks of the long query and of the short one, and how long each sleeps.
-_LONG, _SHORT, _SLEEP_MS = 40, 2, 100
+_LONG = 40
+_SHORT = 2
+_SLEEP_MS = 100
 #: What the long query takes on two cores.
 _ALONE_S = _LONG / 2 * _SLEEP_MS / 1_000
 _WORKLOAD = Workload(
@@ -47,7 +49,8 @@ class Queries:
     def __init__(self, context: Any) -> None:
         from pyspark.sql import SparkSession
 
-        self.context, self._session = context, SparkSession(context)
+        self.context = context
+        self._session = SparkSession(context)
         self.end_s = dict[str, float]()
         self._errors = list[BaseException]()
 

@@ -163,7 +163,8 @@ def test_all_that_the_sources_reach_by_reflection_is_known() -> None:
 
 @needs_spark
 def test_a_jar_says_what_it_was_made_from(jar: Path) -> None:
-    spark, note = find_spark(), read_jar_note(jar)
+    spark = find_spark()
+    note = read_jar_note(jar)
     assert (note.version, note.scala, note.spark) == (__version__, spark.scala, spark.version)
     assert note.sources == sources_hash(plugin_folder())
     assert note.private_members == private_members(plugin_folder())
@@ -229,7 +230,8 @@ interface TaskScheduler0 {}
 @needs_spark
 def test_changed_classes_of_a_spark_are_noticed(jar: Path, tmp_path: Path) -> None:
     """A trait with one more method, and a class that lost a field and its parent."""
-    spark, classes = find_spark(), tmp_path / "classes"
+    spark = find_spark()
+    classes = tmp_path / "classes"
     sources = {"SchedulableBuilder": _OTHER_POOL, "TaskSchedulerImpl": _OTHER_SCHEDULER}
     for name, text in sources.items():
         path = tmp_path / f"{name}.java"

@@ -98,7 +98,8 @@ def test_what_cannot_be_started_is_said(given: list[str], message: str) -> None:
 
 
 def test_every_setting_becomes_a_line() -> None:
-    secret, trust = Path("/secret"), Path("/ca.pem")
+    secret = Path("/secret")
+    trust = Path("/ca.pem")
     conf = PluginSettings(Path("p.jar"), None, "h:1", secret, trust, "my.key").conf()
     told = {
         name.removeprefix("spark.parcae."): value

@@ -103,7 +103,8 @@ def test_what_was_simulated_is_slept_without_the_clusters_costs() -> None:
 
 
 def test_the_steps_along_the_longest_chain_are_a_jobs_own_cost() -> None:
-    one, last = StageSpec(1, TaskDurations.constant(5)), TaskDurations.constant(5)
+    one = StageSpec(1, TaskDurations.constant(5))
+    last = TaskDurations.constant(5)
     diamond = JobSpec(
         "d", (StageSpec(1, last, (1, 2)), one, StageSpec(1, last, (1,)))
     )  # 1, then 2, then 0

@@ -59,7 +59,8 @@ class _Application:
         address: str | None = None,
     ) -> None:
         self.service = FakeService(executors=0)
-        jar, address = build_plugin(spark), address or f"127.0.0.1:{self.service.port}"
+        jar = build_plugin(spark)
+        address = address or f"127.0.0.1:{self.service.port}"
         plugin = PluginSettings(jar, service=address, order_ttl_ms=2_000, fallback_executors=2)
         conf = {
             **cluster.conf(),
@@ -102,7 +103,8 @@ class _Application:
                 event["Event"] == "SparkListenerTaskEnd"
                 and event["Task End Reason"]["Reason"] == "Success"
             ):
-                info, metrics = event["Task Info"], event["Task Metrics"]
+                info = event["Task Info"]
+                metrics = event["Task Metrics"]
                 worked_ms = metrics["Executor Deserialize Time"] + metrics["Executor Run Time"]
                 tasks.append(
                     (info["Executor ID"], info["Launch Time"], info["Launch Time"] + worked_ms)
@@ -155,7 +157,8 @@ def test_a_real_service_shares_the_cluster_out(
         other = _Application(
             "other", cluster, spark, tmp_path, [_job("late", 20, 1_000, 20_000)], service.address
         )
-        late, long = other.end(), one.end()
+        late = other.end()
+        long = one.end()
     assert (len(long), len(late)) == (100, 20)
     assert _most_at_once(long + late) <= EXECUTORS
     for application in (one, other):

@@ -37,7 +37,9 @@ class Guided:
     """An application under a fake service."""
 
     def __init__(self, machine: Machine, application: Application, service: FakeService) -> None:
-        self.machine, self.application, self.service = machine, application, service
+        self.machine = machine
+        self.application = application
+        self.service = service
 
     def wait_for_service(self) -> None:
         """Until the service has been sent everything in a new connection."""
@@ -243,7 +245,8 @@ _SECRET = "a secret of the test"
 def test_who_does_not_share_the_secret_is_left_alone(
     machine: Machine, tmp_path: Path, mine: str | None, theirs: bool
 ) -> None:
-    service, settings = FakeService(), dict[str, object]()
+    service = FakeService()
+    settings = dict[str, object]()
     if theirs:
         service.change(saying(frame({"type": "challenge", "nonce": "n" * 32})))
     if mine:
@@ -262,7 +265,8 @@ def test_who_does_not_share_the_secret_is_left_alone(
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A certificate of 127.0.0.1 that signs itself, and its key."""
     folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
+    cert = folder / "cert.pem"
+    key = folder / "key.pem"
     command = [
         "openssl",
         "req",

@@ -100,7 +100,8 @@ def _name_cases() -> list[dict[str, object]]:
 
 
 def test_names_are_those_of_the_event_logs_reader(class_path: str, tmp_path: Path) -> None:
-    cases, path = _name_cases(), tmp_path / "names.json"
+    cases = _name_cases()
+    path = tmp_path / "names.json"
     path.write_text(json.dumps(cases))
     assert f"{len(cases) + 1} checks" in run_java(class_path, "NamesTest", path)
 

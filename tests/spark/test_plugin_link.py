@@ -65,11 +65,14 @@ def test_the_picture_step_by_step(class_path: str) -> None:
 
 def test_events_add_up_to_states(class_path: str) -> None:
     """A random application: whoever heard all events knows what the state says."""
-    mine, num_compared = Picture(), 0
+    mine = Picture()
+    num_compared = 0
     for line in run_java(class_path, "guest.PictureTest", 20_000).splitlines():
         message = json.loads(line)
         if message["type"] == "state":
-            known, cores, faults = mine.shape(), mine.cores, mine.faults
+            known = mine.shape()
+            cores = mine.cores
+            faults = mine.faults
             mine = Picture()
             mine.take(message)
             assert faults == []
@@ -144,7 +147,8 @@ def test_a_real_service_plans_and_is_heard_again_after_it_was_killed(
     machine: Machine, tmp_path: Path
 ) -> None:
     """`parcae serve` knows both queries by the names that their user gives them."""
-    profile, log = tmp_path / "profile.parcae", tmp_path / "serve.log"
+    profile = tmp_path / "profile.parcae"
+    log = tmp_path / "serve.log"
     write_workload(Workload("w", (chain(1, 40, 100, "long"), chain(1, 2, 100, "short"))), profile)
     before = len(machine.said())
     with (

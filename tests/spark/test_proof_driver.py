@@ -30,7 +30,9 @@ class Cell(threading.Thread):
 
     def __init__(self, context: Any, group: str, tasks: int) -> None:
         super().__init__()
-        self._context, self._group, self._tasks = context, group, tasks
+        self._context = context
+        self._group = group
+        self._tasks = tasks
         self.found: int | BaseException | None = None
         self.end_s = 0.0
         self.start()

@@ -93,7 +93,8 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> tuple[SparkHome, Path, Pat
     """Spark, the application and the plugin."""
     folder = tmp_path_factory.mktemp("application")
     try:
-        tool, spark = find_jdk_tool("jar"), find_spark()
+        tool = find_jdk_tool("jar")
+        spark = find_spark()
     except ConfigError as error:
         pytest.skip(str(error))
     sources = java_sources(plugin_folder() / "tests")

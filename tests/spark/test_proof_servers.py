@@ -31,7 +31,8 @@ from tests.spark.proofs import (
 _CLIENT = Path(__file__).parent / "connect_client.py"
 _SLEEP = "java_method('java.lang.Thread', 'sleep', 100L)"
 #: Tasks of the long query and of the short one.
-_LONG, _SHORT = 30, 2
+_LONG = 30
+_SHORT = 2
 _TIMEOUT_S = 90.0
 
 
@@ -101,7 +102,8 @@ def _check_clients(ask: Callable[[int], str], trace: Trace) -> None:
         (names[tasks],) = {job["name"] for job in trace.jobs().values()} - set(names.values())
     assert all(name.startswith("plan-") for name in names.values())
     assert {job["known"] for job in trace.jobs().values()} == {"unknown"}
-    num_plans, ended = len(trace.plans()), []
+    num_plans = len(trace.plans())
+    ended = []
 
     def ask_again(tasks: int) -> None:
         assert str(tasks) in ask(tasks)

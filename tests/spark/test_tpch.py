@@ -177,7 +177,8 @@ def _write_log(folder: Path, queries: list[tuple[str, int]]) -> Path:
     """Queries of one stage of two tasks (name, ms of each) on one core, every 10 s."""
     events = [executor(cores=1)]
     for number, (name, task_ms) in enumerate(queries):
-        start, info = number * 10_000, stage_info(number, 2, scope=f"scan {name}")
+        start = number * 10_000
+        info = stage_info(number, 2, scope=f"scan {name}")
         own = {"parcae_query": name} if name.startswith("q") else {}
         own["spark_job_description"] = f"text of job {name}"
         started = job_start(number, start, [info], **own)

@@ -37,7 +37,8 @@ def _run(work: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_policies_are_run_and_compared_and_nothing_is_run_twice(tmp_path: Path) -> None:
-    work, told = tmp_path / "work", tmp_path / "tpch.json"
+    work = tmp_path / "work"
+    told = tmp_path / "tpch.json"
     choice = ["--seeds", "1", "--repeats", "0", "--policies", "fifo,fair,srpt"]
     arguments = (*choice, "--json", str(told))
     done = _run(work, *arguments)

@@ -37,7 +37,8 @@ _ROWS = {
 
 def _checkpoint(folder: Path, rate: float, cost: Cost) -> str:
     """As a training would have written it, but of first weights."""
-    path, settings = folder / f"deeprm-{rate:g}-{cost.name.lower()}.safetensors", DeepRMSettings()
+    path = folder / f"deeprm-{rate:g}-{cost.name.lower()}.safetensors"
+    settings = DeepRMSettings()
     card = {
         "source": source_at(rate).card(),
         "cost": cost.name.lower(),

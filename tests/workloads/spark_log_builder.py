@@ -163,11 +163,9 @@ def small_log(runs: int = 3, gap: int = 1_000) -> bytes:
     """A job "report" of two stages (2 + 1 tasks of 50 ms on one core), run every `gap` ms."""
     events = [executor(cores=1)]
     for run in range(runs):
-        start, first, last = (
-            run * gap,
-            stage_info(2 * run, 2),
-            stage_info(2 * run + 1, 1, (2 * run,), scope="reduce"),
-        )
+        start = run * gap
+        first = stage_info(2 * run, 2)
+        last = stage_info(2 * run + 1, 1, (2 * run,), scope="reduce")
         events.append(job_start(run, start, [first, last], spark_jobGroup_id="report"))
         events += ran(first, start, start + 100) + ran(last, start + 100, start + 150)
         events.append(job_end(run))

@@ -54,7 +54,8 @@ def test_a_drawn_sequence_is_that_of_the_mix() -> None:
     assert sorted(set(jobs.duration.tolist())) == [1, 2, 3, 10, 11, 12, 13, 14, 15]
     assert len(jobs) / 20_000 == pytest.approx(0.7, abs=0.015)
     assert (jobs.duration <= 3).mean() == pytest.approx(0.8, abs=0.02)
-    low, high = jobs.demand.min(axis=1), jobs.demand.max(axis=1)
+    low = jobs.demand.min(axis=1)
+    high = jobs.demand.max(axis=1)
     assert (low.min(), low.max(), high.min(), high.max()) == (1, 2, 5, 10)
     assert (jobs.demand[:, 0] > jobs.demand[:, 1]).mean() == pytest.approx(0.5, abs=0.02)
     np.testing.assert_allclose(jobs.load, 1.2915, rtol=0.04)

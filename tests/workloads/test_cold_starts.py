@@ -59,10 +59,8 @@ def test_stages_are_found_again_in_another_order() -> None:
 def test_stages_alike_are_told_apart_by_what_reads_them() -> None:
     def job(first: TaskDurations, second: TaskDurations, swap: bool) -> JobSpec:
         scans = (StageSpec(8, first, name="scan"), StageSpec(8, second, name="scan"))
-        sort, join = (
-            StageSpec(4, WARM, (int(swap),), name="sort"),
-            StageSpec(4, WARM, (int(not swap), 2), name="join"),
-        )
+        sort = StageSpec(4, WARM, (int(swap),), name="sort")
+        join = StageSpec(4, WARM, (int(not swap), 2), name="join")
         return JobSpec("q", (*scans, sort, join))
 
     merged = with_fresh_durations(job(WARM, WARM, swap=False), job(COLD, WARM, swap=True))

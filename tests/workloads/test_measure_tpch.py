@@ -71,7 +71,8 @@ def _write_log(folder: Path, application: str, jobs: list[tuple[str, int]]) -> N
     """An event log of one-stage jobs (name, ms of each of its two tasks) run one after another on one core."""
     events = [executor(cores=1)]
     for number, (name, task_ms) in enumerate(jobs):
-        start, info = number * 10_000, stage_info(number, 2, scope="scan")
+        start = number * 10_000
+        info = stage_info(number, 2, scope="scan")
         events += [
             job_start(number, start, [info], parcae_job=name),
             *ran(info, start, start + 2 * task_ms),

@@ -68,7 +68,8 @@ def test_the_sigma_of_numbers_is_that_of_their_logarithms_around_the_median() ->
 
 
 def test_what_a_whole_run_was_slower_by_is_not_counted_again_in_its_stages() -> None:
-    num_tasks, level = np.array([[2, 1]] * 3), np.ones((3, 2), np.int64)
+    num_tasks = np.array([[2, 1]] * 3)
+    level = np.ones((3, 2), np.int64)
     spread = spread_of_runs(
         np.array([[100.0, 50.0], [200.0, 100.0], [400.0, 200.0]]), num_tasks, level
     )
@@ -78,7 +79,8 @@ def test_what_a_whole_run_was_slower_by_is_not_counted_again_in_its_stages() -> 
 
 
 def test_stages_that_differ_within_runs_of_one_work_have_sigmas_of_their_own() -> None:
-    num_tasks, level = np.array([[2, 1]] * 3), np.ones((3, 2), np.int64)
+    num_tasks = np.array([[2, 1]] * 3)
+    level = np.ones((3, 2), np.int64)
     spread = spread_of_runs(
         np.array([[100.0, 200.0], [150.0, 100.0], [50.0, 300.0]]), num_tasks, level
     )
@@ -90,10 +92,8 @@ def test_stages_that_differ_within_runs_of_one_work_have_sigmas_of_their_own() -
 
 def test_runs_are_scaled_to_the_median_of_their_own_parallelism() -> None:
     """Runs of one work whose stages differ: at one parallelism by chance, at two because of it, which is kept."""
-    mean_ms, num_tasks = (
-        np.array([[90.0, 10.0], [90.0, 10.0], [10.0, 90.0]]),
-        np.ones((3, 2), np.int64),
-    )
+    mean_ms = np.array([[90.0, 10.0], [90.0, 10.0], [10.0, 90.0]])
+    num_tasks = np.ones((3, 2), np.int64)
     alike = spread_of_runs(mean_ms, num_tasks, np.ones((3, 2), np.int64))
     assert alike.scale == pytest.approx(np.array([[1.0, 1.0], [1.0, 1.0], [9.0, 1 / 9]]))
     apart = spread_of_runs(mean_ms, num_tasks, np.array([[1, 1], [1, 1], [8, 8]]))

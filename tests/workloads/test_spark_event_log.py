@@ -123,7 +123,8 @@ def test_recorded_runs_keep_their_arrivals(tmp_path: Path) -> None:
 
 
 def test_jobs_of_one_name_with_another_dag_are_told_apart(tmp_path: Path) -> None:
-    one, two = stage_info(0, 4), stage_info(1, 4, scope="sort")
+    one = stage_info(0, 4)
+    two = stage_info(1, 4, scope="sort")
     events = [executor()]
     for job, info in enumerate((one, two)):
         events += [
@@ -203,7 +204,8 @@ def test_a_log_without_a_completed_job_is_refused_with_the_reasons(tmp_path: Pat
 
 
 def test_an_execution_that_did_not_end_is_left_out(tmp_path: Path) -> None:
-    info, execution = stage_info(0, 1), {"spark_sql_execution_id": "0"}
+    info = stage_info(0, 1)
+    execution = {"spark_sql_execution_id": "0"}
     data = to_bytes(
         [
             executor(),

@@ -46,7 +46,8 @@ def _parents(run: JobRun) -> list[tuple[set[int], set[int]]]:
 
 
 def test_a_skipped_stage_is_the_one_with_the_same_highest_rdd_that_ran_before() -> None:
-    scan, skipped = stage_info(0, 2, rdd=7), stage_info(1, 2, rdd=7)
+    scan = stage_info(0, 2, rdd=7)
+    skipped = stage_info(1, 2, rdd=7)
     last = stage_info(2, 1, (1,), rdd=9)
     events = [
         executor(),
@@ -65,14 +66,18 @@ def test_a_skipped_stage_is_the_one_with_the_same_highest_rdd_that_ran_before() 
 
 
 def test_a_stage_without_tasks_is_bridged() -> None:
-    first, empty, last = stage_info(0, 1), stage_info(1, 0, (0,)), stage_info(2, 1, (1,))
+    first = stage_info(0, 1)
+    empty = stage_info(1, 0, (0,))
+    last = stage_info(2, 1, (1,))
     events = [executor(), job_start(0, 0, [first, empty, last]), *ran(first, 0, 10)]
     events += [stage_completed(empty, 10, 10), *ran(last, 10, 20), job_end(0)]
     assert _parents(_only_run(events)) == [(set(), set()), ({0}, set())]
 
 
 def _broadcast_events(plan: dict[str, Any]) -> list[dict[str, Any]]:
-    small, big, last = stage_info(0, 1), stage_info(1, 2), stage_info(2, 1, (1,))
+    small = stage_info(0, 1)
+    big = stage_info(1, 2)
+    last = stage_info(2, 1, (1,))
     events = [
         executor(),
         sql_start(0, 0, plan),
@@ -124,7 +129,9 @@ def test_a_sampling_job_gets_a_control_edge_to_what_is_submitted_next() -> None:
 
 
 def test_stages_that_run_at_the_same_time_get_no_control_edge() -> None:
-    left, right, last = stage_info(0, 1), stage_info(1, 1), stage_info(2, 1, (0, 1))
+    left = stage_info(0, 1)
+    right = stage_info(1, 1)
+    last = stage_info(2, 1, (0, 1))
     events = [
         executor(),
         job_start(0, 0, [left, right, last]),
@@ -154,7 +161,8 @@ def test_the_successful_attempt_of_a_task_counts_and_only_once() -> None:
 
 
 def test_a_job_without_a_successful_task_is_dropped() -> None:
-    info, dropped = stage_info(0, 1), Counter[str]()
+    info = stage_info(0, 1)
+    dropped = Counter[str]()
     events = [executor(), job_start(0, 0, [info]), task_end(0, 0, 0, 5, reason="TaskKilled")]
     assert job_runs(_log([*events, stage_completed(info, 0, 5), job_end(0)]), None, dropped) == []
     assert dropped == {"had a stage without a successful task in the log": 1}
@@ -174,7 +182,8 @@ def test_a_retried_stage_keeps_the_task_count_of_its_first_attempt() -> None:
 
 
 def test_a_spark_job_that_was_cancelled_inside_a_successful_query_does_not_fail_it() -> None:
-    good, lost = stage_info(0, 1), stage_info(1, 1)
+    good = stage_info(0, 1)
+    lost = stage_info(1, 1)
     events = [
         executor(),
         sql_start(0, 0),
@@ -207,7 +216,9 @@ def _columns(rows: list[tuple[int, int, int]]) -> TaskColumns:
 def test_waves_are_fresh_then_first_then_rest_on_each_slot() -> None:
     tasks = _columns([(0, 0, 10), (0, 0, 12), (0, 10, 20), (0, 12, 22), (1, 30, 40), (1, 30, 41)])
     placed = place_tasks(tasks, [2])
-    fresh, first, rest = Wave.FRESH, Wave.FIRST, Wave.REST
+    fresh = Wave.FRESH
+    first = Wave.FIRST
+    rest = Wave.REST
     assert placed.wave.tolist() == [fresh, fresh, rest, rest, first, first]
     assert placed.slot.tolist()[:4] == [0, 1, 0, 1]
 

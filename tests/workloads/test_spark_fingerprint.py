@@ -26,7 +26,8 @@ def test_the_fixture_holds() -> None:
 
 
 def test_a_query_keeps_its_names_and_no_two_share_one() -> None:
-    plans, shapes = defaultdict[str, dict[int, str]](dict), defaultdict[str, set[str]](set)
+    plans = defaultdict[str, dict[int, str]](dict)
+    shapes = defaultdict[str, set[str]](set)
     for plan in _PLANS:
         plans[plan["query"]][plan["run"]] = plan["plan"]
         shapes[plan["query"]].add(plan["shape"])

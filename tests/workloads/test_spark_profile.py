@@ -21,7 +21,8 @@ def _stage(kind: str, num_tasks: int, *parents: int) -> StageRun:
 def test_alike_stages_are_told_apart_by_the_task_counts_around_them() -> None:
     """A scan of 2 tasks is joined with one of 6 and with one of 28; which join was submitted first differs by run."""
     scans = [_stage("scan", tasks) for tasks in (2, 28, 6)]
-    small, large = _stage("join", 64, 0, 2), _stage("join", 64, 0, 1)
+    small = _stage("join", 64, 0, 2)
+    large = _stage("join", 64, 0, 1)
     one = JobRun("q20", 0, [*scans, small, large, _stage("join", 64, 3, 4)])
     other = JobRun("q20", 100, [*scans, large, small, _stage("join", 64, 3, 4)])
     (profile,) = merge_runs([one, other], keep_first_runs=True)
@@ -32,7 +33,8 @@ def test_alike_stages_are_told_apart_by_the_task_counts_around_them() -> None:
 
 def test_a_schema_reading_stage_leaves_the_executor_fresh_for_the_job_that_is_looked_for() -> None:
     column = np.array([0, 0, 0, 0], np.int64)
-    stage_id, launch = np.array([0, 1, 1, 2], np.int64), np.array([0, 10, 20, 30], np.int64)
+    stage_id = np.array([0, 1, 1, 2], np.int64)
+    launch = np.array([0, 10, 20, 30], np.int64)
     tasks = TaskColumns(
         stage_id, np.arange(4), launch, launch + 9, column, column, column, launch * 0 + 9, column
     )

@@ -131,7 +131,8 @@ def test_schedulers_are_told_the_requested_or_the_actual_time(tmp_path: Path) ->
         _line(2, 0, 90, 1, requested_time=60),
         _line(3, 0, 7, 1, requested_time=0),
     )
-    requested, actual = read_swf(path), read_swf(path, estimates="actual")
+    requested = read_swf(path)
+    actual = read_swf(path, estimates="actual")
     assert (requested.jobs.told.tolist(), actual.jobs.told.tolist()) == ([60, 60, 7], [5, 90, 7])
     counts = {finding.what: (finding.count, finding.first) for finding in requested.findings}
     assert counts["ran longer than they asked for"] == (1, f"{path}:4")
@@ -178,7 +179,8 @@ def test_jobs_that_never_ran_are_dropped_each_with_its_reason_and_first_line(
 
 def test_jobs_cancelled_while_they_ran_can_be_dropped(tmp_path: Path) -> None:
     path = _log(tmp_path, _line(1, 0, 5, 1), _line(2, 1, 9, 2, status=5))
-    kept, dropped = read_swf(path), read_swf(path, cancelled="drop")
+    kept = read_swf(path)
+    dropped = read_swf(path, cancelled="drop")
     assert (kept.jobs.ids.tolist(), dropped.jobs.ids.tolist()) == ([1, 2], [1])
     assert [
         (f.what[:26], f.is_dropped)

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from parcae.workloads.job import Workload
 
 #: Jobs of a simulated run unless they are given: of a batch, and of a stream.
-_BATCH_JOBS, _STREAM_JOBS = 20, 60
+_BATCH_JOBS = 20
+_STREAM_JOBS = 60
 
 
 def learn_command(

@@ -86,7 +86,8 @@ class ProgressLine:
     """One line that says how far a search or training is, with an estimate; quiet where nobody watches."""
 
     def __init__(self, budget_s: float) -> None:
-        self.budget_s, self.is_shown = budget_s, sys.stderr.isatty()
+        self.budget_s = budget_s
+        self.is_shown = sys.stderr.isatty()
 
     def show(self, seconds: float, text: str) -> None:
         """Replace the line."""
@@ -217,7 +218,8 @@ def _also(scenario: Scenario, text: str) -> Scenario:
             f"--also {text!r}: write some of arrivals=..., jobs=N, cores=N (or executors=N) and "
             "estimate_error=SIGMA, separated by spaces"
         )
-    arrivals, config = changes.get("arrivals", scenario.arrivals), scenario.config
+    arrivals = changes.get("arrivals", scenario.arrivals)
+    config = scenario.config
     ArrivalProcess.parse(arrivals)
     if "executors" in changes:
         config = config.resized(int(changes["executors"]))

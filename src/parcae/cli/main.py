@@ -55,7 +55,8 @@ app.command("bounds")(bounds.bounds_command)
 app.command("policies")(policies.policies_command)
 
 #: Exit codes: bad input, and a run that the user interrupted.
-BAD_INPUT, INTERRUPTED = 2, 130
+BAD_INPUT = 2
+INTERRUPTED = 130
 
 
 def _print_version(wanted: bool) -> None:

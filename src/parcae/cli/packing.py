@@ -59,10 +59,8 @@ app.command("tune")(packing_learning.tune_command)
 
 #: What `--policy all` means with a job-set file: the policies of the conformance runs.
 CONFORMANCE_POLICIES = ("sjf", "packer", "tetris_k0.5", "tetris_k0.005")
-DEFAULT_POLICIES, DEFAULT_LOG_POLICIES = (
-    "sjf,packer,tetris,random",
-    "easy,fcfs,conservative,sjf,tetris",
-)
+DEFAULT_POLICIES = "sjf,packer,tetris,random"
+DEFAULT_LOG_POLICIES = "easy,fcfs,conservative,sjf,tetris"
 #: Columns that the table needs.
 _WIDTH = 140
 _COLUMNS = (
@@ -142,10 +140,8 @@ def simulate_command(
         source = DrawnOptions(
             load, rate, mix, window, units, resources, sizes(slots, backlog, horizon)
         ).source()
-        runs, setting = (
-            [(source.draw([seed])[0], source.config)],
-            PackingSetting(rate=sum(source.rates) / len(source.rates)),
-        )
+        runs = [(source.draw([seed])[0], source.config)]
+        setting = PackingSetting(rate=sum(source.rates) / len(source.rates))
     policies = resolve_packing(names, None, setting=setting).policies
     _print_runs(
         [(jobs, config, list(_run(jobs, config, policies.items()))) for jobs, config in runs],

@@ -183,10 +183,8 @@ def train_command(
 
     log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share)
     drawn = DrawnOptions(load, rate, mix, window, units, resources, sizes(slots, backlog, horizon))
-    source, cost = (
-        _source(_logs(swf, also_swf), log, piece_jobs, speeds, _TRAINING_PIECE, drawn),
-        cost_of(objective, swf is not None),
-    )
+    source = _source(_logs(swf, also_swf), log, piece_jobs, speeds, _TRAINING_PIECE, drawn)
+    cost = cost_of(objective, swf is not None)
     weights = None if start is None else start_weights(learner, read_checkpoint(start), str(start))
     line = ProgressLine(budget * 60)
     training = PackingTraining(
@@ -290,10 +288,8 @@ def tune_command(
         )
     log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share)
     drawn = DrawnOptions(load, rate, mix, window, units, resources, sizes(slots, backlog, horizon))
-    source, cost = (
-        _source(_logs(swf, also_swf), log, piece_jobs, speeds, PIECE_JOBS, drawn),
-        cost_of(objective, swf is not None),
-    )
+    source = _source(_logs(swf, also_swf), log, piece_jobs, speeds, PIECE_JOBS, drawn)
+    cost = cost_of(objective, swf is not None)
     line = ProgressLine(budget * 60)
 
     def save(tuned: Tuned, seconds: float, count: int) -> None:

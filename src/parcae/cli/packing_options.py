@@ -129,7 +129,8 @@ class DrawnOptions:
         from parcae.packing.sources import DrawnSource
         from parcae.workloads.bernoulli import job_mix, parse_load, rate_of_load
 
-        mix, capacity = job_mix(self.mix), [self.units] * self.resources
+        mix = job_mix(self.mix)
+        capacity = [self.units] * self.resources
         if (self.load is None) == (self.rate is None):
             raise ConfigError(
                 "say how many jobs arrive: one of --load 1.3, --rate 0.7 and --swf FILE"
@@ -189,7 +190,8 @@ def log_json(log: SwfLog) -> dict[str, Any]:
     """What was read, and what the log is like."""
     import numpy as np
 
-    jobs, report = log.jobs, log.report
+    jobs = log.jobs
+    report = log.report
     hours = {"p50": 50, "p95": 95, "max": 100}
 
     def spread(values: Any) -> dict[str, float]:

@@ -32,11 +32,9 @@ def objection(observation: Observation, decision: Decision) -> str | None:
     stage, limit, executor_class, hold_ms = decision
     if stage == NO_STAGE:
         return None
-    stages, num_stages, num_classes = (
-        observation.stages,
-        int(observation.now.num_stages[0]),
-        len(observation.classes),
-    )
+    stages = observation.stages
+    num_stages = int(observation.now.num_stages[0])
+    num_classes = len(observation.classes)
     if not 0 <= stage < num_stages:
         return f"stage {stage} does not exist (0..{num_stages - 1})"
     clock_ms = int(observation.now.clock_ms[0])

@@ -32,7 +32,8 @@ def check_invariants(state: ClusterState) -> None:
         InvariantError: a book is wrong; the message tells the story of the job.
     """
     state = ClusterState(*(_Columns(table) if table.dtype.names else table for table in state))
-    now, num_jobs = state.now[0], int(state.now.num_jobs[0])
+    now = state.now[0]
+    num_jobs = int(state.now.num_jobs[0])
     active = state.active[: now.num_active].tolist()
     alive = [job for job in range(num_jobs) if state.jobs.completion_ms[job] == NOT_YET]
     _expect(state, NO_JOB, "jobs in the system", active, alive)
@@ -56,7 +57,8 @@ def check_invariants(state: ClusterState) -> None:
 
 def _check_classes(state: ClusterState, alive: list[int]) -> None:
     """Schedulable stages by class, which are kept where there are several."""
-    stages, num_classes = state.stages, len(state.classes)
+    stages = state.stages
+    num_classes = len(state.classes)
     rows = [
         r
         for j in alive
@@ -97,7 +99,8 @@ def _check_holds(state: ClusterState) -> None:
 
 
 def _check_executors(state: ClusterState) -> None:
-    executors, num_classes = state.executors, len(state.classes)
+    executors = state.executors
+    num_classes = len(state.classes)
     num_pools = (int(state.now.num_jobs[0]) + 1) * num_classes
     idle = [executor for row in range(num_pools) for executor in _pool(state, row)]
     _expect(state, NO_JOB, "executors idle in one pool only", len(idle), len(set(idle)))
@@ -128,7 +131,8 @@ def _check_executors(state: ClusterState) -> None:
 
 
 def _pool(state: ClusterState, row: int) -> list[int]:
-    members, executor = [], int(state.sources.idle_head[row])
+    members = []
+    executor = int(state.sources.idle_head[row])
     for _ in range(int(state.sources.num_idle[row])):
         members.append(executor)
         executor = int(state.executors.next_idle[executor])
@@ -136,7 +140,9 @@ def _pool(state: ClusterState, row: int) -> list[int]:
 
 
 def _check_job(state: ClusterState, job: int) -> None:
-    jobs, stages, executors = state.jobs, state.stages, state.executors
+    jobs = state.jobs
+    stages = state.stages
+    executors = state.executors
     rows = range(int(jobs.stage_start[job]), int(jobs.stage_start[job] + jobs.num_stages[job]))
     _expect(
         state,
@@ -223,7 +229,8 @@ def check_cores(state: ClusterState, alive: list[int]) -> None:
     Raises:
         InvariantError: a book is wrong.
     """
-    now, executors = state.now[0], state.executors
+    now = state.now[0]
+    executors = state.executors
     idle = _pool(state, 0)
     _expect(state, NO_JOB, "idle cores", int(now.num_idle), len(idle))
     _expect(
@@ -263,7 +270,8 @@ def check_cores(state: ClusterState, alive: list[int]) -> None:
 
 def _check_stages_of(state: ClusterState, job: int) -> None:
     """Tasks of every stage, and what is runnable."""
-    stages, first = state.stages, int(state.jobs.stage_start[job])
+    stages = state.stages
+    first = int(state.jobs.stage_start[job])
     unstarted = 0
     for stage in range(first, first + int(state.jobs.num_stages[job])):
         num_tasks = int(stages.num_tasks[stage])
@@ -307,7 +315,8 @@ def _check_stages_of(state: ClusterState, job: int) -> None:
 
 def _front_of(state: ClusterState, job: int) -> int:
     """The stage of the job that the order in force serves next; NO_STAGE for none."""
-    stages, orders = state.stages, state.stage_orders
+    stages = state.stages
+    orders = state.stage_orders
     if state.jobs.num_attached[job] >= state.job_orders.limit[job]:
         return NO_STAGE
     first = int(state.jobs.stage_start[job])
@@ -334,7 +343,8 @@ def _check_contender(state: ClusterState, job: int, is_alive: bool) -> None:
 
 def _check_contest(state: ClusterState) -> None:
     """Every node of the winner tree holds the job of its subtree that is served first."""
-    contest, contenders = state.contest, state.contenders
+    contest = state.contest
+    contenders = state.contenders
     num_leaves = len(contest) // 2
 
     def key(job: int) -> tuple[float, float, int]:

@@ -77,7 +77,8 @@ def put(orders: Orders, state: ClusterState) -> None:
     Raises:
         PolicyError: orders for another number of rows, or too many pools.
     """
-    num_jobs, num_stages = int(state.now.num_jobs[0]), int(state.now.num_stages[0])
+    num_jobs = int(state.now.num_jobs[0])
+    num_stages = int(state.now.num_stages[0])
     if len(orders.jobs) < num_jobs or len(orders.stages) < num_stages:
         raise PolicyError(
             f"orders for {len(orders.jobs)} jobs and {len(orders.stages)} stages, but there are {num_jobs} and {num_stages}"
@@ -98,7 +99,8 @@ def objection_to_orders(state: ClusterState) -> str:
         if not 0 < pool.weight < np.inf or pool.min_share < 0:
             return f"pool {row} has weight {pool.weight} and minimum share {pool.min_share}; make the weight > 0 and the share >= 0"
     for job in state.active[: int(state.now.num_active[0])]:
-        order, first = state.job_orders[job], int(state.jobs.stage_start[job])
+        order = state.job_orders[job]
+        first = int(state.jobs.stage_start[job])
         if np.isnan(order.tier):
             return f"job {job} has tier NaN; a tier must be a number"
         if not 0 <= order.weight < np.inf:

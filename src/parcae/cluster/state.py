@@ -383,7 +383,8 @@ def allocate(
         raise ConfigError(
             "the world of cores has cores of one size; executor classes need --world executors"
         )
-    num_classes, num_executors = len(classes), sum(c.num_executors for c in classes)
+    num_classes = len(classes)
+    num_executors = sum(c.num_executors for c in classes)
     with_orders = int(world is World.CORES)
     num_leaves = max(2, 1 << (num_jobs - 1).bit_length())
     state = ClusterState(

@@ -12,7 +12,8 @@ from __future__ import annotations
 import gymnasium
 
 #: The environments of Decima's cluster and of DeepRM's.
-CLUSTER_ID, PACKING_ID = "parcae/Cluster-v0", "parcae/Packing-v0"
+CLUSTER_ID = "parcae/Cluster-v0"
+PACKING_ID = "parcae/Packing-v0"
 
 gymnasium.register(
     CLUSTER_ID,

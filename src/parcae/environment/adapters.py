@@ -63,10 +63,8 @@ class EpisodeEnv(gymnasium.Env[Arrays, Array]):
 
     def __init__(self, episodes: Episodes) -> None:
         self.episodes = episodes
-        self.observation_space, self.action_space = (
-            episodes.observation_space,
-            episodes.action_space,
-        )
+        self.observation_space = episodes.observation_space
+        self.action_space = episodes.action_space
         self._is_over = True
 
     def reset(
@@ -111,11 +109,10 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
     }  # type: ignore[misc]
 
     def __init__(self, episodes: Episodes) -> None:
-        self.episodes, self.num_envs = episodes, episodes.count
-        self.single_observation_space, self.single_action_space = (
-            episodes.observation_space,
-            episodes.action_space,
-        )
+        self.episodes = episodes
+        self.num_envs = episodes.count
+        self.single_observation_space = episodes.observation_space
+        self.single_action_space = episodes.action_space
         self.observation_space = batch_space(episodes.observation_space, self.num_envs)
         self.action_space = batch_space(episodes.action_space, self.num_envs)
         self._rngs = [seeding.np_random()[0] for _ in range(self.num_envs)]

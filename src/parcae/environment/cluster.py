@@ -45,7 +45,8 @@ from parcae.workloads.arrivals import JobSequence
 #: The name of the policy in the trace of an episode.
 _POLICY = "environment"
 #: What is shown only where there are several executor classes, or idle slots.
-_OF_CLASSES, _OF_SLOTS = ("classes", "stage_fit", "class_mask"), ("stage_slot", "slot_mask")
+_OF_CLASSES = ("classes", "stage_fit", "class_mask")
+_OF_SLOTS = ("stage_slot", "slot_mask")
 
 
 def _first_unmasked(mask: BoolArray, choice: int) -> int:
@@ -68,7 +69,8 @@ class ClusterEpisodes:
     action_space: spaces.Space[Any]
 
     def __init__(self, count: int, settings: ClusterSettings) -> None:
-        self.count, self.settings = count, settings
+        self.count = count
+        self.settings = settings
         self.workload = settings.load()
         settings.sequence(self.workload, 0)  # refuses arrivals that cannot be drawn
         every_job = np.arange(len(self.workload.jobs))
@@ -90,7 +92,9 @@ class ClusterEpisodes:
         self.observation_space, self.action_space = self._spaces()
 
     def _allocate(self, max_edges: int, num_stages: int) -> None:
-        n, num_rows, num_classes = self.count, self.max_stages, self.num_classes
+        n = self.count
+        num_rows = self.max_stages
+        num_classes = self.num_classes
         self._sizes = np.array(
             [num_rows + 1, len(self.levels), num_classes + 1, self.settings.idle_lengths + 1]
         )
@@ -146,7 +150,8 @@ class ClusterEpisodes:
             self.settings.sequence(self.workload, seed), self.settings.cluster, seed
         )
         simulator.start()
-        self._simulators[row], self._num_masked[row] = simulator, 0
+        self._simulators[row] = simulator
+        self._num_masked[row] = 0
         self._show(row)
 
     def step(
@@ -174,15 +179,14 @@ class ClusterEpisodes:
             PolicyError: no such action.
         """
         choice, level, executor_class, length = self._whole(action)
-        view, state = ClusterView(*(a[row] for a in self._views)), self.simulator(row).state
+        view = ClusterView(*(a[row] for a in self._views))
+        state = self.simulator(row).state
         taken = _first_unmasked(view.action_mask[: self.max_stages + 1], choice)
         if taken == self.max_stages:
             self._num_masked[row] += taken != choice
             return Decision()
-        stage, limit = (
-            int(self._shown.stages[row, taken]),
-            min(int(self.levels[level]), int(state.now.num_source[0])),
-        )
+        stage = int(self._shown.stages[row, taken])
+        limit = min(int(self.levels[level]), int(state.now.num_source[0]))
         taken_class = _first_unmasked(view.class_mask[taken], executor_class)
         hold_ms = (
             int(slot_ms(state, stage, limit, length, self.settings.idle_lengths))
@@ -245,7 +249,8 @@ class ClusterEpisodes:
         """The shortest idle slot at a limit that is as long as a decision's, or the longest."""
         if not decision.hold_ms:
             return 0
-        num_lengths, state = self.settings.idle_lengths, self.simulator(row).state
+        num_lengths = self.settings.idle_lengths
+        state = self.simulator(row).state
         if not num_lengths:
             raise PolicyError(
                 f"stage {decision.stage} gets an idle slot, and there are none to choose from; set idle_lengths"
@@ -281,10 +286,8 @@ class ClusterEpisodes:
         simulator = self.simulator(row)
         while simulator.status is Status.NEEDS_DECISION and not has_choice(simulator.state):
             simulator.step(Decision())
-        shown, view = (
-            Shown(*(a[row] for a in self._shown)),
-            ClusterView(*(a[row] for a in self._views)),
-        )
+        shown = Shown(*(a[row] for a in self._shown))
+        view = ClusterView(*(a[row] for a in self._views))
         show(simulator.state, shown, view, self.levels, self.scales)
 
     def _cost_s(self, simulator: Simulator) -> float:

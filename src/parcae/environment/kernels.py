@@ -30,30 +30,26 @@ from parcae.environment.layout import (
 )
 from parcae.kernels import inlined, kernel
 
-_S_SHOWN, _S_SCHEDULABLE = int(StageFeature.IS_SHOWN), int(StageFeature.IS_SCHEDULABLE)
-_S_RUNNABLE, _S_LOCAL = int(StageFeature.IS_RUNNABLE), int(StageFeature.IS_LOCAL)
-_S_RUNNING, _S_COMING, _S_WAITING = (
-    int(StageFeature.RUNNING),
-    int(StageFeature.COMING),
-    int(StageFeature.WAITING),
-)
-_S_TASK, _S_WORK, _S_PATH = (
-    int(StageFeature.TASK_TIME),
-    int(StageFeature.WORK_LEFT),
-    int(StageFeature.CRITICAL_PATH),
-)
-_J_SHOWN, _J_LOCAL, _J_EXECUTORS = (
-    int(JobFeature.IS_SHOWN),
-    int(JobFeature.IS_LOCAL),
-    int(JobFeature.EXECUTORS),
-)
-_J_STAGES, _J_WORK, _J_TIME = (
-    int(JobFeature.STAGES_LEFT),
-    int(JobFeature.WORK_LEFT),
-    int(JobFeature.TIME_IN_SYSTEM),
-)
-_C_ASKED, _C_IDLE = int(ClusterFeature.ASKED), int(ClusterFeature.IDLE)
-_C_JOBS, _C_HIDDEN = int(ClusterFeature.JOBS), int(ClusterFeature.HIDDEN_JOBS)
+_S_SHOWN = int(StageFeature.IS_SHOWN)
+_S_SCHEDULABLE = int(StageFeature.IS_SCHEDULABLE)
+_S_RUNNABLE = int(StageFeature.IS_RUNNABLE)
+_S_LOCAL = int(StageFeature.IS_LOCAL)
+_S_RUNNING = int(StageFeature.RUNNING)
+_S_COMING = int(StageFeature.COMING)
+_S_WAITING = int(StageFeature.WAITING)
+_S_TASK = int(StageFeature.TASK_TIME)
+_S_WORK = int(StageFeature.WORK_LEFT)
+_S_PATH = int(StageFeature.CRITICAL_PATH)
+_J_SHOWN = int(JobFeature.IS_SHOWN)
+_J_LOCAL = int(JobFeature.IS_LOCAL)
+_J_EXECUTORS = int(JobFeature.EXECUTORS)
+_J_STAGES = int(JobFeature.STAGES_LEFT)
+_J_WORK = int(JobFeature.WORK_LEFT)
+_J_TIME = int(JobFeature.TIME_IN_SYSTEM)
+_C_ASKED = int(ClusterFeature.ASKED)
+_C_IDLE = int(ClusterFeature.IDLE)
+_C_JOBS = int(ClusterFeature.JOBS)
+_C_HIDDEN = int(ClusterFeature.HIDDEN_JOBS)
 _E_CPU, _E_MEMORY, _E_EXECUTORS, _E_IDLE, _E_ASKED = map(int, ClassFeature)
 _F_CPU, _F_MEMORY = map(int, FitFeature)
 _NUM_FITS = len(FitFeature)
@@ -99,7 +95,9 @@ def _job_has_choice(seen, job):  # type: ignore[no-untyped-def]
 @kernel
 def _choose_jobs(seen, shown):  # type: ignore[no-untyped-def]
     """Give rows to jobs."""
-    room, num_chosen, row = shown.jobs.shape[0], 0, 0
+    room = shown.jobs.shape[0]
+    num_chosen = 0
+    row = 0
     for position in range(seen.now.num_active[0]):
         num_chosen += 1 if _job_has_choice(seen, seen.active[position]) else 0
     spare = max(0, room - num_chosen)
@@ -110,7 +108,8 @@ def _choose_jobs(seen, shown):  # type: ignore[no-untyped-def]
         takes_spare = not _job_has_choice(seen, job)
         if row < room and (spare > 0 or not takes_spare):
             spare -= 1 if takes_spare else 0
-            shown.jobs[row], shown.row_of_job[job] = job, row
+            shown.jobs[row] = job
+            shown.row_of_job[job] = row
             row += 1
     return row
 
@@ -118,7 +117,9 @@ def _choose_jobs(seen, shown):  # type: ignore[no-untyped-def]
 @kernel
 def _choose_stages(seen, shown, num_jobs):  # type: ignore[no-untyped-def]
     """Give rows to the unfinished stages of the jobs that have one."""
-    room, num_chosen, row = shown.stages.shape[0], 0, 0
+    room = shown.stages.shape[0]
+    num_chosen = 0
+    row = 0
     jobs = seen.jobs
     for j in range(num_jobs):
         first = jobs.stage_start[shown.jobs[j]]
@@ -133,7 +134,8 @@ def _choose_stages(seen, shown, num_jobs):  # type: ignore[no-untyped-def]
             takes_spare = not _may_choose(seen, stage)
             if row < room and (spare > 0 or not takes_spare) and _is_unfinished(seen, stage):
                 spare -= 1 if takes_spare else 0
-                shown.stages[row], shown.row_of_stage[stage] = stage, row
+                shown.stages[row] = stage
+                shown.row_of_stage[stage] = row
                 row += 1
     return row
 
@@ -144,7 +146,8 @@ def _write_stages(seen, shown, view, scales, num_rows):  # type: ignore[no-untyp
     view.stage_job[:] = NO_ROW
     stages = seen.stages
     for row in range(num_rows):
-        stage, to = shown.stages[row], view.stages[row]
+        stage = shown.stages[row]
+        to = view.stages[row]
         waiting = stages.num_tasks[stage] - stages.num_started[stage]
         view.stage_job[row] = shown.row_of_job[stages.job[stage]]
         to[_S_SHOWN] = 1.0
@@ -162,7 +165,8 @@ def _write_stages(seen, shown, view, scales, num_rows):  # type: ignore[no-untyp
 @kernel
 def _write_edges(seen, shown, view, num_rows):  # type: ignore[no-untyped-def]
     view.edges[:, :] = NO_ROW
-    count, stages = 0, seen.stages
+    count = 0
+    stages = seen.stages
     for row in range(num_rows):
         stage = shown.stages[row]
         for edge in range(
@@ -170,7 +174,8 @@ def _write_edges(seen, shown, view, num_rows):  # type: ignore[no-untyped-def]
         ):
             child_row = shown.row_of_stage[seen.children[edge]]
             if child_row != NO_ROW:
-                view.edges[count, 0], view.edges[count, 1] = row, child_row
+                view.edges[count, 0] = row
+                view.edges[count, 1] = child_row
                 count += 1
 
 
@@ -178,7 +183,8 @@ def _write_edges(seen, shown, view, num_rows):  # type: ignore[no-untyped-def]
 def _write_jobs(seen, shown, view, scales, num_rows):  # type: ignore[no-untyped-def]
     view.jobs[:, :] = 0.0
     for row in range(num_rows):
-        job, to = shown.jobs[row], view.jobs[row]
+        job = shown.jobs[row]
+        to = view.jobs[row]
         to[_J_SHOWN] = 1.0
         to[_J_LOCAL] = 1.0 if job == seen.now.source_job[0] else 0.0
         to[_J_EXECUTORS] = _share(seen.jobs.num_supplied[job], seen)
@@ -219,7 +225,8 @@ def _write_fits(seen, shown, view, scales, num_rows):  # type: ignore[no-untyped
         return
     view.stage_fit[:, :] = 0.0
     for row in range(num_rows):
-        stage, to = shown.stages[row], view.stage_fit[row]
+        stage = shown.stages[row]
+        to = view.stage_fit[row]
         to[_F_CPU] = relative(seen.stages.cpu[stage], scales.cpu)
         to[_F_MEMORY] = relative(seen.stages.memory[stage], scales.memory)
         may_choose = view.stages[row, _S_SCHEDULABLE] > 0.0
@@ -234,17 +241,20 @@ def _write_fits(seen, shown, view, scales, num_rows):  # type: ignore[no-untyped
 @kernel
 def _write_slots(seen, shown, view, scales, num_rows):  # type: ignore[no-untyped-def]
     """The stages' idle slots, and the lengths that may be chosen: those left where all wait, for whom a stage is shortest."""
-    num_lengths, most = view.slot_mask.shape[1] - 1, seen.now.num_source[0]
+    num_lengths = view.slot_mask.shape[1] - 1
+    most = seen.now.num_source[0]
     view.slot_mask[:, :] = False
     view.slot_mask[:, 0] = True
     if num_lengths == 0:
         return
     view.stage_slot[:, :] = 0.0
     for row in range(num_rows):
-        stage, to = shown.stages[row], view.stage_slot[row]
+        stage = shown.stages[row]
+        to = view.stage_slot[row]
         if seen.stages.hold_from_ms[stage] != NOT_YET:
             left_ms = seen.stages.hold_until_ms[stage] - seen.now.clock_ms[0]
-            to[_H_HAD], to[_H_RUNS] = 1.0, 1.0 if left_ms > 0 else 0.0
+            to[_H_HAD] = 1.0
+            to[_H_RUNS] = 1.0 if left_ms > 0 else 0.0
             to[_H_LEFT] = _measured(left_ms, scales.task_ms)
         if view.stages[row, _S_SCHEDULABLE] > 0.0:
             for length in range(1, num_lengths + 1):
@@ -267,7 +277,9 @@ def _write_any(view, mask, start):  # type: ignore[no-untyped-def]
 @kernel
 def _write_mask(seen, shown, view, levels):  # type: ignore[no-untyped-def]
     """What may be chosen; at an episode's end only to idle, at the first limit."""
-    max_stages, num_source, any_stage = shown.stages.shape[0], seen.now.num_source[0], False
+    max_stages = shown.stages.shape[0]
+    num_source = seen.now.num_source[0]
+    any_stage = False
     for row in range(max_stages):
         view.action_mask[row] = view.stages[row, _S_SCHEDULABLE] > 0.0
         any_stage = any_stage or view.action_mask[row]

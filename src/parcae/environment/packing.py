@@ -51,7 +51,9 @@ class PackingEpisodes:
     action_space: spaces.Space[Any]
 
     def __init__(self, count: int, settings: PackingSettings) -> None:
-        self.count, self.settings, self.source = count, settings, settings.source()
+        self.count = count
+        self.settings = settings
+        self.source = settings.source()
         self.config = self.source.config
         jobs = settings.jobs if settings.jobs is not None else self.source.draw([0])[0]
         asked_of([jobs], self.config)  # refuses jobs that cannot be placed
@@ -68,7 +70,8 @@ class PackingEpisodes:
         )
 
     def _allocate(self, num_jobs: int, num_resources: int) -> None:
-        n, config = self.count, self.config
+        n = self.count
+        config = self.config
         self.sequences: list[RigidJobs | None] = [None] * n
         self.seeds = [0] * n
         self._states: Packing = allocate(
@@ -104,7 +107,8 @@ class PackingEpisodes:
         jobs = self.source.draw([seed])[0]
         for table, new in zip(self._asked, asked_of([jobs], self.config), strict=True):
             table[row, : new.shape[1]] = new[0]
-        self.sequences[row], self.seeds[row] = jobs, seed
+        self.sequences[row] = jobs
+        self.seeds[row] = seed
         begin_many(*self._tables, row, row + 1)
 
     def step(
@@ -116,7 +120,8 @@ class PackingEpisodes:
         accrued = self._states.costs[:, self.settings.cost]
         before = accrued.copy()
         step_many(*self._tables, slots, np.zeros(self.count, np.int64), 0, self.count)
-        clock, is_stepped = self._states.clock, np.isin(self._sequence, rows)
+        clock = self._states.clock
+        is_stepped = np.isin(self._sequence, rows)
         is_over = (clock["is_over"][:, 0] == 1) & is_stepped
         is_done = (clock["num_finished"] + clock["num_dropped"])[:, 0] == self._asked.num_jobs[:, 0]
         return (
@@ -127,7 +132,8 @@ class PackingEpisodes:
 
     def observations(self) -> Arrays:
         """What every episode shows, each [count, ...]: new arrays."""
-        states, show = self._states, (0, self.count)
+        states = self._states
+        show = (0, self.count)
         show_many(*self._tables, self._views, *show)
         masks = np.zeros((self.count, self.num_slots + 1), np.int8)
         mask_many(*self._tables, masks, *show)
@@ -144,7 +150,8 @@ class PackingEpisodes:
 
     def _waiting(self) -> Array:
         """float32[count, num_slots, features]; the view's rows are the slots that are taken."""
-        seen, head = self._views.jobs, self._views.head
+        seen = self._views.jobs
+        head = self._views.head
         cluster, row = np.nonzero(np.arange(self.num_slots) < head["num_jobs"])
         slot = seen["slot"][cluster, row]
         features = np.zeros(
@@ -175,10 +182,13 @@ class PackingEpisodes:
 
     def outcome(self, row: int) -> dict[str, float]:
         """What an episode that is over came to, in steps; jobs that its end cut off count up to it, lost ones do not count."""
-        jobs, state = self.sequences[row], self.state(row)
+        jobs = self.sequences[row]
+        state = self.state(row)
         assert jobs is not None, f"episode {row} was not started"
-        table, clock = state.jobs[: len(jobs)], state.clock
-        now, num_arrived = int(clock["now"][0]), int(clock["num_arrived"][0])
+        table = state.jobs[: len(jobs)]
+        clock = state.clock
+        now = int(clock["now"][0])
+        num_arrived = int(clock["num_arrived"][0])
         counts = (np.arange(len(jobs)) < num_arrived) & (table["is_dropped"] == 0)
         end = np.where(table["finish"] < 0, now, np.minimum(table["finish"], now))
         jct = (end - jobs.arrival)[counts]

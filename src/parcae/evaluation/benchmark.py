@@ -21,7 +21,8 @@ from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 
 #: The longer stream, by which speed is seen not to fall with the number of tasks, and how often it is run.
-_LONG_JOBS, _LONG_RUNS = 1_000, 3
+_LONG_JOBS = 1_000
+_LONG_RUNS = 3
 #: The oracle runs this many jobs of the same kind of stream.
 _ORACLE_JOBS = 8
 
@@ -58,11 +59,12 @@ def benchmark_simulator(
     runs: int = 15,
 ) -> SimulatorBenchmark:
     """Time whole compiled runs (set-up and compilation excluded) and, in the same process, the oracle."""
-    config, chosen = (
-        SimulationConfig(num_executors=num_executors),
-        make_policy(policy, num_executors),
-    )
-    seconds, tasks, events, decisions = [], [], [], []
+    config = SimulationConfig(num_executors=num_executors)
+    chosen = make_policy(policy, num_executors)
+    seconds = []
+    tasks = []
+    events = []
+    decisions = []
     for seed in range(-1, runs):
         sequence = draw_sequence(
             workload, arrivals, num_jobs, num_executors, RandomStreams(max(0, seed))
@@ -165,7 +167,8 @@ def benchmark_cores(
         long, _, long_tasks = _speeds(
             workload, policy, config, arrivals, num_long_jobs, min(runs, _LONG_RUNS)
         )
-        speed, long_speed = statistics.median(speeds), statistics.median(long)
+        speed = statistics.median(speeds)
+        long_speed = statistics.median(long)
         rows.append(
             CoresSpeed(
                 policy=name,
@@ -193,7 +196,9 @@ def _speeds(
     runs: int,
 ) -> tuple[list[float], list[float], int]:
     """Tasks a second and plans (or decisions) a second of every run, and the tasks of the last; the first run compiles."""
-    speeds, plans, tasks = [], [], 0
+    speeds = []
+    plans = []
+    tasks = 0
     for seed in range(-1, runs):
         sequence = draw_sequence(
             workload, arrivals, num_jobs, config.total_executors, RandomStreams(max(0, seed))

@@ -64,8 +64,10 @@ def _srpt_completion_ms(arrival_ms: list[int], work_ms: list[float], speed: int)
     It minimises the sum of completion times over all schedules of divisible work, which real ones are a special case of.
     """
     order = sorted(range(len(arrival_ms)), key=lambda j: arrival_ms[j])
-    completion, waiting = [0.0] * len(order), list[tuple[float, int]]()
-    clock, row = 0.0, 0
+    completion = [0.0] * len(order)
+    waiting = list[tuple[float, int]]()
+    clock = 0.0
+    row = 0
     while row < len(order) or waiting:
         if not waiting:
             clock = max(clock, float(arrival_ms[order[row]]))

@@ -165,7 +165,8 @@ def _seed_runs(workload: Workload, task: _Task, seed: int) -> _SeedRuns:
     policies = task.resolved.for_sequence(sequence, seed)
     # Which executor ran a task is only known where tasks are recorded: it takes memory, so only where executors differ.
     record = bool(task.config.executor_classes)
-    summaries, traces = [], []
+    summaries = []
+    traces = []
     for policy in policies.values():
         trace = simulate(sequence, policy, task.config, seed, record=record)
         summaries.append(summarize(trace, sequence))
@@ -238,7 +239,8 @@ def _run_all(
     workload: Workload, task: _Task, seeds: range, processes: int | None
 ) -> Iterator[tuple[int, _SeedRuns]]:
     """Seeds one after another here while few seconds are left to run, unless told how many processes; else in workers."""
-    workers, left = min(processes or os.cpu_count() or 1, len(seeds)), seeds
+    workers = min(processes or os.cpu_count() or 1, len(seeds))
+    left = seeds
     while left and (workers == 1 or processes is None):
         start = time.perf_counter()
         yield left[0], _seed_runs(workload, task, left[0])
@@ -364,5 +366,6 @@ def comparison_table(comparison: Comparison) -> Table:
 
 def later_cells(paid: WhoPays) -> tuple[str, str]:
     """The share of later jobs and the worst ratio, as tables show them; a dash where nothing is known."""
-    share, worst = paid.later_share.mean, paid.worst_later
+    share = paid.later_share.mean
+    worst = paid.worst_later
     return ("–", "–") if math.isnan(share) else (f"{share:.1%}", f"{worst:,.2f}")

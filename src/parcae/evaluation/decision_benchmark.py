@@ -24,9 +24,13 @@ from parcae.workloads.synthetic import RandomDags, random_dags
 #: Decisions before the clock starts: compilation, first touches of memory.
 _WARM_UP = 20
 #: A case of one policy ends after so many seconds, with at least a few decisions: slow ones are not timed for an hour.
-_LONGEST_S, _FEWEST = 60.0, 20
+_LONGEST_S = 60.0
+_FEWEST = 20
 #: The large cases: this many jobs of ten stages each, on so many executors; in the wide case in four classes.
-_LARGE_JOBS, _LARGE_STAGES, _LARGE_EXECUTORS, _WIDE_EXECUTORS = 1_000, 10, 200, 30_000
+_LARGE_JOBS = 1_000
+_LARGE_STAGES = 10
+_LARGE_EXECUTORS = 200
+_WIDE_EXECUTORS = 30_000
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,8 @@ def _case(
     policies: list[str],
     num_decisions: int,
 ) -> list[DecisionBenchmark]:
-    names, num_executors = list(dict.fromkeys(["fair", *policies])), config.total_executors
+    names = list(dict.fromkeys(["fair", *policies]))
+    num_executors = config.total_executors
     found = {
         name: f"{name}:classes" if name in NAMES and len(config.classes) > 1 else name
         for name in names

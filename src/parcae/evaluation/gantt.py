@@ -187,7 +187,8 @@ def gantt_figure(trace: Trace, end_s: float | None = None) -> Figure:
     """
     import plotly.graph_objects as go
 
-    figure, runs = go.Figure(), segments(trace)
+    figure = go.Figure()
+    runs = segments(trace)
     if len(runs) <= MAX_SEGMENTS:
         _add_bars(figure, trace, runs)
     else:
@@ -238,10 +239,8 @@ def _add_bars(figure: Figure, trace: Trace, runs: list[Segment]) -> None:
 
 
 def _add_picture(figure: Figure, trace: Trace) -> None:
-    grid, step_s = (
-        raster(trace, NUM_COLUMNS, _end_ms(trace)),
-        _end_ms(trace) / MS_PER_S / NUM_COLUMNS,
-    )
+    grid = raster(trace, NUM_COLUMNS, _end_ms(trace))
+    step_s = _end_ms(trace) / MS_PER_S / NUM_COLUMNS
     color = np.where(grid == IDLE, np.nan, grid % _NUM_COLORS).astype(np.float32)
     colors = min(len(trace.job_names), _NUM_COLORS)
     edges = np.arange(colors + 1) / colors

@@ -16,11 +16,9 @@ from parcae.policies.heuristics.kernels.decisions import in_order
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import select_future, start, step
 
-_NEEDS_DECISION, _COMPLETE, _BAD = (
-    int(Status.NEEDS_DECISION),
-    int(Status.COMPLETE),
-    int(Status.BAD_DECISION),
-)
+_NEEDS_DECISION = int(Status.NEEDS_DECISION)
+_COMPLETE = int(Status.COMPLETE)
+_BAD = int(Status.BAD_DECISION)
 #: The rank of a job that is not ordered yet.
 UNORDERED = 1e9
 
@@ -54,7 +52,8 @@ def _copy(blocks, source, target):  # type: ignore[no-untyped-def]
 @kernel
 def _sort(values, count):  # type: ignore[no-untyped-def]
     for row in range(1, count):
-        value, at = values[row], row
+        value = values[row]
+        at = row
         while at > 0 and values[at - 1] > value:
             values[at] = values[at - 1]
             at -= 1
@@ -64,13 +63,17 @@ def _sort(values, count):  # type: ignore[no-untyped-def]
 @kernel
 def _bound_job(seen, search, position):  # type: ignore[no-untyped-def]
     """Fill the least work that is left of a job, and the least time in which it can end, by its stages' critical path."""
-    job, stages, work_ms, longest_ms = seen.active[position], seen.stages, 0.0, 0.0
+    job = seen.active[position]
+    stages = seen.stages
+    work_ms = 0.0
+    longest_ms = 0.0
     first = seen.jobs.stage_start[job]
     for stage in range(first, first + seen.jobs.num_stages[job]):
         work_ms += (stages.num_tasks[stage] - stages.num_started[stage]) * search.task_ms[stage]
         if stages.num_started[stage] == 0:
             longest_ms = max(longest_ms, search.path_ms[stage])
-    search.left_ms[position], search.finish_ms[position] = work_ms, longest_ms
+    search.left_ms[position] = work_ms
+    search.finish_ms[position] = longest_ms
 
 
 @kernel
@@ -80,12 +83,14 @@ def _least_sum_ms(seen, search):  # type: ignore[no-untyped-def]
     The i-th completion is no earlier than with all work that has not started divisible and shortest remaining first, nor than
     the i-th smallest of the jobs' critical paths.
     """
-    now, count = seen.now, seen.now.num_active[0]
+    now = seen.now
+    count = seen.now.num_active[0]
     for position in range(count):
         _bound_job(seen, search, position)
     _sort(search.left_ms, count)
     _sort(search.finish_ms, count)
-    total, shared_ms = now.job_ms[0] + count * (now.clock_ms[0] - now.accounted_ms[0]) + 0.0, 0.0
+    total = now.job_ms[0] + count * (now.clock_ms[0] - now.accounted_ms[0]) + 0.0
+    shared_ms = 0.0
     for position in range(count):
         shared_ms += search.left_ms[position] / now.num_executors[0]
         total += max(shared_ms, search.finish_ms[position])
@@ -124,7 +129,8 @@ def _branch(state, search, depth):  # type: ignore[no-untyped-def]
             at -= 1
         search.jobs[depth, at] = job
         count += 1
-    search.num_jobs[depth], search.next_job[depth] = count, 0
+    search.num_jobs[depth] = count
+    search.next_job[depth] = 0
 
 
 @kernel
@@ -141,7 +147,8 @@ def _finish(state, search, depth):  # type: ignore[no-untyped-def]
 def search_orders(states, futures, blocks, tables, search, max_beginnings):  # type: ignore[no-untyped-def]
     """Go on for at most so many beginnings. Returns a Status: COMPLETE, NEEDS_DECISION (not over), or an error."""
     if search.depth[0] == -2:
-        state, future = select_cluster(states, 0), select_future(futures, 0)
+        state = select_cluster(states, 0)
+        future = select_future(futures, 0)
         status = start(state, future, tables)
         if status != _NEEDS_DECISION:
             return status
@@ -160,7 +167,8 @@ def search_orders(states, futures, blocks, tables, search, max_beginnings):  # t
         for other in range(search.best_rank.shape[0]):
             search.rank[depth + 1, other] = search.rank[depth, other]
         search.rank[depth + 1, job] = depth
-        state, future = select_cluster(states, depth + 1), select_future(futures, depth + 1)
+        state = select_cluster(states, depth + 1)
+        future = select_future(futures, depth + 1)
         status = _run(state, future, tables, search.rank[depth + 1])
         if status == _COMPLETE and state.now.num_active[0] > 0:
             return _BAD

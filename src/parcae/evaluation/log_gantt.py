@@ -19,14 +19,18 @@ FORMATS = ("png", "svg", "pdf")
 #: The jobs' names are told below the charts if there are no more than these.
 MAX_NAMED = 32
 _NUM_COLUMNS = 2_400
-_WIDTH_IN, _DPI = 11.0, 120
+_WIDTH_IN = 11.0
+_DPI = 120
 #: Inches: height of a chart (with few cores, with many), of the legend's rows.
-_LOW_IN, _HIGH_IN, _LEGEND_ROW_IN = 1.3, 2.4, 0.2
+_LOW_IN = 1.3
+_HIGH_IN = 2.4
+_LEGEND_ROW_IN = 0.2
 _MANY_CORES = 24
 _LEGEND_COLUMNS = 4
 _LONGEST_NAME = 34
 _MARGIN = 1.005
-_WHITE, _GREY = (255, 255, 255), (205, 209, 216)
+_WHITE = (255, 255, 255)
+_GREY = (205, 209, 216)
 
 
 def picture_format(path: Path) -> str:
@@ -66,7 +70,8 @@ def gantt(charts: Sequence[tuple[str, RecordedRun]], path: Path, *, title: str =
 
     if not charts:
         raise ConfigError("a picture of Gantt charts needs one run at least")
-    ending, colors = picture_format(path), _color_of_job(charts)
+    ending = picture_format(path)
+    colors = _color_of_job(charts)
     heights = [_HIGH_IN if run.num_cores >= _MANY_CORES else _LOW_IN for _, run in charts]
     legend_rows = -(-len(colors) // _LEGEND_COLUMNS) if len(colors) <= MAX_NAMED else 0
     height_in = sum(heights) + 0.45 * len(charts) + _LEGEND_ROW_IN * legend_rows + 0.6
@@ -103,7 +108,8 @@ def _draw(
     end_ms: int,
     colors: Mapping[JobKey, tuple[int, int, int]],
 ) -> None:
-    tasks, shown = run.tasks, evenly_chosen(run.num_cores)
+    tasks = run.tasks
+    shown = evenly_chosen(run.num_cores)
     other = len(run.jobs)
     job = np.where(tasks["job"] == NO_JOB, other, tasks["job"])
     grid = raster_of_tasks(

@@ -80,7 +80,8 @@ def best_job_order(
         for table in tables
         if table.size
     )
-    search, status = _begin(sequence, config), Status.NEEDS_DECISION
+    search = _begin(sequence, config)
+    status = Status.NEEDS_DECISION
     while status is Status.NEEDS_DECISION:
         status = Status(
             search_orders(batch.states, batch.futures, blocks, batch.tables, search, _PROGRESS)
@@ -102,8 +103,10 @@ def _as_block(table: Any) -> npt.NDArray[np.int64]:
 
 
 def _begin(sequence: JobSequence, config: SimulationConfig) -> OrderSearch:
-    num_jobs, executors = sequence.num_jobs, config.total_executors
-    task_ms, path_ms = list[float](), list[float]()
+    num_jobs = sequence.num_jobs
+    executors = config.total_executors
+    task_ms = list[float]()
+    path_ms = list[float]()
     for job in sequence.jobs:
         least = [shortest_task_ms(stage) for stage in job.stages]
         task_ms += least
@@ -112,7 +115,8 @@ def _begin(sequence: JobSequence, config: SimulationConfig) -> OrderSearch:
             for stage, ms in zip(job.stages, least, strict=True)
         ]
         path_ms += job.downstream_ms(waves)
-    table, column = np.zeros((num_jobs + 1, num_jobs), np.int64), np.zeros(num_jobs + 1, np.int64)
+    table = np.zeros((num_jobs + 1, num_jobs), np.int64)
+    column = np.zeros(num_jobs + 1, np.int64)
     return OrderSearch(
         rank=np.full((num_jobs + 1, num_jobs), UNORDERED),
         jobs=table,

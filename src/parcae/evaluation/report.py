@@ -52,7 +52,8 @@ def best_policy(comparison: Comparison) -> PolicyResult:
 
 def summary_sentence(comparison: Comparison) -> str:
     """Who wins, by how much, how sure that is, and who pays for it, in plain words."""
-    first, best = comparison.policies[0], best_policy(comparison)
+    first = comparison.policies[0]
+    best = best_policy(comparison)
     won = (
         f"{best.name} has the lowest average job completion time: {best.average_jct_s.mean:,.1f} s"
     )
@@ -144,7 +145,8 @@ def _setting(s: dict[str, Any]) -> str:
 
 
 def _table(comparison: Comparison) -> str:
-    best, first = best_policy(comparison), html.escape(comparison.policies[0].name)
+    best = best_policy(comparison)
+    first = html.escape(comparison.policies[0].name)
     head = (
         "policy", "average JCT<small>s, 95% interval</small>", f"ratio to {first}<small>95% interval</small>",
         "later<small>of jobs, 95% interval</small>", "worst<small>times</small>", "p95 JCT<small>s</small>",
@@ -178,7 +180,8 @@ def _row(row: int, result: PolicyResult) -> tuple[str, ...]:
 
 def _recurring(comparison: Comparison) -> str:
     """Who gains and who loses under the best policy (where that is the first: the next best), by recurring job."""
-    policies, best = comparison.policies, best_policy(comparison)
+    policies = comparison.policies
+    best = best_policy(comparison)
     if len(policies) == 1:
         return ""
     if best is policies[0]:
@@ -218,7 +221,8 @@ def _recurring_row(job: RecurringJob, column: int) -> tuple[str, ...]:
 def _figures(
     comparison: Comparison, traces: Mapping[str, Trace], bounds: Bounds | None
 ) -> list[str]:
-    results, seed = comparison.policies, comparison.settings["seeds"][0]
+    results = comparison.policies
+    seed = comparison.settings["seeds"][0]
     estimates = [p.average_jct_s for p in results]
     bars = jct_bars(
         [p.name for p in results],

@@ -78,7 +78,8 @@ def _bootstrap(
     """Percentile interval of the ratio of means, of resampled seeds."""
     if rng is None:
         raise ConfigError("a bootstrap interval needs a random generator: pass rng")
-    ratios, rows = [], max(1, _CHUNK // len(above))
+    ratios = []
+    rows = max(1, _CHUNK // len(above))
     for first in range(0, NUM_RESAMPLES, rows):
         seeds = rng.integers(0, len(above), (min(rows, NUM_RESAMPLES - first), len(above)))
         ratios.append(above[seeds].mean(axis=1) / below[seeds].mean(axis=1))

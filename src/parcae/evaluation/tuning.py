@@ -49,7 +49,8 @@ def _counts(num_executors: int) -> tuple[float, ...]:
 #: Those of SWEEPS whose names need an argument.
 _NEEDS_VALUE = ("weighted-fair", "static")
 #: Of a grid of more than so many values, all are tried on a quarter of the sequences, and as many as this on all of them.
-_MANY, _FINALISTS = 50, 25
+_MANY = 50
+_FINALISTS = 25
 #: Policies that decide, that plan, and that play whole runs only (those with a guard).
 AnyPolicy = Policy | Planner | CompiledPolicy
 #: A policy's parameters, in the order in which its name carries them.
@@ -77,8 +78,11 @@ def _each(values: Iterable[float]) -> tuple[Values, ...]:
 
 #: Graphene*: alpha in steps of 0.5 with every pair of thresholds (2: no task is long, -1: no stage is hard to pack), and whether
 #: executors wait for a stage's parents; then finer steps of alpha and of how long they wait, in s.
-_COARSE_ALPHAS, _LONG, _FRAG = ALPHAS[::5], (0.2, 0.4, 0.6, 0.8, 2.0), (-1.0, 0.2, 0.4, 0.6, 0.8)
-_COARSE_WAITS_S, _WAITS_S = (0.0, math.inf), (0.0, 2.0, 5.0, 10.0, 30.0, 100.0, math.inf)
+_COARSE_ALPHAS = ALPHAS[::5]
+_LONG = (0.2, 0.4, 0.6, 0.8, 2.0)
+_FRAG = (-1.0, 0.2, 0.4, 0.6, 0.8)
+_COARSE_WAITS_S = (0.0, math.inf)
+_WAITS_S = (0.0, 2.0, 5.0, 10.0, 30.0, 100.0, math.inf)
 _TETRIS_KNOBS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 #: Policies that can be tuned.
@@ -227,7 +231,8 @@ class _Resolved:
 
 def _resolve(name: str, setting: _Setting) -> _Resolved:
     """What a name without a guard became."""
-    workload, config = setting.workload, setting.config
+    workload = setting.workload
+    config = setting.config
     family, how = _family(name)
     if is_learned(name):
         policy: AnyPolicy = learned_policy(name, workload, config, setting.arrivals)
@@ -301,7 +306,8 @@ class Sweep:
 
     def describe(self) -> str:
         """What was found, in words."""
-        names, tried = SWEEPS[self.family].names, list(self.cost_ms)
+        names = SWEEPS[self.family].names
+        tried = list(self.cost_ms)
         found = ", ".join(f"{name} {value:g}" for name, value in zip(names, self.best, strict=True))
         what = (
             f"values from {tried[0][0]:g} to {tried[-1][0]:g}"
@@ -340,7 +346,8 @@ def sweep_values(
             for values, p in policies.items()
         }
 
-    grid, count = tuple(SWEEPS[family].grid(config.total_executors)), len(sequences)
+    grid = tuple(SWEEPS[family].grid(config.total_executors))
+    count = len(sequences)
     num_given_up = len(grid) - _FINALISTS if len(grid) > _MANY else 0
     if num_given_up:
         first = measured(grid, max(1, count // 4))

@@ -47,13 +47,17 @@ def benchmark_training(
     request = TrainRequest(scenario, config, network, parameters=start_parameters())
     trainer = Trainer(scenario, config, make_family(request))
     trainer.train(budget_s=1e9, max_iterations=1)
-    decisions, wall, cpu, rollout = trainer.decisions, time.perf_counter(), time.process_time(), 0.0
+    decisions = trainer.decisions
+    wall = time.perf_counter()
+    cpu = time.process_time()
+    rollout = 0.0
     for _ in range(iterations):
         began = time.perf_counter()
         groups = trainer.collect()
         rollout += time.perf_counter() - began
         trainer.learn(groups, 1.0)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    wall = time.perf_counter() - wall
+    cpu = time.process_time() - cpu
     count = trainer.decisions - decisions
     return TrainingBenchmark(
         network, recipe, iterations, count, wall, cpu, count / cpu, count / wall, rollout / wall

@@ -45,7 +45,8 @@ class Structures:
     @classmethod
     def of(cls, workload: Workload) -> Structures:
         """The structures of a workload's jobs."""
-        first, edges = [0], []
+        first = [0]
+        edges = []
         for job in workload.jobs:
             heights = stage_heights(job)
             edges += [
@@ -105,8 +106,10 @@ class GraphDecisions:
         """The decisions `index` as tensors."""
         num_jobs = self.num_jobs[index]
         jobs = _ranges(self.first_job[index], num_jobs)
-        owner, sizes = np.repeat(np.arange(len(index)), num_jobs), self.num_rows[jobs]
-        rows, job = _ranges(self.first_row[jobs], sizes), np.repeat(np.arange(len(jobs)), sizes)
+        owner = np.repeat(np.arange(len(index)), num_jobs)
+        sizes = self.num_rows[jobs]
+        rows = _ranges(self.first_row[jobs], sizes)
+        job = np.repeat(np.arange(len(jobs)), sizes)
         stages = np.zeros(len(index), np.int64)
         np.add.at(stages, owner, sizes)
         possible = self.levels[None, :] > self.held[index][:, None]
@@ -146,10 +149,14 @@ class GraphDecisions:
         row_of[job, stage_index] = np.arange(len(job))
         kinds = self.structure[jobs]
         counts = s.first[kinds + 1] - s.first[kinds]
-        edges, edge_job = _ranges(s.first[kinds], counts), np.repeat(np.arange(len(jobs)), counts)
-        parents, children = row_of[edge_job, s.parent[edges]], row_of[edge_job, s.child[edges]]
+        edges = _ranges(s.first[kinds], counts)
+        edge_job = np.repeat(np.arange(len(jobs)), counts)
+        parents = row_of[edge_job, s.parent[edges]]
+        children = row_of[edge_job, s.child[edges]]
         kept = (parents >= 0) & (children >= 0)
-        parents, children, heights = parents[kept], children[kept], s.height[edges][kept]
+        parents = parents[kept]
+        children = children[kept]
+        heights = s.height[edges][kept]
         return [
             (parents[heights == h], children[heights == h])
             for h in range(1, int(heights.max(initial=0)) + 1)
@@ -219,10 +226,12 @@ def _gather(
 class DecimaFamily:
     """Decima for a scenario."""
 
-    name, feature_version = "decima", FEATURE_VERSION
+    name = "decima"
+    feature_version = FEATURE_VERSION
 
     def __init__(self, scenario: Scenario, settings: DecimaSettings) -> None:
-        self.scenario, self.decima = scenario, settings
+        self.scenario = scenario
+        self.decima = settings
         self.levels = decima_levels(scenario.config.total_executors)
         self.structures = Structures.of(scenario.workload)
 
@@ -254,7 +263,8 @@ class DecimaFamily:
         stages = [len(job.stages) for job in self.scenario.workload.jobs]
         jobs = capacity * min(num_jobs, _JOBS_PER_DECISION) + 2 * num_jobs
         rows = round(jobs * sum(stages) / len(stages)) + 2 * max(stages) * num_jobs
-        classes, settings = len(self.scenario.config.classes), self.decima
+        classes = len(self.scenario.config.classes)
+        settings = self.decima
         works = allocate_workspace(
             num_simulators, num_jobs, num_jobs * max(stages), classes, len(self.levels), settings
         )
@@ -280,7 +290,8 @@ class DecimaFamily:
 
     def trimmed(self, rollout: Rollout) -> Record:
         """A copy of the rollout's record, cut to what was recorded."""
-        r, n = rollout.record, rollout.count
+        r = rollout.record
+        n = rollout.count
         sizes = {"structure": int(r.num_jobs[0]), "first_row": int(r.num_jobs[0]) + 1}
         sizes |= dict.fromkeys(("x", "index", "can_choose"), int(r.num_rows[0]))
         whole = {"count", "num_jobs", "num_rows", "end_ms", "end_cost"}

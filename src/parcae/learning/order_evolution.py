@@ -44,10 +44,13 @@ from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_ST
 Weights = npt.NDArray[np.float64]
 
 #: The files in a search's folder: what it resumes from, and the best network so far.
-STATE_FILE, BEST_FILE = "training.safetensors", "best.safetensors"
+STATE_FILE = "training.safetensors"
+BEST_FILE = "best.safetensors"
 _STATE_KIND = "order-evolution"
 #: Adam's constants; the second is shorter than usual, for searches of a few hundred generations.
-_MOMENTUM, _MEMORY, _EPSILON = 0.9, 0.99, 1e-8
+_MOMENTUM = 0.9
+_MEMORY = 0.99
+_EPSILON = 1e-8
 #: A candidate of a generation is measured on about so many jobs, of all scenarios together.
 _JOBS_PER_CANDIDATE = 120
 
@@ -167,7 +170,10 @@ class _Search:
         settings: EvolutionSettings,
         seed: int,
     ) -> None:
-        self.scenarios, self.rule, self.settings, self.seed = scenarios, rule, settings, seed
+        self.scenarios = scenarios
+        self.rule = rule
+        self.settings = settings
+        self.seed = seed
         share = _JOBS_PER_CANDIDATE // len(scenarios)
         num_selection = max(1, settings.num_selection // len(scenarios))
         self.arenas = [
@@ -208,7 +214,8 @@ class _Search:
 
     def _step(self, state: _State, gradient: Weights) -> None:
         """Adam, with decay apart from the gradient (Loshchilov and Hutter 2019)."""
-        settings, count = self.settings, state.generation
+        settings = self.settings
+        count = state.generation
         state.first = _MOMENTUM * state.first + (1.0 - _MOMENTUM) * gradient
         state.second = _MEMORY * state.second + (1.0 - _MEMORY) * gradient**2
         first = state.first / (1.0 - _MOMENTUM**count)

@@ -101,16 +101,15 @@ class ParcaeFamily:
         prior: what the rule's choices weigh in a fresh network (job, hold, limit), as logits.
     """
 
-    name, feature_version = "parcae", FEATURE_VERSION
+    name = "parcae"
+    feature_version = FEATURE_VERSION
 
     def __init__(
         self, scenario: Scenario, parameters: Parameters, prior: tuple[float, float, float]
     ) -> None:
-        self.scenario, self.parameters, self.prior = (
-            scenario,
-            np.asarray(parameters, np.float64),
-            prior,
-        )
+        self.scenario = scenario
+        self.parameters = np.asarray(parameters, np.float64)
+        self.prior = prior
         self.curves = solo_curves(scenario.workload, scenario.config)
 
     @property
@@ -137,7 +136,8 @@ class ParcaeFamily:
 
     def allocate(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
         """Workspaces and records of so many simulators."""
-        num_jobs, num_levels = self.scenario.num_jobs, len(self.curves.levels)
+        num_jobs = self.scenario.num_jobs
+        num_levels = len(self.curves.levels)
         rows = capacity * min(num_jobs, _JOBS_PER_DECISION) + 2 * num_jobs
         works = allocate_workspace(num_simulators, num_jobs, num_levels)
         return works, allocate_record(num_simulators, capacity, rows, num_levels)
@@ -162,7 +162,8 @@ class ParcaeFamily:
 
     def trimmed(self, rollout: Rollout) -> Record:
         """A copy of the rollout's record, cut to what was recorded."""
-        r, n = rollout.record, rollout.count
+        r = rollout.record
+        n = rollout.count
         rows = int(r.num_rows[0])
         per_row = {"rows", "can_choose"}
         whole = {"count", "num_rows", "end_ms", "end_cost"}

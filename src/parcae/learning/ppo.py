@@ -42,7 +42,10 @@ def imitate(
     Raises:
         DivergedError: a loss that is not finite.
     """
-    order, losses, entropies, count = rng.permutation(len(data)), 0.0, 0.0, 0
+    order = rng.permutation(len(data))
+    losses = 0.0
+    entropies = 0.0
+    count = 0
     for first in range(0, len(data), step.minibatch):
         judged = network(data.decisions(order[first : first + step.minibatch], device))
         loss = -judged.log_prob.clamp(min=_LEAST_LOG_PROB).mean()
@@ -54,11 +57,9 @@ def imitate(
                 f"the imitation's loss ({loss.item():.3g}) or its gradient is not finite"
             )
         optimizer.step()
-        losses, entropies, count = (
-            losses + float(loss.detach()),
-            entropies + float(judged.entropy.detach().mean()),
-            count + 1,
-        )
+        losses = losses + float(loss.detach())
+        entropies = entropies + float(judged.entropy.detach().mean())
+        count = count + 1
     return UpdateReport(losses / count, entropies / count, 0.0, 0.0, 0.0)
 
 
@@ -103,8 +104,10 @@ def update(
     Raises:
         DivergedError: a loss or a gradient that is not finite; the weights are then as they were before that minibatch.
     """
-    advantages, old = advantage.astype(np.float32), data.log_prob
-    sums, count = np.zeros(5), 0
+    advantages = advantage.astype(np.float32)
+    old = data.log_prob
+    sums = np.zeros(5)
+    count = 0
     for epoch in range(step.epochs):
         order = rng.permutation(len(data))
         for first in range(0, len(data), step.minibatch):

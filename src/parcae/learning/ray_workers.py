@@ -130,7 +130,8 @@ def ray_workers(
     count = max(1, min(num_groups, int(resources.get("CPU", 1))))
     shares = [len(part) for part in np.array_split(np.arange(num_groups), count)]
     actor = ray.remote(num_cpus=1)(_Actor)
-    shared, kind = ray.put(scenario), ray.put(family)
+    shared = ray.put(scenario)
+    kind = ray.put(family)
     actors = [
         actor.remote(shared, kind, {"num_groups": share, "seed": (seed << 8) + row, "num_threads": 1, **{
             key: value for key, value in settings.items() if key != "num_threads"

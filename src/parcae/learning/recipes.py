@@ -36,7 +36,10 @@ def parse_recipe(text: str) -> Recipe:
 
 
 #: Lengths of windows and horizons of the fast recipe on streams, in mean gaps between arrivals, and the longest.
-_WINDOW_GAPS, _HORIZON_GAPS, _LONGEST_WINDOW, _LONGEST_HORIZON = 24.0, 12.0, 50.0, 170.0
+_WINDOW_GAPS = 24.0
+_HORIZON_GAPS = 12.0
+_LONGEST_WINDOW = 50.0
+_LONGEST_HORIZON = 170.0
 #: These lengths do where executors rest this share of the time under fair sharing, or more.
 _USUAL_REST = 0.3
 #: With this many times less rest a cluster is busy.
@@ -48,7 +51,9 @@ _NUM_MEASURED = 8
 _SEVERAL_CLASSES = {"num_groups": 2, "group_size": 6, "minibatch": 256, "imitation": 0.7}
 #: Memoryless termination, in mean gaps: mean length of the first episodes, what it grows by, its largest. At gaps of 25 s these
 #: are the released code's 2,000 s to 20,000 s over some 1,100 iterations.
-_EPISODE_GAPS, _GROWTH_GAPS, _LONGEST_GAPS = 80.0, 0.64, 800.0
+_EPISODE_GAPS = 80.0
+_GROWTH_GAPS = 0.64
+_LONGEST_GAPS = 800.0
 
 
 def mean_gap_s(scenario: Scenario) -> float:

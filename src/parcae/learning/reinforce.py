@@ -78,17 +78,17 @@ def reinforce(
         DivergedError: a loss or a gradient that is not finite; the weights are then as they were.
     """
     optimizer.zero_grad(set_to_none=True)
-    losses, entropies, scale = 0.0, 0.0, 1.0 / math.log(1000.0)
+    losses = 0.0
+    entropies = 0.0
+    scale = 1.0 / math.log(1000.0)
     for first in range(0, len(data), chunk):
         index = np.arange(first, min(len(data), first + chunk))
         judged = network(data.decisions(index, device))
         weight = torch.from_numpy(advantage[index].astype(np.float32)).to(device)
         loss = -(judged.log_prob * weight).sum() - entropy_weight * scale * judged.entropy.sum()
         loss.backward()
-        losses, entropies = (
-            losses + float(loss.detach()),
-            entropies + float(judged.entropy.detach().sum()),
-        )
+        losses = losses + float(loss.detach())
+        entropies = entropies + float(judged.entropy.detach().sum())
     norm = torch.nn.utils.clip_grad_norm_(network.parameters(), math.inf)
     if not math.isfinite(losses) or not bool(torch.isfinite(norm)):
         raise DivergedError(

@@ -21,7 +21,8 @@ def costs_to_go(
 
     Example: costs accrued of 0 and 3 at two decisions and 10 at the end leave 10 and 7 to go.
     """
-    times, costs = np.append(clock_s, end_s), np.append(cost, end_cost)
+    times = np.append(clock_s, end_s)
+    costs = np.append(cost, end_cost)
     if rate == 0.0:
         return np.asarray(end_cost - cost)
     to_go = np.zeros(len(times))

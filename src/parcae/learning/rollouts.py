@@ -64,12 +64,10 @@ class RolloutWorker:
         tail_ms: float = 0.0,
         num_threads: int | None = None,
     ) -> None:
-        self.scenario, self.family, self.num_groups, self.group_size = (
-            scenario,
-            family,
-            num_groups,
-            group_size,
-        )
+        self.scenario = scenario
+        self.family = family
+        self.num_groups = num_groups
+        self.group_size = group_size
         self.window_ms = None if window_s is None else round(window_s * 1000)
         self.num_threads = num_threads or os.cpu_count() or 1
         self.costing = costing_for(scenario, tail_ms)
@@ -83,12 +81,14 @@ class RolloutWorker:
         self._allocate(capacity)
 
     def _allocate(self, capacity: int) -> None:
-        scenario, count = self.scenario, self.num_groups * self.group_size
+        scenario = self.scenario
+        count = self.num_groups * self.group_size
         stages = sorted(len(job.stages) for job in scenario.workload.jobs)
         edges = sorted(sum(len(s.parents) for s in job.stages) for job in scenario.workload.jobs)
         num_jobs = scenario.num_jobs
         executors = scenario.config.total_executors
-        num_stages, num_edges = num_jobs * stages[-1], max(1, num_jobs * edges[-1])
+        num_stages = num_jobs * stages[-1]
+        num_edges = max(1, num_jobs * edges[-1])
         world = scenario.config.world.world
         self.states = allocate(
             count, scenario.config.classes, num_jobs, num_stages, num_edges, world
@@ -124,10 +124,8 @@ class RolloutWorker:
             check_fits(sequence, self.scenario.config)
             for row in rows:
                 future = Future(*(table[row] for table in self.futures))
-                future.job_profile[:], future.arrival_ms[:] = (
-                    sequence.job_index,
-                    np.rint(sequence.arrival_ms * gap),
-                )
+                future.job_profile[:] = sequence.job_index
+                future.arrival_ms[:] = np.rint(sequence.arrival_ms * gap)
                 prepare(future, sequence, self.scenario.config, self._next_seed)
             self._next_seed += 1
         if self.window_ms is not None:

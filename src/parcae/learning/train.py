@@ -95,9 +95,14 @@ class Trainer:
             )
         if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("--device cuda: PyTorch sees no such device here; use --device cpu")
-        self.scenario, self.config, self.family, self.folder = scenario, config, family, folder
-        self._teacher, self._is_imitating = teacher, config.imitation > 0
-        self.seed, self.device = seed, torch.device(device)
+        self.scenario = scenario
+        self.config = config
+        self.family = family
+        self.folder = folder
+        self._teacher = teacher
+        self._is_imitating = config.imitation > 0
+        self.seed = seed
+        self.device = torch.device(device)
         rng = np.random.default_rng(np.random.SeedSequence([0x7472_6169, seed]))
         torch.manual_seed(seed)
         start = family.initial_weights(rng) if weights is None else weights
@@ -105,7 +110,8 @@ class Trainer:
         self.network: Any = network.to(self.device)
         start = self.network.export()
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
-        self._rng, self._rate = rng, Rate()
+        self._rng = rng
+        self._rate = Rate()
         self._selection = scenario.batch(
             [SELECTION_SEED_START + row for row in range(config.num_selection)]
         )
@@ -126,10 +132,13 @@ class Trainer:
             tail_ms=self._tail_ms(),
             num_threads=num_threads,
         )
-        self.iteration, self.seconds, self.decisions = 0, 0.0, 0
+        self.iteration = 0
+        self.seconds = 0.0
+        self.decisions = 0
         self.best_weights, self.best = start, self._measure(start)
         self._mean_weights = dict(start)
-        self._value_mean, self._value_spread = 0.0, 1.0
+        self._value_mean = 0.0
+        self._value_spread = 1.0
 
     def _mean_jobs(self) -> float:
         """Jobs in the system on average over the selection runs that were just played."""
@@ -222,7 +231,8 @@ class Trainer:
         ):
             ratios.append(self._measure(weights))
             if ratios[-1] < self.best:
-                self.best, self.best_weights = ratios[-1], weights
+                self.best = ratios[-1]
+                self.best_weights = weights
         return min(ratios)
 
     def warm_up(self) -> None:
@@ -246,7 +256,8 @@ class Trainer:
         return groups
 
     def _collect(self, done: float) -> list[list[Rollout]]:
-        network, teacher = self.family.policy(self.network.export()).network, None
+        network = self.family.policy(self.network.export()).network
+        teacher = None
         if self._is_imitating and self._teacher is not None:
             # The teacher takes all decisions at first, so that good states are seen, and fewer and fewer (DAgger).
             teacher = self._teacher, max(0.1, 1.0 - 0.02 * self.iteration)
@@ -296,19 +307,24 @@ class Trainer:
 
     def _reinforce(self, data: DataSet, groups: list[list[Rollout]]) -> UpdateReport:
         """Algorithm 1's update: differential costs, input-dependent baseline, entropy that fades by iterations."""
-        config, advantages = self.config, []
+        config = self.config
+        advantages = []
         for rollouts in groups:
             for rollout in rollouts:
-                r, n = rollout.record, rollout.count
+                r = rollout.record
+                n = rollout.count
                 self._rate.add(
                     r.clock_ms[:n] / MS_PER_S,
                     r.cost[:n],
                     float(r.end_ms[0]) / MS_PER_S,
                     float(r.end_cost[0]),
                 )
-            rate, times, curves = self._rate.mean if config.is_differential else 0.0, [], []
+            rate = self._rate.mean if config.is_differential else 0.0
+            times = []
+            curves = []
             for rollout in rollouts:
-                r, n = rollout.record, rollout.count
+                r = rollout.record
+                n = rollout.count
                 end_s = float(r.end_ms[0]) / MS_PER_S
                 clock_s = r.clock_ms[:n] / MS_PER_S
                 cost = differential_costs(
@@ -353,15 +369,20 @@ class Trainer:
 
     def _advantages(self, groups: list[list[Rollout]]) -> tuple[FloatArray, FloatArray | None]:
         """Normalised advantages (less cost is better) and, where windows cut runs short, the critic's targets."""
-        config, scale = self.config, MS_PER_S
+        config = self.config
+        scale = MS_PER_S
         rate = 0.0 if config.horizon_s is None else 1.0 / config.horizon_s
         ends = iter(self._end_values([r for group in groups for r in group]))
-        advantages, targets = [], []
+        advantages = []
+        targets = []
         for group in groups:
-            times, curves = [], []
+            times = []
+            curves = []
             for rollout in group:
-                r, n = rollout.record, rollout.count
-                end_s, last = float(r.end_ms[0]) / MS_PER_S, next(ends)
+                r = rollout.record
+                n = rollout.count
+                end_s = float(r.end_ms[0]) / MS_PER_S
+                last = next(ends)
                 clock_s = r.clock_ms[:n] / MS_PER_S
                 to_go = costs_to_go(
                     clock_s, r.cost[:n] / scale, end_s, float(r.end_cost[0]) / scale, rate
@@ -376,10 +397,8 @@ class Trainer:
         if config.window_s is not None:
             together = np.concatenate(targets)
             if self._value_spread == 1.0:
-                self._value_mean, self._value_spread = (
-                    float(together.mean()),
-                    max(1e-6, float(together.std())),
-                )
+                self._value_mean = float(together.mean())
+                self._value_spread = max(1e-6, float(together.std()))
             target = (together - self._value_mean) / self._value_spread
         return normalized(np.concatenate(advantages)), target
 
@@ -510,12 +529,11 @@ class Trainer:
                         for key in _MOMENTS
                     },
                 }
-        self.iteration, self.seconds, self.decisions = (
-            settings["iteration"],
-            settings["seconds"],
-            settings["decisions"],
-        )
-        self.best, (self._value_mean, self._value_spread) = settings["best"], settings["value"]
+        self.iteration = settings["iteration"]
+        self.seconds = settings["seconds"]
+        self.decisions = settings["decisions"]
+        self.best = settings["best"]
+        (self._value_mean, self._value_spread) = settings["value"]
         self._rate = Rate.from_json(settings["rate"])
         self._rng.bit_generator.state = settings["rng"]
         self.worker.restore_rng(settings["worker"])

@@ -35,7 +35,8 @@ _NUM_SELECTION = 100
 _SELECT_EVERY = 10
 #: A generation's candidates are each measured on about so many jobs.
 _JOBS_PER_GENERATION = 1_000
-_START_SPREAD, _AGAIN_SPREAD = 0.5, 0.15
+_START_SPREAD = 0.5
+_AGAIN_SPREAD = 0.15
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,11 @@ def tune_rule(
         return float(np.mean([arena.selection(theta) for arena in arenas]))
 
     began = time.perf_counter()
-    best, best_ratio, generation, evaluations, is_over = first, selection(first), 0, 0, False
+    best = first
+    best_ratio = selection(first)
+    generation = 0
+    evaluations = 0
+    is_over = False
     while not is_over:
         for arena in arenas:
             arena.draw(_seeds(seed, generation, runs))
@@ -205,7 +210,8 @@ def tune_rule(
             candidates,
             [float(np.mean([arena.cost(whole(own)) for arena in arenas])) for own in candidates],
         )
-        generation, evaluations = generation + 1, evaluations + len(candidates) * runs * len(arenas)
+        generation = generation + 1
+        evaluations = evaluations + len(candidates) * runs * len(arenas)
         is_over = (
             time.perf_counter() - began >= budget_s
             or generation >= max_generations
@@ -215,7 +221,8 @@ def tune_rule(
             mean = whole(search.mean)
             ratio = selection(mean)
             if ratio < best_ratio:
-                best, best_ratio = mean, ratio
+                best = mean
+                best_ratio = ratio
             if progress is not None:
                 progress(
                     Tuning(best, best_ratio, generation, evaluations, time.perf_counter() - began)

@@ -115,7 +115,8 @@ def usable_share(workload: Workload, classes: Sequence[ExecutorClass]) -> float:
     unions = {0}
     for fits in work:
         unions |= {known | fits for known in unions}
-    total, executors = math.fsum(work.values()), sum(c.num_executors for c in classes)
+    total = math.fsum(work.values())
+    executors = sum(c.num_executors for c in classes)
     share = 1.0
     for union in unions - {0}:
         needs = math.fsum(own for fits, own in work.items() if fits | union == union)

@@ -62,7 +62,8 @@ def mean_over_spans(times_ms: Int64Array, count: Int64Array, edges_ms: FloatArra
     if len(times_ms) == 0:
         return np.zeros(len(edges_ms) - 1)
     area = np.concatenate([[0.0], np.cumsum(count[:-1] * np.diff(times_ms))])
-    end, last = float(times_ms[-1]), float(count[-1])
+    end = float(times_ms[-1])
+    last = float(count[-1])
     at = np.interp(edges_ms, times_ms, area) + last * np.maximum(0.0, edges_ms - end)
     return np.asarray(np.diff(at) / np.diff(edges_ms), np.float64)
 
@@ -92,10 +93,8 @@ def executors_per_job(trace: Trace, edges_ms: FloatArray) -> FloatArray:
     Raises:
         ConfigError: the tasks were not recorded.
     """
-    busy, jobs = (
-        mean_over_spans(*busy_executors(trace), edges_ms),
-        mean_over_spans(*concurrency(trace), edges_ms),
-    )
+    busy = mean_over_spans(*busy_executors(trace), edges_ms)
+    jobs = mean_over_spans(*concurrency(trace), edges_ms)
     return np.asarray(np.divide(busy, jobs, out=np.zeros_like(busy), where=jobs > 0))
 
 

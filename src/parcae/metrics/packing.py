@@ -145,7 +145,8 @@ def _level(up: IntArray, down: IntArray, amount: IntArray) -> tuple[IntArray, In
 
 def utilization(outcome: Outcome) -> FloatArray:
     """Share of each resource in use from the first arrival to the last finish, float64[num_resources]."""
-    done, span = has_started(outcome), makespan(outcome)
+    done = has_started(outcome)
+    span = makespan(outcome)
     if span == 0:
         return np.zeros(len(outcome.jobs.capacity))
     work = (outcome.jobs.demand[done] * outcome.jobs.duration[done, None]).sum(axis=0)
@@ -178,7 +179,8 @@ def withheld_share(outcome: Outcome, num_visible: int | None = None) -> float:
 
 def _waiting_spans(outcome: Outcome, num_visible: int | None) -> Iterator[tuple[int, bool]]:
     """(length, whether a visible waiting job fits) of every span between events in which jobs wait."""
-    jobs, done = outcome.jobs, has_started(outcome)
+    jobs = outcome.jobs
+    done = has_started(outcome)
     start = np.where(done, outcome.start, np.where(outcome.is_dropped, NOT_YET, _NEVER))
     times = np.unique(
         np.concatenate([jobs.arrival, outcome.start[done], outcome.finish[done], [outcome.end]])
@@ -321,7 +323,8 @@ def summarize_packing(
 
     Example: jobs of 1 and 3 steps that take 2 and 3 have mean slowdown 1.5.
     """
-    jobs, groups = outcome.jobs, groups or size_groups([outcome.jobs])
+    jobs = outcome.jobs
+    groups = groups or size_groups([outcome.jobs])
     values = {name: measure(outcome) for name, measure in MEASURES.items()}
     by_size = values["bounded_slowdown" if jobs.step == "s" else "slowdown"]
     group = groups.of(jobs)

@@ -59,7 +59,8 @@ class Images:
     """
 
     def __init__(self, batch: PackingBatch, settings: ImageSettings | None = None) -> None:
-        self.batch, self.settings = batch, settings or ImageSettings()
+        self.batch = batch
+        self.settings = settings or ImageSettings()
         capacity = batch.states.capacity
         if (capacity != capacity[0]).any():
             raise ConfigError("images need clusters of one capacity")
@@ -69,7 +70,8 @@ class Images:
 
     def draw(self, num_threads: int | None = 1) -> npt.NDArray[np.float32]:
         """float32[num_clusters, horizon, width] of what is now; overwritten by the next call."""
-        b, s = self.batch, self.settings
+        b = self.batch
+        s = self.settings
         spread(
             lambda first, last: draw_images(
                 b.states, b.asked, b.sequence, self.array, s.is_colored, s.has_pause, first, last

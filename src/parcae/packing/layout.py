@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 #: No job, no slot; a decision of VOID lets time pass.
-NO_JOB, VOID, NOT_YET = -1, -1, -1
+NO_JOB = -1
+VOID = -1
+NOT_YET = -1
 
 
 class Cost(IntEnum):

@@ -119,10 +119,8 @@ class LogSource:
     def _piece(self, seed: int, num_jobs: int) -> RigidJobs:
         rng = np.random.default_rng(np.random.SeedSequence([0x6C6F_6773, seed]))
         first = int(rng.integers(len(self.jobs) - num_jobs + 1))
-        piece, speed = (
-            self.jobs.piece(first, first + num_jobs),
-            self.speeds[int(rng.integers(len(self.speeds)))],
-        )
+        piece = self.jobs.piece(first, first + num_jobs)
+        speed = self.speeds[int(rng.integers(len(self.speeds)))]
         return (
             piece
             if speed == 1.0
@@ -131,7 +129,8 @@ class LogSource:
 
     def card(self) -> dict[str, Any]:
         """All that is needed to draw them again, but the log."""
-        first, last = int(self.jobs.ids[0]), int(self.jobs.ids[-1])
+        first = int(self.jobs.ids[0])
+        last = int(self.jobs.ids[-1])
         own = {
             "log": self.jobs.name,
             "jobs": len(self.jobs),

@@ -66,17 +66,17 @@ def asked_of(sequences: Sequence[RigidJobs], config: PackingConfig) -> Asked:
     num_jobs = max(1, max(len(s) for s in sequences))
     specs = records((len(sequences), num_jobs), SPEC)
     demand = np.zeros((len(sequences), num_jobs, len(sequences[0].capacity)), np.int64)
-    counts, rules = np.zeros((len(sequences), 1), np.int64), records((len(sequences), 1), RULES)
+    counts = np.zeros((len(sequences), 1), np.int64)
+    rules = records((len(sequences), 1), RULES)
     for row, jobs in enumerate(sequences):
         _check_fits(jobs, config)
         n = len(jobs)
-        specs["arrival"][row, :n], specs["told"][row, :n], specs["duration"][row, :n] = (
-            jobs.arrival,
-            jobs.told,
-            jobs.duration,
-        )
+        specs["arrival"][row, :n] = jobs.arrival
+        specs["told"][row, :n] = jobs.told
+        specs["duration"][row, :n] = jobs.duration
         specs["log_told"][row, :n] = np.log(jobs.told)
-        demand[row, :n], counts[row] = jobs.demand, n
+        demand[row, :n] = jobs.demand
+        counts[row] = n
     for key in ("window", "ends_early", "as_coded", "bound", "max_decisions"):
         rules[key] = getattr(config, key)
     rules["is_exact"] = config.mode is TimeMode.EXACT
@@ -122,10 +122,12 @@ class PackingBatch:
         wants_profile: bool = False,
         seed: int = 0,
     ) -> None:
-        self.sequences, self.config = tuple(sequences), config
+        self.sequences = tuple(sequences)
+        self.config = config
         self.asked = asked_of(sequences, config)
         self.sequence = np.repeat(np.arange(len(sequences), dtype=np.int64), repeats)
-        num_jobs, num_resources = self.asked.specs.shape[1], self.asked.demand.shape[2]
+        num_jobs = self.asked.specs.shape[1]
+        num_resources = self.asked.demand.shape[2]
         is_exact = config.mode is TimeMode.EXACT
         slots, horizon = (num_jobs, 1) if is_exact else (config.num_slots, config.horizon)
         points = num_jobs + 1 if is_exact else horizon + 1
@@ -201,7 +203,8 @@ class PackingBatch:
 
     def outcome(self, row: int) -> Outcome:
         """What became of one cluster's sequence."""
-        jobs, state = self.sequences[self.sequence[row]], self.state(row)
+        jobs = self.sequences[self.sequence[row]]
+        state = self.state(row)
         n = len(jobs)
         table = state.jobs[:n]
         return Outcome(

@@ -163,7 +163,8 @@ def order_policy(order: Sequence[int]) -> HeuristicPolicy:
     return HeuristicPolicy("order:" + "-".join(map(str, order)), HeuristicKind.ORDER, tuple(rank))
 
 
-_PAPER, _CODE = "Decima, section 7.1", "Decima's released simulator"
+_PAPER = "Decima, section 7.1"
+_CODE = "Decima's released simulator"
 
 CATALOG: tuple[PolicyEntry, ...] = (
     PolicyEntry(

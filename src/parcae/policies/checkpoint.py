@@ -21,7 +21,8 @@ from parcae import __version__
 from parcae.errors import FormatError
 from parcae.files import write_bytes
 
-FORMAT, VERSION = "parcae-policy", 1
+FORMAT = "parcae-policy"
+VERSION = 1
 Weights = dict[str, npt.NDArray[Any]]
 
 

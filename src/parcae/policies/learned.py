@@ -263,10 +263,8 @@ def offered_load(workload: Workload, num_executors: int, arrivals: str) -> float
 
 def _distance(card: Any, workload: Workload, config: SimulationConfig, arrivals: str) -> float:
     """Smaller is nearer; arrivals weigh most, then the workload, executor classes or none, load, delays and size."""
-    load, own = (
-        float(card.get("load") or math.inf),
-        offered_load(workload, config.total_executors, arrivals),
-    )
+    load = float(card.get("load") or math.inf)
+    own = offered_load(workload, config.total_executors, arrivals)
     distance = 100.0 if math.isinf(load) != math.isinf(own) else 0.0
     if card.get("fingerprint") != fingerprint(workload):
         # The same profile under another model of parallelism is still nearer than another profile.

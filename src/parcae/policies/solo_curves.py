@@ -24,7 +24,8 @@ _GROWTH = 1.25
 #: Every job is simulated with so many different lucks at every level.
 _NUM_LUCKS = 3
 #: Simulators that stand side by side in memory: at most so many, and so many bytes of tables.
-_CHUNK, _CHUNK_BYTES = 512, 1 << 28
+_CHUNK = 512
+_CHUNK_BYTES = 1 << 28
 _BYTES_PER_EXECUTOR = 256
 
 
@@ -119,12 +120,11 @@ def _solo_ms(
         durations=config.durations,
         interpolation=config.interpolation,
     )
-    policy, now = make_policy("sjf-cp", num_executors), np.zeros(1, np.int64)
+    policy = make_policy("sjf-cp", num_executors)
+    now = np.zeros(1, np.int64)
     runs = [(int(job), luck) for job in jobs for luck in range(lucks[job])]
-    durations, size = (
-        np.zeros(len(runs)),
-        max(1, min(_CHUNK, _CHUNK_BYTES // (_BYTES_PER_EXECUTOR * num_executors))),
-    )
+    durations = np.zeros(len(runs))
+    size = max(1, min(_CHUNK, _CHUNK_BYTES // (_BYTES_PER_EXECUTOR * num_executors)))
     for first in range(0, len(runs), size):
         chunk = runs[first : first + size]
         sequences = [JobSequence(workload, np.array([job]), now) for job, _ in chunk]

@@ -20,7 +20,8 @@ from parcae.service.server import Server
 
 _HOST = "127.0.0.1"
 #: Seconds between two looks at what changed, and between two signs of life.
-_REFRESH_S, _ALIVE_S = 0.25, 15.0
+_REFRESH_S = 0.25
+_ALIVE_S = 15.0
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 _NAMES = ("127.0.0.1", "localhost", "[::1]")
 
@@ -37,7 +38,9 @@ class Admin:
     """The HTTP side of a server."""
 
     def __init__(self, server: Server, board: Board, port: int) -> None:
-        self.server, self.board, self._port = server, board, port
+        self.server = server
+        self.board = board
+        self._port = port
         self._page = files("parcae.service").joinpath("page.html").read_text()
         self._runner: web.AppRunner | None = None
 
@@ -103,11 +106,13 @@ class Admin:
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         )
         await response.prepare(request)
-        seen, silent_s = -1, 0.0
+        seen = -1
+        silent_s = 0.0
         try:
             while True:
                 if self.board.version != seen:
-                    seen, silent_s = self.board.version, 0.0
+                    seen = self.board.version
+                    silent_s = 0.0
                     await response.write(b"data: " + orjson.dumps(self.board.snapshot()) + b"\n\n")
                 elif silent_s >= _ALIVE_S:
                     silent_s = 0.0

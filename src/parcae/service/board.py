@@ -19,7 +19,8 @@ from parcae.units import MS_PER_S
 
 _BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 #: Samples of the chart: ten minutes, one a second.
-_NUM_SAMPLES, _SAMPLE_S = 600, 1.0
+_NUM_SAMPLES = 600
+_SAMPLE_S = 1.0
 #: Ended jobs that the page draws.
 _NUM_ENDED = 300
 #: Jobs that the page lists for each cluster, those that are served first.
@@ -30,7 +31,9 @@ class Board(Watcher):
     """Keeps samples of the clusters and the last ended jobs, and measures latencies."""
 
     def __init__(self, service: Service) -> None:
-        self.service, self.version, self._begun_s = service, 0, time.time()
+        self.service = service
+        self.version = 0
+        self._begun_s = time.time()
         self._history: dict[str, deque[tuple[float, int, int]]] = {}
         self._ended: deque[dict[str, Any]] = deque(maxlen=_NUM_ENDED)
         self._num_ended = 0
@@ -174,7 +177,9 @@ def job_rows(mirror: Mirror) -> list[dict[str, Any]]:
 
 
 def _job_row(mirror: Mirror, job: LiveJob, order: JobOrder) -> dict[str, Any]:
-    jobs, stages, first = mirror.state.jobs, mirror.state.stages, mirror.stage_row(job, 0)
+    jobs = mirror.state.jobs
+    stages = mirror.state.stages
+    first = mirror.stage_row(job, 0)
     own = slice(first, first + len(job.stage_ids))
     running = int(jobs["num_attached"][job.row])
     return {

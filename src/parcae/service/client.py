@@ -45,7 +45,8 @@ class Client:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname=host)
-        self._frames, self._ready = FrameReader(1 << 31), list[bytes]()
+        self._frames = FrameReader(1 << 31)
+        self._ready = list[bytes]()
 
     def __enter__(self) -> Client:
         return self

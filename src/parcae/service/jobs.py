@@ -169,7 +169,9 @@ class DurationBook:
     def __init__(
         self, workload: Workload | None, *, is_learning: bool = True, learned: Learned | None = None
     ) -> None:
-        self.workload, self.is_learning, self.learned = workload, is_learning, learned or Learned()
+        self.workload = workload
+        self.is_learning = is_learning
+        self.learned = learned or Learned()
         self._profiles: dict[tuple[str, _Shape], int] = {}
         self._named: dict[str, tuple[int, ...]] = {}
         self._guess: Callable[[float], float] = lambda _: ASSUMED_TASK_MS
@@ -254,9 +256,11 @@ class DurationBook:
         return JobRows(whole, flat + 1, profile, tuple(root + 1 for root in roots))
 
     def _profiled(self, profile: int, roots: tuple[int, ...]) -> JobRows:
-        tables, first = self._tables, self._tables.job_first_stage
+        tables = self._tables
+        first = self._tables.job_first_stage
         specs = tables.specs[first[profile] : first[profile + 1]].copy()
-        start, count = int(specs.child_start[0]), int(specs.num_children.sum())
+        start = int(specs.child_start[0])
+        count = int(specs.num_children.sum())
         specs.child_start -= start
         return JobRows(specs, tables.spec_children[start : start + count].copy(), profile, roots)
 
@@ -307,7 +311,8 @@ class DurationBook:
             what jobs of that name take in the profile, or took of late, less what is known. A job of which
             nothing is known, and one that outlived its estimate, has a share of what is known left.
         """
-        total_ms, task_ms = self._total_ms(known), known.guess_ms
+        total_ms = self._total_ms(known)
+        task_ms = known.guess_ms
         if total_ms > 0.0 and known_ms <= _OUTLIVED * total_ms:
             left_ms = max(0.0, total_ms - known_ms)
         else:

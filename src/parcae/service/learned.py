@@ -84,11 +84,9 @@ class Learned:
     def copy(self) -> Learned:
         """The same, which changes no more with this one."""
         other = Learned()
-        other._tasks, other._runs, other.num_changes = (
-            dict(self._tasks),
-            dict(self._runs),
-            self.num_changes,
-        )
+        other._tasks = dict(self._tasks)
+        other._runs = dict(self._runs)
+        other.num_changes = self.num_changes
         other._any_task = self._any_task
         return other
 
@@ -187,7 +185,8 @@ class LearnedFile:
     def __init__(self, path: Path) -> None:
         if not path.parent.is_dir():
             raise ConfigError(f"--learned {path}: there is no folder {path.parent}; make it first")
-        self.path, self.learned = path, read_learned(path) if path.exists() else Learned()
+        self.path = path
+        self.learned = read_learned(path) if path.exists() else Learned()
         self._num_written = self.learned.num_changes
 
     def snapshot(self) -> Learned | None:

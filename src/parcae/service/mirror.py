@@ -167,10 +167,15 @@ class Mirror:
         on_end: Callable[[EndedJob], None] | None = None,
         room: Room = FIRST_ROOM,
     ) -> None:
-        self._policy_for, self._book, self._room = policy_for, book, room
-        self._shared_cores, self._follows = num_cores, follows_simulator
+        self._policy_for = policy_for
+        self._book = book
+        self._room = room
+        self._shared_cores = num_cores
+        self._follows = follows_simulator
         self.counts = counts or Counts()
-        self._foretells, self._on_plan, self._on_end = foretells, on_plan, on_end
+        self._foretells = foretells
+        self._on_plan = on_plan
+        self._on_end = on_end
         self.jobs: dict[tuple[str, str], LiveJob] = {}
         self.by_row: dict[int, LiveJob] = {}
         self._ended: dict[str, OrderedDict[str, None]] = {}
@@ -231,7 +236,8 @@ class Mirror:
 
     def _make_room(self, jobs: int, stages: int, edges: int, job: LiveJob | None = None) -> None:
         """Room for so many more; the stages behind those of `job`, where it is given."""
-        now, room = self._now, room_of(self.state)
+        now = self._now
+        room = room_of(self.state)
         used = Room(*(int(now[name][0]) for name in ("num_jobs", "num_stages", "num_edges")))
         if job is not None:
             end = int(self._job["stage_start"][job.row] + self._job["num_stages"][job.row])
@@ -423,7 +429,8 @@ class Mirror:
         found = []
         for row in active:
             job = self.by_row[row]
-            tier, weight = _finite(tiers[row]), float(weights[row])
+            tier = _finite(tiers[row])
+            weight = float(weights[row])
             found.append(
                 (
                     job,
@@ -456,7 +463,9 @@ class Mirror:
 
     def _stage_orders(self, jobs: Iterable[LiveJob]) -> Iterable[StageOrder]:
         orders = np.asarray(self.state.stage_orders)
-        tiers, ranks, limits = orders["tier"], orders["rank"], orders["limit"]
+        tiers = orders["tier"]
+        ranks = orders["rank"]
+        limits = orders["limit"]
         used = int(self._now["num_stages"][0])
         is_told = (tiers[:used] != 0.0) | (ranks[:used] != 0.0) | (limits[:used] != UNLIMITED)
         if not is_told.any():
@@ -524,7 +533,8 @@ class Mirror:
         parents = parents_by_index(
             message.job_id, [stage.stage_id for stage in message.stages], message.stages
         )
-        num_stages, spare = len(rows.specs), len(rows.specs) + 2 if message.is_open else 0
+        num_stages = len(rows.specs)
+        spare = len(rows.specs) + 2 if message.is_open else 0
         self._make_room(1, num_stages + spare, len(rows.children))
         arrival_ms = min(message.arrival_ms, self.clock_ms)
         row = self._arrive(rows, arrival_ms, spare)
@@ -650,10 +660,8 @@ class Mirror:
         if position in job.ended:
             return
         row = self.stage_row(job, position)
-        finished, running = (
-            int(self._stage["num_finished"][row]),
-            int(self._stage["num_bound"][row]),
-        )
+        finished = int(self._stage["num_finished"][row])
+        running = int(self._stage["num_bound"][row])
         if finished < self._stage["num_tasks"][row]:
             if running:
                 tasks_left(self.state, row, 0, running, 0)
@@ -667,10 +675,8 @@ class Mirror:
 
     def _stage_changed(self, job: LiveJob, position: int, num_tasks: int) -> None:
         row = self.stage_row(job, position)
-        started, finished = (
-            int(self._stage["num_started"][row]),
-            int(self._stage["num_finished"][row]),
-        )
+        started = int(self._stage["num_started"][row])
+        finished = int(self._stage["num_finished"][row])
         if position in job.ended:
             return
         if num_tasks < started:
@@ -746,10 +752,8 @@ class Mirror:
                 children.setdefault(parent, []).append(self.stage_row(job, position))
         for parent, new in children.items():
             row = self.stage_row(job, parent)
-            start, count = (
-                int(self._stage["child_start"][row]),
-                int(self._stage["num_children"][row]),
-            )
+            start = int(self._stage["child_start"][row])
+            count = int(self._stage["num_children"][row])
             end = int(self._now["num_edges"][0])
             rows = [*self.state.children[start : start + count].tolist(), *new]
             self.state.children[end : end + len(rows)] = rows

@@ -79,7 +79,8 @@ def _with_tls(plain: socket.socket, host: str, tls_ca: Path | None) -> socket.so
 
 
 def _introduce(stream: socket.socket, service: str, secret: bytes | None) -> Greeting:
-    application, nonce = f"parcae-doctor-{secrets.token_hex(4)}", secrets.token_hex(16)
+    application = f"parcae-doctor-{secrets.token_hex(4)}"
+    nonce = secrets.token_hex(16)
     _send(
         stream,
         type="hello",

@@ -434,7 +434,8 @@ class FrameReader:
             ProtocolError: too_large, as soon as the length is known.
         """
         self._buffer += data
-        payloads, start = [], 0
+        payloads = []
+        start = 0
         while len(self._buffer) - start >= _HEADER.size:
             (length,) = _HEADER.unpack_from(self._buffer, start)
             if length > self.max_bytes:

@@ -46,7 +46,9 @@ class Recorder(Watcher):
 
     def __init__(self, folder: Path, max_file_bytes: int = MAX_FILE_BYTES) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._max_bytes, self._files = folder, max_file_bytes, dict[str, _File]()
+        self._folder = folder
+        self._max_bytes = max_file_bytes
+        self._files = dict[str, _File]()
         self._is_broken = False
 
     @staticmethod
@@ -175,7 +177,8 @@ def read_recording(*paths: Path) -> Recording:
         FormatError: not a recording, another version, or a torn line that is not the last.
         OSError: no such file.
     """
-    heads, lines = [], []
+    heads = []
+    lines = []
     for path in paths:
         rows = list(_rows(path))
         if not rows or "parcae_recording" not in rows[0]:

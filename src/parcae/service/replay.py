@@ -94,13 +94,15 @@ class _Comparison:
 
     def add(self, clock_ms: int, recorded: Orders, other: Orders) -> None:
         """Compare two orders of the same jobs."""
-        theirs, mine = _ranked(recorded), _ranked(other)
+        theirs = _ranked(recorded)
+        mine = _ranked(other)
         if not theirs or {job for job, *_ in theirs} != {job for job, *_ in mine}:
             return
         self.num_orders += 1
         if theirs == mine:
             return
-        first, other_first = _first(theirs), _first(mine)
+        first = _first(theirs)
+        other_first = _first(mine)
         self.num_first += first[0] != other_first[0]
         self.num_other += first[0] == other_first[0]
         if len(self.differences) < _NUM_LISTED:
@@ -136,7 +138,8 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Repl
     book = DurationBook(workload)
     _recall(book, recording.head.get("learned", {}))
     mirror = Mirror(policy_for, book, num_cores=recording.head.get("cores"))
-    seen, compared = _Seen(), _Comparison()
+    seen = _Seen()
+    compared = _Comparison()
     num_lost = _follow(recording, mirror, seen, compared)
     return Replay(
         str(recording.head["policy"]),
@@ -160,9 +163,11 @@ def _recall(book: DurationBook, learned: Any) -> None:
 
 
 def _follow(recording: Recording, mirror: Mirror, seen: _Seen, compared: _Comparison) -> int:
-    num_lost, waiting = 0, set[str]()
+    num_lost = 0
+    waiting = set[str]()
     for line in recording.lines:
-        application, message = str(line.get("application")), line.get("message", {})
+        application = str(line.get("application"))
+        message = line.get("message", {})
         if line.get("left"):
             mirror.forget(application)
             mirror.settle()

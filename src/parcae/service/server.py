@@ -164,7 +164,8 @@ class _Connection:
 
     async def pause(self) -> None:
         """Wait if the client said more than it may."""
-        now_s, rate = time.monotonic(), self.config.messages_per_s
+        now_s = time.monotonic()
+        rate = self.config.messages_per_s
         self.allowance = min(rate, self.allowance + (now_s - self.refilled_s) * rate) - 1.0
         self.refilled_s = now_s
         if self.allowance < 0:
@@ -181,7 +182,8 @@ class Server:
     """
 
     def __init__(self, service: Service, config: ServerConfig) -> None:
-        self.service, self.config = service, config
+        self.service = service
+        self.config = config
         self.service.secret = config.secret
         self._connections: dict[asyncio.Task[None], _Connection] = {}
         self._server: asyncio.Server | None = None
@@ -234,11 +236,9 @@ class Server:
             writer.close()
 
     async def _converse(self, connection: _Connection) -> None:
-        frames, session, begun_s = (
-            FrameReader(self.config.max_frame_bytes),
-            connection.session,
-            time.monotonic(),
-        )
+        frames = FrameReader(self.config.max_frame_bytes)
+        session = connection.session
+        begun_s = time.monotonic()
         while not session.is_closed:
             left_s = begun_s + self.config.hello_timeout_s - time.monotonic()
             try:
@@ -309,7 +309,8 @@ def serve_in_thread(make: Callable[[], Server]) -> tuple[Server, Callable[[], No
     import threading
 
     started: list[Server] = []
-    ready, loop = threading.Event(), asyncio.new_event_loop()
+    ready = threading.Event()
+    loop = asyncio.new_event_loop()
 
     async def run() -> None:
         server = make()

@@ -216,7 +216,8 @@ class Session:
     def __init__(
         self, service: Service, name: str, push: Callable[[ServerMessage], None] | None
     ) -> None:
-        self.service, self.name = service, name
+        self.service = service
+        self.name = name
         self.pushed: list[ServerMessage] = []
         self._push = push or self.pushed.append
         self._stage = _Stage.NEW
@@ -290,15 +291,14 @@ class Session:
 
     def close(self) -> None:
         """The connection is gone, or is to go."""
-        was_open, self._stage = self.is_open, _Stage.CLOSED
+        was_open = self.is_open
+        self._stage = _Stage.CLOSED
         if was_open:
             self.service.left(self)
 
     def _refuse(self, error: ProtocolError, seq: int | None) -> Error:
-        code, then = (
-            Code(error.code),
-            Then.STATE if self.is_open and error.code in MENDED_BY_STATE else Then.CLOSE,
-        )
+        code = Code(error.code)
+        then = Then.STATE if self.is_open and error.code in MENDED_BY_STATE else Then.CLOSE
         if then is Then.CLOSE:
             self.close()
         else:
@@ -332,11 +332,13 @@ class Session:
                 Code.DENIED,
                 "this service has a secret: send a nonce with hello, and answer the challenge",
             )
-        self._nonce, self._stage = new_nonce(), _Stage.CHALLENGED
+        self._nonce = new_nonce()
+        self._stage = _Stage.CHALLENGED
         return [Challenge(nonce=self._nonce)]
 
     def _verify(self, proof: Proof) -> list[ServerMessage]:
-        hello, secret = self._hello, self.service.secret
+        hello = self._hello
+        secret = self.service.secret
         assert hello is not None
         assert secret is not None
         nonce = hello.nonce or ""
@@ -374,7 +376,8 @@ class Session:
         return reply
 
     def _carry_out(self, message: State | Events) -> ServerMessage:
-        service, application = self.service, self.application
+        service = self.service
+        application = self.application
         mirror = service.mirror_of(application)
         try:
             if isinstance(message, State):

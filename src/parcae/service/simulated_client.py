@@ -159,7 +159,8 @@ class SimulatedClient:
         )
 
     def _stage_message(self, row: int, index: int, known: Sequence[int]) -> StageMessage:
-        spec, own = self.sequence.jobs[row].stages[index], self._sets[row, index]
+        spec = self.sequence.jobs[row].stages[index]
+        own = self._sets[row, index]
         executed_ms = sum(
             end_ms - start_ms
             for job, stage, _, start_ms, end_ms in (self.tasks if own.finished else ())

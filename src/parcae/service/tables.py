@@ -115,7 +115,8 @@ def repack(state: ClusterState, kept: Rows, spare: Callable[[int], int], room: R
     """
     num_rows = len(state.executors)
     new = empty_state(num_rows, room)
-    old_jobs, old_stages = int(state.now.num_jobs[0]), int(state.now.num_stages[0])
+    old_jobs = int(state.now.num_jobs[0])
+    old_stages = int(state.now.num_stages[0])
     job_map = np.full(old_jobs, NO_JOB, np.int64)
     stage_map = np.full(old_stages, NO_STAGE, np.int64)
     job_map[kept] = np.arange(len(kept))
@@ -123,17 +124,16 @@ def repack(state: ClusterState, kept: Rows, spare: Callable[[int], int], room: R
     counts = state.jobs["num_stages"]
     next_stage = 0
     for row in kept.tolist():
-        count, start = int(counts[row]), int(starts[row])
+        count = int(counts[row])
+        start = int(starts[row])
         stage_map[start : start + count] = np.arange(next_stage, next_stage + count)
         next_stage += count + spare(row)
     _copy_rows(state, new, job_map, stage_map)
     num_edges = _copy_edges(state, new, stage_map)
     new.now[0] = state.now[0]
-    new.now.num_jobs[0], new.now.num_stages[0], new.now.num_edges[0] = (
-        len(kept),
-        next_stage,
-        num_edges,
-    )
+    new.now.num_jobs[0] = len(kept)
+    new.now.num_stages[0] = next_stage
+    new.now.num_edges[0] = num_edges
     active = job_map[state.active[: int(state.now.num_active[0])]]
     active = active[active != NO_JOB]
     new.active[: len(active)] = active
@@ -158,7 +158,8 @@ def repack(state: ClusterState, kept: Rows, spare: Callable[[int], int], room: R
 
 
 def _copy_rows(state: ClusterState, new: ClusterState, job_map: Rows, stage_map: Rows) -> None:
-    jobs, stages = np.flatnonzero(job_map >= 0), np.flatnonzero(stage_map >= 0)
+    jobs = np.flatnonzero(job_map >= 0)
+    stages = np.flatnonzero(stage_map >= 0)
     for name in ("jobs", "job_orders", "contenders"):
         getattr(new, name)[job_map[jobs]] = getattr(state, name)[jobs]
     for name in ("stages", "stage_orders"):
@@ -172,9 +173,12 @@ def _copy_rows(state: ClusterState, new: ClusterState, job_map: Rows, stage_map:
 def _copy_edges(state: ClusterState, new: ClusterState, stage_map: Rows) -> int:
     """Every stage's edges follow each other. Returns how many there are."""
     num_edges = 0
-    starts, counts = state.stages["child_start"], state.stages["num_children"]
+    starts = state.stages["child_start"]
+    counts = state.stages["num_children"]
     for stage in np.flatnonzero(stage_map >= 0).tolist():
-        count, start, row = int(counts[stage]), int(starts[stage]), stage_map[stage]
+        count = int(counts[stage])
+        start = int(starts[stage])
+        row = stage_map[stage]
         new.children[num_edges : num_edges + count] = stage_map[
             state.children[start : start + count]
         ]

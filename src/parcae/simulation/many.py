@@ -42,19 +42,22 @@ class SimulatorBatch:
     def __init__(
         self, sequences: Sequence[JobSequence], config: SimulationConfig, seeds: Sequence[int]
     ) -> None:
-        workload, num_jobs = sequences[0].workload, len(sequences[0].job_index)
+        workload = sequences[0].workload
+        num_jobs = len(sequences[0].job_index)
         if any(
             s.workload is not workload or len(s.job_index) != num_jobs for s in sequences
         ) or len(seeds) != len(sequences):
             raise ConfigError(
                 "simulators of a batch share one workload and number of jobs, and have a seed each"
             )
-        self.sequences, self.config = tuple(sequences), config
+        self.sequences = tuple(sequences)
+        self.config = config
         self.tables = workload_tables(
             workload, config.durations, config.interpolation, config.world.world
         )
         sizes = [self._sizes(sequence) for sequence in sequences]
-        num_stages, num_edges = max(s for s, _ in sizes), max(1, max(e for _, e in sizes))
+        num_stages = max(s for s, _ in sizes)
+        num_edges = max(1, max(e for _, e in sizes))
         world = config.world.world
         self.states = allocate(
             len(sequences), config.classes, num_jobs, num_stages, num_edges, world
@@ -66,7 +69,8 @@ class SimulatorBatch:
         for row, (sequence, seed) in enumerate(zip(sequences, seeds, strict=True)):
             check_fits(sequence, config)
             future = self.future(row)
-            future.job_profile[:], future.arrival_ms[:] = sequence.job_index, sequence.arrival_ms
+            future.job_profile[:] = sequence.job_index
+            future.arrival_ms[:] = sequence.arrival_ms
             prepare(future, sequence, config, seed)
 
     def _sizes(self, sequence: JobSequence) -> tuple[int, int]:

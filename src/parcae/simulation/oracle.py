@@ -161,7 +161,8 @@ class Oracle:
     ) -> None:
         self.sequence = sequence
         self.draws = draws or LuckDraws(partial(task_luck, seed), durations, interpolation)
-        self.moving_delay_ms, self.warmup_delay_ms = moving_delay_ms, warmup_delay_ms
+        self.moving_delay_ms = moving_delay_ms
+        self.warmup_delay_ms = warmup_delay_ms
         self.executors = [OracleExecutor(row) for row in range(num_executors)]
         self.jobs: list[OracleJob] = []
         self.active: list[OracleJob] = []
@@ -174,7 +175,8 @@ class Oracle:
         self.num_source = num_executors
         self.clock_ms = self.num_events = self.num_tasks = self.work_ms = 0
         self.heap: list[tuple[int, int, object]] = []
-        self.stalled_at, self.stalled_pools = -1, 0
+        self.stalled_at = -1
+        self.stalled_pools = 0
         self.decisions: list[list[float]] = []
         self.tasks: list[tuple[int, int, int, int, int, int]] = []
 
@@ -235,7 +237,8 @@ class Oracle:
         ):
             return False
         if self.stalled_at != self.num_events:
-            self.stalled_at, self.stalled_pools = self.num_events, 0
+            self.stalled_at = self.num_events
+            self.stalled_pools = 0
         while self.stalled_pools <= len(self.active):
             job = self.active[self.stalled_pools] if self.stalled_pools < len(self.active) else None
             self.stalled_pools += 1
@@ -380,7 +383,9 @@ class Oracle:
         self.pools[job] = []
 
     def _open(self, job: OracleJob | None, executors: list[OracleExecutor], count: int) -> None:
-        self.source_job, self.to_schedule, self.num_source = job, executors, count
+        self.source_job = job
+        self.to_schedule = executors
+        self.num_source = count
 
     def _arrived(self, executor: OracleExecutor, stage: OracleStage) -> None:
         if stage.job.completion_ms >= 0:
@@ -441,7 +446,8 @@ class Oracle:
     # Durations
 
     def _duration_ms(self, executor: OracleExecutor, stage: OracleStage, task: int) -> int:
-        durations, key = stage.spec.durations, (stage.job.row, stage.index, task)
+        durations = stage.spec.durations
+        key = (stage.job.row, stage.index, task)
         level = self._level(key, durations.levels, len(stage.job.executors))
         fresh, first, rest = (
             lists[level] for lists in (durations.fresh, durations.first, durations.rest)

@@ -55,7 +55,8 @@ def weighted_fair(alpha: float) -> OraclePolicy:
 
     def decide(oracle: Oracle) -> tuple[OracleStage | None, int]:
         weight = {job: job.spec.work_ms**alpha for job in _wanting(oracle)}
-        total, executors = sum(weight.values()), len(oracle.executors)
+        total = sum(weight.values())
+        executors = len(oracle.executors)
         caps = {job: max(1, math.ceil(executors * w / total - 1e-9)) for job, w in weight.items()}
         return _below_cap(oracle, caps, False)
 

@@ -48,7 +48,9 @@ class Simulator:
     def __init__(
         self, sequence: JobSequence, config: SimulationConfig, seed: int, *, record: bool = False
     ) -> None:
-        self.sequence, self.config, self.seed = sequence, config, seed
+        self.sequence = sequence
+        self.config = config
+        self.seed = seed
         self.tables: WorkloadTables = workload_tables(
             sequence.workload, config.durations, config.interpolation, config.world.world
         )
@@ -140,10 +142,8 @@ def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, see
     The future may have room for more stages than the sequence has.
     """
     events = future.events
-    events.moving_delay_ms[0], events.warmup_delay_ms[0] = (
-        config.moving_delay_ms,
-        config.warmup_delay_ms,
-    )
+    events.moving_delay_ms[0] = config.moving_delay_ms
+    events.warmup_delay_ms[0] = config.warmup_delay_ms
     events.seed[0] = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
     rng = np.random.default_rng(np.random.SeedSequence([0x70617263, seed & 0xFFFFFFFFFFFFFFFF]))
     if config.end_ms is not None:
@@ -207,15 +207,20 @@ def check_status(status: int, state: ClusterState, sequence: JobSequence) -> Sta
 
 def build_trace(state: ClusterState, future: Future, sequence: JobSequence, policy: str) -> Trace:
     """The trace of one simulator."""
-    jobs, stages, now, events = state.jobs, state.stages, state.now, future.events
-    num_jobs, num_stages = int(now.num_jobs[0]), int(now.num_stages[0])
+    jobs = state.jobs
+    stages = state.stages
+    now = state.now
+    events = future.events
+    num_jobs = int(now.num_jobs[0])
+    num_stages = int(now.num_stages[0])
     executed = np.zeros(len(jobs), np.int64)
     np.add.at(executed, stages.job[:num_stages], stages.executed_ms[:num_stages])
     completion = np.full(len(jobs), -1, np.int64)
     completion[:num_jobs] = jobs.completion_ms[:num_jobs]
     moves = np.zeros(len(jobs), np.int64)
     moves[:num_jobs] = jobs.num_moves[:num_jobs]
-    num_tasks, num_decisions = int(events.num_tasks[0]), int(now.num_decisions[0])
+    num_tasks = int(events.num_tasks[0])
+    num_decisions = int(now.num_decisions[0])
     if 0 < len(future.decisions) < num_decisions:
         raise PolicyError(
             f"{num_decisions} decisions are more than the {len(future.decisions)} that can be recorded"

@@ -75,7 +75,8 @@ def _grid(levels: tuple[int, ...], interpolation: Interpolation) -> npt.NDArray[
     exact = (executors <= levels[0]) | np.isin(executors, levels)
     upper = np.where(exact, lower, np.minimum(lower + 1, len(levels) - 1))
     at = np.asarray(levels)
-    grid["lower"], grid["upper"] = lower, upper
+    grid["lower"] = lower
+    grid["upper"] = upper
     grid["span"] = np.where(exact, 1, at[upper] - at[lower])
     if interpolation is not Interpolation.LOWER:
         weight = (
@@ -89,7 +90,9 @@ def _grid(levels: tuple[int, ...], interpolation: Interpolation) -> npt.NDArray[
 
 class _Builder:
     def __init__(self, mode: DurationMode, interpolation: Interpolation, world: World) -> None:
-        self.mode, self.interpolation, self.world = mode, interpolation, world
+        self.mode = mode
+        self.interpolation = interpolation
+        self.world = world
         self.samples: list[npt.NDArray[np.int32]] = []
         self.num_samples = 0
         self.lists: list[tuple[int, int, int]] = []

@@ -147,7 +147,8 @@ class DemoResult:
 def draw_mixes(config: DemoConfig) -> tuple[list[JobSequence], list[dict[str, Any]]]:
     """The mixes' jobs, and the mixes as the replaying application reads them."""
     workload = warm_workload(load_workload(config.workload), config.time_scale)
-    sequences, mixes = [], []
+    sequences = []
+    mixes = []
     for seed in range(config.seed_start, config.seed_start + config.seeds):
         sequence = draw_sequence(
             workload, config.arrivals, config.num_jobs, config.cores, RandomStreams(seed)

@@ -33,7 +33,9 @@ _JAR_NAME = re.compile(r"parcae-spark.*\.jar")
 #: From this version of Spark on: the oldest and the newest Java that its documents name.
 _JAVA_OF_SPARK = {(3, 3): (8, 17), (4, 0): (17, 21), (4, 2): (17, 25)}
 #: What the trial's query prints, and how long a Spark may take to start and run it.
-_TRIAL_CLASS, _TRIAL_SAYS, _TRIAL_TIMEOUT_S = "parcae.spark.Trial", "sum 499500", 180.0
+_TRIAL_CLASS = "parcae.spark.Trial"
+_TRIAL_SAYS = "sum 499500"
+_TRIAL_TIMEOUT_S = 180.0
 _TRY_STOCK = "try spark-submit without the plugin"
 _SHOWN_MISSING = 3
 _SECONDS_A_DAY = 86_400
@@ -204,7 +206,8 @@ def _check_java(spark: SparkHome | None, jar: Path | None) -> Check:
     newest = release
     for since, (oldest, last) in _JAVA_OF_SPARK.items():
         if spark and spark.release >= since:
-            needed, newest = max(needed, oldest), last
+            needed = max(needed, oldest)
+            newest = last
     advice = "install another one, and set JAVA_HOME to it"
     if release < needed:
         why = f"Spark {spark.version} with the plugin" if spark else "the plugin"
@@ -256,7 +259,8 @@ def _check_settings(spark: SparkHome, settings: Settings, jar: Path | None) -> I
         text = "no spark-defaults.conf: applications are started with settings of their own"
         yield Check("settings", State.OK, text)
         return
-    name, where = "settings", str(settings.path)
+    name = "settings"
+    where = str(settings.path)
     jars = [path for path in settings.class_path() if _JAR_NAME.fullmatch(path.name)]
     jars += [path for path in spark.jars.iterdir() if _JAR_NAME.fullmatch(path.name)]
     is_named = PLUGIN_CLASS in settings.plugins

@@ -36,7 +36,9 @@ from parcae.workloads.random_streams import RandomStreams
 FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[str], None]
 #: Tasks of the calibration sleep that long, in chains and waves of that many.
-_SLEEP_MS, _LENGTH, _REPETITIONS = 100, 20, 5
+_SLEEP_MS = 100
+_LENGTH = 20
+_REPETITIONS = 5
 #: What an application takes to start, to let the JVM compile, and to end; only for the estimate.
 _START_S = 14.0
 #: Spark's own orders by the simulator's name for them.
@@ -187,7 +189,10 @@ class _Cluster:
     """The real cluster, and the simulated one."""
 
     def __init__(self, config: FidelityConfig, spark: SparkHome, jar: Path, work: Path) -> None:
-        self.config, self.spark, self.jar, self.work = config, spark, jar, work
+        self.config = config
+        self.spark = spark
+        self.jar = jar
+        self.work = work
 
     def replay(
         self,
@@ -245,7 +250,9 @@ class _Cluster:
             moving_delay_ms=0,
             warmup_delay_ms=0,
         )
-        traces, mixes, simulated = [], [], list[float]()
+        traces = []
+        mixes = []
+        simulated = list[float]()
         for seed, sequence in enumerate(sequences, self.config.seed_start):
             planner = make_cores_policy(
                 policy.removeprefix(THROUGH_SERVICE), sequence.workload, config
@@ -312,7 +319,8 @@ def slept(trace: Trace, costs: ClusterCosts) -> Sleeps:
     """
     if trace.tasks is None:
         raise InvariantError("a run that was not recorded")
-    task, sleeps = round(costs.task), Sleeps()
+    task = round(costs.task)
+    sleeps = Sleeps()
     for row in trace.tasks:
         own = (int(row["job"]), int(row["stage"]), int(row["task"]))
         sleeps[own] = max(0, int(row["finish_ms"] - row["start_ms"]) - task)

@@ -78,7 +78,8 @@ def spark_arguments(settings: PluginSettings, arguments: Sequence[str]) -> list[
 
     Example: `spark_arguments(settings, ["--master", "local[4]", "app.py"])` ends with the same three.
     """
-    left, mine = list(arguments), settings.conf()
+    left = list(arguments)
+    mine = settings.conf()
     kept: list[str] = []
     while left and left[0].startswith("-"):
         option, _, value = left.pop(0).partition("=")

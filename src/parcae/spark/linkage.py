@@ -21,7 +21,8 @@ from parcae.spark.build import read_jar_note
 PLUGIN_CLASS = "parcae.spark.ParcaePlugin"
 
 _MAGIC = 0xCAFEBABE
-_ABSTRACT, _INTERFACE = 0x0400, 0x0200
+_ABSTRACT = 0x0400
+_INTERFACE = 0x0200
 _OBJECT = "java/lang/Object"
 #: Classes that come with Java itself.
 _JAVA = ("java/", "javax/", "jdk/", "sun/")
@@ -225,7 +226,8 @@ class ClassPath:
     def family(self, name: str) -> Iterator[tuple[str, ClassFile | None]]:
         """A class, its superclasses, then all interfaces; None for those that no jar has."""
         seen = set[str]()
-        superclasses, interfaces = [name], list[str]()
+        superclasses = [name]
+        interfaces = list[str]()
         while superclasses or interfaces:
             current = superclasses.pop() if superclasses else interfaces.pop(0)
             if current in seen:
@@ -260,7 +262,8 @@ class ClassPath:
 
     def bodiless(self, name: str) -> Iterator[str]:
         """Abstract methods of a class's family that have no body in it, as "Class.method"."""
-        bodies, wanted = set[tuple[str, str]](), dict[tuple[str, str], str]()
+        bodies = set[tuple[str, str]]()
+        wanted = dict[tuple[str, str], str]()
         for current, found in self.family(name):
             for method, flags in found.methods.items() if found else ():
                 if flags & _ABSTRACT:
@@ -302,7 +305,8 @@ def check_fit(jar: Path, spark_jars: Path) -> Fit:
     """
     private = read_jar_note(jar).private_members
     classes = ClassPath([jar, *sorted(spark_jars.glob("*.jar"))])
-    checked, missing = set[object](), set[str]()
+    checked = set[object]()
+    missing = set[str]()
     for found in _reached(classes, classes.names_in(jar)):
         checked |= found.classes | found.used_methods | found.used_fields
         missing.update(_missing(classes, found))
@@ -331,7 +335,8 @@ def known_settings(jar: Path) -> frozenset[str]:
 def _reached(classes: ClassPath, own: set[str]) -> Iterator[ClassFile]:
     """The plugin's classes that its entry leads to."""
     first = PLUGIN_CLASS.replace(".", "/")
-    waiting, seen = [first], {first}
+    waiting = [first]
+    seen = {first}
     while waiting:
         found = classes.find(waiting.pop())
         if found is None:

@@ -54,7 +54,8 @@ def warm_workload(workload: Workload, factor: float, shift_ms: int = 0) -> Workl
 
 def drawn_sleeps(sequence: JobSequence, seed: int) -> Sleeps:
     """A duration for every task, drawn from the stage's warm samples."""
-    rng, sleeps = np.random.default_rng([seed, 0x51EE9]), Sleeps()
+    rng = np.random.default_rng([seed, 0x51EE9])
+    sleeps = Sleeps()
     for job, spec in enumerate(sequence.jobs):
         for stage, own in enumerate(spec.stages):
             for task, drawn in enumerate(rng.choice(_warm(own.durations), own.num_tasks)):

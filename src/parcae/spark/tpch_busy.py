@@ -102,7 +102,8 @@ def idle_while_waiting_share(
     """
     if end_ms <= begin_ms:
         return 0.0
-    times, steps = [np.array([begin_ms, end_ms])], [np.zeros((2, 2), np.int64)]
+    times = [np.array([begin_ms, end_ms])]
+    steps = [np.zeros((2, 2), np.int64)]
     changes = (
         (0, 1, tasks.start),
         (0, -1, tasks.finish),

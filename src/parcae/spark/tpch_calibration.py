@@ -12,7 +12,8 @@ from parcae.files import write_text
 
 _FILE = "calibration.json"
 #: The rate is found when so many runs kept the cores this close to the load that was asked for.
-_CLOSE, NUM_CLOSE = 0.02, 2
+_CLOSE = 0.02
+NUM_CLOSE = 2
 #: Runs further from the load than this tell nothing of the rate.
 _NEAR = 0.06
 _MAX_STEP = 2.0

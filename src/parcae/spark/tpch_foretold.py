@@ -49,7 +49,8 @@ def foretell_all(config: TpchConfig, work: Path, progress: Callable[[str], None]
     Raises:
         PolicyError: a policy that the simulator does not know.
     """
-    profile, calibrated = profile_of(work), calibration_of(work)
+    profile = profile_of(work)
+    calibrated = calibration_of(work)
     assert calibrated is not None
     known: dict[str, BySeed] = foretold_of(work)
     for policy in config.policies:

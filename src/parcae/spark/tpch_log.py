@@ -33,7 +33,8 @@ from parcae.workloads.spark.reading import LineTally, read_applications
 from parcae.workloads.spark_event_log import read_spark_event_logs
 
 #: Files of a work folder: the profile, and (written last) which of its jobs every query is.
-PROFILE, PROFILE_ROWS = "profile.parcae", "profile.json"
+PROFILE = "profile.parcae"
+PROFILE_ROWS = "profile.json"
 _CPU = re.compile(rb'"Executor (?:Deserialize )?CPU Time":(\d+)')
 _LAUNCH = re.compile(rb'"Launch Time":(\d+)')
 _TASK_END = b'"SparkListenerTaskEnd"'

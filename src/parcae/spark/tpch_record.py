@@ -120,7 +120,8 @@ def check_settings(config: TpchConfig, work: Path) -> None:
         ConfigError: they differ.
     """
     work.mkdir(parents=True, exist_ok=True)
-    path, told = work / SETTINGS, json.loads(json.dumps(config.of_folder()))
+    path = work / SETTINGS
+    told = json.loads(json.dumps(config.of_folder()))
     if not path.exists():
         write_text(path, json.dumps(told, indent=1) + "\n")
         return

@@ -147,7 +147,8 @@ def read_result(works: Sequence[Path]) -> TpchResult:
             foretold[policy].update(by_seed)
     if not records.get((BASELINE, 0)):
         raise ConfigError(f"{', '.join(map(str, works))}: no run under {BASELINE} is finished yet")
-    policies, seconds = {}, {}
+    policies = {}
+    seconds = {}
     for policy, repeat in sorted(records, key=lambda key: (key[0] != BASELINE, key[1], key[0])):
         name = policy if not repeat else AGAIN + (f" {repeat}" if repeat > 1 else "")
         found = _policy(name, (policy, repeat), records, foretold)
@@ -171,7 +172,8 @@ def _policy(
     seeds = tuple(sorted({*records[key]} & {*fair}))
     if not seeds:
         return None
-    own, base = [records[key][seed] for seed in seeds], [fair[seed] for seed in seeds]
+    own = [records[key][seed] for seed in seeds]
+    base = [fair[seed] for seed in seeds]
     ratios = []
     for one, other in zip(own, base, strict=True):
         _check_pair(one, other)
@@ -258,7 +260,8 @@ def _foretold_ratio(
     foretold: Mapping[str, BySeed],
 ) -> Estimate | None:
     policy, repeat = key
-    own, fair = foretold.get(policy, {}), foretold.get(BASELINE, {})
+    own = foretold.get(policy, {})
+    fair = foretold.get(BASELINE, {})
     if repeat or not {*seeds} <= {*own} & {*fair}:
         return None
     return ratio_estimate([own[seed] for seed in seeds], [fair[seed] for seed in seeds])

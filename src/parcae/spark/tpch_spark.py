@@ -30,7 +30,8 @@ QUERY_PROPERTY = "parcae.query"
 #: A short query before every run: it loads code, and starts whatever starts with the first query.
 WARM_UP = "SELECT count(*) FROM orders JOIN customer ON o_custkey = c_custkey WHERE c_acctbal > 0"
 #: The plugin's pool, and the beginning of the log line by which it says that Spark is as stock.
-_POOL, _OFF = "parcae", "parcae: off"
+_POOL = "parcae"
+_OFF = "parcae: off"
 #: The beginning of the plugin's log line by which it says that its service was away for too long.
 SILENCE = "parcae: no orders"
 #: A run that takes longer hangs.
@@ -134,12 +135,10 @@ class TpchSpark:
         memory: str,
         conf: Mapping[str, str],
     ) -> None:
-        self._work, self._data, self._texts, self._cores = (
-            work.resolve(),
-            data.resolve(),
-            texts,
-            cores,
-        )
+        self._work = work.resolve()
+        self._data = data.resolve()
+        self._texts = texts
+        self._cores = cores
         self._log = self._work / "spark.log"
         self._scratch = self._work / "scratch"
         self._conf = {
@@ -304,7 +303,9 @@ class _Running:
     """Queries on a context, each in a thread of its own."""
 
     def __init__(self, context: Any, session: Any, texts: Mapping[int, str]) -> None:
-        self._context, self._session, self._texts = context, session, texts
+        self._context = context
+        self._session = session
+        self._texts = texts
         self._begun = self.first_ms = 0.0
         self._errors = list[str]()
 

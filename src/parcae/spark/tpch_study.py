@@ -276,7 +276,9 @@ class _Study(contextlib.ExitStack):
 
     def _measure(self, key: RunKey, gap_s: float, name: str) -> RunRecord:
         begun = time.monotonic()
-        config, logs, spark = self._config, self._logs(name), self._spark
+        config = self._config
+        logs = self._logs(name)
+        spark = self._spark
         arrivals = draw_arrivals(config, key.seed, gap_s)
         plugin, service = self._plan_by(key.policy)
         mode = STOCK.get(key.policy, STOCK[BASELINE])

@@ -124,7 +124,8 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     Raises:
         ConfigError: a workload without durations.
     """
-    scenario, folder = request.scenario, request.folder
+    scenario = request.scenario
+    folder = request.folder
     require_durations(scenario.workload)
     folder.mkdir(parents=True, exist_ok=True)
     say = progress or (lambda done, total, text: None)
@@ -188,7 +189,8 @@ def _against_shipped(comparison: Comparison, objective: Objective, name: str) ->
 def _tune(
     request: LearnRequest, card: dict[str, Any], start: Parameters | None, say: Progress
 ) -> Tuning:
-    scenario, budget_s = request.scenario, request.budget_s * _TUNING_SHARE
+    scenario = request.scenario
+    budget_s = request.budget_s * _TUNING_SHARE
 
     def report(tuning: Tuning) -> None:
         say(
@@ -210,7 +212,8 @@ def _tune(
 
 
 def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> Trained:
-    scenario, budget_s = request.scenario, request.budget_s * (1 - _TUNING_SHARE)
+    scenario = request.scenario
+    budget_s = request.budget_s * (1 - _TUNING_SHARE)
     config = recipe_config(Recipe.FAST, scenario)
     if budget_s < _SHORT_S:
         config = config.model_copy(update={"prior": PRIOR})
@@ -237,7 +240,8 @@ def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> Trained:
 
 def _evolve(request: LearnRequest, tuning: Tuning, say: Progress) -> Trained:
     """World of cores: the network that corrects the tuned rule's orders."""
-    scenario, seed = request.scenario, request.seed & 0xFF
+    scenario = request.scenario
+    seed = request.seed & 0xFF
 
     def report(found: Evolved) -> None:
         text = f"training the network: {scenario.objective} {found.ratio_to_rule:.3f} of the rule at best"
@@ -295,7 +299,8 @@ def _selection_runs(scenario: Scenario) -> Runs:
 
 
 def _report(request: LearnRequest, comparison: Comparison, path: Path, command: str) -> None:
-    scenario, seed = request.scenario, 0
+    scenario = request.scenario
+    seed = 0
     sequence = scenario.sequence(seed)
     policies = comparison.resolved.for_sequence(sequence, seed)
     traces = {
@@ -322,18 +327,21 @@ def objective_ratio(
     for wanted in (name, baseline):
         if wanted not in values:
             raise ConfigError(f"policy {wanted!r} was not compared; there are {', '.join(values)}")
-    above, below = values[name], values[baseline]
+    above = values[name]
+    below = values[baseline]
     if (
         not (below > 0).all() or not (above > 0).any()
     ):  # shares of missed deadlines may be 0, which has no ratio
         least = 1e-3 * max(float(below.mean()), 1e-3)
-        above, below = above + least, below + least
+        above = above + least
+        below = below + least
     return ratio_estimate(above, below, "t", np.random.default_rng(0))
 
 
 def savings_paragraph(comparison: Comparison, objective: Objective, name: str) -> str:
     """What the policy would save against the stock orders and the best heuristic, and who pays, in plain words."""
-    s, world = comparison.settings, comparison.resolved.config.world
+    s = comparison.settings
+    world = comparison.resolved.config.world
     heuristics = [p for p in comparison.policies if p.name in BASELINES[world]]
     best = min(
         heuristics,

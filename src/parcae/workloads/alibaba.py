@@ -136,7 +136,9 @@ def _number(value: Any) -> float:
 def _task(
     name: str, instances: Any, start: Any, end: Any, duration: Any, cpu: Any, memory: Any
 ) -> _Task:
-    count, start_s, end_s = _number(instances), _number(start), _number(end)
+    count = _number(instances)
+    start_s = _number(start)
+    end_s = _number(end)
     if count < 1 or count != int(count):
         raise ValueError(f"instance_num is {instances}, not a whole number >= 1")
     if start_s <= 0:
@@ -168,7 +170,8 @@ def _json_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[str, 
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
-            job, rows = str(entry["job_name"]), list(entry["tasks"])
+            job = str(entry["job_name"])
+            rows = list(entry["tasks"])
         except (ValueError, KeyError, TypeError) as error:
             bad.add(path, number, f"not a job with tasks ({type(error).__name__})")
             continue
@@ -206,7 +209,9 @@ def _workload(
             f"{path}: no usable task; expected rows of {', '.join(_COLUMNS)}, or JSON lines"
         )
     first_s = min(task.start_s for rows in tasks.values() for task in rows)
-    jobs, num_torn, dropped = [], 0, 0
+    jobs = []
+    num_torn = 0
+    dropped = 0
     laws: dict[int, TaskDurations] = {}
     for job_name, rows in tasks.items():
         try:

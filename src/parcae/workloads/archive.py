@@ -193,7 +193,9 @@ def _added(arrays: dict[str, npt.NDArray[Any]], name: str, count: int, default: 
 def _laws(arrays: dict[str, npt.NDArray[Any]]) -> list[TaskDurations]:
     ends = np.cumsum(arrays["sample_counts"]).tolist()
     lists = [arrays["samples"][a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
-    laws, level_row, list_row = [], 0, 0
+    laws = []
+    level_row = 0
+    list_row = 0
     for count in arrays["law_levels"].tolist():
         levels = tuple(arrays["levels"][level_row : level_row + count].tolist())
         waves = [
@@ -201,5 +203,6 @@ def _laws(arrays: dict[str, npt.NDArray[Any]]) -> list[TaskDurations]:
             for w in range(NUM_WAVES)
         ]
         laws.append(TaskDurations(levels, *waves))
-        level_row, list_row = level_row + count, list_row + NUM_WAVES * count
+        level_row = level_row + count
+        list_row = list_row + NUM_WAVES * count
     return laws

@@ -233,7 +233,8 @@ def endless_sequences(
         raise ConfigError(
             f"{process.kind!r} arrivals end; an endless run needs poisson:..., bursts:... or load:..."
         )
-    gap_ms, last_ms = process.mean_gap_ms(workload, num_executors), 0
+    gap_ms = process.mean_gap_ms(workload, num_executors)
+    last_ms = 0
     for chunk in itertools.count():
         gaps = process.draw_gaps_ms(num_jobs, gap_ms, streams.arrivals)
         if chunk == 0:

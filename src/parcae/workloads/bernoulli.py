@@ -242,11 +242,9 @@ def draw_many(
         np.zeros(shape, np.int64),
         np.zeros((*shape, len(capacity)), np.int64),
     )
-    jobs.arrival[row, place], jobs.duration[row, place], jobs.demand[row, place] = (
-        step,
-        duration,
-        demand,
-    )
+    jobs.arrival[row, place] = step
+    jobs.duration[row, place] = duration
+    jobs.demand[row, place] = demand
     return jobs
 
 

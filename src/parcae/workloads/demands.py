@@ -63,7 +63,8 @@ def without_largest(quantile: float) -> Step:
         work = np.array([job.work_ms for job in workload.jobs])
         most = float(np.quantile(work, quantile))
         is_kept = work <= most
-        left_out, total = int((~is_kept).sum()), float(work.sum())
+        left_out = int((~is_kept).sum())
+        total = float(work.sum())
         note = (
             f"{left_out} of {len(work)} jobs were left out: those with more work than the {quantile:g} quantile, "
             f"{s_from_ms(most):,.0f} s of one executor; they had {work[~is_kept].sum() / max(1.0, total):.2%} of all work"

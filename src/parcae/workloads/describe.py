@@ -58,7 +58,8 @@ class SpreadOfRuns:
     duration_sigma: Spread
 
     def __str__(self) -> str:
-        work, stage = self.work_sigma, self.duration_sigma
+        work = self.work_sigma
+        stage = self.duration_sigma
         return (
             f"sigma of log work: median {work.median:.2f}, p95 {work.p95:.2f}; of stages' durations: median"
             f" {stage.median:.2f}, p95 {stage.p95:.2f} ({self.num_runs:,} runs of {self.num_jobs:,} jobs)"

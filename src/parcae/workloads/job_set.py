@@ -81,7 +81,8 @@ def read_job_sets(path: Path) -> dict[str, JobSet]:
 def _job_set(path: Path, set_id: str, entry: Any) -> JobSet:
     try:
         jobs = [(f"q{int(query)}-{size}", int(arrival)) for query, size, arrival in entry["jobs"]]
-        executors, moving = int(entry["exec"]), int(entry.get("moving_delay", 2_000))
+        executors = int(entry["exec"])
+        moving = int(entry.get("moving_delay", 2_000))
         warmup = int(entry.get("warmup_delay", 1_000))
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(

@@ -52,7 +52,8 @@ COLD_CONF: Mapping[str, str] = {
 }
 #: What a query costs besides its data, warm and in new executors, in units of what the data of scale factor 1 cost; only
 #: for the estimate of the time left.
-WARM_COST, COLD_COST = 1.0, 8.0
+WARM_COST = 1.0
+COLD_COST = 8.0
 
 Progress = Callable[[str], None]
 
@@ -146,10 +147,8 @@ def plan(config: MeasureConfig) -> Iterator[Application]:
         )
         for query in config.queries if scale_factor in config.cold_factors else ():
             run = QueryRun(1, query, f"q{query}-{suffix}")
-            master, conf = (
-                f"local-cluster[{config.cores},1,{EXECUTOR_MEMORY_MIB}]",
-                {**SPARK_CONF, **COLD_CONF},
-            )
+            master = f"local-cluster[{config.cores},1,{EXECUTOR_MEMORY_MIB}]"
+            conf = {**SPARK_CONF, **COLD_CONF}
             yield Application(
                 f"cold-{suffix}-q{query}", master, scale_factor, (run,), conf, is_cold=True
             )
@@ -250,12 +249,12 @@ class _Estimate:
             (len(pending(config, application)), application.cost_of_run)
             for application in plan(config)
         ]
-        self.progress, self.started = progress, time.monotonic()
-        self.num_runs, self.cost = (
-            sum(count for count, _ in left),
-            sum(count * cost for count, cost in left),
-        )
-        self.num_done, self.cost_done = 0, 0.0
+        self.progress = progress
+        self.started = time.monotonic()
+        self.num_runs = sum(count for count, _ in left)
+        self.cost = sum(count * cost for count, cost in left)
+        self.num_done = 0
+        self.cost_done = 0.0
 
     def add(self, application: Application, num_runs: int) -> None:
         """Take in so many more finished runs of the application, and tell."""
@@ -272,7 +271,8 @@ def _minutes(seconds: float) -> str:
 
 def _run(config: MeasureConfig, application: Application, estimate: _Estimate) -> None:
     """Run what is left of an application in a process of its own."""
-    logs, noted = _log_dir(config, application), _finished_path(config, application)
+    logs = _log_dir(config, application)
+    noted = _finished_path(config, application)
     logs.mkdir(parents=True, exist_ok=True)
     noted.parent.mkdir(exist_ok=True)
     request = ApplicationRequest(
@@ -371,10 +371,8 @@ def _provenance(
     machine = json.loads((config.work_dir / "machine.json").read_text())
     stages = [stage for job in jobs for stage in job.stages]
     num_fresh = sum(any(samples.size for samples in stage.durations.fresh) for stage in stages)
-    warm, cold = (
-        [[a] for a in applications if not a.is_cold],
-        [a for a in applications if a.is_cold],
-    )
+    warm = [[a] for a in applications if not a.is_cold]
+    cold = [a for a in applications if a.is_cold]
     days = sorted({note["at"][:10] for note in notes if "at" in note})
     return {
         "source": "TPC-H queries run on a local Spark, from its event logs (parcae workload measure-tpch)",

@@ -13,7 +13,8 @@ from parcae.units import MS_PER_S
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 
 #: Lengths of the synthetic jobs and the mean gap between them; the paper has both kinds come alike.
-SHORT_MS, LONG_MS = 10 * MS_PER_S, 50 * MS_PER_S
+SHORT_MS = 10 * MS_PER_S
+LONG_MS = 50 * MS_PER_S
 MEAN_GAP_S = 10.0
 
 

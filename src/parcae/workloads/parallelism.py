@@ -58,7 +58,9 @@ def _with_durations(stage: StageSpec, durations: TaskDurations) -> StageSpec:
 
 
 def _inflated(durations: TaskDurations) -> TaskDurations:
-    fresh, first, rest = durations.fresh[-1], durations.first[-1], durations.rest[-1]
+    fresh = durations.fresh[-1]
+    first = durations.first[-1]
+    rest = durations.rest[-1]
     return TaskDurations(
         _LEVELS,
         tuple(_scale(fresh, ratio) for ratio in _FIRST_WAVE),

@@ -86,7 +86,8 @@ class _Machine:
 
     def push_global(self, name: str, argument: Any) -> None:
         if name == "STACK_GLOBAL":
-            attribute, module = self.stack.pop(), self.stack.pop()
+            attribute = self.stack.pop()
+            module = self.stack.pop()
             argument = f"{module} {attribute}"
         if argument not in _ALLOWED:
             raise self.refuse(f"the global {argument!r}")
@@ -111,7 +112,8 @@ class _Machine:
             del stack[-count:]
             stack.append(tuple(items))
         elif name == "REDUCE":
-            arguments, function = stack.pop(), stack.pop()
+            arguments = stack.pop()
+            function = stack.pop()
             stack.append(self.reduce(function, arguments))
         elif name == "BUILD":
             state = stack.pop()
@@ -122,7 +124,8 @@ class _Machine:
 
     def set_items(self, name: str) -> None:
         if name == "SETITEM":
-            value, key = self.stack.pop(), self.stack.pop()
+            value = self.stack.pop()
+            key = self.stack.pop()
             flat = [key, value]
         else:
             flat = self.to_mark()

@@ -6,7 +6,9 @@ import numpy as np
 
 #: Comparisons use seeds below the first of these; tuning, training and the choice of checkpoints have ranges of their own, so
 #: that none ever meets another.
-TUNING_SEED_START, TRAINING_SEED_START, SELECTION_SEED_START = 1 << 40, 1 << 41, 1 << 42
+TUNING_SEED_START = 1 << 40
+TRAINING_SEED_START = 1 << 41
+SELECTION_SEED_START = 1 << 42
 
 STREAMS = ("arrivals", "jobs", "durations", "actions")
 

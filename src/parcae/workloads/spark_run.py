@@ -93,7 +93,8 @@ def read_spark_run(
     Example: a log of one job from 1,000 to 3,500 ms gives one job with `jct_ms` 2500 and a makespan of 2500.
     """
     found = find_logs([Path(path) for path in paths])
-    lines, collected = LineTally(BadRows(max_bad_share)), _Collected()
+    lines = LineTally(BadRows(max_bad_share))
+    collected = _Collected()
     for log in read_applications(found.sources, lines, progress):
         _collect(log, key, collected)
     lines.bad.finish(lines.num_rows)
@@ -134,7 +135,8 @@ def _notes(lines: LineTally, collected: _Collected) -> list[str]:
 
 def _collect(log: ApplicationLog, key: str | None, into: _Collected) -> None:
     """Take in one application."""
-    owner, job_of_stage = first_listing_job(log), dict[int, int]()
+    owner = first_listing_job(log)
+    job_of_stage = dict[int, int]()
     into.applications.append(log.label)
     for group in job_groups(log):
         name = job_name(group.jobs, group.executions, log.settings, key)
@@ -159,7 +161,8 @@ def _collect(log: ApplicationLog, key: str | None, into: _Collected) -> None:
 def _job(name: str, group: JobGroup, log: ApplicationLog, stages: Sequence[int]) -> _Job | None:
     """The job of a group; None where the log does not tell when it began."""
     records = [log.stages[stage_id] for stage_id in stages if stage_id in log.stages]
-    start_ms, end_ms = submission_ms(group, records), completion_ms(group, log, records)
+    start_ms = submission_ms(group, records)
+    end_ms = completion_ms(group, log, records)
     if start_ms is None:
         return None
     if end_ms is None or not group.is_ended(log):
@@ -181,7 +184,8 @@ def _collect_tasks(log: ApplicationLog, job_of_stage: dict[int, int], into: _Col
     rows = np.zeros(len(core), CORE_TASK)
     rows["job"] = [job_of_stage.get(stage_id, NO_JOB) for stage_id in tasks.stage_id.tolist()]
     rows["core"] = into.num_cores + core
-    rows["start_ms"], rows["finish_ms"] = tasks.launch_ms, tasks.finish_ms
+    rows["start_ms"] = tasks.launch_ms
+    rows["finish_ms"] = tasks.finish_ms
     into.tasks.append(rows)
     into.num_cores += num_cores
 
@@ -227,7 +231,8 @@ def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedR
     end_ms = max(job.completion_ms for job in collected.jobs)
     new_row = np.full(len(order) + 1, NO_JOB)  # the last for NO_JOB itself
     new_row[order] = np.arange(len(order))
-    times, jobs = Counter[str](), []
+    times = Counter[str]()
+    jobs = []
     for name, submission, completion, outcome in (collected.jobs[row] for row in order):
         times[name] += 1
         ended = completion - zero_ms if outcome is not JobOutcome.UNFINISHED else NOT_COMPLETED

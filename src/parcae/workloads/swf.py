@@ -64,7 +64,9 @@ _WHOLE = (
     Field.STATUS,
     Field.PARTITION,
 )
-_FAILED, _COMPLETED, _CANCELLED = 0, 1, 5
+_FAILED = 0
+_COMPLETED = 1
+_CANCELLED = 5
 #: Statuses of the parts of a job that was swapped out; a line of its own sums such a job up.
 _PARTS = (2, 3, 4)
 #: Beyond this not every whole number is one of the floating-point numbers.
@@ -145,7 +147,9 @@ class _Sieve:
     """Which lines are kept, and an account of those that are not."""
 
     def __init__(self, path: Path, lines: _Lines, bad: BadRows) -> None:
-        self.path, self.number, self.bad = path, lines.number, bad
+        self.path = path
+        self.number = lines.number
+        self.bad = bad
         self.is_kept = np.ones(len(lines.number), np.bool_)
         self.findings: list[Finding] = []
 
@@ -207,7 +211,8 @@ def read_swf(
     Example: `read_swf("lublin_256.swf").jobs.capacity` is [256].
     """
     _check_options(processors, memory, estimates, cancelled)
-    path, bad = Path(path), BadRows(max_bad_share)
+    path = Path(path)
+    bad = BadRows(max_bad_share)
     lines = _read_lines(path, bad)
     num_rows = len(lines.number) + bad.count + bool(lines.torn)
     sieve = _Sieve(path, lines, bad)
@@ -244,7 +249,9 @@ def _check_options(
 
 
 def _read_lines(path: Path, bad: BadRows) -> _Lines:
-    values, numbers, torn = array("d"), array("q"), ""
+    values = array("d")
+    numbers = array("q")
+    torn = ""
     comments: list[str] = []
     try:
         with _opened(path) as stream:
@@ -306,7 +313,8 @@ def _header(comments: list[str]) -> SwfHeader:
 def _refuse_values(sieve: _Sieve, values: FloatArray) -> None:
     """Lines with 18 numbers that cannot be."""
     for field in Field:
-        column, name = values[:, field], _field(field)
+        column = values[:, field]
+        name = _field(field)
         sieve.refuse(
             ~(np.abs(column) <= _LARGEST), column, f"{name} is {{:g}}, not a number that can be"
         )
@@ -331,7 +339,8 @@ def _refuse_values(sieve: _Sieve, values: FloatArray) -> None:
 def _drop_what_never_ran(
     sieve: _Sieve, values: FloatArray, cancelled: str, partitions: Collection[int] | None
 ) -> None:
-    status, run_time = values[:, Field.STATUS], values[:, Field.RUN_TIME]
+    status = values[:, Field.STATUS]
+    run_time = values[:, Field.RUN_TIME]
     has_no_processors = _processors(values) <= 0
     is_cancelled = status == _CANCELLED
     if partitions is not None:
@@ -361,7 +370,8 @@ def _processors(values: FloatArray) -> FloatArray:
 
 def _memory(values: FloatArray) -> FloatArray:
     """KB of each job on all its processors, 0 where nothing is known."""
-    requested, used = values[:, Field.REQUESTED_MEMORY], values[:, Field.USED_MEMORY]
+    requested = values[:, Field.REQUESTED_MEMORY]
+    used = values[:, Field.USED_MEMORY]
     return np.ceil(np.where(requested > 0, requested, np.maximum(used, 0)) * _processors(values))
 
 
@@ -369,7 +379,8 @@ def _resources(
     sieve: _Sieve, lines: _Lines, processors: int | None, memory: int | None
 ) -> tuple[FloatArray, list[int], list[str]]:
     """Demands [num_lines, num_resources], capacity and notes; jobs larger than the cluster are refused."""
-    taken, taken_kb = _processors(lines.values), _memory(lines.values)
+    taken = _processors(lines.values)
+    taken_kb = _memory(lines.values)
     size, source = _cluster_size(lines.header, processors, taken[sieve.is_kept])
     remedy = "give the true number of processors"
     sieve.refuse(

@@ -12,7 +12,8 @@ from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 #: Samples per wave of a random stage.
 _NUM_SAMPLES = 16
 #: A fresh executor's and a first wave's durations over those of later waves.
-_FRESH_RATIO, _FIRST_RATIO = 1.5, 1.2
+_FRESH_RATIO = 1.5
+_FIRST_RATIO = 1.2
 
 
 @dataclass(frozen=True)

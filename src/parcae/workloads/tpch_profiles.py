@@ -41,7 +41,8 @@ def read_tpch_profiles(path: Path, *, name: str = "tpch-decima") -> tuple[Worklo
         ]
         num_files = 2 * len(jobs)
     else:
-        jobs, num_files = _jobs_from_json(path), 1
+        jobs = _jobs_from_json(path)
+        num_files = 1
     if not jobs:
         raise FormatError(
             f"{path}: no profiles; expected folders 2g..100g with adj_mat_Q.npy and task_duration_Q.npy"
@@ -75,11 +76,9 @@ def _jobs_from_json(path: Path) -> list[JobSpec]:
 
 def _json_job(where: str, name: str, entry: Any) -> JobSpec:
     try:
-        num_stages, edges, durations = (
-            int(entry["num_stages"]),
-            entry["edges"],
-            entry["task_durations_ms"],
-        )
+        num_stages = int(entry["num_stages"])
+        edges = entry["edges"]
+        durations = entry["task_durations_ms"]
         stages = [durations[str(stage)] for stage in range(num_stages)]
         parents = [
             tuple(int(a) for a, b in edges if int(b) == stage) for stage in range(num_stages)
@@ -93,7 +92,8 @@ def _json_job(where: str, name: str, entry: Any) -> JobSpec:
 
 def _job_from_npy(folder: Path, query: int, size: str) -> JobSpec | None:
     base = folder / size
-    matrix_path, duration_path = base / f"adj_mat_{query}.npy", base / f"task_duration_{query}.npy"
+    matrix_path = base / f"adj_mat_{query}.npy"
+    duration_path = base / f"task_duration_{query}.npy"
     if not matrix_path.exists() and not duration_path.exists():
         return None
     matrix = np.asarray(read_object_array(matrix_path.read_bytes(), str(matrix_path)))

@@ -77,7 +77,8 @@ def test_looking_up_gives_what_convolving_gives(architecture: Architecture, hidd
     settings = A2cSettings(
         architecture=architecture, horizon=7, width=11, num_slots=2, hidden=hidden
     )
-    network, images = A2cNetwork(_drawn(settings), settings, 3), _images()
+    network = A2cNetwork(_drawn(settings), settings, 3)
+    images = _images()
     layer = FirstLayer(network.arrays(), Eye(settings))
     found = outputs(
         layer.sums(layer.eye.look_at(images, np.zeros(6, np.int64))), layer.blank, network.arrays()
@@ -93,7 +94,8 @@ def test_its_gradient_is_that_of_the_convolution(architecture: Architecture, hid
     settings = A2cSettings(
         architecture=architecture, horizon=7, width=11, num_slots=2, hidden=hidden
     )
-    network, images = A2cNetwork(_drawn(settings), settings, 3), _images()
+    network = A2cNetwork(_drawn(settings), settings, 3)
+    images = _images()
     weigh = torch.linspace(-1.0, 1.0, 18).reshape(6, 3)
     (network(torch.from_numpy(images)) * weigh).sum().backward()
     expected = {name: np.array(_numpy(p)) for name, p in network.table.items()}

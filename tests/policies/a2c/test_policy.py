@@ -91,7 +91,8 @@ def test_what_is_impossible_is_never_drawn() -> None:
 
 
 def test_a_checkpoint_gives_the_policy_again(tmp_path: Path) -> None:
-    policy, path = _policy(), tmp_path / "a2c.safetensors"
+    policy = _policy()
+    path = tmp_path / "a2c.safetensors"
     weights = named(policy.weights, "actor")
     write_checkpoint(
         Checkpoint("a2c", 1, weights, {"network": policy.settings.model_dump(mode="json")}), path

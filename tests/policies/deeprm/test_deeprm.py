@@ -68,8 +68,10 @@ def _visited(
 def _hidden(
     batch: PackingBatch, weights: Weights, settings: DeepRMSettings
 ) -> tuple[npt.NDArray[np.float32], list[int]]:
-    network, views = make_network(weights, settings), batch.show()
-    found, counts = [], []
+    network = make_network(weights, settings)
+    views = batch.show()
+    found = []
+    counts = []
     for row in range(len(batch)):
         work = allocate_work(settings)
         decide(select(views, row), network, work, False)
@@ -115,7 +117,8 @@ def test_the_sums_equal_the_dense_product_on_the_drawn_image(has_pause: bool, st
 def test_an_image_without_a_backlog_has_no_columns_for_it() -> None:
     config = PackingConfig(num_slots=2, backlog_size=0, horizon=4)
     settings = DeepRMSettings.of(config, (3, 5), ImageSettings())
-    batch, weights = _visited(config, (3, 5), 0, 25), _random_weights(settings)
+    batch = _visited(config, (3, 5), 0, 25)
+    weights = _random_weights(settings)
     images = Images(batch).draw()
     assert images.shape[1:] == (4, 8 * 3)
     assert (batch.states.jobs["is_dropped"] == 1).any()
@@ -154,7 +157,8 @@ def test_chances_equal_those_of_the_network_in_pytorch() -> None:
     batch = _visited(PackingConfig(), (10, 10), 0, 30)
     settings = DeepRMSettings()
     weights = _random_weights(settings)
-    policy, network = DeepRMPolicy("deeprm", weights, settings), DeepRMNetwork(weights, settings)
+    policy = DeepRMPolicy("deeprm", weights, settings)
+    network = DeepRMNetwork(weights, settings)
     wanted = network(torch.from_numpy(Images(batch).draw())).exp().detach().numpy()
     views = batch.show()
     found = np.stack([policy.chances(select(views, row)) for row in range(len(batch))])
@@ -229,11 +233,10 @@ def test_a_greedy_policy_may_hold_a_job_while_another_runs() -> None:
 
 
 def test_runs_do_not_depend_on_the_number_of_threads() -> None:
-    source, policy = (
-        DrawnSource(),
-        DeepRMPolicy("deeprm", _random_weights(DeepRMSettings()), DeepRMSettings()),
-    )
-    found, config = [], source.config.model_copy(update={"max_decisions": 300})
+    source = DrawnSource()
+    policy = DeepRMPolicy("deeprm", _random_weights(DeepRMSettings()), DeepRMSettings())
+    found = []
+    config = source.config.model_copy(update={"max_decisions": 300})
     for threads in (1, 3):
         batch = PackingBatch(source.draw(range(1_000, 1_010)), config, wants_profile=True, seed=2)
         batch.run(policy.play_many, threads)
@@ -256,10 +259,8 @@ def test_a_policy_refuses_clusters_that_it_is_not_for() -> None:
 
 
 def test_a_policy_must_be_shown_what_is_free_when() -> None:
-    policy, source = (
-        DeepRMPolicy("deeprm", _random_weights(DeepRMSettings()), DeepRMSettings()),
-        DrawnSource(),
-    )
+    policy = DeepRMPolicy("deeprm", _random_weights(DeepRMSettings()), DeepRMSettings())
+    source = DrawnSource()
     batch = PackingBatch(source.draw([1_000]), source.config)
     batch.begin()
     with pytest.raises(ConfigError, match="wants_profile"):
@@ -276,7 +277,8 @@ def test_colours_and_exact_times_are_refused() -> None:
 
 
 def test_a_checkpoint_gives_back_the_policy_and_another_kind_is_refused(tmp_path: Path) -> None:
-    settings, path = DeepRMSettings(actions=Actions.FILLED), tmp_path / "deeprm.safetensors"
+    settings = DeepRMSettings(actions=Actions.FILLED)
+    path = tmp_path / "deeprm.safetensors"
     weights = _random_weights(settings)
     write_checkpoint(
         Checkpoint("deeprm", 1, weights, {"network": settings.model_dump(mode="json")}), path
@@ -293,7 +295,8 @@ def test_a_checkpoint_gives_back_the_policy_and_another_kind_is_refused(tmp_path
 
 
 def test_the_network_in_pytorch_gives_back_its_weights() -> None:
-    first, second = _random_weights(_SMALL, 1), _random_weights(_SMALL, 2)
+    first = _random_weights(_SMALL, 1)
+    second = _random_weights(_SMALL, 2)
     network = DeepRMNetwork(first, _SMALL)
     network.load_arrays(second)
     assert all((network.export()[name] == second[name]).all() for name in second)

@@ -50,7 +50,8 @@ def _log(num_resources: int) -> RigidJobs:
 
 def _explored(source, weights):
     batch = PackingBatch(source.draw([1000, 1001]), source.config, wants_profile=True, seed=3)
-    records, works = allocate_record(2, 2048, 40_000), allocate_workspace(2)
+    records = allocate_record(2, 2048, 40_000)
+    works = allocate_workspace(2)
     policy = JobSetPolicy("set", {**weights, "rule": RULE})
     run = (
         batch.states,
@@ -111,7 +112,8 @@ def test_features_of_a_view_worked_out_by_hand():
     view = select(batch.show(), 0)
     policy = JobSetPolicy("set", {**initial_weights(np.random.default_rng(0)), "rule": RULE})
     assert policy.decide(view) in (2, -1)  # only the third fits beside it
-    features, work = policy._work.features, policy._work
+    features = policy._work.features
+    work = policy._work
     assert work.row[:2].tolist() == [1, 0]  # the view's rows: what can start comes first
     x = features[0]
     assert x[JobFeature.TOLD] == pytest.approx(np.log(8))

@@ -70,8 +70,10 @@ def _view_of(jobs: RigidJobs, steps: int = 0, **settings):
 
 def test_the_withholding_rule_holds_a_long_job_until_an_empty_cluster_has_waited_long_enough():
     params = np.zeros(len(WithholdParameter))
-    params[WithholdParameter.RESERVE], params[WithholdParameter.STEEPNESS] = 1.0, 10.0
-    params[WithholdParameter.LENGTH], params[WithholdParameter.PAUSE] = np.log(5.0), 3.0
+    params[WithholdParameter.RESERVE] = 1.0
+    params[WithholdParameter.STEEPNESS] = 10.0
+    params[WithholdParameter.LENGTH] = np.log(5.0)
+    params[WithholdParameter.PAUSE] = 3.0
     rule = HandMadePolicy("withhold", PackingKind.WITHHOLD, params)
     long_job = RigidJobs("long", [0], [12], [[5, 1]], [10, 10])
     assert [rule.decide(_view_of(long_job, steps)[1]) for steps in (0, 2, 3)] == [VOID, VOID, 0]
@@ -81,7 +83,8 @@ def test_the_withholding_rule_holds_a_long_job_until_an_empty_cluster_has_waited
 
 def test_the_withholding_rule_never_leaves_an_empty_cluster_empty_with_exact_times():
     params = np.zeros(len(WithholdParameter))
-    params[WithholdParameter.RESERVE], params[WithholdParameter.PAUSE] = 10.0, 1e9
+    params[WithholdParameter.RESERVE] = 10.0
+    params[WithholdParameter.PAUSE] = 1e9
     rule = HandMadePolicy("withhold", PackingKind.WITHHOLD, params)
     jobs = RigidJobs("log", [0, 0], [10, 10], [[4], [4]], [8], step="s")
     batch = PackingBatch([jobs], PackingConfig.for_log(jobs))

@@ -48,7 +48,8 @@ def reset_cores(state):  # type: ignore[no-untyped-def]
 @kernel
 def greet_job(state, job):  # type: ignore[no-untyped-def]
     """A job arrived: until the next plan it is served first come, first served, behind nobody of its tier."""
-    orders, first = state.job_orders, state.jobs.stage_start[job]
+    orders = state.job_orders
+    first = state.jobs.stage_start[job]
     orders.tier[job] = 0.0
     orders.weight[job] = 0.0
     orders.limit[job] = UNLIMITED
@@ -67,7 +68,8 @@ def greet_job(state, job):  # type: ignore[no-untyped-def]
 @kernel
 def reveal_stage(state, stage):  # type: ignore[no-untyped-def]
     """The stage is runnable: Spark's scheduler has its task set."""
-    stages, now = state.stages, state.now
+    stages = state.stages
+    now = state.now
     job = stages.job[stage]
     stages.num_parents_unsaturated[stage] = 0
     stages.frontier_rank[stage] = now.num_revealed[0]
@@ -84,7 +86,8 @@ def complete_stage(state, stage):  # type: ignore[no-untyped-def]
 
     A plan is due even where neither is so: an order that holds cores back while tasks run is thought over when they end.
     """
-    stages, jobs = state.stages, state.jobs
+    stages = state.stages
+    jobs = state.jobs
     state.now.is_plan_due[0] = 1
     job = stages.job[stage]
     jobs.num_done[job] += 1
@@ -136,8 +139,10 @@ def _is_number(value):  # type: ignore[no-untyped-def]
 @kernel
 def _check_job(state, job):  # type: ignore[no-untyped-def]
     """(whether the order makes sense for the job, whether it limits anything)."""
-    orders, stage_orders = state.job_orders, state.stage_orders
-    weight, pool = orders.weight[job], orders.pool[job]
+    orders = state.job_orders
+    stage_orders = state.stage_orders
+    weight = orders.weight[job]
+    pool = orders.pool[job]
     is_sound = _is_number(orders.tier[job]) and 0.0 <= weight < math.inf and orders.limit[job] >= 0
     is_sound = is_sound and 0 <= pool < state.now.num_pools[0]
     is_limited = orders.limit[job] != UNLIMITED
@@ -153,7 +158,8 @@ def _check_job(state, job):  # type: ignore[no-untyped-def]
 @kernel
 def accept_orders(state):  # type: ignore[no-untyped-def]
     """Put the orders in the tables, guarded, into force and end the planning round. Returns False where they make no sense."""
-    now, pools = state.now, state.pools
+    now = state.now
+    pools = state.pools
     if now.guard[0] > 0.0:
         guard_orders(state)
     now.num_source[0] = 0
@@ -195,7 +201,9 @@ def _forget_orders(state):  # type: ignore[no-untyped-def]
 @kernel
 def _settle(state, is_idle):  # type: ignore[no-untyped-def]
     """All cores are spoken for: what decisions committed is forgotten; with `is_idle`, stages not named are held back."""
-    jobs, stages, now = state.jobs, state.stages, state.now
+    jobs = state.jobs
+    stages = state.stages
+    now = state.now
     for position in range(now.num_active[0]):
         job = state.active[position]
         first = jobs.stage_start[job]

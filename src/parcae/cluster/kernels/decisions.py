@@ -19,7 +19,9 @@ from parcae.kernels import inlined, kernel
 
 @kernel
 def _fulfil(state):  # type: ignore[no-untyped-def]
-    now, executor, source = state.now, state.now.acting_executor[0], state.now.source[0]
+    now = state.now
+    executor = state.now.acting_executor[0]
+    source = state.now.source[0]
     now.round_id[0] += 1
     if executor == NO_EXECUTOR:
         fulfil_pool(state, source)
@@ -41,7 +43,8 @@ def _commit_class(state, stage, executor_class, count):  # type: ignore[no-untyp
 @kernel
 def _commit_fitting(state, stage, destination, limit):  # type: ignore[no-untyped-def]
     """Commit up to `limit` executors of the classes that fit `stage`, the smallest memory first, to `destination`."""
-    given, tried = 0, 0
+    given = 0
+    tried = 0
     while given < limit:
         best = ANY_CLASS
         for executor_class in range(state.classes.shape[0]):
@@ -96,7 +99,9 @@ def _hold(state, stage, limit, executor_class, hold_ms):  # type: ignore[no-unty
 
     Of executors bound to a stage, the one that is free now waits; the others are asked about when they are free.
     """
-    now, stages, clock_ms = state.now, state.stages, state.now.clock_ms[0]
+    now = state.now
+    stages = state.stages
+    clock_ms = state.now.clock_ms[0]
     if stages.hold_from_ms[stage] == NOT_YET:
         stages.hold_from_ms[stage] = clock_ms
     elif stages.hold_until_ms[stage] <= clock_ms:

@@ -58,7 +58,9 @@ def _share(state, job):  # type: ignore[no-untyped-def]
 @kernel
 def _find_front(state, job):  # type: ignore[no-untyped-def]
     """The stage of the job that is served next: (tier, rank, row), with tasks to start and below its limit."""
-    orders, stages, jobs = state.stage_orders, state.stages, state.jobs
+    orders = state.stage_orders
+    stages = state.stages
+    jobs = state.jobs
     best = NO_STAGE
     if jobs.num_schedulable[job] == 0 or jobs.num_attached[job] >= state.job_orders.limit[job]:
         return best
@@ -87,7 +89,9 @@ def _set_front(state, job):  # type: ignore[no-untyped-def]
 def refresh_contender(state, job):  # type: ignore[no-untyped-def]
     """Something that the job's key depends on changed: its stages, its running tasks, its order."""
     contenders = state.contenders
-    front, tier, share = contenders.front[job], contenders.tier[job], contenders.share[job]
+    front = contenders.front[job]
+    tier = contenders.tier[job]
+    share = contenders.share[job]
     _set_front(state, job)
     contenders.share[job] = _share(state, job)
     is_same = contenders.front[job] == front and contenders.tier[job] == tier
@@ -98,7 +102,8 @@ def refresh_contender(state, job):  # type: ignore[no-untyped-def]
 @inlined
 def _running_changed(state, job):  # type: ignore[no-untyped-def]
     """The job runs more or fewer tasks: only limits and weights depend on that."""
-    contenders, front = state.contenders, state.contenders.front[job]
+    contenders = state.contenders
+    front = state.contenders.front[job]
     if state.now.has_limits[0] or (front != NO_STAGE and state.stages.frontier_rank[front] < 0):
         refresh_contender(state, job)
     elif state.job_orders.weight[job] > 0.0:
@@ -124,7 +129,8 @@ def count_running(state, job, step):  # type: ignore[no-untyped-def]
 @inlined
 def begin_task(state, executor, stage):  # type: ignore[no-untyped-def]
     """Start the stage's next task on a free core that is in no pool. Returns the number of the task."""
-    stages, executors = state.stages, state.executors
+    stages = state.stages
+    executors = state.executors
     job = stages.job[stage]
     task = stages.num_started[stage]
     executors.job[executor] = job
@@ -151,7 +157,8 @@ def exhaust_stage(state, stage):  # type: ignore[no-untyped-def]
 @inlined
 def _start_task(state, stage):  # type: ignore[no-untyped-def]
     """Start the stage's next task on the core that has been free for longest, by a command."""
-    commands, now = state.commands, state.now
+    commands = state.commands
+    now = state.now
     executor = pop_idle(state, 0)
     row = now.num_commands[0]
     commands.kind[row] = _START
@@ -177,7 +184,8 @@ def _serve(state, job):  # type: ignore[no-untyped-def]
 @kernel
 def dispatch(state):  # type: ignore[no-untyped-def]
     """One offer round: free cores start tasks by the order in force, sorted once. Leaves commands."""
-    now, contenders = state.now, state.contenders
+    now = state.now
+    contenders = state.contenders
     if now.num_idle[0] == 0 or now.num_schedulable[0] == 0:
         return
     if uses_pools(state):
@@ -206,9 +214,12 @@ def dispatch(state):  # type: ignore[no-untyped-def]
 def _pool_goes_before(state, first, second):  # type: ignore[no-untyped-def]
     """Spark's FairSchedulingAlgorithm between pools: those below their minimum share first, then running / weight, then names."""
     pools = state.pools
-    running_1, running_2 = pools.num_running[first], pools.num_running[second]
-    min_1, min_2 = pools.min_share[first], pools.min_share[second]
-    is_needy_1, is_needy_2 = running_1 < min_1, running_2 < min_2
+    running_1 = pools.num_running[first]
+    running_2 = pools.num_running[second]
+    min_1 = pools.min_share[first]
+    min_2 = pools.min_share[second]
+    is_needy_1 = running_1 < min_1
+    is_needy_2 = running_2 < min_2
     if is_needy_1 != is_needy_2:
         return is_needy_1
     ratio_1 = running_1 / max(min_1, 1) if is_needy_1 else running_1 / pools.weight[first]
@@ -221,13 +232,15 @@ def _pool_goes_before(state, first, second):  # type: ignore[no-untyped-def]
 @kernel
 def name_goes_before(first, second):  # type: ignore[no-untyped-def]
     """Whether the text of number `first` sorts before that of `second`: Spark compares task sets by name, "TaskSet_10.0"."""
-    scale_1, scale_2 = 1, 1
+    scale_1 = 1
+    scale_2 = 1
     while first >= 10 * scale_1:
         scale_1 *= 10
     while second >= 10 * scale_2:
         scale_2 *= 10
     while scale_1 > 0 and scale_2 > 0:
-        digit_1, digit_2 = first // scale_1 % 10, second // scale_2 % 10
+        digit_1 = first // scale_1 % 10
+        digit_2 = second // scale_2 % 10
         if digit_1 != digit_2:
             return digit_1 < digit_2
         scale_1 //= 10
@@ -264,7 +277,9 @@ def _best_job_of(state, pool):  # type: ignore[no-untyped-def]
 @kernel
 def _best_task_set_of(state, pool):  # type: ignore[no-untyped-def]
     """The stage of a pool of mode FAIR that is served next: running tasks, then the task set's name; NO_STAGE for none."""
-    best, stages, orders = NO_STAGE, state.stages, state.stage_orders
+    best = NO_STAGE
+    stages = state.stages
+    orders = state.stage_orders
     for position in range(state.now.num_active[0]):
         job = state.active[position]
         if state.job_orders.pool[job] != pool or state.contenders.front[job] == NO_STAGE:
@@ -283,7 +298,9 @@ def _best_task_set_of(state, pool):  # type: ignore[no-untyped-def]
 @kernel
 def _dispatch_pools(state):  # type: ignore[no-untyped-def]
     """One offer round where an order uses pools: pool after pool, each as far as its task sets go."""
-    now, pools, contenders = state.now, state.pools, state.contenders
+    now = state.now
+    pools = state.pools
+    contenders = state.contenders
     pools.is_served[: now.num_pools[0]] = 0
     while now.num_idle[0] > 0:
         pool = _best_pool(state)
@@ -308,7 +325,8 @@ def _dispatch_pools(state):  # type: ignore[no-untyped-def]
 @inlined
 def finish_task(state, executor):  # type: ignore[no-untyped-def]
     """Count the task that ended on the core. Returns its stage."""
-    stages, stage = state.stages, state.executors.stage[executor]
+    stages = state.stages
+    stage = state.executors.stage[executor]
     stages.num_finished[stage] += 1
     stages.executed_ms[stage] += state.now.clock_ms[0] - state.executors.started_ms[executor]
     stages.num_bound[stage] -= 1
@@ -347,7 +365,8 @@ def next_stage(state, job):  # type: ignore[no-untyped-def]
 
     Most often a job takes back the core that it left, and the winner tree need not change.
     """
-    contenders, winner = state.contenders, state.contest[1]
+    contenders = state.contenders
+    winner = state.contest[1]
     if state.job_orders.weight[job] > 0.0:
         contenders.share[job] = _share(state, job)
         if contenders.front[job] != NO_STAGE and winner != job:

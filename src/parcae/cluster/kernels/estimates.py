@@ -20,7 +20,8 @@ def correction(seen, job):  # type: ignore[no-untyped-def]
     """Factor on the job's foretold durations that its finished tasks suggest: 1 before any has finished."""
     if not seen.now.is_corrected[0]:
         return 1.0
-    stages, first = seen.stages, seen.jobs.stage_start[job]
+    stages = seen.stages
+    first = seen.jobs.stage_start[job]
     num_finished = 0
     executed_ms = 0.0
     expected_ms = 0.0
@@ -38,7 +39,8 @@ def correction(seen, job):  # type: ignore[no-untyped-def]
 @kernel
 def unstarted_ms(seen, job):  # type: ignore[no-untyped-def]
     """Foretold work of the job's tasks that have not started."""
-    stages, first = seen.stages, seen.jobs.stage_start[job]
+    stages = seen.stages
+    first = seen.jobs.stage_start[job]
     work_ms = 0.0
     for stage in range(first, first + seen.jobs.num_stages[job]):
         work_ms += (stages.num_tasks[stage] - stages.num_started[stage]) * stages.task_ms[stage]
@@ -48,7 +50,8 @@ def unstarted_ms(seen, job):  # type: ignore[no-untyped-def]
 @kernel
 def remaining_ms(seen, job):  # type: ignore[no-untyped-def]
     """Work of the job's tasks that have not started, as it is thought of now."""
-    stages, first = seen.stages, seen.jobs.stage_start[job]
+    stages = seen.stages
+    first = seen.jobs.stage_start[job]
     executed_ms = 0.0
     for stage in range(first, first + seen.jobs.num_stages[job]):
         executed_ms += stages.executed_ms[stage]
@@ -59,7 +62,8 @@ def remaining_ms(seen, job):  # type: ignore[no-untyped-def]
 @kernel
 def total_ms(seen, job):  # type: ignore[no-untyped-def]
     """Foretold work of all of the job's tasks."""
-    stages, first = seen.stages, seen.jobs.stage_start[job]
+    stages = seen.stages
+    first = seen.jobs.stage_start[job]
     work_ms = 0.0
     for stage in range(first, first + seen.jobs.num_stages[job]):
         work_ms += stages.num_tasks[stage] * stages.task_ms[stage]

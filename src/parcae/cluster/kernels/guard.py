@@ -36,7 +36,9 @@ def left_to_run(seen, virtual, job):  # type: ignore[no-untyped-def]
 
     Running tasks count as half done.
     """
-    stages, first, factor = seen.stages, seen.jobs.stage_start[job], correction(seen, job)
+    stages = seen.stages
+    first = seen.jobs.stage_start[job]
+    factor = correction(seen, job)
     work_ms = 0.0
     path_ms = 0.0
     for stage in range(first, first + seen.jobs.num_stages[job]):
@@ -53,7 +55,8 @@ def left_to_run(seen, virtual, job):  # type: ignore[no-untyped-def]
 @kernel
 def _set_deadlines(seen, virtual):  # type: ignore[no-untyped-def]
     """Write every job's deadline, what it takes alone, and (`left_ms`) the work that it still needs."""
-    jobs, now = virtual.jobs, seen.now
+    jobs = virtual.jobs
+    now = seen.now
     allowed = now.guard[0] - 1.0
     for position in range(now.num_active[0]):
         job = seen.active[position]
@@ -94,7 +97,9 @@ def _find_urgent(state, virtual):  # type: ignore[no-untyped-def]
 
     Returns (how many urgencies, time until the next look).
     """
-    jobs, order, now = virtual.jobs, virtual.jobs.by_left, state.now
+    jobs = virtual.jobs
+    order = virtual.jobs.by_left
+    now = state.now
     num_urgent = 0
     urgency = 0
     ahead_ms = 0.0
@@ -149,7 +154,9 @@ def guard_orders(state):  # type: ignore[no-untyped-def]
 
     Wakes the policy, at the latest, when another job becomes urgent. Takes O(jobs log jobs + stages).
     """
-    virtual, now, tiers = virtual_of(state), state.now, state.job_orders.tier
+    virtual = virtual_of(state)
+    now = state.now
+    tiers = state.job_orders.tier
     carry_on(state, virtual)
     foretell_ends(state, virtual)
     _set_deadlines(state, virtual)

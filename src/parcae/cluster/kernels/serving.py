@@ -84,7 +84,9 @@ def tasks_began(state, stage, count):  # type: ignore[no-untyped-def]
 @kernel
 def tasks_left(state, stage, num_finished, num_failed, executed_ms):  # type: ignore[no-untyped-def]
     """Tasks of the stage ended well, and took `executed_ms` together; or they are to be tried again."""
-    stages, executors, job = state.stages, state.executors, state.stages.job[stage]
+    stages = state.stages
+    executors = state.executors
+    job = state.stages.job[stage]
     running = _num_running(state)
     left = num_finished + num_failed
     for executor in range(executors.shape[0]):
@@ -113,7 +115,9 @@ def tasks_left(state, stage, num_finished, num_failed, executed_ms):  # type: ig
 @kernel
 def set_counts(state, stage, num_tasks, num_started, num_finished):  # type: ignore[no-untyped-def]
     """The stage's tasks are other than was thought; those that run must be the same."""
-    stages, now, job = state.stages, state.now, state.stages.job[stage]
+    stages = state.stages
+    now = state.now
+    job = state.stages.job[stage]
     had_more = stages.num_started[stage] < stages.num_tasks[stage]
     has_more = num_started < num_tasks
     stages.num_tasks[stage] = num_tasks
@@ -148,7 +152,9 @@ def add_stage(state, job, num_tasks, task_ms, num_unfinished):  # type: ignore[n
     Its row must be free. The caller links it to its parents, derives durations afresh and reveals
     it where it waits for nothing. Returns its row.
     """
-    stages, jobs, now = state.stages, state.jobs, state.now
+    stages = state.stages
+    jobs = state.jobs
+    now = state.now
     stage = jobs.stage_start[job] + jobs.num_stages[job]
     stages.num_tasks[stage] = num_tasks
     stages.task_ms[stage] = task_ms
@@ -190,7 +196,8 @@ def stages_joined(seen, virtual, job, first_new):  # type: ignore[no-untyped-def
     """In a virtual run: the job got stages, from the row `first_new` on, whose edges are in the tables."""
     if job >= virtual.now.num_jobs[0]:
         return
-    stages, has_ended = virtual.stages, virtual.jobs.has_ended[job]
+    stages = virtual.stages
+    has_ended = virtual.jobs.has_ended[job]
     first = seen.jobs.stage_start[job]
     last = first + seen.jobs.num_stages[job]
     for stage in range(first_new, last):
@@ -216,7 +223,8 @@ def begin_again(state, stage, num_tasks):  # type: ignore[no-untyped-def]
 
     Children that have not begun wait for it again.
     """
-    stages, job = state.stages, state.stages.job[stage]
+    stages = state.stages
+    job = state.stages.job[stage]
     if stages.num_finished[stage] == stages.num_tasks[stage]:
         state.jobs.num_done[job] -= 1
         start = stages.child_start[stage]
@@ -244,7 +252,10 @@ def begin_again(state, stage, num_tasks):  # type: ignore[no-untyped-def]
 @kernel
 def job_over(state, job):  # type: ignore[no-untyped-def]
     """The job ends, whatever it has left: what it needed is known now, and its cores are free."""
-    now, jobs, stages, executors = state.now, state.jobs, state.stages, state.executors
+    now = state.now
+    jobs = state.jobs
+    stages = state.stages
+    executors = state.executors
     account_time(state, now.clock_ms[0])
     if jobs.num_unsaturated[job] > 0:
         now.num_open[0] -= 1
@@ -277,8 +288,10 @@ def job_over(state, job):  # type: ignore[no-untyped-def]
 @kernel
 def durations_changed(state, job):  # type: ignore[no-untyped-def]
     """Derive the job's work and its downstream work afresh from its stages' tasks and `task_ms`."""
-    jobs, stages = state.jobs, state.stages
-    first, last = jobs.stage_start[job], jobs.stage_start[job] + jobs.num_stages[job]
+    jobs = state.jobs
+    stages = state.stages
+    first = jobs.stage_start[job]
+    last = jobs.stage_start[job] + jobs.num_stages[job]
     jobs.work_ms[job] = jobs.remaining_ms[job] = 0.0
     for stage in range(first, last):
         jobs.work_ms[job] += stages.num_tasks[stage] * stages.task_ms[stage]
@@ -297,7 +310,8 @@ def durations_changed(state, job):  # type: ignore[no-untyped-def]
                 longest = max(longest, stages.downstream_ms[state.children[edge]])
             down = stages.num_tasks[stage] * stages.task_ms[stage] + longest
             if down != stages.downstream_ms[stage]:
-                stages.downstream_ms[stage], has_changed = down, True
+                stages.downstream_ms[stage] = down
+                has_changed = True
 
 
 @kernel
@@ -329,12 +343,12 @@ def _goes_first(state, stage, best, cores):  # type: ignore[no-untyped-def]
     """Whether one stage is served before another, where jobs have so many cores."""
     if best == NO_STAGE:
         return True
-    orders, stage_orders = state.job_orders, state.stage_orders
-    job, other = state.stages.job[stage], state.stages.job[best]
-    tier, best_tier = (
-        orders.tier[job] + stage_orders.tier[stage],
-        orders.tier[other] + stage_orders.tier[best],
-    )
+    orders = state.job_orders
+    stage_orders = state.stage_orders
+    job = state.stages.job[stage]
+    other = state.stages.job[best]
+    tier = orders.tier[job] + stage_orders.tier[stage]
+    best_tier = orders.tier[other] + stage_orders.tier[best]
     if tier != best_tier:
         return tier < best_tier
     share = cores[job] / orders.weight[job] if orders.weight[job] > 0.0 else 0.0

@@ -53,7 +53,8 @@ def demand(state, stage):  # type: ignore[no-untyped-def]
 
     World of cores: all cores are planned for as if none were given away, so that those which run its tasks count as well.
     """
-    stages, now = state.stages, state.now
+    stages = state.stages
+    now = state.now
     waiting = stages.num_tasks[stage] - stages.num_started[stage]
     if now.world[0] == _CORES and waiting > 0:
         waiting += stages.num_bound[stage]
@@ -63,7 +64,8 @@ def demand(state, stage):  # type: ignore[no-untyped-def]
 @inlined
 def num_held(state, job):  # type: ignore[no-untyped-def]
     """Executors that work for the job or are on their way to it: not those idle in its pool or asked about now."""
-    held, first = state.jobs.num_supplied[job], pool_row(state, job)
+    held = state.jobs.num_supplied[job]
+    first = pool_row(state, job)
     for executor_class in range(state.classes.shape[0]):
         held -= state.sources.num_idle[first + executor_class]
     if job == state.now.source_job[0] and state.now.source[0] != first:
@@ -86,7 +88,8 @@ def slot_ms(state, stage, limit, length, num_lengths):  # type: ignore[no-untype
     # Deviation: Duan & Wu, section III measure a stage's length on a single executor; with more of them it is what is left of
     the stage shared out among them.
     """
-    stages, clock_ms = state.stages, state.now.clock_ms[0]
+    stages = state.stages
+    clock_ms = state.now.clock_ms[0]
     start_ms = clock_ms
     if stages.hold_from_ms[stage] != NOT_YET:
         start_ms = stages.hold_from_ms[stage]
@@ -103,7 +106,8 @@ def may_idle(state):  # type: ignore[no-untyped-def]
 
     Or an idle slot runs, whose end asks about everybody.
     """
-    now, first = state.now, state.now.source[0]
+    now = state.now
+    first = state.now.source[0]
     if now.num_holds[0] > 0:
         return True  # the end of an idle slot asks about all of them again
     busy = now.num_executors[0] - now.num_idle[0] - now.num_idle_to_be[0]
@@ -129,7 +133,9 @@ def is_runnable(state, stage):  # type: ignore[no-untyped-def]
 @kernel
 def wait_ms(state, stage):  # type: ignore[no-untyped-def]
     """How long executors may have to wait for the stage: the longest task of its parents that are not complete; 0 if runnable."""
-    stages, job, longest_ms = state.stages, state.stages.job[stage], 0.0
+    stages = state.stages
+    job = state.stages.job[stage]
+    longest_ms = 0.0
     if stages.num_parents_unfinished[stage] == 0:
         return longest_ms
     for parent in range(
@@ -177,12 +183,14 @@ def is_schedulable(state, stage):  # type: ignore[no-untyped-def]
 @kernel
 def first_runnable(state, job):  # type: ignore[no-untyped-def]
     """The job's schedulable stage that became runnable first, or NO_STAGE."""
-    best, best_rank = NO_STAGE, 0
+    best = NO_STAGE
+    best_rank = 0
     start = state.jobs.stage_start[job]
     for stage in range(start, start + state.jobs.num_stages[job]):
         rank = state.stages.frontier_rank[stage]
         if rank >= 0 and (best == NO_STAGE or rank < best_rank) and is_schedulable(state, stage):
-            best, best_rank = stage, rank
+            best = stage
+            best_rank = rank
     return best
 
 
@@ -199,15 +207,18 @@ def first_schedulable(state, job):  # type: ignore[no-untyped-def]
 @kernel
 def first_for_class(state, job, executor_class, runnable_only):  # type: ignore[no-untyped-def]
     """The job's first unsaturated stage that fits the class: by frontier order if `runnable_only`, else schedulable by index."""
-    best, best_rank = NO_STAGE, 0
-    stages, start = state.stages, state.jobs.stage_start[job]
+    best = NO_STAGE
+    best_rank = 0
+    stages = state.stages
+    start = state.jobs.stage_start[job]
     for stage in range(start, start + state.jobs.num_stages[job]):
         if stages.is_saturated[stage] or not (stages.fits[stage] >> executor_class) & 1:
             continue
         rank = stages.frontier_rank[stage]
         if runnable_only:
             if rank >= 0 and (best == NO_STAGE or rank < best_rank):
-                best, best_rank = stage, rank
+                best = stage
+                best_rank = rank
         elif (
             stages.num_parents_unsaturated[stage] == 0
             and stages.selected_round[stage] != state.now.round_id[0]
@@ -219,7 +230,9 @@ def first_for_class(state, job, executor_class, runnable_only):  # type: ignore[
 @inlined
 def count_schedulable_stage(state, stage, step):  # type: ignore[no-untyped-def]
     """Book a stage as schedulable (step 1) or no more (step -1)."""
-    now, job, classes = state.now, state.stages.job[stage], state.classes
+    now = state.now
+    job = state.stages.job[stage]
+    classes = state.classes
     state.jobs.num_schedulable[job] += step
     if state.jobs.completion_ms[job] != NOT_YET:
         return
@@ -235,7 +248,9 @@ def count_schedulable_stage(state, stage, step):  # type: ignore[no-untyped-def]
 @kernel
 def _saturate(state, stage, step):  # type: ignore[no-untyped-def]
     """Book the stage as saturated (step -1) or unsaturated again (step +1)."""
-    jobs, stages, now = state.jobs, state.stages, state.now
+    jobs = state.jobs
+    stages = state.stages
+    now = state.now
     job = stages.job[stage]
     stages.is_saturated[stage] = 1 if step < 0 else 0
     if stages.num_parents_unsaturated[stage] == 0:
@@ -294,7 +309,8 @@ def pop_idle(state, row):  # type: ignore[no-untyped-def]
 @kernel
 def new_commitment(state):  # type: ignore[no-untyped-def]
     """A free row of the commitment table."""
-    now, row = state.now, state.now.free_commitment[0]
+    now = state.now
+    row = state.now.free_commitment[0]
     if row != NO_RECORD:
         now.free_commitment[0] = state.commitments.next[row]
         return row
@@ -328,18 +344,18 @@ def count_commitment(state, source_job, stage, count):  # type: ignore[no-untype
 @kernel
 def commit(state, source, source_job, stage, count):  # type: ignore[no-untyped-def]
     """Commit `count` executors of a source row to a stage (NO_STAGE: to idle), behind its earlier commitments."""
-    sources, commitments = state.sources, state.commitments
+    sources = state.sources
+    commitments = state.commitments
     record = sources.commitment_head[source] if sources.num_committed[source] > 0 else NO_RECORD
     while record != NO_RECORD and commitments.stage[record] != stage:
         record = commitments.next[record]
     if record == NO_RECORD:
         record = new_commitment(state)
-        commitments.source[record], commitments.source_job[record] = source, source_job
-        commitments.stage[record], commitments.count[record], commitments.next[record] = (
-            stage,
-            0,
-            NO_RECORD,
-        )
+        commitments.source[record] = source
+        commitments.source_job[record] = source_job
+        commitments.stage[record] = stage
+        commitments.count[record] = 0
+        commitments.next[record] = NO_RECORD
         if sources.num_committed[source] == 0:
             sources.commitment_head[source] = record
         else:
@@ -353,9 +369,11 @@ def commit(state, source, source_job, stage, count):  # type: ignore[no-untyped-
 @kernel
 def take_commitment(state, source):  # type: ignore[no-untyped-def]
     """The destination of the source's oldest commitment, one executor of which is thereby used up."""
-    sources, commitments = state.sources, state.commitments
+    sources = state.sources
+    commitments = state.commitments
     record = sources.commitment_head[source]
-    stage, source_job = commitments.stage[record], commitments.source_job[record]
+    stage = commitments.stage[record]
+    source_job = commitments.source_job[record]
     commitments.count[record] -= 1
     sources.num_committed[source] -= 1
     if commitments.count[record] == 0:
@@ -379,8 +397,10 @@ def drop_commitments_to(state, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def _unlink(state, record):  # type: ignore[no-untyped-def]
-    sources, commitments = state.sources, state.commitments
-    source, count = commitments.source[record], commitments.count[record]
+    sources = state.sources
+    commitments = state.commitments
+    source = commitments.source[record]
+    count = commitments.count[record]
     before = NO_RECORD
     if sources.commitment_head[source] == record:
         sources.commitment_head[source] = commitments.next[record]
@@ -399,7 +419,8 @@ def _unlink(state, record):  # type: ignore[no-untyped-def]
 @kernel
 def remove_active(state, job):  # type: ignore[no-untyped-def]
     """Take a job out of the (ascending) list of jobs in the system."""
-    low, high = 0, state.now.num_active[0]
+    low = 0
+    high = state.now.num_active[0]
     while low < high:
         middle = (low + high) // 2
         if state.active[middle] < job:

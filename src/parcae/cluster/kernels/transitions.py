@@ -39,7 +39,9 @@ from parcae.kernels import inlined, kernel
 
 _START = int(CommandKind.START_TASK)
 _MOVE = int(CommandKind.MOVE_EXECUTOR)
-_FRESH, _FIRST, _REST = 0, 1, 2
+_FRESH = 0
+_FIRST = 1
+_REST = 2
 _CORES = int(World.CORES)
 
 
@@ -59,8 +61,10 @@ def reset(state):  # type: ignore[no-untyped-def]
     now.next_offer[0] = -1
     for executor_class in range(state.classes.shape[0]):
         state.classes.num_schedulable[executor_class] = 0
-    now.round_id[0], now.free_commitment[0] = 1, NO_RECORD
-    now.source_job[0], now.acting_executor[0] = NO_JOB, NO_EXECUTOR
+    now.round_id[0] = 1
+    now.free_commitment[0] = NO_RECORD
+    now.source_job[0] = NO_JOB
+    now.acting_executor[0] = NO_EXECUTOR
     state.source_count[:] = 0
     _fill_global_pool(state)
     if now.world[0] == _CORES:
@@ -69,10 +73,12 @@ def reset(state):  # type: ignore[no-untyped-def]
 
 @kernel
 def _fill_global_pool(state):  # type: ignore[no-untyped-def]
-    executor, executors = 0, state.executors
+    executor = 0
+    executors = state.executors
     for executor_class in range(state.classes.shape[0]):
         for _ in range(state.classes.num_executors[executor_class]):
-            executors.job[executor], executors.stage[executor] = NO_JOB, NO_STAGE
+            executors.job[executor] = NO_JOB
+            executors.stage[executor] = NO_STAGE
             executors.destination[executor] = NO_STAGE
             executors.executor_class[executor] = executor_class
             push_idle(state, executor_class, executor)
@@ -86,11 +92,15 @@ def job_arrived(state, spec, spec_children, first_spec, num_stages, profile, arr
     `knowledge` scales the durations that the scheduler is told: 1 is the profile, 0 is unknown (`profile` too, then). The
     caller then opens a round with `offer_to_newcomers` (world of cores: reveals its parentless stages). Returns the job's row.
     """
-    now, jobs = state.now, state.jobs
+    now = state.now
+    jobs = state.jobs
     account_time(state, now.clock_ms[0])
-    job, start = now.num_jobs[0], now.num_stages[0]
-    jobs.stage_start[job], jobs.num_stages[job] = start, num_stages
-    jobs.arrival_ms[job], jobs.completion_ms[job] = arrival_ms, NOT_YET
+    job = now.num_jobs[0]
+    start = now.num_stages[0]
+    jobs.stage_start[job] = start
+    jobs.num_stages[job] = num_stages
+    jobs.arrival_ms[job] = arrival_ms
+    jobs.completion_ms[job] = NOT_YET
     jobs.profile[job] = profile if knowledge > 0.0 else NO_PROFILE
     jobs.num_attached[job] = jobs.num_supplied[job] = jobs.num_granted[job] = jobs.num_commitments[
         job
@@ -112,29 +122,31 @@ def job_arrived(state, spec, spec_children, first_spec, num_stages, profile, arr
 
 @kernel
 def _add_stage(state, spec, spec_children, row, job, stage, knowledge):  # type: ignore[no-untyped-def]
-    jobs, stages, now = state.jobs, state.stages, state.now
+    jobs = state.jobs
+    stages = state.stages
+    now = state.now
     start = state.jobs.stage_start[job]
-    stages.num_tasks[stage], stages.task_ms[stage] = (
-        spec.num_tasks[row],
-        spec.task_ms[row] * knowledge,
-    )
+    stages.num_tasks[stage] = spec.num_tasks[row]
+    stages.task_ms[stage] = spec.task_ms[row] * knowledge
     stages.downstream_ms[stage] = spec.downstream_ms[row] * knowledge
-    stages.cpu[stage], stages.memory[stage] = spec.cpu[row], spec.memory[row]
-    stages.job[stage], stages.num_bound[stage], stages.is_saturated[stage] = job, 0, 0
+    stages.cpu[stage] = spec.cpu[row]
+    stages.memory[stage] = spec.memory[row]
+    stages.job[stage] = job
+    stages.num_bound[stage] = 0
+    stages.is_saturated[stage] = 0
     stages.num_started[stage] = stages.num_finished[stage] = stages.num_committed[
         stage
     ] = stages.num_moving[stage] = 0
     stages.executed_ms[stage] = 0
-    stages.selected_round[stage], stages.hold_from_ms[stage], stages.hold_until_ms[stage] = (
-        0,
-        NOT_YET,
-        NOT_YET,
-    )
+    stages.selected_round[stage] = 0
+    stages.hold_from_ms[stage] = NOT_YET
+    stages.hold_until_ms[stage] = NOT_YET
     stages.fits[stage] = _fitting_classes(state, stage)
     stages.num_parents_unsaturated[stage] = stages.num_parents_unfinished[stage] = spec.num_parents[
         row
     ]
-    stages.child_start[stage], stages.num_children[stage] = now.num_edges[0], spec.num_children[row]
+    stages.child_start[stage] = now.num_edges[0]
+    stages.num_children[stage] = spec.num_children[row]
     for edge in range(spec.num_children[row]):
         state.children[now.num_edges[0]] = start + spec_children[spec.child_start[row] + edge]
         now.num_edges[0] += 1
@@ -150,7 +162,8 @@ def _add_stage(state, spec, spec_children, row, job, stage, knowledge):  # type:
 
 @inlined
 def _fitting_classes(state, stage):  # type: ignore[no-untyped-def]
-    fits, classes = 0, state.classes
+    fits = 0
+    classes = state.classes
     for executor_class in range(classes.shape[0]):
         if (
             classes.cpu[executor_class] >= state.stages.cpu[stage]
@@ -170,8 +183,11 @@ def _join_frontier(state, stage):  # type: ignore[no-untyped-def]
 @kernel
 def offer_pool(state, job):  # type: ignore[no-untyped-def]
     """Open a round for all idle executors in a job's pool (NO_JOB: the global pool); no round if it is empty."""
-    now, first = state.now, pool_row(state, job)
-    now.source_job[0], now.source[0], now.acting_executor[0] = job, first, NO_EXECUTOR
+    now = state.now
+    first = pool_row(state, job)
+    now.source_job[0] = job
+    now.source[0] = first
+    now.acting_executor[0] = NO_EXECUTOR
     now.num_source[0] = 0
     for executor_class in range(state.classes.shape[0]):
         state.source_count[executor_class] = state.sources.num_idle[first + executor_class]
@@ -183,7 +199,8 @@ def offer_pool(state, job):  # type: ignore[no-untyped-def]
 @kernel
 def offer_all(state):  # type: ignore[no-untyped-def]
     """Ask about every pool with idle executors, one after another, the global pool last: open the first round."""
-    state.now.next_offer[0], state.now.num_source[0] = 0, 0
+    state.now.next_offer[0] = 0
+    state.now.num_source[0] = 0
     offer_next(state)
 
 
@@ -215,16 +232,12 @@ def offer_to_newcomers(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def _offer_stage(state, executor, stage):  # type: ignore[no-untyped-def]
-    now, job, executor_class = (
-        state.now,
-        state.stages.job[stage],
-        state.executors.executor_class[executor],
-    )
-    now.source_job[0], now.source[0], now.acting_executor[0] = (
-        job,
-        stage_row(state, stage),
-        executor,
-    )
+    now = state.now
+    job = state.stages.job[stage]
+    executor_class = state.executors.executor_class[executor]
+    now.source_job[0] = job
+    now.source[0] = stage_row(state, stage)
+    now.acting_executor[0] = executor
     now.num_source[0] = state.stages.num_bound[stage]
     state.source_count[:] = 0
     if state.classes.shape[0] == 1:
@@ -236,7 +249,9 @@ def _offer_stage(state, executor, stage):  # type: ignore[no-untyped-def]
 @inlined
 def continue_stage(state, executor, stage):  # type: ignore[no-untyped-def]
     """A task finished and its stage has another: the executor starts it at once. Returns False where there is none."""
-    stages, executors, clock_ms = state.stages, state.executors, state.now.clock_ms[0]
+    stages = state.stages
+    executors = state.executors
+    clock_ms = state.now.clock_ms[0]
     started = stages.num_started[stage]
     stages.num_finished[stage] += 1
     stages.executed_ms[stage] += clock_ms - executors.started_ms[executor]
@@ -306,7 +321,8 @@ def offer_larger(state):  # type: ignore[no-untyped-def]
     # Deviation: Decima, section 7.3 does not say when idle executors of other classes are asked about; without this rule
     # a stage that only they fit could wait for ever.
     """
-    now, classes = state.now, state.classes
+    now = state.now
+    classes = state.classes
     if classes.shape[0] > 1 and now.num_source[0] == 0 and now.has_news[0]:
         for executor_class in range(classes.shape[0]):
             if (
@@ -414,9 +430,13 @@ def _move(state, executor, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def _command(state, kind, executor, stage, task, wave):  # type: ignore[no-untyped-def]
-    commands, row = state.commands, state.now.num_commands[0]
-    commands.kind[row], commands.executor[row], commands.stage[row] = kind, executor, stage
-    commands.task[row], commands.wave[row] = task, wave
+    commands = state.commands
+    row = state.now.num_commands[0]
+    commands.kind[row] = kind
+    commands.executor[row] = executor
+    commands.stage[row] = stage
+    commands.task[row] = task
+    commands.wave[row] = wave
     commands.parallelism[row] = state.jobs.num_attached[state.stages.job[stage]]
     state.now.num_commands[0] = row + 1
 
@@ -452,7 +472,8 @@ def _work_on(state, executor, stage):  # type: ignore[no-untyped-def]
 @kernel
 def _backup(state, executor):  # type: ignore[no-untyped-def]
     """Find work for an executor whose stage needs it no more, without asking (the public simulator's backup schedule)."""
-    job, executor_class = state.executors.job[executor], _class_of(state, executor)
+    job = state.executors.job[executor]
+    executor_class = _class_of(state, executor)
     if job != NO_JOB:
         stage = first_for_class(state, job, executor_class, True)
         if stage != NO_STAGE:

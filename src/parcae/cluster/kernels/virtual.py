@@ -34,8 +34,11 @@ def _tail(num_tasks):  # type: ignore[no-untyped-def]
 @kernel
 def _join(seen, virtual, job):  # type: ignore[no-untyped-def]
     """A job arrives in the virtual run."""
-    now, jobs, stages = virtual.now, virtual.jobs, virtual.stages
-    first, num_stages = seen.jobs.stage_start[job], seen.jobs.num_stages[job]
+    now = virtual.now
+    jobs = virtual.jobs
+    stages = virtual.stages
+    first = seen.jobs.stage_start[job]
+    num_stages = seen.jobs.num_stages[job]
     for stage in range(first, first + num_stages):
         stages.attained_ms[stage] = 0.0
         stages.rate[stage] = 0.0
@@ -57,13 +60,16 @@ def _join(seen, virtual, job):  # type: ignore[no-untyped-def]
 @kernel
 def find_paths(seen, virtual, job):  # type: ignore[no-untyped-def]
     """The critical path from every stage of the job on; stages may be numbered in any order, so until nothing changes."""
-    first, stages, has_changed = seen.jobs.stage_start[job], virtual.stages, True
+    first = seen.jobs.stage_start[job]
+    stages = virtual.stages
+    has_changed = True
     for stage in range(first, first + seen.jobs.num_stages[job]):
         stages.path_ms[stage] = 0.0
     while has_changed:
         has_changed = False
         for stage in range(first + seen.jobs.num_stages[job] - 1, first - 1, -1):
-            longest_ms, start = 0.0, seen.stages.child_start[stage]
+            longest_ms = 0.0
+            start = seen.stages.child_start[stage]
             for edge in range(start, start + seen.stages.num_children[stage]):
                 longest_ms = max(longest_ms, stages.path_ms[seen.children[edge]])
             path_ms = (
@@ -78,7 +84,9 @@ def find_paths(seen, virtual, job):  # type: ignore[no-untyped-def]
 @kernel
 def _learn_needs(seen, virtual, job):  # type: ignore[no-untyped-def]
     """What the job's stages need, by what is known now."""
-    first, factor, stages = seen.jobs.stage_start[job], correction(seen, job), seen.stages
+    first = seen.jobs.stage_start[job]
+    factor = correction(seen, job)
+    stages = seen.stages
     total_ms = 0.0
     for stage in range(first, first + seen.jobs.num_stages[job]):
         left = stages.num_tasks[stage] - stages.num_finished[stage]
@@ -107,7 +115,8 @@ def _width(seen, virtual, stage):  # type: ignore[no-untyped-def]
     It has one task a core as long as there are tasks, and keeps the cores that it has until its tasks end; then its slowest
     task runs on alone.
     """
-    stages, num_tasks = virtual.stages, seen.stages.num_tasks[stage]
+    stages = virtual.stages
+    num_tasks = seen.stages.num_tasks[stage]
     left_ms = stages.need_ms[stage] - stages.attained_ms[stage]
     tail = _tail(num_tasks)
     task_ms = stages.need_ms[stage] / (num_tasks + tail)
@@ -121,7 +130,8 @@ def _width(seen, virtual, stage):  # type: ignore[no-untyped-def]
 @kernel
 def _want(seen, virtual, job):  # type: ignore[no-untyped-def]
     """End the job's stages that have all they need, and say how many cores the others could use."""
-    stages, first = virtual.stages, seen.jobs.stage_start[job]
+    stages = virtual.stages
+    first = seen.jobs.stage_start[job]
     wanted = 0.0
     for stage in range(first, first + seen.jobs.num_stages[job]):
         if stages.is_ended[stage] or stages.num_waiting[stage] > 0:
@@ -136,14 +146,17 @@ def _want(seen, virtual, job):  # type: ignore[no-untyped-def]
 @kernel
 def _share_out(seen, virtual):  # type: ignore[no-untyped-def]
     """Equal shares of the cores, as far as jobs can use them; what one cannot use is for the others."""
-    now, jobs = virtual.now, virtual.jobs
-    cores_left, num_left = float(seen.now.num_executors[0]), 0
+    now = virtual.now
+    jobs = virtual.jobs
+    cores_left = float(seen.now.num_executors[0])
+    num_left = 0
     for position in range(now.num_members[0]):
         jobs.rate[jobs.member[position]] = -1.0
         num_left += 1
     is_settled = False
     while not is_settled and num_left > 0:
-        is_settled, level = True, cores_left / num_left
+        is_settled = True
+        level = cores_left / num_left
         for position in range(now.num_members[0]):
             job = jobs.member[position]
             if jobs.rate[job] < 0.0 and jobs.wanted[job] <= level:
@@ -163,7 +176,9 @@ def _share_out(seen, virtual):  # type: ignore[no-untyped-def]
 @kernel
 def _spread(seen, virtual, job):  # type: ignore[no-untyped-def]
     """Give the job's cores to its stages, by index. Returns the time to the first end of one of them."""
-    stages, first, rate = virtual.stages, seen.jobs.stage_start[job], virtual.jobs.rate[job]
+    stages = virtual.stages
+    first = seen.jobs.stage_start[job]
+    rate = virtual.jobs.rate[job]
     soonest_ms = math.inf
     for stage in range(first, first + seen.jobs.num_stages[job]):
         if stages.is_ended[stage] or stages.num_waiting[stage] > 0 or rate <= 0.0:
@@ -179,7 +194,8 @@ def _spread(seen, virtual, job):  # type: ignore[no-untyped-def]
 @kernel
 def _settle_members(seen, virtual):  # type: ignore[no-untyped-def]
     """End stages and jobs that have all they need; members that are left say what they want."""
-    now, jobs = virtual.now, virtual.jobs
+    now = virtual.now
+    jobs = virtual.jobs
     kept = 0
     for position in range(now.num_members[0]):
         job = jobs.member[position]
@@ -198,7 +214,9 @@ def _settle_members(seen, virtual):  # type: ignore[no-untyped-def]
 @kernel
 def _flow(seen, virtual, until_ms):  # type: ignore[no-untyped-def]
     """Carry the virtual run on to `until_ms`; no job arrives before that."""
-    now, jobs, stages = virtual.now, virtual.jobs, virtual.stages
+    now = virtual.now
+    jobs = virtual.jobs
+    stages = virtual.stages
     while now.clock_ms[0] < until_ms and now.num_members[0] > 0:
         _settle_members(seen, virtual)
         _share_out(seen, virtual)
@@ -221,7 +239,8 @@ def _learn(seen, virtual):  # type: ignore[no-untyped-def]
     A job that ended in the virtual run, and turns out to need more or less than was thought then, would have taken longer
     or shorter in proportion.
     """
-    now, jobs = virtual.now, virtual.jobs
+    now = virtual.now
+    jobs = virtual.jobs
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         if job >= now.num_jobs[0]:
@@ -255,17 +274,17 @@ def carry_on(seen, virtual):  # type: ignore[no-untyped-def]
 @kernel
 def _measure_left(seen, virtual, job):  # type: ignore[no-untyped-def]
     """The job's work and critical path that are left in the virtual run."""
-    stages, first, num_stages = (
-        virtual.stages,
-        seen.jobs.stage_start[job],
-        seen.jobs.num_stages[job],
-    )
-    left_ms, path_ms = 0.0, 0.0
+    stages = virtual.stages
+    first = seen.jobs.stage_start[job]
+    num_stages = seen.jobs.num_stages[job]
+    left_ms = 0.0
+    path_ms = 0.0
     for stage in range(first, first + num_stages):
         if stages.is_ended[stage]:
             continue
         left_ms += max(0.0, stages.need_ms[stage] - stages.attained_ms[stage])
-        task_ms, num_tasks = seen.stages.task_ms[stage], seen.stages.num_tasks[stage]
+        task_ms = seen.stages.task_ms[stage]
+        num_tasks = seen.stages.num_tasks[stage]
         done_ms = (
             stages.attained_ms[stage] / stages.need_ms[stage] * (1.0 + _tail(num_tasks)) * task_ms
         )
@@ -278,14 +297,16 @@ def _measure_left(seen, virtual, job):  # type: ignore[no-untyped-def]
 @kernel
 def foretell_ends(seen, virtual):  # type: ignore[no-untyped-def]
     """Write when every member would end if nobody arrived any more: by equal shares, or by its critical path."""
-    now, jobs = virtual.now, virtual.jobs
+    now = virtual.now
+    jobs = virtual.jobs
     for position in range(now.num_members[0]):
         _measure_left(seen, virtual, jobs.member[position])
     count = now.num_members[0]
     for position in range(count):
         jobs.by_left[position] = jobs.member[position]
     sort_rows(jobs.by_left, jobs.left_ms, count)
-    passed_ms, shared_ms = 0.0, 0.0
+    passed_ms = 0.0
+    shared_ms = 0.0
     for position in range(count):
         job = jobs.by_left[position]
         shared_ms += (

@@ -257,7 +257,8 @@ def compare_log(
     Raises:
         PolicyError, ConfigError, WorkloadError: something that cannot be run.
     """
-    half, jobs = len(log) // 2, part_of(log, part)
+    half = len(log) // 2
+    jobs = part_of(log, part)
     if half < 1:
         raise ConfigError(f"{log.name}: a log of {len(log)} jobs has no halves; give at least 2")
     where = "pieces of the log's first half" + (
@@ -340,7 +341,8 @@ def _compare(
     num_threads: int | None,
 ) -> PackingComparison:
     is_log = config.mode is TimeMode.EXACT
-    measure, sizes = "bounded_slowdown" if is_log else "slowdown", size_groups(sequences)
+    measure = "bounded_slowdown" if is_log else "slowdown"
+    sizes = size_groups(sequences)
     num_visible = None if is_log else config.num_slots
     results: list[PackingResult] = []
     first: Mapping[str, _Samples] = {}
@@ -352,7 +354,8 @@ def _compare(
         samples = {
             key: _samples([of(outcome) for outcome in outcomes]) for key, of in MEASURES.items()
         }
-        first, shown[name] = first or samples, outcomes[0]
+        first = first or samples
+        shown[name] = outcomes[0]
         results.append(
             PackingResult(
                 name,

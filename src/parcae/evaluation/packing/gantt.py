@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 #: Charts of more jobs, or of resources of more units, cannot be read.
-MAX_JOBS, MAX_UNITS = 400, 400
+MAX_JOBS = 400
+MAX_UNITS = 400
 _HEIGHT = 150
 
 
@@ -45,7 +46,8 @@ def boxes(outcome: Outcome, resource: int) -> list[Box]:
     drawn: list[Box] = []
     order = np.flatnonzero(has_started(outcome))
     for job in order[np.argsort(outcome.start[order], kind="stable")].tolist():
-        start, finish = int(outcome.start[job]), int(outcome.finish[job])
+        start = int(outcome.start[job])
+        finish = int(outcome.finish[job])
         units = np.flatnonzero(free_from <= start)[: jobs.demand[job, resource]]
         free_from[units] = finish
         drawn += [Box(job, first, count, start, finish) for first, count in _runs(units)]
@@ -104,7 +106,8 @@ def _unit(outcome: Outcome) -> str:
 
 
 def _add_boxes(figure: Any, outcome: Outcome, resource: int) -> None:
-    drawn, ids = boxes(outcome, resource), outcome.jobs.ids
+    drawn = boxes(outcome, resource)
+    ids = outcome.jobs.ids
     figure.add_bar(
         orientation="h",
         y=[box.first_unit + box.num_units / 2 for box in drawn],
@@ -123,7 +126,8 @@ def _add_boxes(figure: Any, outcome: Outcome, resource: int) -> None:
 
 
 def _label(outcome: Outcome, box: Box, resource: int, job_id: int) -> str:
-    jobs, job = outcome.jobs, box.job
+    jobs = outcome.jobs
+    job = box.job
     waited = box.start - int(jobs.arrival[job])
     return f"job {job_id}: {jobs.demand[job, resource]} units from {box.start} to {box.finish}, waited {waited}"
 
@@ -134,7 +138,8 @@ def packing_gantt_png(outcomes: Mapping[str, Outcome], path: Path, title: str = 
     from matplotlib.figure import Figure as Canvas
 
     runs = list(outcomes.items())
-    count, end = len(runs[0][1].jobs.capacity), last_finish(outcomes)
+    count = len(runs[0][1].jobs.capacity)
+    end = last_finish(outcomes)
     figure = Canvas(figsize=(5.2 * count, 1.7 * len(runs) + 0.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(runs), count, sharex=True, squeeze=False)
@@ -154,7 +159,8 @@ def _draw(axis: Any, outcome: Outcome, resource: int, end: int) -> None:
     from matplotlib.patches import Rectangle
 
     for box in boxes(outcome, resource):
-        place, size = (box.start, box.first_unit), (box.finish - box.start, box.num_units)
+        place = (box.start, box.first_unit)
+        size = (box.finish - box.start, box.num_units)
         axis.add_patch(
             Rectangle(place, *size, facecolor=job_color(box.job), edgecolor="white", linewidth=0.5)
         )

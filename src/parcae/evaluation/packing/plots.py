@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 #: Points of a curve over time, and of a distribution.
-_NUM_SPANS, _NUM_RANKS = 240, 500
+_NUM_SPANS = 240
+_NUM_RANKS = 500
 #: Means further apart than this are drawn on a logarithmic axis.
 _WIDE = 30.0
 
@@ -31,7 +32,8 @@ def measure_words(comparison: PackingComparison) -> str:
 
 def slowdown_bars(comparison: PackingComparison) -> Figure:
     """Mean (bounded) slowdown of every policy, with its interval; the first on top."""
-    words, known = measure_words(comparison), comparison.policies
+    words = measure_words(comparison)
+    known = comparison.policies
     estimates = [p.estimates[comparison.measure] for p in known]
     ends = ([getattr(e, key) for e in estimates] for key in ("mean", "low", "high"))
     figure = interval_bars(

@@ -37,7 +37,8 @@ from parcae.evaluation.page import (
 
 def packing_sentence(comparison: PackingComparison) -> str:
     """Who wins, by how much and how sure that is, in plain words."""
-    words, best = measure_words(comparison), comparison.best()
+    words = measure_words(comparison)
+    best = comparison.best()
     if best is None:
         return "Under every policy some jobs never started: no policy is called the best, since its mean is of the others alone."
     mean = best.estimates[comparison.measure]

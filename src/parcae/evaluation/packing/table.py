@@ -33,7 +33,8 @@ def headings(comparison: PackingComparison) -> tuple[str, ...]:
 def rows(comparison: PackingComparison) -> Iterator[tuple[str, ...]]:
     """What the table says, a row a policy."""
     for result in comparison.policies:
-        main, ratio = result.estimates[comparison.measure], result.ratios[comparison.measure]
+        main = result.estimates[comparison.measure]
+        ratio = result.ratios[comparison.measure]
         other = result.estimates["slowdown" if comparison.is_log else "completion"].mean
         busy = " ".join(f"{share:.0%}" for share in result.utilization().values())
         lost = f"{result.unallocated + result.dropped:,}" if not result.is_complete else "–"
@@ -66,7 +67,8 @@ def number(value: float) -> str:
 
 def packing_title(comparison: PackingComparison) -> str:
     """The setting in a line."""
-    s, jobs = comparison.settings, comparison.policies[0].num_jobs
+    s = comparison.settings
+    jobs = comparison.policies[0].num_jobs
     if not comparison.is_log:
         label = f"{s['label']}, " if s["label"] else ""
         return f"{label}{jobs:,} jobs on {s['seeds'][1] - s['seeds'][0] + 1} seeds ({s['seeds'][0]}-{s['seeds'][1]})"

@@ -23,14 +23,18 @@ from parcae.workloads.rigid import RigidJobs
 
 FloatArray = npt.NDArray[np.float64]
 #: Sequences that a value is measured on: of steps, or pieces of a log; the knob's sweep, which has no second stage, takes more.
-_NUM_SEQUENCES, _NUM_PIECES, _SWEEP_FACTOR = 500, 12, 2
+_NUM_SEQUENCES = 500
+_NUM_PIECES = 12
+_SWEEP_FACTOR = 2
 #: Jobs of a piece of a log, and of how many pieces of the log's length it is at most one.
-PIECE_JOBS, _MIN_PIECES = 1_000, 4
+PIECE_JOBS = 1_000
+_MIN_PIECES = 4
 #: A sweep tries so many knobs a factor of ten, from where alignment hardly breaks ties of the longest jobs.
 _KNOBS_A_DECADE = 6
 #: Alignment of exact times, in units of a cluster of two resources of 10; in steps it counts in the cluster's own units.
 _LARGEST_ALIGNMENT = 200.0
-_START_SPREAD, _AGAIN_SPREAD = 0.5, 0.15
+_START_SPREAD = 0.5
+_AGAIN_SPREAD = 0.15
 #: Generations of the search, and every how many of them its mean is measured on the selection's sequences.
 MAX_GENERATIONS = 60
 _SELECT_EVERY = 5
@@ -65,7 +69,9 @@ class _Arena:
     """Measures policies on sequences of a source."""
 
     def __init__(self, source: PackingSource, cost: Cost, num_threads: int | None = None) -> None:
-        self.source, self.cost, self.num_threads = source, cost, num_threads
+        self.source = source
+        self.cost = cost
+        self.num_threads = num_threads
         self.count = _NUM_PIECES if source.config.mode is TimeMode.EXACT else _NUM_SEQUENCES
 
     def batch(self, first_seed: int, factor: int = 1) -> PackingBatch:
@@ -182,14 +188,13 @@ class _Hunt:
         best: Tuned | None,
         before: int,
     ) -> None:
-        self.arena, self.selection, self.search, self.seed, self.name = (
-            arena,
-            selection,
-            search,
-            seed,
-            name,
-        )
-        self.generation, self.before = 0, before
+        self.arena = arena
+        self.selection = selection
+        self.search = search
+        self.seed = seed
+        self.name = name
+        self.generation = 0
+        self.before = before
         self.best = self._measured() if best is None else best
 
     def _measured(self) -> Tuned:
@@ -199,7 +204,8 @@ class _Hunt:
         return _tuned_rule(self.name, theta, cost, self.arena.cost, self.generation)
 
     def _generation(self) -> None:
-        arena, first = self.arena, TUNING_SEED_START + ((self.seed & 0xFF) << 30)
+        arena = self.arena
+        first = TUNING_SEED_START + ((self.seed & 0xFF) << 30)
         batch = arena.batch(first + (self.generation + 1) * arena.count)
         candidates = self.search.ask()
         self.search.tell(
@@ -215,7 +221,8 @@ class _Hunt:
         progress: Callable[[Tuned, float, int], None] | None,
     ) -> Tuned:
         """Search until the time or the generations are used up, or CMA-ES has converged."""
-        began, is_over = time.perf_counter(), False
+        began = time.perf_counter()
+        is_over = False
         while not is_over:
             self._generation()
             seconds = time.perf_counter() - began
@@ -237,14 +244,15 @@ def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
     """Where the search may begin: shortest first, while jobs longer than most leave a little free, or wait for nearly all."""
     told = np.concatenate([jobs.told for jobs in sequences])
     length = float(np.quantile(np.log(told), 0.7)) if len(told) else 0.0
-    mild, firm = np.zeros(len(WithholdParameter)), np.zeros(len(WithholdParameter))
+    mild = np.zeros(len(WithholdParameter))
+    firm = np.zeros(len(WithholdParameter))
     for start, reserve, patience, pause in ((mild, 0.3, 0.1, 3.0), (firm, 3.0, 0.3, 8.0)):
-        start[WithholdParameter.RESERVE], start[WithholdParameter.STEEPNESS] = reserve, 2.0
-        start[WithholdParameter.LENGTH], start[WithholdParameter.PATIENCE] = length, patience
-        start[WithholdParameter.CROWD], start[WithholdParameter.PAUSE] = (
-            0.3 * (start is firm),
-            pause,
-        )
+        start[WithholdParameter.RESERVE] = reserve
+        start[WithholdParameter.STEEPNESS] = 2.0
+        start[WithholdParameter.LENGTH] = length
+        start[WithholdParameter.PATIENCE] = patience
+        start[WithholdParameter.CROWD] = 0.3 * (start is firm)
+        start[WithholdParameter.PAUSE] = pause
     return [mild, firm]
 
 

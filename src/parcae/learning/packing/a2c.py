@@ -160,7 +160,9 @@ class _Trained:
     """A network, what looks for it, and what makes its steps."""
 
     def __init__(self, network: A2cNetwork, eye: Eye, config: A2cConfig, rate: float) -> None:
-        self.network, self.config, self.rate = network, config, rate
+        self.network = network
+        self.config = config
+        self.rate = rate
         self.arrays = network.arrays()
         self.layer = FirstLayer(self.arrays, eye)
         for parameter in network.parameters():
@@ -239,7 +241,8 @@ class A2cLearner:
         config: how to learn. weights: to start from, the actor's; drawn with `seed` unless given.
     """
 
-    kind, feature_version = KIND, FEATURE_VERSION
+    kind = KIND
+    feature_version = FEATURE_VERSION
 
     def __init__(
         self,
@@ -250,7 +253,10 @@ class A2cLearner:
         weights: Weights | None = None,
         seed: int = 0,
     ) -> None:
-        self.source, self.cost, self.network, self.config = source, cost, settings, config
+        self.source = source
+        self.cost = cost
+        self.network = settings
+        self.config = config
         rng = np.random.default_rng(np.random.SeedSequence([0x6132_6373, seed]))
         drawn = draw_weights(settings, settings.num_actions, rng)
         drawn["out.bias" if settings.hidden else "dense.bias"][-1] = config.void_prior
@@ -300,7 +306,8 @@ class A2cLearner:
         world = self.source.config.model_copy(update={"max_decisions": self.config.max_decisions})
         batch = PackingBatch(sequences, world, repeats=self.config.repeats)
         batch.begin()
-        rng, seen = seeds.rng, self._look(batch)
+        rng = seeds.rng
+        seen = self._look(batch)
         told: list[Mapping[str, float]] = []
         while not batch.is_over.all():
             moments: list[_Moment] = []
@@ -331,7 +338,8 @@ class A2cLearner:
         if self.network.is_masked:
             masks = masks_of(batch.show())
         actions = draw_actions(np.where(masks, logits, np.float32(-np.inf)), rng.random(len(batch)))
-        is_alive, before = ~batch.is_over, batch.costs(self.cost)
+        is_alive = ~batch.is_over
+        before = batch.costs(self.cost)
         groups = batch.states.clock["now"][:, 0] + (
             batch.sequence << _TIME_BITS if self.config.repeats > 1 else 0
         )

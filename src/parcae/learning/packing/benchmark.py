@@ -64,14 +64,16 @@ def benchmark_packing(
     steps = _median(lambda: _steps(plain), repetitions)
     sjf = _median(lambda: _decisions(plain, HandMadePolicy("sjf", PackingKind.SJF)), repetitions)
     deeprm = _median(lambda: _decisions(shown, policy), repetitions)
-    counts, seconds = list[float](), list[float]()
+    counts = list[float]()
+    seconds = list[float]()
     for iteration in range(-1, repetitions):
         began = time.perf_counter()
         numbers = learner.iterate(IterationSeeds(0, iteration + 1), 1.0)
         if iteration >= 0:  # the first compiles
             seconds.append(time.perf_counter() - began)
             counts.append(numbers["decisions"])
-    took, count = statistics.median(seconds), statistics.median(counts)
+    took = statistics.median(seconds)
+    count = statistics.median(counts)
     return PackingBenchmark(
         rate,
         clusters,
@@ -99,7 +101,8 @@ def _decisions(batch: PackingBatch, policy: PackingPolicy) -> float:
 
 def _steps(batch: PackingBatch) -> float:
     """Random decisions of all clusters until all are over."""
-    rng, seconds = np.random.default_rng(0), 0.0
+    rng = np.random.default_rng(0)
+    seconds = 0.0
     batch.begin()
     while not batch.is_over.all():
         slots = rng.integers(-1, batch.states.slots.shape[1], len(batch))

@@ -217,7 +217,8 @@ class Gradient:
 class DeepRMLearner:
     """DeepRM as a learner of `train_packing`; see `deeprm_learner`."""
 
-    kind, feature_version = KIND, FEATURE_VERSION
+    kind = KIND
+    feature_version = FEATURE_VERSION
 
     def __init__(
         self,
@@ -228,13 +229,11 @@ class DeepRMLearner:
         weights: Weights,
         num_threads: int = 1,
     ) -> None:
-        self.source, self.cost, self.learning, self.network, self.num_threads = (
-            source,
-            cost,
-            learning,
-            network,
-            num_threads,
-        )
+        self.source = source
+        self.cost = cost
+        self.learning = learning
+        self.network = network
+        self.num_threads = num_threads
         self._weights: Weights = checked(weights, network)
         self._moments = {
             name: np.zeros_like(array) for name, array in self._moments_of(self._weights)
@@ -386,7 +385,8 @@ class DeepRMLearner:
         self._steps += 1
         rate = own.learning_rate * (own.final_rate + (1.0 - own.final_rate) * left)
         for name, slope in gradient.items():
-            g, square = slope.astype(np.float32), self._moments[f"square.{name}"]
+            g = slope.astype(np.float32)
+            square = self._moments[f"square.{name}"]
             if own.optimizer is Optimizer.RMSPROP:
                 square += 0.1 * (g * g - square)
                 self._weights[name] += rate * g / np.sqrt(square + 1e-9)

@@ -103,7 +103,8 @@ def set_learner(
 class SetLearner:
     """See `parcae.learning.packing.loop.Learner`."""
 
-    kind, feature_version = "set", FEATURE_VERSION
+    kind = "set"
+    feature_version = FEATURE_VERSION
 
     def __init__(
         self,
@@ -113,7 +114,9 @@ class SetLearner:
         weights: Weights | None,
         seed: int,
     ) -> None:
-        self.source, self.cost, self.config = source, cost, config
+        self.source = source
+        self.cost = cost
+        self.config = config
         start = dict(weights or {})
         self.rule = np.array(start.get("rule", START_RULE), np.float64)
         fresh = initial_weights(
@@ -176,7 +179,8 @@ class SetLearner:
         fade = config.final_share + (1 - config.final_share) * left
         for group in self.optimizer.param_groups:
             group["lr"] = config.learning_rate * fade
-        data, advantage = Recorded(records), np.concatenate(list(self._advantages(batch, records)))
+        data = Recorded(records)
+        advantage = np.concatenate(list(self._advantages(batch, records)))
         step = Step(
             config.epochs,
             config.minibatch,
@@ -198,7 +202,8 @@ class SetLearner:
         }
 
     def _explore(self, batch: PackingBatch) -> list[Record]:
-        count, config = len(batch), self.config
+        count = len(batch)
+        config = self.config
         network = self.policy().network
         works = allocate_workspace(count)
         records = allocate_record(count, config.capacity, max(config.row_capacity, 2 * MAX_ROWS))
@@ -217,14 +222,18 @@ class SetLearner:
 
     def _advantages(self, batch: PackingBatch, records: list[Record]) -> Iterator[FloatArray]:
         """Of every recorded decision, run after run: less cost to go than the group's mean at that time is better."""
-        totals, ends = batch.costs(self.cost), batch.states.clock["now"][:, 0]
-        size, limit = self.config.group_size, self.config.advantage_clip
+        totals = batch.costs(self.cost)
+        ends = batch.states.clock["now"][:, 0]
+        size = self.config.group_size
+        limit = self.config.advantage_clip
         rate = 0.0 if self.config.horizon is None else 1.0 / self.config.horizon
         for first in range(0, len(records), size):
-            times, curves = [], []
+            times = []
+            curves = []
             for row in range(first, first + size):
                 n = int(records[row].count[0])
-                now, end = records[row].now[:n].astype(np.float64), float(ends[row])
+                now = records[row].now[:n].astype(np.float64)
+                end = float(ends[row])
                 times.append(np.append(now, end))
                 curves.append(
                     np.append(costs_to_go(now, records[row].cost[:n], end, totals[row], rate), 0.0)

@@ -29,7 +29,8 @@ from parcae.workloads.random_streams import SELECTION_SEED_START, TRAINING_SEED_
 
 Weights = dict[str, npt.NDArray[Any]]
 #: The file in a training's folder that it resumes from, and the best policy.
-STATE_FILE, BEST_FILE = "training.safetensors", "best.safetensors"
+STATE_FILE = "training.safetensors"
+BEST_FILE = "best.safetensors"
 
 
 class Learner(Protocol):
@@ -145,8 +146,11 @@ def train_packing(
 
 class _Loop:
     def __init__(self, learner: Learner, training: PackingTraining) -> None:
-        self.learner, self.training = learner, training
-        self.iteration, self.seconds, self.best = 0, 0.0, math.inf
+        self.learner = learner
+        self.training = training
+        self.iteration = 0
+        self.seconds = 0.0
+        self.best = math.inf
         self.best_weights = learner.weights()
         self.selected: list[list[float]] = []  # [iteration, seconds, cost on the selection's runs]
         self.curve: list[PackingIteration] = []
@@ -211,7 +215,8 @@ class _Loop:
             raise DivergedError(
                 f"after {self.iteration} iterations the mean cost is {numbers['cost']}; the best policy is kept"
             )
-        before, self.seconds = self.seconds, self.seconds + time.perf_counter() - began
+        before = self.seconds
+        self.seconds = self.seconds + time.perf_counter() - began
         selected = math.nan
         if self.iteration % self.training.select_every == 0 or self._left() <= 0 or is_stopped:
             selected = self._select()
@@ -302,8 +307,6 @@ class _Loop:
         self.learner.restore(part("now."), part("state."))
         self.best_weights = part("best.")
         self.selected = [list(point) for point in state.settings["curve"]]
-        self.iteration, self.seconds = (
-            int(state.settings["iteration"]),
-            float(state.settings["seconds"]),
-        )
+        self.iteration = int(state.settings["iteration"])
+        self.seconds = float(state.settings["seconds"])
         self.best = math.inf if state.settings["best"] is None else float(state.settings["best"])

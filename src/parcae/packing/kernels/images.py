@@ -9,7 +9,8 @@ from parcae.packing.kernels.views import cluster, sequence_of
 from parcae.packing.layout import NO_JOB
 
 #: As in the released code: colours are multiples of 1/40, and time since the last arrival counts in tenths of a step up to 1.
-_NUM_COLORS, _LONGEST_PAUSE = 39, 10.0
+_NUM_COLORS = 39
+_LONGEST_PAUSE = 10.0
 _COLOR_STEP = 17
 
 
@@ -71,7 +72,8 @@ def _draw_colors(state, asked, image, left, resource):  # type: ignore[no-untype
     """
     shift = np.int64(state.luck[0] % np.uint64(_NUM_COLORS))
     for row in range(image.shape[0]):
-        then, column = state.clock.now[0] + row, left
+        then = state.clock.now[0] + row
+        column = left
         for index in range(state.clock.num_running[0]):
             job = state.running[index]
             if state.jobs.start[job] <= then < state.jobs.finish[job]:

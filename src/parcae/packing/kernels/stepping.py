@@ -36,7 +36,8 @@ def step_many(states, asked, sequence, slots, is_placed, first, last):  # type: 
 def mask_many(states, asked, sequence, masks, first, last):  # type: ignore[no-untyped-def]
     """masks int8[num_clusters, num_slots + 1]: slots whose job fits somewhere in the horizon; VOID, the last, always."""
     for row in range(first, last):
-        state, own = cluster(states, row), sequence_of(asked, sequence[row])
+        state = cluster(states, row)
+        own = sequence_of(asked, sequence[row])
         for slot in range(state.slots.shape[0]):
             job = state.slots[slot]
             masks[row, slot] = int(job != NO_JOB and first_fit(state, own, job) != NOT_YET)

@@ -8,12 +8,11 @@ from __future__ import annotations
 from parcae.kernels import inlined, kernel
 from parcae.packing.layout import NO_JOB, NOT_YET, VOID, Cost
 
-_SLOWDOWN, _BOUNDED, _COMPLETION = (
-    int(Cost.SLOWDOWN),
-    int(Cost.BOUNDED_SLOWDOWN),
-    int(Cost.COMPLETION),
-)
-_UTILIZATION, _MAKESPAN = int(Cost.UTILIZATION), int(Cost.MAKESPAN)
+_SLOWDOWN = int(Cost.SLOWDOWN)
+_BOUNDED = int(Cost.BOUNDED_SLOWDOWN)
+_COMPLETION = int(Cost.COMPLETION)
+_UTILIZATION = int(Cost.UTILIZATION)
+_MAKESPAN = int(Cost.MAKESPAN)
 
 
 @kernel
@@ -102,11 +101,13 @@ def _enqueue(state, asked, job):  # type: ignore[no-untyped-def]
 @inlined
 def first_fit(state, asked, job):  # type: ignore[no-untyped-def]
     """Steps from now to the first at which the job fits to its end within the horizon; NOT_YET if there is none."""
-    horizon, length = state.free.shape[0], asked.specs.told[job]
+    horizon = state.free.shape[0]
+    length = asked.specs.told[job]
     if asked.rules.is_exact[0] == 1:
         length = 1
     last = horizon - length - asked.rules.as_coded[0]
-    offset, row = 0, 0
+    offset = 0
+    row = 0
     while offset <= last:
         while row < offset + length:
             fits = True
@@ -200,17 +201,20 @@ def _next_event(state, asked):  # type: ignore[no-untyped-def]
     then = clock.now[0]
     is_known = False
     if clock.num_arrived[0] < asked.num_jobs[0]:
-        then, is_known = asked.specs.arrival[clock.num_arrived[0]], True
+        then = asked.specs.arrival[clock.num_arrived[0]]
+        is_known = True
     for row in range(clock.num_running[0]):
         finish = state.jobs.finish[state.running[row]]
         if not is_known or finish < then:
-            then, is_known = finish, True
+            then = finish
+            is_known = True
     return then
 
 
 @inlined
 def _charge(state, asked, steps):  # type: ignore[no-untyped-def]
-    clock, costs = state.clock, state.costs
+    clock = state.clock
+    costs = state.costs
     costs[_SLOWDOWN] += clock.weight[0] * steps
     costs[_BOUNDED] += clock.bounded_weight[0] * steps
     present = clock.num_waiting[0] + clock.num_backlog[0] + clock.num_running[0]
@@ -237,7 +241,9 @@ def _shift(state):  # type: ignore[no-untyped-def]
 def _finish(state, asked):  # type: ignore[no-untyped-def]
     """Take the finished from the running."""
     clock = state.clock
-    kept, row, count = 0, 0, clock.num_running[0]
+    kept = 0
+    row = 0
+    count = clock.num_running[0]
     while row < count:
         job = state.running[row]
         if state.jobs.finish[job] <= clock.now[0]:
@@ -270,7 +276,8 @@ def _release(state, asked, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def _mark_end(state, asked):  # type: ignore[no-untyped-def]
-    clock, rules = state.clock, asked.rules
+    clock = state.clock
+    rules = asked.rules
     present = clock.num_waiting[0] + clock.num_backlog[0] + clock.num_running[0]
     is_past = clock.now[0] >= rules.window[0]
     is_done = is_past and present == 0 and clock.num_arrived[0] == asked.num_jobs[0]

@@ -14,18 +14,20 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 @inlined
 def show(state, asked, view):  # type: ignore[no-untyped-def]
     """Fill the view with what may be known now."""
-    clock, head = state.clock, view.head
-    head.now[0], head.num_backlog[0] = clock.now[0], clock.num_backlog[0]
+    clock = state.clock
+    head = view.head
+    head.now[0] = clock.now[0]
+    head.num_backlog[0] = clock.num_backlog[0]
     head.is_exact[0] = asked.rules.is_exact[0]
-    head.num_running[0], head.num_arrived[0] = clock.num_running[0], clock.num_arrived[0]
-    head.arrived_work[0], head.log_told[0] = clock.arrived_work[0], clock.log_told[0]
+    head.num_running[0] = clock.num_running[0]
+    head.num_arrived[0] = clock.num_arrived[0]
+    head.arrived_work[0] = clock.arrived_work[0]
+    head.log_told[0] = clock.log_told[0]
     head.luck[0] = mix(mix(state.luck[0] + _STEP) + np.uint64(clock.num_decisions[0]) * _STEP)
     head.since_arrival[0] = clock.now[0] - max(0, clock.last_arrival[0])
     for resource in range(state.free.shape[1]):
-        view.free[resource], view.capacity[resource] = (
-            state.free[0, resource],
-            state.capacity[resource],
-        )
+        view.free[resource] = state.free[0, resource]
+        view.capacity[resource] = state.capacity[resource]
     count = 0
     slots = clock.num_waiting[0] if asked.rules.is_exact[0] == 1 else state.slots.shape[0]
     for slot in range(slots):
@@ -41,7 +43,8 @@ def show(state, asked, view):  # type: ignore[no-untyped-def]
 def _show_job(state, asked, view, slot, row):  # type: ignore[no-untyped-def]
     job = state.slots[slot]
     seen = view.jobs
-    seen.slot[row], seen.told[row] = slot, asked.specs.told[job]
+    seen.slot[row] = slot
+    seen.told[row] = asked.specs.told[job]
     seen.log_told[row] = asked.specs.log_told[job]
     seen.age[row] = state.clock.now[0] - asked.specs.arrival[job]
     fits = True

@@ -19,7 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from parcae.errors import FormatError
 
 Weights = dict[str, npt.NDArray[Any]]
-KIND, FEATURE_VERSION = "a2c", 1
+KIND = "a2c"
+FEATURE_VERSION = 1
 
 
 class Architecture(StrEnum):
@@ -92,7 +93,8 @@ class A2cSettings(BaseModel):
     @property
     def grid(self) -> Grid:
         """Where the windows lie."""
-        size, stride = self.architecture.window, 2 if self.architecture.has_pool else 1
+        size = self.architecture.window
+        stride = 2 if self.architecture.has_pool else 1
         return Grid(
             size, stride, (self.horizon - size) // stride + 1, (self.width - size) // stride + 1
         )
@@ -102,7 +104,8 @@ class A2cSettings(BaseModel):
 
         Example: `conv.weight` [16, 3, 3], `conv.bias` [16], `dense.weight` [3978, 16, 11], `dense.bias` [11] for 20x223 cells.
         """
-        filters, first = self.architecture.num_filters, self.hidden or num_outputs
+        filters = self.architecture.num_filters
+        first = self.hidden or num_outputs
         grid = self.grid
         named: dict[str, tuple[int, ...]] = {}
         if self.architecture is not Architecture.FC:

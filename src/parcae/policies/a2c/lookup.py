@@ -42,7 +42,8 @@ class Eye:
     """Looks at clusters of one shape; layers that share an eye share its numbering."""
 
     def __init__(self, settings: A2cSettings) -> None:
-        self.settings, self.grid = settings, settings.grid
+        self.settings = settings
+        self.grid = settings.grid
         self.index = _index(_CAPACITY)
         self._images = np.zeros((0, settings.horizon, settings.width), np.float32)
         self._codes = np.zeros(settings.width, np.int64)
@@ -96,14 +97,17 @@ class FirstLayer:
     """
 
     def __init__(self, weights: Mapping[str, npt.NDArray[Any]], eye: Eye) -> None:
-        self.weights, self.eye = weights, eye
+        self.weights = weights
+        self.eye = eye
         is_plain = eye.settings.architecture is Architecture.FC
         self._conv = np.zeros((1, 3, 3), np.float32) if is_plain else weights["conv.weight"]
         self._bias = np.zeros(1, np.float32) if is_plain else weights["conv.bias"]
-        num_patterns, units = 1 << self.eye.grid.window**2, weights["dense.weight"].shape[2]
+        num_patterns = 1 << self.eye.grid.window**2
+        units = weights["dense.weight"].shape[2]
         self._features = np.zeros((num_patterns, len(self._bias)), np.float32)
         self._features_now = np.zeros(num_patterns, np.int64)
-        self._table, self._table_now = np.zeros((0, units), np.float32), np.zeros(0, np.int64)
+        self._table = np.zeros((0, units), np.float32)
+        self._table_now = np.zeros(0, np.int64)
         self._now = np.zeros(1, np.int64)
         self.renew()
 

@@ -108,7 +108,9 @@ class A2cPolicy:
     def __init__(
         self, name: str, weights: Weights, settings: A2cSettings, is_greedy: bool = False
     ) -> None:
-        self.name, self.settings, self.is_greedy = name, settings, is_greedy
+        self.name = name
+        self.settings = settings
+        self.is_greedy = is_greedy
         self.weights = {
             key.removeprefix("actor."): array
             for key, array in weights.items()
@@ -151,16 +153,16 @@ class A2cPolicy:
         Raises:
             ConfigError: clusters with other images than those that the networks were made for.
         """
-        states, views = (
-            Packing(*(table[first:last] for table in states)),
-            View(*(table[first:last] for table in views)),
-        )
+        states = Packing(*(table[first:last] for table in states))
+        views = View(*(table[first:last] for table in views))
         sequence = sequence[first:last]
         self._check(states, asked)
         eye = Eye(self.settings)
-        layer, count = FirstLayer(self.weights, eye), len(sequence)
+        layer = FirstLayer(self.weights, eye)
+        count = len(sequence)
         begin_many(states, asked, sequence, 0, count)
-        is_placed, held = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        is_placed = np.zeros(count, np.int64)
+        held = np.zeros(count, np.int64)
         while (states.clock["is_over"] == 0).any():
             show_many(states, asked, sequence, views, 0, count)
             logits = outputs(

@@ -7,13 +7,15 @@ import math
 from parcae.cluster.state import ANY_CLASS
 from parcae.kernels import inlined, kernel
 
-_SMALLEST, _LARGEST = 1e-9, 1e9
+_SMALLEST = 1e-9
+_LARGEST = 1e9
 
 
 @inlined
 def is_smaller(seen, executor_class, other):  # type: ignore[no-untyped-def]
     """Whether a class has less memory than another; of equal memory, fewer cores."""
-    memory, cpu = seen.classes.memory, seen.classes.cpu
+    memory = seen.classes.memory
+    cpu = seen.classes.cpu
     if memory[executor_class] != memory[other]:
         return memory[executor_class] < memory[other]
     return cpu[executor_class] < cpu[other]
@@ -41,7 +43,8 @@ def of_total(seen, amount, total):  # type: ignore[no-untyped-def]
 @kernel
 def totals(seen):  # type: ignore[no-untyped-def]
     """The cluster's cores and memory."""
-    cpu, memory = 0.0, 0.0
+    cpu = 0.0
+    memory = 0.0
     for c in range(seen.classes.shape[0]):
         cpu += seen.classes.num_executors[c] * seen.classes.cpu[c]
         memory += seen.classes.num_executors[c] * seen.classes.memory[c]
@@ -51,17 +54,20 @@ def totals(seen):  # type: ignore[no-untyped-def]
 @inlined
 def class_size(seen, executor_class):  # type: ignore[no-untyped-def]
     """Cores x memory of an executor of the class."""
-    cpu, memory = seen.classes.cpu[executor_class], seen.classes.memory[executor_class]
+    cpu = seen.classes.cpu[executor_class]
+    memory = seen.classes.memory[executor_class]
     return min(_LARGEST, max(_SMALLEST, cpu)) * min(_LARGEST, max(_SMALLEST, memory))
 
 
 @inlined
 def own_class(seen, stage):  # type: ignore[no-untyped-def]
     """The smallest class that fits the stage, offered or not."""
-    best, best_size = ANY_CLASS, math.inf
+    best = ANY_CLASS
+    best_size = math.inf
     for c in range(seen.classes.shape[0]):
         if (seen.stages.fits[stage] >> c) & 1 and class_size(seen, c) < best_size:
-            best, best_size = c, class_size(seen, c)
+            best = c
+            best_size = class_size(seen, c)
     return best
 
 
@@ -76,7 +82,8 @@ def oversize(seen, stage, executor_class):  # type: ignore[no-untyped-def]
 @inlined
 def quarter_of(seen, executor_class):  # type: ignore[no-untyped-def]
     """Which quarter of the classes by size the class is in, 0 to 3."""
-    rank, own_size = 0, class_size(seen, executor_class)
+    rank = 0
+    own_size = class_size(seen, executor_class)
     for c in range(seen.classes.shape[0]):
         rank += class_size(seen, c) < own_size
     return rank * 4 // seen.classes.shape[0]

@@ -24,16 +24,23 @@ from parcae.policies.networks.layout import Weights, flat, glorot, offsets_of
 
 #: Raised whenever a feature changes its meaning: older checkpoints are then refused.
 FEATURE_VERSION = 1
-HIDDEN_1, HIDDEN_2, EMBEDDING = 32, 16, 8
+HIDDEN_1 = 32
+HIDDEN_2 = 16
+EMBEDDING = 8
 #: Sets of embeddings that the compiled pass keeps, by the number of executors asked about.
 VERSIONS = 8
 #: Slope of the leaky rectifier below zero.
 SLOPE = 0.2
 #: Scales of the features, as in the released code.
-EXECUTOR_SCALE, TASK_SCALE, WORK_SCALE_MS, LOCAL = 20.0, 200.0, 1e5, 2.0
-TASK_SCALE_MS, GAP_SCALE_MS = 1e4, 1e5
+EXECUTOR_SCALE = 20.0
+TASK_SCALE = 200.0
+WORK_SCALE_MS = 1e5
+LOCAL = 2.0
+TASK_SCALE_MS = 1e4
+GAP_SCALE_MS = 1e5
 #: What a fresh idle head gives "no idle slot" beside its score, as a logit: idling is the exception.
-NO_SLOT, NO_SLOT_NAME = 4.0, "idle.none"
+NO_SLOT = 4.0
+NO_SLOT_NAME = "idle.none"
 
 
 class FeatureSet(StrEnum):
@@ -144,7 +151,8 @@ def decima_levels(num_executors: int) -> npt.NDArray[np.int64]:
 
 def sizes(settings: DecimaSettings, num_levels: int) -> dict[Transform, tuple[int, int]]:
     """Inputs and outputs of every transform."""
-    d, x = EMBEDDING, settings.num_features
+    d = EMBEDDING
+    x = settings.num_features
     limit_in = {
         Limits.INPUT: 2 * d + 1,
         Limits.STAGE: 3 * d + 1,

@@ -58,7 +58,8 @@ class DecimaNetwork(nn.Module):
 
     def __init__(self, weights: Weights, settings: DecimaSettings, levels: np.ndarray) -> None:
         super().__init__()
-        self.settings, self.names = settings, list(shapes(settings, len(levels)))
+        self.settings = settings
+        self.names = list(shapes(settings, len(levels)))
         self.levels: Tensor
         self.register_buffer("levels", torch.from_numpy((levels / levels[-1]).astype(np.float32)))
         self.table = nn.ParameterDict(
@@ -112,7 +113,9 @@ class DecimaNetwork(nn.Module):
     def embed(self, batch: Graphs) -> tuple[Tensor, Tensor, Tensor]:
         """Embeddings of stages [S, d], jobs [J, d] and decisions [B, d]."""
         x = batch.x[:, : self.settings.num_features]
-        e, num_jobs, size = self.embed_stages(x, batch.edges), len(batch.owner), len(batch)
+        e = self.embed_stages(x, batch.edges)
+        num_jobs = len(batch.owner)
+        size = len(batch)
         if not self.settings.has_graph:
             return e, e.new_zeros(num_jobs, EMBEDDING), e.new_zeros(size, EMBEDDING)
         y = self._summarize(
@@ -122,7 +125,8 @@ class DecimaNetwork(nn.Module):
 
     def _limit_logits(self, e: Tensor, y: Tensor, z: Tensor) -> Tensor:
         """Logits of every level for the chosen stages, [B, num_levels]."""
-        settings, num_levels = self.settings, len(self.levels)
+        settings = self.settings
+        num_levels = len(self.levels)
         if settings.limits is Limits.NONE:
             return z.new_zeros(len(z), num_levels)
         parts = [y if settings.has_graph else e, z]
@@ -137,7 +141,8 @@ class DecimaNetwork(nn.Module):
 
         The first layer is linear: what all options share is computed once.
         """
-        name, num_own = f"{transform.name.lower()}_1", own.shape[2]
+        name = f"{transform.name.lower()}_1"
+        num_own = own.shape[2]
         weight = self.table[f"{name}_weight"]
         base = torch.addmm(self.table[f"{name}_bias"], shared, weight[:-num_own])
         x = nn.functional.leaky_relu(base.unsqueeze(1) + own @ weight[-num_own:], SLOPE)
@@ -146,7 +151,8 @@ class DecimaNetwork(nn.Module):
 
     def _heads(self, batch: Graphs, embedded: Tensor) -> list[tuple[Tensor, Tensor]]:
         """(log probabilities, choices) of the heads for classes and idle slots, as far as they are there."""
-        found, lengths = [], self.settings.idle_lengths
+        found = []
+        lengths = self.settings.idle_lengths
         if self.settings.executor_classes:
             logits = self._score_each(Transform.CLASS, embedded, batch.class_x)
             found.append(
@@ -179,7 +185,8 @@ class DecimaNetwork(nn.Module):
         logits = logits.masked_fill(~batch.can_choose, -torch.inf)
         log_stages = ragged_log_softmax(logits, owner, len(batch))
         chosen = batch.first_row + batch.choice
-        chosen_e, chosen_y = e.index_select(0, chosen), y.index_select(0, job[chosen])
+        chosen_e = e.index_select(0, chosen)
+        chosen_y = y.index_select(0, job[chosen])
         limits = self._limit_logits(chosen_e, chosen_y, z).masked_fill(~batch.can_limit, -torch.inf)
         heads = [
             (torch.log_softmax(limits, 1), batch.level),

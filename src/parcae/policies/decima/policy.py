@@ -119,10 +119,8 @@ def allocate_record(
     settings: DecimaSettings,
 ) -> Record:
     """Room for `capacity` decisions with so many jobs and unfinished stages in them together, of each of many simulators."""
-    classes, lengths = (
-        num_classes * settings.executor_classes,
-        (settings.idle_lengths + 1) * (settings.idle_lengths > 0),
-    )
+    classes = num_classes * settings.executor_classes
+    lengths = (settings.idle_lengths + 1) * (settings.idle_lengths > 0)
 
     def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
         return np.zeros((num_simulators, *shape), dtype)

@@ -13,16 +13,19 @@ from parcae.packing.layout import VOID
 from parcae.policies.deeprm.layout import HIDDEN, NUM_PAUSES, Work
 from parcae.policies.networks.kernels import add_product
 
-_FILLED, _STARTABLE = 1, 2
+_FILLED = 1
+_STARTABLE = 2
 
 
 @inlined
 def _look(view, net, work):  # type: ignore[no-untyped-def]
     """The rows of sums that make up the image; those that are zero are left out."""
-    count, resources = 0, view.free.shape[0]
+    count = 0
+    resources = view.free.shape[0]
     horizon = net.limits[0]
     for resource in range(resources):
-        units, start = view.capacity[resource] + 1, net.starts[2 * resource]
+        units = view.capacity[resource] + 1
+        start = net.starts[2 * resource]
         for row in range(horizon):
             used = view.capacity[resource] - view.free_from[row, resource]
             if used > 0:
@@ -47,12 +50,18 @@ def _look(view, net, work):  # type: ignore[no-untyped-def]
 @inlined
 def _hide(net, work):  # type: ignore[no-untyped-def]
     """hidden = relu(b1 + the sums)."""
-    hidden, sums, rows = work.hidden, net.sums, work.rows
+    hidden = work.hidden
+    sums = net.sums
+    rows = work.rows
     for o in range(HIDDEN):
         hidden[o] = net.bias[o]
-    k, count = 0, work.count[0]
+    k = 0
+    count = work.count[0]
     while k + 4 <= count:
-        r0, r1, r2, r3 = rows[k], rows[k + 1], rows[k + 2], rows[k + 3]
+        r0 = rows[k]
+        r1 = rows[k + 1]
+        r2 = rows[k + 2]
+        r3 = rows[k + 3]
         for o in range(HIDDEN):
             hidden[o] += (sums[r0, o] + sums[r1, o]) + (sums[r2, o] + sums[r3, o])
         k += 4
@@ -78,7 +87,8 @@ def _may(view, net, slot):  # type: ignore[no-untyped-def]
 @inlined
 def _soften(view, net, work):  # type: ignore[no-untyped-def]
     """Logits to chances."""
-    chances, top = work.chances, np.float32(-math.inf)
+    chances = work.chances
+    top = np.float32(-math.inf)
     for action in range(chances.shape[0]):
         if not _may(view, net, action):
             chances[action] = -math.inf
@@ -152,11 +162,9 @@ def decide(view, net, work, is_greedy):  # type: ignore[no-untyped-def]
 def play_many(states, asked, sequence, views, net, work, is_greedy, first, last):  # type: ignore[no-untyped-def]
     """Run clusters first..last-1 from start to end."""
     for row in range(first, last):
-        state, own, view = (
-            cluster(states, row),
-            sequence_of(asked, sequence[row]),
-            view_of(views, row),
-        )
+        state = cluster(states, row)
+        own = sequence_of(asked, sequence[row])
+        view = view_of(views, row)
         begin(state, own)
         while state.clock.is_over[0] == 0:
             show(state, own, view)
@@ -176,21 +184,21 @@ def explore_many(states, asked, sequence, views, net, record, cost, first, last)
     """
     count = 0
     for row in range(first, last):
-        state, own, view = (
-            cluster(states, row),
-            sequence_of(asked, sequence[row]),
-            view_of(views, row),
-        )
+        state = cluster(states, row)
+        own = sequence_of(asked, sequence[row])
+        view = view_of(views, row)
         begin(state, own)
         while state.clock.is_over[0] == 0 and count < record.action.shape[0]:
             show(state, own, view)
             work = _work_of(record.work, count)
-            record.clock[count], record.cost[count] = state.clock.now[0], state.costs[cost]
+            record.clock[count] = state.clock.now[0]
+            record.cost[count] = state.costs[cost]
             action = _pick(view, net, work, False)
             record.action[count] = action
             count += 1
             take(state, own, _slot(action, net.actions_bias.shape[0]))
-        record.ends[row - first], record.end_cost[row - first] = count, state.costs[cost]
+        record.ends[row - first] = count
+        record.end_cost[row - first] = state.costs[cost]
 
 
 @kernel

@@ -212,7 +212,9 @@ class Block(NamedTuple):
 
 def _blocks(settings: DeepRMSettings) -> Iterator[Block]:
     """For each resource the cluster and the slots; then the backlog."""
-    left, h, m = 0, settings.horizon, settings.num_slots
+    left = 0
+    h = settings.horizon
+    m = settings.num_slots
     for units in settings.capacity:
         yield Block(left, left + units, (h, units), (1,), (0, 1))
         yield Block(left + units, left + units * (1 + m), (h, m, units), (1, 2), (1, 0, 2))

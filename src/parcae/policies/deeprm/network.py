@@ -19,7 +19,8 @@ class DeepRMNetwork(nn.Module):
 
     def __init__(self, weights: Weights, settings: DeepRMSettings) -> None:
         super().__init__()
-        self.settings, self.names = settings, list(shapes(settings))
+        self.settings = settings
+        self.names = list(shapes(settings))
         own = checked(weights, settings)
         self.table = nn.ParameterDict(
             {n.replace(".", "_"): nn.Parameter(torch.from_numpy(own[n])) for n in self.names}

@@ -56,11 +56,9 @@ def check_fits(settings: DeepRMSettings, states: Packing) -> None:
     Raises:
         ConfigError: another capacity, horizon, or number of slots.
     """
-    horizon, slots, backlog = (
-        states.free.shape[-2],
-        states.slots.shape[-1],
-        states.backlog.shape[-1],
-    )
+    horizon = states.free.shape[-2]
+    slots = states.slots.shape[-1]
+    backlog = states.backlog.shape[-1]
     for units in np.unique(states.capacity.reshape(-1, states.capacity.shape[-1]), axis=0).tolist():
         if tuple(units) != settings.capacity:
             raise ConfigError(

@@ -35,7 +35,8 @@ class HeuristicPolicy:
 
     def decide(self, observation: Observation) -> Decision:
         """Answer one scheduling event."""
-        num_jobs, num_stages = len(observation.jobs), len(observation.stages)
+        num_jobs = len(observation.jobs)
+        num_stages = len(observation.stages)
         is_short = num_jobs > len(self._known.jobs) or num_stages > len(self._known.stages)
         if is_short and self.kind in _REMEMBERING:
             object.__setattr__(self, "_known", allocate_known(num_jobs, num_stages))

@@ -38,7 +38,9 @@ def arrival_rate(seen):  # type: ignore[no-untyped-def]
 
     Time that passed without one counts. Jobs that came together with the first do not.
     """
-    now, first, count = seen.now, _first_row(seen), 0
+    now = seen.now
+    first = _first_row(seen)
+    count = 0
     if now.num_jobs[0] == 0:
         return 0.0
     begin_ms = seen.jobs.arrival_ms[first]
@@ -50,13 +52,17 @@ def arrival_rate(seen):  # type: ignore[no-untyped-def]
 @kernel
 def next_free_ms(seen):  # type: ignore[no-untyped-def]
     """Time until the first of the working executors is expected to be free; infinite where none works."""
-    soonest, executors, stages = math.inf, seen.executors, seen.stages
+    soonest = math.inf
+    executors = seen.executors
+    stages = seen.stages
     for executor in range(executors.shape[0]):
-        stage, started_ms = executors.stage[executor], executors.started_ms[executor]
+        stage = executors.stage[executor]
+        started_ms = executors.started_ms[executor]
         if executor == seen.now.acting_executor[0]:
             continue
         if stage == NO_STAGE:
-            stage, started_ms = executors.destination[executor], seen.now.clock_ms[0]
+            stage = executors.destination[executor]
+            started_ms = seen.now.clock_ms[0]
         if stage != NO_STAGE:
             left_ms = max(0.0, started_ms + stages.task_ms[stage] - seen.now.clock_ms[0])
             waves = (stages.num_tasks[stage] - stages.num_started[stage]) // max(
@@ -85,7 +91,9 @@ def _spared_ms(seen, length_ms, free_ms):  # type: ignore[no-untyped-def]
     Without the slot the job waits until the stage is done, or another executor is free; with it the stage waits for the job, or
     for that executor. The shorter goes first.
     """
-    first, total_ms, wait_ms = _first_row(seen), 0.0, min(length_ms, free_ms)
+    first = _first_row(seen)
+    total_ms = 0.0
+    wait_ms = min(length_ms, free_ms)
     for job in range(first, seen.now.num_jobs[0]):
         total_ms += max(0.0, wait_ms - seen.jobs.work_ms[job])
     return total_ms / max(1, seen.now.num_jobs[0] - first)
@@ -104,7 +112,8 @@ def slot_among_ms(seen, rate, length_ms, free_ms):  # type: ignore[no-untyped-de
         return 0.0
     if free_ms == math.inf:
         return length_ms
-    low, high = 0.0, min(free_ms, length_ms)
+    low = 0.0
+    high = min(free_ms, length_ms)
     for _ in range(_NUM_HALVINGS):
         middle = (low + high) / 2
         if rate * _spared_ms(seen, length_ms, middle) > 1.0:
@@ -117,7 +126,9 @@ def slot_among_ms(seen, rate, length_ms, free_ms):  # type: ignore[no-untyped-de
 @kernel
 def _slope(seen, rate, length_ms, slot_ms):  # type: ignore[no-untyped-def]
     """The derivative of twice the expected average JCT after a slot (see `theory.best_slot_exponential`)."""
-    first, late, work_ms = _first_row(seen), 0.0, 0.0
+    first = _first_row(seen)
+    late = 0.0
+    work_ms = 0.0
     for job in range(first, seen.now.num_jobs[0]):
         work_ms += seen.jobs.work_ms[job]
         late += max(0.0, 1.0 - math.exp(-rate * (slot_ms - seen.jobs.work_ms[job])))
@@ -131,7 +142,8 @@ def slot_alone_ms(seen, rate, length_ms):  # type: ignore[no-untyped-def]
     """The idle slot before a stage by Theorem 2 to the letter, as if no other executor would ever be free."""
     if _slope(seen, rate, length_ms, 0.0) >= 0.0:
         return 0.0
-    low, high = 0.0, length_ms
+    low = 0.0
+    high = length_ms
     for _ in range(_NUM_HALVINGS):
         middle = (low + high) / 2
         if _slope(seen, rate, length_ms, middle) < 0.0:
@@ -144,7 +156,8 @@ def slot_alone_ms(seen, rate, length_ms):  # type: ignore[no-untyped-def]
 @inlined
 def _may_wait(seen, stage):  # type: ignore[no-untyped-def]
     """Whether one executor is free, no other stage wants it, and the job that the stage could wait for has not come yet."""
-    now, from_ms = seen.now, seen.stages.hold_from_ms[stage]
+    now = seen.now
+    from_ms = seen.stages.hold_from_ms[stage]
     free = now.num_idle[0] + (now.acting_executor[0] != NO_EXECUTOR)
     if free != 1 or now.num_schedulable[0] != 1 or demand(seen, stage) == 0:
         return False
@@ -158,7 +171,8 @@ def _may_wait(seen, stage):  # type: ignore[no-untyped-def]
 @kernel
 def slot_ms(seen, stage, is_alone):  # type: ignore[no-untyped-def]
     """The idle slot before a stage that could take the last free executor, from now on; at most the stage's length in all."""
-    rate, length_ms = arrival_rate(seen), _length_ms(seen, stage)
+    rate = arrival_rate(seen)
+    length_ms = _length_ms(seen, stage)
     if rate == 0.0 or not _may_wait(seen, stage):
         return 0
     wait_ms = (

@@ -109,7 +109,8 @@ def expected_average_jct(
 
     Source: Duan & Wu, Theorem 2; by parts, so that only integrals of P(gap > x) are left.
     """
-    mean_2, after = lengths_2.expect(), length_1 + slot
+    mean_2 = lengths_2.expect()
+    after = length_1 + slot
     late = float(gaps.sf(slot))
     if is_redecided:
         shorter = lengths_2.expect(lambda length: min(length, length_1))
@@ -177,11 +178,14 @@ def best_slot_exponential(length_1: float, mean_gap: float, lengths_2: Points) -
     gain = waiting_gain(length_1, mean_gap, lengths_2.expect())
     if gain <= 0:
         return 0.0
-    total, weighed, root = 0.0, gain, math.inf
+    total = 0.0
+    weighed = gain
+    root = math.inf
     for length, chance in sorted(zip(lengths_2.values, lengths_2.odds, strict=True)):
         if root <= length:
             break
-        total, weighed = total + chance, weighed + chance * math.exp(rate * length)
+        total = total + chance
+        weighed = weighed + chance * math.exp(rate * length)
         root = math.log(weighed / total) / rate if total > 0 else math.inf
     return root
 

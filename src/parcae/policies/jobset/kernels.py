@@ -42,61 +42,59 @@ from parcae.policies.packing.kernels.scores import (
 )
 from parcae.policies.packing.layout import LONGEST_PAUSE, WithholdParameter
 
-_H, _F, _C, _K, _SLOPE = HIDDEN, NUM_JOB_FEATURES, NUM_SHARED_FEATURES, MAX_ROWS, np.float32(SLOPE)
+_H = HIDDEN
+_F = NUM_JOB_FEATURES
+_C = NUM_SHARED_FEATURES
+_K = MAX_ROWS
+_SLOPE = np.float32(SLOPE)
 _IMPOSSIBLE = np.float32(-np.inf)
 _AT = offsets()
-_JOB1, _JOB1_BIAS, _JOB2, _JOB2_BIAS = (
-    _AT["job1.weight"],
-    _AT["job1.bias"],
-    _AT["job2.weight"],
-    _AT["job2.bias"],
-)
-_CONTEXT, _CONTEXT_BIAS = _AT["context.weight"], _AT["context.bias"]
-_CHOICE1, _CHOICE1_BIAS, _CHOICE2 = (
-    _AT["choice1.weight"],
-    _AT["choice1.bias"],
-    _AT["choice2.weight"],
-)
-_HOLD, _HOLD_BIAS, _PRIOR = _AT["hold.weight"], _AT["hold.bias"], _AT["prior"]
-_TOLD, _OF_ARRIVED, _OF_WAITING = (
-    int(JobFeature.TOLD),
-    int(JobFeature.TOLD_OF_ARRIVED),
-    int(JobFeature.TOLD_OF_WAITING),
-)
-_AGE, _LEAST, _MEAN, _LARGEST = (
-    int(JobFeature.AGE),
-    int(JobFeature.LEAST_SHARE),
-    int(JobFeature.MEAN_SHARE),
-    int(JobFeature.LARGEST_SHARE),
-)
-_LEFT, _ALIGNMENT, _CAN_START = (
-    int(JobFeature.LEFT),
-    int(JobFeature.ALIGNMENT),
-    int(JobFeature.CAN_START),
-)
-_AT_END, _IS_RULE, _SCORE, _RESERVE = (
-    int(JobFeature.FREE_AT_END),
-    int(JobFeature.IS_RULE),
-    int(JobFeature.SCORE),
-    int(JobFeature.RESERVE),
-)
-_S_WAITING, _S_BACKLOG, _S_RUNNING = (
-    int(SharedFeature.WAITING),
-    int(SharedFeature.BACKLOG),
-    int(SharedFeature.RUNNING),
-)
-_S_FREE, _S_FREE_MEAN = int(SharedFeature.FREE_NOW), int(SharedFeature.FREE_MEAN)
-_OWN, _OTHER = int(JobFeature.OWN_NOW), int(JobFeature.OTHER_NOW)
-_S_LOAD, _S_CLOCK, _S_PAUSE = (
-    int(SharedFeature.LOAD),
-    int(SharedFeature.CLOCK),
-    int(SharedFeature.PAUSE),
-)
-_S_STARTABLE, _S_TYPICAL = int(SharedFeature.STARTABLE), int(SharedFeature.TYPICAL)
-_S_TOLD, _S_SHARE = int(SharedFeature.WAITING_TOLD), int(SharedFeature.WAITING_SHARE)
-_S_RULE, _S_CAN = int(SharedFeature.RULE_HOLDS), int(SharedFeature.CAN_HOLD)
-_LOOKAHEAD, _NUM_LOOKS = LOOKAHEAD, len(LOOKAHEAD)
-_PAUSE, _RULE_PAUSE = LONGEST_PAUSE, int(WithholdParameter.PAUSE)
+_JOB1 = _AT["job1.weight"]
+_JOB1_BIAS = _AT["job1.bias"]
+_JOB2 = _AT["job2.weight"]
+_JOB2_BIAS = _AT["job2.bias"]
+_CONTEXT = _AT["context.weight"]
+_CONTEXT_BIAS = _AT["context.bias"]
+_CHOICE1 = _AT["choice1.weight"]
+_CHOICE1_BIAS = _AT["choice1.bias"]
+_CHOICE2 = _AT["choice2.weight"]
+_HOLD = _AT["hold.weight"]
+_HOLD_BIAS = _AT["hold.bias"]
+_PRIOR = _AT["prior"]
+_TOLD = int(JobFeature.TOLD)
+_OF_ARRIVED = int(JobFeature.TOLD_OF_ARRIVED)
+_OF_WAITING = int(JobFeature.TOLD_OF_WAITING)
+_AGE = int(JobFeature.AGE)
+_LEAST = int(JobFeature.LEAST_SHARE)
+_MEAN = int(JobFeature.MEAN_SHARE)
+_LARGEST = int(JobFeature.LARGEST_SHARE)
+_LEFT = int(JobFeature.LEFT)
+_ALIGNMENT = int(JobFeature.ALIGNMENT)
+_CAN_START = int(JobFeature.CAN_START)
+_AT_END = int(JobFeature.FREE_AT_END)
+_IS_RULE = int(JobFeature.IS_RULE)
+_SCORE = int(JobFeature.SCORE)
+_RESERVE = int(JobFeature.RESERVE)
+_S_WAITING = int(SharedFeature.WAITING)
+_S_BACKLOG = int(SharedFeature.BACKLOG)
+_S_RUNNING = int(SharedFeature.RUNNING)
+_S_FREE = int(SharedFeature.FREE_NOW)
+_S_FREE_MEAN = int(SharedFeature.FREE_MEAN)
+_OWN = int(JobFeature.OWN_NOW)
+_OTHER = int(JobFeature.OTHER_NOW)
+_S_LOAD = int(SharedFeature.LOAD)
+_S_CLOCK = int(SharedFeature.CLOCK)
+_S_PAUSE = int(SharedFeature.PAUSE)
+_S_STARTABLE = int(SharedFeature.STARTABLE)
+_S_TYPICAL = int(SharedFeature.TYPICAL)
+_S_TOLD = int(SharedFeature.WAITING_TOLD)
+_S_SHARE = int(SharedFeature.WAITING_SHARE)
+_S_RULE = int(SharedFeature.RULE_HOLDS)
+_S_CAN = int(SharedFeature.CAN_HOLD)
+_LOOKAHEAD = LOOKAHEAD
+_NUM_LOOKS = len(LOOKAHEAD)
+_PAUSE = LONGEST_PAUSE
+_RULE_PAUSE = int(WithholdParameter.PAUSE)
 #: The rule's score counts down to this below the best.
 _LOWEST = -5.0
 
@@ -154,7 +152,8 @@ def _select_rows(view, net, work):  # type: ignore[no-untyped-def]
         while place > 0 and work.score[place - 1] < score:
             work.score[place], work.row[place] = work.score[place - 1], work.row[place - 1]
             place -= 1
-        work.score[place], work.row[place] = score, row
+        work.score[place] = score
+        work.row[place] = row
         count = min(_K, count + 1)
     return count
 
@@ -162,7 +161,8 @@ def _select_rows(view, net, work):  # type: ignore[no-untyped-def]
 @inlined
 def _point(view, then):  # type: ignore[no-untyped-def]
     """Point of the profile that holds at a time."""
-    low, high = 0, view.head.num_points[0] - 1
+    low = 0
+    high = view.head.num_points[0] - 1
     while low < high:
         middle = (low + high + 1) // 2
         if view.points[middle] <= then:
@@ -184,14 +184,21 @@ def _free_share(view, point):  # type: ignore[no-untyped-def]
 @inlined
 def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
     """What does not depend on the rule. Returns the mean log duration of the waiting."""
-    head, x, scale = view.head, work.shared, math.exp(typical)
-    num, told, share, startable = head.num_jobs[0], 0.0, 0.0, 0
+    head = view.head
+    x = work.shared
+    scale = math.exp(typical)
+    num = head.num_jobs[0]
+    told = 0.0
+    share = 0.0
+    startable = 0
     for row in range(num):
         told += view.jobs.log_told[row]
         startable += view.jobs.can_start[row]
         share += largest_share(view, row)
-    told, share = told / max(1, num), share / max(1, num)
-    x[_S_WAITING], x[_S_BACKLOG] = math.log1p(num), math.log1p(head.num_backlog[0])
+    told = told / max(1, num)
+    share = share / max(1, num)
+    x[_S_WAITING] = math.log1p(num)
+    x[_S_BACKLOG] = math.log1p(head.num_backlog[0])
     x[_S_RUNNING] = math.log1p(head.num_running[0])
     mean = 0.0
     for resource in range(view.free.shape[0]):
@@ -201,12 +208,12 @@ def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
         work.look[k] = _point(view, head.now[0] + np.int64(scale * _LOOKAHEAD[k] + 0.5))
         x[_S_FREE + k] = _free_share(view, work.look[k])
     x[_S_LOAD] = math.log1p(head.arrived_work[0] / (head.now[0] + scale))
-    x[_S_CLOCK], x[_S_PAUSE] = (
-        math.log1p(head.now[0] / scale),
-        math.log1p(head.since_arrival[0] / scale),
-    )
-    x[_S_STARTABLE], x[_S_TYPICAL] = startable / max(1, num), typical
-    x[_S_TOLD], x[_S_SHARE] = told - typical, share
+    x[_S_CLOCK] = math.log1p(head.now[0] / scale)
+    x[_S_PAUSE] = math.log1p(head.since_arrival[0] / scale)
+    x[_S_STARTABLE] = startable / max(1, num)
+    x[_S_TYPICAL] = typical
+    x[_S_TOLD] = told - typical
+    x[_S_SHARE] = share
     return told
 
 
@@ -228,24 +235,32 @@ def _look_ahead(view, work, x, row, dominant):  # type: ignore[no-untyped-def]
 
 @inlined
 def _encode_job(view, net, work, position, typical, waiting_told, waiting):  # type: ignore[no-untyped-def]
-    row, x = work.row[position], work.features[position]
+    row = work.row[position]
+    x = work.features[position]
     told = view.jobs.log_told[row]
-    x[_TOLD], x[_OF_ARRIVED], x[_OF_WAITING] = told, told - typical, told - waiting_told
+    x[_TOLD] = told
+    x[_OF_ARRIVED] = told - typical
+    x[_OF_WAITING] = told - waiting_told
     x[_AGE] = math.log1p(view.jobs.age[row] / view.jobs.told[row])
-    least, mean, most, dominant = 1.0, 0.0, 0.0, 0
+    least = 1.0
+    mean = 0.0
+    most = 0.0
+    dominant = 0
     for resource in range(view.free.shape[0]):
         own = view.demand[row, resource] / view.capacity[resource]
         if own > most:
-            most, dominant = own, resource
-        least, mean = min(least, own), mean + own / view.free.shape[0]
-    x[_LEAST], x[_MEAN], x[_LARGEST] = least, mean, most
+            most = own
+            dominant = resource
+        least = min(least, own)
+        mean = mean + own / view.free.shape[0]
+    x[_LEAST] = least
+    x[_MEAN] = mean
+    x[_LARGEST] = most
     _look_ahead(view, work, x, row, dominant)
     free = left(view, row)
-    x[_LEFT], x[_ALIGNMENT], x[_CAN_START] = (
-        free,
-        alignment(view, row) * 0.01,
-        view.jobs.can_start[row],
-    )
+    x[_LEFT] = free
+    x[_ALIGNMENT] = alignment(view, row) * 0.01
+    x[_CAN_START] = view.jobs.can_start[row]
     x[_AT_END] = _free_share(view, _point(view, view.head.now[0] + view.jobs.told[row]))
     x[_IS_RULE] = 0.0
     x[_SCORE] = max(
@@ -259,8 +274,11 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
     """Fill the features. Returns how many jobs are looked at; the first is the rule's favourite of those that can start."""
     count = _select_rows(view, net, work)
     typical = view.head.log_told[0] / max(1, view.head.num_arrived[0])
-    waiting_told, waiting = _encode_shared(view, work, typical), crowd(view)
-    can_any, chosen, is_forced = False, VOID, must_start(view, min(_PAUSE, net.rule[_RULE_PAUSE]))
+    waiting_told = _encode_shared(view, work, typical)
+    waiting = crowd(view)
+    can_any = False
+    chosen = VOID
+    is_forced = must_start(view, min(_PAUSE, net.rule[_RULE_PAUSE]))
     for position in range(count):
         _encode_job(view, net, work, position, typical, waiting_told, waiting)
         can_start = work.features[position, _CAN_START] > 0.0
@@ -277,7 +295,10 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
 @kernel
 def score(net, work, count):  # type: ignore[no-untyped-def]
     """Fill the logits of the jobs and, after them, of hold; -inf where impossible."""
-    weights, base, layer, context = net.weights, work.base, work.layer, work.context
+    weights = net.weights
+    base = work.base
+    layer = work.layer
+    context = work.context
     for o in range(_H):
         base[o] = 0.0
     for position in range(count):
@@ -336,11 +357,9 @@ def decide(view, net, work):  # type: ignore[no-untyped-def]
 def play_many(states, asked, sequence, views, net, work, first, last):  # type: ignore[no-untyped-def]
     """Run clusters first..last-1 from start to end, most probable decisions only."""
     for row in range(first, last):
-        state, own, view = (
-            cluster(states, row),
-            sequence_of(asked, sequence[row]),
-            view_of(views, row),
-        )
+        state = cluster(states, row)
+        own = sequence_of(asked, sequence[row])
+        view = view_of(views, row)
         begin(state, own)
         while state.clock.is_over[0] == 0:
             show(state, own, view)
@@ -349,16 +368,21 @@ def play_many(states, asked, sequence, views, net, work, first, last):  # type: 
 
 @inlined
 def _write(view, work, record, count, choice, log_prob, cost):  # type: ignore[no-untyped-def]
-    at, first = record.count[0], record.num_rows[0]
-    record.now[at], record.cost[at] = view.head.now[0], cost
-    record.choice[at], record.log_prob[at] = choice, log_prob
-    record.first_row[at], record.first_row[at + 1] = first, first + count
+    at = record.count[0]
+    first = record.num_rows[0]
+    record.now[at] = view.head.now[0]
+    record.cost[at] = cost
+    record.choice[at] = choice
+    record.log_prob[at] = log_prob
+    record.first_row[at] = first
+    record.first_row[at + 1] = first + count
     for feature in range(_C):
         record.shared[at, feature] = work.shared[feature]
     for position in range(count):
         for feature in range(_F):
             record.rows[first + position, feature] = work.features[position, feature]
-    record.count[0], record.num_rows[0] = at + 1, first + count
+    record.count[0] = at + 1
+    record.num_rows[0] = first + count
 
 
 @inlined
@@ -382,12 +406,11 @@ def _explore(state, asked, view, net, work, record, cost):  # type: ignore[no-un
 def explore_many(states, asked, sequence, views, net, works, records, cost, first, last):  # type: ignore[no-untyped-def]
     """Run clusters first..last-1 from start to end with drawn decisions and record them; a full record ends the run."""
     for row in range(first, last):
-        state, own, view = (
-            cluster(states, row),
-            sequence_of(asked, sequence[row]),
-            view_of(views, row),
-        )
-        work, record = _work_of(works, row), _record_of(records, row)
+        state = cluster(states, row)
+        own = sequence_of(asked, sequence[row])
+        view = view_of(views, row)
+        work = _work_of(works, row)
+        record = _record_of(records, row)
         record.count[0] = record.num_rows[0] = record.is_cut[0] = 0
         begin(state, own)
         while state.clock.is_over[0] == 0:

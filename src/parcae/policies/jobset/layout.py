@@ -68,7 +68,8 @@ class SharedFeature(IntEnum):
 
 #: Times at which the policy looks at what will be free, in typical durations of the jobs that arrived.
 LOOKAHEAD = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
-NUM_JOB_FEATURES, NUM_SHARED_FEATURES = JobFeature.OTHER_LAST + 1, SharedFeature.CAN_HOLD + 1
+NUM_JOB_FEATURES = JobFeature.OTHER_LAST + 1
+NUM_SHARED_FEATURES = SharedFeature.CAN_HOLD + 1
 HIDDEN = 24
 #: Slope of the leaky rectifier below zero.
 SLOPE = 0.1

@@ -62,7 +62,8 @@ class JobSetNetwork(nn.Module):
         pooled = hidden.new_zeros(len(batch), HIDDEN).index_add(0, batch.owner, hidden)
         pooled = pooled / batch.num_jobs.clamp(min=1).unsqueeze(1)
         context = self._layer("context", torch.cat([pooled, batch.shared], 1))
-        weight, prior = self.table["choice1_weight"], self.table["prior"]
+        weight = self.table["choice1_weight"]
+        prior = self.table["prior"]
         base = torch.addmm(self.table["choice1_bias"], context, weight[HIDDEN:])
         layer = nn.functional.leaky_relu(
             hidden @ weight[:HIDDEN] + base.index_select(0, batch.owner), SLOPE
@@ -80,7 +81,8 @@ class JobSetNetwork(nn.Module):
         """Log probability of every recorded choice, entropy of the distributions it was drawn from, value of the state."""
         jobs, hold, context = self.logits(batch)
         log_probs = ragged_log_softmax(jobs, batch.owner, len(batch), hold)
-        log_jobs, log_hold = log_probs[: len(jobs)], log_probs[len(jobs) :]
+        log_jobs = log_probs[: len(jobs)]
+        log_hold = log_probs[len(jobs) :]
         row = (batch.first_row + batch.choice).clamp(max=len(jobs) - 1)
         log_prob = torch.where(
             batch.choice < batch.num_jobs, log_jobs.index_select(0, row), log_hold

@@ -20,16 +20,14 @@ def add_product(x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-
     """
     o = 0
     while o + 8 <= num_out:
-        y0, y1, y2, y3, y4, y5, y6, y7 = (
-            y[o],
-            y[o + 1],
-            y[o + 2],
-            y[o + 3],
-            y[o + 4],
-            y[o + 5],
-            y[o + 6],
-            y[o + 7],
-        )
+        y0 = y[o]
+        y1 = y[o + 1]
+        y2 = y[o + 2]
+        y3 = y[o + 3]
+        y4 = y[o + 4]
+        y5 = y[o + 5]
+        y6 = y[o + 6]
+        y7 = y[o + 7]
         row = at + o
         for i in range(num_in):
             value = x[i]
@@ -42,16 +40,14 @@ def add_product(x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-
             y6 += value * weights[row + 6]
             y7 += value * weights[row + 7]
             row += num_out
-        y[o], y[o + 1], y[o + 2], y[o + 3], y[o + 4], y[o + 5], y[o + 6], y[o + 7] = (
-            y0,
-            y1,
-            y2,
-            y3,
-            y4,
-            y5,
-            y6,
-            y7,
-        )
+        y[o] = y0
+        y[o + 1] = y1
+        y[o + 2] = y2
+        y[o + 3] = y3
+        y[o + 4] = y4
+        y[o + 5] = y5
+        y[o + 6] = y6
+        y[o + 7] = y7
         o += 8
     while o < num_out:
         total = y[o]
@@ -116,7 +112,8 @@ def largest(logits, size):  # type: ignore[no-untyped-def]
 @kernel
 def draw(logits, size, luck):  # type: ignore[no-untyped-def]
     """An index with probability softmax(logits); `luck` is uniform in (0, 1)."""
-    total, last = log_sum_exp(logits, size), 0
+    total = log_sum_exp(logits, size)
+    last = 0
     for i in range(size):
         chance = math.exp(logits[i] - total)
         if chance > 0.0:

@@ -18,7 +18,8 @@ def offsets_of(shapes: Shapes) -> dict[str, int]:
 
     Example: `offsets_of({"a": (2, 3), "b": (3,)})` is `{"a": 0, "b": 6}`.
     """
-    found, at = dict[str, int](), 0
+    found = dict[str, int]()
+    at = 0
     for name, shape in shapes.items():
         found[name] = at
         at += int(np.prod(shape))

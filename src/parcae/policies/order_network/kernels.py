@@ -32,20 +32,39 @@ from parcae.simulation.kernels.firing import select_future
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _F = {feature.name: int(feature) for feature in OrderFeature}
-_LEFT, _TOTAL, _NARROW, _CORRECTION = _F["LEFT"], _F["TOTAL"], _F["NARROW"], _F["CORRECTION"]
-_SURPRISE, _STARTED, _STAGES, _AGE = _F["SURPRISE"], _F["STARTED"], _F["STAGES"], _F["AGE"]
-_WIDTH, _UNTRIED, _FEW, _RUNNING = _F["WIDTH"], _F["UNTRIED"], _F["FEW"], _F["RUNNING"]
-_VIRTUAL, _RANK, _AHEAD, _ABOVE = _F["VIRTUAL"], _F["RANK"], _F["AHEAD"], _F["ABOVE"]
-_IS_TRIED, _ERRING, _JOBS, _DEMAND = _F["IS_TRIED"], _F["ERRING"], _F["JOBS"], _F["DEMAND"]
-_JOB_WEIGHT, _JOB_BIAS = OFFSETS["job.weight"], OFFSETS["job.bias"]
-_OWN, _CONTEXT, _BIAS = OFFSETS["mixed.own"], OFFSETS["mixed.context"], OFFSETS["mixed.bias"]
+_LEFT = _F["LEFT"]
+_TOTAL = _F["TOTAL"]
+_NARROW = _F["NARROW"]
+_CORRECTION = _F["CORRECTION"]
+_SURPRISE = _F["SURPRISE"]
+_STARTED = _F["STARTED"]
+_STAGES = _F["STAGES"]
+_AGE = _F["AGE"]
+_WIDTH = _F["WIDTH"]
+_UNTRIED = _F["UNTRIED"]
+_FEW = _F["FEW"]
+_RUNNING = _F["RUNNING"]
+_VIRTUAL = _F["VIRTUAL"]
+_RANK = _F["RANK"]
+_AHEAD = _F["AHEAD"]
+_ABOVE = _F["ABOVE"]
+_IS_TRIED = _F["IS_TRIED"]
+_ERRING = _F["ERRING"]
+_JOBS = _F["JOBS"]
+_DEMAND = _F["DEMAND"]
+_JOB_WEIGHT = OFFSETS["job.weight"]
+_JOB_BIAS = OFFSETS["job.bias"]
+_OWN = OFFSETS["mixed.own"]
+_CONTEXT = OFFSETS["mixed.context"]
+_BIAS = OFFSETS["mixed.bias"]
 _OUTPUT = OFFSETS["output.weight"]
 
 
 @kernel
 def _describe(seen, rule, facts, job, row):  # type: ignore[no-untyped-def]
     """Write what is known of the job alone into its row of features."""
-    mean_ms, cores = rule.mean_work_ms[0], seen.now.num_executors[0]
+    mean_ms = rule.mean_work_ms[0]
+    cores = seen.now.num_executors[0]
     clock_ms = seen.now.clock_ms[0]
     age_ms = clock_ms - seen.jobs.arrival_ms[job]
     virtual_left_ms = max(0.0, rule.virtual_jobs.end_ms[job] - clock_ms)
@@ -70,7 +89,8 @@ def _compare(work, count, mean_ms, errs, log_jobs, demand):  # type: ignore[no-u
     for position in range(count):
         work.by_tier[position] = position
     sort_rows(work.by_tier, work.tier, count)
-    least, ahead_ms = work.tier[work.by_tier[0]], 0.0
+    least = work.tier[work.by_tier[0]]
+    ahead_ms = 0.0
     for place in range(count):
         position = work.by_tier[place]
         row = work.features[position]
@@ -89,7 +109,8 @@ def _embed(weights, work, count):  # type: ignore[no-untyped-def]
     for unit in range(HIDDEN):
         work.context[unit] = 0.0
     for position in range(count):
-        row, hidden = work.features[position], work.hidden[position]
+        row = work.features[position]
+        hidden = work.hidden[position]
         for unit in range(HIDDEN):
             hidden[unit] = weights[_JOB_BIAS + unit]
         for feature in range(NUM_ORDER_FEATURES):
@@ -108,7 +129,8 @@ def _embed(weights, work, count):  # type: ignore[no-untyped-def]
 @inlined
 def _shift(weights, work, position):  # type: ignore[no-untyped-def]
     """By how much the network moves the job's tier."""
-    hidden, total = work.hidden[position], 0.0
+    hidden = work.hidden[position]
+    total = 0.0
     for unit in range(HIDDEN):
         value = work.base[unit]
         for other in range(HIDDEN):
@@ -123,9 +145,12 @@ def plan(seen, orders, network):  # type: ignore[no-untyped-def]
 
     Takes O(jobs log jobs) and allocates nothing.
     """
-    rule, work, count = network.rule, network.work, seen.now.num_active[0]
+    rule = network.rule
+    work = network.work
+    count = seen.now.num_active[0]
     errs, log_jobs = begin_plan(seen, orders, rule)
-    cores, demand = seen.now.num_executors[0], 0.0
+    cores = seen.now.num_executors[0]
+    demand = 0.0
     for position in range(count):
         job = seen.active[position]
         facts = job_facts(seen, rule, job)

@@ -20,22 +20,33 @@ from parcae.simulation.kernels.firing import select_future
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _P = {parameter.name: int(parameter) for parameter in OrderParameter}
-_NARROW, _TOTAL, _CORRECTION, _SURPRISE = (
-    _P["NARROW"],
-    _P["TOTAL"],
-    _P["CORRECTION"],
-    _P["SURPRISE"],
-)
-_STARTED, _AGE, _STAGES, _WIDTH = _P["STARTED"], _P["AGE"], _P["STAGES"], _P["WIDTH"]
-_UNTRIED, _FEW, _RUNNING, _VIRTUAL = _P["UNTRIED"], _P["FEW"], _P["RUNNING"], _P["VIRTUAL"]
-_CROWDED, _STAGE_PATH = _P["CROWDED"], _P["STAGE_PATH"]
-_STAGE_TASK, _STAGE_TASKS, _STAGE_WORK = _P["STAGE_TASK"], _P["STAGE_TASKS"], _P["STAGE_WORK"]
+_NARROW = _P["NARROW"]
+_TOTAL = _P["TOTAL"]
+_CORRECTION = _P["CORRECTION"]
+_SURPRISE = _P["SURPRISE"]
+_STARTED = _P["STARTED"]
+_AGE = _P["AGE"]
+_STAGES = _P["STAGES"]
+_WIDTH = _P["WIDTH"]
+_UNTRIED = _P["UNTRIED"]
+_FEW = _P["FEW"]
+_RUNNING = _P["RUNNING"]
+_VIRTUAL = _P["VIRTUAL"]
+_CROWDED = _P["CROWDED"]
+_STAGE_PATH = _P["STAGE_PATH"]
+_STAGE_TASK = _P["STAGE_TASK"]
+_STAGE_TASKS = _P["STAGE_TASKS"]
+_STAGE_WORK = _P["STAGE_WORK"]
 _PRIOR_ERROR = _P["PRIOR_ERROR"]
-_PROBE, _PROBE_ERRING, _PROBE_SHARE = _P["PROBE"], _P["PROBE_ERRING"], _P["PROBE_SHARE"]
+_PROBE = _P["PROBE"]
+_PROBE_ERRING = _P["PROBE_ERRING"]
+_PROBE_SHARE = _P["PROBE_SHARE"]
 #: Tier of jobs that are tried: before all others but those that the guard puts first.
 PROBE_TIER = -1e6
 #: How far estimates err is learned from so many of the latest jobs, with a prior worth two of them that err little.
-_LATEST, _PRIOR_JOBS, _PRIOR_VARIANCE = 64, 2.0, 0.02
+_LATEST = 64
+_PRIOR_JOBS = 2.0
+_PRIOR_VARIANCE = 0.02
 
 
 class JobFacts(NamedTuple):
@@ -56,12 +67,24 @@ class JobFacts(NamedTuple):
 @kernel
 def job_facts(seen, rule, job):  # type: ignore[no-untyped-def]
     """The job's facts, in one pass over its stages."""
-    stages, first, factor = seen.stages, seen.jobs.stage_start[job], correction(seen, job)
-    left_ms, total_ms, path_ms, took_ms, expected_ms = 0.0, 0.0, 0.0, 0.0, 0.0
-    num_finished, num_started, num_tasks, num_pending, stages_left = 0, 0, 0, 0, 0
+    stages = seen.stages
+    first = seen.jobs.stage_start[job]
+    factor = correction(seen, job)
+    left_ms = 0.0
+    total_ms = 0.0
+    path_ms = 0.0
+    took_ms = 0.0
+    expected_ms = 0.0
+    num_finished = 0
+    num_started = 0
+    num_tasks = 0
+    num_pending = 0
+    stages_left = 0
     for stage in range(first, first + seen.jobs.num_stages[job]):
-        task_ms, tasks = stages.task_ms[stage], stages.num_tasks[stage]
-        started, finished = stages.num_started[stage], stages.num_finished[stage]
+        task_ms = stages.task_ms[stage]
+        tasks = stages.num_tasks[stage]
+        started = stages.num_started[stage]
+        finished = stages.num_finished[stage]
         num_tasks += tasks
         num_started += started
         num_finished += finished
@@ -85,12 +108,15 @@ def job_facts(seen, rule, job):  # type: ignore[no-untyped-def]
 @kernel
 def erring(seen, rule):  # type: ignore[no-untyped-def]
     """How far estimates have erred of late: the root of the mean square of log(took / foretold) over the latest jobs."""
-    stages, jobs = seen.stages, seen.jobs
+    stages = seen.stages
+    jobs = seen.jobs
     weight = _PRIOR_JOBS
     squares = _PRIOR_JOBS * _PRIOR_VARIANCE * math.exp(min(10.0, rule.theta[_PRIOR_ERROR]))
     for job in range(max(0, seen.now.num_jobs[0] - _LATEST), seen.now.num_jobs[0]):
-        first, finished = jobs.stage_start[job], 0
-        took_ms, expected_ms = 0.0, 0.0
+        first = jobs.stage_start[job]
+        finished = 0
+        took_ms = 0.0
+        expected_ms = 0.0
         for stage in range(first, first + jobs.num_stages[job]):
             finished += stages.num_finished[stage]
             took_ms += stages.executed_ms[stage]
@@ -117,7 +143,9 @@ def log_amount(amount, scale):  # type: ignore[no-untyped-def]
 @kernel
 def tier_of(seen, rule, facts, job, errs, log_jobs):  # type: ignore[no-untyped-def]
     """The job's tier: smallest first."""
-    theta, mean_ms, cores = rule.theta, rule.mean_work_ms[0], seen.now.num_executors[0]
+    theta = rule.theta
+    mean_ms = rule.mean_work_ms[0]
+    cores = seen.now.num_executors[0]
     log_total = log_amount(facts.total_ms, mean_ms)
     age = math.log1p((seen.now.clock_ms[0] - seen.jobs.arrival_ms[job]) * cores / mean_ms)
     virtual_left_ms = max(0.0, rule.virtual_jobs.end_ms[job] - seen.now.clock_ms[0])
@@ -139,7 +167,9 @@ def tier_of(seen, rule, facts, job, errs, log_jobs):  # type: ignore[no-untyped-
 @inlined
 def _order_stages(seen, orders, rule, job):  # type: ignore[no-untyped-def]
     """Within a job, stages go by these features, then by index."""
-    theta, stages, first = rule.theta, seen.stages, seen.jobs.stage_start[job]
+    theta = rule.theta
+    stages = seen.stages
+    first = seen.jobs.stage_start[job]
     for stage in range(first, first + seen.jobs.num_stages[job]):
         if stages.frontier_rank[stage] < 0:
             continue

@@ -13,7 +13,8 @@ from parcae.policies.orders.layout import GITTINS_AGES_PER_UNIT, GITTINS_SIGMAS_
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import Workload
 
-_LARGEST_SIGMA, _LARGEST_AGE = 3.0, 10.0
+_LARGEST_SIGMA = 3.0
+_LARGEST_AGE = 10.0
 #: Quanta of service that the index is the best of, in units of the median size.
 _QUANTA = np.geomspace(0.01, 50.0, 120)
 

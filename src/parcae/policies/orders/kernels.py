@@ -18,11 +18,16 @@ from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
 from parcae.simulation.kernels.firing import select_future
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
-_FIFO, _FIFO_SPARK_JOBS = int(OrderKind.FIFO), int(OrderKind.FIFO_SPARK_JOBS)
-_FAIR, _POOLS = int(OrderKind.FAIR), int(OrderKind.POOLS)
-_SJF, _SRPT = int(OrderKind.SJF), int(OrderKind.SRPT)
-_FSP, _PSBS = int(OrderKind.FSP), int(OrderKind.PSBS)
-_LAS, _GITTINS = int(OrderKind.LAS), int(OrderKind.GITTINS)
+_FIFO = int(OrderKind.FIFO)
+_FIFO_SPARK_JOBS = int(OrderKind.FIFO_SPARK_JOBS)
+_FAIR = int(OrderKind.FAIR)
+_POOLS = int(OrderKind.POOLS)
+_SJF = int(OrderKind.SJF)
+_SRPT = int(OrderKind.SRPT)
+_FSP = int(OrderKind.FSP)
+_PSBS = int(OrderKind.PSBS)
+_LAS = int(OrderKind.LAS)
+_GITTINS = int(OrderKind.GITTINS)
 _GIVEN = int(OrderKind.GIVEN)
 
 
@@ -78,7 +83,8 @@ def _by_virtual_end(seen, orders, virtual, lets_late_share):  # type: ignore[no-
     """
     carry_on(seen, virtual)
     foretell_ends(seen, virtual)
-    first, first_ms = NO_JOB, math.inf
+    first = NO_JOB
+    first_ms = math.inf
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         end_ms = virtual.jobs.end_ms[job]
@@ -98,7 +104,8 @@ def _by_virtual_end(seen, orders, virtual, lets_late_share):  # type: ignore[no-
 @kernel
 def _attained_ms(seen, job):  # type: ignore[no-untyped-def]
     """Core time that the job was given: its finished tasks, and its running ones as if half done."""
-    stages, first = seen.stages, seen.jobs.stage_start[job]
+    stages = seen.stages
+    first = seen.jobs.stage_start[job]
     attained_ms = 0.0
     for stage in range(first, first + seen.jobs.num_stages[job]):
         attained_ms += stages.executed_ms[stage]

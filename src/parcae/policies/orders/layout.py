@@ -6,7 +6,8 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 #: Steps of the table of Gittins' indices: spreads, and ages in units of the median size.
-GITTINS_SIGMAS_PER_UNIT, GITTINS_AGES_PER_UNIT = 20, 20
+GITTINS_SIGMAS_PER_UNIT = 20
+GITTINS_AGES_PER_UNIT = 20
 
 
 class OrderKind(IntEnum):

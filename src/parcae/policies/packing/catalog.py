@@ -17,7 +17,8 @@ from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 SHIPPED = Path(__file__).parent.parent / "shipped" / "packing"
 SUFFIX = ".safetensors"
 #: Kind and version of tuned hand-made policies' checkpoints.
-RULE_KIND, RULE_VERSION = "packing-rule", 1
+RULE_KIND = "packing-rule"
+RULE_VERSION = 1
 #: Jobs that get a reservation from conservative backfilling, unless told.
 _DEPTH = 100
 

@@ -49,8 +49,6 @@ class Plan(NamedTuple):
 
 def allocate_plan(count: int, num_points: int, num_resources: int) -> Plan:
     """Room for plans of `count` clusters."""
-    points, free_from = (
-        np.zeros((count, num_points), np.int64),
-        np.zeros((count, num_points, num_resources), np.int64),
-    )
+    points = np.zeros((count, num_points), np.int64)
+    free_from = np.zeros((count, num_points, num_resources), np.int64)
     return Plan(points, free_from, np.zeros((count, 1), np.int64))

@@ -41,7 +41,9 @@ class HandMadePolicy:
     """
 
     def __init__(self, name: str, kind: PackingKind, params: npt.ArrayLike = (0.0,)) -> None:
-        self.name, self.kind, self.params = name, kind, np.array(params, np.float64)
+        self.name = name
+        self.kind = kind
+        self.params = np.array(params, np.float64)
         self.wants_profile = kind in (PackingKind.EASY, PackingKind.CONSERVATIVE)
 
     def play_many(

@@ -58,18 +58,25 @@ from parcae.simulation.kernels.event_loop import resume, select_future, start, s
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _AT = offsets()
-_JOB1, _JOB1_BIAS = _AT["job1.weight"], _AT["job1.bias"]
-_JOB2, _JOB2_BIAS = _AT["job2.weight"], _AT["job2.bias"]
-_CONTEXT, _CONTEXT_BIAS = _AT["context.weight"], _AT["context.bias"]
-_CHOICE1, _CHOICE1_BIAS, _CHOICE2 = (
-    _AT["choice1.weight"],
-    _AT["choice1.bias"],
-    _AT["choice2.weight"],
-)
-_HOLD, _HOLD_BIAS = _AT["hold.weight"], _AT["hold.bias"]
-_LIMIT1, _LIMIT1_BIAS, _LIMIT2 = _AT["limit1.weight"], _AT["limit1.bias"], _AT["limit2.weight"]
+_JOB1 = _AT["job1.weight"]
+_JOB1_BIAS = _AT["job1.bias"]
+_JOB2 = _AT["job2.weight"]
+_JOB2_BIAS = _AT["job2.bias"]
+_CONTEXT = _AT["context.weight"]
+_CONTEXT_BIAS = _AT["context.bias"]
+_CHOICE1 = _AT["choice1.weight"]
+_CHOICE1_BIAS = _AT["choice1.bias"]
+_CHOICE2 = _AT["choice2.weight"]
+_HOLD = _AT["hold.weight"]
+_HOLD_BIAS = _AT["hold.bias"]
+_LIMIT1 = _AT["limit1.weight"]
+_LIMIT1_BIAS = _AT["limit1.bias"]
+_LIMIT2 = _AT["limit2.weight"]
 _PRIOR = _AT["prior"]
-_H, _F, _C, _L = HIDDEN, NUM_JOB_FEATURES, NUM_SHARED_FEATURES, NUM_LIMIT_FEATURES
+_H = HIDDEN
+_F = NUM_JOB_FEATURES
+_C = NUM_SHARED_FEATURES
+_L = NUM_LIMIT_FEATURES
 _SLOPE = np.float32(SLOPE)
 _IMPOSSIBLE = np.float32(-np.inf)
 _PRICES = tuple(math.exp(price) for price in LEVEL_PRICES)
@@ -88,7 +95,8 @@ _SOLO, _LEVEL, _AGE, _IS_RULE = map(
     int, (JobFeature.SOLO, JobFeature.LEVEL_CHEAP, JobFeature.AGE, JobFeature.IS_RULE)
 )
 _SCORE, _IS_RUNNABLE, _PATH = map(int, (JobFeature.SCORE, JobFeature.IS_RUNNABLE, JobFeature.PATH))
-_DEMAND, _WORTH = int(JobFeature.DEMAND), int(JobFeature.WORTH)
+_DEMAND = int(JobFeature.DEMAND)
+_WORTH = int(JobFeature.WORTH)
 _S_JOBS, _S_OPEN, _S_TOTAL = map(int, (SharedFeature.JOBS, SharedFeature.OPEN, SharedFeature.TOTAL))
 _S_SOURCE, _S_IS_GLOBAL, _S_IDLE = map(
     int, (SharedFeature.SOURCE, SharedFeature.IS_GLOBAL, SharedFeature.IDLE)
@@ -102,7 +110,8 @@ _L_LEVEL, _L_LOG, _L_ADDED = map(
 _L_OF_SOURCE, _L_STRETCH, _L_INFLATION = map(
     int, (LimitFeature.OF_SOURCE, LimitFeature.STRETCH, LimitFeature.INFLATION)
 )
-_L_OF_CAP, _L_IS_RULE = int(LimitFeature.OF_CAP), int(LimitFeature.IS_RULE)
+_L_OF_CAP = int(LimitFeature.OF_CAP)
+_L_IS_RULE = int(LimitFeature.IS_RULE)
 
 
 class Network(NamedTuple):
@@ -180,7 +189,9 @@ def select_record(many, row):  # type: ignore[no-untyped-def]
 @kernel
 def _sort_by_remaining(seen, order):  # type: ignore[no-untyped-def]
     """Positions of the jobs in the system by remaining work, ascending (Shell's sort: nothing is allocated)."""
-    num_jobs, remaining_ms, active = seen.now.num_active[0], seen.jobs.remaining_ms, seen.active
+    num_jobs = seen.now.num_active[0]
+    remaining_ms = seen.jobs.remaining_ms
+    active = seen.active
     for position in range(num_jobs):
         order[position] = position
     gap = 1
@@ -188,7 +199,8 @@ def _sort_by_remaining(seen, order):  # type: ignore[no-untyped-def]
         gap = 3 * gap + 1
     while gap > 0:
         for row in range(gap, num_jobs):
-            position, at = order[row], row
+            position = order[row]
+            at = row
             own_ms = remaining_ms[active[position]]
             while at >= gap and remaining_ms[active[order[at - gap]]] > own_ms:
                 order[at] = order[at - gap]
@@ -200,14 +212,20 @@ def _sort_by_remaining(seen, order):  # type: ignore[no-untyped-def]
 @kernel
 def _order_features(seen, net, work):  # type: ignore[no-untyped-def]
     """How many jobs, and how much work, come before each by remaining work."""
-    num_jobs, jobs, active, order = seen.now.num_active[0], seen.jobs, seen.active, work.order
+    num_jobs = seen.now.num_active[0]
+    jobs = seen.jobs
+    active = seen.active
+    order = work.order
     _sort_by_remaining(seen, order)
-    before, before_ms, passed_ms = 0, 0.0, 0.0
+    before = 0
+    before_ms = 0.0
+    passed_ms = 0.0
     for rank in range(num_jobs):
         position = order[rank]
         own_ms = jobs.remaining_ms[active[position]]
         if rank > 0 and own_ms > jobs.remaining_ms[active[order[rank - 1]]]:
-            before, before_ms = rank, passed_ms
+            before = rank
+            before_ms = passed_ms
         passed_ms += own_ms
         work.features[position, _RANK] = before / num_jobs
         work.features[position, _AHEAD] = math.log1p(before_ms / net.rule.mean_work_ms[0])
@@ -215,27 +233,28 @@ def _order_features(seen, net, work):  # type: ignore[no-untyped-def]
 
 @kernel
 def _job_features(seen, net, work, facts, position, can_hold):  # type: ignore[no-untyped-def]
-    job, x, rule = seen.active[position], work.features[position], net.rule
-    mean_ms, num_executors = rule.mean_work_ms[0], seen.now.num_executors[0]
-    held, column, row = (
-        num_held(seen, job),
-        cap_level(seen, rule, facts, job),
-        curve_row(rule, seen, job),
-    )
+    job = seen.active[position]
+    x = work.features[position]
+    rule = net.rule
+    mean_ms = rule.mean_work_ms[0]
+    num_executors = seen.now.num_executors[0]
+    held = num_held(seen, job)
+    column = cap_level(seen, rule, facts, job)
+    row = curve_row(rule, seen, job)
     stage = best_stage(seen, rule, facts, job, can_hold)
-    work_ms, remaining_ms = max(1.0, seen.jobs.work_ms[job]), max(1.0, seen.jobs.remaining_ms[job])
+    work_ms = max(1.0, seen.jobs.work_ms[job])
+    remaining_ms = max(1.0, seen.jobs.remaining_ms[job])
     cap = rule.levels[column]
-    work.held[position], work.column[position] = held, column
+    work.held[position] = held
+    work.column[position] = column
     work.stage[position] = stage if held < num_executors else NO_STAGE
     x[_REMAINING] = math.log(remaining_ms / mean_ms + 1e-3)
     x[_WORK] = math.log(work_ms / mean_ms + 1e-3)
     x[_STARTED] = 1.0 - remaining_ms / work_ms
     x[_SHARE] = remaining_ms / (mean_ms * math.exp(facts.log_total))
-    x[_HELD], x[_HELD_OF_CAP], x[_CAP] = (
-        held / num_executors,
-        min(3.0, held / cap),
-        cap / num_executors,
-    )
+    x[_HELD] = held / num_executors
+    x[_HELD_OF_CAP] = min(3.0, held / cap)
+    x[_CAP] = cap / num_executors
     x[_IS_SOURCE] = 1.0 if job == seen.now.source_job[0] else 0.0
     x[_IDLE] = 0.0
     for executor_class in range(seen.classes.shape[0]):
@@ -259,9 +278,13 @@ def _job_features(seen, net, work, facts, position, can_hold):  # type: ignore[n
 @kernel
 def encode(seen, net, work):  # type: ignore[no-untyped-def]
     """Fill the workspace with the features. Returns how many jobs are in the system."""
-    now, facts, num_jobs = seen.now, crowd(seen, net.rule), seen.now.num_active[0]
-    work.answer[0], work.answer[1] = -1, 0
-    rule_job, can_hold = NO_JOB, may_idle(seen)
+    now = seen.now
+    facts = crowd(seen, net.rule)
+    num_jobs = seen.now.num_active[0]
+    work.answer[0] = -1
+    work.answer[1] = 0
+    rule_job = NO_JOB
+    can_hold = may_idle(seen)
     if now.num_source[0] > 0:
         stage, limit, _, _ = decide_by_rule(seen, net.rule)
         if stage != NO_STAGE:
@@ -278,15 +301,15 @@ def encode(seen, net, work):  # type: ignore[no-untyped-def]
         if seen.active[position] == rule_job and work.stage[position] != NO_STAGE:
             x[_IS_RULE] = 1.0
             work.answer[0] = position
-    shared, num_executors = work.shared, now.num_executors[0]
-    shared[_S_JOBS], shared[_S_OPEN], shared[_S_TOTAL] = (
-        facts.log_jobs,
-        facts.log_open,
-        facts.log_total,
-    )
+    shared = work.shared
+    num_executors = now.num_executors[0]
+    shared[_S_JOBS] = facts.log_jobs
+    shared[_S_OPEN] = facts.log_open
+    shared[_S_TOTAL] = facts.log_total
     shared[_S_SOURCE] = now.num_source[0] / num_executors
     shared[_S_IS_GLOBAL] = 1.0 if now.source_job[0] == NO_JOB else 0.0
-    shared[_S_IDLE], shared[_S_CLUSTER] = now.num_idle[0] / num_executors, math.log(num_executors)
+    shared[_S_IDLE] = now.num_idle[0] / num_executors
+    shared[_S_CLUSTER] = math.log(num_executors)
     shared[_S_RULE] = 1.0 if work.answer[0] == -1 else 0.0
     shared[_S_CAN] = 1.0 if can_hold else 0.0
     return num_jobs
@@ -295,7 +318,10 @@ def encode(seen, net, work):  # type: ignore[no-untyped-def]
 @kernel
 def _score_jobs(net, work, num_jobs):  # type: ignore[no-untyped-def]
     """Fill the logits of the jobs and of hold."""
-    weights, context, base, layer = net.weights, work.context, work.base, work.layer
+    weights = net.weights
+    context = work.context
+    base = work.base
+    layer = work.layer
     copy_bias(weights, _CONTEXT_BIAS, _H, context)
     for position in range(num_jobs):
         copy_bias(weights, _JOB1_BIAS, _H, layer)
@@ -337,26 +363,30 @@ def _encode_limits(seen, net, work, position):  # type: ignore[no-untyped-def]
 
     Returns how many levels may be chosen.
     """
-    rule, held, cap = net.rule, work.held[position], net.rule.levels[work.column[position]]
-    row, levels, num_source = (
-        curve_row(rule, seen, seen.active[position]),
-        rule.levels,
-        seen.now.num_source[0],
-    )
-    num_levels, num_possible, shortest = levels.shape[0], 0, math.inf
+    rule = net.rule
+    held = work.held[position]
+    cap = net.rule.levels[work.column[position]]
+    row = curve_row(rule, seen, seen.active[position])
+    levels = rule.levels
+    num_source = seen.now.num_source[0]
+    num_levels = levels.shape[0]
+    num_possible = 0
+    shortest = math.inf
     for column in range(num_levels):
         shortest = min(shortest, rule.stretch[row, column])
     wanted = held + work.answer[1] if position == work.answer[0] else cap
     is_found = False
     for column in range(num_levels):
-        level, x = levels[column], work.limits[column]
+        level = levels[column]
+        x = work.limits[column]
         work.limit_logits[column] = _IMPOSSIBLE
         x[:] = 0.0
         if level <= held or (column > 0 and levels[column - 1] - held >= num_source):
             continue
         num_possible += 1
         work.limit_logits[column] = 0.0
-        x[_L_LEVEL], x[_L_LOG] = level / levels[num_levels - 1], math.log(level)
+        x[_L_LEVEL] = level / levels[num_levels - 1]
+        x[_L_LOG] = math.log(level)
         x[_L_ADDED] = min(level - held, num_source) / levels[num_levels - 1]
         x[_L_OF_SOURCE] = min(1.0, (level - held) / num_source)
         x[_L_STRETCH] = math.log(rule.stretch[row, column] / shortest)
@@ -364,14 +394,17 @@ def _encode_limits(seen, net, work, position):  # type: ignore[no-untyped-def]
         x[_L_OF_CAP] = math.log(level / cap)
         is_last = column == num_levels - 1 or level - held >= num_source
         if not is_found and (level >= wanted or is_last):
-            x[_L_IS_RULE], is_found = 1.0, True
+            x[_L_IS_RULE] = 1.0
+            is_found = True
     return num_possible
 
 
 @kernel
 def _score_limits(net, work, position):  # type: ignore[no-untyped-def]
     """Fill the logits of the levels that may be chosen."""
-    weights, base, layer = net.weights, work.base, work.layer
+    weights = net.weights
+    base = work.base
+    layer = work.layer
     copy_bias(weights, _LIMIT1_BIAS, _H, base)
     add_product(work.hidden[position], _H, weights, _LIMIT1, _H, base)
     add_product(work.context, _H, weights, _LIMIT1 + _H * _H, _H, base)
@@ -435,8 +468,10 @@ def _num_choices(work, num_jobs):  # type: ignore[no-untyped-def]
 @kernel
 def _explore(seen, net, work, luck_seed):  # type: ignore[no-untyped-def]
     """Draw a decision. Returns (stage, limit, log probability, whether there was a choice at all)."""
-    work.answer[2], work.answer[3] = -1, -1
-    num_jobs, count = encode(seen, net, work), seen.now.num_decisions[0]
+    work.answer[2] = -1
+    work.answer[3] = -1
+    num_jobs = encode(seen, net, work)
+    count = seen.now.num_decisions[0]
     _score_jobs(net, work, num_jobs)
     num_choices = _num_choices(work, num_jobs)
     if num_choices == 0:
@@ -461,9 +496,11 @@ def _explore(seen, net, work, luck_seed):  # type: ignore[no-untyped-def]
 @kernel
 def _write(seen, work, record, num_jobs):  # type: ignore[no-untyped-def]
     """Copy the workspace into the record's next row."""
-    row, first = record.count[0], record.num_rows[0]
+    row = record.count[0]
+    first = record.num_rows[0]
     record.clock_ms[row] = seen.now.clock_ms[0]
-    record.first_row[row], record.first_row[row + 1] = first, first + num_jobs
+    record.first_row[row] = first
+    record.first_row[row + 1] = first + num_jobs
     for feature in range(_C):
         record.shared[row, feature] = work.shared[feature]
     for position in range(num_jobs):
@@ -490,7 +527,8 @@ def explore(state, future, tables, net, work, record, costing, luck_seed, is_new
     """
     record.count[0] = record.num_rows[0] = 0
     status = start(state, future, tables) if is_new else resume(state, future, tables)
-    capacity, rows = record.clock_ms.shape[0] - 1, record.rows.shape[0]
+    capacity = record.clock_ms.shape[0] - 1
+    rows = record.rows.shape[0]
     while status == _NEEDS_DECISION:
         if record.count[0] == capacity or record.num_rows[0] + 2 * state.now.num_active[0] > rows:
             break
@@ -499,16 +537,15 @@ def explore(state, future, tables, net, work, record, costing, luck_seed, is_new
             row = record.count[0]
             _write(state, work, record, state.now.num_active[0])
             record.cost[row] = cost_so_far(state, costing)
-            record.choice[row], record.level[row], record.log_prob[row] = (
-                work.answer[2],
-                work.answer[3],
-                log_prob,
-            )
+            record.choice[row] = work.answer[2]
+            record.level[row] = work.answer[3]
+            record.log_prob[row] = log_prob
             _write_limits(work, record)
             record.count[0] = row + 1
         executor_class = _class_of(state, net, stage) if stage != NO_STAGE else ANY_CLASS
         status = step(state, future, tables, stage, limit, executor_class, 0)
-    record.end_ms[0], record.end_cost[0] = state.now.clock_ms[0], cost_so_far(state, costing)
+    record.end_ms[0] = state.now.clock_ms[0]
+    record.end_cost[0] = cost_so_far(state, costing)
     _write(state, work, record, encode(state, net, work))
     return status
 
@@ -519,10 +556,8 @@ def explore_many(
 ):  # type: ignore[no-untyped-def]
     """`explore` with simulators first..last-1 of many; fills `status`."""
     for row in range(first, last):
-        state, future, work = (
-            select_cluster(states, row),
-            select_future(futures, row),
-            select_workspace(works, row),
-        )
+        state = select_cluster(states, row)
+        future = select_future(futures, row)
+        work = select_workspace(works, row)
         record = select_record(records, row)
         status[row] = explore(state, future, tables, net, work, record, costing, luck[row], is_new)

@@ -78,11 +78,9 @@ class LimitFeature(IntEnum):
 
 #: Log of the four prices that the LEVEL features stand for.
 LEVEL_PRICES = (-1.0, 0.5, 2.0, 3.5)
-NUM_JOB_FEATURES, NUM_SHARED_FEATURES, NUM_LIMIT_FEATURES = (
-    len(JobFeature),
-    len(SharedFeature),
-    len(LimitFeature),
-)
+NUM_JOB_FEATURES = len(JobFeature)
+NUM_SHARED_FEATURES = len(SharedFeature)
+NUM_LIMIT_FEATURES = len(LimitFeature)
 HIDDEN = 32
 #: Slope of the leaky rectifier below zero.
 SLOPE = 0.1

@@ -118,7 +118,8 @@ class ParcaeNetwork(nn.Module):
         """Log probability of every recorded choice, entropy of the distributions it was drawn from, value of the state."""
         hidden, context, jobs, hold = self.job_logits(batch)
         log_probs = ragged_log_softmax(jobs, batch.owner, len(batch), hold)
-        log_jobs, log_hold = log_probs[: len(jobs)], log_probs[len(jobs) :]
+        log_jobs = log_probs[: len(jobs)]
+        log_hold = log_probs[len(jobs) :]
         row = (batch.first_row + batch.choice).clamp(max=len(jobs) - 1)
         log_prob = torch.where(batch.level >= 0, log_jobs.index_select(0, row), log_hold)
         entropy = entropy_terms(log_hold).index_add(0, batch.owner, entropy_terms(log_jobs))

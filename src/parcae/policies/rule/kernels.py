@@ -31,29 +31,39 @@ from parcae.simulation.kernels.event_loop import select_future, start, step
 from parcae.units import MS_PER_S
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
-_PRICE, _PRICE_JOBS, _PRICE_OPEN = (
-    int(RuleParameter.PRICE),
-    int(RuleParameter.PRICE_JOBS),
-    int(RuleParameter.PRICE_OPEN),
-)
-_PRICE_REMAINING, _PRICE_WORK = int(RuleParameter.PRICE_REMAINING), int(RuleParameter.PRICE_WORK)
-_PRICE_TOTAL, _PRICE_STARTED = int(RuleParameter.PRICE_TOTAL), int(RuleParameter.PRICE_STARTED)
-_SCORE_WORK, _SCORE_STRETCH = int(RuleParameter.SCORE_WORK), int(RuleParameter.SCORE_STRETCH)
-_SCORE_CAP, _SCORE_HELD = int(RuleParameter.SCORE_CAP), int(RuleParameter.SCORE_HELD)
-_LOCAL_CAP, _JOIN_CAP = int(RuleParameter.LOCAL_CAP), int(RuleParameter.JOIN_CAP)
-_SPILL, _SPILL_JOBS = int(RuleParameter.SPILL), int(RuleParameter.SPILL_JOBS)
-_LOCAL_SCORE, _WORTH = int(RuleParameter.LOCAL_SCORE), int(RuleParameter.WORTH)
-_STAGE_RUNNABLE, _STAGE_TASK = int(RuleParameter.STAGE_RUNNABLE), int(RuleParameter.STAGE_TASK)
-_STAGE_DEMAND, _PRICE_CLUSTER = int(RuleParameter.STAGE_DEMAND), int(RuleParameter.PRICE_CLUSTER)
-_BORROW, _BORROW_REMAINING = int(RuleParameter.BORROW), int(RuleParameter.BORROW_REMAINING)
-_BORROW_JOBS, _BORROW_WAITING = int(RuleParameter.BORROW_JOBS), int(RuleParameter.BORROW_WAITING)
-_BORROW_SIZE, _CLASS_OFFERED = int(RuleParameter.BORROW_SIZE), int(RuleParameter.CLASS_OFFERED)
-_SCORE_OVERSIZE, _STAGE_OVERSIZE = (
-    int(RuleParameter.SCORE_OVERSIZE),
-    int(RuleParameter.STAGE_OVERSIZE),
-)
-_RESERVE, _RESERVE_REMAINING = int(RuleParameter.RESERVE), int(RuleParameter.RESERVE_REMAINING)
-_AHEAD, _AHEAD_WAIT = int(RuleParameter.AHEAD), int(RuleParameter.AHEAD_WAIT)
+_PRICE = int(RuleParameter.PRICE)
+_PRICE_JOBS = int(RuleParameter.PRICE_JOBS)
+_PRICE_OPEN = int(RuleParameter.PRICE_OPEN)
+_PRICE_REMAINING = int(RuleParameter.PRICE_REMAINING)
+_PRICE_WORK = int(RuleParameter.PRICE_WORK)
+_PRICE_TOTAL = int(RuleParameter.PRICE_TOTAL)
+_PRICE_STARTED = int(RuleParameter.PRICE_STARTED)
+_SCORE_WORK = int(RuleParameter.SCORE_WORK)
+_SCORE_STRETCH = int(RuleParameter.SCORE_STRETCH)
+_SCORE_CAP = int(RuleParameter.SCORE_CAP)
+_SCORE_HELD = int(RuleParameter.SCORE_HELD)
+_LOCAL_CAP = int(RuleParameter.LOCAL_CAP)
+_JOIN_CAP = int(RuleParameter.JOIN_CAP)
+_SPILL = int(RuleParameter.SPILL)
+_SPILL_JOBS = int(RuleParameter.SPILL_JOBS)
+_LOCAL_SCORE = int(RuleParameter.LOCAL_SCORE)
+_WORTH = int(RuleParameter.WORTH)
+_STAGE_RUNNABLE = int(RuleParameter.STAGE_RUNNABLE)
+_STAGE_TASK = int(RuleParameter.STAGE_TASK)
+_STAGE_DEMAND = int(RuleParameter.STAGE_DEMAND)
+_PRICE_CLUSTER = int(RuleParameter.PRICE_CLUSTER)
+_BORROW = int(RuleParameter.BORROW)
+_BORROW_REMAINING = int(RuleParameter.BORROW_REMAINING)
+_BORROW_JOBS = int(RuleParameter.BORROW_JOBS)
+_BORROW_WAITING = int(RuleParameter.BORROW_WAITING)
+_BORROW_SIZE = int(RuleParameter.BORROW_SIZE)
+_CLASS_OFFERED = int(RuleParameter.CLASS_OFFERED)
+_SCORE_OVERSIZE = int(RuleParameter.SCORE_OVERSIZE)
+_STAGE_OVERSIZE = int(RuleParameter.STAGE_OVERSIZE)
+_RESERVE = int(RuleParameter.RESERVE)
+_RESERVE_REMAINING = int(RuleParameter.RESERVE_REMAINING)
+_AHEAD = int(RuleParameter.AHEAD)
+_AHEAD_WAIT = int(RuleParameter.AHEAD_WAIT)
 _LARGEST_RESERVE = 0.9
 _USUAL_CLUSTER = 50.0
 
@@ -113,19 +123,23 @@ def curve_row(rule, seen, job):  # type: ignore[no-untyped-def]
 @inlined
 def best_level(rule, row, price):  # type: ignore[no-untyped-def]
     """Column of the level p that minimises T(p) (1 + price p / cluster)."""
-    best, best_cost, levels = 0, math.inf, rule.levels
+    best = 0
+    best_cost = math.inf
+    levels = rule.levels
     scale = price / levels[levels.shape[0] - 1]
     for column in range(levels.shape[0]):
         cost = rule.stretch[row, column] * (1.0 + scale * levels[column])
         if cost < best_cost:
-            best, best_cost = column, cost
+            best = column
+            best_cost = cost
     return best
 
 
 @inlined
 def log_price(seen, rule, facts, job):  # type: ignore[no-untyped-def]
     """Log of the price of the whole cluster to a job."""
-    theta, mean_ms = rule.theta, rule.mean_work_ms[0]
+    theta = rule.theta
+    mean_ms = rule.mean_work_ms[0]
     work_ms = max(1.0, seen.jobs.work_ms[job])
     remaining_ms = max(1.0, seen.jobs.remaining_ms[job])
     return (
@@ -150,7 +164,9 @@ def cap_level(seen, rule, facts, job):  # type: ignore[no-untyped-def]
 @inlined
 def score(seen, rule, job, column, held):  # type: ignore[no-untyped-def]
     """Jobs are served by this, smallest first."""
-    theta, mean_ms, cap = rule.theta, rule.mean_work_ms[0], rule.levels[column]
+    theta = rule.theta
+    mean_ms = rule.mean_work_ms[0]
+    cap = rule.levels[column]
     work_ms = max(1.0, seen.jobs.work_ms[job])
     solo_ms = work_ms * rule.stretch[curve_row(rule, seen, job), column]
     return (
@@ -165,7 +181,10 @@ def score(seen, rule, job, column, held):  # type: ignore[no-untyped-def]
 @kernel
 def waiting(seen, rule):  # type: ignore[no-untyped-def]
     """How many executors schedulable stages can take, by the size that they need; all jobs' stages are looked through."""
-    small, medium, large, largest = 0, 0, 0, 0
+    small = 0
+    medium = 0
+    large = 0
+    largest = 0
     if seen.classes.shape[0] == 1 or rule.theta[_BORROW_WAITING] == 0.0:
         return Waiting(small, medium, large, largest)
     stages = seen.stages
@@ -178,7 +197,8 @@ def waiting(seen, rule):  # type: ignore[no-untyped-def]
         ):
             if stages.is_saturated[stage] or stages.num_parents_unsaturated[stage] > 0:
                 continue
-            quarter, wanted = quarter_of(seen, own_class(seen, stage)), demand(seen, stage)
+            quarter = quarter_of(seen, own_class(seen, stage))
+            wanted = demand(seen, stage)
             small += wanted if quarter == 0 else 0
             medium += wanted if quarter == 1 else 0
             large += wanted if quarter == 2 else 0
@@ -189,7 +209,9 @@ def waiting(seen, rule):  # type: ignore[no-untyped-def]
 @inlined
 def _num_waiting(seen, facts, own, executor_class):  # type: ignore[no-untyped-def]
     """Executors that are waited for by stages which the stage's own class is too small for, and this one is not."""
-    low, high, queue = quarter_of(seen, own), quarter_of(seen, executor_class), facts.waiting
+    low = quarter_of(seen, own)
+    high = quarter_of(seen, executor_class)
+    queue = facts.waiting
     count = queue.medium if low < 1 <= high else 0
     count += queue.large if low < 2 <= high else 0
     return count + (queue.largest if low < 3 <= high else 0)
@@ -198,7 +220,8 @@ def _num_waiting(seen, facts, own, executor_class):  # type: ignore[no-untyped-d
 @inlined
 def _may_borrow(seen, rule, facts, job, own, executor_class):  # type: ignore[no-untyped-def]
     """Whether the job may take an executor larger than the stage's own class."""
-    theta, offered = rule.theta, seen.source_count[executor_class]
+    theta = rule.theta
+    offered = seen.source_count[executor_class]
     remaining_ms = max(1.0, seen.jobs.remaining_ms[job])
     reluctance = theta[_BORROW] + theta[_BORROW_JOBS] * facts.log_jobs
     if theta[_BORROW_REMAINING] != 0.0:
@@ -218,7 +241,10 @@ def class_for(seen, rule, facts, stage):  # type: ignore[no-untyped-def]
     """The offered class that the rule gives to the stage; ANY_CLASS where it may take none."""
     if seen.classes.shape[0] == 1:
         return 0
-    best, best_value, own, theta = ANY_CLASS, -math.inf, own_class(seen, stage), rule.theta
+    best = ANY_CLASS
+    best_value = -math.inf
+    own = own_class(seen, stage)
+    theta = rule.theta
     for c in range(seen.classes.shape[0]):
         offered = seen.source_count[c]
         if offered == 0 or not (seen.stages.fits[stage] >> c) & 1:
@@ -231,14 +257,16 @@ def class_for(seen, rule, facts, stage):  # type: ignore[no-untyped-def]
             offered / seen.classes.num_executors[c]
         ) - math.log(class_size(seen, c))
         if value > best_value:
-            best, best_value = c, value
+            best = c
+            best_value = value
     return best
 
 
 @inlined
 def command_class(seen, rule, facts, stage):  # type: ignore[no-untyped-def]
     """The class that a decision for the stage names; ANY_CLASS, best-fitting first, where nothing forbids any."""
-    theta, is_plain = rule.theta, seen.classes.shape[0] == 1
+    theta = rule.theta
+    is_plain = seen.classes.shape[0] == 1
     if not is_plain:
         is_plain = True
         for parameter in range(_BORROW, _SCORE_OVERSIZE):
@@ -267,7 +295,10 @@ def _may_go_ahead(seen, rule, stage):  # type: ignore[no-untyped-def]
 @kernel
 def best_stage(seen, rule, facts, job, binds):  # type: ignore[no-untyped-def]
     """The job's schedulable stage that the rule prefers, or NO_STAGE; one that may not take executors counts unless `binds`."""
-    best, best_score, theta, stages = NO_STAGE, -math.inf, rule.theta, seen.stages
+    best = NO_STAGE
+    best_score = -math.inf
+    theta = rule.theta
+    stages = seen.stages
     if seen.jobs.num_schedulable[job] == 0:
         return best
     first = seen.jobs.stage_start[job]
@@ -285,7 +316,8 @@ def best_stage(seen, rule, facts, job, binds):  # type: ignore[no-untyped-def]
         if is_runnable(seen, stage):
             value += theta[_STAGE_RUNNABLE]
         if value > best_score:
-            best, best_score = stage, value
+            best = stage
+            best_score = value
     return best
 
 
@@ -297,7 +329,8 @@ def _widened(cap, log_factor):  # type: ignore[no-untyped-def]
 @inlined
 def _is_worth_moving(seen, rule, stage):  # type: ignore[no-untyped-def]
     """Whether the stage has enough work for another executor that it should come from elsewhere."""
-    theta, job = rule.theta, seen.stages.job[stage]
+    theta = rule.theta
+    job = seen.stages.job[stage]
     work_ms = seen.jobs.remaining_ms[job] / (1 + num_held(seen, job))
     return work_ms >= rule.mean_work_ms[0] * 1e-3 * math.exp(theta[_WORTH])
 
@@ -308,7 +341,8 @@ def _num_spare(seen, rule, stage):  # type: ignore[no-untyped-def]
 
     Of executors that a job's end left to all: those that a job lets idle stay with it, so that nobody else would have them.
     """
-    theta, job = rule.theta, seen.stages.job[stage]
+    theta = rule.theta
+    job = seen.stages.job[stage]
     tenths = theta[_RESERVE]
     if theta[_RESERVE_REMAINING] != 0.0:
         tenths += theta[_RESERVE_REMAINING] * math.log(
@@ -316,7 +350,8 @@ def _num_spare(seen, rule, stage):  # type: ignore[no-untyped-def]
         )
     if tenths <= 0.0 or seen.now.source_job[0] != NO_JOB:
         return seen.now.num_executors[0]
-    num_fitting, num_free = 0, 0
+    num_fitting = 0
+    num_free = 0
     for c in range(seen.classes.shape[0]):
         if (seen.stages.fits[stage] >> c) & 1:
             num_fitting += seen.classes.num_executors[c]
@@ -327,12 +362,16 @@ def _num_spare(seen, rule, stage):  # type: ignore[no-untyped-def]
 @kernel
 def _first_below(seen, rule, facts, log_factor):  # type: ignore[no-untyped-def]
     """Among jobs below their (widened) caps, the best score: stage, room and score, or NO_STAGE."""
-    best, best_room, best_score, can_gain = NO_STAGE, 0, math.inf, rule.theta[_SCORE_OVERSIZE] < 0.0
+    best = NO_STAGE
+    best_room = 0
+    best_score = math.inf
+    can_gain = rule.theta[_SCORE_OVERSIZE] < 0.0
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         if seen.jobs.num_schedulable[job] == 0 or not wants_offered(seen, job):
             continue
-        held, column = num_held(seen, job), cap_level(seen, rule, facts, job)
+        held = num_held(seen, job)
+        column = cap_level(seen, rule, facts, job)
         room = _widened(rule.levels[column], log_factor) - held
         if room <= 0:
             continue
@@ -348,7 +387,9 @@ def _first_below(seen, rule, facts, log_factor):  # type: ignore[no-untyped-def]
                 continue
             value += _score_of_class(seen, rule, facts, stage)
             if value < best_score:
-                best, best_room, best_score = stage, room, value
+                best = stage
+                best_room = room
+                best_score = value
     return best, best_room, best_score
 
 
@@ -362,7 +403,8 @@ def _score_of_class(seen, rule, facts, stage):  # type: ignore[no-untyped-def]
 @inlined
 def _answer(seen, rule, facts, stage, room):  # type: ignore[no-untyped-def]
     """The decision that gives the stage up to `room` executors of the class that the rule has for it."""
-    executor_class, num_offered = command_class(seen, rule, facts, stage), seen.now.num_source[0]
+    executor_class = command_class(seen, rule, facts, stage)
+    num_offered = seen.now.num_source[0]
     if executor_class != ANY_CLASS:
         num_offered = seen.source_count[executor_class]
     return stage, min(room, num_offered), executor_class, 0
@@ -371,13 +413,16 @@ def _answer(seen, rule, facts, stage, room):  # type: ignore[no-untyped-def]
 @kernel
 def decide(seen, rule):  # type: ignore[no-untyped-def]
     """The rule's decision: (stage, limit, executor class, hold); NO_STAGE lets all executors idle."""
-    now, theta, source = seen.now, rule.theta, seen.now.source_job[0]
+    now = seen.now
+    theta = rule.theta
+    source = seen.now.source_job[0]
     if now.num_schedulable[0] == 0:
         return NO_STAGE, now.num_source[0], ANY_CLASS, 0
     facts = crowd(seen, rule)
     stage, room, best = _first_below(seen, rule, facts, theta[_JOIN_CAP])
     if source != NO_JOB and seen.jobs.num_schedulable[source] > 0:
-        column, held = cap_level(seen, rule, facts, source), num_held(seen, source)
+        column = cap_level(seen, rule, facts, source)
+        held = num_held(seen, source)
         local_room = _widened(rule.levels[column], theta[_LOCAL_CAP]) - held
         local = best_stage(seen, rule, facts, source, True) if local_room > 0 else NO_STAGE
         if local != NO_STAGE:
@@ -400,13 +445,15 @@ def decide(seen, rule):  # type: ignore[no-untyped-def]
 @kernel
 def _anything(seen, rule, facts):  # type: ignore[no-untyped-def]
     """Where nobody would work at all, caps and classes do not bind: the job with the least remaining work."""
-    best, best_ms = NO_STAGE, math.inf
+    best = NO_STAGE
+    best_ms = math.inf
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         if seen.jobs.remaining_ms[job] < best_ms:
             stage = best_stage(seen, rule, facts, job, False)
             if stage != NO_STAGE:
-                best, best_ms = stage, seen.jobs.remaining_ms[job]
+                best = stage
+                best_ms = seen.jobs.remaining_ms[job]
     return best
 
 

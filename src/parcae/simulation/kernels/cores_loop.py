@@ -50,7 +50,8 @@ _REST = 2
 @inlined
 def _follow_up(future, kind, row):  # type: ignore[no-untyped-def]
     """Make an event of the present time, behind those that wait."""
-    events, ring = future.events, future.followups
+    events = future.events
+    ring = future.followups
     place = (events.first_followup[0] + events.num_followups[0]) % ring.shape[0]
     ring[place] = row * _KINDS + kind
     events.num_followups[0] += 1
@@ -116,7 +117,8 @@ def _fire_followup(state, future):  # type: ignore[no-untyped-def]
     code = future.followups[events.first_followup[0]]
     events.first_followup[0] = (events.first_followup[0] + 1) % future.followups.shape[0]
     events.num_followups[0] -= 1
-    kind, row = code % _KINDS, code // _KINDS
+    kind = code % _KINDS
+    row = code // _KINDS
     if kind == _REVEAL:
         reveal_stage(state, row)
     elif kind == _COMPLETE_STAGE:
@@ -137,7 +139,9 @@ def _arrive(state, future, tables):  # type: ignore[no-untyped-def]
 @kernel
 def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
     """An arrival or a wake-up. Returns False where the episode's end comes first."""
-    events, now, time_ms = future.events, state.now, future.events.next_other_ms[0]
+    events = future.events
+    now = state.now
+    time_ms = future.events.next_other_ms[0]
     if time_ms >= events.end_ms[0]:
         return False
     now.clock_ms[0] = time_ms
@@ -157,10 +161,14 @@ def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
 @kernel
 def _carry_out_starts(state, future, tables):  # type: ignore[no-untyped-def]
     """Push the ends of the tasks that the last offer round started. Returns False where they lie too far away."""
-    in_range, commands, clock_ms = True, state.commands, state.now.clock_ms[0]
+    in_range = True
+    commands = state.commands
+    clock_ms = state.now.clock_ms[0]
     for row in range(state.now.num_commands[0]):
-        executor, task = commands.executor[row], commands.task[row]
-        wave, num_cores = commands.wave[row], commands.parallelism[row]
+        executor = commands.executor[row]
+        task = commands.task[row]
+        wave = commands.wave[row]
+        num_cores = commands.parallelism[row]
         duration_ms = draw_duration_ms(
             state, future, tables, executor, commands.stage[row], task, wave, num_cores
         )
@@ -183,7 +191,9 @@ def _stop(state, future):  # type: ignore[no-untyped-def]
 @kernel
 def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
     """Fire events until a plan is due or the run is over. Returns a Status."""
-    now, events, has_ended = state.now, future.events, False
+    now = state.now
+    events = future.events
+    has_ended = False
     while True:
         if can_plan(state):
             ask_for_plan(state)

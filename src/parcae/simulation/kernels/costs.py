@@ -22,7 +22,9 @@ class CostKind(IntEnum):
     MISSED = 4  # jobs whose time in the system exceeds `threshold` ideal durations
 
 
-_JOB_TIME, _CLOCK, _TAIL = int(CostKind.JOB_TIME), int(CostKind.CLOCK), int(CostKind.TAIL)
+_JOB_TIME = int(CostKind.JOB_TIME)
+_CLOCK = int(CostKind.CLOCK)
+_TAIL = int(CostKind.TAIL)
 _SLOWDOWN = int(CostKind.SLOWDOWN)
 
 
@@ -38,7 +40,8 @@ class Costing(NamedTuple):
 def _job_cost(state, costing, job, kind):  # type: ignore[no-untyped-def]
     completion_ms = state.jobs.completion_ms[job]
     end_ms = state.now.clock_ms[0] if completion_ms == NOT_YET else completion_ms
-    age_ms, profile = float(end_ms - state.jobs.arrival_ms[job]), state.jobs.profile[job]
+    age_ms = float(end_ms - state.jobs.arrival_ms[job])
+    profile = state.jobs.profile[job]
     if kind == _TAIL:
         return max(0.0, age_ms - costing.threshold[0])
     ideal_ms = max(
@@ -52,7 +55,8 @@ def _job_cost(state, costing, job, kind):  # type: ignore[no-untyped-def]
 @kernel
 def cost_so_far(state, costing):  # type: ignore[no-untyped-def]
     """The run's cost up to the clock."""
-    now, kind = state.now, costing.kind[0]
+    now = state.now
+    kind = costing.kind[0]
     if kind == _JOB_TIME:
         return float(now.job_ms[0] + now.num_active[0] * (now.clock_ms[0] - now.accounted_ms[0]))
     if kind == _CLOCK:

@@ -78,7 +78,8 @@ def _find_next_other(state, future):  # type: ignore[no-untyped-def]
 @kernel
 def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
     """Fire the earliest arrival or end of an idle slot. Returns False where the episode's end comes first."""
-    events, time_ms = future.events, future.events.next_other_ms[0]
+    events = future.events
+    time_ms = future.events.next_other_ms[0]
     if time_ms >= events.end_ms[0]:
         return False
     state.now.clock_ms[0] = time_ms
@@ -104,10 +105,8 @@ def _fire_executor(state, future, tables, executor):  # type: ignore[no-untyped-
     stage = state.executors.stage[executor]
     if stage != NO_STAGE:
         if continue_stage(state, executor, stage):
-            task, attached = (
-                state.stages.num_started[stage] - 1,
-                state.jobs.num_attached[state.stages.job[stage]],
-            )
+            task = state.stages.num_started[stage] - 1
+            attached = state.jobs.num_attached[state.stages.job[stage]]
             return schedule_task(state, future, tables, executor, stage, task, _REST, attached)
         pop(future, executor)
         stage_exhausted(state, executor)
@@ -124,10 +123,12 @@ def _offer_stalled(state, future):  # type: ignore[no-untyped-def]
     Executors may park unasked (their stage was not yet runnable when they came), so that a policy which let the others idle
     meanwhile would wait for ever.
     """
-    now, events = state.now, future.events
+    now = state.now
+    events = future.events
     count = events.num_tasks[0] + events.num_moves[0]
     if events.stall_count[0] != count:
-        events.stall_count[0], events.stall_position[0] = count, 0
+        events.stall_count[0] = count
+        events.stall_position[0] = 0
     while events.stall_position[0] <= now.num_active[0]:
         position = events.stall_position[0]
         events.stall_position[0] = position + 1
@@ -143,7 +144,8 @@ def advance(state, future, tables):  # type: ignore[no-untyped-def]
 
     At one time, arrivals and ends of idle slots come before executor events, and these in the order of their pushes.
     """
-    now, events = state.now, future.events
+    now = state.now
+    events = future.events
     while now.num_source[0] == 0:
         time_ms = next_ms(future)
         if (
@@ -174,16 +176,14 @@ def step(state, future, tables, stage, limit, executor_class, hold_ms):  # type:
     """Apply a decision and run until the next is due. Returns a Status."""
     if state.now.world[0] == _CORES:
         return _BAD_DECISION if hold_ms > 0 else step_cores(state, future, tables, stage, limit)
-    row, records, num_holds = state.now.num_decisions[0], future.decisions, state.now.num_holds[0]
+    row = state.now.num_decisions[0]
+    records = future.decisions
+    num_holds = state.now.num_holds[0]
     if records.shape[0] > row:
-        records.clock_ms[row], records.source_job[row] = (
-            state.now.clock_ms[0],
-            state.now.source_job[0],
-        )
-        records.num_source[row], records.num_schedulable[row] = (
-            state.now.num_source[0],
-            count_schedulable(state),
-        )
+        records.clock_ms[row] = state.now.clock_ms[0]
+        records.source_job[row] = state.now.source_job[0]
+        records.num_source[row] = state.now.num_source[0]
+        records.num_schedulable[row] = count_schedulable(state)
         records.stage[row] = records.job[row] = -1
         if stage != NO_STAGE:
             records.job[row] = state.stages.job[stage]
@@ -203,7 +203,8 @@ def step(state, future, tables, stage, limit, executor_class, hold_ms):  # type:
 @kernel
 def count_schedulable(state):  # type: ignore[no-untyped-def]
     """Size of the schedulable set that the policy is offered."""
-    count, stages = 0, state.stages
+    count = 0
+    stages = state.stages
     for position in range(state.now.num_active[0]):
         job = state.active[position]
         for stage in range(

@@ -20,7 +20,8 @@ _LARGEST_TIME = 1 << TIME_BITS
 def clear(future, clock_ms):  # type: ignore[no-untyped-def]
     """No event is pending."""
     future.keys[:] = _IDLE
-    future.events.base_ms[0], future.events.next_push[0] = clock_ms, 0
+    future.events.base_ms[0] = clock_ms
+    future.events.next_push[0] = 0
 
 
 @inlined
@@ -59,7 +60,8 @@ def pop(future, executor):  # type: ignore[no-untyped-def]
 def push(future, executor, time_ms):  # type: ignore[no-untyped-def]
     """The executor's next event fires at `time_ms`. Returns False where it lies more than 24 days after another."""
     events = future.events
-    slot_bits, relative = events.slot_bits[0], time_ms - events.base_ms[0]
+    slot_bits = events.slot_bits[0]
+    relative = time_ms - events.base_ms[0]
     if relative >= _LARGEST_TIME or events.next_push[0] >= 1 << (_KEY_BITS - TIME_BITS - slot_bits):
         future.keys[events.num_leaves[0] + executor] = _IDLE
         _rebase(future, time_ms)
@@ -99,8 +101,11 @@ def sort_in_place(values):  # type: ignore[no-untyped-def]
 @kernel
 def _rebase(future, time_ms):  # type: ignore[no-untyped-def]
     """Count time from the earliest pending event, and pushes from 0 in their old order."""
-    events, leaves = future.events, future.events.num_leaves[0]
-    slot_bits, time_shift, old_base = events.slot_bits[0], _KEY_BITS - TIME_BITS, events.base_ms[0]
+    events = future.events
+    leaves = future.events.num_leaves[0]
+    slot_bits = events.slot_bits[0]
+    time_shift = _KEY_BITS - TIME_BITS
+    old_base = events.base_ms[0]
     pending = future.keys[:leaves]  # the inner nodes serve as scratch: they are rebuilt below
     for leaf in range(leaves):
         pending[leaf] = future.keys[leaves + leaf]
@@ -113,6 +118,7 @@ def _rebase(future, time_ms):  # type: ignore[no-untyped-def]
         relative = old_base + (pending[count] >> time_shift) - base
         future.keys[leaves + executor] = (relative << time_shift) | (count << slot_bits) | executor
         count += 1
-    events.base_ms[0], events.next_push[0] = base, count
+    events.base_ms[0] = base
+    events.next_push[0] = count
     for node in range(leaves - 1, 0, -1):
         future.keys[node] = min(future.keys[2 * node], future.keys[2 * node + 1])

@@ -54,9 +54,12 @@ def submit(state, future, tables):  # type: ignore[no-untyped-def]
     events = future.events
     row = events.next_arrival[0]
     profile = future.job_profile[row]
-    first, last = tables.job_first_stage[profile], tables.job_first_stage[profile + 1]
-    arrival_ms, knowledge = future.arrival_ms[row], future.knowledge[row]
-    specs, children = tables.specs, tables.spec_children
+    first = tables.job_first_stage[profile]
+    last = tables.job_first_stage[profile + 1]
+    arrival_ms = future.arrival_ms[row]
+    knowledge = future.knowledge[row]
+    specs = tables.specs
+    children = tables.spec_children
     if (
         knowledge == 0.0 and state.now.world[0] == _CORES
     ):  # the scheduler guesses by what is known at submission
@@ -67,7 +70,8 @@ def submit(state, future, tables):  # type: ignore[no-untyped-def]
         job = job_arrived(
             state, specs, children, first, last - first, profile, arrival_ms, knowledge
         )
-    luck, stage_start = job_luck(events.seed[0], row), state.jobs.stage_start[job]
+    luck = job_luck(events.seed[0], row)
+    stage_start = state.jobs.stage_start[job]
     for index in range(last - first):
         future.stage_profile[stage_start + index] = first + index
         future.stage_luck[stage_start + index] = luck + (np.uint64(index) << np.uint64(32))
@@ -101,27 +105,29 @@ def schedule_task(state, future, tables, executor, stage, task, wave, attached):
 
 @kernel
 def _record_task(state, future, executor, stage, task, duration_ms):  # type: ignore[no-untyped-def]
-    tasks, row, job = future.tasks, future.events.num_tasks[0], state.stages.job[stage]
-    tasks.job[row], tasks.stage[row], tasks.task[row] = (
-        job,
-        stage - state.jobs.stage_start[job],
-        task,
-    )
+    tasks = future.tasks
+    row = future.events.num_tasks[0]
+    job = state.stages.job[stage]
+    tasks.job[row] = job
+    tasks.stage[row] = stage - state.jobs.stage_start[job]
+    tasks.task[row] = task
     tasks.executor[row] = executor
-    tasks.start_ms[row], tasks.finish_ms[row] = (
-        state.now.clock_ms[0],
-        state.now.clock_ms[0] + duration_ms,
-    )
+    tasks.start_ms[row] = state.now.clock_ms[0]
+    tasks.finish_ms[row] = state.now.clock_ms[0] + duration_ms
 
 
 @kernel
 def carry_out_commands(state, future, tables):  # type: ignore[no-untyped-def]
     """Push the events that the last transition's commands lead to."""
-    in_range, commands = True, state.commands
+    in_range = True
+    commands = state.commands
     for row in range(state.now.num_commands[0]):
-        executor, stage = commands.executor[row], commands.stage[row]
+        executor = commands.executor[row]
+        stage = commands.stage[row]
         if commands.kind[row] == _START:
-            task, wave, attached = commands.task[row], commands.wave[row], commands.parallelism[row]
+            task = commands.task[row]
+            wave = commands.wave[row]
+            attached = commands.parallelism[row]
             in_range &= schedule_task(state, future, tables, executor, stage, task, wave, attached)
         else:
             future.events.num_moves[0] += 1

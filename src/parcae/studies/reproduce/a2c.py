@@ -35,7 +35,10 @@ from parcae.studies.reproduce.study import PackingRequest, StudyResult
 FloatArray = npt.NDArray[np.float64]
 METRICS = ("slowdown", "completion time", "waiting time")
 #: The paper's policies, by our names of those that behave like them.
-_RANDOM, _TETRIS, _SJF, _A2C = "random", "tetris, as the paper's", "sjf", "a2c"
+_RANDOM = "random"
+_TETRIS = "tetris, as the paper's"
+_SJF = "sjf"
+_A2C = "a2c"
 #: Tables 1 and 2, and 4: slowdown, completion time and waiting time.
 PUBLISHED: Mapping[float, Mapping[str, tuple[float, float, float]]] = {
     0.9: {
@@ -245,10 +248,8 @@ def orderings(
         agree: list[str] = []
         differ: list[str] = []
         for one, other in itertools.combinations(published, 2):
-            paper, ours = (
-                published[one][row] - published[other][row],
-                found.values[one][row] - found.values[other][row],
-            )
+            paper = published[one][row] - published[other][row]
+            ours = found.values[one][row] - found.values[other][row]
             better = (other, one) if paper > 0 else (one, other)
             words = f"{better[0]} {'<' if paper else '='} {better[1]}"
             gap = mean_estimate(ours)

@@ -31,7 +31,10 @@ PUBLISHED: Mapping[Architecture, str] = {
     Architecture.CONV_32_POOL: "yes, fast, 900",
 }
 #: The criterion, see `convergence`.
-_LEAST_GAIN, _BAND, _SETTLED_SHARE, _LEAST_POINTS = 0.1, 0.05, 0.25, 8
+_LEAST_GAIN = 0.1
+_BAND = 0.05
+_SETTLED_SHARE = 0.25
+_LEAST_POINTS = 8
 #: Iterations between two measurements.
 _EVERY = 10
 
@@ -68,7 +71,8 @@ def convergence(curve: Curve) -> int | None:
     count = int(len(slowdowns) * _SETTLED_SHARE)
     if len(slowdowns) < _LEAST_POINTS:
         return None
-    final, before = slowdowns[-count:].mean(), slowdowns[-2 * count : -count].mean()
+    final = slowdowns[-count:].mean()
+    before = slowdowns[-2 * count : -count].mean()
     if final > (1 - _LEAST_GAIN) * curve.first or final < (1 - _BAND) * before:
         return None
     outside = np.flatnonzero(np.abs(slowdowns - final) > _BAND * final)
@@ -81,7 +85,8 @@ def table3(request: PackingRequest) -> StudyResult:
 
     Source: A2cScheduler, Table 3.
     """
-    stage, config = stage_of(request, _RATE), a2c_config(request.recipe)
+    stage = stage_of(request, _RATE)
+    config = a2c_config(request.recipe)
     curves: dict[Architecture, Curve] = {}
     slowdowns: dict[Architecture, Estimate] = {}
     speeds: dict[Architecture, float] = {}

@@ -77,7 +77,8 @@ def learned_a2c(
 
 def _is_for(checkpoint: Checkpoint, source: PackingSource) -> bool:
     """Whether it was trained on the source, perhaps on other rates besides."""
-    learned, own = dict(checkpoint.card.get("source", {})), source.card()
+    learned = dict(checkpoint.card.get("source", {}))
+    own = source.card()
     is_among = set(own.get("rates", ())) <= set(learned.get("rates", ()))
     return is_among and {**learned, "rates": None} == {**own, "rates": None}
 

@@ -86,7 +86,9 @@ def fig14(request: StudyRequest) -> StudyResult:
     """
     loads = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8) if request.is_full else (0.4, 0.7)
     share_s = request.budget_s / (len(loads) * len(VARIANTS))
-    contests, learned, rows = dict[float, Contest](), list[Learned](), list[list[str]]()
+    contests = dict[float, Contest]()
+    learned = list[Learned]()
+    rows = list[list[str]]()
     for load in loads:
         arena = Arena(request.workload, request.config, f"load:{load:g}", request.jobs(60, 1_000))
         own = [_train(request, variant, arena, share_s) for variant in VARIANTS]
@@ -171,12 +173,16 @@ def fig15a(request: StudyRequest) -> StudyResult:
     Source: Decima, Figure 15a and section 5.2.
     """
     scenario = Scenario(request.workload, request.config, request.stream, request.jobs(100, 200))
-    curves, learned, rows = dict[str, Curve](), list[Learned](), list[list[str]]()
+    curves = dict[str, Curve]()
+    learned = list[Learned]()
+    rows = list[list[str]]()
     for label, limits in _ENCODINGS.items():
         curve = Curve()
-        decima, share_s = DecimaSettings(limits=limits), request.budget_s / len(_ENCODINGS)
+        decima = DecimaSettings(limits=limits)
+        share_s = request.budget_s / len(_ENCODINGS)
         policy = train_decima(request, scenario, label, share_s, decima=decima, progress=curve.add)
-        curves[label], last = curve, curve.ratio[-1]
+        curves[label] = curve
+        last = curve.ratio[-1]
         learned.append(policy)
         each_s = policy.seconds / max(1, policy.iterations)
         numbers = (f"{policy.ratio_to_fair:.3f}", f"{last:.3f}", f"{num_parameters(policy):,}")

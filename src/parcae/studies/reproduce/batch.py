@@ -27,12 +27,12 @@ def fig3(request: StudyRequest) -> StudyResult:
     found = contest(
         request, arena, [*named("fifo", "sjf-cp", "fair"), *learned], request.runs(20, 100)
     )
-    traces, rows, shown = found.traces(request.first_seed), [], {}
+    traces = found.traces(request.first_seed)
+    rows = []
+    shown = {}
     for label, result in found.results.items():
-        jct_s, span_s = (
-            float(jct_ms(traces[label]).mean()) / MS_PER_S,
-            makespan_ms(traces[label]) / MS_PER_S,
-        )
+        jct_s = float(jct_ms(traces[label]).mean()) / MS_PER_S
+        span_s = makespan_ms(traces[label]) / MS_PER_S
         rows.append(
             [label, f"{jct_s:,.1f}", f"{span_s:,.1f}", with_interval(result.ratio_to_first)]
         )

@@ -56,7 +56,8 @@ def cross_objectives(request: StudyRequest) -> StudyResult:
 
     Source: Decima, section 8 (other learning objectives) and Figure 13.
     """
-    num_jobs, num_runs = request.jobs(20, 60), request.runs(100, 400)
+    num_jobs = request.jobs(20, 60)
+    num_runs = request.runs(100, 400)
     scenario = Scenario(request.workload, request.config, request.stream, num_jobs)
     learned = _learn(request, scenario)
     seeds = range(request.first_seed, request.first_seed + num_runs)

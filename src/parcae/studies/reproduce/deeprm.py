@@ -41,9 +41,12 @@ from parcae.studies.reproduce.study import PackingRequest, StudyResult
 FloatArray = npt.NDArray[np.float64]
 RATES = tuple(round(0.1 * k, 1) for k in range(1, 11))
 #: Rates of the paper's loads of 70%, 110% and 130%.
-_RATE_70, _RATE_110, _RATE_130 = 0.4, 0.6, 0.7
+_RATE_70 = 0.4
+_RATE_110 = 0.6
+_RATE_130 = 0.7
 #: Durations of the small and the large jobs.
-_SMALL, _LARGE = 3, 10
+_SMALL = 3
+_LARGE = 10
 
 
 def fig4(request: PackingRequest) -> StudyResult:
@@ -56,10 +59,8 @@ def fig4(request: PackingRequest) -> StudyResult:
     knobs: dict[float, str] = {}
     for rate in RATES:
         learned[rate] = learned_deeprm(request, rate, Cost.SLOWDOWN, request.budget_s / len(RATES))
-        stage, rules = (
-            stage_of(request, rate),
-            heuristics(stage_of(request, rate).source, num_threads=request.processes),
-        )
+        stage = stage_of(request, rate)
+        rules = heuristics(stage_of(request, rate).source, num_threads=request.processes)
         knobs[rate] = rules["tetris*"].name
         policies: dict[str, PackingPolicy] = {
             "deeprm": learned[rate].policy,
@@ -143,7 +144,8 @@ def fig5(request: PackingRequest) -> StudyResult:
 
     Source: DeepRM, Figure 5.
     """
-    stage, costs = stage_of(request, _RATE_130), (Cost.SLOWDOWN, Cost.COMPLETION)
+    stage = stage_of(request, _RATE_130)
+    costs = (Cost.SLOWDOWN, Cost.COMPLETION)
     learned = {
         cost: learned_deeprm(request, _RATE_130, cost, request.budget_s / 2) for cost in costs
     }
@@ -368,7 +370,8 @@ def withholding_of(stage: Stage, policy: DeepRMPolicy) -> tuple[Withholding, Pla
     steps = waiting = withheld = 0
     durations: list[npt.NDArray[np.int64]] = []
     while not batch.is_over.all():
-        views, open_rows = batch.show(), np.flatnonzero(~batch.is_over).tolist()
+        views = batch.show()
+        open_rows = np.flatnonzero(~batch.is_over).tolist()
         slots = np.full(len(batch), -1)
         for row in open_rows:
             slots[row] = policy.decide(select(views, row))
@@ -376,11 +379,9 @@ def withholding_of(stage: Stage, policy: DeepRMPolicy) -> tuple[Withholding, Pla
         for row in (row for row in open_rows if not is_placed[row]):
             jobs = views.jobs[row, : views.head["num_jobs"][row, 0]]
             held = jobs["told"][jobs["can_start"] == 1]
-            steps, waiting, withheld = (
-                steps + 1,
-                waiting + (len(jobs) > 0),
-                withheld + (len(held) > 0),
-            )
+            steps = steps + 1
+            waiting = waiting + (len(jobs) > 0)
+            withheld = withheld + (len(held) > 0)
             durations.append(np.array(held))
     return Withholding(steps, waiting, withheld, np.concatenate(durations)), Played(batch)
 
@@ -408,20 +409,21 @@ def fig7(request: PackingRequest) -> StudyResult:
     learned = learned_deeprm(request, _RATE_110, Cost.SLOWDOWN, request.budget_s)
     tetris = tuned_tetris(stage.source, Cost.SLOWDOWN, request.processes)
     base = slowdowns_by_size(stage.play(tetris).batch.outcomes())
-    rows, numbers, withheld = [], dict[str, Any](), dict[str, Withholding]()
+    rows = []
+    numbers = dict[str, Any]()
+    withheld = dict[str, Withholding]()
     sizes = {"tetris*": base}
     for label, policy in (("deeprm", learned.policy), ("deeprm, greedy", learned.greedy)):
         request.say(f"looking at what {label} withholds")
         withheld[label], played = withholding_of(stage, policy)
         sizes[label] = slowdowns_by_size(played.batch.outcomes())
     for label, own in sizes.items():
-        cells, found = [], dict[str, Any]()
+        cells = []
+        found = dict[str, Any]()
         for size, values, of_base in zip(("small", "large"), own, base, strict=True):
             known = np.isfinite(values) & np.isfinite(of_base)
-            estimate, ratio = (
-                mean_estimate(values[known]),
-                ratio_estimate(values[known], of_base[known]),
-            )
+            estimate = mean_estimate(values[known])
+            ratio = ratio_estimate(values[known], of_base[known])
             cells += [with_half_width(estimate, 2), with_interval(ratio)]
             found |= {f"{size}_slowdown": estimate.to_json(), f"{size}_to_tetris": ratio.to_json()}
         if label in withheld:

@@ -41,15 +41,19 @@ AGENTS: Mapping[str, DecimaSettings] = {
     "(0.5,1) critical path": DecimaSettings(critical_path=True, idle_lengths=NUM_LENGTHS),
     "(0.5,1) average width": DecimaSettings(average_width=True, idle_lengths=NUM_LENGTHS),
 }
-PLAIN, WHOLE = "(0,0)", "(1,1)"
+PLAIN = "(0,0)"
+WHOLE = "(1,1)"
 #: Hand-made policies that stand beside the agents; on one-stage jobs srpt-cap is shortest job first.
 TUNED_FAIR = "weighted-fair:tuned"
 BESIDE = ("srpt-cap", "idle-theory", TUNED_FAIR)
 #: Mean gap of the real-world data set and the load that it stays under.
-_REAL_GAP_S, _MOST_LOAD = 40.0, 0.8
+_REAL_GAP_S = 40.0
+_MOST_LOAD = 0.8
 #: Share of busy executors where the paper gives no gap that fits; halvings of the interval in which its arrivals are looked for,
 #: in runs of so many jobs, so that beginnings and ends hardly count.
-_BUSY, _HALVINGS, _NUM_MEASURED_JOBS = 0.75, 7, 1_000
+_BUSY = 0.75
+_HALVINGS = 7
+_NUM_MEASURED_JOBS = 1_000
 #: Training starts with gaps so many times longer (Duan & Wu, section V-A: load that grows).
 _EARLY_GAP = 2.0
 _PUBLISHED = {
@@ -86,7 +90,9 @@ def real_arena(request: StudyRequest, busy: float | None = None) -> Arena:
     Where nothing but the paper's cluster was asked for, it is the smallest that a mean gap of 40 s loads under 80%, with that
     gap; else arrivals keep a share `busy` of the executors busy, 75% unless given.
     """
-    workload, config, num_jobs = request.workload, request.config, request.jobs(200, 1_000)
+    workload = request.workload
+    config = request.config
+    num_jobs = request.jobs(200, 1_000)
     is_own = config == SimulationConfig()
     if is_own:
         config = config.model_copy(
@@ -104,7 +110,8 @@ def mixed_arena(request: StudyRequest, busy: float | None = None, alpha: float =
 
 def at_busy(arena: Arena, busy: float) -> Arena:
     """The arena with arrivals at which fair sharing keeps that share of the executors busy on selection seeds."""
-    low, high = 0.02, 1.5
+    low = 0.02
+    high = 1.5
     for _ in range(_HALVINGS):
         load = (low + high) / 2
         found = busy_share(
@@ -123,7 +130,8 @@ def train_agents(
     is among the request's policies.
     """
     known = {Path(text).name: text for text in request.policies if text.endswith(SUFFIX)}
-    found, notes = list[Contender](), list[str]()
+    found = list[Contender]()
+    notes = list[str]()
     for label in labels:
         path = checkpoint_path(request, f"{label} {kind}")
         if path.name in known:
@@ -167,7 +175,9 @@ def table1(request: StudyRequest) -> StudyResult:
     arenas = {"synthetic": synthetic_arena(request), "mixed": mixed_arena(request)}
     labels = (PLAIN, "(1,0)", "(0,1)", WHOLE)
     share_s = request.budget_s / (len(labels) * len(arenas))
-    contests, rows, notes = dict[str, Contest](), list[list[str]](), list[str]()
+    contests = dict[str, Contest]()
+    rows = list[list[str]]()
+    notes = list[str]()
     for kind, arena in arenas.items():
         agents, words = train_agents(request, arena, kind, labels, share_s)
         contests[kind] = contest(request, arena, [*agents, *named(*BESIDE)], request.runs(8, 20))
@@ -194,9 +204,11 @@ def table1(request: StudyRequest) -> StudyResult:
 
 
 def _table1_rows(kind: str, found: Contest) -> list[list[str]]:
-    rows, published = [], _PUBLISHED[kind]
+    rows = []
+    published = _PUBLISHED[kind]
     for label, result in found.results.items():
-        means, theirs = result.means(), published.get(label)
+        means = result.means()
+        theirs = published.get(label)
         rows.append(
             [
                 kind,
@@ -329,7 +341,9 @@ def fig4(request: StudyRequest) -> StudyResult:
         "synthetic": {load: synthetic_arena(request, load) for load in loads},
         "mixed": {load: mixed_arena(request, load) for load in loads},
     }
-    contests, rows, notes = dict[str, dict[float, Contest]](), list[list[str]](), list[str]()
+    contests = dict[str, dict[float, Contest]]()
+    rows = list[list[str]]()
+    notes = list[str]()
     for kind, arenas in sets.items():
         contests[kind], words = _over_loads(request, arenas, kind, labels, share_s)
         rows += _load_rows(kind, contests[kind])

@@ -80,13 +80,15 @@ def slots_of(
     sequence: JobSequence, policy: Policy, config: SimulationConfig, seed: int
 ) -> list[Slot]:
     """The idle slots that a policy inserts in one run."""
-    simulator, found = Simulator(sequence, config, seed), list[Slot]()
+    simulator = Simulator(sequence, config, seed)
+    found = list[Slot]()
     simulator.start()
     while simulator.status is Status.NEEDS_DECISION:
         seen = simulator.observe()
         decision = policy.decide(seen)
         if decision.hold_ms > 0:
-            stages, stage = seen.stages, decision.stage
+            stages = seen.stages
+            stage = decision.stage
             length_ms = float(stages.task_ms[stage]) * int(
                 stages.num_tasks[stage] - stages.num_started[stage]
             )
@@ -107,10 +109,8 @@ class Pairs(Scenario):
     def sequence(self, seed: int) -> JobSequence:
         """The two jobs of one seed."""
         streams = RandomStreams(seed)
-        first, gap_s = (
-            int(streams.jobs.integers(1, len(self.workload.jobs))),
-            streams.arrivals.exponential(MEAN_GAP_S),
-        )
+        first = int(streams.jobs.integers(1, len(self.workload.jobs)))
+        gap_s = streams.arrivals.exponential(MEAN_GAP_S)
         return JobSequence(
             self.workload, np.array([first, 0]), np.array([0, 1 + int(gap_s * MS_PER_S)])
         )
@@ -143,7 +143,9 @@ def pair_rows(scenario: Scenario, learned: Learned) -> tuple[list[list[str]], di
         str(learned.path), scenario.workload, scenario.config, scenario.arrivals
     )
     lengths = Points((SHORT_MS / MS_PER_S,), (1.0,))
-    gaps, rows, numbers = stats.expon(scale=MEAN_GAP_S), list[list[str]](), dict[str, Any]()
+    gaps = stats.expon(scale=MEAN_GAP_S)
+    rows = list[list[str]]()
+    numbers = dict[str, Any]()
     for row, length_s in enumerate(_FIRST_S, 1):
         slots = {
             "none": 0.0,
@@ -257,7 +259,9 @@ def fig5(request: StudyRequest) -> StudyResult:
 
     Source: Duan & Wu, Figure 5 and section VI.
     """
-    share_s, arena, scenario = request.budget_s / 3, mixed_arena(request), pairs()
+    share_s = request.budget_s / 3
+    arena = mixed_arena(request)
+    scenario = pairs()
     agents, notes = train_agents(request, arena, "mixed", (PLAIN, WHOLE), share_s)
     alone = train_decima(
         request, scenario, f"{WHOLE} pairs", share_s, decima=AGENTS[WHOLE], changes=_PAIRS

@@ -29,7 +29,8 @@ from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 
 #: The example's epsilon, in s, and its executors.
-EPSILON_S, NUM_EXECUTORS = 0.1, 5
+EPSILON_S = 0.1
+NUM_EXECUTORS = 5
 _STAGES = ("first (left)", "first (right)", "green", "orange", "join", "last")
 
 
@@ -161,7 +162,8 @@ def _draw(traces: Mapping[str, Trace], figure: Any) -> None:
         tasks: Any = trace.tasks
         for stage, label in enumerate(_STAGES):
             for task in tasks[tasks["stage"] == stage]:
-                start, end = int(task["start_ms"]) / MS_PER_S, int(task["finish_ms"]) / MS_PER_S
+                start = int(task["start_ms"]) / MS_PER_S
+                end = int(task["finish_ms"]) / MS_PER_S
                 box = {"color": PALETTE[stage], "edgecolor": "white", "linewidth": 0.5}
                 axis.barh(
                     int(task["executor"]), end - start, left=start, height=0.9, label=label, **box

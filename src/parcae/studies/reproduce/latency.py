@@ -45,7 +45,8 @@ def measure_latencies(
     """Step a run and time the policy; scheduling events are the moments at which it is asked."""
     simulator = Simulator(sequence, config, seed)
     simulator.start()
-    took, asked = list[float](), list[int]()
+    took = list[float]()
+    asked = list[int]()
     while simulator.status is Status.NEEDS_DECISION:
         observation = simulator.observe()
         asked.append(int(observation.now.clock_ms[0]))
@@ -123,10 +124,8 @@ def _draw(found: dict[str, Latencies], figure: Any) -> None:
 
 
 def _row(own: Latencies) -> list[str]:
-    latency, interval = (
-        float(own.decision_ms.mean()),
-        float(own.interval_ms.mean()) if len(own.interval_ms) else 0.0,
-    )
+    latency = float(own.decision_ms.mean())
+    interval = float(own.interval_ms.mean()) if len(own.interval_ms) else 0.0
     median = float(np.median(own.interval_ms)) if len(own.interval_ms) else 0.0
     p99 = float(np.percentile(own.decision_ms, 99))
     return [

@@ -157,7 +157,8 @@ def train_parcae(
     from parcae.learning.run import TrainRequest
 
     config = short_config(Recipe.FAST, scenario, share_s, "parcae")
-    parameters, seed = rule.weights["rule"], request.training_seed
+    parameters = rule.weights["rule"]
+    seed = request.training_seed
     training = TrainRequest(
         scenario, config, "parcae", parameters=parameters, budget_s=share_s, seed=seed
     )
@@ -265,7 +266,8 @@ def learned_contenders(
             f"learned policies as asked for: {', '.join(request.policies)}"
         ]
     missing = [kind for kind in kinds if kind != "parcae" and not variants(kind)]
-    found, notes = list[Contender](), list[str]()
+    found = list[Contender]()
+    notes = list[str]()
     for kind in kinds:
         if variants(kind):
             found.append(Contender(kind, kind))

@@ -47,7 +47,9 @@ _SWEEPS_FILE = "tuned-heuristics.json"
 #: Jobs of the runs that sweeps and trainings run on, but with --full: Graphene*'s sweep has 450 combinations.
 _SHORT_JOBS = 60
 #: Executors unless the request says otherwise: of TPC-H; of a trace, and with --full.
-_TPCH_EXECUTORS, _TRACE_EXECUTORS, _FULL_TRACE_EXECUTORS = 200, 1_000, 10_000
+_TPCH_EXECUTORS = 200
+_TRACE_EXECUTORS = 1_000
+_FULL_TRACE_EXECUTORS = 10_000
 #: With this draw of the memory the classes can serve nearly all loads of both TPC-H profiles (other draws: from 0.7 on).
 _MEMORY_DRAW = "uniform:1"
 #: Policies that are learned for every workload.
@@ -126,12 +128,14 @@ def missing_notes(request: StudyRequest) -> list[str]:
 
 
 def _tpch(request: StudyRequest) -> World:
-    workload, notes = request.workload, tuple[str, ...]()
+    workload = request.workload
+    notes = tuple[str, ...]()
     if not any(stage.memory > 0 for job in workload.jobs for stage in job.stages):
         workload, notes = prepare(workload, [with_drawn_memory(_MEMORY_DRAW)])
     config = in_classes(request.config, _TPCH_EXECUTORS)
     arrivals = usable_arrivals(request.stream, workload, config)
-    test, train = Arena(workload, config, arrivals, 1), Scenario(workload, config, arrivals, 1)
+    test = Arena(workload, config, arrivals, 1)
+    train = Scenario(workload, config, arrivals, 1)
     return World(
         "TPC-H", test, train, (_cluster_note("TPC-H", test), *(f"TPC-H: {note}" for note in notes))
     )
@@ -145,7 +149,8 @@ def _trace(request: StudyRequest, recorded: RecordedSetting) -> World:
         prepare(recorded.workload, [half(which)]) for which in ("first", "second")
     )
     own = [usable_arrivals(recorded.arrivals, workload, config) for workload in (first, second)]
-    test, train = Arena(second, config, own[1], 1), Scenario(first, config, own[0], 1)
+    test = Arena(second, config, own[1], 1)
+    train = Scenario(first, config, own[0], 1)
     name = recorded.workload.name
     notes = (
         _cluster_note(name, test),
@@ -178,7 +183,8 @@ def heuristics(
     Raises:
         FormatError: a file of earlier sweeps that is torn or foreign.
     """
-    found, notes = list[Contender](), list[str]()
+    found = list[Contender]()
+    notes = list[str]()
     for name in names:
         family, _, how = name.partition(":")
         if how != "tuned":
@@ -192,7 +198,8 @@ def heuristics(
 
 def _swept(request: StudyRequest, world: World, family: str) -> dict[str, str]:
     """The values of a heuristic's parameters, {"policy":, "words":}; from the file, or swept and written there."""
-    arena, path = world.test, request.output.parent / _SWEEPS_FILE
+    arena = world.test
+    path = request.output.parent / _SWEEPS_FILE
     is_short = not request.is_full and arena.arrivals != "batch"
     num_jobs = min(arena.num_jobs, _SHORT_JOBS) if is_short else arena.num_jobs
     setting = [
@@ -267,7 +274,8 @@ def recorded_runs(
     request: StudyRequest, world: World, contenders: Sequence[Contender], num_runs: int
 ) -> Iterator[tuple[JobSequence, dict[str, Trace]]]:
     """Runs with every task recorded, one evaluation seed after another: the jobs, and the trace of every policy by label."""
-    arena, labels = world.test, {contender.name: contender.label for contender in contenders}
+    arena = world.test
+    labels = {contender.name: contender.label for contender in contenders}
     resolved = resolve_policies(
         arena.workload, list(labels), arena.config, arena.arrivals, arena.num_jobs
     )

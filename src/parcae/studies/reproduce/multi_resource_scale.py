@@ -24,7 +24,9 @@ from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 
 #: The test's jobs, and how many times fewer jobs and executors a training had.
-_NUM_JOBS, _FEWER_JOBS, _FEWER_EXECUTORS = 150, 15, 10
+_NUM_JOBS = 150
+_FEWER_JOBS = 15
+_FEWER_EXECUTORS = 10
 #: Trainings of Decima, and the search for the rule that they imitate.
 _NUM_SHARES = 5
 
@@ -37,7 +39,9 @@ def table3(request: StudyRequest) -> StudyResult:
     size = request.num_jobs or _NUM_JOBS
     world = worlds(request)[-1].sized(size, size)
     rule = tune(request, world.train, "rule to imitate", request.budget_s / _NUM_SHARES)
-    found, notes, learned = dict[str, Contest](), [rule.words], list[Learned]()
+    found = dict[str, Contest]()
+    notes = [rule.words]
+    learned = list[Learned]()
     for test, own in (("all jobs at once", _in_batch(world)), ("arrivals", world)):
         pair = _trained(request, own, rule)
         baseline, sweeps = heuristics(request, own, [GRAPHENE])
@@ -48,7 +52,8 @@ def table3(request: StudyRequest) -> StudyResult:
             one.words for one in pair
         ]
         learned += pair
-    executors, num_jobs = world.test.config.total_executors, world.test.num_jobs
+    executors = world.test.config.total_executors
+    num_jobs = world.test.num_jobs
     numbers = {test: own.to_json() for test, own in found.items()}
     return StudyResult(
         "trained small, tested large",
@@ -83,7 +88,8 @@ def _trained(request: StudyRequest, world: World, rule: Learned) -> list[Learned
     else:
         words = "with the test's executors", "with a tenth of the executors"
         scenarios = world.train, _smaller(world)
-    head, share_s = DecimaSettings(executor_classes=True), request.budget_s / _NUM_SHARES
+    head = DecimaSettings(executor_classes=True)
+    share_s = request.budget_s / _NUM_SHARES
     return [
         train_decima(
             request, scenario, f"decima, trained {what}", share_s, decima=head, teacher=rule

@@ -35,7 +35,8 @@ from parcae.workloads.job import Workload
 FloatArray = npt.NDArray[np.float64]
 #: Jobs are compared in fifths by work; the first are the paper's small jobs.
 BINS = ("smallest 20%", "20-40%", "40-60%", "60-80%", "largest 20%")
-_NO_DATA, _ALL = "-", "all"
+_NO_DATA = "-"
+_ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -136,15 +137,14 @@ class _Found:
 
     def jct(self, label: str) -> list[Estimate | None]:
         """Completion times by size, over Graphene*'s."""
-        own, baseline = self.profiles[label].jct_ms, self.profiles[GRAPHENE].jct_ms
+        own = self.profiles[label].jct_ms
+        baseline = self.profiles[GRAPHENE].jct_ms
         return [ratio_to(own[:, row], baseline[:, row]) for row in range(len(BINS))]
 
     def executors(self, label: str, size: int) -> list[Estimate | None]:
         """Executors by class (and all) on the jobs of a size, over Graphene*'s."""
-        own, baseline = (
-            self.profiles[label].executors[:, size],
-            self.profiles[GRAPHENE].executors[:, size],
-        )
+        own = self.profiles[label].executors[:, size]
+        baseline = self.profiles[GRAPHENE].executors[:, size]
         return [ratio_to(own[:, column], baseline[:, column]) for column in range(own.shape[1])]
 
     def to_json(self) -> dict[str, Any]:
@@ -164,7 +164,8 @@ class _Found:
 
 
 def _find(request: StudyRequest) -> dict[str, _Found]:
-    all_worlds, found = worlds(request), dict[str, _Found]()
+    all_worlds = worlds(request)
+    found = dict[str, _Found]()
     for world in all_worlds:
         lineup = gather(request, world, all_worlds)
         found[world.name] = _Found(
@@ -174,7 +175,8 @@ def _find(request: StudyRequest) -> dict[str, _Found]:
 
 
 def _notes(request: StudyRequest, found: Mapping[str, _Found]) -> list[str]:
-    num_runs, first = request.runs(6, 20), request.first_seed
+    num_runs = request.runs(6, 20)
+    first = request.first_seed
     notes = [note for own in found.values() for note in (*own.world.notes, *own.lineup.notes)]
     return [
         *missing_notes(request),
@@ -241,7 +243,8 @@ def _bars(
     width = 0.8 / max(1, len(series))
     for row, (label, estimates) in enumerate(series.items()):
         known = [(at, e) for at, e in enumerate(estimates) if e is not None]
-        at, mean = np.array([at for at, _ in known]), np.array([e.mean for _, e in known])
+        at = np.array([at for at, _ in known])
+        mean = np.array([e.mean for _, e in known])
         ends = np.array([[e.low for _, e in known], [e.high for _, e in known]]).reshape(2, -1)
         error = np.nan_to_num(np.abs(ends - mean))
         axis.bar(

@@ -30,7 +30,8 @@ from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence
 
 #: Spans of time that series are averaged over, and the share of them that counts as the busy period.
-_NUM_SPANS, _BUSY = 100, 1 / 8
+_NUM_SPANS = 100
+_BUSY = 1 / 8
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -103,11 +104,10 @@ def fig20(request: StudyRequest) -> StudyResult:
 
     Source: Decima, Figure 20 and Appendix G.
     """
-    all_worlds, notes = worlds(request), list[str]()
-    series, numbers = (
-        dict[str, dict[str, Series]](),
-        dict[str, dict[str, dict[str, float | None]]](),
-    )
+    all_worlds = worlds(request)
+    notes = list[str]()
+    series = dict[str, dict[str, Series]]()
+    numbers = dict[str, dict[str, dict[str, float | None]]]()
     for world in all_worlds:
         lineup = gather(request, world, all_worlds)
         ((sequence, traces),) = recorded_runs(request, world, lineup.contenders, 1)

@@ -78,7 +78,8 @@ def fig13(request: StudyRequest) -> StudyResult:
 
     Source: Decima, Figure 13 and section 7.4.
     """
-    num_jobs, num_runs = request.jobs(10, 20), request.runs(20, 100)
+    num_jobs = request.jobs(10, 20)
+    num_runs = request.runs(20, 100)
     learned = {case.key: _learn(request, case, num_jobs) for case in _CASES}
     costly = [policy.contender for key in ("a", "c") for policy in learned[key]]
     free = [policy.contender for policy in learned["b"]]

@@ -23,7 +23,8 @@ from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
 
-_SEARCH, _FIRST = "exhaustive search", "sjf-cp"
+_SEARCH = "exhaustive search"
+_FIRST = "sjf-cp"
 
 
 def fig22(request: StudyRequest) -> StudyResult:
@@ -31,7 +32,8 @@ def fig22(request: StudyRequest) -> StudyResult:
 
     Source: Decima, Figure 22 and Appendix H.
     """
-    num_jobs, num_runs = request.jobs(10, 10), request.runs(10, 100)
+    num_jobs = request.jobs(10, 10)
+    num_runs = request.runs(10, 100)
     drawn = Arena(request.workload, request.config, "batch", num_jobs)
     plain, cluster = simplified(drawn.sequence(request.first_seed), request.config)
     arena = Arena(plain.workload, cluster, "batch", num_jobs)

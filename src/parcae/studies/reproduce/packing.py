@@ -203,7 +203,8 @@ def train_deeprm(
     Raises:
         KeyboardInterrupt: the user stopped the training, and so the study.
     """
-    chosen, source = recipe or request.recipe, source_at(rate)
+    chosen = recipe or request.recipe
+    source = source_at(rate)
     request.say(
         f"training DeepRM at a load of {label_of(rate)} for {cost.name.lower()}, recipe {chosen}, {share_s:.0f} s at most"
     )

@@ -67,10 +67,8 @@ def cdf_panel(
     """Cumulative distributions by name."""
     for row, (name, values) in enumerate(samples.items()):
         ordered = np.sort(np.asarray(values, np.float64))
-        x, share = (
-            np.concatenate([ordered[:1], ordered]),
-            np.arange(len(ordered) + 1) / max(1, len(ordered)),
-        )
+        x = np.concatenate([ordered[:1], ordered])
+        share = np.arange(len(ordered) + 1) / max(1, len(ordered))
         axis.step(
             x, share[: len(x)], where="post", color=policy_color(row), label=name, linewidth=1.5
         )
@@ -89,7 +87,8 @@ def save_bars(estimates: Mapping[str, Estimate], label: str, path: Path) -> None
 
 def bar_panel(axis: Any, estimates: Mapping[str, Estimate], label: str) -> None:
     """Horizontal bars with their intervals (none where unknown), the first on top."""
-    rows, mean = np.arange(len(estimates)), np.array([e.mean for e in estimates.values()])
+    rows = np.arange(len(estimates))
+    mean = np.array([e.mean for e in estimates.values()])
     ends = np.array([[e.low for e in estimates.values()], [e.high for e in estimates.values()]])
     colors = [policy_color(row) for row in range(len(estimates))]
     axis.barh(

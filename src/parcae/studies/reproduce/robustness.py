@@ -25,8 +25,10 @@ from parcae.studies.reproduce.study import StudyRequest, StudyResult
 
 _BEST = "weighted-fair:tuned"
 #: Table 2's mean gaps between arrivals over that of the test: 42 to 75 s against 45 s.
-_SHORTEST, _LONGEST = 42 / 45, 75 / 45
-_NUM_GAPS, _NUM_ROUNDS = 3, 2
+_SHORTEST = 42 / 45
+_LONGEST = 75 / 45
+_NUM_GAPS = 3
+_NUM_ROUNDS = 2
 
 
 def _scenario(arena: Arena) -> Scenario:
@@ -81,7 +83,8 @@ def _with_and_without_durations(request: StudyRequest) -> tuple[Contest, Contest
     """The contest in which the policies are told the durations, the one in which they are not, and what was trained."""
     known = Arena(request.workload, request.config, "batch", request.jobs(20, 20))
     unknown = replace(known, config=request.config.model_copy(update={"unknown_share": 1.0}))
-    share_s, num_runs = request.budget_s / 2, request.runs(20, 100)
+    share_s = request.budget_s / 2
+    num_runs = request.runs(20, 100)
     told = train_decima(request, _scenario(known), "decima", share_s)
     blind = train_decima(request, _scenario(unknown), "decima without durations", share_s)
     without = [
@@ -145,7 +148,8 @@ def table2(request: StudyRequest) -> StudyResult:
     Source: Decima, Table 2 and section 7.4.
     """
     asked = Arena(request.workload, request.config, request.stream, request.jobs(60, 1_000))
-    gap_s, share_s = mean_gap_s(_scenario(asked)), request.budget_s / 4
+    gap_s = mean_gap_s(_scenario(asked))
+    share_s = request.budget_s / 4
     arena = Arena(asked.workload, asked.config, gap_arrivals(gap_s), asked.num_jobs)
     slow = Scenario(arena.workload, arena.config, gap_arrivals(_LONGEST * gap_s), arena.num_jobs)
     mix = [

@@ -35,9 +35,11 @@ class _Case:
 
 
 def _cases(request: StudyRequest) -> list[_Case]:
-    workload, executors = request.workload, request.config.total_executors
+    workload = request.workload
+    executors = request.config.total_executors
     sizes = [max(2, round(executors * share)) for share in (0.3, 0.5, 2, 4)]
-    small, large = request.jobs(20, 20), 3 * request.jobs(20, 40)
+    small = request.jobs(20, 20)
+    large = 3 * request.jobs(20, 40)
     cases = [
         _Case(f"batch of {n}, {executors} executors", workload, executors, "batch", n)
         for n in (5, small, large)
@@ -81,7 +83,8 @@ def shifts(request: StudyRequest) -> StudyResult:
     """
     kinds = request.policies or tuple(kind for kind in ("tuned", "parcae") if variants(kind))
     num_runs = request.runs(20, 100)
-    rows, found = list[list[str]](), dict[str, dict[str, Any]]()
+    rows = list[list[str]]()
+    found = dict[str, dict[str, Any]]()
     for case in _cases(request):
         config = request.config.model_copy(update={"num_executors": case.num_executors})
         arena = Arena(case.workload, config, case.arrivals, case.num_jobs)
@@ -115,7 +118,8 @@ def shifts(request: StudyRequest) -> StudyResult:
 
 def _draw(found: dict[str, dict[str, Any]], kinds: tuple[str, ...], path: Path) -> None:
     def draw(figure: Any) -> None:
-        axis, at = figure.subplots(), np.arange(len(found))
+        axis = figure.subplots()
+        at = np.arange(len(found))
         for row, kind in enumerate(kinds):
             axis.plot(
                 [case[kind]["mean"] for case in found.values()], at + 0.1 * row, "o", label=kind

@@ -23,7 +23,8 @@ from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence
 
 #: Spans of time that time series are averaged over, and parts of the stream in which jobs are compared.
-_NUM_SPANS, _NUM_PARTS = 200, 8
+_NUM_SPANS = 200
+_NUM_PARTS = 8
 #: Share of the jobs, by work, that count as small.
 _SMALL = 0.2
 
@@ -172,7 +173,8 @@ def _inflation_panel(axis: Any, traces: Mapping[str, Trace]) -> None:
     (first_label, first), *others = traces.items()
     most = 1.0
     for row, (label, trace) in enumerate(others, 1):
-        x, y = first.executed_ms / MS_PER_S, trace.executed_ms / MS_PER_S
+        x = first.executed_ms / MS_PER_S
+        y = trace.executed_ms / MS_PER_S
         axis.plot(x, y, ".", color=policy_color(row), label=label, alpha=0.6, markersize=4)
         most = max(most, float(x.max()), float(y.max()))
     axis.plot([0, most], [0, most], color="#7f7f7f", linewidth=0.8)
@@ -192,10 +194,8 @@ def fig10(request: StudyRequest) -> StudyResult:
     arena = _arena(request)
     learned, notes = learned_contenders(request, _scenario(arena), ("decima",))
     found: Contest = contest(request, arena, [*named("weighted-fair:tuned"), *learned], 1)
-    traces, sequence = (
-        found.traces(request.first_seed, record=False),
-        arena.sequence(request.first_seed),
-    )
+    traces = found.traces(request.first_seed, record=False)
+    sequence = arena.sequence(request.first_seed)
     facts = series_facts(traces, sequence)
     rows = [
         [

@@ -16,7 +16,8 @@ from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 
 #: Minutes of training of a whole study, by default and with --full.
-QUICK_MINUTES, FULL_MINUTES = 1.0, 120.0
+QUICK_MINUTES = 1.0
+FULL_MINUTES = 120.0
 #: Evaluation seeds of one study start this far from those of the next `--seed`.
 _SEEDS_APART = 10_000
 _FIRST_PACKING_SEED = 1_000

@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 
 #: The random DAGs: layers and stages of a layer up to these, log-normal work.
 SHAPE = RandomDags(max_depth=8, max_width=5, mean_tasks=10.0, sigma=0.5, edge_share=0.5)
-_BATCH, _TEST_GRAPHS = 64, 512
+_BATCH = 64
+_TEST_GRAPHS = 512
 #: Batches that training goes round; every one is a set of DAGs of its own.
 _POOL = 160
-_LEARNING_RATE, _FINAL_RATE = 1e-2, 1e-4
+_LEARNING_RATE = 1e-2
+_FINAL_RATE = 1e-4
 #: Accuracies that make a table: of the last tests, so many on average.
 _LAST = 3
 #: Seeds of the DAGs: those to learn from and those to test on never meet.
-_TRAIN_STREAM, _TEST_STREAM = 1, 2
+_TRAIN_STREAM = 1
+_TEST_STREAM = 2
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,15 @@ def graph_batch(jobs: Sequence[JobSpec], num_features: int) -> GraphBatch:
     unit = float(np.mean([stage.work_ms for job in jobs for stage in job.stages]))
     first = np.cumsum([0, *(len(job.stages) for job in jobs)])
     x = np.zeros((int(first[-1]), num_features), np.float32)
-    target, owner = np.zeros(int(first[-1]), np.float32), np.zeros(int(first[-1]), np.int64)
+    target = np.zeros(int(first[-1]), np.float32)
+    owner = np.zeros(int(first[-1]), np.int64)
     by_height: dict[int, list[tuple[int, int]]] = {}
     for row, (job, start) in enumerate(zip(jobs, first, strict=False)):
         work = [stage.work_ms / unit for stage in job.stages]
         rows = slice(int(start), int(start) + len(work))
-        x[rows, 0], target[rows], owner[rows] = work, job.downstream_ms(work), row
+        x[rows, 0] = work
+        target[rows] = job.downstream_ms(work)
+        owner[rows] = row
         heights = stage_heights(job)
         for parent, children in enumerate(job.children):
             by_height.setdefault(heights[parent], []).extend(
@@ -165,7 +171,8 @@ def learn_critical_path(
 
     from parcae.policies.decima.network import DecimaNetwork
 
-    settings, levels = DecimaSettings(has_two_transforms=has_two_transforms), np.array([1, 2])
+    settings = DecimaSettings(has_two_transforms=has_two_transforms)
+    levels = np.array([1, 2])
     torch.manual_seed(seed)
     network = DecimaNetwork(
         initial_weights(np.random.default_rng(seed), settings, len(levels)), settings, levels
@@ -178,7 +185,8 @@ def learn_critical_path(
     def predict(batch: GraphBatch) -> torch.Tensor:
         return torch.as_tensor(readout(network.embed_stages(batch.x, batch.edges)).squeeze(1))
 
-    began, points = time.perf_counter(), list[tuple[int, float, float]]()
+    began = time.perf_counter()
+    points = list[tuple[int, float, float]]()
     for iteration in range(1, iterations + 1):
         batch = examples.train[iteration % len(examples.train)]
         done = max(iteration / iterations, (time.perf_counter() - began) / budget_s)
@@ -207,7 +215,8 @@ def fig19(request: StudyRequest) -> StudyResult:
     """
     iterations = request.runs(5_000, 20_000)
     request.say("drawing DAGs")
-    examples, curves = Examples.draw(request.training_seed, min(_POOL, iterations)), {}
+    examples = Examples.draw(request.training_seed, min(_POOL, iterations))
+    curves = {}
     for name, has_two in (("two transforms (Decima)", True), ("one transform", False)):
         request.say(f"learning the critical path with {name}")
         curves[name] = learn_critical_path(

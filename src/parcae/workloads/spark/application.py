@@ -72,7 +72,8 @@ class StageRecord:
         if event.info.attempt < self.info.attempt:
             self.info = event.info
         if event.info.attempt >= self.last_attempt:
-            self.last_attempt, self.is_success = event.info.attempt, event.is_success
+            self.last_attempt = event.info.attempt
+            self.is_success = event.is_success
         self.submission_ms = min(self.submission_ms, event.submission_ms)
         self.completion_ms = max(self.completion_ms, event.completion_ms)
         self.accumulators |= event.accumulators
@@ -164,18 +165,17 @@ class ApplicationLog:
             if isinstance(event, SqlPlanUpdate):
                 record.plan = event.plan
             else:
-                record.is_ended, record.is_success, record.end_ms = (
-                    True,
-                    event.is_success,
-                    event.time_ms,
-                )
+                record.is_ended = True
+                record.is_success = event.is_success
+                record.end_ms = event.time_ms
 
     def _add_setting(self, event: Event) -> None:
         match event:
             case LogStart(version=version):
                 self.version = version
             case ApplicationStart(name=name, app_id=app_id):
-                self.name, self.app_id = name, app_id
+                self.name = name
+                self.app_id = app_id
             case ApplicationEnd(time_ms=time_ms):
                 self.end_ms = time_ms
             case Environment(settings=settings):

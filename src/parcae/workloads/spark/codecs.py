@@ -150,7 +150,9 @@ class _Rejoined:
         if not self._head:
             return self._stream.read(size)
         if 0 <= size <= len(self._head):
-            taken, self._head = self._head[:size], self._head[size:]
+            taken = self._head[:size]
+            self._head = self._head[size:]
             return taken
-        taken, self._head = self._head, b""
+        taken = self._head
+        self._head = b""
         return taken + self._stream.read(size - len(taken) if size >= 0 else -1)

@@ -72,7 +72,9 @@ def place_tasks(
     slot = np.zeros(len(tasks.stage_id), np.int64)
     wave = np.full(len(tasks.stage_id), int(Wave.REST), np.int64)
     open_slots: list[list[_Slot]] = [[] for _ in slots_of_executor]
-    num_slots, seen, is_warm = 0, set(), set()
+    num_slots = 0
+    seen = set()
+    is_warm = set()
     columns = (
         tasks.executor.tolist(),
         tasks.stage_id.tolist(),

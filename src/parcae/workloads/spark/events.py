@@ -255,7 +255,8 @@ def _task_end(data: Any, line: bytes) -> TaskEnd:
         outcome = Outcome.SUCCESS
     elif reason == "TaskKilled" or info.get("Killed", False):
         outcome = Outcome.KILLED
-    launch_ms, finish_ms = _integer(info["Launch Time"]), _integer(info["Finish Time"])
+    launch_ms = _integer(info["Launch Time"])
+    finish_ms = _integer(info["Finish Time"])
     if launch_ms > finish_ms or launch_ms < 0:
         raise ValueError(f"a task is launched at {launch_ms} and finished at {finish_ms} ms")
     return TaskEnd(

@@ -11,7 +11,8 @@ import re
 from typing import NamedTuple
 
 #: `--key` of the importer that names queries by `plan_name`, and by `shape_name`.
-PLAN_KEY, SHAPE_KEY = "plan", "shape"
+PLAN_KEY = "plan"
+SHAPE_KEY = "shape"
 #: Local property of Spark with which a user names the jobs of a thread.
 NAME_PROPERTY = "spark.parcae.jobKey"
 

@@ -40,7 +40,8 @@ class _Segment:
     accumulators: set[int] = field(default_factory=set)
 
     def consumers(self) -> tuple[frozenset[int], ...]:
-        found, segment = [], self.above
+        found = []
+        segment = self.above
         while segment is not None:
             if segment.accumulators:
                 found.append(frozenset(segment.accumulators))
@@ -65,7 +66,8 @@ def read_plan(plan: Any) -> Plan:
     """
     if not plan:
         return Plan()
-    cut, root = _Cut(), _Segment(None)
+    cut = _Cut()
+    root = _Segment(None)
     cut.segments.append(root)
     _walk(plan, root, cut, 0)
     links = [PlanLink(frozenset(s.accumulators), s.consumers()) for s in cut.segments if s.is_link]

@@ -11,7 +11,8 @@ import numpy as np
 from parcae.kernels import inlined, kernel, mix
 
 _PATTERNS = 65536
-FULL, DONE = 1, 0
+FULL = 1
+DONE = 0
 
 
 @inlined
@@ -25,8 +26,10 @@ def _find(index, place, pattern):  # type: ignore[no-untyped-def]
             number = index.count[0]
             if number == index.place.shape[0]:
                 return np.int64(-1)
-            index.keys[at], index.numbers[at] = key, number
-            index.place[number], index.pattern[number] = place, pattern
+            index.keys[at] = key
+            index.numbers[at] = number
+            index.place[number] = place
+            index.pattern[number] = pattern
             index.count[0] += 1
             return number
         at = (at + 1) & last
@@ -50,7 +53,8 @@ def _look(image, grid, index, codes, numbers, at):  # type: ignore[no-untyped-de
                 code |= np.int64(image[row * grid.stride + i, column] != 0.0) << i
             codes[column] = code
         for column in range(grid.columns):
-            pattern, left = np.int64(0), column * grid.stride
+            pattern = np.int64(0)
+            left = column * grid.stride
             for j in range(grid.window):
                 pattern |= codes[left + j] << (grid.window * j)
             if pattern != 0:
@@ -109,14 +113,16 @@ def _featured(layer, grid, pattern):  # type: ignore[no-untyped-def]
 @inlined
 def _tabulated(layer, grid, index, number):  # type: ignore[no-untyped-def]
     """Fill the pair's row: features of the pattern x dense layer at the place."""
-    pattern, place = index.pattern[number], index.place[number]
+    pattern = index.pattern[number]
+    place = index.place[number]
     if layer.features_now[pattern] != layer.now[0]:
         _featured(layer, grid, pattern)
     row = layer.table[number]
     for unit in range(row.shape[0]):
         row[unit] = 0.0
     for f in range(layer.features.shape[1]):
-        feature, dense = layer.features[pattern, f], layer.dense[place, f]
+        feature = layer.features[pattern, f]
+        dense = layer.dense[place, f]
         if feature != 0.0:
             for unit in range(row.shape[0]):
                 row[unit] += feature * dense[unit]
@@ -161,13 +167,16 @@ def gather_gradient(numbers, starts, grid, index, layer, sums, gradient):  # typ
 @inlined
 def _to_dense(index, layer, gradient, number, num_patterns):  # type: ignore[no-untyped-def]
     """From a row of the table to the dense layer and the pattern's features."""
-    pattern, place, row = index.pattern[number], index.place[number], gradient.table[number]
+    pattern = index.pattern[number]
+    place = index.place[number]
+    row = gradient.table[number]
     if gradient.is_pattern_touched[pattern] == 0:
         gradient.is_pattern_touched[pattern] = 1
         gradient.patterns[num_patterns] = pattern
         num_patterns += 1
     for f in range(layer.features.shape[1]):
-        feature, total = layer.features[pattern, f], np.float32(0.0)
+        feature = layer.features[pattern, f]
+        total = np.float32(0.0)
         for unit in range(row.shape[0]):
             gradient.dense[place, f, unit] += feature * row[unit]
             total += layer.dense[place, f, unit] * row[unit]
@@ -186,12 +195,16 @@ def _to_filters(layer, grid, gradient, pattern):  # type: ignore[no-untyped-def]
         slope = gradient.features[pattern, f]
         gradient.features[pattern, f] = 0.0
         if grid.window > 1:
-            best, best_top, best_left = np.float32(0.0), -1, -1
+            best = np.float32(0.0)
+            best_top = -1
+            best_left = -1
             for left in range(grid.window - 2):
                 for top in range(grid.window - 2):
                     value = _convolved(layer, grid, pattern, top, left, f)
                     if value > best:
-                        best, best_top, best_left = value, top, left
+                        best = value
+                        best_top = top
+                        best_left = left
             if best_top >= 0:
                 gradient.bias[f] += slope
                 for j in range(3):

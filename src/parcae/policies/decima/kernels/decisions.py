@@ -29,19 +29,26 @@ from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import start, step
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
-_D, _H1, _H2 = EMBEDDING, HIDDEN_1, HIDDEN_2
+_D = EMBEDDING
+_H1 = HIDDEN_1
+_H2 = HIDDEN_2
 _IMPOSSIBLE = np.float32(-np.inf)
-_Q, _W = int(Transform.Q), int(Transform.W)
+_Q = int(Transform.Q)
+_W = int(Transform.W)
 _NUM_FITS = len(Fit)
 #: The heads for classes and idle slots draw from luck of their own, so that others draw the same with or without them.
 _OTHER_HEADS = np.uint64(2)
-_LIMIT_INPUT, _LIMIT_OUTPUTS, _LIMIT_STAGE, _LIMIT_NONE = 0, 1, 2, 3
+_LIMIT_INPUT = 0
+_LIMIT_OUTPUTS = 1
+_LIMIT_STAGE = 2
+_LIMIT_NONE = 3
 
 
 @inlined
 def held_executors(seen, net, stage):  # type: ignore[no-untyped-def]
     """Executors that limits are counted from: of the job (or, for limits of stages, of the stage), those asked about left out."""
-    job, stages = seen.stages.job[stage], seen.stages
+    job = seen.stages.job[stage]
+    stages = seen.stages
     if net.limits == _LIMIT_STAGE:
         held = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
         return held
@@ -57,12 +64,15 @@ def score_stages(seen, net, work):  # type: ignore[no-untyped-def]
 
     What the first layer makes of the cluster is worked out once, of a job once for all of its stages.
     """
-    count, top = 0, net.levels[net.levels.shape[0] - 1]
+    count = 0
+    top = net.levels[net.levels.shape[0] - 1]
     if seen.now.num_schedulable[0] == 0:
         return 0
     if net.has_classes:
         count_waiting(seen, work)
-    weights, at, num_fits = net.weights, net.starts[_Q], _NUM_FITS if net.has_classes else 0
+    weights = net.weights
+    at = net.starts[_Q]
+    num_fits = _NUM_FITS if net.has_classes else 0
     second = at + (3 * _D + num_fits + 1) * _H1
     copy_bias(weights, second - _H1, _H1, work.of_cluster)
     add_product(work.z, _D, weights, at + 2 * _D * _H1, _H1, work.of_cluster)
@@ -82,7 +92,8 @@ def score_stages(seen, net, work):  # type: ignore[no-untyped-def]
             if net.has_classes:
                 write_fit(seen, work, stage, work.row, 0)
                 add_product(work.row, num_fits, weights, at + 3 * _D * _H1, _H1, work.layer_1)
-            work.logits[count], work.stage[count] = score(net, work, second), stage
+            work.logits[count] = score(net, work, second)
+            work.stage[count] = stage
             count += 1
     return count
 
@@ -90,19 +101,19 @@ def score_stages(seen, net, work):  # type: ignore[no-untyped-def]
 @kernel
 def _score_limits(seen, net, work, stage):  # type: ignore[no-untyped-def]
     """Logits of the limits above what is held. Returns how many there are."""
-    job, held, num_levels, count = (
-        seen.stages.job[stage],
-        held_executors(seen, net, stage),
-        net.levels.shape[0],
-        0,
-    )
-    e, y = work.e[work.now[0] + stage], work.y[work.now[1] + job]
+    job = seen.stages.job[stage]
+    held = held_executors(seen, net, stage)
+    num_levels = net.levels.shape[0]
+    count = 0
+    e = work.e[work.now[0] + stage]
+    y = work.y[work.now[1] + job]
     for o in range(_D):
         work.row[o] = y[o] if net.has_graph else e[o]
         work.row[_D + o] = work.z[o]
         work.row[2 * _D + o] = e[o]
     num_in = 3 * _D if net.limits == _LIMIT_STAGE else 2 * _D
-    weights, first = net.weights, net.starts[_W]
+    weights = net.weights
+    first = net.starts[_W]
     if net.limits == _LIMIT_INPUT or net.limits == _LIMIT_STAGE:
         copy_bias(weights, first + (num_in + 1) * _H1, _H1, work.of_job)
         add_product(work.row, num_in, weights, first, _H1, work.of_job)
@@ -136,11 +147,9 @@ def decide(seen, net, work):  # type: ignore[no-untyped-def]
     stage = work.stage[largest(work.logits, count)]
     _score_limits(seen, net, work, stage)
     level = net.levels[largest(work.limit_logits, net.levels.shape[0])]
-    limit, executor_class, idle_ms = (
-        min(level - held_executors(seen, net, stage), seen.now.num_source[0]),
-        ANY_CLASS,
-        0,
-    )
+    limit = min(level - held_executors(seen, net, stage), seen.now.num_source[0])
+    executor_class = ANY_CLASS
+    idle_ms = 0
     if net.has_classes:
         score_classes(seen, net, work, stage, limit)
         executor_class = largest(work.class_logits, seen.classes.shape[0])
@@ -155,7 +164,8 @@ def _draw_class(seen, net, work, stage, limit, luck):  # type: ignore[no-untyped
     """Returns (class, log probability, whether there was a choice); notes the class."""
     if not net.has_classes:
         return ANY_CLASS, 0.0, False
-    count, num_classes = score_classes(seen, net, work, stage, limit), seen.classes.shape[0]
+    count = score_classes(seen, net, work, stage, limit)
+    num_classes = seen.classes.shape[0]
     drawn = draw(work.class_logits, num_classes, luck)
     work.answer[3] = drawn
     return drawn, work.class_logits[drawn] - log_sum_exp(work.class_logits, num_classes), count > 1
@@ -166,7 +176,8 @@ def _draw_length(seen, net, work, stage, limit, luck):  # type: ignore[no-untype
     """Returns (hold_ms, log probability, whether there was a choice); notes the length."""
     if net.idle_lengths == 0:
         return 0, 0.0, False
-    count, num_lengths = score_lengths(seen, net, work, stage, limit), net.idle_lengths + 1
+    count = score_lengths(seen, net, work, stage, limit)
+    num_lengths = net.idle_lengths + 1
     drawn = draw(work.idle_logits, num_lengths, luck)
     work.answer[4] = drawn
     log_prob = work.idle_logits[drawn] - log_sum_exp(work.idle_logits, num_lengths)
@@ -177,19 +188,20 @@ def _draw_length(seen, net, work, stage, limit, luck):  # type: ignore[no-untype
 def draw_decision(seen, net, work, luck_seed):  # type: ignore[no-untyped-def]
     """Draw a decision. Returns (stage, limit, executor_class, hold_ms, log probability, whether there was a choice)."""
     embed(seen, net, work)
-    count, turn = score_stages(seen, net, work), seen.now.num_decisions[0]
+    count = score_stages(seen, net, work)
+    turn = seen.now.num_decisions[0]
     if count == 0:
         return NO_STAGE, seen.now.num_source[0], ANY_CLASS, 0, 0.0, False
     position = draw(work.logits, count, uniform(luck_seed, 2 * turn))
-    log_prob, stage = work.logits[position] - log_sum_exp(work.logits, count), work.stage[position]
-    num_limits, num_levels = _score_limits(seen, net, work, stage), net.levels.shape[0]
+    log_prob = work.logits[position] - log_sum_exp(work.logits, count)
+    stage = work.stage[position]
+    num_limits = _score_limits(seen, net, work, stage)
+    num_levels = net.levels.shape[0]
     column = draw(work.limit_logits, num_levels, uniform(luck_seed, 2 * turn + 1))
     log_prob += work.limit_logits[column] - log_sum_exp(work.limit_logits, num_levels)
-    work.answer[0], work.answer[1], work.answer[2] = (
-        position,
-        column,
-        held_executors(seen, net, stage),
-    )
+    work.answer[0] = position
+    work.answer[1] = column
+    work.answer[2] = held_executors(seen, net, stage)
     limit = min(net.levels[column] - work.answer[2], seen.now.num_source[0])
     others = luck_seed + _OTHER_HEADS
     executor_class, class_log, can_class = _draw_class(

@@ -30,14 +30,19 @@ from parcae.policies.decima.layout import (
 )
 from parcae.policies.networks.kernels import add_product, copy_bias, rectify
 
-_D, _H1, _H2 = EMBEDDING, HIDDEN_1, HIDDEN_2
+_D = EMBEDDING
+_H1 = HIDDEN_1
+_H2 = HIDDEN_2
 _SLOPE = np.float32(SLOPE)
-_PREP, _F, _G = int(Transform.PREP), int(Transform.F_STAGE), int(Transform.G_STAGE)
+_PREP = int(Transform.PREP)
+_F = int(Transform.F_STAGE)
+_G = int(Transform.G_STAGE)
 _F2, _G2, _F3, _G3 = map(
     int, (Transform.F_JOB, Transform.G_JOB, Transform.F_GLOBAL, Transform.G_GLOBAL)
 )
 #: Which feature is the number of executors asked about; see layout.FeatureSet.
-_OFFERED_IN_PAPER, _OFFERED_IN_CODE = 3, 2
+_OFFERED_IN_PAPER = 3
+_OFFERED_IN_CODE = 2
 
 
 @inlined
@@ -89,7 +94,9 @@ def critical_ms(seen, job):  # type: ignore[no-untyped-def]
 
     Whatever is below an unfinished stage has not started, so that only its own part of its path has become less.
     """
-    longest, stages, first = 0.0, seen.stages, seen.jobs.stage_start[job]
+    longest = 0.0
+    stages = seen.stages
+    first = seen.jobs.stage_start[job]
     for stage in range(first, first + seen.jobs.num_stages[job]):
         if is_unfinished(seen, stage):
             longest = max(
@@ -116,21 +123,24 @@ def _shape_of(seen, net, job):  # type: ignore[no-untyped-def]
 @kernel
 def _stage_features(seen, net, stage, job, x, common):  # type: ignore[no-untyped-def]
     """Features of a stage; `common` is (mean gap, memory of the largest class, critical path, average width)."""
-    stages, now = seen.stages, seen.now
+    stages = seen.stages
+    now = seen.now
     left = stages.num_tasks[stage] - stages.num_started[stage]
     local = LOCAL if job == now.source_job[0] else -LOCAL
     offered = now.num_source[0] / EXECUTOR_SCALE
     if net.has_code_features:
-        x[0], x[1], x[2] = seen.jobs.num_supplied[job] / EXECUTOR_SCALE, local, offered
-        x[3], x[4] = left * stages.task_ms[stage] / WORK_SCALE_MS, left / TASK_SCALE
+        x[0] = seen.jobs.num_supplied[job] / EXECUTOR_SCALE
+        x[1] = local
+        x[2] = offered
+        x[3] = left * stages.task_ms[stage] / WORK_SCALE_MS
+        x[4] = left / TASK_SCALE
     else:
         on_stage = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
-        x[0], x[1], x[2] = (
-            left / TASK_SCALE,
-            stages.task_ms[stage] / TASK_SCALE_MS,
-            on_stage / EXECUTOR_SCALE,
-        )
-        x[3], x[4] = offered, local
+        x[0] = left / TASK_SCALE
+        x[1] = stages.task_ms[stage] / TASK_SCALE_MS
+        x[2] = on_stage / EXECUTOR_SCALE
+        x[3] = offered
+        x[4] = local
     column = 5
     if net.knows_gap:
         x[column] = common[0]
@@ -157,7 +167,9 @@ def _mean_gap(seen):  # type: ignore[no-untyped-def]
 @kernel
 def _is_known(seen, work, job, num_unfinished):  # type: ignore[no-untyped-def]
     """Whether the workspace holds this very job with as many unfinished stages; remembers it in any case."""
-    known, jobs, profile = work.known[job], seen.jobs, seen.jobs.profile[job]
+    known = work.known[job]
+    jobs = seen.jobs
+    profile = seen.jobs.profile[job]
     is_same = (
         profile != NO_PROFILE
         and known[0] == jobs.arrival_ms[job]
@@ -166,12 +178,10 @@ def _is_known(seen, work, job, num_unfinished):  # type: ignore[no-untyped-def]
         and known[3] == num_unfinished
         and work.known_work_ms[job] == jobs.work_ms[job]
     )
-    known[0], known[1], known[2], known[3] = (
-        jobs.arrival_ms[job],
-        profile,
-        jobs.stage_start[job],
-        num_unfinished,
-    )
+    known[0] = jobs.arrival_ms[job]
+    known[1] = profile
+    known[2] = jobs.stage_start[job]
+    known[3] = num_unfinished
     work.known_work_ms[job] = jobs.work_ms[job]
     return is_same
 
@@ -179,8 +189,11 @@ def _is_known(seen, work, job, num_unfinished):  # type: ignore[no-untyped-def]
 @kernel
 def _refresh_features(seen, net, work, job, gap, memory):  # type: ignore[no-untyped-def]
     """Features of the job's unfinished stages; a new stamp where any but the number asked about changed."""
-    first, has_changed, num_unfinished = seen.jobs.stage_start[job], False, 0
-    num_features, offered = work.x.shape[1], -1 if net.has_classes else _offered(net)
+    first = seen.jobs.stage_start[job]
+    has_changed = False
+    num_unfinished = 0
+    num_features = work.x.shape[1]
+    offered = -1 if net.has_classes else _offered(net)
     path, width = _shape_of(seen, net, job)
     for stage in range(first, first + seen.jobs.num_stages[job]):
         if not is_unfinished(seen, stage):
@@ -208,7 +221,9 @@ def _finish(net, work, which, y):  # type: ignore[no-untyped-def]
 @kernel
 def _embed_stage(seen, net, work, stage):  # type: ignore[no-untyped-def]
     """Eq. 1: e_v = g(sum f(e_u)) + prep(x_v)."""
-    row, at, num_features = work.now[0] + stage, net.starts[_PREP], work.x.shape[1]
+    row = work.now[0] + stage
+    at = net.starts[_PREP]
+    num_features = work.x.shape[1]
     e = work.e[row]
     copy_bias(net.weights, at + num_features * _D, _D, e)
     add_product(work.x[stage], num_features, net.weights, at, _D, e)
@@ -244,11 +259,9 @@ def _children_done(seen, work, stage):  # type: ignore[no-untyped-def]
 @kernel
 def _embed_job(seen, net, work, job):  # type: ignore[no-untyped-def]
     """Embeddings of the job's unfinished stages, from leaves to roots, its summary, and what that adds to the global one."""
-    first, num_stages, num_features = (
-        seen.jobs.stage_start[job],
-        seen.jobs.num_stages[job],
-        work.x.shape[1],
-    )
+    first = seen.jobs.stage_start[job]
+    num_stages = seen.jobs.num_stages[job]
+    num_features = work.x.shape[1]
     left = 0
     for stage in range(first, first + num_stages):
         work.done[stage] = 0
@@ -263,7 +276,8 @@ def _embed_job(seen, net, work, job):  # type: ignore[no-untyped-def]
                 _embed_stage(seen, net, work, stage)
                 work.done[stage] = 1
                 left -= 1
-    y, total = work.y[work.now[1] + job], work.total
+    y = work.y[work.now[1] + job]
+    total = work.total
     y[:] = 0.0
     if not net.has_graph:
         return
@@ -284,11 +298,9 @@ def _embed_job(seen, net, work, job):  # type: ignore[no-untyped-def]
 @kernel
 def _choose_version(seen, net, work):  # type: ignore[no-untyped-def]
     """Work on the embeddings for the number of executors that are asked about; the version used longest ago makes room."""
-    offered, num_versions, chosen = (
-        0 if net.has_classes else seen.now.num_source[0],
-        work.version.shape[0],
-        0,
-    )
+    offered = 0 if net.has_classes else seen.now.num_source[0]
+    num_versions = work.version.shape[0]
+    chosen = 0
     work.now[2] += 1
     for version in range(num_versions):
         if work.version[version, 0] == offered:
@@ -297,7 +309,8 @@ def _choose_version(seen, net, work):  # type: ignore[no-untyped-def]
         if work.version[version, 1] < work.version[chosen, 1]:
             chosen = version
     num_jobs = work.stamp.shape[0]
-    work.now[0], work.now[1] = chosen * work.done.shape[0], chosen * num_jobs
+    work.now[0] = chosen * work.done.shape[0]
+    work.now[1] = chosen * num_jobs
     if work.version[chosen, 0] != offered:
         for job in range(num_jobs):
             work.embedded[work.now[1] + job] = -1
@@ -337,15 +350,14 @@ def _twin(seen, work, job):  # type: ignore[no-untyped-def]
 def _offer_as_twin(seen, work, job):  # type: ignore[no-untyped-def]
     if _is_untouched(seen, job):
         slot = seen.jobs.profile[job] % work.twin.shape[0]
-        work.twin[slot, 0], work.twin[slot, 1] = work.now[2], job
+        work.twin[slot, 0] = work.now[2]
+        work.twin[slot, 1] = job
 
 
 @kernel
 def _copy_embeddings(seen, work, source, target):  # type: ignore[no-untyped-def]
-    first_source, first = (
-        work.now[0] + seen.jobs.stage_start[source],
-        work.now[0] + seen.jobs.stage_start[target],
-    )
+    first_source = work.now[0] + seen.jobs.stage_start[source]
+    first = work.now[0] + seen.jobs.stage_start[target]
     for stage in range(seen.jobs.num_stages[target]):
         for o in range(_D):
             work.e[first + stage, o] = work.e[first_source + stage, o]
@@ -358,7 +370,8 @@ def _copy_embeddings(seen, work, source, target):  # type: ignore[no-untyped-def
 @kernel
 def embed(seen, net, work):  # type: ignore[no-untyped-def]
     """All embeddings of the present state."""
-    gap, memory = _mean_gap(seen), largest_memory(seen)
+    gap = _mean_gap(seen)
+    memory = largest_memory(seen)
     _choose_version(seen, net, work)
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]

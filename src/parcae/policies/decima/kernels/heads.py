@@ -29,9 +29,13 @@ from parcae.policies.decima.layout import (
 )
 from parcae.policies.networks.kernels import add_product, copy_bias, dot, rectify
 
-_D, _H1, _H2 = EMBEDDING, HIDDEN_1, HIDDEN_2
-_SLOPE, _IMPOSSIBLE = np.float32(SLOPE), np.float32(-np.inf)
-_CLASS, _IDLE = int(Transform.CLASS), int(Transform.IDLE)
+_D = EMBEDDING
+_H1 = HIDDEN_1
+_H2 = HIDDEN_2
+_SLOPE = np.float32(SLOPE)
+_IMPOSSIBLE = np.float32(-np.inf)
+_CLASS = int(Transform.CLASS)
+_IDLE = int(Transform.IDLE)
 _OFFERED, _SHARE, _SPARE, _WAITING = map(int, (Fit.OFFERED, Fit.SHARE, Fit.SPARE, Fit.WAITING))
 _NUM_CLASS_FEATURES = len(ClassFeature)
 (
@@ -62,11 +66,9 @@ def score(net, work, at):  # type: ignore[no-untyped-def]
 @kernel
 def _share_first_layer(seen, net, work, which, num_own, stage):  # type: ignore[no-untyped-def]
     """What a head's first layer makes of e_v, y_i and z, into work.of_job. Returns where the weights of its own inputs start."""
-    at, e, y = (
-        net.starts[which],
-        work.e[work.now[0] + stage],
-        work.y[work.now[1] + seen.stages.job[stage]],
-    )
+    at = net.starts[which]
+    e = work.e[work.now[0] + stage]
+    y = work.y[work.now[1] + seen.stages.job[stage]]
     copy_bias(net.weights, at + (3 * _D + num_own) * _H1, _H1, work.of_job)
     add_product(e, _D, net.weights, at, _H1, work.of_job)
     add_product(y, _D, net.weights, at + _D * _H1, _H1, work.of_job)
@@ -101,7 +103,9 @@ def count_waiting(seen, work):  # type: ignore[no-untyped-def]
 @kernel
 def write_fit(seen, work, stage, row, at):  # type: ignore[no-untyped-def]
     """How a stage that may be chosen fits the executors asked about (see Fit), into row[at:]."""
-    best, count, top = best_fitting(seen, stage), 0, largest_memory(seen)
+    best = best_fitting(seen, stage)
+    count = 0
+    top = largest_memory(seen)
     for executor_class in range(seen.classes.shape[0]):
         if (seen.stages.fits[stage] >> executor_class) & 1:
             count += seen.source_count[executor_class]
@@ -115,23 +119,20 @@ def write_fit(seen, work, stage, row, at):  # type: ignore[no-untyped-def]
 
 @kernel
 def _write_class(seen, work, stage, limit, executor_class, x):  # type: ignore[no-untyped-def]
-    classes, offered, top, top_cpu = (
-        seen.classes,
-        seen.source_count[executor_class],
-        largest_memory(seen),
-        0.0,
-    )
+    classes = seen.classes
+    offered = seen.source_count[executor_class]
+    top = largest_memory(seen)
+    top_cpu = 0.0
     for other in range(classes.shape[0]):
         top_cpu = max(top_cpu, classes.cpu[other])
     free = seen.sources.num_idle[executor_class] - seen.sources.num_committed[executor_class]
     memory = relative(classes.memory[executor_class], top)
-    x[_CPU], x[_MEMORY] = relative(classes.cpu[executor_class], top_cpu), memory
+    x[_CPU] = relative(classes.cpu[executor_class], top_cpu)
+    x[_MEMORY] = memory
     x[_CLASS_SPARE] = memory - relative(seen.stages.memory[stage], top)
     x[_IS_BEST] = 1.0 if executor_class == best_fitting(seen, stage) else 0.0
-    x[_CLASS_OFFERED], x[_COVERS] = (
-        offered / seen.now.num_source[0],
-        min(limit, offered) / max(1, limit),
-    )
+    x[_CLASS_OFFERED] = offered / seen.now.num_source[0]
+    x[_COVERS] = min(limit, offered) / max(1, limit)
     x[_FREE] = free / classes.num_executors[executor_class]
     x[_CLASS_SHARE] = classes.num_executors[executor_class] / seen.now.num_executors[0]
     x[_CLASS_WAITING] = work.waiting[executor_class]
@@ -140,7 +141,8 @@ def _write_class(seen, work, stage, limit, executor_class, x):  # type: ignore[n
 @kernel
 def score_classes(seen, net, work, stage, limit):  # type: ignore[no-untyped-def]
     """Logits of the classes asked about that are large enough. Returns how many there are."""
-    at, count = _share_first_layer(seen, net, work, _CLASS, _NUM_CLASS_FEATURES, stage), 0
+    at = _share_first_layer(seen, net, work, _CLASS, _NUM_CLASS_FEATURES, stage)
+    count = 0
     for executor_class in range(seen.classes.shape[0]):
         _write_class(seen, work, stage, limit, executor_class, work.class_x[executor_class])
         if (
@@ -167,7 +169,9 @@ def hold_ms(seen, net, stage, limit, length):  # type: ignore[no-untyped-def]
 @kernel
 def score_lengths(seen, net, work, stage, limit):  # type: ignore[no-untyped-def]
     """Logits of the idle slots' lengths, 0 the first. Returns how many there are."""
-    at, count, weights = _share_first_layer(seen, net, work, _IDLE, 1, stage), 0, net.weights
+    at = _share_first_layer(seen, net, work, _IDLE, 1, stage)
+    count = 0
+    weights = net.weights
     for length in range(net.idle_lengths + 1):
         if length > 0 and hold_ms(seen, net, stage, limit, length) == 0:
             work.idle_logits[length] = _IMPOSSIBLE

@@ -65,14 +65,18 @@ def select_record(many, row):  # type: ignore[no-untyped-def]
 @kernel
 def _write(seen, future, work, record, chosen):  # type: ignore[no-untyped-def]
     """Copy the state's jobs and unfinished stages into the record. Returns the chosen stage's row, counted from the first."""
-    row, choice = record.count[0], 0
-    job_row, stage_row = record.num_jobs[0], record.num_rows[0]
+    row = record.count[0]
+    choice = 0
+    job_row = record.num_jobs[0]
+    stage_row = record.num_rows[0]
     first_row = stage_row
-    record.clock_ms[row], record.first_job[row] = seen.now.clock_ms[0], job_row
+    record.clock_ms[row] = seen.now.clock_ms[0]
+    record.first_job[row] = job_row
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         first = seen.jobs.stage_start[job]
-        record.structure[job_row], record.first_row[job_row] = future.job_profile[job], stage_row
+        record.structure[job_row] = future.job_profile[job]
+        record.first_row[job_row] = stage_row
         job_row += 1
         for stage in range(first, first + seen.jobs.num_stages[job]):
             if is_unfinished(seen, stage):
@@ -82,18 +86,21 @@ def _write(seen, future, work, record, chosen):  # type: ignore[no-untyped-def]
                     record.x[stage_row, feature] = (
                         work.x[stage, feature] if feature < work.x.shape[1] else 0.0
                     )
-                record.index[stage_row], record.can_choose[stage_row] = stage - first, 0
+                record.index[stage_row] = stage - first
+                record.can_choose[stage_row] = 0
                 stage_row += 1
         record.first_row[job_row] = stage_row
     record.first_job[row + 1] = job_row
-    record.num_jobs[0], record.num_rows[0] = job_row, stage_row
+    record.num_jobs[0] = job_row
+    record.num_rows[0] = stage_row
     return choice
 
 
 @kernel
 def _mark_choices(seen, net, work, record, row):  # type: ignore[no-untyped-def]
     """Which stages may be chosen, and how they fit the executors asked about."""
-    top, at = net.levels[net.levels.shape[0] - 1], record.first_row[record.first_job[row]]
+    top = net.levels[net.levels.shape[0] - 1]
+    at = record.first_row[record.first_job[row]]
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         for stage in range(
@@ -110,7 +117,8 @@ def _mark_choices(seen, net, work, record, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def _has_room(seen, record):  # type: ignore[no-untyped-def]
-    jobs, stages = seen.now.num_active[0], 0
+    jobs = seen.now.num_active[0]
+    stages = 0
     for position in range(jobs):
         stages += seen.jobs.num_stages[seen.active[position]]
     return (
@@ -131,7 +139,8 @@ def _begin(state, future, tables, work, record, is_new):  # type: ignore[no-unty
 @kernel
 def _note_heads(work, record, row, executor_class, length):  # type: ignore[no-untyped-def]
     """Write down what was scored of classes and idle slots, where there are such heads."""
-    record.class_choice[row], record.idle_choice[row] = executor_class, length
+    record.class_choice[row] = executor_class
+    record.idle_choice[row] = length
     for other in range(record.can_class.shape[1]):
         record.can_class[row, other] = work.class_logits[other] > -np.inf
         for feature in range(record.class_x.shape[2]):
@@ -146,15 +155,18 @@ def _record(state, future, net, work, record, costing, stage, level, held, log_p
     row = record.count[0]
     record.choice[row] = _write(state, future, work, record, stage)
     _mark_choices(state, net, work, record, row)
-    record.cost[row], record.log_prob[row] = cost_so_far(state, costing), log_prob
-    record.level[row], record.held[row] = level, held
+    record.cost[row] = cost_so_far(state, costing)
+    record.log_prob[row] = log_prob
+    record.level[row] = level
+    record.held[row] = held
     record.count[0] = row + 1
 
 
 @kernel
 def _end(state, future, net, work, record, costing):  # type: ignore[no-untyped-def]
     """Write down where the recording ended, for its value."""
-    record.end_ms[0], record.end_cost[0] = state.now.clock_ms[0], cost_so_far(state, costing)
+    record.end_ms[0] = state.now.clock_ms[0]
+    record.end_cost[0] = cost_so_far(state, costing)
     embed(state, net, work)
     _write(state, future, work, record, NO_STAGE)
 
@@ -195,11 +207,9 @@ def explore_many(
 ):  # type: ignore[no-untyped-def]
     """`explore` with simulators first..last-1 of many; fills `status`."""
     for row in range(first, last):
-        state, future, work = (
-            select_cluster(states, row),
-            select_future(futures, row),
-            select_workspace(works, row),
-        )
+        state = select_cluster(states, row)
+        future = select_future(futures, row)
+        work = select_workspace(works, row)
         record = select_record(records, row)
         status[row] = explore(state, future, tables, net, work, record, costing, luck[row], is_new)
 
@@ -225,7 +235,8 @@ def _record_lesson(state, future, net, work, record, costing, lesson):  # type: 
         return
     if net.has_classes:
         score_classes(state, net, work, stage, limit)
-    work.idle_logits[0], work.idle_logits[1:] = 0.0, -np.inf
+    work.idle_logits[0] = 0.0
+    work.idle_logits[1:] = -np.inf
     _note_heads(work, record, record.count[0], executor_class, 0)
     _record(
         state, future, net, work, record, costing, stage, _level_of(net, held + limit), held, 0.0
@@ -252,7 +263,10 @@ def demonstrate(state, future, tables, net, work, record, costing, luck_seed, is
                 state, future, net, work, record, costing, (stage, limit, executor_class)
             )
         if uniform(luck_seed + np.uint64(1), state.now.num_decisions[0]) >= share:
-            stage, limit, executor_class, idle_ms = own_stage, own_limit, own_class, own_hold_ms
+            stage = own_stage
+            limit = own_limit
+            executor_class = own_class
+            idle_ms = own_hold_ms
         status = step(state, future, tables, stage, limit, executor_class, idle_ms)
     _end(state, future, net, work, record, costing)
     return status
@@ -277,11 +291,9 @@ def demonstrate_many(  # type: ignore[no-untyped-def]
 ):
     """`demonstrate` with simulators first..last-1 of many; fills `status`."""
     for row in range(first, last):
-        state, future, work = (
-            select_cluster(states, row),
-            select_future(futures, row),
-            select_workspace(works, row),
-        )
+        state = select_cluster(states, row)
+        future = select_future(futures, row)
+        work = select_workspace(works, row)
         record = select_record(records, row)
         status[row] = demonstrate(
             state, future, tables, net, work, record, costing, luck[row], is_new, rule, share

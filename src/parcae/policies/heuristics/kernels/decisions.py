@@ -28,14 +28,15 @@ from parcae.simulation.future import Status
 from parcae.simulation.kernels.event_loop import select_future, start, step
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
-_STATIC, _GRANTED, _FAIR = (
-    int(HeuristicKind.STATIC),
-    int(HeuristicKind.GRANTED),
-    int(HeuristicKind.FAIR),
-)
-_WEIGHTED_FAIR, _SJF_CP = int(HeuristicKind.WEIGHTED_FAIR), int(HeuristicKind.SJF_CP)
-_SRPT_CAP, _ORDER = int(HeuristicKind.SRPT_CAP), int(HeuristicKind.ORDER)
-_TETRIS, _GRAPHENE = int(HeuristicKind.TETRIS), int(HeuristicKind.GRAPHENE)
+_STATIC = int(HeuristicKind.STATIC)
+_GRANTED = int(HeuristicKind.GRANTED)
+_FAIR = int(HeuristicKind.FAIR)
+_WEIGHTED_FAIR = int(HeuristicKind.WEIGHTED_FAIR)
+_SJF_CP = int(HeuristicKind.SJF_CP)
+_SRPT_CAP = int(HeuristicKind.SRPT_CAP)
+_ORDER = int(HeuristicKind.ORDER)
+_TETRIS = int(HeuristicKind.TETRIS)
+_GRAPHENE = int(HeuristicKind.GRAPHENE)
 _IDLE_THEORY = int(HeuristicKind.IDLE_THEORY)
 
 
@@ -71,7 +72,8 @@ def _fair(seen, counts_all):  # type: ignore[no-untyped-def]
 @kernel
 def _sjf_cp(seen):  # type: ignore[no-untyped-def]
     """All executors to the job of the least total work, its stages by critical path (Decima, section 7.1, baseline 2)."""
-    best, best_work = NO_STAGE, 0.0
+    best = NO_STAGE
+    best_work = 0.0
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         if seen.jobs.num_schedulable[job] > 0 and (
@@ -79,7 +81,8 @@ def _sjf_cp(seen):  # type: ignore[no-untyped-def]
         ):
             stage = stage_by_critical_path(seen, job)
             if stage != NO_STAGE:
-                best, best_work = stage, seen.jobs.work_ms[job]
+                best = stage
+                best_work = seen.jobs.work_ms[job]
     return all_to(seen, best)
 
 
@@ -113,7 +116,9 @@ def _random(seen, seed):  # type: ignore[no-untyped-def]
 @kernel
 def _shortest_below(seen, cap):  # type: ignore[no-untyped-def]
     """The schedulable stage of the job with the least remaining work among those that hold fewer than `cap`."""
-    best, best_work, best_held = NO_STAGE, 0.0, 0
+    best = NO_STAGE
+    best_work = 0.0
+    best_held = 0
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         work = seen.jobs.remaining_ms[job]
@@ -122,7 +127,9 @@ def _shortest_below(seen, cap):  # type: ignore[no-untyped-def]
         if num_held(seen, job) < cap:
             stage = stage_by_critical_path(seen, job)
             if stage != NO_STAGE:
-                best, best_work, best_held = stage, work, num_held(seen, job)
+                best = stage
+                best_work = work
+                best_held = num_held(seen, job)
     return best, best_held
 
 
@@ -133,7 +140,8 @@ def srpt_cap(seen, cap):  # type: ignore[no-untyped-def]
     Executors that the asked job already holds stay with it up to the cap. Where nobody would work at all, the caps do
     not bind.
     """
-    now, source = seen.now, seen.now.source_job[0]
+    now = seen.now
+    source = seen.now.source_job[0]
     if now.num_schedulable[0] == 0:
         return all_to(seen, NO_STAGE)
     if source != NO_JOB and seen.jobs.num_schedulable[source] > 0:
@@ -163,13 +171,15 @@ def _idle_theory(seen, cap, is_alone):  # type: ignore[no-untyped-def]
 @kernel
 def in_order(seen, rank):  # type: ignore[no-untyped-def]
     """All executors to the first job of a given order, its stages by critical path (Decima, Appendix H)."""
-    best, best_rank = NO_STAGE, 0.0
+    best = NO_STAGE
+    best_rank = 0.0
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         if seen.jobs.num_schedulable[job] > 0 and (best == NO_STAGE or rank[job] < best_rank):
             stage = stage_by_critical_path(seen, job)
             if stage != NO_STAGE:
-                best, best_rank = stage, rank[job]
+                best = stage
+                best_rank = rank[job]
     return all_to(seen, best)
 
 

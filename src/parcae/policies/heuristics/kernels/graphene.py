@@ -28,7 +28,8 @@ from parcae.units import MS_PER_S
 
 _BITS = 1_048_576.0  # durations and demands enter fingerprints in steps of 1 / this
 _LARGEST = 1e6
-_FIRST_PRIME, _SECOND_PRIME = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+_FIRST_PRIME = np.uint64(0x9E3779B97F4A7C15)
+_SECOND_PRIME = np.uint64(0xD6E8FEB86659FD93)
 
 
 @inlined
@@ -47,14 +48,17 @@ def _children_of(seen, stage):  # type: ignore[no-untyped-def]
 @inlined
 def _sized(cpu, memory):  # type: ignore[no-untyped-def]
     """64 bits of cores and memory."""
-    cores, units = np.int64(min(cpu, _LARGEST) * _BITS), np.int64(min(memory, _LARGEST) * _BITS)
+    cores = np.int64(min(cpu, _LARGEST) * _BITS)
+    units = np.int64(min(memory, _LARGEST) * _BITS)
     return np.uint64(cores) * _FIRST_PRIME ^ np.uint64(units)
 
 
 @kernel
 def _fingerprint(seen, job):  # type: ignore[no-untyped-def]
     """64 bits of all that the job's group depends on."""
-    stages, classes, start = seen.stages, seen.classes, seen.jobs.stage_start[job]
+    stages = seen.stages
+    classes = seen.classes
+    start = seen.jobs.stage_start[job]
     digest = np.uint64(0)
     for c in range(classes.shape[0]):
         digest = mix(
@@ -93,7 +97,8 @@ def frag_score(seen, stage):  # type: ignore[no-untyped-def]
     # Deviation: Graphene packs tasks into machines of divisible resources; here a task has an executor to itself.
     """
     cpu, memory = totals(seen)
-    request, num_fitting = 0.0, 0
+    request = 0.0
+    num_fitting = 0
     if cpu > 0.0:
         request = max(request, seen.stages.cpu[stage] / cpu)
     if memory > 0.0:
@@ -109,14 +114,17 @@ def frag_score(seen, stage):  # type: ignore[no-untyped-def]
 @kernel
 def _spread(seen, known, job):  # type: ignore[no-untyped-def]
     """One pass of marking what lies above and below troublesome stages. Returns whether anything changed."""
-    own, has_changed = known.stages, False
+    own = known.stages
+    has_changed = False
     for stage in _stages_of(seen, job):
         for edge in _children_of(seen, stage):
             child = seen.children[edge]
             if own.is_below[child] == 0 and (own.is_troublesome[stage] or own.is_below[stage]):
-                own.is_below[child], has_changed = 1, True
+                own.is_below[child] = 1
+                has_changed = True
             if own.is_above[stage] == 0 and (own.is_troublesome[child] or own.is_above[child]):
-                own.is_above[stage], has_changed = 1, True
+                own.is_above[stage] = 1
+                has_changed = True
     return has_changed
 
 
@@ -126,7 +134,8 @@ def find_group(seen, params, known, job):  # type: ignore[no-untyped-def]
 
     Source: Graphene, section 4.1 (LongScore, FragScore, Closure).
     """
-    own, digest = known.stages, _fingerprint(seen, job)
+    own = known.stages
+    digest = _fingerprint(seen, job)
     if known.jobs.fingerprint[job] == digest:
         return
     longest_ms = max(1e-9, _longest_ms(seen, job))
@@ -141,7 +150,8 @@ def find_group(seen, params, known, job):  # type: ignore[no-untyped-def]
         if own.is_above[stage] and own.is_below[stage]:
             own.is_troublesome[stage] = 1
         count += own.is_troublesome[stage]
-    known.jobs.fingerprint[job], known.jobs.num_troublesome[job] = digest, count
+    known.jobs.fingerprint[job] = digest
+    known.jobs.num_troublesome[job] = count
 
 
 @kernel
@@ -168,7 +178,8 @@ def _first_of(seen, params, known, job, is_troublesome):  # type: ignore[no-unty
 
     # Deviation: Decima, Appendix F has no such bound; infinite, there is none.
     """
-    best, best_rank = NO_STAGE, -1
+    best = NO_STAGE
+    best_rank = -1
     for stage in _stages_of(seen, job):
         if known.stages.is_troublesome[stage] != is_troublesome or not is_schedulable(seen, stage):
             continue
@@ -176,7 +187,8 @@ def _first_of(seen, params, known, job, is_troublesome):  # type: ignore[no-unty
         if rank < 0 and not math.isinf(params[3]) and wait_ms(seen, stage) > params[3] * MS_PER_S:
             continue
         if best == NO_STAGE or (rank >= 0 and (best_rank < 0 or rank < best_rank)):
-            best, best_rank = stage, rank
+            best = stage
+            best_rank = rank
     return best
 
 
@@ -206,7 +218,8 @@ def graphene(seen, params, known):  # type: ignore[no-untyped-def]
     if seen.classes.shape[0] > 1:
         count_resources(seen, known)
     for takes_suppressed in (False, True):
-        num_suppressed, stage = 0, NO_STAGE
+        num_suppressed = 0
+        stage = NO_STAGE
         if source != NO_JOB:
             stage = next_stage(seen, params, known, source, takes_suppressed)
             num_suppressed += known.jobs.is_suppressed[source]

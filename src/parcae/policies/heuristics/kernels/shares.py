@@ -26,9 +26,11 @@ _ROUNDING = 1e-9
 @inlined
 def _weight(seen, known, job, alpha):  # type: ignore[no-untyped-def]
     """T^alpha, remembered for the work T that it was found for."""
-    work_ms, own = seen.jobs.work_ms[job], known.jobs
+    work_ms = seen.jobs.work_ms[job]
+    own = known.jobs
     if own.weight[job] == 0.0 or own.work_ms[job] != work_ms:
-        own.work_ms[job], own.weight[job] = work_ms, max(1.0, work_ms) ** alpha
+        own.work_ms[job] = work_ms
+        own.weight[job] = max(1.0, work_ms) ** alpha
     return own.weight[job]
 
 
@@ -57,10 +59,13 @@ def count_resources(seen, known):  # type: ignore[no-untyped-def]
     Executors that were committed in this very round count with the mean size of all that were: tables do not say whose is which.
     """
     cpu, memory = totals(seen)
-    own, executors = known.jobs, seen.executors
+    own = known.jobs
+    executors = seen.executors
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
-        own.cpu[job], own.memory[job], own.num_seen[job] = 0.0, 0.0, 0
+        own.cpu[job] = 0.0
+        own.memory[job] = 0.0
+        own.num_seen[job] = 0
     for executor in range(executors.shape[0]):
         job = executors.job[executor]
         if executors.destination[executor] != NO_STAGE:
@@ -78,7 +83,10 @@ def count_resources(seen, known):  # type: ignore[no-untyped-def]
 @kernel
 def _mean_of_committed(seen, cpu, memory):  # type: ignore[no-untyped-def]
     """Mean shares of the cores and of the memory over the executors that were committed in this round."""
-    count, sum_cpu, sum_memory, first = 0, 0.0, 0.0, seen.now.source[0]
+    count = 0
+    sum_cpu = 0.0
+    sum_memory = 0.0
+    first = seen.now.source[0]
     for c in range(seen.classes.shape[0]):
         committed = seen.sources.num_committed[first + c]
         count += committed

@@ -37,20 +37,25 @@ def stage_in_order(seen, job):  # type: ignore[no-untyped-def]
 @kernel
 def stage_by_critical_path(seen, job):  # type: ignore[no-untyped-def]
     """The job's schedulable stage: runnable ones first, then by the heaviest path to a leaf, then by index."""
-    best, best_runnable, best_path = NO_STAGE, False, 0.0
+    best = NO_STAGE
+    best_runnable = False
+    best_path = 0.0
     if seen.jobs.num_schedulable[job] == 0:
         return best
     first = seen.jobs.stage_start[job]
     for stage in range(first, first + seen.jobs.num_stages[job]):
         if not is_schedulable(seen, stage):
             continue
-        runnable, path = is_runnable(seen, stage), seen.stages.downstream_ms[stage]
+        runnable = is_runnable(seen, stage)
+        path = seen.stages.downstream_ms[stage]
         if (
             best == NO_STAGE
             or (runnable and not best_runnable)
             or (runnable == best_runnable and path > best_path)
         ):
-            best, best_runnable, best_path = stage, runnable, path
+            best = stage
+            best_runnable = runnable
+            best_path = path
     return best
 
 

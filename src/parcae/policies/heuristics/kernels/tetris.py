@@ -23,7 +23,8 @@ def _product(request, available):  # type: ignore[no-untyped-def]
 @inlined
 def _alignment(seen, stage, executor_class):  # type: ignore[no-untyped-def]
     """Requested . available / available . available, so that 1 is a task that fills its executor."""
-    cpu, memory = seen.classes.cpu[executor_class], seen.classes.memory[executor_class]
+    cpu = seen.classes.cpu[executor_class]
+    memory = seen.classes.memory[executor_class]
     whole = _product(cpu, cpu) + _product(memory, memory)
     if whole == 0.0:
         return 0.0
@@ -34,7 +35,8 @@ def _alignment(seen, stage, executor_class):  # type: ignore[no-untyped-def]
 
 @kernel
 def _mean_remaining_ms(seen):  # type: ignore[no-untyped-def]
-    total_ms, num_jobs = 0.0, seen.now.num_active[0]
+    total_ms = 0.0
+    num_jobs = seen.now.num_active[0]
     for position in range(num_jobs):
         total_ms += seen.jobs.remaining_ms[seen.active[position]]
     return max(1.0, total_ms / max(1, num_jobs))
@@ -43,7 +45,8 @@ def _mean_remaining_ms(seen):  # type: ignore[no-untyped-def]
 @kernel
 def _best_for(seen, knob, mean_ms, executor_class):  # type: ignore[no-untyped-def]
     """The schedulable stage of the highest score that fits the class; of equals, the job that came first."""
-    best, best_score = NO_STAGE, -math.inf
+    best = NO_STAGE
+    best_score = -math.inf
     for position in range(seen.now.num_active[0]):
         job = seen.active[position]
         if seen.jobs.num_schedulable[job] == 0:
@@ -55,14 +58,16 @@ def _best_for(seen, knob, mean_ms, executor_class):  # type: ignore[no-untyped-d
             if (seen.stages.fits[stage] >> executor_class) & 1 and is_schedulable(seen, stage):
                 score = _alignment(seen, stage, executor_class) - is_short
                 if score > best_score:
-                    best, best_score = stage, score
+                    best = stage
+                    best_score = score
     return best
 
 
 @kernel
 def _next_larger(seen, executor_class):  # type: ignore[no-untyped-def]
     """The offered class that follows in size (of equals, in row); ANY_CLASS before the first and after the last."""
-    best, own = ANY_CLASS, executor_class
+    best = ANY_CLASS
+    own = executor_class
     for c in range(seen.classes.shape[0]):
         if seen.source_count[c] == 0:
             continue
@@ -88,7 +93,8 @@ def tetris(seen, params):  # type: ignore[no-untyped-def]
     """
     if seen.now.num_schedulable[0] == 0:
         return all_to(seen, NO_STAGE)
-    mean_ms, executor_class = _mean_remaining_ms(seen), _next_larger(seen, ANY_CLASS)
+    mean_ms = _mean_remaining_ms(seen)
+    executor_class = _next_larger(seen, ANY_CLASS)
     while executor_class != ANY_CLASS:
         stage = _best_for(seen, params[0], mean_ms, executor_class)
         if stage != NO_STAGE:

@@ -56,7 +56,8 @@ def easy(view, is_shortest_first):  # type: ignore[no-untyped-def]
     if eldest == VOID or view.jobs.can_start[eldest] == 1:
         return VOID if eldest == VOID else int(view.jobs.slot[eldest])
     shadow = _shadow(view, eldest)
-    best, row = VOID, _next_eldest(view, eldest)
+    best = VOID
+    row = _next_eldest(view, eldest)
     while row != VOID:
         if view.jobs.can_start[row] == 1 and _delays_nobody(view, row, eldest, shadow):
             if not is_shortest_first:
@@ -87,7 +88,8 @@ def conservative(view, plan, depth):  # type: ignore[no-untyped-def]
     Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2
     with backfilling" (conservative backfilling). Reservations are made afresh at every event (compression).
     """
-    left, row = min(depth, view.head.num_jobs[0]), _next_eldest(view, VOID)
+    left = min(depth, view.head.num_jobs[0])
+    row = _next_eldest(view, VOID)
     if not _can_any_start(view, left):
         return VOID
     _copy_profile(view, plan)
@@ -123,7 +125,9 @@ def _copy_profile(view, plan):  # type: ignore[no-untyped-def]
 @inlined
 def _earliest(view, plan, row):  # type: ignore[no-untyped-def]
     """Point of the plan at which the job fits to its end."""
-    first, point, told = 0, 0, view.jobs.told[row]
+    first = 0
+    point = 0
+    told = view.jobs.told[row]
     while point < plan.num_points[0] and plan.points[point] < plan.points[first] + told:
         fits = True
         for resource in range(view.free.shape[0]):

@@ -12,8 +12,11 @@ from parcae.policies.packing.kernels.backfilling import conservative, easy, firs
 from parcae.policies.packing.kernels.scores import best_score, withholding
 from parcae.policies.packing.layout import PackingKind
 
-_RANDOM, _FCFS, _EASY = int(PackingKind.RANDOM), int(PackingKind.FCFS), int(PackingKind.EASY)
-_CONSERVATIVE, _WITHHOLD = int(PackingKind.CONSERVATIVE), int(PackingKind.WITHHOLD)
+_RANDOM = int(PackingKind.RANDOM)
+_FCFS = int(PackingKind.FCFS)
+_EASY = int(PackingKind.EASY)
+_CONSERVATIVE = int(PackingKind.CONSERVATIVE)
+_WITHHOLD = int(PackingKind.WITHHOLD)
 
 
 @inlined

@@ -8,23 +8,18 @@ from parcae.kernels import inlined
 from parcae.packing.layout import VOID
 from parcae.policies.packing.layout import PackingKind, WithholdParameter
 
-_SJF, _PACKER, _TETRIS, _AREA = (
-    int(PackingKind.SJF),
-    int(PackingKind.PACKER),
-    int(PackingKind.TETRIS),
-    int(PackingKind.AREA),
-)
-_ALIGNMENT, _AGE, _RESERVE = (
-    int(WithholdParameter.ALIGNMENT),
-    int(WithholdParameter.AGE),
-    int(WithholdParameter.RESERVE),
-)
-_STEEPNESS, _LENGTH = int(WithholdParameter.STEEPNESS), int(WithholdParameter.LENGTH)
-_PATIENCE, _CROWD, _PAUSE = (
-    int(WithholdParameter.PATIENCE),
-    int(WithholdParameter.CROWD),
-    int(WithholdParameter.PAUSE),
-)
+_SJF = int(PackingKind.SJF)
+_PACKER = int(PackingKind.PACKER)
+_TETRIS = int(PackingKind.TETRIS)
+_AREA = int(PackingKind.AREA)
+_ALIGNMENT = int(WithholdParameter.ALIGNMENT)
+_AGE = int(WithholdParameter.AGE)
+_RESERVE = int(WithholdParameter.RESERVE)
+_STEEPNESS = int(WithholdParameter.STEEPNESS)
+_LENGTH = int(WithholdParameter.LENGTH)
+_PATIENCE = int(WithholdParameter.PATIENCE)
+_CROWD = int(WithholdParameter.CROWD)
+_PAUSE = int(WithholdParameter.PAUSE)
 #: Alignment counts as in a cluster of 10 units a resource, which is DeepRM's.
 _UNITS = 100.0
 
@@ -75,12 +70,14 @@ def score(view, row, kind, params):  # type: ignore[no-untyped-def]
 @inlined
 def best_score(view, kind, params):  # type: ignore[no-untyped-def]
     """Slot of the best job that can start now; the first of equals; VOID if there is none."""
-    best, best_score = VOID, 0.0
+    best = VOID
+    best_score = 0.0
     for row in range(view.head.num_jobs[0]):
         if view.jobs.can_start[row] == 1:
             own = score(view, row, kind, params)
             if best == VOID or own > best_score:
-                best, best_score = view.jobs.slot[row], own
+                best = view.jobs.slot[row]
+                best_score = own
     return best
 
 
@@ -114,15 +111,18 @@ def withholding(view, params):  # type: ignore[no-untyped-def]
 
     Source: what DeepRM was seen to learn (section 4.3), as a rule.
     """
-    best, best_score = VOID, 0.0
-    waiting, is_forced = crowd(view), must_start(view, params[_PAUSE])
+    best = VOID
+    best_score = 0.0
+    waiting = crowd(view)
+    is_forced = must_start(view, params[_PAUSE])
     for row in range(view.head.num_jobs[0]):
         if view.jobs.can_start[row] == 1 and (
             is_forced or left(view, row) >= reserve(view, row, params, waiting)
         ):
             own = preference(view, row, params)
             if best == VOID or own > best_score:
-                best, best_score = view.jobs.slot[row], own
+                best = view.jobs.slot[row]
+                best_score = own
     return best
 
 
