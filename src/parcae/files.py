@@ -1,4 +1,4 @@
-"""Files that are written wholly or not at all."""
+"""Writing files completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,37 +12,41 @@ from typing import BinaryIO
 
 
 def check_place(path: Path) -> None:
-    """Refuse a path at which no file can be written.
+    """Check that a file can be written at `path`.
 
     Raises:
-        OSError: its folder does not exist or cannot be written, or `path` is a folder.
+        OSError: its folder does not exist or is not writable, or `path` is a folder.
     """
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(
-            errno.ENOENT, "the folder that it should be in is not there", str(path)
+            errno.ENOENT, "the folder of this file does not exist; create it first", str(path)
         )
     if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "a folder; give the name of a file", str(path))
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise PermissionError(
-            errno.EACCES, "the folder that it should be in cannot be written", str(path)
+        raise IsADirectoryError(
+            errno.EISDIR, "this is a folder; give the name of a file", str(path)
         )
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "the folder of this file is not writable", str(path))
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A stream to a temporary file beside `path`, which it replaces at the end; after an error nothing is left.
+    """Yield a stream to a temporary file that replaces `path` at the end of the context.
+
+    After an exception the temporary file is deleted and `path` is unchanged.
 
     Raises:
-        OSError: the folder does not exist or cannot be written, or `path` is a folder.
+        OSError: the folder does not exist or is not writable, or `path` is a folder.
     """
     path = Path(path)
     check_place(path)
+    # In the same folder, since a file can be replaced atomically only within one file system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:
             yield stream
+        # `mkstemp` creates files that only their owner can read.
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     except BaseException:
@@ -51,12 +55,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file, wholly or not at all."""
+    """Write a file completely or not at all."""
     with replacing(path) as stream:
         stream.write(content)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in UTF-8, wholly or not at all."""
+    """Write a text file in UTF-8 completely or not at all."""
     with replacing(path) as stream:
         stream.write(text.encode())

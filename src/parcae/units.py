@@ -1,4 +1,4 @@
-"""Conversions between units; the only module with a bare 1_000 in it."""
+"""Conversions between units of time and size; only this module contains a bare 1_000."""
 
 MS_PER_S = 1_000
 MS_PER_MINUTE = 60 * MS_PER_S
@@ -7,7 +7,7 @@ BYTES_PER_MIB = 1 << 20
 
 
 def ms_from_s(seconds: float) -> int:
-    """Whole milliseconds nearest to `seconds`.
+    """Return `seconds` in milliseconds, rounded to a whole number.
 
     Example: `ms_from_s(2.5)` is 2500.
     """
@@ -15,7 +15,7 @@ def ms_from_s(seconds: float) -> int:
 
 
 def s_from_ms(milliseconds: float) -> float:
-    """Seconds in `milliseconds`.
+    """Return `milliseconds` in seconds.
 
     Example: `s_from_ms(2500)` is 2.5.
     """

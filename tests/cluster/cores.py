@@ -1,4 +1,4 @@
-"""A cluster of the world of cores that is stepped by hand, without simulator."""
+"""A cluster of the world of cores that tests step by hand, without the simulator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Stages = Sequence[tuple[int, float, tuple[int, ...]]]  # (number of tasks, ms of
 
 
 class Cores:
-    """So many cores, and jobs that arrive when they are told to.
+    """A cluster with a given number of cores, whose jobs arrive when the test says so.
 
     Example: `cores = Cores(2); job = cores.arrive([(3, 100.0, ())]); cores.reveal(job, 0)`.
     """
@@ -37,7 +37,7 @@ class Cores:
         reset(self.state)
 
     def arrive(self, stages: Stages) -> int:
-        """A job arrives; nothing of it is runnable yet. Returns its row."""
+        """Add a job without runnable stages. Returns its row."""
         specs = np.zeros(len(stages), STAGE_SPEC).view(np.recarray)
         edges: list[int] = []
         for row, (num_tasks, task_ms, parents) in enumerate(stages):
@@ -58,15 +58,18 @@ class Cores:
         return int(job_arrived(self.state, specs, children_of, 0, len(stages), 0, now_ms, 1.0))
 
     def row(self, job: int, stage: int) -> int:
-        """Row of a job's stage."""
+        """Return the row of a job's stage."""
         return int(self.state.jobs.stage_start[job]) + stage
 
     def reveal(self, job: int, stage: int) -> None:
-        """A parentless stage is runnable."""
+        """Make a stage without parents runnable."""
         reveal_stage(self.state, self.row(job, stage))
 
     def follow(self, **changes: Any) -> bool:
-        """Put first come, first served into force, with columns of jobs or `stage_*` changed."""
+        """Put first-come orders into force, with the given columns changed.
+
+        Columns of stages start with `stage_`, the others are columns of jobs.
+        """
         orders = first_come(observe(self.state))
         for name, values in changes.items():
             table = orders.stages if name.startswith("stage_") else orders.jobs
@@ -75,7 +78,7 @@ class Cores:
         return bool(accept_orders(self.state))
 
     def offer(self) -> list[tuple[int, int, int]]:
-        """One offer round: (core, job, stage) of every task that starts."""
+        """Run one offer round. Returns (core, job, stage) of every task that starts."""
         state = self.state
         dispatch(state)
         started = []
@@ -86,16 +89,16 @@ class Cores:
         return started
 
     def end(self, core: int) -> int:
-        """The core's task ends. Returns the row of its stage where that was its last, else NO_STAGE."""
+        """End the core's task. Returns its stage if the task was the last one, else NO_STAGE."""
         return int(end_task(self.state, core))
 
     def end_stage(self, core: int) -> None:
-        """The core's task ends, the last of its stage, and the scheduler hears of it."""
+        """End the core's task, the last of its stage, and complete the stage."""
         stage = self.end(core)
         assert stage != NO_STAGE
         complete_stage(self.state, stage)
 
     @property
     def orders(self) -> Any:
-        """The order tables themselves."""
+        """The state's order tables themselves."""
         return orders_of(self.state)

@@ -1,4 +1,7 @@
-"""Arrivals, ends and plans of the world of cores by hand. Also to be run with NUMBA_DISABLE_JIT=1."""
+"""Arrivals, ends and plans of the world of cores with literal numbers.
+
+Also to be run with NUMBA_DISABLE_JIT=1.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def test_children_are_runnable_once_all_their_parents_are_complete() -> None:
         -1,
         -1,
         -1,
-    ]  # the scheduler has not heard of it yet
+    ]  # `complete_stage` was not called yet
     complete_stage(state, 0)
     assert state.stages.frontier_rank[:4].tolist() == [-1, 1, 2, -1]
     cores.follow()
@@ -54,9 +57,7 @@ def test_children_are_runnable_once_all_their_parents_are_complete() -> None:
     state.now.clock_ms[0] = 500
     cores.end_stage(0)
     assert state.stages.frontier_rank[3] == -1
-    assert (
-        state.now.is_plan_due[0] == 1
-    )  # the end of a stage is thought about, whatever follows from it
+    assert state.now.is_plan_due[0] == 1  # the end of a stage always makes a plan due
     cores.end_stage(1)
     cores.follow()
     core, _, stage = cores.offer()[0]
@@ -103,7 +104,7 @@ def test_decisions_are_an_order_over_all_cores() -> None:
     cores.reveal(second, 0)
     cores.reveal(second, 1)
     ask_for_plan(state)
-    assert state.now.num_source[0] == 4  # also the three cores that run
+    assert state.now.num_source[0] == 4  # including the three cores that run tasks
     assert plan_stage(state, cores.row(second, 1), 1) == 1
     assert plan_stage(state, cores.row(first, 0), 9) == 3
     assert state.now.num_source[0] == 0
@@ -124,13 +125,11 @@ def test_a_stage_may_keep_the_cores_that_run_it() -> None:
     cores.offer()
     cores.end(0)
     ask_for_plan(state)
-    assert (
-        plan_stage(state, 0, 4) == 4
-    )  # three run, one waits: the limit must not keep that one back
+    assert plan_stage(state, 0, 4) == 4  # three run, one waits: the limit must let it start
     assert state.stage_orders.limit[0] == 4
 
 
-def test_the_decision_to_idle_holds_back_what_was_not_named() -> None:
+def test_the_decision_to_idle_holds_back_stages_that_were_not_named() -> None:
     cores = Cores(4)
     state = cores.state
     job = cores.arrive([(9, 10.0, ()), (9, 10.0, ())])
@@ -150,10 +149,10 @@ def test_a_decision_that_cannot_be_carried_out_says_so() -> None:
     ask_for_plan(cores.state)
     assert plan_stage(cores.state, 0, 0) == -1
     assert plan_stage(cores.state, 0, 1) == 1
-    assert plan_stage(cores.state, 0, 1) == -1  # nothing of it is left to be given
+    assert plan_stage(cores.state, 0, 1) == -1  # the stage's demand is used up
 
 
-def test_what_is_left_of_a_job_follows_what_its_tasks_took() -> None:
+def test_the_remaining_work_follows_the_durations_of_finished_tasks() -> None:
     cores = Cores(2)
     state = cores.state
     state.now.is_corrected[0] = 1
@@ -169,7 +168,7 @@ def test_what_is_left_of_a_job_follows_what_its_tasks_took() -> None:
     state.now.clock_ms[0] = 300
     cores.end(0)
     assert unstarted_ms(state, job) == 200.0
-    # One task took 300 ms instead of 100; the prior counts as three that took what was foretold.
+    # One task took 300 ms instead of 100; the prior counts as three tasks of 100 ms.
     assert correction(state, job) == pytest.approx((1 * 3.0 + 3) / (1 + 3))
     state.now.is_corrected[0] = 0
     assert correction(state, job) == 1.0
@@ -197,7 +196,7 @@ def test_no_wake_up_is_asked_for_unless_an_order_says_so() -> None:
         ("contenders", "share"),
     ],
 )
-def test_a_wrong_book_is_found(table: str, column: str) -> None:
+def test_a_wrong_count_is_detected(table: str, column: str) -> None:
     cores = Cores(3)
     for _ in range(2):
         cores.reveal(cores.arrive([(2, 1.0, ())]), 0)
@@ -210,7 +209,7 @@ def test_a_wrong_book_is_found(table: str, column: str) -> None:
         check_invariants(cores.state)
 
 
-def test_a_wrong_winner_is_found() -> None:
+def test_a_wrong_winner_is_detected() -> None:
     cores = Cores(1)
     for _ in range(2):
         cores.reveal(cores.arrive([(2, 1.0, ())]), 0)

@@ -1,4 +1,7 @@
-"""Offer rounds by hand: which core starts what. Also to be run with NUMBA_DISABLE_JIT=1."""
+"""Offer rounds with literal numbers: which core starts which task.
+
+Also to be run with NUMBA_DISABLE_JIT=1.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from tests.cluster.cores import Cores
 
 
 def _jobs(cores: Cores, *num_tasks: int) -> None:
-    """Jobs of one runnable stage of so many tasks of 100 ms each."""
+    """Add jobs with one runnable stage each; `num_tasks` tasks of 100 ms."""
     for count in num_tasks:
         cores.reveal(cores.arrive([(count, 100.0, ())]), 0)
 

@@ -1,4 +1,7 @@
-"""The environment of the cluster where executors come in classes and may wait: spaces, masks, meanings, the same runs."""
+"""The cluster's environment with several executor classes and idle slots.
+
+Tests the spaces, the masks, the meaning of actions, and that episodes equal simulated runs.
+"""
 
 from __future__ import annotations
 
@@ -51,14 +54,17 @@ def _needs(spec: JobSpec, *memory: float) -> JobSpec:
 
 
 def _small_and_large(**settings: Any) -> ClusterEnv:
-    """A job with a stage for every class and one for the large class; two executors of each, no delays."""
+    """One job with a stage that fits every class and one that fits the large class only.
+
+    Two executors of each class, no delays.
+    """
     spec = _needs(job("a", (4, 1_000, ()), (4, 3_000, ())), 0.25, 0.5)
     values = {"executor_classes": _TWO, "moving_delay_ms": 0, "warmup_delay_ms": 0, **settings}
     return ClusterEnv(workload=Workload("test", (spec,)), num_jobs=1, **values)
 
 
 def _one_long(**settings: Any) -> ClusterEnv:
-    """A task of 40 s for two executors without delays; lengths of slots are quarters of that."""
+    """A task of 40 s, two executors without delays; slot lengths are quarters of 40 s."""
     values = {"workload": Workload("test", (job("a", (1, 40_000, ())),)), "num_jobs": 1, **settings}
     return ClusterEnv(executors=2, moving_delay_ms=0, warmup_delay_ms=0, idle_lengths=4, **values)
 
@@ -66,7 +72,7 @@ def _one_long(**settings: Any) -> ClusterEnv:
 def _random_action(
     env: ClusterEnv, shown: dict[str, np.ndarray], rng: np.random.Generator
 ) -> np.ndarray:
-    """A stage and a limit, then a class and a slot that may be chosen with the stage."""
+    """Draw a stage and a limit, then a class and a slot that may be chosen with the stage."""
     sizes = env.action_space.nvec
     stages, limits = np.split(shown["action_mask"][: sizes[0] + sizes[1]], [sizes[0]])
     stage = int(rng.choice(np.flatnonzero(stages)))
@@ -75,7 +81,7 @@ def _random_action(
 
 
 def _played(env: ClusterEnv, seed: int) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-    """An episode at random: what is shown and what is about to be done."""
+    """Play a random episode; yield what is shown and the next action."""
     rng = np.random.default_rng(seed)
     (shown, _) = env.reset(seed=seed)
     is_over = False
@@ -86,7 +92,7 @@ def _played(env: ClusterEnv, seed: int) -> Iterator[tuple[dict[str, np.ndarray],
         is_over = terminated or truncated
 
 
-def test_gymnasium_finds_nothing_to_complain_of() -> None:
+def test_gymnasium_check_env_passes() -> None:
     env = gymnasium.make(
         CLUSTER_ID,
         workload="toy",
@@ -115,7 +121,7 @@ def test_gymnasium_finds_nothing_to_complain_of() -> None:
     ],
     ids=["neither", "one class", "classes", "slots", "both"],
 )
-def test_there_is_only_what_can_be_chosen(
+def test_entries_without_a_choice_are_left_out(
     settings: dict[str, Any], sizes: list[int], entries: set[str]
 ) -> None:
     workload = Workload("test", (job("a", (1, 1_000, ()), (1, 1_000, (0,))),))
@@ -156,8 +162,8 @@ def test_an_observation_says_what_classes_there_are_and_which_fit() -> None:
     ]
     shown, *_ = env.step(
         np.array([0, 3, 1])
-    )  # all large ones to the stage that the small ones would do for
-    assert shown["classes"][:, ClassFeature.ASKED].tolist() == [0.5, 0.0]
+    )  # all large executors to the stage that the small ones fit, too
+    assert shown["classes"][:, ClassFeature.OFFERED].tolist() == [0.5, 0.0]
     assert shown["class_mask"].tolist() == [
         [True, False, True],
         [False, False, True],
@@ -208,12 +214,12 @@ def test_an_idle_slot_runs_its_length_may_be_decided_anew_and_is_the_stages_only
     )
     shown, reward, *_ = env.step(
         np.array([1, 0, 0])
-    )  # the other runs the short one and asks for the long one when it is done
+    )  # the other executor runs the short stage, then the long one is due
     assert reward == pytest.approx(-0.01 * 8)
     assert shown["stage_slot"][0].tolist() == [1.0, 1.0, pytest.approx(np.log1p(12 / 24))]
     assert shown["slot_mask"].tolist() == [[True] * 5] + [[True] + [False] * 4] * 2
     assert env.episodes.decision(0, np.array([0, 0, 1])) == Decision(0, 1, ANY_CLASS, 2_000)
-    shown, reward, *_ = env.step(np.array([0, 0, 1]))  # its end is 10 s after its beginning now
+    shown, reward, *_ = env.step(np.array([0, 0, 1]))  # the slot now ends 10 s after its beginning
     assert reward == pytest.approx(-0.01 * 2)
     assert shown["stage_slot"][
         0, [SlotFeature.HAD, SlotFeature.RUNS, SlotFeature.LEFT]
@@ -222,7 +228,7 @@ def test_an_idle_slot_runs_its_length_may_be_decided_anew_and_is_the_stages_only
     assert env.episodes.decision(0, np.array([0, 0, 4])) == Decision(0, 1)
     _, reward, terminated, _, info = env.step(
         np.array([0, 0, 4])
-    )  # a second slot: it is run instead, and counted
+    )  # a second slot: the stage runs instead, and the action counts as masked
     assert (terminated, info["num_masked_actions"], info["average_jct_s"]) == (True, 2, 50.0)
 
 
@@ -244,7 +250,7 @@ def test_an_idle_slot_runs_its_length_may_be_decided_anew_and_is_the_stages_only
     ],
     ids=["classes", "slots", "both"],
 )
-def test_what_is_not_masked_is_what_nothing_is_objected_to_and_completes_all_jobs(
+def test_unmasked_actions_are_valid_decisions_and_complete_all_jobs(
     settings: dict[str, Any], num_slots: int
 ) -> None:
     env = ClusterEnv(workload=_TPCH, num_jobs=3, **settings)
@@ -281,7 +287,10 @@ def _hold_against(
 
 
 def _same_run(env: ClusterEnv, policy: Policy, arrivals: str, seed: int) -> tuple[int, int]:
-    """That the policy through the environment comes to what its simulation does. Returns how many classes and slots it named."""
+    """Check that a policy gives the same run through the environment as in simulation.
+
+    Returns how many classes and slots its decisions named.
+    """
     settings = env.episodes.settings
     sequence = draw_sequence(
         env.episodes.workload,
@@ -359,12 +368,12 @@ def test_a_network_that_chooses_both_through_the_environment_is_the_network() ->
     assert num_classes >= num_slots >= 5
 
 
-def test_what_cannot_be_said_as_an_action_is_refused_and_what_nearly_can_is_rounded_up() -> None:
+def test_decisions_without_an_action_are_refused_and_slots_are_rounded_up() -> None:
     env = _small_and_large()
     env.reset(seed=1)
     with pytest.raises(
         PolicyError,
-        match="stage 1 gets an idle slot, and there are none to choose from; set idle_lengths",
+        match="stage 1 gets an idle slot, but the environment has none to choose from",
     ):
         env.episodes.action(0, Decision(1, 1, hold_ms=5))
     env = _one_long()
@@ -384,7 +393,7 @@ def test_an_action_that_does_not_exist_is_refused(action: list[int]) -> None:
         env.step(np.array(action))
 
 
-def test_many_are_the_single_ones() -> None:
+def test_a_vector_environment_equals_single_ones() -> None:
     settings = {
         "workload": "toy",
         "num_jobs": 2,

@@ -1,4 +1,4 @@
-"""The environment of the cluster: what Gymnasium asks for, what it means, and that it is the simulator's own run."""
+"""The cluster's environment: Gymnasium's interface, rewards, and equality with the simulator."""
 
 from __future__ import annotations
 
@@ -53,14 +53,17 @@ def _play_at_random(env: ClusterEnv, seed: int) -> tuple[float, dict[str, Any], 
 
 
 def _two_jobs(**settings: Any) -> ClusterEnv:
-    """Job a: two stages of two tasks of 1 s and 3 s, one after the other; drawn twice, on two executors without delays."""
+    """Two jobs a, each with two stages one after the other: two tasks of 1 s, then two of 3 s.
+
+    Two executors without delays.
+    """
     workload = Workload("test", (job("a", (2, 1_000, ()), (2, 3_000, (0,))),))
     return ClusterEnv(
         workload=workload, num_jobs=2, executors=2, moving_delay_ms=0, warmup_delay_ms=0, **settings
     )
 
 
-def test_gymnasium_finds_nothing_to_complain_of() -> None:
+def test_gymnasium_check_env_passes() -> None:
     env = gymnasium.make(CLUSTER_ID, workload="toy", num_jobs=3, executors=2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -76,7 +79,7 @@ def test_every_bound_is_finite() -> None:
     assert spaces["action_mask"].shape == (2 * 18 + 1 + 3,)
 
 
-def test_an_observation_says_what_the_cluster_is_in() -> None:
+def test_an_observation_describes_the_cluster() -> None:
     env = _two_jobs()
     observation, _ = env.reset(seed=1)
     shown = [StageFeature.IS_SHOWN, StageFeature.IS_SCHEDULABLE, StageFeature.IS_RUNNABLE]
@@ -99,8 +102,8 @@ def test_a_step_commits_executors_and_earns_what_accrues_until_the_next() -> Non
     env.reset(seed=1)
     observation, reward, *_ = env.step(
         np.array([0, 0])
-    )  # one executor to job 0's first stage; the other is asked about
-    assert (reward, observation["cluster"][ClusterFeature.ASKED]) == (0.0, 0.5)
+    )  # one executor to job 0's first stage; the other one is still offered
+    assert (reward, observation["cluster"][ClusterFeature.OFFERED]) == (0.0, 0.5)
     observation, reward, *_ = env.step(
         np.array([2, 0])
     )  # it goes to job 1; each runs its two tasks of 1 s: 2 jobs x 2 s
@@ -118,8 +121,8 @@ def test_executors_may_idle_only_while_others_work() -> None:
     observation, *_ = env.step(np.array([0, 0]))
     assert observation["action_mask"][idle]
     observation, *_ = env.step(np.array([idle, 0]))
-    # The other's stage is done: it is asked about while the first still idles.
-    assert observation["cluster"][[ClusterFeature.IDLE, ClusterFeature.ASKED]].tolist() == [
+    # The other executor's stage is done: it is offered while the first one still idles.
+    assert observation["cluster"][[ClusterFeature.IDLE, ClusterFeature.OFFERED]].tolist() == [
         1.0,
         0.5,
     ]
@@ -203,7 +206,7 @@ def test_a_heuristic_through_the_environment_is_the_heuristic(name: str) -> None
     assert (info["num_decisions"], info["num_masked_actions"]) == (trace.num_decisions, 0)
 
 
-def test_where_there_is_little_room_what_may_be_chosen_comes_first() -> None:
+def test_with_few_rows_stages_that_may_be_chosen_are_shown_first() -> None:
     env = _two_jobs(max_stages=2)
     observation, _ = env.reset(seed=1)
     assert observation["stages"][:, StageFeature.IS_SCHEDULABLE].tolist() == [1, 1]
@@ -217,11 +220,11 @@ def test_where_there_is_little_room_what_may_be_chosen_comes_first() -> None:
         env.episodes.action(0, Decision(2, 1))
     observation, *_ = env.step(
         np.array([0, 0])
-    )  # that stage was chosen in this round: now the other job's may be
+    )  # the stage was chosen in this round: now the other job's stage may be chosen
     assert observation["stages"][:, StageFeature.IS_SCHEDULABLE].tolist() == [1, 0]
 
 
-def test_limits_beyond_what_is_asked_about_are_masked() -> None:
+def test_limits_beyond_the_offered_executors_are_masked() -> None:
     env = ClusterEnv(
         workload=Workload("test", (job("a", (20, 1_000, ())),)),
         num_jobs=3,

@@ -1,4 +1,4 @@
-"""The page and the examples about environments do what they say."""
+"""The examples and the documentation page about environments work as described."""
 
 from __future__ import annotations
 

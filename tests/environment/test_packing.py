@@ -1,4 +1,4 @@
-"""The environment of the packing world: what Gymnasium asks for, what it means, and that it is the world's own run."""
+"""The packing world's environment: Gymnasium's interface, rewards, and equality with the world."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _play_at_random(env: PackingEnv, seed: int) -> tuple[float, dict[str, Any], 
     return total, info, truncated
 
 
-def test_gymnasium_finds_nothing_to_complain_of() -> None:
+def test_gymnasium_check_env_passes() -> None:
     env = gymnasium.make(PACKING_ID)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -142,7 +142,7 @@ def test_a_heuristic_through_the_environment_is_the_heuristic(
     )
 
 
-def test_who_lets_time_pass_for_ever_is_stopped() -> None:
+def test_an_episode_that_only_lets_time_pass_is_stopped() -> None:
     env = PackingEnv(jobs=_THREE)
     env.reset(seed=1)
     results = [env.step(np.int64(10)) for _ in range(3 * 40)]
@@ -166,7 +166,7 @@ def test_pieces_of_given_jobs_are_drawn_by_seed() -> None:
     [
         ({"rate": 0.7}, "did you mean 'rates'"),
         ({"rates": (1.5,)}, "1.5"),
-        ({"rates": ()}, "arrive at no rate"),
+        ({"rates": ()}, "there is no arrival rate"),
         ({"window": 0}, "setting window = 0: Input should be greater"),
         ({"num_slots": 0}, "setting num_slots = 0: Input should be greater"),
         ({"mix": "papre"}, "did you mean 'paper'"),

@@ -1,4 +1,4 @@
-"""Many environments at once are the single ones, one beside the other."""
+"""A vector environment behaves like single environments side by side."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _first_allowed(name: str, env: VectorEnv, mask: np.ndarray) -> np.ndarray:
 
 
 @_EACH
-def test_it_says_how_it_begins_anew(name: str) -> None:
+def test_the_autoreset_mode_is_declared(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         env = _vector(name)
@@ -60,7 +60,7 @@ def test_it_is_gymnasiums_own_vector_of_single_ones(name: str) -> None:
 
 
 @_EACH
-def test_observations_are_the_users_own(name: str) -> None:
+def test_observations_are_copies(name: str) -> None:
     env = _vector(name)
     before, _ = env.reset(seed=1000)
     kept = before["jobs"].copy()
@@ -69,7 +69,7 @@ def test_observations_are_the_users_own(name: str) -> None:
     assert (before["jobs"] == kept).all()
 
 
-def test_every_environment_may_have_a_seed_of_its_own() -> None:
+def test_every_environment_can_have_its_own_seed() -> None:
     env = _vector(CLUSTER_ID)
     together, _ = env.reset(seed=[5, 1000, 5])
     assert (together["stages"][0] == together["stages"][2]).all()

@@ -1,1 +1,1 @@
-"""What is known: the cluster's state, its transitions, observations and decisions."""
+"""The cluster's state, its transitions, observations, decisions and orders."""

@@ -1,4 +1,4 @@
-"""What a policy answers, and who answers."""
+"""The decision of a policy in the world of executors, and the interface of such policies."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from parcae.cluster.state import ANY_CLASS, NO_STAGE, NOT_YET, World
 
 
 class Decision(NamedTuple):
-    """Commit up to `limit` of the executors that are asked about to `stage`.
+    """Commit up to `limit` of the offered executors to `stage`.
 
     Args:
-        stage: row of a schedulable stage, or NO_STAGE to let all of them idle.
+        stage: row of a schedulable stage, or NO_STAGE to let all offered executors idle.
         limit: most executors to commit, >= 1.
-        executor_class: class to take them from, or ANY_CLASS for the best-fitting ones.
-        hold_ms: an idle slot: let up to `limit` executors wait for the stage and ask again after this time (Duan & Wu, section
-            III). A stage has at most one; while it runs, its end may be decided anew.
+        executor_class: class to take them from, or ANY_CLASS for the smallest that fit.
+        hold_ms: length of an idle slot in ms: up to `limit` executors wait for the stage, and the
+            policy decides again when the slot ends (Duan & Wu, section III). A stage has at most
+            one slot; while it runs, a decision may change its end. 0 for no slot.
 
     Example: `Decision(stage=3, limit=5)`; `Decision()` lets all executors idle.
     """
@@ -28,7 +29,7 @@ class Decision(NamedTuple):
 
 
 def objection(observation: Observation, decision: Decision) -> str | None:
-    """Why the decision cannot be carried out, or None where it can."""
+    """Return why the decision cannot be carried out, or None if it can."""
     stage, limit, executor_class, hold_ms = decision
     if stage == NO_STAGE:
         return None
@@ -39,9 +40,10 @@ def objection(observation: Observation, decision: Decision) -> str | None:
         return f"stage {stage} does not exist (0..{num_stages - 1})"
     clock_ms = int(observation.now.clock_ms[0])
     if not observation.is_schedulable(stage):
-        some = observation.schedulable_stages()[:20]
+        choices = observation.schedulable_stages()[:20]
         return (
-            f"stage {stage} is not schedulable at {clock_ms} ms; choose one of {some} or NO_STAGE"
+            f"stage {stage} is not schedulable at {clock_ms} ms; "
+            f"choose one of {choices} or NO_STAGE"
         )
     if limit < 1:
         return f"limit {limit} for stage {stage}: commit at least one executor"
@@ -50,26 +52,32 @@ def objection(observation: Observation, decision: Decision) -> str | None:
             f"executor class {executor_class} does not exist (0..{num_classes - 1}, or ANY_CLASS)"
         )
     if executor_class != ANY_CLASS and observation.source_count[executor_class] < 1:
-        return f"no executor of class {executor_class} is asked about"
+        return f"no executor of class {executor_class} is offered; choose a class that is"
     if executor_class != ANY_CLASS and not (int(stages.fits[stage]) >> executor_class) & 1:
         return f"executor class {executor_class} is too small for stage {stage}"
     if hold_ms > 0 and observation.now.world[0] == World.CORES:
-        return "there are no idle slots in the world of cores; leave hold_ms out"
+        return "the world of cores has no idle slots; leave hold_ms out"
     if (
         hold_ms > 0
         and stages.hold_from_ms[stage] != NOT_YET
         and stages.hold_until_ms[stage] <= clock_ms
     ):
-        return f"stage {stage} had its idle slot, until {stages.hold_until_ms[stage]} ms; run it (hold_ms=0) or choose another"
+        return (
+            f"stage {stage} already had its idle slot, until {stages.hold_until_ms[stage]} ms; "
+            f"run it (hold_ms=0) or choose another stage"
+        )
     return None
 
 
 class Policy(Protocol):
-    """Decides, from what is known, who works on what."""
+    """A policy of the world of executors: decides which stage gets the offered executors."""
 
     @property
     def name(self) -> str:
-        """How reports call the policy."""
+        """The policy's name in reports."""
 
     def decide(self, observation: Observation) -> Decision:
-        """Answer one scheduling event. The observation is read-only and true only until the next transition."""
+        """Return the decision for one scheduling event.
+
+        The observation is read-only and valid until the next transition.
+        """

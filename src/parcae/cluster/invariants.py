@@ -1,4 +1,8 @@
-"""What must hold of a cluster's state between transitions; tests check it after every one."""
+"""Invariants of the cluster's state between transitions; tests check them after every transition.
+
+The state keeps many counts that could be derived from other tables. The checks derive them again
+and compare.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,10 @@ from parcae.errors import InvariantError
 
 
 class _Columns:
-    """A table whose columns are looked up once: checks read them very often, and a record array finds them slowly."""
+    """A table with its columns as attributes.
+
+    The checks read columns very often, and a record array looks them up slowly.
+    """
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -26,52 +33,52 @@ class _Columns:
 
 
 def check_invariants(state: ClusterState) -> None:
-    """Derive the books afresh and compare.
+    """Derive all counts of the state from its tables and compare them with the stored ones.
 
     Raises:
-        InvariantError: a book is wrong; the message tells the story of the job.
+        InvariantError: a count is wrong; the message shows the job and its stages.
     """
     state = ClusterState(*(_Columns(table) if table.dtype.names else table for table in state))
     now = state.now[0]
     num_jobs = int(state.now.num_jobs[0])
     active = state.active[: now.num_active].tolist()
-    alive = [job for job in range(num_jobs) if state.jobs.completion_ms[job] == NOT_YET]
-    _expect(state, NO_JOB, "jobs in the system", active, alive)
+    active_jobs = [job for job in range(num_jobs) if state.jobs.completion_ms[job] == NOT_YET]
+    _expect(state, NO_JOB, "jobs in the system", active, active_jobs)
     _check_executors(state)
-    for job in alive:
+    for job in active_jobs:
         _check_job(state, job)
-    open_jobs = sum(state.jobs.num_unsaturated[job] > 0 for job in alive)
-    _expect(state, NO_JOB, "jobs that want executors", int(now.num_open), int(open_jobs))
+    open_jobs = sum(state.jobs.num_unsaturated[job] > 0 for job in active_jobs)
+    _expect(state, NO_JOB, "jobs with an unsaturated stage", int(now.num_open), int(open_jobs))
     _expect(
         state,
         NO_JOB,
         "schedulable stages",
         int(now.num_schedulable),
-        int(sum(state.jobs.num_schedulable[j] for j in alive)),
+        int(sum(state.jobs.num_schedulable[j] for j in active_jobs)),
     )
-    _check_classes(state, alive)
+    _check_classes(state, active_jobs)
     _check_holds(state)
     if now.world == World.CORES:
-        check_cores(state, alive)
+        check_cores(state, active_jobs)
 
 
-def _check_classes(state: ClusterState, alive: list[int]) -> None:
-    """Schedulable stages by class, which are kept where there are several."""
+def _check_classes(state: ClusterState, active_jobs: list[int]) -> None:
+    """Check the numbers of schedulable stages by class (kept only with several classes)."""
     stages = state.stages
     num_classes = len(state.classes)
     rows = [
         r
-        for j in alive
+        for j in active_jobs
         for r in range(
             int(state.jobs.stage_start[j]),
             int(state.jobs.stage_start[j] + state.jobs.num_stages[j]),
         )
     ]
-    free = [
+    schedulable = [
         r for r in rows if stages.is_saturated[r] == 0 and stages.num_parents_unsaturated[r] == 0
     ]
     for row in range(num_classes if num_classes > 1 else 0):
-        fitting = sum((int(stages.fits[r]) >> row) & 1 for r in free)
+        fitting = sum((int(stages.fits[r]) >> row) & 1 for r in schedulable)
         _expect(
             state,
             NO_JOB,
@@ -82,23 +89,28 @@ def _check_classes(state: ClusterState, alive: list[int]) -> None:
 
 
 def _check_holds(state: ClusterState) -> None:
-    """Every idle slot that runs is written at its stage, and stands in the list once."""
+    """Check that every running idle slot is in the list once and agrees with its stage."""
     holds = state.holds[: int(state.now.num_holds[0])]
     _expect(state, NO_JOB, "stages with an idle slot", len(set(holds.stage.tolist())), len(holds))
     for hold in holds:
         _expect(
             state,
             NO_JOB,
-            f"end of stage {hold.stage}'s slot",
+            f"end of stage {hold.stage}'s idle slot",
             int(state.stages.hold_until_ms[hold.stage]),
             int(hold.end_ms),
         )
         _expect(
-            state, NO_JOB, "slots that should be over", int(hold.end_ms < state.now.clock_ms[0]), 0
+            state,
+            NO_JOB,
+            "idle slots that should have ended",
+            int(hold.end_ms < state.now.clock_ms[0]),
+            0,
         )
 
 
 def _check_executors(state: ClusterState) -> None:
+    """Check that every executor is idle in one pool, works or moves."""
     executors = state.executors
     num_classes = len(state.classes)
     num_pools = (int(state.now.num_jobs[0]) + 1) * num_classes
@@ -106,13 +118,12 @@ def _check_executors(state: ClusterState) -> None:
     _expect(state, NO_JOB, "executors idle in one pool only", len(idle), len(set(idle)))
     working = int((executors.stage != NO_STAGE).sum())
     moving = int((executors.destination != NO_STAGE).sum())
-    loose = 0
+    unattached = 0
     acting = int(state.now.acting_executor[0])
     if state.now.num_source[0] > 0 and acting >= 0 and executors.stage[acting] == NO_STAGE:
-        loose = 1  # the executor that is asked about lost its job when that completed
-    if (
-        state.now.world[0] == World.CORES
-    ):  # rows beyond the number of cores run something, or are nowhere
+        unattached = 1  # the offered executor's job has just completed
+    # Rows beyond the number of cores run a task or are in no pool.
+    if state.now.world[0] == World.CORES:
         _expect(
             state,
             NO_JOB,
@@ -125,12 +136,13 @@ def _check_executors(state: ClusterState) -> None:
         state,
         NO_JOB,
         "executors idle + working + moving",
-        len(idle) + working + moving + loose,
+        len(idle) + working + moving + unattached,
         len(executors),
     )
 
 
 def _pool(state: ClusterState, row: int) -> list[int]:
+    """Return the executors in the pool at a source row."""
     members = []
     executor = int(state.sources.idle_head[row])
     for _ in range(int(state.sources.num_idle[row])):
@@ -140,6 +152,7 @@ def _pool(state: ClusterState, row: int) -> list[int]:
 
 
 def _check_job(state: ClusterState, job: int) -> None:
+    """Check the counts of one job in the system and of its stages."""
     jobs = state.jobs
     stages = state.stages
     executors = state.executors
@@ -163,9 +176,9 @@ def _check_job(state: ClusterState, job: int) -> None:
             state.now.world[0] == World.CORES
             and stages.num_tasks[stage] > stages.num_started[stage]
         ):
-            demand += stages.num_bound[stage]  # cores that run its tasks are planned for as well
+            demand += stages.num_bound[stage]  # a plan covers the cores that run its tasks, too
         if stages.fits[stage] == 0:
-            demand = 0  # a hidden stage of an open job: no executor may work for it
+            demand = 0  # a hidden stage: no executor may work for it
         _expect(
             state,
             job,
@@ -203,31 +216,33 @@ def _check_job(state: ClusterState, job: int) -> None:
         _expect(state, job, "remaining work", float(jobs.remaining_ms[job]), remaining)
 
 
-def _expect(state: ClusterState, job: int, what: str, kept: Any, derived: Any) -> None:
-    if kept == derived:
+def _expect(state: ClusterState, job: int, what: str, stored: Any, derived: Any) -> None:
+    """Raise an InvariantError if a stored value differs from the derived one."""
+    if stored == derived:
         return
-    story = ""
+    details = ""
     if job != NO_JOB:
         rows = slice(
             int(state.jobs.stage_start[job]),
             int(state.jobs.stage_start[job] + state.jobs.num_stages[job]),
         )
-        story = f"\njob {job}: {state.jobs[job]}\nstages:\n" + "\n".join(
+        details = f"\njob {job}: {state.jobs[job]}\nstages:\n" + "\n".join(
             str(row) for row in state.stages[rows]
         )
     raise InvariantError(
-        f"at {state.now.clock_ms[0]} ms: {what}: the book says {kept}, the tables say {derived}{story}"
+        f"at {state.now.clock_ms[0]} ms: {what}: the state says {stored}, "
+        f"the tables imply {derived}{details}"
     )
 
 
-def check_cores(state: ClusterState, alive: list[int]) -> None:
-    """What must hold in the world of cores besides: tasks, idle cores, pools, and what the dispatcher keeps.
+def check_cores(state: ClusterState, active_jobs: list[int]) -> None:
+    """Check the invariants of the world of cores: tasks, idle cores, pools and the dispatcher.
 
     Args:
-        alive: rows of the jobs in the system.
+        active_jobs: rows of the jobs in the system.
 
     Raises:
-        InvariantError: a book is wrong.
+        InvariantError: a stored value is wrong.
     """
     now = state.now[0]
     executors = state.executors
@@ -247,12 +262,14 @@ def check_cores(state: ClusterState, alive: list[int]) -> None:
         set(executors.job[idle].tolist()) <= {NO_JOB},
         True,
     )
-    for job in alive:
+    for job in active_jobs:
         _check_stages_of(state, job)
     if now.num_pools > 1 or state.pools.is_fair[0]:
         for pool in range(int(now.num_pools)):
             running = sum(
-                int(state.jobs.num_attached[j]) for j in alive if state.job_orders.pool[j] == pool
+                int(state.jobs.num_attached[j])
+                for j in active_jobs
+                if state.job_orders.pool[j] == pool
             )
             _expect(
                 state,
@@ -262,14 +279,14 @@ def check_cores(state: ClusterState, alive: list[int]) -> None:
                 running,
             )
     if now.num_source > 0 and now.num_planned > 0:
-        return  # decisions have begun to write the next order
+        return  # decisions are writing the next order: the dispatcher's tables are not valid
     for job in range(int(now.num_jobs)):
-        _check_contender(state, job, job in alive)
+        _check_contender(state, job, job in active_jobs)
     _check_contest(state)
 
 
 def _check_stages_of(state: ClusterState, job: int) -> None:
-    """Tasks of every stage, and what is runnable."""
+    """Check the tasks of the job's stages, and which stages are runnable."""
     stages = state.stages
     first = int(state.jobs.stage_start[job])
     unstarted = 0
@@ -288,7 +305,7 @@ def _check_stages_of(state: ClusterState, job: int) -> None:
         unstarted += started < num_tasks
         is_runnable = bool(stages.frontier_rank[stage] >= 0)
         if is_runnable or started > 0:
-            # Below 0: a live cluster ran it before its parents had ended.
+            # The count may be negative: a live cluster may run a stage before its parents ended.
             _expect(
                 state,
                 job,
@@ -314,7 +331,7 @@ def _check_stages_of(state: ClusterState, job: int) -> None:
 
 
 def _front_of(state: ClusterState, job: int) -> int:
-    """The stage of the job that the order in force serves next; NO_STAGE for none."""
+    """Return the stage of the job that the order in force serves next, or NO_STAGE."""
     stages = state.stages
     orders = state.stage_orders
     if state.jobs.num_attached[job] >= state.job_orders.limit[job]:
@@ -329,6 +346,7 @@ def _front_of(state: ClusterState, job: int) -> int:
 
 
 def _check_contender(state: ClusterState, job: int, is_alive: bool) -> None:
+    """Check the job's row of `contenders`: its next stage, tier and share."""
     contenders = state.contenders
     front = _front_of(state, job) if is_alive else NO_STAGE
     _expect(state, job, "stage to be served next", int(contenders.front[job]), front)
@@ -342,7 +360,7 @@ def _check_contender(state: ClusterState, job: int, is_alive: bool) -> None:
 
 
 def _check_contest(state: ClusterState) -> None:
-    """Every node of the winner tree holds the job of its subtree that is served first."""
+    """Check that every node of the winner tree holds the first job of its subtree."""
     contest = state.contest
     contenders = state.contenders
     num_leaves = len(contest) // 2

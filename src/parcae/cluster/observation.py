@@ -1,4 +1,4 @@
-"""What a policy sees: the cluster's tables, read-only."""
+"""What a policy observes: read-only views of the cluster's tables."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from parcae.cluster.state import ClusterState, World
 class Observation(NamedTuple):
     """Read-only views of the tables of `parcae.cluster.state`, valid until the next transition.
 
-    Jobs in the system are `active[: now.num_active[0]]`, in order of arrival. `now.num_source[0]` executors of
-    `now.source_job[0]` (NO_JOB: the global pool) wait for a decision.
+    Jobs in the system are `active[: now.num_active[0]]`, in order of arrival. `now.num_source[0]`
+    executors of the job `now.source_job[0]` (NO_JOB: the global pool) wait for a decision.
     """
 
     now: Any  # NOW[1]
@@ -23,9 +23,9 @@ class Observation(NamedTuple):
     executors: Any  # EXECUTOR[num_executors]
     sources: Any  # SOURCE[...]
     classes: Any  # EXECUTOR_CLASS[num_classes]
-    source_count: Any  # int64[num_classes]
-    active: Any  # int64[num_jobs]
-    children: Any  # int64[num_edges]
+    source_count: Any  # int64[num_classes], offered executors of each class
+    active: Any  # int64[num_jobs], rows of the jobs in the system
+    children: Any  # int64[num_edges], rows of child stages
 
     @property
     def active_jobs(self) -> npt.NDArray[np.int64]:
@@ -39,20 +39,25 @@ class Observation(NamedTuple):
         return range(start, start + int(self.jobs.num_stages[job]))
 
     def is_schedulable(self, stage: int) -> bool:
-        """Whether a decision may choose the stage: unsaturated, parents saturated, not yet chosen in this round."""
+        """Whether a decision may choose the stage.
+
+        It is unsaturated, its parents are saturated, no decision of this round chose it, and at
+        least one offered executor is large enough for it.
+        """
         stages = self.stages
-        offered = (self.source_count > 0) & (
+        # Bit c of `fits` says whether class c is large enough.
+        is_offered = (self.source_count > 0) & (
             (int(stages.fits[stage]) >> np.arange(len(self.classes))) & 1 == 1
         )
         return bool(
             stages.is_saturated[stage] == 0
             and stages.num_parents_unsaturated[stage] == 0
             and stages.selected_round[stage] != self.now.round_id[0]
-            and offered.any()
+            and is_offered.any()
         )
 
     def schedulable_stages(self) -> list[int]:
-        """Rows of the schedulable stages, by order of the jobs' arrival, then stage index."""
+        """Rows of the schedulable stages, in order of the jobs' arrival, then by stage index."""
         return [
             s
             for job in self.active_jobs
@@ -61,20 +66,22 @@ class Observation(NamedTuple):
         ]
 
     def demand(self, stage: int) -> int:
-        """Executors that the stage can still take."""
-        s = self.stages
-        waiting = s.num_tasks[stage] - s.num_started[stage]
+        """Number of executors that the stage can still take."""
+        stages = self.stages
+        waiting = stages.num_tasks[stage] - stages.num_started[stage]
+        # In the world of cores a policy plans for all cores, including those that run its tasks.
         if self.now.world[0] == World.CORES and waiting > 0:
-            waiting += s.num_bound[stage]
-        return int(waiting - s.num_committed[stage] - s.num_moving[stage])
+            waiting += stages.num_bound[stage]
+        return int(waiting - stages.num_committed[stage] - stages.num_moving[stage])
 
 
 def _read_only(table: Any) -> Any:
+    """Return a view of the table that cannot be written."""
     view = table.view()
     view.flags.writeable = False
     return view
 
 
 def observe(state: ClusterState) -> Observation:
-    """What a policy may see of the state."""
+    """Return the observation of the cluster's present state."""
     return Observation(*(_read_only(getattr(state, name)) for name in Observation._fields))

@@ -1,7 +1,8 @@
-"""Standing orders: how the world of cores is controlled, and who plans them.
+"""Orders: how a policy controls the world of cores, and the interface of policies that plan.
 
-An order stands until it is replaced. It says for every job (and, where a policy wants it, for every stage) a tier, a weight and
-a limit; between plans the dispatcher gives every free core away by it.
+An order stays in force until another one replaces it. It gives every job (and, if the policy wants,
+every stage) a tier, a weight and a limit. Between plans the dispatcher assigns every free core by
+it.
 """
 
 from __future__ import annotations
@@ -27,16 +28,18 @@ from parcae.errors import PolicyError
 class Orders(NamedTuple):
     """The order of every job and stage, by row.
 
-    A runnable stage is served by (tier, running tasks of its job / weight, job, rank, stage), smallest first; its tier is its
-    job's plus its own. With several pools, pools come first, as in Spark's fair scheduler.
+    A runnable stage is served by (tier, running tasks of its job / weight, job, rank, stage),
+    smallest first; its tier is added to its job's tier. If there are several pools, pools are
+    compared first, as in Spark's fair scheduler.
 
     Args:
         jobs: JOB_ORDER[num_jobs]: tier, weight (0: first come), limit, pool.
         stages: STAGE_ORDER[num_stages]: tier, rank, limit.
-        pools: POOL[num_pools]; one row where no pools are used.
-        wake_ms: int64[1]: when to plan again at the latest; NOT_YET: at the next event.
+        pools: POOL[num_pools]; a single row if no pools are used.
+        wake_ms: int64[1]: latest time of the next plan, in ms; NOT_YET: at the next event.
 
-    Example: `orders = first_come(observation); orders.jobs.tier[job] = -1.0` serves that job before all others.
+    Example: `orders = first_come(observation); orders.jobs.tier[job] = -1.0` serves that job before
+    all others.
     """
 
     jobs: Any
@@ -47,21 +50,21 @@ class Orders(NamedTuple):
 
 @runtime_checkable
 class Planner(Protocol):
-    """A policy of the world of cores: plans standing orders."""
+    """A policy of the world of cores: it plans orders."""
 
     name: str
 
     def plan(self, observation: Observation) -> Orders:
-        """The orders from now on."""
+        """Return the orders from now on."""
 
 
 def first_come(observation: Observation) -> Orders:
-    """Orders by which jobs, and a job's stages, are served in order of their rows: Spark's FIFO."""
+    """Return orders that serve jobs, and a job's stages, by row: Spark's FIFO."""
     return blank_orders(len(observation.jobs), len(observation.stages))
 
 
 def blank_orders(num_jobs: int, num_stages: int) -> Orders:
-    """First come, first served, for so many rows."""
+    """Return first-come orders for the given numbers of jobs and stages."""
     jobs = np.zeros(num_jobs, JOB_ORDER).view(np.recarray)
     stages = np.zeros(num_stages, STAGE_ORDER).view(np.recarray)
     jobs.limit[:] = UNLIMITED
@@ -72,16 +75,17 @@ def blank_orders(num_jobs: int, num_stages: int) -> Orders:
 
 
 def put(orders: Orders, state: ClusterState) -> None:
-    """Write orders into the state's tables; `accept_orders` puts them into force.
+    """Write orders into the state's tables; `accept_orders` then puts them into force.
 
     Raises:
-        PolicyError: orders for another number of rows, or too many pools.
+        PolicyError: too few rows, or a number of pools that is out of range.
     """
     num_jobs = int(state.now.num_jobs[0])
     num_stages = int(state.now.num_stages[0])
     if len(orders.jobs) < num_jobs or len(orders.stages) < num_stages:
         raise PolicyError(
-            f"orders for {len(orders.jobs)} jobs and {len(orders.stages)} stages, but there are {num_jobs} and {num_stages}"
+            f"orders for {len(orders.jobs)} jobs and {len(orders.stages)} stages, "
+            f"but there are {num_jobs} and {num_stages}"
         )
     if not 1 <= len(orders.pools) <= MAX_POOLS:
         raise PolicyError(f"orders with {len(orders.pools)} pools; there may be 1 to {MAX_POOLS}")
@@ -93,11 +97,18 @@ def put(orders: Orders, state: ClusterState) -> None:
 
 
 def objection_to_orders(state: ClusterState) -> str:
-    """What makes no sense in the orders in the state's tables, the first of it; "" where `accept_orders` takes them."""
+    """Return the first error of the orders in the state's tables, or "" if they are valid.
+
+    The rules are those of `accept_orders`.
+    """
     pools = state.pools[: int(state.now.num_pools[0])]
+    # A single pool in mode FIFO is not used, so its row need not be valid.
     for row, pool in enumerate(pools if len(pools) > 1 or pools.is_fair[0] else ()):
         if not 0 < pool.weight < np.inf or pool.min_share < 0:
-            return f"pool {row} has weight {pool.weight} and minimum share {pool.min_share}; make the weight > 0 and the share >= 0"
+            return (
+                f"pool {row} has weight {pool.weight} and minimum share {pool.min_share}; "
+                f"make the weight > 0 and the share >= 0"
+            )
     for job in state.active[: int(state.now.num_active[0])]:
         order = state.job_orders[job]
         first = int(state.jobs.stage_start[job])
@@ -113,12 +124,15 @@ def objection_to_orders(state: ClusterState) -> str:
             stage = state.stage_orders[first + index]
             where = f"stage {index} of job {job}"
             if math.isnan(stage.rank) or math.isnan(float(order.tier) + float(stage.tier)):
-                return f"{where} has tier {order.tier} + {stage.tier} and rank {stage.rank}; they must be numbers (not NaN)"
+                return (
+                    f"{where} has tier {order.tier} + {stage.tier} and rank {stage.rank}; "
+                    f"they must be numbers (not NaN)"
+                )
             if stage.limit < 0:
                 return f"{where} has limit {stage.limit}; it must be >= 0 (UNLIMITED: none)"
     return ""
 
 
 def orders_of(state: ClusterState) -> Orders:
-    """The state's order tables themselves, which a compiled planner writes into."""
+    """Return the state's order tables themselves, for a compiled planner to write into."""
     return Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms)

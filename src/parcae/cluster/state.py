@@ -1,10 +1,12 @@
-"""What a scheduler may know: the tables of the cluster's present, as arrays of records.
+"""The tables of a cluster's present state: everything that a scheduler may know.
 
-Every table is a structured array whose fields read like columns (`state.stages.num_started[stage]`), so that one stage's
-facts lie side by side in memory. `job`, `stage` and `executor` are rows. The future (durations not yet drawn, arrivals to
-come) is not here: it belongs to `parcae.simulation`.
+Every table is a structured array whose fields read like columns
+(`state.stages.num_started[stage]`), so that the fields of one row are adjacent in memory. `job`,
+`stage` and `executor` are row numbers. The future (durations that are not drawn yet, arrivals to
+come) is not part of the state: it belongs to `parcae.simulation`.
 
-Source: Decima, sections 3 and 6.2; the public simulator's semantics where the paper leaves things open.
+Source: Decima, sections 3 and 6.2; the public simulator's semantics where the paper leaves details
+open.
 """
 
 from __future__ import annotations
@@ -21,24 +23,24 @@ NO_JOB = -1
 NO_STAGE = -1
 NO_EXECUTOR = -1
 NO_RECORD = -1
-NO_PROFILE = -1  # a job that the workload profile does not know
+NO_PROFILE = -1  # a job that is in no workload profile
 ANY_CLASS = -1
-NOT_YET = -1  # a time that has not come
-#: A limit that never binds.
+NOT_YET = -1  # the time of an event that has not happened
+#: The limit that stands for "no limit".
 UNLIMITED = np.iinfo(np.int64).max
-#: Pools that an order may name.
+#: Most pools that an order may define.
 MAX_POOLS = 128
 
 
 class World(IntEnum):
-    """How the cluster gives its executors away."""
+    """How the cluster assigns executors to jobs."""
 
-    EXECUTORS = 0  # an executor stays with its stage, and moves between jobs (Decima)
-    CORES = 1  # every core is free after every task, and goes to any job (one Spark application)
+    EXECUTORS = 0  # an executor stays with its stage; moving to another job takes time (Decima)
+    CORES = 1  # a core is free after every task and can go to any job (one Spark application)
 
 
 class CommandKind(IntEnum):
-    """What the cluster is told to do after a decision."""
+    """What the cluster has to do after a transition."""
 
     START_TASK = 0
     MOVE_EXECUTOR = 1
@@ -48,24 +50,21 @@ JOB = np.dtype(
     [
         ("stage_start", "i8"),  # first row of its stages
         ("num_stages", "i8"),
-        (
-            "profile",
-            "i8",
-        ),  # which recurring job of the workload profile it is; NO_PROFILE where that is not known
+        ("profile", "i8"),  # recurring job in the workload profile; NO_PROFILE if unknown
         ("arrival_ms", "i8"),
         ("completion_ms", "i8"),  # NOT_YET until completed
-        ("num_attached", "i8"),  # executors that arrived: running its tasks or idle in its pool
+        ("num_attached", "i8"),  # executors at the job: they run its tasks or idle in its pool
         ("num_supplied", "i8"),  # attached + moving to it + committed to it by sources outside it
-        ("num_granted", "i8"),  # ever committed by decisions whose source was not this job
+        ("num_granted", "i8"),  # executors that decisions ever committed to it from elsewhere
         ("num_unsaturated", "i8"),  # its stages with demand > 0
         ("num_schedulable", "i8"),  # its unsaturated stages whose parents are all saturated
         ("num_unstarted", "i8"),  # its stages that still have tasks to start
         ("num_done", "i8"),  # its stages whose tasks have all finished
-        ("num_commitments", "i8"),  # executors that other sources have committed to its stages
-        ("num_joined", "i8"),  # stages that ever became runnable
-        ("num_moves", "i8"),  # executors that ever arrived from elsewhere
-        ("work_ms", "f8"),  # tasks x known mean duration, over its stages
-        ("remaining_ms", "f8"),  # the same over the tasks that have not started
+        ("num_commitments", "i8"),  # executors that are committed to its stages
+        ("num_joined", "i8"),  # stages that became runnable so far
+        ("num_moves", "i8"),  # executors that moved here from elsewhere so far
+        ("work_ms", "f8"),  # sum over its stages of tasks x estimated mean duration
+        ("remaining_ms", "f8"),  # the same for the tasks that have not started
     ],
     align=True,
 )
@@ -80,21 +79,18 @@ STAGE = np.dtype(
         ("job", "i8"),
         ("is_saturated", "i8"),
         ("num_bound", "i8"),  # executors whose current or last task is of this stage
-        (
-            "frontier_rank",
-            "i8",
-        ),  # order in which it became runnable within its job, -1 while it is not
+        ("frontier_rank", "i8"),  # order in which stages became runnable; -1 while not runnable
         ("num_parents_unsaturated", "i8"),
         ("num_parents_unfinished", "i8"),
         ("child_start", "i8"),
         ("num_children", "i8"),
-        ("selected_round", "i8"),  # the round in which it was last chosen
+        ("selected_round", "i8"),  # the round in which a decision last chose it
         ("executed_ms", "i8"),  # executor time of its finished tasks
-        ("hold_from_ms", "i8"),  # start of its idle slot; NOT_YET while it never had one
-        ("hold_until_ms", "i8"),  # end of it, to come or past
-        ("fits", "i8"),  # bit c is set where executor class c is large enough
-        ("task_ms", "f8"),  # known mean duration of a task; 0 where unknown
-        ("downstream_ms", "f8"),  # work on the heaviest path from here to a leaf, own work included
+        ("hold_from_ms", "i8"),  # start of its idle slot; NOT_YET if it never had one
+        ("hold_until_ms", "i8"),  # end of its idle slot, in the past or in the future
+        ("fits", "i8"),  # bit c is set if executor class c is large enough for its tasks
+        ("task_ms", "f8"),  # estimated mean duration of a task; 0 if unknown
+        ("downstream_ms", "f8"),  # work on the heaviest path from this stage (included) to a leaf
         ("cpu", "f8"),
         ("memory", "f8"),
     ],
@@ -103,18 +99,21 @@ STAGE = np.dtype(
 
 EXECUTOR = np.dtype(
     [
-        ("job", "i8"),  # the job that it is attached to
+        ("job", "i8"),  # the job that it is attached to; NO_JOB if none
         ("stage", "i8"),  # the stage of its current or last task; NO_STAGE while idle or moving
-        ("destination", "i8"),  # the stage that it moves to
+        ("destination", "i8"),  # the stage that it moves to; NO_STAGE while it does not move
         ("started_ms", "i8"),  # when its current task started
-        ("next_idle", "i8"),  # the executor behind it in its pool
+        ("next_idle", "i8"),  # the next executor in its pool, which is a linked list
         ("executor_class", "i8"),
     ],
     align=True,
 )
 
-# Executors are offered by sources: the pool of idle executors of a job (or of none: the global pool), or the executors
-# bound to a stage. Rows: (job + 1) * num_classes + class for pools, then (num_jobs + 1 + stage) * num_classes + class.
+# A source is a set of executors that a round offers to the policy: the pool of a job's idle
+# executors, the global pool (executors of no job), or the executors bound to a stage. Rows:
+# (job + 1) * num_classes + class for pools, with job = NO_JOB for the global pool; after them
+# (num_jobs + 1 + stage) * num_classes + class for stages. Idle executors and commitments of a
+# source are linked lists.
 SOURCE = np.dtype(
     [
         ("idle_head", "i8"),
@@ -131,7 +130,8 @@ COMMITMENT = np.dtype(
     [("source", "i8"), ("source_job", "i8"), ("stage", "i8"), ("count", "i8"), ("next", "i8")],
     align=True,
 )
-# `parallelism`: executors attached to the job at the moment of the command.
+# `parallelism`: executors attached to the job when the command was written.
+# `wave`: which wave of the stage the executor is in (fresh, first or rest).
 COMMAND = np.dtype(
     [
         ("kind", "i8"),
@@ -143,16 +143,14 @@ COMMAND = np.dtype(
     ],
     align=True,
 )
-HOLD = np.dtype([("stage", "i8"), ("end_ms", "i8")], align=True)  # the idle slots that run
+HOLD = np.dtype([("stage", "i8"), ("end_ms", "i8")], align=True)  # the running idle slots
 EXECUTOR_CLASS = np.dtype(
     [
         ("cpu", "f8"),
         ("memory", "f8"),
         ("num_executors", "i8"),
-        (
-            "num_schedulable",
-            "i8",
-        ),  # schedulable stages that it is large enough for; kept where there are several classes
+        # Schedulable stages that the class is large enough for; kept only with several classes.
+        ("num_schedulable", "i8"),
     ],
     align=True,
 )
@@ -161,134 +159,127 @@ NOW = np.dtype(
     [
         ("clock_ms", "i8"),
         ("num_executors", "i8"),
-        ("num_jobs", "i8"),  # arrived so far: rows 0..num_jobs-1 are filled
+        ("num_jobs", "i8"),  # jobs that arrived so far: rows 0..num_jobs-1 are in use
         ("num_stages", "i8"),
         ("num_edges", "i8"),
         ("num_active", "i8"),  # jobs in the system
-        ("num_open", "i8"),  # of them, those with an unsaturated stage
+        ("num_open", "i8"),  # jobs in the system that have an unsaturated stage
         ("num_schedulable", "i8"),
-        ("source_job", "i8"),  # the job whose executors are asked about; NO_JOB for the global pool
+        ("source_job", "i8"),  # the job whose executors are offered; NO_JOB for the global pool
         ("source", "i8"),  # row of the source (class 0)
-        (
-            "acting_executor",
-            "i8",
-        ),  # the one executor free now; NO_EXECUTOR where the source's whole pool is
-        ("num_source", "i8"),  # executors that still have to be committed in this round
+        # The executor that just finished a task; NO_EXECUTOR if a whole pool is offered.
+        ("acting_executor", "i8"),
+        ("num_source", "i8"),  # offered executors that this round still has to commit
         ("num_idle", "i8"),  # executors in pools
-        (
-            "num_idle_to_be",
-            "i8",
-        ),  # executors that work but are committed to idle: nobody is asked when they finish
+        # Executors that work but are committed to idle: no round offers them when they finish.
+        ("num_idle_to_be", "i8"),
         ("round_id", "i8"),
         ("num_decisions", "i8"),
         ("num_commands", "i8"),
         ("free_commitment", "i8"),
         ("num_commitment_rows", "i8"),
-        ("num_holds", "i8"),  # idle slots that run
-        (
-            "next_offer",
-            "i8",
-        ),  # pools are asked about one after another: position of the next job in `active`; -1: none are
-        (
-            "has_news",
-            "i8",
-        ),  # of several classes: idle executors of the global pool may find something that they were not asked about
-        (
-            "job_ms",
-            "i8",
-        ),  # integral over time of the number of jobs in the system, up to `accounted_ms`
+        ("num_holds", "i8"),  # running idle slots
+        # While all pools are offered one after another: position in `active` of the job whose pool
+        # comes next (num_active: the global pool); -1 if no such sequence is in progress.
+        ("next_offer", "i8"),
+        # Several classes only: something changed since the global pool was last offered, so its
+        # idle executors may get work when they are offered again.
+        ("is_reoffer_due", "i8"),
+        # Integral over time of the number of jobs in the system, up to `accounted_ms`.
+        ("job_ms", "i8"),
         ("accounted_ms", "i8"),
         ("world", "i8"),  # World
-        # The rest is kept in the world of cores only.
-        ("is_plan_due", "i8"),  # the policy is asked for a plan before the next task starts
-        ("wake_ms", "i8"),  # when the policy asked to plan again; NOT_YET: it did not
+        # The following fields are used in the world of cores only.
+        ("is_plan_due", "i8"),  # the policy has to plan before the next task starts
+        ("wake_ms", "i8"),  # time at which the policy wants to plan again; NOT_YET for none
         ("num_revealed", "i8"),  # stages that became runnable so far
         ("num_pools", "i8"),  # pools of the order in force, >= 1
-        ("has_limits", "i8"),  # the order in force limits some job or stage
+        ("has_limits", "i8"),  # the order in force limits at least one job or stage
         ("num_planned", "i8"),  # stages that decisions of this planning round have named
-        ("is_corrected", "i8"),  # estimates follow what finished tasks took
-        ("least_share", "f8"),  # of what a job has done, so much is thought to be left at least
-        ("guess_ms", "f8"),  # a typical task's duration: the geometric mean of the workload's jobs
-        (
-            "guard",
-            "f8",
-        ),  # nobody is to end later than this many times its end under fair sharing; 0: no guard
+        ("is_corrected", "i8"),  # estimates are scaled by the durations of finished tasks
+        ("least_share", "f8"),  # lower bound of a job's remaining work, relative to work done
+        ("guess_ms", "f8"),  # typical duration of a task: geometric mean over the workload's jobs
+        # The guard's bound: time in the system / time under fair sharing of any job; 0: no guard.
+        ("guard", "f8"),
     ],
     align=True,
 )
 
-#: What an order says of a job. Jobs are served by (tier, running tasks / weight, row), smallest first.
+#: The order of a job. Jobs are served by (tier, running tasks / weight, row), smallest first.
 JOB_ORDER = np.dtype(
     [
         ("tier", "f8"),
         ("weight", "f8"),  # jobs of one tier share by running tasks / weight; 0: first come
-        ("limit", "i8"),  # running tasks at most
+        ("limit", "i8"),  # most running tasks
         ("pool", "i8"),  # row of its pool
     ],
     align=True,
 )
-#: What an order says of a stage. Its tier is added to its job's; within a job and tier, stages go by (rank, row).
+#: The order of a stage. Its tier is added to its job's tier; within a job and tier, stages are
+#: served by (rank, row).
 STAGE_ORDER = np.dtype([("tier", "f8"), ("rank", "f8"), ("limit", "i8")], align=True)
-#: A pool of Spark's fair scheduler; `name_rank` is its place among the pools by name.
+#: A pool of Spark's fair scheduler; `name_rank` is its position when the pools are sorted by name.
 POOL = np.dtype(
     [
         ("weight", "f8"),
         ("min_share", "i8"),
-        ("is_fair", "i8"),  # its task sets share; else jobs go by tier and row
+        ("is_fair", "i8"),  # mode FAIR: its task sets share; otherwise jobs go by tier and row
         ("name_rank", "i8"),
         ("num_running", "i8"),
-        ("is_served", "i8"),  # in this offer round
+        ("is_served", "i8"),  # whether the current offer round has served it
     ],
     align=True,
 )
-#: What the dispatcher keeps of a job: the stage that it would start next, and the key that it is compared by.
+#: The dispatcher's row for a job: the stage that is served next, and the key of the comparison.
 CONTENDER = np.dtype(
     [
-        ("front", "i8"),  # NO_STAGE where the job can start nothing
+        ("front", "i8"),  # the stage that is served next; NO_STAGE if no task can start
         ("tier", "f8"),
         ("share", "f8"),
-        ("next_served", "i8"),  # list of the jobs that this offer round served
+        ("next_served", "i8"),  # linked list of the jobs that the current offer round served
     ],
     align=True,
 )
-# The virtual run of fair sharing beside the real one: what Spark's FAIR, a pool a job, would have done with the estimates.
+# The virtual run: what Spark's FAIR with one pool per job would have done, given the estimates.
 VIRTUAL_NOW = np.dtype(
     [
-        ("clock_ms", "f8"),  # up to when it was carried on
-        ("num_members", "i8"),  # jobs that run in it
-        ("num_jobs", "i8"),  # jobs that it has seen arrive: rows 0..num_jobs-1
+        ("clock_ms", "f8"),  # time that the virtual run has reached
+        ("num_members", "i8"),  # jobs that are in its system
+        ("num_jobs", "i8"),  # jobs that arrived in it: rows 0..num_jobs-1
     ],
     align=True,
 )
 VIRTUAL_JOB = np.dtype(
     [
-        ("member", "i8"),  # a list: row i is the i-th job that runs in it
-        ("by_left", "i8"),  # a list: the same jobs by work left
-        ("num_left", "i8"),  # stages that have not ended in it
-        ("is_exact", "i8"),  # the job is complete in reality: its needs are known
-        ("total_ms", "f8"),  # core time of all its tasks, as far as is known
-        ("left_ms", "f8"),  # core time that it still needs there
-        ("path_ms", "f8"),  # its remaining critical path there
-        ("wanted", "f8"),  # cores that it could use there
-        ("rate", "f8"),  # cores that it has there
-        ("has_ended", "i8"),  # there
-        # When it ended there; while it runs there, when it would if nobody arrived any more.
+        # `member` and `by_left` are lists that share the table: their index is not a job's row.
+        ("member", "i8"),  # row i holds the i-th job in the virtual run's system
+        ("by_left", "i8"),  # the same jobs, sorted by remaining work
+        ("num_left", "i8"),  # stages that have not ended in the virtual run
+        ("is_exact", "i8"),  # the job is complete in the real run, so its work is known exactly
+        ("total_ms", "f8"),  # estimated core time of all its tasks
+        ("left_ms", "f8"),  # core time that it still needs in the virtual run
+        ("path_ms", "f8"),  # its remaining critical path in the virtual run
+        ("wanted", "f8"),  # cores that it could use in the virtual run
+        ("rate", "f8"),  # cores that it has in the virtual run
+        ("has_ended", "i8"),  # in the virtual run
+        # When it ended in the virtual run; if it still runs there, the predicted end without
+        # further arrivals.
         ("end_ms", "f8"),
-        # The guard's own.
-        ("alone_ms", "f8"),  # how long the job still takes with all cores to itself
+        # The following fields belong to the guard.
+        ("alone_ms", "f8"),  # how long the job still takes if it gets all cores
         ("deadline_ms", "f8"),  # when it must end
-        ("urgency", "i8"),  # 1: to be served before all others, 2: next; 0: not urgent
+        ("urgency", "i8"),  # 1 is served before all others, 2 next, ...; 0: not urgent
     ],
     align=True,
 )
 VIRTUAL_STAGE = np.dtype(
     [
-        ("need_ms", "f8"),  # core time of all its tasks, as far as is known
-        ("attained_ms", "f8"),  # core time that it was given
-        ("path_ms", "f8"),  # foretold: the longest chain of tasks, one a stage, from here to a leaf
-        ("rate", "f8"),
-        ("num_waiting", "i8"),  # parents that have not ended there
-        ("is_ended", "i8"),
+        ("need_ms", "f8"),  # estimated core time of all its tasks
+        ("attained_ms", "f8"),  # core time that it has got in the virtual run
+        ("path_ms", "f8"),  # estimated critical path from this stage to a leaf, one task per stage
+        ("rate", "f8"),  # cores that it has in the virtual run
+        ("num_waiting", "i8"),  # parents that have not ended in the virtual run
+        ("is_ended", "i8"),  # in the virtual run
     ],
     align=True,
 )
@@ -320,18 +311,16 @@ class ClusterState(NamedTuple):
     commands: Any  # COMMAND[2 * num_executors + 2]
     holds: Any  # HOLD[num_stages]
     classes: Any  # EXECUTOR_CLASS[num_classes]
-    source_count: (
-        Any  # int64[num_classes], executors of each class still to be committed in this round
-    )
+    source_count: Any  # int64[num_classes], offered executors of each class not committed yet
     active: Any  # int64[num_jobs], rows of the jobs in the system, in order of arrival
     children: Any  # int64[num_edges], rows of child stages
-    # World of cores only (empty tables otherwise): the order in force, and what the dispatcher keeps.
+    # World of cores only (empty tables otherwise): the order in force, and the dispatcher's tables.
     job_orders: Any  # JOB_ORDER[num_jobs]
     stage_orders: Any  # STAGE_ORDER[num_stages]
     pools: Any  # POOL[MAX_POOLS]
     contenders: Any  # CONTENDER[num_jobs]
     contest: Any  # int64[2 * num_leaves], a winner tree of job rows: contest[1] is served next
-    # The guard's virtual run of fair sharing.
+    # The virtual run of fair sharing that the guard uses.
     virtual_now: Any  # VIRTUAL_NOW[1]
     virtual_jobs: Any  # VIRTUAL_JOB[num_jobs]
     virtual_stages: Any  # VIRTUAL_STAGE[num_stages]
@@ -347,7 +336,10 @@ class VirtualRun(NamedTuple):
 
 @dataclass(frozen=True)
 class ExecutorClass:
-    """`num_executors` alike executors; a task fits where its demands are at most `cpu` and `memory`."""
+    """A class of `num_executors` identical executors.
+
+    A task fits if its demands are at most `cpu` and `memory`.
+    """
 
     num_executors: int
     cpu: float = 1.0
@@ -356,7 +348,8 @@ class ExecutorClass:
     def __post_init__(self) -> None:
         if self.num_executors < 1 or not self.cpu > 0 or not self.memory >= 0:
             raise ConfigError(
-                f"an executor class needs at least one executor, cpu > 0 and memory >= 0, not {self}"
+                f"an executor class needs at least one executor, cpu > 0 and memory >= 0, "
+                f"not {self}"
             )
 
 
@@ -372,11 +365,20 @@ def allocate(
     num_edges: int,
     world: World = World.EXECUTORS,
 ) -> ClusterState:
-    """Empty tables for `num_clusters` clusters (the leading axis), each with room for so many jobs, stages and edges.
+    """Allocate empty tables for `num_clusters` clusters, which are the leading axis of every table.
+
+    Args:
+        num_clusters: number of clusters.
+        classes: the executor classes, the same for all clusters.
+        num_jobs: most jobs that ever arrive in one cluster.
+        num_stages: most stages over all jobs of one cluster.
+        num_edges: most edges (parent, child) over all jobs of one cluster.
+        world: how executors are assigned; fixes which tables have rows.
 
     Raises:
         ConfigError: no executor class, more than 62, or more than one in the world of cores.
     """
+    # `fits` is a bit mask in a signed 64-bit integer.
     if not classes or len(classes) > 62:
         raise ConfigError(f"a cluster needs 1 to 62 executor classes, not {len(classes)}")
     if world is World.CORES and len(classes) > 1:
@@ -386,6 +388,7 @@ def allocate(
     num_classes = len(classes)
     num_executors = sum(c.num_executors for c in classes)
     with_orders = int(world is World.CORES)
+    # The winner tree needs a power of two as number of leaves.
     num_leaves = max(2, 1 << (num_jobs - 1).bit_length())
     state = ClusterState(
         now=_table(NOW, num_clusters, 1),
@@ -418,7 +421,7 @@ def allocate(
 
 
 def allocate_virtual(num_jobs: int, num_stages: int) -> VirtualRun:
-    """Tables of a virtual run of fair sharing for so many jobs and stages."""
+    """Allocate the tables of a virtual run with the given numbers of jobs and stages."""
     return VirtualRun(
         _table(VIRTUAL_NOW, 1),
         _table(VIRTUAL_JOB, num_jobs),
@@ -427,5 +430,5 @@ def allocate_virtual(num_jobs: int, num_stages: int) -> VirtualRun:
 
 
 def select(state: ClusterState, cluster: int) -> ClusterState:
-    """The tables of one cluster out of many (views, no copies)."""
+    """Return the tables of one cluster out of many (views, no copies)."""
     return ClusterState(*(table[cluster] for table in state))

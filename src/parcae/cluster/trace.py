@@ -1,4 +1,4 @@
-"""What happened in one run: the append-only record that metrics, reports and plots are computed from."""
+"""The record of one run, from which metrics, reports and plots are computed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from parcae.cluster.state import ExecutorClass
 
 Int64Array = npt.NDArray[np.int64]
 
-#: Completion time of a job that had not completed when the run ended.
+#: The completion time of a job that was not complete when the run ended.
 NOT_COMPLETED = -1
 
-#: One row a task that ran: rows of jobs, stages (index within the job), tasks (index within the stage), executors.
+#: One row per task that ran: row of the job, index of the stage within the job, index of the task
+#: within the stage, row of the executor, and the times.
 TASK_RECORD = np.dtype(
     [
         ("job", "i8"),
@@ -27,7 +28,8 @@ TASK_RECORD = np.dtype(
     ]
 )
 
-#: One row a decision; `source_job` is -1 for the global pool, `job` and `stage` are -1 where nothing was chosen.
+#: One row per decision; `source_job` is -1 for the global pool, `job` and `stage` are -1 if the
+#: decision was to idle.
 DECISION_RECORD = np.dtype(
     [
         ("clock_ms", "i8"),
@@ -47,17 +49,20 @@ class Trace:
 
     Args:
         policy: the policy's name.
-        num_executors: executors of the cluster.
-        job_names: the recurring job's name of every job, in order of arrival.
+        num_executors: number of executors of the cluster.
+        job_names: name of every job's recurring job, in order of arrival.
         arrival_ms: int64[num_jobs].
-        completion_ms: int64[num_jobs]; NOT_COMPLETED where the run ended first.
-        executed_ms: int64[num_jobs], executor time that the job's tasks took (work inflation included).
+        completion_ms: int64[num_jobs]; NOT_COMPLETED if the run ended first.
+        executed_ms: int64[num_jobs], executor time of the job's tasks (work inflation included).
         num_moves: int64[num_jobs], executors that moved to the job from elsewhere.
-        clock_ms: when the run ended (the last event, which may come after the last completion).
-        num_decisions, num_events, num_tasks: how often the policy was asked, events fired, tasks run.
-        tasks: TASK_RECORD[num_tasks] in order of start, or None unless recorded.
-        decisions: DECISION_RECORD[num_decisions], or None unless recorded.
-        classes: the executor classes; executors are numbered class by class. Empty where no executor's size is known.
+        clock_ms: when the run ended (the last event, which may be later than the last completion).
+        num_decisions: number of decisions of the policy.
+        num_events: number of events of the simulation.
+        num_tasks: number of tasks that ran.
+        tasks: TASK_RECORD[num_tasks] in order of start, or None if they were not recorded.
+        decisions: DECISION_RECORD[num_decisions], or None if they were not recorded.
+        classes: the executor classes; executors are numbered class by class. Empty if the sizes of
+            the executors are unknown.
     """
 
     policy: str
@@ -82,15 +87,16 @@ class Trace:
 
     @property
     def class_of_executor(self) -> Int64Array:
-        """The class of every executor, int64[num_executors]; all 0 where no executor's size is known."""
+        """The class of every executor, int64[num_executors]; all 0 if the sizes are unknown."""
         counts = [c.num_executors for c in self.classes] or [self.num_executors]
         return np.repeat(np.arange(len(counts)), counts)
 
     def decision_trace_sha256(self) -> str:
-        """Digest of all decisions, as the released simulator's conformance runs take it.
+        """Digest of all decisions, as in the conformance runs of the released simulator.
 
-        The SHA-256 over the concatenated `repr` of [clock as a float, source job, num_source, size of the schedulable
-        set, job, stage, executors committed]. The decisions must have been recorded.
+        The SHA-256 over the concatenated `repr` of [clock as a float, source job, num_source, size
+        of the schedulable set, job, stage, executors committed]. The decisions must have been
+        recorded.
         """
         digest = hashlib.sha256()
         if self.decisions is not None:

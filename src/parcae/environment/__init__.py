@@ -1,4 +1,4 @@
-"""Gymnasium environments of Parcae's worlds: importing this package registers their ids.
+"""Gymnasium environments of Parcae's worlds; importing this package registers their ids.
 
 Example:
     import gymnasium
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gymnasium
 
-#: The environments of Decima's cluster and of DeepRM's.
+#: The ids of the environments: Decima's cluster, DeepRM's cluster.
 CLUSTER_ID = "parcae/Cluster-v0"
 PACKING_ID = "parcae/Packing-v0"
 

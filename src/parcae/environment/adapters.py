@@ -1,4 +1,4 @@
-"""Gymnasium's two interfaces, one environment and many, over the one that worlds have: episodes side by side."""
+"""Adapters from episodes that run side by side to Gymnasium's single and vector environments."""
 
 from __future__ import annotations
 
@@ -20,42 +20,50 @@ Array = npt.NDArray[Any]
 BoolArray = npt.NDArray[np.bool_]
 Arrays = dict[str, Array]
 
-#: Episodes that are not asked for by seed are drawn from so many training seeds, which no comparison uses.
+#: Episodes without a given seed draw one from this many training seeds, which no comparison uses.
 _NUM_TRAINING_SEEDS = 1 << 40
 
 
 class Episodes(Protocol):
-    """Episodes of one world, `count` of them side by side; a single environment is a batch of one."""
+    """Episodes of one world, `count` of them side by side; a single environment has one."""
 
     count: int
     observation_space: gymnasium.Space[Any]  # of one episode: a Dict with an entry "action_mask"
     action_space: gymnasium.Space[Any]
 
     def start(self, row: int, seed: int) -> None:
-        """Begin the episode of that seed."""
+        """Begin the episode of a seed in the given row."""
 
     def step(
         self, actions: Array, rows: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
-        """Act in some rows: rewards, terminated and truncated, each [count].
+        """Apply one action in each of the given rows.
 
         Args:
-            actions: [count, ...]; those of other rows are not looked at.
+            actions: [count, ...]; actions of other rows are ignored.
+            rows: int64[...], the rows that act.
+
+        Returns:
+            rewards, terminated and truncated, each [count].
         """
 
     def observations(self) -> Arrays:
-        """What every episode shows, each [count, ...]: new arrays."""
+        """Return the observation of every episode in new arrays, each [count, ...]."""
 
     def outcome(self, row: int) -> dict[str, float]:
-        """What an episode that is over came to."""
+        """Return the metrics of an episode that is over."""
 
 
 def _drawn_seed(rng: np.random.Generator) -> int:
+    """Draw a training seed."""
     return TRAINING_SEED_START + int(rng.integers(_NUM_TRAINING_SEEDS))
 
 
 class EpisodeEnv(gymnasium.Env[Arrays, Array]):
-    """One environment. `reset(seed=s)` plays the episode of that seed; without one, the next of the training's seeds."""
+    """A single environment.
+
+    `reset(seed=s)` plays the episode of seed s; `reset()` plays that of a random training seed.
+    """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # type: ignore[misc]
 
@@ -70,14 +78,24 @@ class EpisodeEnv(gymnasium.Env[Arrays, Array]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Arrays, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin an episode.
+
+        Args:
+            seed: the episode's seed; None: draw a training seed.
+            options: ignored.
+
+        Returns:
+            The first observation, and an empty info.
+        """
         super().reset(seed=seed)
         self.episodes.start(0, _drawn_seed(self.np_random) if seed is None else seed)
         self._is_over = False
         return self._observation(), {}
 
     def step(self, action: Array) -> tuple[Arrays, float, bool, bool, dict[str, Any]]:
-        """Act, and go on to the next decision. At the end the info says what the episode came to.
+        """Apply an action and advance to the next decision.
+
+        At the end of the episode the info contains its metrics.
 
         Raises:
             gymnasium.error.ResetNeeded: the episode is over.
@@ -92,7 +110,10 @@ class EpisodeEnv(gymnasium.Env[Arrays, Array]):
         return self._observation(), float(rewards[0]), bool(terminated[0]), bool(truncated[0]), info
 
     def action_masks(self) -> BoolArray:
-        """The mask of the present observation, where sb3-contrib looks for it: bool[sum of the choices]."""
+        """Return the mask of the present observation, bool[sum of the choices].
+
+        sb3-contrib calls this method.
+        """
         mask: BoolArray = self.episodes.observations()["action_mask"][0]
         return mask
 
@@ -101,12 +122,16 @@ class EpisodeEnv(gymnasium.Env[Arrays, Array]):
 
 
 class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
-    """Environments side by side, each the same as a single one with its seed; one that is over begins anew in the next step."""
+    """Several environments side by side, each the same as a single one with its seed.
 
-    metadata: ClassVar[dict[str, Any]] = {
+    The step after the end of an episode begins the environment's next episode
+    (AutoresetMode.NEXT_STEP).
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
         "render_modes": [],
         "autoreset_mode": AutoresetMode.NEXT_STEP,
-    }  # type: ignore[misc]
+    }
 
     def __init__(self, episodes: Episodes) -> None:
         self.episodes = episodes
@@ -124,35 +149,53 @@ class EpisodeVectorEnv(VectorEnv[Arrays, Array, Array]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Arrays, dict[str, Any]]:
-        """Begin an episode everywhere; of one seed s, environment i gets s + i.
+        """Begin an episode in every environment.
+
+        Args:
+            seed: one seed s: environment i gets s + i; a sequence: one seed each; None: draw
+                training seeds.
+            options: ignored.
 
         Raises:
-            ConfigError: another number of seeds than environments.
+            ConfigError: the number of seeds differs from that of environments.
         """
         super().reset(seed=seed if isinstance(seed, int) else None)
-        for row, one in enumerate(self._seeds(seed)):
-            if one is not None:
-                self._rngs[row] = seeding.np_random(one)[0]
-            self.episodes.start(row, _drawn_seed(self._rngs[row]) if one is None else one)
+        for row, row_seed in enumerate(self._seeds(seed)):
+            if row_seed is not None:
+                self._rngs[row] = seeding.np_random(row_seed)[0]
+            self.episodes.start(row, _drawn_seed(self._rngs[row]) if row_seed is None else row_seed)
         self._is_over[:] = False
         return self.episodes.observations(), {}
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        """Return the seed of every environment."""
         if seed is None or isinstance(seed, int):
             return [None if seed is None else seed + row for row in range(self.num_envs)]
         if len(seed) != self.num_envs:
             raise ConfigError(
-                f"{len(seed)} seeds for {self.num_envs} environments; give one for each, or a single number"
+                f"{len(seed)} seeds for {self.num_envs} environments; "
+                f"give one for each, or a single number"
             )
         return list(seed)
 
     def step(self, actions: Array) -> tuple[Arrays, Array, Array, Array, dict[str, Any]]:
-        """Act everywhere; an environment whose episode was over begins the next one instead, with reward 0."""
-        begins = np.flatnonzero(self._is_over)
+        """Apply one action in every environment.
+
+        An environment whose episode was over begins the next one instead, with reward 0.
+
+        Args:
+            actions: [num_envs, ...].
+
+        Returns:
+            observations, rewards, terminated, truncated and infos; the info of an episode that
+            ended contains its metrics.
+        """
+        # Environments that were over before this step ignore their action and begin a new episode.
+        restarted = np.flatnonzero(self._is_over)
         rewards, terminated, truncated = self.episodes.step(
             np.asarray(actions), np.flatnonzero(~self._is_over)
         )
-        for row in begins:
+        for row in restarted:
             self.episodes.start(int(row), _drawn_seed(self._rngs[row]))
         self._is_over = terminated | truncated
         infos: dict[str, Any] = {}

@@ -1,7 +1,8 @@
-"""What the environments show: columns, scales and the arrays that they fill.
+"""What the environments' observations contain: columns, scales and the arrays that are filled.
 
-Shares of executors and resources are shown as they are; every other number x as log(1 + x / scale), cut off at BOUND, so that one
-space holds seconds and hours. Scales are the same in all episodes.
+Shares of executors and resources are given as they are. Every other number x is given as log(1 + x
+/ scale), clipped at BOUND, so that one space covers seconds and hours. Scales are the same in all
+episodes.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ import numpy as np
 from parcae.cluster.state import ExecutorClass
 from parcae.workloads.job import Workload
 
-#: No feature is larger; log(1 + x / scale) reaches it at 22,000 times the scale.
+#: The largest value of a feature; log(1 + x / scale) reaches it at 22,000 times the scale.
 BOUND = 10.0
-NO_ROW = -1
+NO_ROW = -1  # a stage or job that the observation does not show
 
 
 class StageFeature(IntEnum):
     """Columns of `stages`."""
 
-    IS_SHOWN = 0  # 0 in the rows that are left over
+    IS_SHOWN = 0  # 0 in unused rows
     IS_SCHEDULABLE = 1  # a decision may choose it
     IS_RUNNABLE = 2  # its parents are complete
-    IS_LOCAL = 3  # its job's executors are asked about
-    RUNNING = 4  # tasks that run, as a share of the executors
-    COMING = 5  # executors committed or moving to it, as a share of the executors
+    IS_LOCAL = 3  # its job's executors are offered
+    RUNNING = 4  # running tasks, relative to the number of executors
+    COMING = 5  # executors committed or moving to it, as a share of all
     WAITING = 6  # tasks that have not started
-    TASK_TIME = 7  # known mean duration of a task; 0 where unknown
-    WORK_LEFT = 8  # waiting tasks x known duration
+    TASK_TIME = 7  # estimated mean duration of a task; 0 if unknown
+    WORK_LEFT = 8  # waiting tasks x estimated duration
     CRITICAL_PATH = 9  # work on the heaviest path from here to a leaf
 
 
@@ -40,7 +41,7 @@ class JobFeature(IntEnum):
 
     IS_SHOWN = 0
     IS_LOCAL = 1
-    EXECUTORS = 2  # attached, moving or committed to it, as a share of the executors
+    EXECUTORS = 2  # attached, moving or committed to it, as a share of all
     STAGES_LEFT = 3
     WORK_LEFT = 4
     TIME_IN_SYSTEM = 5
@@ -49,55 +50,58 @@ class JobFeature(IntEnum):
 class ClusterFeature(IntEnum):
     """Columns of `cluster`."""
 
-    ASKED = 0  # executors asked about, as a share of all
-    IDLE = 1  # executors that idle, as a share of all
+    OFFERED = 0  # offered executors, as a share of all
+    IDLE = 1  # idle executors, as a share of all
     JOBS = 2  # jobs in the system
-    HIDDEN_JOBS = 3  # of them, those for which `jobs` has no row
+    HIDDEN_JOBS = 3  # jobs in the system for which `jobs` has no row
 
 
 class ClassFeature(IntEnum):
-    """Columns of `classes`, a row an executor class; shown where there are several."""
+    """Columns of `classes`, which has one row per executor class; shown if there are several."""
 
-    CPU = 0  # of one of its executors, in units of the largest class's
+    CPU = 0  # of one of its executors, relative to the largest class
     MEMORY = 1
-    EXECUTORS = 2  # as a share of all
-    IDLE = 3  # those that idle, as a share of all
-    ASKED = 4  # those asked about, as a share of all
+    EXECUTORS = 2  # its executors, as a share of all
+    IDLE = 3  # its idle executors, as a share of all
+    OFFERED = 4  # its offered executors, as a share of all
 
 
 class FitFeature(IntEnum):
-    """First columns of `stage_fit`; one for each class follows, 1 where it is large enough."""
+    """First columns of `stage_fit`; one per class follows, 1 if the class is large enough."""
 
-    CPU = 0  # what a task needs, in units of the largest class's
+    CPU = 0  # demand of a task, relative to the largest class
     MEMORY = 1
 
 
 class SlotFeature(IntEnum):
-    """Columns of `stage_slot`; shown where there are idle slots."""
+    """Columns of `stage_slot`; shown if there are idle slots."""
 
-    HAD = 0  # the stage's one idle slot began
-    RUNS = 1  # and has not ended
-    LEFT = 2  # time to its end; the scale is that of tasks
+    HAD = 0  # the stage's only idle slot has begun
+    RUNS = 1  # it has begun and not ended
+    LEFT = 2  # time to its end; the scale is that of a task's duration
 
 
 class WaitingFeature(IntEnum):
-    """Columns of the packing world's `jobs`, a row a slot; those of the demands follow, as shares of each resource."""
+    """Columns of the packing world's `jobs`, which has one row per job slot.
+
+    One column per resource follows: the job's demand as a share of the capacity.
+    """
 
     IS_SHOWN = 0
-    CAN_START = 1  # now; else it would be booked ahead, if it fits at all
+    CAN_START = 1  # it fits now; otherwise it would be planned for a later time, if it fits at all
     DURATION = 2  # as a share of the horizon
-    AGE = 3  # since its arrival; the scale is the horizon
+    AGE = 3  # time since its arrival; the scale is the horizon
 
 
 class PackingFeature(IntEnum):
     """Columns of the packing world's `cluster`."""
 
-    BACKLOG = 0  # as a share of its size
-    PAUSE = 1  # since the last arrival; the scale is the horizon
+    BACKLOG = 0  # jobs in the backlog, as a share of its size
+    PAUSE = 1  # time since the last arrival; the scale is the horizon
 
 
 class Scales(NamedTuple):
-    """What the numbers of a workload are measured by."""
+    """The scales of the numbers in an observation, from the workload and the cluster."""
 
     num_tasks: float  # of a stage
     num_stages: float  # of a job
@@ -108,36 +112,44 @@ class Scales(NamedTuple):
 
 
 class ClusterView(NamedTuple):
-    """The arrays of an observation (or, with one more leading axis, of many).
+    """The arrays of one observation (or, with one more leading axis, of many).
 
-    Where there is one class, C is 0, where there are no idle slots, G is 0: what is about them is not shown. The last rows of
-    `class_mask` and `slot_mask` are for the choice to idle.
+    C is the number of executor classes, or 0 if there is only one; G is the number of idle slot
+    lengths, or 0 without idle slots. Arrays without columns are not shown. The last rows of
+    `class_mask` and `slot_mask` belong to the choice to idle.
     """
 
     stages: Any  # float32[max_stages, StageFeature]
-    stage_job: Any  # int32[max_stages], row of `jobs`; NO_ROW in rows that are left over
-    edges: Any  # int32[max_edges, 2], rows of a parent and a child stage; NO_ROW where left over
+    stage_job: Any  # int32[max_stages], row of `jobs`; NO_ROW in unused rows
+    edges: Any  # int32[max_edges, 2], rows of a parent and a child stage; NO_ROW in unused rows
     jobs: Any  # float32[max_jobs, JobFeature]
     cluster: Any  # float32[ClusterFeature]
     classes: Any  # float32[C, ClassFeature]
     stage_fit: Any  # float32[max_stages, FitFeature + C]
     stage_slot: Any  # float32[max_stages, SlotFeature]
-    class_mask: Any  # bool[max_stages + 1, C + 1]: classes that may be chosen with each stage; the last is any
-    slot_mask: Any  # bool[max_stages + 1, G + 1]: idle slots that may be chosen with each stage at every limit
-    action_mask: Any  # bool[...]: the choices of stage and of idling, of the limit, then of the class and of the slot
+    # bool[max_stages + 1, C + 1]: classes that may be chosen with each stage; the last is any class
+    class_mask: Any
+    # bool[max_stages + 1, G + 1]: idle slots that may be chosen with each stage at every limit
+    slot_mask: Any
+    # bool[...]: one after another the choices of stage or idling, of limit, of class, of idle slot
+    action_mask: Any
 
 
-class Shown(NamedTuple):
-    """Which rows of the cluster's tables a view shows (or, with one more leading axis, many views)."""
+class ShownRows(NamedTuple):
+    """The stages and jobs that the rows of an observation (with one more axis: of many) show."""
 
-    stages: Any  # int64[max_stages], stage of every row of the view, or NO_STAGE
-    jobs: Any  # int64[max_jobs], job of every row, or NO_JOB
-    row_of_stage: Any  # int64[num_stages], row of every stage, or NO_ROW
-    row_of_job: Any  # int64[num_jobs]
+    stages: Any  # int64[max_stages], stage that every row shows, or NO_STAGE
+    jobs: Any  # int64[max_jobs], job that every row shows, or NO_JOB
+    row_of_stage: Any  # int64[num_stages], row that shows every stage, or NO_ROW
+    row_of_job: Any  # int64[num_jobs], row that shows every job, or NO_ROW
 
 
 def scales_of(workload: Workload, classes: Sequence[ExecutorClass]) -> Scales:
-    """Means over the workload's jobs and stages, at least one task, one stage and one millisecond; the most of the classes."""
+    """Return the scales of a workload on the given executor classes.
+
+    Scales are means over the workload's jobs and stages (at least one task, one stage and one
+    millisecond), and the largest cpu and memory of the classes.
+    """
     stages = [stage for job in workload.jobs for stage in job.stages]
     return Scales(
         num_tasks=max(1.0, workload.num_tasks / len(stages)),

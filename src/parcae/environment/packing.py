@@ -1,6 +1,7 @@
-"""`parcae/Packing-v0`: DeepRM's cluster as a Gymnasium environment; the world steps all episodes in one compiled call.
+"""`parcae/Packing-v0`: DeepRM's cluster as a Gymnasium environment.
 
-An episode is one sequence of rigid jobs, a step one decision: which waiting job is placed next, or that time passes.
+An episode is one sequence of rigid jobs, a step is one decision: which waiting job is placed next,
+or that time passes. The packing world steps all episodes in one compiled call.
 
 Source: DeepRM, section 3.2 (states, actions, rewards).
 """
@@ -23,28 +24,28 @@ from parcae.packing.layout import (
     RULES,
     SPEC,
     VOID,
-    Asked,
     Packing,
+    SequenceTables,
     View,
     allocate,
     allocate_view,
     records,
     select,
 )
-from parcae.packing.world import asked_of
+from parcae.packing.world import make_sequence_tables
 from parcae.workloads.rigid import RigidJobs
 
 
 class PackingEpisodes:
-    """Packing clusters side by side.
+    """Episodes of the packing world, several side by side.
 
     Args:
-        count: how many.
-        settings: the same for all.
+        count: number of episodes.
+        settings: the settings of all of them.
 
     Raises:
-        ConfigError: rates, capacities or pieces that cannot be drawn.
-        WorkloadError: a job longer than the horizon.
+        ConfigError: invalid rates, capacities or numbers of jobs.
+        WorkloadError: a job is longer than the horizon.
     """
 
     observation_space: spaces.Space[Any]
@@ -56,7 +57,7 @@ class PackingEpisodes:
         self.source = settings.source()
         self.config = self.source.config
         jobs = settings.jobs if settings.jobs is not None else self.source.draw([0])[0]
-        asked_of([jobs], self.config)  # refuses jobs that cannot be placed
+        make_sequence_tables([jobs], self.config)  # raises now if a job cannot be placed
         self.capacity, self.num_slots = jobs.capacity, self.config.num_slots
         self._allocate(settings.most_jobs, len(jobs.capacity))
         self.action_space = spaces.Discrete(self.num_slots + 1)
@@ -70,6 +71,7 @@ class PackingEpisodes:
         )
 
     def _allocate(self, num_jobs: int, num_resources: int) -> None:
+        """Allocate the tables of all clusters, of their job sequences, and of the observations."""
         n = self.count
         config = self.config
         self.sequences: list[RigidJobs | None] = [None] * n
@@ -79,7 +81,7 @@ class PackingEpisodes:
         )
         self._states.capacity[:] = self.capacity
         demand = np.zeros((n, num_jobs, num_resources), np.int64)
-        self._asked = Asked(
+        self._sequence_tables = SequenceTables(
             records((n, num_jobs), SPEC), demand, np.zeros((n, 1), np.int64), records((n, 1), RULES)
         )
         self._views: View = allocate_view(n, self.num_slots, 1, num_resources)
@@ -88,24 +90,28 @@ class PackingEpisodes:
         self._images = np.zeros((n, *shape), np.float32)
 
     @property
-    def _tables(self) -> tuple[Packing, Asked, npt.NDArray[np.int64]]:
-        return self._states, self._asked, self._sequence
+    def _tables(self) -> tuple[Packing, SequenceTables, npt.NDArray[np.int64]]:
+        """The tables that every kernel needs: states, job sequences, each cluster's sequence."""
+        return self._states, self._sequence_tables, self._sequence
 
     def state(self, row: int) -> Packing:
-        """The tables of one cluster (views)."""
+        """Return the tables of one cluster (views)."""
         state: Packing = select(self._states, row)
         return state
 
     def view(self, row: int) -> View:
-        """What a policy sees of one cluster now; overwritten by the next call."""
+        """Return what a policy observes of one cluster now; the next call overwrites it."""
         show_many(*self._tables, self._views, row, row + 1)
         view: View = select(self._views, row)
         return view
 
     def start(self, row: int, seed: int) -> None:
-        """Begin the episode of that seed."""
+        """Begin the episode of a seed in the given row."""
         jobs = self.source.draw([seed])[0]
-        for table, new in zip(self._asked, asked_of([jobs], self.config), strict=True):
+        for table, new in zip(
+            self._sequence_tables, make_sequence_tables([jobs], self.config), strict=True
+        ):
+            # The allocated rows are enough for the longest sequence; this one may be shorter.
             table[row, : new.shape[1]] = new[0]
         self.sequences[row] = jobs
         self.seeds[row] = seed
@@ -114,7 +120,19 @@ class PackingEpisodes:
     def step(
         self, actions: Array, rows: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.float64], BoolArray, BoolArray]:
-        """Place a job or let time pass; the reward is minus what accrues meanwhile. Clusters that are over stand still."""
+        """Place a job, or let time pass, in each of the given rows.
+
+        The clusters of other rows do not change. The reward is minus the increase of the objective,
+        times `reward_scale`.
+
+        Args:
+            actions: int64[count], job slots; `num_slots` lets time pass. Actions of other rows are
+                ignored.
+            rows: int64[...], the rows that act.
+
+        Returns:
+            rewards, terminated and truncated, each [count].
+        """
         slots = np.full(self.count, VOID, np.int64)
         slots[rows] = np.where(actions[rows] == self.num_slots, VOID, actions[rows])
         accrued = self._states.costs[:, self.settings.cost]
@@ -123,7 +141,9 @@ class PackingEpisodes:
         clock = self._states.clock
         is_stepped = np.isin(self._sequence, rows)
         is_over = (clock["is_over"][:, 0] == 1) & is_stepped
-        is_done = (clock["num_finished"] + clock["num_dropped"])[:, 0] == self._asked.num_jobs[:, 0]
+        is_done = (clock["num_finished"] + clock["num_dropped"])[
+            :, 0
+        ] == self._sequence_tables.num_jobs[:, 0]
         return (
             -self.settings.reward_scale * (accrued - before),
             is_over & is_done,
@@ -131,7 +151,7 @@ class PackingEpisodes:
         )
 
     def observations(self) -> Arrays:
-        """What every episode shows, each [count, ...]: new arrays."""
+        """Return the observation of every episode in new arrays, each [count, ...]."""
         states = self._states
         show = (0, self.count)
         show_many(*self._tables, self._views, *show)
@@ -149,7 +169,10 @@ class PackingEpisodes:
         return shown
 
     def _waiting(self) -> Array:
-        """float32[count, num_slots, features]; the view's rows are the slots that are taken."""
+        """Return the features of every job slot, float32[count, num_slots, features].
+
+        The rows of the view are the occupied slots.
+        """
         seen = self._views.jobs
         head = self._views.head
         cluster, row = np.nonzero(np.arange(self.num_slots) < head["num_jobs"])
@@ -160,28 +183,34 @@ class PackingEpisodes:
         features[cluster, slot, WaitingFeature.IS_SHOWN] = 1.0
         features[cluster, slot, WaitingFeature.CAN_START] = seen["can_start"][cluster, row]
         features[cluster, slot, WaitingFeature.DURATION] = (
-            seen["told"][cluster, row] / self.config.horizon
+            seen["estimate"][cluster, row] / self.config.horizon
         )
-        features[cluster, slot, WaitingFeature.AGE] = self._measured(seen["age"][cluster, row])
+        features[cluster, slot, WaitingFeature.AGE] = self._log_scaled(seen["age"][cluster, row])
         features[cluster, slot, len(WaitingFeature) :] = (
             self._views.demand[cluster, row] / self.capacity
         )
         return features
 
     def _cluster(self) -> Array:
+        """Return the features of every cluster, float32[count, features]."""
         head = self._views.head
         features = np.zeros((self.count, len(PackingFeature)), np.float32)
         features[:, PackingFeature.BACKLOG] = head["num_backlog"][:, 0] / max(
             1, self.config.backlog_size
         )
-        features[:, PackingFeature.PAUSE] = self._measured(head["since_arrival"][:, 0])
+        features[:, PackingFeature.PAUSE] = self._log_scaled(head["since_arrival"][:, 0])
         return features
 
-    def _measured(self, steps: Array) -> Array:
+    def _log_scaled(self, steps: Array) -> Array:
+        """Return log(1 + steps / horizon), clipped at BOUND."""
         return np.minimum(np.log1p(steps / self.config.horizon), BOUND)
 
     def outcome(self, row: int) -> dict[str, float]:
-        """What an episode that is over came to, in steps; jobs that its end cut off count up to it, lost ones do not count."""
+        """Return the metrics of an episode that is over, in steps.
+
+        For a job that has not finished, the time up to the end of the episode is used. Lost jobs
+        are left out.
+        """
         jobs = self.sequences[row]
         state = self.state(row)
         assert jobs is not None, f"episode {row} was not started"
@@ -207,7 +236,7 @@ class PackingEpisodes:
 class PackingEnv(EpisodeEnv):
     """`parcae/Packing-v0`; keyword arguments are those of `PackingSettings` and `PackingConfig`.
 
-    Example: `gymnasium.make("parcae/Packing-v0", rates=(0.7,), num_slots=10, objective="slowdown")`.
+    Example: `gymnasium.make("parcae/Packing-v0", num_slots=10, objective="slowdown")`.
     """
 
     episodes: PackingEpisodes
@@ -217,7 +246,11 @@ class PackingEnv(EpisodeEnv):
 
 
 class PackingVectorEnv(EpisodeVectorEnv):
-    """Many of `parcae/Packing-v0`: `gymnasium.make_vec(..., vectorization_mode="vector_entry_point")`."""
+    """Several `parcae/Packing-v0` side by side.
+
+    Example: `gymnasium.make_vec("parcae/Packing-v0", num_envs=4,
+    vectorization_mode="vector_entry_point")`.
+    """
 
     episodes: PackingEpisodes
 

@@ -1,4 +1,4 @@
-"""The settings of the environments, read strictly."""
+"""The settings of the environments, with strict checks."""
 
 from __future__ import annotations
 
@@ -22,29 +22,34 @@ from parcae.workloads.parallelism import with_parallelism_model
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.rigid import RigidJobs
 
-#: The objectives that accrue while time passes, so that a decision can be charged for what followed it.
+#: The objectives that accrue while time passes, so that every decision gets its own share of the
+#: cost.
 ACCRUING = (Objective.AVERAGE_JCT, Objective.MAKESPAN)
-#: What a second (of a job in the system, or of the makespan) costs unless `reward_scale` says otherwise.
+#: Default of `reward_scale`: the cost of a second (of a job in the system, or of the makespan).
 REWARD_SCALE = 0.01
-#: Decisions that an episode of the packing world may take unless `max_decisions` says otherwise: 2,000 for DeepRM's 50 steps.
+#: Default of `max_decisions` of the packing world, per job: 2,000 for the 50 steps of DeepRM.
 DECISIONS_PER_JOB = 40
 
 
 class ClusterSettings(BaseModel):
-    """Episodes of `num_jobs` jobs on a cluster, what is to be small, and how much is shown.
+    """Settings of `parcae/Cluster-v0`: the episodes, the reward and the observation.
 
     Args:
         workload: its name or file, or the workload itself.
+        num_jobs: number of jobs in an episode.
         arrivals: batch, poisson:25s, load:0.85, ...; see `parcae.workloads.arrivals`.
         parallelism_model: none or decima-cluster; see `parcae.workloads.parallelism`.
         objective: average-jct or makespan.
-        reward_scale: what a second costs; the undiscounted return is minus the sum of the job completion times in seconds
-            (or minus the makespan) times this.
-        max_jobs, max_stages: rows to show; None for as many as there can ever be. Where there are more, those that may be
-            chosen come first, then those that arrived first.
-        num_limits: limits to choose from, evenly spaced up to all executors; None for every number of executors.
-        idle_lengths: G, idle slots of 0, 1/G, ... 1 of the stage's length to choose from; 0 for none.
-        cluster: everything else, e.g. executor_classes, moving_delay_ms; see `SimulationConfig`.
+        reward_scale: cost of a second; the undiscounted return is minus the sum of the job
+            completion times in seconds (or minus the makespan) times this.
+        max_jobs: rows for jobs; None for all jobs. If there are more jobs, those that may be chosen
+            are shown first, then earlier arrivals.
+        max_stages: rows for stages; None for all stages of `max_jobs` jobs; otherwise as for jobs.
+        num_limits: number of limits to choose from, evenly spaced up to all executors; None for
+            every number of executors.
+        idle_lengths: G; idle slots of 0, 1/G, ... 1 of the stage's length can be chosen; 0 for
+            none.
+        cluster: all other settings, e.g. executor_classes, moving_delay_ms; see `SimulationConfig`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -62,12 +67,12 @@ class ClusterSettings(BaseModel):
     cluster: SimulationConfig = SimulationConfig()
 
     def load(self) -> Workload:
-        """The workload under its model of parallelism."""
+        """Load the workload and apply the parallelism model."""
         workload = load_workload(self.workload) if isinstance(self.workload, str) else self.workload
         return with_parallelism_model(workload, self.parallelism_model)
 
     def sequence(self, workload: Workload, seed: int) -> JobSequence:
-        """The jobs of the episode of one seed: those of `parcae simulate --seed`."""
+        """Draw the jobs of the episode of a seed: those of `parcae simulate --seed`."""
         return draw_sequence(
             workload,
             self.arrivals,
@@ -78,61 +83,73 @@ class ClusterSettings(BaseModel):
 
 
 def read_cluster(given: Mapping[str, Any]) -> ClusterSettings:
-    """The settings of `parcae/Cluster-v0`; `executors` and the other fields of `SimulationConfig` stand beside its own.
+    """Check the keyword arguments of `parcae/Cluster-v0` and return the settings.
+
+    Settings of the cluster (`executors` and the other fields of `SimulationConfig`) are given next
+    to those of the environment.
 
     Raises:
-        ConfigError: an unknown key (the message suggests one), a value out of range, or an objective that does not accrue.
+        ConfigError: an unknown key (the message suggests a similar one), a value out of range, or
+            an objective that does not accrue.
     """
-    of_cluster = {
+    cluster_keys = {
         "executors": "num_executors",
         **{k: k for k in SimulationConfig.model_fields if k != "num_executors"},
     }
-    own = [key for key in ClusterSettings.model_fields if key != "cluster"]
-    _refuse_unknown(given, [*own, *of_cluster])
-    values = {key: value for key, value in given.items() if key in own}
+    own_keys = [key for key in ClusterSettings.model_fields if key != "cluster"]
+    _refuse_unknown(given, [*own_keys, *cluster_keys])
+    values = {key: value for key, value in given.items() if key in own_keys}
     if "objective" in values:
         values["objective"] = _accruing(str(values["objective"]))
     try:
         cluster = SimulationConfig.model_validate(
-            {of_cluster[k]: v for k, v in given.items() if k in of_cluster}
+            {cluster_keys[k]: v for k, v in given.items() if k in cluster_keys}
         )
         settings = ClusterSettings(**values, cluster=cluster)
     except ValidationError as error:
         raise ConfigError(_in_words(error)) from None
     if settings.idle_lengths > 0 and settings.cluster.world is WorldName.CORES:
         raise ConfigError(
-            "setting idle_lengths: there are no idle slots in the world of cores; leave it out, or world as well"
+            "setting idle_lengths: the world of cores has no idle slots; "
+            "leave out idle_lengths, or leave out world"
         )
     if settings.num_limits is not None and settings.num_limits > settings.cluster.total_executors:
         raise ConfigError(
-            f"setting num_limits = {settings.num_limits}: there are {settings.cluster.total_executors} executors; "
-            f"ask for at most as many limits"
+            f"setting num_limits = {settings.num_limits}: there are "
+            f"{settings.cluster.total_executors} executors; ask for at most as many limits"
         )
     return settings
 
 
 def _accruing(text: str) -> Objective:
+    """Return the objective with the given name if it accrues while time passes."""
     objective = parse_objective(text)
     if objective not in ACCRUING:
         raise ConfigError(
-            f"objective {text!r} does not accrue while time passes; write one of {', '.join(ACCRUING)}"
+            f"objective {text!r} does not accrue while time passes; "
+            f"write one of {', '.join(ACCRUING)}"
         )
     return objective
 
 
 class PackingSettings(BaseModel):
-    """Episodes of the packing world: jobs that arrive at random, or those of a log.
+    """Settings of `parcae/Packing-v0`: jobs that are drawn at random, or jobs of a log.
 
     Args:
-        rates: arrivals a step; of several, each episode has one.
-        window: steps in which jobs arrive.
-        mix: which jobs, code or paper; see `parcae.workloads.bernoulli`.
-        num_units: capacity of each of `num_resources` resources.
-        jobs: play these instead, in pieces of `num_jobs` from a random one on; None: all of them, in every episode.
-        objective: slowdown, bounded-slowdown, completion, utilization or makespan (DeepRM, section 3.4).
-        reward_scale: what a unit of the objective costs.
-        has_image: show the image that DeepRM's network looks at; it is large where capacities are.
-        world: everything else, e.g. num_slots; see `PackingConfig`.
+        rates: arrivals per step; if there are several rates, each episode has one of them.
+        window: number of steps in which jobs arrive.
+        mix: the mix of jobs, code or paper; see `parcae.workloads.bernoulli`.
+        num_units: capacity of each resource.
+        num_resources: number of resources.
+        jobs: the jobs of a log, in place of random ones.
+        num_jobs: number of consecutive jobs of `jobs` in an episode, from a random one on; None:
+            all of them, in every episode.
+        objective: slowdown, bounded-slowdown, completion, utilization or makespan (DeepRM, section
+            3.4).
+        reward_scale: cost of a unit of the objective.
+        has_image: whether the observation contains the image that DeepRM's network uses; it is
+            large if the capacities are.
+        world: all other settings, e.g. num_slots; see `PackingConfig`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -151,16 +168,20 @@ class PackingSettings(BaseModel):
 
     @property
     def cost(self) -> Cost:
-        """The objective as the world accrues it."""
+        """The objective as the world's cost."""
         return Cost[self.objective.upper().replace("-", "_")]
 
     @property
     def most_jobs(self) -> int:
-        """No episode has more."""
+        """The largest number of jobs in an episode."""
         return self.window if self.jobs is None else self.num_jobs or len(self.jobs)
 
     def source(self) -> PackingSource:
-        """Where the sequences come from; a policy that lets time pass for ever is stopped."""
+        """Return the source of the job sequences.
+
+        The number of decisions is bounded, so that an episode ends even if a policy lets time pass
+        for ever.
+        """
         config = self.world
         if "max_decisions" not in config.model_fields_set:
             config = config.model_copy(update={"max_decisions": DECISIONS_PER_JOB * self.most_jobs})
@@ -172,37 +193,45 @@ class PackingSettings(BaseModel):
 
 
 def read_packing(given: Mapping[str, Any]) -> PackingSettings:
-    """The settings of `parcae/Packing-v0`; the fields of `PackingConfig` stand beside its own.
+    """Check the keyword arguments of `parcae/Packing-v0` and return the settings.
+
+    Settings of the world (the fields of `PackingConfig`) are given next to those of the
+    environment.
 
     Raises:
-        ConfigError: an unknown key (the message suggests one), a value out of range, no such mix or objective, or exact times.
+        ConfigError: an unknown key (the message suggests a similar one), a value out of range, an
+            unknown mix or objective, or exact times.
     """
-    of_world = [key for key in PackingConfig.model_fields if key != "window"]
-    own = [key for key in PackingSettings.model_fields if key != "world"]
-    _refuse_unknown(given, [*own, *of_world])
+    world_keys = [key for key in PackingConfig.model_fields if key != "window"]
+    own_keys = [key for key in PackingSettings.model_fields if key != "world"]
+    _refuse_unknown(given, [*own_keys, *world_keys])
     try:
-        world = PackingConfig.model_validate({k: v for k, v in given.items() if k in of_world})
-        settings = PackingSettings(**{k: v for k, v in given.items() if k in own}, world=world)
+        world = PackingConfig.model_validate({k: v for k, v in given.items() if k in world_keys})
+        settings = PackingSettings(**{k: v for k, v in given.items() if k in own_keys}, world=world)
     except ValidationError as error:
         raise ConfigError(_in_words(error)) from None
     names = [cost.name.lower().replace("_", "-") for cost in Cost]
     if settings.objective not in names:
-        raise ConfigError(f"objective {settings.objective!r}: write one of {', '.join(names)}")
+        raise ConfigError(
+            f"objective {settings.objective!r} does not exist: write one of {', '.join(names)}"
+        )
     if world.mode is not TimeMode.STEPS:
-        raise ConfigError("setting mode: the environment's time goes in steps; leave mode out")
+        raise ConfigError("setting mode: the environment counts time in steps; leave mode out")
     if settings.jobs is not None and not len(settings.jobs):
         raise ConfigError(
-            "setting jobs: there are none; give at least one, or leave jobs out to have them drawn"
+            "setting jobs: the list is empty; give at least one job, or leave jobs out to draw them"
         )
     longest = job_mix(settings.mix).long[1]
     if settings.jobs is None and longest > world.horizon - world.as_coded:
         raise ConfigError(
-            f"setting horizon = {world.horizon}: jobs last up to {longest} steps; give a longer horizon"
+            f"setting horizon = {world.horizon}: jobs last up to {longest} steps; "
+            f"give a longer horizon"
         )
     return settings
 
 
 def _refuse_unknown(given: Iterable[str], known: list[str]) -> None:
+    """Raise a ConfigError for a key that is no setting, with a similar one as a hint."""
     for key in given:
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
@@ -211,10 +240,11 @@ def _refuse_unknown(given: Iterable[str], known: list[str]) -> None:
 
 
 def _in_words(error: ValidationError) -> str:
-    words = []
+    """Turn Pydantic's errors into one line for the user."""
+    problems = []
     for detail in error.errors():
         key = ".".join(str(part) for part in detail["loc"]).replace("num_executors", "executors")
-        words.append(
+        problems.append(
             f"setting {key} = {detail['input']!r}: {detail['msg']}" if key else str(detail["msg"])
         )
-    return "; ".join(words)
+    return "; ".join(problems)

@@ -1,1 +1,1 @@
-"""Compiled transitions of the cluster state."""
+"""Compiled transitions of the cluster's state."""

@@ -1,9 +1,13 @@
-"""The world of cores: how its state changes, and how orders come into force.
+"""Transitions of the world of cores, and how orders come into force.
 
-One Spark application: a core is free after every task and goes to any job. The policy is asked for a plan when a job arrives
-or ends, when a stage becomes runnable, has no task left to start or is complete, when limits have kept all cores idle since the
-last task ended, and at the time that it asked for; between plans the dispatcher (`parcae.cluster.kernels.dispatch`) starts tasks
-by the order in force.
+The world models one Spark application: a core is free after every task and can go to any job. The
+policy is asked for a plan
+- when a job arrives or ends,
+- when a stage becomes runnable, has no task left to start or is complete,
+- when limits have kept all cores idle since the last task ended,
+- and at the wake-up time that it asked for.
+
+Between plans the dispatcher (`parcae.cluster.kernels.dispatch`) starts tasks by the order in force.
 
 Source: Spark's DAGScheduler and TaskSchedulerImpl.
 """
@@ -24,13 +28,13 @@ from parcae.cluster.kernels.tables import (
 from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
 from parcae.kernels import inlined, kernel
 
-#: Tier of the stages that the decisions of a planning round did not name: after all that they named.
+#: Tier of the stages that no decision of a planning round named: they come after all named stages.
 _UNNAMED = 1e15
 
 
 @kernel
 def reset_cores(state):  # type: ignore[no-untyped-def]
-    """No order is in force, and nobody has asked to plan."""
+    """Reset the tables of the world of cores: no order is in force and no wake-up is set."""
     now = state.now
     now.is_plan_due[0] = 0
     now.wake_ms[0] = NOT_YET
@@ -46,8 +50,8 @@ def reset_cores(state):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def greet_job(state, job):  # type: ignore[no-untyped-def]
-    """A job arrived: until the next plan it is served first come, first served, behind nobody of its tier."""
+def init_job_orders(state, job):  # type: ignore[no-untyped-def]
+    """Initialize the orders of a job that arrived: until the next plan it is served first come."""
     orders = state.job_orders
     first = state.jobs.stage_start[job]
     orders.tier[job] = 0.0
@@ -67,7 +71,7 @@ def greet_job(state, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def reveal_stage(state, stage):  # type: ignore[no-untyped-def]
-    """The stage is runnable: Spark's scheduler has its task set."""
+    """Make the stage runnable: this is when Spark's scheduler gets its task set."""
     stages = state.stages
     now = state.now
     job = stages.job[stage]
@@ -82,9 +86,10 @@ def reveal_stage(state, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def complete_stage(state, stage):  # type: ignore[no-untyped-def]
-    """All tasks of the stage have ended: its children may become runnable, or its job is complete.
+    """Handle the end of a stage's last task: children may become runnable, the job may be complete.
 
-    A plan is due even where neither is so: an order that holds cores back while tasks run is thought over when they end.
+    A plan is due even if neither is the case: an order that holds cores back while tasks run has to
+    be reconsidered when they end.
     """
     stages = state.stages
     jobs = state.jobs
@@ -106,21 +111,29 @@ def complete_stage(state, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def end_task(state, executor):  # type: ignore[no-untyped-def]
-    """A task ended. Returns its stage where that was its last one (`complete_stage` is then due), else NO_STAGE."""
+    """Handle the end of a task.
+
+    Returns:
+        The task's stage if the task was its last one (`complete_stage` is due then), else NO_STAGE.
+    """
     stage = state.executors.stage[executor]
     return stage if free_core(state, executor) else NO_STAGE
 
 
 @inlined
 def can_plan(state):  # type: ignore[no-untyped-def]
-    """Whether a plan is due and could start something."""
+    """Whether a plan is due and could start a task."""
     now = state.now
     return now.is_plan_due[0] and now.num_idle[0] > 0 and now.num_schedulable[0] > 0
 
 
 @kernel
 def ask_for_plan(state):  # type: ignore[no-untyped-def]
-    """Open a planning round. A policy that decides is asked about all cores, as if none of them were given away."""
+    """Open a planning round.
+
+    All cores count as offered, as if none were busy: a policy that decides is asked until all of
+    them are given away.
+    """
     now = state.now
     now.num_source[0] = now.num_executors[0]
     state.source_count[0] = now.num_executors[0]
@@ -138,26 +151,30 @@ def _is_number(value):  # type: ignore[no-untyped-def]
 
 @kernel
 def _check_job(state, job):  # type: ignore[no-untyped-def]
-    """(whether the order makes sense for the job, whether it limits anything)."""
+    """Return (whether the job's orders are valid, whether they limit anything)."""
     orders = state.job_orders
     stage_orders = state.stage_orders
     weight = orders.weight[job]
     pool = orders.pool[job]
-    is_sound = _is_number(orders.tier[job]) and 0.0 <= weight < math.inf and orders.limit[job] >= 0
-    is_sound = is_sound and 0 <= pool < state.now.num_pools[0]
+    is_valid = _is_number(orders.tier[job]) and 0.0 <= weight < math.inf and orders.limit[job] >= 0
+    is_valid = is_valid and 0 <= pool < state.now.num_pools[0]
     is_limited = orders.limit[job] != UNLIMITED
     first = state.jobs.stage_start[job]
     for stage in range(first, first + state.jobs.num_stages[job]):
-        is_sound = is_sound and _is_number(orders.tier[job] + stage_orders.tier[stage])
-        is_sound = is_sound and _is_number(stage_orders.rank[stage])
-        is_sound = is_sound and stage_orders.limit[stage] >= 0
+        is_valid = is_valid and _is_number(orders.tier[job] + stage_orders.tier[stage])
+        is_valid = is_valid and _is_number(stage_orders.rank[stage])
+        is_valid = is_valid and stage_orders.limit[stage] >= 0
         is_limited = is_limited or stage_orders.limit[stage] != UNLIMITED
-    return is_sound, is_limited
+    return is_valid, is_limited
 
 
 @kernel
 def accept_orders(state):  # type: ignore[no-untyped-def]
-    """Put the orders in the tables, guarded, into force and end the planning round. Returns False where they make no sense."""
+    """Apply the guard, put the orders in the tables into force, and end the planning round.
+
+    Returns:
+        False if the orders are invalid; `parcae.cluster.orders.objection_to_orders` says why.
+    """
     now = state.now
     pools = state.pools
     if now.guard[0] > 0.0:
@@ -172,8 +189,8 @@ def accept_orders(state):  # type: ignore[no-untyped-def]
         pools.num_running[pool] = 0
     for position in range(now.num_active[0]):
         job = state.active[position]
-        is_sound, is_limited = _check_job(state, job)
-        if not is_sound:
+        is_valid, is_limited = _check_job(state, job)
+        if not is_valid:
             return False
         if is_limited:
             now.has_limits[0] = 1
@@ -184,8 +201,11 @@ def accept_orders(state):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _forget_orders(state):  # type: ignore[no-untyped-def]
-    """The first decision of a planning round: what it and the next ones do not name comes after them."""
+def _clear_orders(state):  # type: ignore[no-untyped-def]
+    """Clear the orders at the first decision of a planning round.
+
+    Stages that no decision names keep the tier `_UNNAMED` and so come after the named ones.
+    """
     for position in range(state.now.num_active[0]):
         job = state.active[position]
         state.job_orders.tier[job] = 0.0
@@ -200,7 +220,11 @@ def _forget_orders(state):  # type: ignore[no-untyped-def]
 
 @kernel
 def _settle(state, is_idle):  # type: ignore[no-untyped-def]
-    """All cores are spoken for: what decisions committed is forgotten; with `is_idle`, stages not named are held back."""
+    """End a planning round of decisions: clear the commitments that the decisions made.
+
+    If `is_idle`, a decision chose to leave the remaining cores idle: stages that no decision named
+    may not start tasks.
+    """
     jobs = state.jobs
     stages = state.stages
     now = state.now
@@ -221,18 +245,27 @@ def _settle(state, is_idle):  # type: ignore[no-untyped-def]
 
 @kernel
 def plan_stage(state, stage, limit):  # type: ignore[no-untyped-def]
-    """A decision in a planning round: the next tier is `stage`, with up to `limit` cores; NO_STAGE lets the rest idle.
+    """Apply one decision of a planning round: `stage` gets the next tier and up to `limit` cores.
 
-    So a policy that decides plans: it is asked again until all cores are given away, and the sequence of its decisions is the
-    order. Returns how many cores the decision took, or -1 if it cannot be carried out.
+    This is how a policy that decides also plans: it is asked until all cores are given away, and
+    the sequence of its decisions becomes the order.
+
+    Args:
+        state: the cluster's tables; the orders and the counts of commitments are written.
+        stage: row of the stage, or NO_STAGE to leave the remaining cores idle.
+        limit: most cores that the stage may use, >= 1.
+
+    Returns:
+        The number of cores that the decision took, or -1 if it cannot be carried out.
     """
     now = state.now
     now.num_decisions[0] += 1
     if now.num_planned[0] == 0:
-        _forget_orders(state)
+        _clear_orders(state)
     if stage == NO_STAGE:
         count = now.num_source[0]
-        # Stages that no decision named are held back only while something else will bring the next plan.
+        # Stages that no decision named are held back only if another event will bring the next
+        # plan; otherwise the cluster would stall.
         _settle(state, now.num_idle[0] < now.num_executors[0] or now.num_planned[0] > 0)
         return count
     count = min(demand(state, stage), limit, now.num_source[0])
@@ -242,6 +275,7 @@ def plan_stage(state, stage, limit):  # type: ignore[no-untyped-def]
     state.stage_orders.tier[stage] = now.num_planned[0]
     state.stage_orders.limit[stage] = count
     now.num_planned[0] += 1
+    # Count the cores as committed, so that the next decision sees what is left.
     state.stages.selected_round[stage] = now.round_id[0]
     state.stages.num_committed[stage] += count
     state.jobs.num_supplied[job] += count

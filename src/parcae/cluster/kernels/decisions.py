@@ -1,4 +1,7 @@
-"""How a decision is applied: executors are committed, and set off when all that were asked about are.
+"""Applying decisions in the world of executors.
+
+A decision commits offered executors to a stage. When all offered executors are committed, those
+that are free start or move.
 
 Source: Decima, section 5.2; the public simulator's step.
 """
@@ -19,6 +22,7 @@ from parcae.kernels import inlined, kernel
 
 @kernel
 def _fulfil(state):  # type: ignore[no-untyped-def]
+    """Close the round and carry out the commitments of the executors that are free now."""
     now = state.now
     executor = state.now.acting_executor[0]
     source = state.now.source[0]
@@ -31,8 +35,10 @@ def _fulfil(state):  # type: ignore[no-untyped-def]
 
 @kernel
 def _commit_class(state, stage, executor_class, count):  # type: ignore[no-untyped-def]
+    """Commit `count` offered executors of one class to a stage (NO_STAGE: to idle)."""
     now = state.now
     source_job = now.source_job[0]
+    # The job completed during the round: its executors belong to the global pool now.
     if now.source[0] == pool_row(state, NO_JOB):
         source_job = NO_JOB
     commit(state, now.source[0] + executor_class, source_job, stage, count)
@@ -42,7 +48,10 @@ def _commit_class(state, stage, executor_class, count):  # type: ignore[no-untyp
 
 @kernel
 def _commit_fitting(state, stage, destination, limit):  # type: ignore[no-untyped-def]
-    """Commit up to `limit` executors of the classes that fit `stage`, the smallest memory first, to `destination`."""
+    """Commit up to `limit` offered executors that fit `stage` to `destination`.
+
+    Classes with the smallest memory are used first. Returns the number of executors.
+    """
     given = 0
     tried = 0
     while given < limit:
@@ -67,7 +76,11 @@ def _commit_fitting(state, stage, destination, limit):  # type: ignore[no-untype
 
 @inlined
 def _commit_to(state, stage, destination, limit, executor_class):  # type: ignore[no-untyped-def]
-    """Commit up to `limit` executors that fit `stage`, of one class or of any, to `destination`. Returns how many."""
+    """Commit up to `limit` offered executors that fit `stage` to `destination`.
+
+    They are of the given class, or of any. Returns their number. `destination` is the stage, or
+    NO_STAGE to let them wait for it.
+    """
     count = min(demand(state, stage), limit, state.now.num_source[0])
     if executor_class == ANY_CLASS:
         return _commit_fitting(state, stage, destination, count)
@@ -84,10 +97,11 @@ def _commit_to(state, stage, destination, limit, executor_class):  # type: ignor
 
 @kernel
 def _end_hold(state, stage):  # type: ignore[no-untyped-def]
-    """The stage's idle slot is over, if it runs."""
+    """End the stage's idle slot, if it is running."""
     for row in range(state.now.num_holds[0]):
         if state.holds.stage[row] == stage:
             state.now.num_holds[0] -= 1
+            # The list has no order: fill the gap with the last row.
             state.holds[row] = state.holds[state.now.num_holds[0]]
             state.stages.hold_until_ms[stage] = state.now.clock_ms[0]
             return
@@ -95,9 +109,10 @@ def _end_hold(state, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def _hold(state, stage, limit, executor_class, hold_ms):  # type: ignore[no-untyped-def]
-    """Begin the stage's idle slot, or decide its end anew, and let up to `limit` executors wait. Returns how many, or -1.
+    """Begin the stage's idle slot, or change its end, and let up to `limit` executors wait.
 
-    Of executors bound to a stage, the one that is free now waits; the others are asked about when they are free.
+    Of executors bound to a stage, only the one that is free now waits; the others are offered when
+    they are free. Returns the number of executors, or -1 if the stage's only slot is over.
     """
     now = state.now
     stages = state.stages
@@ -123,14 +138,14 @@ def _hold(state, stage, limit, executor_class, hold_ms):  # type: ignore[no-unty
 
 @kernel
 def hold_ended(state, row):  # type: ignore[no-untyped-def]
-    """An idle slot is over: ask about all executors that idle."""
+    """Handle the end of an idle slot: offer all idle executors."""
     _end_hold(state, state.holds.stage[row])
     offer_all(state)
 
 
 @kernel
 def _idle(state):  # type: ignore[no-untyped-def]
-    """Commit all that are asked about to idle. Returns how many."""
+    """Commit all offered executors to idle. Returns their number."""
     count = state.now.num_source[0]
     for executor_class in range(state.classes.shape[0]):
         if state.source_count[executor_class] > 0:
@@ -140,7 +155,7 @@ def _idle(state):  # type: ignore[no-untyped-def]
 
 @kernel
 def _give(state, stage, limit, executor_class):  # type: ignore[no-untyped-def]
-    """Commit executors to the stage. Returns how many."""
+    """Commit executors to the stage, which ends its idle slot. Returns their number."""
     is_outside = state.now.source_job[0] != state.stages.job[stage]
     if state.now.num_holds[0] > 0:
         _end_hold(state, stage)
@@ -154,13 +169,27 @@ def _give(state, stage, limit, executor_class):  # type: ignore[no-untyped-def]
 
 @kernel
 def apply_decision(state, stage, limit, executor_class, hold_ms):  # type: ignore[no-untyped-def]
-    """Carry out a decision: commit up to `limit` of the source's executors to `stage`; the rest stay in the round.
+    """Apply a decision: commit up to `limit` of the offered executors to `stage`.
 
-    NO_STAGE lets all of them idle. With `hold_ms > 0` they wait for the stage in its idle slot, of which a stage has one; all
-    that idle are asked about again when it ends. A stage that was given executors of any class, or that is waited for, is not
-    chosen again in this round; one that was given executors of one class may be given others. When all are committed, the
-    executors that are free now set off. Returns how many were committed, or -1 if the decision cannot be carried out (a limit
-    below 1, a class that does not fit or has no executor left, a second idle slot).
+    Executors that are not committed stay offered, and the policy decides again. When all are
+    committed, those that are free now start or move, and the next round may open.
+
+    - NO_STAGE lets all offered executors idle.
+    - With `hold_ms > 0` they wait for the stage in its idle slot (at most one per stage). All idle
+      executors are offered again when it ends.
+    - A stage that got executors of any class, or that executors wait for, cannot be chosen again in
+      this round. A stage that got executors of one given class can get those of others.
+
+    Args:
+        state: the cluster's tables; all of them may be written.
+        stage: row of a schedulable stage, or NO_STAGE.
+        limit: most executors to commit, >= 1.
+        executor_class: class to take them from, or ANY_CLASS for the smallest that fit.
+        hold_ms: length of the idle slot in ms; 0 for none.
+
+    Returns:
+        The number of committed executors, or -1 if the decision cannot be carried out: a limit
+        below 1, a class that does not fit or has no offered executor left, a second idle slot.
     """
     now = state.now
     now.num_decisions[0] += 1

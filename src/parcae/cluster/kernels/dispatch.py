@@ -1,8 +1,9 @@
 """The dispatcher of the world of cores: free cores start tasks by the order in force.
 
-An offer round sorts the runnable stages once and serves them in that order, each as many tasks as there are free cores and
-its limits allow. With one pool the sorted order is a winner tree over jobs, so that a round costs the logarithm of the
-number of jobs and not the number of jobs.
+An offer round sorts the runnable stages once and serves them in that order. Each stage starts as
+many tasks as there are free cores and as its limits allow. With a single pool the sorted order is
+kept in a winner tree over jobs, so that a round costs the logarithm of the number of jobs instead
+of the number of jobs.
 
 Source: Spark's TaskSchedulerImpl.resourceOffers, Pool and SchedulingAlgorithm.
 """
@@ -15,7 +16,7 @@ from parcae.kernels import inlined, kernel
 
 _START = int(CommandKind.START_TASK)
 _REST = 2
-#: `next_served` of a job that the offer round has not served yet.
+#: `next_served` of a job that the current offer round has not served yet.
 NOT_SERVED = -2
 
 
@@ -34,8 +35,9 @@ def _goes_before(state, first, second):  # type: ignore[no-untyped-def]
 
 @inlined
 def _replay_matches(state, job):  # type: ignore[no-untyped-def]
-    """The job's key changed: play its matches in the winner tree again."""
+    """Update the winner tree after a change of the job's key: replay its matches up to the root."""
     contest = state.contest
+    # The leaves are the second half of the array; the children of node n are 2n and 2n + 1.
     node = contest.shape[0] // 2 + job
     winner = job if state.contenders.front[job] != NO_STAGE else NO_JOB
     contest[node] = winner
@@ -45,19 +47,23 @@ def _replay_matches(state, job):  # type: ignore[no-untyped-def]
             winner = other
         node >>= 1
         if contest[node] == winner and winner != job:
-            return  # nothing above depends on the job
+            return  # the job wins neither here nor above, so nothing above changes
         contest[node] = winner
 
 
 @inlined
 def _share(state, job):  # type: ignore[no-untyped-def]
+    """Return the job's running tasks / weight; 0 for a job without a weight (first come)."""
     weight = state.job_orders.weight[job]
     return state.jobs.num_attached[job] / weight if weight > 0.0 else 0.0
 
 
 @kernel
 def _find_front(state, job):  # type: ignore[no-untyped-def]
-    """The stage of the job that is served next: (tier, rank, row), with tasks to start and below its limit."""
+    """Return the stage of the job that is served next, or NO_STAGE.
+
+    Candidates have tasks to start and are below their limits; the smallest (tier, rank, row) wins.
+    """
     orders = state.stage_orders
     stages = state.stages
     jobs = state.jobs
@@ -79,6 +85,7 @@ def _find_front(state, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def _set_front(state, job):  # type: ignore[no-untyped-def]
+    """Find the job's next stage and write it, with its tier, into the job's row of `contenders`."""
     front = _find_front(state, job)
     state.contenders.front[job] = front
     if front != NO_STAGE:
@@ -87,13 +94,17 @@ def _set_front(state, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def refresh_contender(state, job):  # type: ignore[no-untyped-def]
-    """Something that the job's key depends on changed: its stages, its running tasks, its order."""
+    """Recompute the job's key after a change of its stages, its running tasks or its order.
+
+    Writes the job's row of `contenders` and, if the key changed, the winner tree.
+    """
     contenders = state.contenders
     front = contenders.front[job]
     tier = contenders.tier[job]
     share = contenders.share[job]
     _set_front(state, job)
     contenders.share[job] = _share(state, job)
+    # Replaying the matches is the expensive part; skip it if the key is the same.
     is_same = contenders.front[job] == front and contenders.tier[job] == tier
     if not is_same or contenders.share[job] != share:
         _replay_matches(state, job)
@@ -101,7 +112,10 @@ def refresh_contender(state, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def _running_changed(state, job):  # type: ignore[no-untyped-def]
-    """The job runs more or fewer tasks: only limits and weights depend on that."""
+    """Update the job's key after a change of its running tasks only.
+
+    Running tasks matter for limits and for jobs with a weight; the key of any other job stays.
+    """
     contenders = state.contenders
     front = state.contenders.front[job]
     if state.now.has_limits[0] or (front != NO_STAGE and state.stages.frontier_rank[front] < 0):
@@ -114,13 +128,19 @@ def _running_changed(state, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def uses_pools(state):  # type: ignore[no-untyped-def]
-    """Whether the order in force names several pools, or one whose task sets share."""
+    """Whether the order in force has several pools, or one pool in mode FAIR."""
     return state.now.num_pools[0] > 1 or state.pools.is_fair[0] != 0
 
 
 @inlined
 def count_running(state, job, step):  # type: ignore[no-untyped-def]
-    """Count one more (or fewer) running task of the job."""
+    """Add `step` (1 or -1) to the job's running tasks and, if pools are used, to those of its pool.
+
+    Args:
+        state: the cluster's tables; `jobs` and `pools` are written.
+        job: row of the job.
+        step: 1 if a task started, -1 if one ended.
+    """
     state.jobs.num_attached[job] += step
     if uses_pools(state):
         state.pools.num_running[state.job_orders.pool[job]] += step
@@ -128,7 +148,13 @@ def count_running(state, job, step):  # type: ignore[no-untyped-def]
 
 @inlined
 def begin_task(state, executor, stage):  # type: ignore[no-untyped-def]
-    """Start the stage's next task on a free core that is in no pool. Returns the number of the task."""
+    """Start the stage's next task on a free core that is in no pool. Returns the task's index.
+
+    Args:
+        state: the cluster's tables; `executors`, `stages` and `jobs` are written.
+        executor: row of the core.
+        stage: row of the stage, which must have a task left to start.
+    """
     stages = state.stages
     executors = state.executors
     job = stages.job[stage]
@@ -147,7 +173,7 @@ def begin_task(state, executor, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def exhaust_stage(state, stage):  # type: ignore[no-untyped-def]
-    """The stage has no task left to start."""
+    """Record that the stage has no task left to start: it is not runnable, and a plan is due."""
     state.stages.frontier_rank[stage] = -1
     state.jobs.num_unstarted[state.stages.job[stage]] -= 1
     state.now.is_plan_due[0] = 1
@@ -156,7 +182,7 @@ def exhaust_stage(state, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def _start_task(state, stage):  # type: ignore[no-untyped-def]
-    """Start the stage's next task on the core that has been free for longest, by a command."""
+    """Start the stage's next task on the core that has been idle longest, and write the command."""
     commands = state.commands
     now = state.now
     executor = pop_idle(state, 0)
@@ -172,7 +198,7 @@ def _start_task(state, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def _serve(state, job):  # type: ignore[no-untyped-def]
-    """Start as many tasks of the job's front stage as there are free cores and its limits allow."""
+    """Start tasks of the job's next stage, as many as the idle cores and the limits allow."""
     stage = state.contenders.front[job]
     room = state.stages.num_tasks[stage] - state.stages.num_started[stage]
     room = min(room, state.stage_orders.limit[stage] - state.stages.num_bound[stage])
@@ -183,7 +209,11 @@ def _serve(state, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def dispatch(state):  # type: ignore[no-untyped-def]
-    """One offer round: free cores start tasks by the order in force, sorted once. Leaves commands."""
+    """Run one offer round: idle cores start tasks by the order in force.
+
+    The order is sorted once per round: shares stay as they were when the round began, as in Spark.
+    Writes one command per started task into `commands`.
+    """
     now = state.now
     contenders = state.contenders
     if now.num_idle[0] == 0 or now.num_schedulable[0] == 0:
@@ -198,11 +228,12 @@ def dispatch(state):  # type: ignore[no-untyped-def]
         if contenders.next_served[job] == NOT_SERVED:
             contenders.next_served[job] = served
             served = job
-        if (
-            now.num_idle[0] > 0
-        ):  # the front has no more to start; shares stay as they were when the round began
+        # Cores are left, so this stage can start no more tasks: go on with the job's next stage.
+        # The job keeps its share until the end of the round.
+        if now.num_idle[0] > 0:
             _set_front(state, job)
             _replay_matches(state, job)
+    # Now update the shares of all jobs that this round served.
     while served != NO_JOB:
         job = served
         served = contenders.next_served[job]
@@ -212,7 +243,11 @@ def dispatch(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def _pool_goes_before(state, first, second):  # type: ignore[no-untyped-def]
-    """Spark's FairSchedulingAlgorithm between pools: those below their minimum share first, then running / weight, then names."""
+    """Whether pool `first` is served before pool `second` (Spark's FairSchedulingAlgorithm).
+
+    Pools below their minimum share come first, by running tasks / minimum share. The others follow
+    by running tasks / weight. Ties go by name.
+    """
     pools = state.pools
     running_1 = pools.num_running[first]
     running_2 = pools.num_running[second]
@@ -231,7 +266,12 @@ def _pool_goes_before(state, first, second):  # type: ignore[no-untyped-def]
 
 @kernel
 def name_goes_before(first, second):  # type: ignore[no-untyped-def]
-    """Whether the text of number `first` sorts before that of `second`: Spark compares task sets by name, "TaskSet_10.0"."""
+    """Whether number `first` sorts before `second` when both are written as decimal text.
+
+    Spark compares task sets by name ("TaskSet_10.0" sorts before "TaskSet_2.0").
+    """
+    # A scale is the power of ten of the digit that is compared next; it reaches 0 when the text
+    # ends.
     scale_1 = 1
     scale_2 = 1
     while first >= 10 * scale_1:
@@ -250,7 +290,7 @@ def name_goes_before(first, second):  # type: ignore[no-untyped-def]
 
 @kernel
 def _best_pool(state):  # type: ignore[no-untyped-def]
-    """The next pool of this round that can start something, or -1."""
+    """Return the next pool that this round has not served and that can start a task, or -1."""
     best = -1
     for position in range(state.now.num_active[0]):
         job = state.active[position]
@@ -264,19 +304,24 @@ def _best_pool(state):  # type: ignore[no-untyped-def]
 
 @kernel
 def _best_job_of(state, pool):  # type: ignore[no-untyped-def]
-    """The job of a pool that is served next; NO_JOB where none can start anything."""
+    """Return the job of a pool that is served next, or NO_JOB if none can start a task."""
     best = NO_JOB
     for position in range(state.now.num_active[0]):
         job = state.active[position]
-        is_here = state.job_orders.pool[job] == pool and state.contenders.front[job] != NO_STAGE
-        if is_here and _goes_before(state, job, best):
+        is_candidate = (
+            state.job_orders.pool[job] == pool and state.contenders.front[job] != NO_STAGE
+        )
+        if is_candidate and _goes_before(state, job, best):
             best = job
     return best
 
 
 @kernel
 def _best_task_set_of(state, pool):  # type: ignore[no-untyped-def]
-    """The stage of a pool of mode FAIR that is served next: running tasks, then the task set's name; NO_STAGE for none."""
+    """Return the stage that a pool in mode FAIR serves next, or NO_STAGE.
+
+    The stage with the fewest running tasks wins; ties go by the task set's name.
+    """
     best = NO_STAGE
     stages = state.stages
     orders = state.stage_orders
@@ -297,7 +342,7 @@ def _best_task_set_of(state, pool):  # type: ignore[no-untyped-def]
 
 @kernel
 def _dispatch_pools(state):  # type: ignore[no-untyped-def]
-    """One offer round where an order uses pools: pool after pool, each as far as its task sets go."""
+    """Run one offer round under an order that uses pools: one pool after another."""
     now = state.now
     pools = state.pools
     contenders = state.contenders
@@ -317,7 +362,7 @@ def _dispatch_pools(state):  # type: ignore[no-untyped-def]
                 contenders.front[job] = stage
             _serve(state, job)
             _set_front(state, job)
-            _replay_matches(state, job)  # the next order may name no pools
+            _replay_matches(state, job)  # keep the tree valid: the next order may use no pools
     for position in range(now.num_active[0]):
         refresh_contender(state, state.active[position])
 
@@ -336,7 +381,7 @@ def finish_task(state, executor):  # type: ignore[no-untyped-def]
 
 @inlined
 def release_core(state, executor):  # type: ignore[no-untyped-def]
-    """The core has nothing to run."""
+    """Mark the core as idle and put it into the pool of idle cores."""
     state.executors.job[executor] = NO_JOB
     state.executors.stage[executor] = NO_STAGE
     push_idle(state, 0, executor)
@@ -344,7 +389,11 @@ def release_core(state, executor):  # type: ignore[no-untyped-def]
 
 @kernel
 def free_core(state, executor):  # type: ignore[no-untyped-def]
-    """A task ended on the core: count it, and make the core free. Returns whether it was the last of its stage."""
+    """Count the task that ended on the core and release the core.
+
+    Returns:
+        Whether the task was the last of its stage.
+    """
     stage = finish_task(state, executor)
     release_core(state, executor)
     _running_changed(state, state.stages.job[stage])
@@ -353,7 +402,11 @@ def free_core(state, executor):  # type: ignore[no-untyped-def]
 
 @inlined
 def is_plain(state):  # type: ignore[no-untyped-def]
-    """Whether the core that becomes free next is the only one, and the order in force has neither limits nor pools."""
+    """Whether the fast path applies to the next task that ends.
+
+    It applies if no core is idle, no plan is due, and the order in force has neither limits nor
+    pools. The core of the next task that ends is then the only free one.
+    """
     now = state.now
     is_simple = now.has_limits[0] == 0 and not uses_pools(state)
     return now.num_idle[0] == 0 and now.is_plan_due[0] == 0 and is_simple
@@ -361,12 +414,17 @@ def is_plain(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def next_stage(state, job):  # type: ignore[no-untyped-def]
-    """Where the order is plain: the stage that takes the one free core, which a task of `job` just left; NO_STAGE for none.
+    """Return the stage that takes the single free core, or NO_STAGE (fast path, see `is_plain`).
 
-    Most often a job takes back the core that it left, and the winner tree need not change.
+    Args:
+        state: the cluster's tables; `contenders` and the winner tree are written.
+        job: job whose task just left the core.
     """
     contenders = state.contenders
     winner = state.contest[1]
+    # The job runs one task less, so its share fell. If it now beats the winner, it takes the core
+    # back and its share rises again: the tree does not have to change. This is the most common
+    # case.
     if state.job_orders.weight[job] > 0.0:
         contenders.share[job] = _share(state, job)
         if contenders.front[job] != NO_STAGE and winner != job:
@@ -378,12 +436,18 @@ def next_stage(state, job):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def task_begun(state, stage, left):  # type: ignore[no-untyped-def]
-    """Where the order is plain: a task of `stage` took the core that a task of the job `left` had left."""
+def task_begun(state, stage, previous_job):  # type: ignore[no-untyped-def]
+    """Update the dispatcher after a start on the fast path (see `is_plain`).
+
+    Args:
+        state: the cluster's tables; `contenders` and the winner tree are written.
+        stage: stage whose task started on the core.
+        previous_job: job whose task left the core.
+    """
     job = state.stages.job[stage]
     if state.stages.frontier_rank[stage] < 0:
         refresh_contender(state, job)
     elif state.job_orders.weight[job] > 0.0:
         state.contenders.share[job] = _share(state, job)
-        if job != left:
+        if job != previous_job:
             _replay_matches(state, job)

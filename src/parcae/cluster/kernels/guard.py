@@ -1,9 +1,10 @@
-"""The guard: no job is to end later than so many times its time under fair sharing.
+"""The guard: no job may end later than a given multiple of its time under fair sharing.
 
-A virtual run of fair sharing gives every job a deadline. A job is urgent when serving all jobs in
-order of their deadlines would only just meet its own. Urgent jobs, and those with earlier
+A virtual run of fair sharing gives every job a deadline. A job is urgent if serving all jobs in
+order of their deadlines would only just meet its deadline. Urgent jobs, and jobs with earlier
 deadlines, are served before all others; among themselves they keep the policy's order. A job that
-cannot meet its deadline any more is promised the next one: 1.2 times its time instead of 1.1.
+can no longer meet its deadline gets the next one: with a bound of 1.1, 1.2 times its time under
+fair sharing instead of 1.1.
 """
 
 from __future__ import annotations
@@ -13,35 +14,41 @@ import math
 import numpy as np
 
 from parcae.cluster.kernels.estimates import correction
-from parcae.cluster.kernels.virtual import carry_on, foretell_ends, virtual_of
+from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends, virtual_of
 from parcae.cluster.state import NOT_YET, UNLIMITED
 from parcae.kernels import inlined, kernel, sort_rows
 
-#: Share of the work that will arrive with earlier deadlines that the guard allows for.
+#: Share of the expected arriving work with earlier deadlines that the guard takes into account.
 _ARRIVALS_COUNT = 0.6
-#: Share of the allowed delay that is kept in hand: the virtual run is not exactly what Spark's FAIR does.
+#: Share of the allowed delay that is kept as a margin: the virtual run only approximates Spark's
+#: FAIR.
 _MARGIN = 0.75
-#: The rate at which work arrives is learned from so many of the latest jobs.
+#: The arrival rate of work is estimated from this many of the latest jobs.
 _LATEST = 128
-#: The guard looks again when the job with the least slack would become urgent, but not before this
-#: share of that job's margin has passed.
+#: The guard's next wake-up is when the job with the least slack would become urgent, but not before
+#: this share of that job's margin has passed.
 _LEAST_WAIT = 0.1
-#: Tiers beyond this are as good as infinite.
+#: Tiers and waiting times beyond this are treated as infinite.
 _LARGEST_TIER = 1e12
 
 
 @kernel
-def left_to_run(seen, virtual, job):  # type: ignore[no-untyped-def]
-    """(core time that the job still needs, its remaining critical path).
+def remaining_work(state, virtual, job):  # type: ignore[no-untyped-def]
+    """Estimate (core time that the job still needs, its remaining critical path), in ms.
 
-    Running tasks count as half done.
+    A running task counts as half done.
+
+    Args:
+        state: the cluster's tables (read only).
+        virtual: tables of the virtual run (read only), for the critical paths.
+        job: row of the job.
     """
-    stages = seen.stages
-    first = seen.jobs.stage_start[job]
-    factor = correction(seen, job)
+    stages = state.stages
+    first = state.jobs.stage_start[job]
+    factor = correction(state, job)
     work_ms = 0.0
     path_ms = 0.0
-    for stage in range(first, first + seen.jobs.num_stages[job]):
+    for stage in range(first, first + state.jobs.num_stages[job]):
         running = stages.num_bound[stage]
         unstarted = stages.num_tasks[stage] - stages.num_started[stage]
         if running + unstarted > 0:
@@ -53,17 +60,19 @@ def left_to_run(seen, virtual, job):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _set_deadlines(seen, virtual):  # type: ignore[no-untyped-def]
-    """Write every job's deadline, what it takes alone, and (`left_ms`) the work that it still needs."""
+def _set_deadlines(state, virtual):  # type: ignore[no-untyped-def]
+    """Write every job's deadline, its remaining work (`left_ms`) and its time with all cores."""
     jobs = virtual.jobs
-    now = seen.now
+    now = state.now
     allowed = now.guard[0] - 1.0
     for position in range(now.num_active[0]):
-        job = seen.active[position]
-        arrival_ms = float(seen.jobs.arrival_ms[job])
+        job = state.active[position]
+        arrival_ms = float(state.jobs.arrival_ms[job])
         fair_ms = max(1.0, jobs.end_ms[job] - arrival_ms)
-        work_ms, path_ms = left_to_run(seen, virtual, job)
+        work_ms, path_ms = remaining_work(state, virtual, job)
         alone_ms = max(work_ms / now.num_executors[0], path_ms)
+        # If even all cores could not meet the first deadline, promise the first multiple that they
+        # can.
         least_delay = (now.clock_ms[0] + alone_ms - arrival_ms) / fair_ms - 1.0
         delay = allowed * max(1.0, math.ceil(least_delay / allowed))
         jobs.left_ms[job] = work_ms
@@ -73,36 +82,37 @@ def _set_deadlines(seen, virtual):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _arriving_share(seen, virtual, job):  # type: ignore[no-untyped-def]
-    """Share of the cores that jobs smaller than this one will take as they arrive.
+def _arriving_share(state, virtual, job):  # type: ignore[no-untyped-def]
+    """Estimate the share of the cores that smaller jobs will take as they arrive.
 
-    They will have earlier deadlines.
+    They will have earlier deadlines than this job.
     """
-    first = max(1, seen.now.num_jobs[0] - _LATEST)
-    from_ms = seen.jobs.arrival_ms[first - 1]
-    elapsed_ms = seen.now.clock_ms[0] - from_ms
+    first = max(1, state.now.num_jobs[0] - _LATEST)
+    from_ms = state.jobs.arrival_ms[first - 1]
+    elapsed_ms = state.now.clock_ms[0] - from_ms
     if elapsed_ms <= 0:
         return 0.0
     work_ms = 0.0
-    own_ms = virtual.jobs.total_ms[job]
-    for other in range(first, seen.now.num_jobs[0]):
-        if seen.jobs.arrival_ms[other] > from_ms and virtual.jobs.total_ms[other] < own_ms:
+    total_ms = virtual.jobs.total_ms[job]
+    for other in range(first, state.now.num_jobs[0]):
+        if state.jobs.arrival_ms[other] > from_ms and virtual.jobs.total_ms[other] < total_ms:
             work_ms += virtual.jobs.total_ms[other]
-    return min(0.9, work_ms / (elapsed_ms * seen.now.num_executors[0]))
+    return min(0.9, work_ms / (elapsed_ms * state.now.num_executors[0]))
 
 
 @kernel
 def _find_urgent(state, virtual):  # type: ignore[no-untyped-def]
-    """Number the urgent jobs, sorted by deadline in `by_left`, by urgency.
+    """Find the urgent jobs; `by_left` holds the jobs in order of their deadlines.
 
-    Returns (how many urgencies, time until the next look).
+    Each urgent job starts a new level of urgency, which the jobs with earlier deadlines share.
+    Returns (number of levels, time until the guard has to check again in ms).
     """
     jobs = virtual.jobs
     order = virtual.jobs.by_left
     now = state.now
     num_urgent = 0
     urgency = 0
-    ahead_ms = 0.0
+    ahead_ms = 0.0  # work of the jobs with earlier deadlines
     wait_ms = math.inf
     for position in range(now.num_active[0]):
         job = order[position]
@@ -125,7 +135,7 @@ def _find_urgent(state, virtual):  # type: ignore[no-untyped-def]
 
 @inlined
 def _lift_limits(state, job):  # type: ignore[no-untyped-def]
-    """The job may have all cores, whatever limits the policy set."""
+    """Remove the limits that the policy set for the job."""
     first = state.jobs.stage_start[job]
     state.job_orders.limit[job] = UNLIMITED
     for stage in range(first, first + state.jobs.num_stages[job]):
@@ -134,7 +144,7 @@ def _lift_limits(state, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def _span_of_tiers(state):  # type: ignore[no-untyped-def]
-    """More than the difference between the tiers of any two stages."""
+    """Return a number larger than the difference between the tiers of any two stages."""
     least = 0.0
     most = 0.0
     for position in range(state.now.num_active[0]):
@@ -150,15 +160,16 @@ def _span_of_tiers(state):  # type: ignore[no-untyped-def]
 
 @kernel
 def guard_orders(state):  # type: ignore[no-untyped-def]
-    """Put urgent jobs before all others, in the tables that the policy's orders were written to.
+    """Move urgent jobs before all others, in the orders that the policy has just written.
 
-    Wakes the policy, at the latest, when another job becomes urgent. Takes O(jobs log jobs + stages).
+    Sets the wake-up to the time when another job becomes urgent, if that is earlier than the
+    policy's. Takes O(jobs log jobs + stages).
     """
     virtual = virtual_of(state)
     now = state.now
     tiers = state.job_orders.tier
-    carry_on(state, virtual)
-    foretell_ends(state, virtual)
+    advance_virtual_run(state, virtual)
+    predict_ends(state, virtual)
     _set_deadlines(state, virtual)
     for position in range(now.num_active[0]):
         virtual.jobs.by_left[position] = state.active[position]
@@ -170,6 +181,8 @@ def guard_orders(state):  # type: ignore[no-untyped-def]
             job = state.active[position]
             urgency = virtual.jobs.urgency[job]
             if urgency > 0:
+                # Shifting by multiples of the span keeps the policy's order within a level of
+                # urgency.
                 tier = min(max(tiers[job], -_LARGEST_TIER), _LARGEST_TIER)
                 tiers[job] = tier - (1 + num_urgencies - urgency) * span
     if wait_ms < _LARGEST_TIER:

@@ -1,10 +1,11 @@
-"""Transitions that only a live cluster of the world of cores knows.
+"""Transitions of the world of cores that only a live cluster needs.
 
-The cluster starts tasks by itself and tells of them; stages appear, change and run again; jobs end
-before all of their tasks are done. What the simulator knows as well is in `cores` and `dispatch`.
+A live cluster starts tasks by itself and reports them. Stages appear, change and run again, and
+jobs end before all of their tasks are done. Transitions that the simulator needs as well are in
+`cores` and `dispatch`.
 
-An executor row stands for a core. While more tasks run than the cluster is said to have cores, rows
-are taken that stand for no core: they run a task, or are in no pool.
+A row of the executor table stands for a core. If more tasks run than the cluster has cores, extra
+rows are used that stand for no core: such a row runs a task or is in no pool.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from parcae.cluster.kernels.tables import (
     refresh_saturation,
     remove_active,
 )
-from parcae.cluster.kernels.virtual import carry_on, find_paths, foretell_ends
+from parcae.cluster.kernels.virtual import advance_virtual_run, find_critical_paths, predict_ends
 from parcae.cluster.state import NO_EXECUTOR, NO_JOB, NO_STAGE, NOT_YET, UNLIMITED
 from parcae.kernels import inlined, kernel
 
 
 @inlined
 def _num_running(state):  # type: ignore[no-untyped-def]
+    """Return the number of executor rows that run a task."""
     count = 0
     for executor in range(state.executors.shape[0]):
         count += state.executors.stage[executor] != NO_STAGE
@@ -33,7 +35,10 @@ def _num_running(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def _free_row(state):  # type: ignore[no-untyped-def]
-    """A row for a task that began: the core that is idle for longest, else one that stands for none."""
+    """Return an executor row for a started task, or NO_EXECUTOR if the table is full.
+
+    The core that has been idle longest is preferred to a row that stands for no core.
+    """
     if state.now.num_idle[0] > 0:
         return pop_idle(state, 0)
     for executor in range(state.executors.shape[0]):
@@ -44,7 +49,10 @@ def _free_row(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def _give_back(state, executor, num_running):  # type: ignore[no-untyped-def]
-    """The row runs nothing any more; so many others do. It becomes idle where it stands for a core."""
+    """Release the row of an ended task; it becomes idle if it stands for a core.
+
+    `num_running` is the number of tasks that still run in other rows.
+    """
     state.executors.job[executor] = NO_JOB
     state.executors.stage[executor] = NO_STAGE
     if num_running + state.now.num_idle[0] < state.now.num_executors[0]:
@@ -53,7 +61,7 @@ def _give_back(state, executor, num_running):  # type: ignore[no-untyped-def]
 
 @kernel
 def resize(state, num_cores):  # type: ignore[no-untyped-def]
-    """The cluster has so many cores now; the table must have as many rows."""
+    """Change the number of cores; the executor table must have at least as many rows."""
     now = state.now
     while now.num_idle[0] > 0:
         pop_idle(state, 0)
@@ -68,22 +76,42 @@ def resize(state, num_cores):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def tasks_began(state, stage, count):  # type: ignore[no-untyped-def]
-    """So many tasks of the stage began. Returns for how many there were rows; the table must grow for the others."""
-    begun = 0
-    while begun < count:
+def tasks_started(state, stage, count):  # type: ignore[no-untyped-def]
+    """Record that tasks of the stage started on the cluster.
+
+    Args:
+        state: the cluster's tables; `executors`, `stages` and `jobs` are written.
+        stage: row of the stage.
+        count: number of started tasks.
+
+    Returns:
+        The number of recorded tasks. If it is less than `count`, the executor table has no free row
+        left and has to grow.
+    """
+    num_recorded = 0
+    while num_recorded < count:
         executor = _free_row(state)
         if executor == NO_EXECUTOR:
             break
         begin_task(state, executor, stage)
-        begun += 1
+        num_recorded += 1
     refresh_contender(state, state.stages.job[stage])
-    return begun
+    return num_recorded
 
 
 @kernel
-def tasks_left(state, stage, num_finished, num_failed, executed_ms):  # type: ignore[no-untyped-def]
-    """Tasks of the stage ended well, and took `executed_ms` together; or they are to be tried again."""
+def tasks_ended(  # type: ignore[no-untyped-def]
+    state, stage, num_finished, num_failed, executed_ms
+):
+    """Record that tasks of the stage ended, successfully or not. Failed tasks will run again.
+
+    Args:
+        state: the cluster's tables; `executors`, `stages` and `jobs` are written.
+        stage: row of the stage.
+        num_finished: number of tasks that ended successfully.
+        num_failed: number of tasks that will run again.
+        executed_ms: total duration of the successful tasks.
+    """
     stages = state.stages
     executors = state.executors
     job = state.stages.job[stage]
@@ -114,7 +142,15 @@ def tasks_left(state, stage, num_finished, num_failed, executed_ms):  # type: ig
 
 @kernel
 def set_counts(state, stage, num_tasks, num_started, num_finished):  # type: ignore[no-untyped-def]
-    """The stage's tasks are other than was thought; those that run must be the same."""
+    """Correct the stage's numbers of tasks; the number of running tasks must not change.
+
+    Args:
+        state: the cluster's tables; `stages`, `jobs` and `now` are written.
+        stage: row of the stage.
+        num_tasks: number of its tasks.
+        num_started: number of tasks that have started.
+        num_finished: number of tasks that have finished.
+    """
     stages = state.stages
     now = state.now
     job = state.stages.job[stage]
@@ -135,8 +171,8 @@ def set_counts(state, stage, num_tasks, num_started, num_finished):  # type: ign
 
 
 @kernel
-def hide(state, stage):  # type: ignore[no-untyped-def]
-    """Nobody can run the stage: it stands for work that is yet to come."""
+def hide_stage(state, stage):  # type: ignore[no-untyped-def]
+    """Hide the stage from the policy: it stands for expected work that cannot run yet."""
     job = state.stages.job[stage]
     state.stages.is_saturated[stage] = 1
     state.stages.fits[stage] = 0
@@ -147,10 +183,17 @@ def hide(state, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def add_stage(state, job, num_tasks, task_ms, num_unfinished):  # type: ignore[no-untyped-def]
-    """A job in the system gets one more stage, in the row behind its others, with so many parents to wait for.
+    """Add one stage to a job in the system, in the row behind its other stages. Returns the row.
 
-    Its row must be free. The caller links it to its parents, derives durations afresh and reveals
-    it where it waits for nothing. Returns its row.
+    The row must be free. The caller then links the stage to its parents, calls `durations_changed`,
+    and reveals the stage if it waits for no parent.
+
+    Args:
+        state: the cluster's tables; `stages`, `stage_orders`, `jobs` and `now` are written.
+        job: row of the job.
+        num_tasks: number of the stage's tasks.
+        task_ms: estimated mean duration of a task.
+        num_unfinished: number of parents that are not complete.
     """
     stages = state.stages
     jobs = state.jobs
@@ -192,36 +235,50 @@ def add_stage(state, job, num_tasks, task_ms, num_unfinished):  # type: ignore[n
 
 
 @kernel
-def stages_joined(seen, virtual, job, first_new):  # type: ignore[no-untyped-def]
-    """In a virtual run: the job got stages, from the row `first_new` on, whose edges are in the tables."""
+def stages_added(state, virtual, job, first_new):  # type: ignore[no-untyped-def]
+    """Add a job's new stages to a virtual run; their edges must be in the state's tables.
+
+    Args:
+        state: the cluster's tables (read only).
+        virtual: tables of the virtual run; rows of `stages` and `jobs` are written.
+        job: row of the job.
+        first_new: row of the first new stage; the job's later stages are new as well.
+    """
+    # The job has not arrived in the virtual run; it will join with all of its stages.
     if job >= virtual.now.num_jobs[0]:
         return
     stages = virtual.stages
     has_ended = virtual.jobs.has_ended[job]
-    first = seen.jobs.stage_start[job]
-    last = first + seen.jobs.num_stages[job]
+    first = state.jobs.stage_start[job]
+    last = first + state.jobs.num_stages[job]
     for stage in range(first_new, last):
+        # A placeholder: the next plan estimates the stage's work.
         stages.need_ms[stage] = 1.0
         stages.attained_ms[stage] = 0.0
         stages.rate[stage] = 0.0
         stages.num_waiting[stage] = 0
         stages.is_ended[stage] = has_ended
     for stage in range(first, last):
-        start = seen.stages.child_start[stage]
-        for edge in range(start, start + seen.stages.num_children[stage]):
-            child = seen.children[edge]
+        start = state.stages.child_start[stage]
+        for edge in range(start, start + state.stages.num_children[stage]):
+            child = state.children[edge]
             if child >= first_new and not stages.is_ended[stage]:
                 stages.num_waiting[child] += 1
     if not has_ended:
         virtual.jobs.num_left[job] += last - first_new
-    find_paths(seen, virtual, job)
+    find_critical_paths(state, virtual, job)
 
 
 @kernel
-def begin_again(state, stage, num_tasks):  # type: ignore[no-untyped-def]
-    """So many finished tasks of the stage are to run once more: what they made was lost.
+def rerun_tasks(state, stage, num_tasks):  # type: ignore[no-untyped-def]
+    """Record that finished tasks of the stage have to run again because their output was lost.
 
-    Children that have not begun wait for it again.
+    Children that have not started wait for the stage again.
+
+    Args:
+        state: the cluster's tables; `stages`, `jobs` and `now` are written.
+        stage: row of the stage.
+        num_tasks: number of tasks to run again.
     """
     stages = state.stages
     job = state.stages.job[stage]
@@ -250,8 +307,11 @@ def begin_again(state, stage, num_tasks):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def job_over(state, job):  # type: ignore[no-untyped-def]
-    """The job ends, whatever it has left: what it needed is known now, and its cores are free."""
+def job_ended(state, job):  # type: ignore[no-untyped-def]
+    """Record the end of a job, even if tasks are left. Its cores become idle.
+
+    The job's stages keep what they really needed, so that the virtual run knows its exact work.
+    """
     now = state.now
     jobs = state.jobs
     stages = state.stages
@@ -274,7 +334,7 @@ def job_over(state, job):  # type: ignore[no-untyped-def]
             _give_back(state, executor, running)
     for stage in range(jobs.stage_start[job], jobs.stage_start[job] + jobs.num_stages[job]):
         finished = stages.num_finished[stage]
-        stages.num_tasks[stage] = max(1, finished)  # nobody divides by no tasks
+        stages.num_tasks[stage] = max(1, finished)  # at least 1, since it is used as a divisor
         stages.num_started[stage] = finished
         stages.num_bound[stage] = 0
         stages.frontier_rank[stage] = -1
@@ -287,7 +347,7 @@ def job_over(state, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def durations_changed(state, job):  # type: ignore[no-untyped-def]
-    """Derive the job's work and its downstream work afresh from its stages' tasks and `task_ms`."""
+    """Recompute the job's work, remaining work and downstream work from its stages' `task_ms`."""
     jobs = state.jobs
     stages = state.stages
     first = jobs.stage_start[job]
@@ -300,7 +360,9 @@ def durations_changed(state, job):  # type: ignore[no-untyped-def]
         ) * stages.task_ms[stage]
         stages.downstream_ms[stage] = 0.0
     has_changed = True
-    while has_changed:  # at most as often as the longest path has stages
+    # Stages may be numbered in any order, so repeat until nothing changes: at most as often as the
+    # longest path has stages.
+    while has_changed:
         has_changed = False
         for stage in range(last - 1, first - 1, -1):
             longest = 0.0
@@ -316,7 +378,7 @@ def durations_changed(state, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def forget_orders(state):  # type: ignore[no-untyped-def]
-    """First come, first served, until the plan that follows says otherwise."""
+    """Reset all orders to first come, first served, until the next plan replaces them."""
     state.now.num_pools[0] = 1
     for position in range(state.now.num_active[0]):
         job = state.active[position]
@@ -332,15 +394,15 @@ def forget_orders(state):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def foretell_fair(state, virtual):  # type: ignore[no-untyped-def]
-    """Carry a virtual run of fair sharing on to the present, and foretell when its jobs will end."""
-    carry_on(state, virtual)
-    foretell_ends(state, virtual)
+def update_virtual_run(state, virtual):  # type: ignore[no-untyped-def]
+    """Advance a virtual run of fair sharing to the present, and predict when its jobs will end."""
+    advance_virtual_run(state, virtual)
+    predict_ends(state, virtual)
 
 
 @inlined
 def _goes_first(state, stage, best, cores):  # type: ignore[no-untyped-def]
-    """Whether one stage is served before another, where jobs have so many cores."""
+    """Whether `stage` is served before `best` if jobs have the given numbers of cores."""
     if best == NO_STAGE:
         return True
     orders = state.job_orders
@@ -363,10 +425,16 @@ def _goes_first(state, stage, best, cores):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def hand_out(state, num_cores, cores, taken):  # type: ignore[no-untyped-def]
-    """Give so many cores away, one by one, by the order in force to all tasks that run or could start.
+def share_out_cores(state, num_cores, cores, taken):  # type: ignore[no-untyped-def]
+    """Assign cores, one by one, by the order in force, as if none were busy.
 
-    Fills `cores`, int64[num_jobs], and uses `taken`, int64[num_stages]. As if no core were given away.
+    All tasks that run or could start take part.
+
+    Args:
+        state: the cluster's tables (read only).
+        num_cores: number of cores to assign.
+        cores: int64[num_jobs], written: cores of every job in the system.
+        taken: int64[num_stages], scratch space: cores of every stage.
     """
     stages = state.stages
     for position in range(state.now.num_active[0]):

@@ -1,4 +1,8 @@
-"""Small verbs on the tables: queries, saturation, pools and commitments."""
+"""Basic operations on the cluster's tables: queries, saturation, pools and commitments.
+
+The transitions (`transitions`, `decisions`, `cores`) and the compiled policies are built from these
+kernels. `state` is always a `ClusterState`; jobs, stages and executors are given as row numbers.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ _CORES = int(World.CORES)
 
 @inlined
 def select_cluster(many, cluster):  # type: ignore[no-untyped-def]
-    """The tables of one cluster out of many."""
+    """Return the tables of one cluster out of many (views, no copies)."""
     return ClusterState(
         many.now[cluster],
         many.jobs[cluster],
@@ -37,21 +41,22 @@ def select_cluster(many, cluster):  # type: ignore[no-untyped-def]
 
 @inlined
 def pool_row(state, job):  # type: ignore[no-untyped-def]
-    """Source row (class 0) of a job's pool; of the global pool for NO_JOB."""
+    """Return the source row (class 0) of a job's pool, or of the global pool for NO_JOB."""
     return (job + 1) * state.classes.shape[0]
 
 
 @inlined
 def stage_row(state, stage):  # type: ignore[no-untyped-def]
-    """Source row (class 0) of the executors bound to a stage."""
+    """Return the source row (class 0) of the executors bound to a stage."""
     return (state.jobs.shape[0] + 1 + stage) * state.classes.shape[0]
 
 
 @inlined
 def demand(state, stage):  # type: ignore[no-untyped-def]
-    """Executors that the stage can still take: unstarted tasks - committed - moving.
+    """Return how many more executors the stage can take: unstarted tasks - committed - moving.
 
-    World of cores: all cores are planned for as if none were given away, so that those which run its tasks count as well.
+    In the world of cores a policy plans for all cores as if none were busy. Cores that run the
+    stage's tasks therefore count as demand as well.
     """
     stages = state.stages
     now = state.now
@@ -63,7 +68,10 @@ def demand(state, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def num_held(state, job):  # type: ignore[no-untyped-def]
-    """Executors that work for the job or are on their way to it: not those idle in its pool or asked about now."""
+    """Return how many executors work for the job or move to it.
+
+    Executors that are idle in the job's pool or offered in the current round do not count.
+    """
     held = state.jobs.num_supplied[job]
     first = pool_row(state, job)
     for executor_class in range(state.classes.shape[0]):
@@ -75,18 +83,26 @@ def num_held(state, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def relative(amount, top):  # type: ignore[no-untyped-def]
-    """The amount in units of the largest there is, at most 1; what there is no end of is 1 of itself."""
+    """Return `amount / top`, at most 1. An unlimited amount relative to an unlimited top is 1."""
     return 1.0 if amount >= top else amount / top
 
 
 @inlined
 def slot_ms(state, stage, limit, length, num_lengths):  # type: ignore[no-untyped-def]
-    """From now to the end of an idle slot of length / num_lengths of the stage's; 0 where there can be none.
+    """Return the time from now to the end of an idle slot, in ms; 0 if the stage can have none.
 
-    A stage's one slot is counted from its start, so that deciding again never makes it longer than the stage.
+    A stage has at most one idle slot. Its length is measured from the time it began, so that
+    deciding again never makes the slot longer than the stage.
 
-    # Deviation: Duan & Wu, section III measure a stage's length on a single executor; with more of them it is what is left of
-    the stage shared out among them.
+    Args:
+        state: the cluster's tables (read only).
+        stage: row of the stage that executors would wait for.
+        limit: number of executors that would work on the stage, >= 1.
+        length: length of the slot in units of 1 / `num_lengths` of the stage's length.
+        num_lengths: number of lengths that a policy can choose from.
+
+    # Deviation: Duan & Wu, section III measure a stage's length on a single executor. Here it is
+    the stage's remaining work divided by the number of executors.
     """
     stages = state.stages
     clock_ms = state.now.clock_ms[0]
@@ -102,14 +118,16 @@ def slot_ms(state, stage, limit, length, num_lengths):  # type: ignore[no-untype
 
 @inlined
 def may_idle(state):  # type: ignore[no-untyped-def]
-    """Whether all that are asked about may idle: some other executor works that will be asked about when it is done.
+    """Whether a decision may let all offered executors idle.
 
-    Or an idle slot runs, whose end asks about everybody.
+    It may if a later event is sure to offer executors again: the end of a running idle slot, or
+    another executor that becomes free. Otherwise the cluster could stall.
     """
     now = state.now
     first = state.now.source[0]
     if now.num_holds[0] > 0:
-        return True  # the end of an idle slot asks about all of them again
+        return True  # the end of an idle slot offers all idle executors again
+    # Executors that are committed to idle are not offered when they finish, so they do not count.
     busy = now.num_executors[0] - now.num_idle[0] - now.num_idle_to_be[0]
     if now.acting_executor[0] != NO_EXECUTOR:
         return busy > now.num_source[0]
@@ -120,19 +138,22 @@ def may_idle(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def has_unstarted(state, stage):  # type: ignore[no-untyped-def]
-    """Whether the stage has tasks to start."""
+    """Whether the stage has tasks left to start."""
     return state.stages.num_started[stage] < state.stages.num_tasks[stage]
 
 
 @inlined
 def is_runnable(state, stage):  # type: ignore[no-untyped-def]
-    """Whether the stage's parents are complete and it has tasks to start."""
+    """Whether the stage's parents are complete and it has tasks left to start."""
     return state.stages.frontier_rank[stage] >= 0
 
 
 @kernel
 def wait_ms(state, stage):  # type: ignore[no-untyped-def]
-    """How long executors may have to wait for the stage: the longest task of its parents that are not complete; 0 if runnable."""
+    """Return how long executors may have to wait for the stage, in ms; 0 if it is runnable.
+
+    This is the estimated duration of the longest task of its parents that are not complete.
+    """
     stages = state.stages
     job = state.stages.job[stage]
     longest_ms = 0.0
@@ -156,7 +177,8 @@ def wait_ms(state, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def is_offered(state, stage):  # type: ignore[no-untyped-def]
-    """Whether some executor that is asked about is large enough for the stage."""
+    """Whether at least one offered executor is large enough for the stage."""
+    # With a single class, every offered executor fits every stage.
     if state.source_count.shape[0] == 1:
         return True
     for executor_class in range(state.source_count.shape[0]):
@@ -170,7 +192,11 @@ def is_offered(state, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def is_schedulable(state, stage):  # type: ignore[no-untyped-def]
-    """Whether a decision may choose the stage: unsaturated, parents saturated, not yet chosen in this round."""
+    """Whether a decision may choose the stage.
+
+    Its demand is positive, its parents are saturated, it was not chosen yet in this round, and an
+    offered executor fits it.
+    """
     stages = state.stages
     return (
         stages.is_saturated[stage] == 0
@@ -182,7 +208,7 @@ def is_schedulable(state, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def first_runnable(state, job):  # type: ignore[no-untyped-def]
-    """The job's schedulable stage that became runnable first, or NO_STAGE."""
+    """Return the job's schedulable stage that became runnable first, or NO_STAGE."""
     best = NO_STAGE
     best_rank = 0
     start = state.jobs.stage_start[job]
@@ -196,7 +222,7 @@ def first_runnable(state, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def first_schedulable(state, job):  # type: ignore[no-untyped-def]
-    """The job's schedulable stage of the smallest index, or NO_STAGE."""
+    """Return the job's schedulable stage with the smallest index, or NO_STAGE."""
     start = state.jobs.stage_start[job]
     for stage in range(start, start + state.jobs.num_stages[job]):
         if is_schedulable(state, stage):
@@ -206,7 +232,15 @@ def first_schedulable(state, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def first_for_class(state, job, executor_class, runnable_only):  # type: ignore[no-untyped-def]
-    """The job's first unsaturated stage that fits the class: by frontier order if `runnable_only`, else schedulable by index."""
+    """Return the job's first unsaturated stage that fits the executor class, or NO_STAGE.
+
+    Args:
+        state: the cluster's tables (read only).
+        job: row of the job.
+        executor_class: row of the class that must be large enough.
+        runnable_only: true: consider runnable stages, the one that became runnable first wins;
+            false: consider schedulable stages, the smallest index wins.
+    """
     best = NO_STAGE
     best_rank = 0
     stages = state.stages
@@ -229,16 +263,23 @@ def first_for_class(state, job, executor_class, runnable_only):  # type: ignore[
 
 @inlined
 def count_schedulable_stage(state, stage, step):  # type: ignore[no-untyped-def]
-    """Book a stage as schedulable (step 1) or no more (step -1)."""
+    """Update the counts of schedulable stages: of the job, the cluster and every executor class.
+
+    Args:
+        state: the cluster's tables; `jobs`, `now` and `classes` are written.
+        stage: row of the stage whose status changed.
+        step: 1 if the stage became schedulable, -1 if it is no longer schedulable.
+    """
     now = state.now
     job = state.stages.job[stage]
     classes = state.classes
     state.jobs.num_schedulable[job] += step
+    # A completed job is no longer part of the cluster-wide counts.
     if state.jobs.completion_ms[job] != NOT_YET:
         return
     now.num_schedulable[0] += step
     if classes.shape[0] > 1:
-        now.has_news[0] |= step > 0
+        now.is_reoffer_due[0] |= step > 0
         for executor_class in range(classes.shape[0]):
             classes.num_schedulable[executor_class] += step * (
                 (state.stages.fits[stage] >> executor_class) & 1
@@ -247,7 +288,7 @@ def count_schedulable_stage(state, stage, step):  # type: ignore[no-untyped-def]
 
 @kernel
 def _saturate(state, stage, step):  # type: ignore[no-untyped-def]
-    """Book the stage as saturated (step -1) or unsaturated again (step +1)."""
+    """Mark the stage as saturated (step -1) or unsaturated (step +1), and update the counts."""
     jobs = state.jobs
     stages = state.stages
     now = state.now
@@ -255,15 +296,19 @@ def _saturate(state, stage, step):  # type: ignore[no-untyped-def]
     stages.is_saturated[stage] = 1 if step < 0 else 0
     if stages.num_parents_unsaturated[stage] == 0:
         count_schedulable_stage(state, stage, step)
-    if now.world[0] != _CORES:  # there a stage can be chosen only once its parents are complete
+    # In the world of cores a stage can be chosen only once its parents are complete, so that
+    # saturation of the parents plays no role there.
+    if now.world[0] != _CORES:
         for edge in range(
             stages.child_start[stage], stages.child_start[stage] + stages.num_children[stage]
         ):
             child = state.children[edge]
             stages.num_parents_unsaturated[child] += step
-            edge_count = 0 if step < 0 else 1
+            # The child's status changes only when its last parent becomes saturated (count 0) or
+            # its first one becomes unsaturated again (count 1).
+            changed_at = 0 if step < 0 else 1
             if (
-                stages.num_parents_unsaturated[child] == edge_count
+                stages.num_parents_unsaturated[child] == changed_at
                 and stages.is_saturated[child] == 0
             ):
                 count_schedulable_stage(state, child, -step)
@@ -275,7 +320,7 @@ def _saturate(state, stage, step):  # type: ignore[no-untyped-def]
 
 @inlined
 def refresh_saturation(state, stage):  # type: ignore[no-untyped-def]
-    """Keep the saturation books true after a change of the stage's demand."""
+    """Update the stage's saturation and the dependent counts after a change of its demand."""
     saturated = 1 if demand(state, stage) <= 0 else 0
     if saturated != state.stages.is_saturated[stage]:
         _saturate(state, stage, -1 if saturated else 1)
@@ -283,7 +328,13 @@ def refresh_saturation(state, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def push_idle(state, row, executor):  # type: ignore[no-untyped-def]
-    """Append an executor to the pool at a source row."""
+    """Append an executor to the pool at a source row.
+
+    Args:
+        state: the cluster's tables; `sources`, `executors` and `now` are written.
+        row: source row of the pool, for the executor's class.
+        executor: row of the executor, which must not be in a pool.
+    """
     sources = state.sources
     state.executors.next_idle[executor] = NO_EXECUTOR
     if sources.num_idle[row] == 0:
@@ -297,7 +348,7 @@ def push_idle(state, row, executor):  # type: ignore[no-untyped-def]
 
 @inlined
 def pop_idle(state, row):  # type: ignore[no-untyped-def]
-    """Take the executor that has waited longest out of the pool at a source row."""
+    """Remove the executor that has been idle longest from the pool at a source row. Returns it."""
     sources = state.sources
     executor = sources.idle_head[row]
     sources.idle_head[row] = state.executors.next_idle[executor]
@@ -308,8 +359,9 @@ def pop_idle(state, row):  # type: ignore[no-untyped-def]
 
 @kernel
 def new_commitment(state):  # type: ignore[no-untyped-def]
-    """A free row of the commitment table."""
+    """Return a free row of the commitment table."""
     now = state.now
+    # Reuse a released row if there is one; otherwise take the first row that was never used.
     row = state.now.free_commitment[0]
     if row != NO_RECORD:
         now.free_commitment[0] = state.commitments.next[row]
@@ -321,7 +373,7 @@ def new_commitment(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def free_commitment(state, record):  # type: ignore[no-untyped-def]
-    """Give a row of the commitment table back."""
+    """Release a row of the commitment table, for `new_commitment` to reuse."""
     state.commitments.count[record] = 0
     state.commitments.next[record] = state.now.free_commitment[0]
     state.now.free_commitment[0] = record
@@ -329,12 +381,20 @@ def free_commitment(state, record):  # type: ignore[no-untyped-def]
 
 @inlined
 def count_commitment(state, source_job, stage, count):  # type: ignore[no-untyped-def]
-    """Book `count` more (or fewer) executors committed to a stage by a source of `source_job`."""
+    """Update the counts for `count` more (if negative: fewer) executors committed to a stage.
+
+    Args:
+        state: the cluster's tables; `now`, `jobs` and `stages` are written.
+        source_job: job that the executors come from, or NO_JOB for the global pool.
+        stage: stage that they are committed to, or NO_STAGE for idle.
+        count: change of the number of executors.
+    """
     if stage == NO_STAGE:
         state.now.num_idle_to_be[0] += count
         return
     job = state.stages.job[stage]
     state.stages.num_committed[stage] += count
+    # Executors that are already attached to the job are part of its supply.
     if source_job != job:
         state.jobs.num_supplied[job] += count
     state.jobs.num_commitments[job] += count
@@ -343,9 +403,18 @@ def count_commitment(state, source_job, stage, count):  # type: ignore[no-untype
 
 @kernel
 def commit(state, source, source_job, stage, count):  # type: ignore[no-untyped-def]
-    """Commit `count` executors of a source row to a stage (NO_STAGE: to idle), behind its earlier commitments."""
+    """Commit executors of one source to a stage, behind the source's earlier commitments.
+
+    Args:
+        state: the cluster's tables; `commitments`, `sources` and the counts are written.
+        source: source row, for one executor class.
+        source_job: job that the executors come from, or NO_JOB for the global pool.
+        stage: stage to commit to, or NO_STAGE to let them idle.
+        count: number of executors.
+    """
     sources = state.sources
     commitments = state.commitments
+    # A source's commitments form a linked list with at most one record per destination.
     record = sources.commitment_head[source] if sources.num_committed[source] > 0 else NO_RECORD
     while record != NO_RECORD and commitments.stage[record] != stage:
         record = commitments.next[record]
@@ -368,7 +437,7 @@ def commit(state, source, source_job, stage, count):  # type: ignore[no-untyped-
 
 @kernel
 def take_commitment(state, source):  # type: ignore[no-untyped-def]
-    """The destination of the source's oldest commitment, one executor of which is thereby used up."""
+    """Use up one executor of the source's oldest commitment, and return the commitment's stage."""
     sources = state.sources
     commitments = state.commitments
     record = sources.commitment_head[source]
@@ -385,7 +454,7 @@ def take_commitment(state, source):  # type: ignore[no-untyped-def]
 
 @kernel
 def drop_commitments_to(state, job):  # type: ignore[no-untyped-def]
-    """Forget every commitment that points into the job."""
+    """Delete every commitment to a stage of the job."""
     for record in range(state.now.num_commitment_rows[0]):
         if state.jobs.num_commitments[job] == 0:
             return
@@ -397,6 +466,7 @@ def drop_commitments_to(state, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def _unlink(state, record):  # type: ignore[no-untyped-def]
+    """Remove one record from its source's list of commitments and release it."""
     sources = state.sources
     commitments = state.commitments
     source = commitments.source[record]
@@ -418,7 +488,7 @@ def _unlink(state, record):  # type: ignore[no-untyped-def]
 
 @kernel
 def remove_active(state, job):  # type: ignore[no-untyped-def]
-    """Take a job out of the (ascending) list of jobs in the system."""
+    """Remove a job from the list of jobs in the system, which is in ascending order."""
     low = 0
     high = state.now.num_active[0]
     while low < high:
@@ -434,7 +504,7 @@ def remove_active(state, job):  # type: ignore[no-untyped-def]
 
 @inlined
 def account_time(state, clock_ms):  # type: ignore[no-untyped-def]
-    """Advance the integral over time of the number of jobs in the system."""
+    """Advance the integral over time of the number of jobs in the system to `clock_ms`."""
     now = state.now
     now.job_ms[0] += now.num_active[0] * (clock_ms - now.accounted_ms[0])
     now.accounted_ms[0] = clock_ms

@@ -1,15 +1,16 @@
-"""How the cluster's state changes: one kernel an event, and the application of decisions.
+"""Transitions of the world of executors: one kernel per event.
 
-The simulator fires these transitions from its event heap and the service from Spark's messages. A transition may open a
-round (`now.num_source > 0`: executors wait for decisions) and leaves commands (start a task, move an executor) in
-`state.commands` for whoever fired it to carry out.
+The simulator calls these kernels when an event is due, the service when a message from Spark
+arrives. A transition may open a round (`now.num_source > 0`: executors wait for decisions). It
+writes commands (start a task, move an executor) into `state.commands`; the caller carries them out.
 
-Source: Decima, sections 5.2 and 6.2; the public simulator for executor commitments, pools and backup moves.
+Source: Decima, sections 5.2 and 6.2; the public simulator for executor commitments, pools and
+backup moves.
 """
 
 from __future__ import annotations
 
-from parcae.cluster.kernels.cores import greet_job, reset_cores
+from parcae.cluster.kernels.cores import init_job_orders, reset_cores
 from parcae.cluster.kernels.tables import (
     account_time,
     count_schedulable_stage,
@@ -39,6 +40,8 @@ from parcae.kernels import inlined, kernel
 
 _START = int(CommandKind.START_TASK)
 _MOVE = int(CommandKind.MOVE_EXECUTOR)
+# The wave of a started task: a freshly arrived executor, the first task of an executor that came
+# from another stage of the job, or a further task of the same stage.
 _FRESH = 0
 _FIRST = 1
 _REST = 2
@@ -50,14 +53,14 @@ def reset(state):  # type: ignore[no-untyped-def]
     """Empty the cluster: no jobs, every executor idle in the global pool, clock 0."""
     now = state.now
     now.num_executors[0] = state.executors.shape[0]
-    for field_row in range(state.sources.shape[0]):
-        state.sources.num_idle[field_row] = 0
-        state.sources.num_committed[field_row] = 0
+    for source in range(state.sources.shape[0]):
+        state.sources.num_idle[source] = 0
+        state.sources.num_committed[source] = 0
     now.clock_ms[0] = now.num_jobs[0] = now.num_stages[0] = now.num_edges[0] = 0
     now.num_active[0] = now.num_open[0] = now.num_schedulable[0] = now.num_source[0] = 0
     now.num_idle[0] = now.num_idle_to_be[0] = 0
     now.num_decisions[0] = now.num_commands[0] = now.num_commitment_rows[0] = now.num_holds[0] = 0
-    now.job_ms[0] = now.accounted_ms[0] = now.has_news[0] = 0
+    now.job_ms[0] = now.accounted_ms[0] = now.is_reoffer_due[0] = 0
     now.next_offer[0] = -1
     for executor_class in range(state.classes.shape[0]):
         state.classes.num_schedulable[executor_class] = 0
@@ -73,6 +76,7 @@ def reset(state):  # type: ignore[no-untyped-def]
 
 @kernel
 def _fill_global_pool(state):  # type: ignore[no-untyped-def]
+    """Put every executor, class by class, into the global pool."""
     executor = 0
     executors = state.executors
     for executor_class in range(state.classes.shape[0]):
@@ -86,11 +90,24 @@ def _fill_global_pool(state):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def job_arrived(state, spec, spec_children, first_spec, num_stages, profile, arrival_ms, knowledge):  # type: ignore[no-untyped-def]
-    """Put a job into the system; its stages are `spec[first_spec : first_spec + num_stages]` (STAGE_SPEC rows).
+def job_arrived(  # type: ignore[no-untyped-def]
+    state, spec, spec_children, first_spec, num_stages, profile, arrival_ms, knowledge
+):
+    """Add a job to the system and return its row.
 
-    `knowledge` scales the durations that the scheduler is told: 1 is the profile, 0 is unknown (`profile` too, then). The
-    caller then opens a round with `offer_to_newcomers` (world of cores: reveals its parentless stages). Returns the job's row.
+    The caller then opens a round with `offer_to_newcomers` or, in the world of cores, reveals the
+    stages without parents.
+
+    Args:
+        state: the cluster's tables; a row of `jobs`, rows of `stages` and `children` are written.
+        spec: STAGE_SPEC[...], the stages of all jobs of the sequence (read only).
+        spec_children: int64[...], their children as stage indexes within the job (read only).
+        first_spec: the job's stages are `spec[first_spec : first_spec + num_stages]`.
+        num_stages: number of the job's stages.
+        profile: the recurring job that this is, or NO_PROFILE.
+        arrival_ms: time of arrival.
+        knowledge: factor on the durations that the scheduler knows: 1 gives it the profile's, 0
+            none. With 0 it does not know the recurring job either.
     """
     now = state.now
     jobs = state.jobs
@@ -116,12 +133,15 @@ def job_arrived(state, spec, spec_children, first_spec, num_stages, profile, arr
     now.num_active[0] += 1
     now.num_jobs[0] = job + 1
     if now.world[0] == _CORES:
-        greet_job(state, job)
+        init_job_orders(state, job)
     return job
 
 
 @kernel
-def _add_stage(state, spec, spec_children, row, job, stage, knowledge):  # type: ignore[no-untyped-def]
+def _add_stage(  # type: ignore[no-untyped-def]
+    state, spec, spec_children, row, job, stage, knowledge
+):
+    """Fill the row of one stage of an arriving job from its specification."""
     jobs = state.jobs
     stages = state.stages
     now = state.now
@@ -151,7 +171,9 @@ def _add_stage(state, spec, spec_children, row, job, stage, knowledge):  # type:
         state.children[now.num_edges[0]] = start + spec_children[spec.child_start[row] + edge]
         now.num_edges[0] += 1
     stages.frontier_rank[stage] = -1
-    if now.world[0] == _CORES:  # `reveal_stage` makes it runnable
+    # In the world of cores, `reveal_stage` makes a stage runnable; the count of at least 1 keeps it
+    # from being schedulable before.
+    if now.world[0] == _CORES:
         stages.num_parents_unsaturated[stage] = max(1, spec.num_parents[row])
     elif spec.num_parents[row] == 0:
         count_schedulable_stage(state, stage, 1)
@@ -162,6 +184,7 @@ def _add_stage(state, spec, spec_children, row, job, stage, knowledge):  # type:
 
 @inlined
 def _fitting_classes(state, stage):  # type: ignore[no-untyped-def]
+    """Return a bit mask: bit c is set if executor class c is large enough for the stage."""
     fits = 0
     classes = state.classes
     for executor_class in range(classes.shape[0]):
@@ -175,6 +198,7 @@ def _fitting_classes(state, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def _join_frontier(state, stage):  # type: ignore[no-untyped-def]
+    """Record that the stage became runnable, as the latest one of its job."""
     job = state.stages.job[stage]
     state.stages.frontier_rank[stage] = state.jobs.num_joined[job]
     state.jobs.num_joined[job] += 1
@@ -182,7 +206,10 @@ def _join_frontier(state, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def offer_pool(state, job):  # type: ignore[no-untyped-def]
-    """Open a round for all idle executors in a job's pool (NO_JOB: the global pool); no round if it is empty."""
+    """Open a round for all idle executors of a job's pool (NO_JOB: the global pool).
+
+    If the pool is empty, no round is open afterwards.
+    """
     now = state.now
     first = pool_row(state, job)
     now.source_job[0] = job
@@ -193,12 +220,15 @@ def offer_pool(state, job):  # type: ignore[no-untyped-def]
         state.source_count[executor_class] = state.sources.num_idle[first + executor_class]
         now.num_source[0] += state.source_count[executor_class]
     if job == NO_JOB:
-        now.has_news[0] = 0
+        now.is_reoffer_due[0] = 0
 
 
 @kernel
 def offer_all(state):  # type: ignore[no-untyped-def]
-    """Ask about every pool with idle executors, one after another, the global pool last: open the first round."""
+    """Offer every pool with idle executors, one after another, the global pool last.
+
+    Opens the first of these rounds; `offer_next` opens the others.
+    """
     state.now.next_offer[0] = 0
     state.now.num_source[0] = 0
     offer_next(state)
@@ -206,7 +236,10 @@ def offer_all(state):  # type: ignore[no-untyped-def]
 
 @kernel
 def offer_next(state):  # type: ignore[no-untyped-def]
-    """Open the next round of those that `offer_all` began; none where all have been asked or nothing is schedulable."""
+    """Open the next round of the sequence that `offer_all` began.
+
+    The sequence ends when all pools were offered or no stage is schedulable.
+    """
     now = state.now
     while now.next_offer[0] >= 0 and now.num_source[0] == 0:
         position = now.next_offer[0]
@@ -219,10 +252,15 @@ def offer_next(state):  # type: ignore[no-untyped-def]
 
 @kernel
 def offer_to_newcomers(state):  # type: ignore[no-untyped-def]
-    """Jobs arrived: ask about the global pool; while idle slots run, about all who wait (Duan & Wu, section IV-B).
+    """Offer idle executors after jobs arrived.
 
-    # Deviation: Decima, section 7.3 does not say who is asked where executors differ: here all who wait, at a job's end, too.
-    # Otherwise two jobs could each keep idle what the other needs, and the cluster would crawl along on a few executors.
+    Normally the global pool is offered. All pools are offered while idle slots run (Duan & Wu,
+    section IV-B) and if there are several executor classes.
+
+    # Deviation: Decima, section 7.3 does not say which executors are offered if there are several
+    classes. Here all idle executors are, also at the end of a job. Otherwise two jobs could each
+    keep idle the executors that the other needs, and the cluster would work with a few executors
+    only.
     """
     if state.now.num_holds[0] > 0 or state.classes.shape[0] > 1:
         offer_all(state)
@@ -232,6 +270,7 @@ def offer_to_newcomers(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def _offer_stage(state, executor, stage):  # type: ignore[no-untyped-def]
+    """Open a round for an executor that finished a task, together with all bound to its stage."""
     now = state.now
     job = state.stages.job[stage]
     executor_class = state.executors.executor_class[executor]
@@ -242,13 +281,22 @@ def _offer_stage(state, executor, stage):  # type: ignore[no-untyped-def]
     state.source_count[:] = 0
     if state.classes.shape[0] == 1:
         state.source_count[0] = now.num_source[0]
-    else:  # of a mixed lot, only the executor that is free now is asked about
+    else:  # the bound executors may be of different classes: offer only the one that is free now
         now.num_source[0] = state.source_count[executor_class] = 1
 
 
 @inlined
 def continue_stage(state, executor, stage):  # type: ignore[no-untyped-def]
-    """A task finished and its stage has another: the executor starts it at once. Returns False where there is none."""
+    """Count a finished task, and start the stage's next task on the same executor.
+
+    Args:
+        state: the cluster's tables; `stages`, `executors` and `jobs` are written.
+        executor: row of the executor.
+        stage: row of the stage of the finished task.
+
+    Returns:
+        False if the stage has no task left to start; `stage_exhausted` handles that case.
+    """
     stages = state.stages
     executors = state.executors
     clock_ms = state.now.clock_ms[0]
@@ -264,6 +312,7 @@ def continue_stage(state, executor, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def _count_start(state, stage):  # type: ignore[no-untyped-def]
+    """Update the counts of the stage and its job for one more started task."""
     stages = state.stages
     stages.num_started[stage] += 1
     state.jobs.remaining_ms[stages.job[stage]] -= stages.task_ms[stage]
@@ -276,9 +325,13 @@ def _count_start(state, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def stage_exhausted(state, executor):  # type: ignore[no-untyped-def]
-    """A task finished (already counted) and its stage has none to start: reassign the executor, or ask.
+    """Reassign an executor whose task finished and whose stage has no task left to start.
 
-    Source: the public simulator's task-finish event; Decima, section 5.2, scheduling events (i) and (ii).
+    The task is already counted. The executor follows an existing commitment; without one, a round
+    offers it.
+
+    Source: the public simulator's task-finish event; Decima, section 5.2, scheduling events (i) and
+    (ii).
     """
     stage = state.executors.stage[executor]
     job = state.stages.job[stage]
@@ -288,6 +341,7 @@ def stage_exhausted(state, executor):  # type: ignore[no-untyped-def]
     has_commitments = (
         state.sources.num_committed[stage_row(state, stage) + _class_of(state, executor)] > 0
     )
+    # Stages became runnable: the executor joins the job's idle ones and all of them are offered.
     if is_done and _complete_children(state, stage):
         if has_commitments:
             fulfil_one(state, executor, stage_row(state, stage))
@@ -300,30 +354,31 @@ def stage_exhausted(state, executor):  # type: ignore[no-untyped-def]
         state.classes.shape[0] > 1
         and state.classes.num_schedulable[_class_of(state, executor)] == 0
     ):
-        _carry_out(state, executor, NO_STAGE)  # there is nothing that it is large enough for
+        _carry_out(state, executor, NO_STAGE)  # no schedulable stage fits this executor
     else:
         _offer_stage(state, executor, stage)
     if state.jobs.num_done[job] == state.jobs.num_stages[job]:
         _complete_job(state, job, executor)
         if state.classes.shape[0] > 1:
-            state.now.next_offer[0] = 0  # as offer_all, but after the round that may be open
+            state.now.next_offer[0] = 0  # as in offer_all, but keep a round that is already open
             offer_next(state)
     offer_larger(state)
 
 
 @inlined
 def offer_larger(state):  # type: ignore[no-untyped-def]
-    """Where executors differ, offer the idle ones again: the executor that acts may be too small for what is left.
+    """With several classes, offer the global pool again if it can get work now.
 
-    Only where there is news since they were asked (a stage became schedulable, another executor is idle, a job ended) and one of
-    them is large enough for something.
+    The acting executor may be too small for the remaining stages. The pool is offered only if
+    something changed since its last offer (a stage became schedulable, another executor became
+    idle, a job ended) and one of its executors is large enough for a schedulable stage.
 
-    # Deviation: Decima, section 7.3 does not say when idle executors of other classes are asked about; without this rule
-    # a stage that only they fit could wait for ever.
+    # Deviation: Decima, section 7.3 does not say when idle executors of other classes are offered.
+    Without this rule a stage that fits only them could wait for ever.
     """
     now = state.now
     classes = state.classes
-    if classes.shape[0] > 1 and now.num_source[0] == 0 and now.has_news[0]:
+    if classes.shape[0] > 1 and now.num_source[0] == 0 and now.is_reoffer_due[0]:
         for executor_class in range(classes.shape[0]):
             if (
                 state.sources.num_idle[executor_class] > 0
@@ -335,11 +390,13 @@ def offer_larger(state):  # type: ignore[no-untyped-def]
 
 @inlined
 def _class_of(state, executor):  # type: ignore[no-untyped-def]
+    """Return the executor's class."""
     return state.executors.executor_class[executor]
 
 
 @kernel
 def _complete_children(state, stage):  # type: ignore[no-untyped-def]
+    """Count the stage as complete for its children. Returns whether one of them became runnable."""
     changed = False
     for edge in range(
         state.stages.child_start[stage],
@@ -355,10 +412,11 @@ def _complete_children(state, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def _complete_job(state, job, executor):  # type: ignore[no-untyped-def]
+    """Complete the job: remove it, drop commitments to it, and free its executors."""
     now = state.now
     account_time(state, now.clock_ms[0])
     state.jobs.completion_ms[job] = now.clock_ms[0]
-    now.has_news[0] = 1
+    now.is_reoffer_due[0] = 1
     remove_active(state, job)
     drop_commitments_to(state, job)
     if state.executors.job[executor] == job and state.executors.stage[executor] != NO_STAGE:
@@ -376,6 +434,7 @@ def _complete_job(state, job, executor):  # type: ignore[no-untyped-def]
 
 @inlined
 def _detach(state, executor):  # type: ignore[no-untyped-def]
+    """Detach the executor from its job, if it has one."""
     job = state.executors.job[executor]
     if job != NO_JOB:
         state.jobs.num_attached[job] -= 1
@@ -385,6 +444,7 @@ def _detach(state, executor):  # type: ignore[no-untyped-def]
 
 @inlined
 def _unbind(state, executor):  # type: ignore[no-untyped-def]
+    """Unbind the executor from its stage, if it has one."""
     stage = state.executors.stage[executor]
     if stage != NO_STAGE:
         state.stages.num_bound[stage] -= 1
@@ -393,17 +453,17 @@ def _unbind(state, executor):  # type: ignore[no-untyped-def]
 
 @kernel
 def _park(state, executor, job):  # type: ignore[no-untyped-def]
-    """Make the executor idle in the pool of `job`, to which it is attached, or in the global pool for NO_JOB."""
+    """Make the executor idle in the pool of its job, or in the global pool for NO_JOB."""
     _unbind(state, executor)
     if job == NO_JOB:
         _detach(state, executor)
-        state.now.has_news[0] = 1
+        state.now.is_reoffer_due[0] = 1
     push_idle(state, pool_row(state, job) + _class_of(state, executor), executor)
 
 
 @kernel
 def _start(state, executor, stage):  # type: ignore[no-untyped-def]
-    """Start the stage's next task on an executor that is attached to its job."""
+    """Start the stage's next task on an executor that is attached to the stage's job."""
     previous = state.executors.stage[executor]
     wave = _FRESH if previous == NO_STAGE else (_REST if previous == stage else _FIRST)
     if previous != stage:
@@ -430,6 +490,7 @@ def _move(state, executor, stage):  # type: ignore[no-untyped-def]
 
 @inlined
 def _command(state, kind, executor, stage, task, wave):  # type: ignore[no-untyped-def]
+    """Append a command for the caller of the transition."""
     commands = state.commands
     row = state.now.num_commands[0]
     commands.kind[row] = kind
@@ -443,11 +504,12 @@ def _command(state, kind, executor, stage, task, wave):  # type: ignore[no-untyp
 
 @kernel
 def executor_arrived(state, executor):  # type: ignore[no-untyped-def]
-    """A moving executor reached its destination: it starts a task, waits in the job's pool, or finds other work."""
+    """Handle the arrival of a moving executor: it starts a task, waits, or gets other work."""
     stage = state.executors.destination[executor]
     state.executors.destination[executor] = NO_STAGE
     job = state.stages.job[stage]
     state.stages.num_moving[stage] -= 1
+    # The job completed while the executor was on its way.
     if state.jobs.completion_ms[job] != NOT_YET:
         _backup(state, executor)
         return
@@ -460,7 +522,10 @@ def executor_arrived(state, executor):  # type: ignore[no-untyped-def]
 
 @kernel
 def _work_on(state, executor, stage):  # type: ignore[no-untyped-def]
-    """Put an executor that is attached to the stage's job to work on the stage."""
+    """Let an executor that is attached to the stage's job work on the stage.
+
+    It waits in the job's pool if the stage is not runnable yet.
+    """
     if not has_unstarted(state, stage):
         _backup(state, executor)
     elif is_runnable(state, stage):
@@ -471,7 +536,11 @@ def _work_on(state, executor, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def _backup(state, executor):  # type: ignore[no-untyped-def]
-    """Find work for an executor whose stage needs it no more, without asking (the public simulator's backup schedule)."""
+    """Assign an executor whose stage no longer needs it, without a decision.
+
+    It takes a runnable stage of its job, else a schedulable stage of the first other job that has
+    one, else it becomes idle (the public simulator's backup schedule).
+    """
     job = state.executors.job[executor]
     executor_class = _class_of(state, executor)
     if job != NO_JOB:
@@ -492,7 +561,10 @@ def _backup(state, executor):  # type: ignore[no-untyped-def]
 
 @inlined
 def _may_serve(state, job, executor_class):  # type: ignore[no-untyped-def]
-    """Whether some stage of the job with tasks to start fits the class; with one class, all do, the job's last ones included."""
+    """Whether the job still has tasks to start in a stage that fits the executor's class.
+
+    With a single class the answer is always yes, also after the job's last task started.
+    """
     if state.classes.shape[0] == 1 or job == NO_JOB:
         return True
     for stage in range(
@@ -505,7 +577,7 @@ def _may_serve(state, job, executor_class):  # type: ignore[no-untyped-def]
 
 @kernel
 def _carry_out(state, executor, stage):  # type: ignore[no-untyped-def]
-    """Carry out one commitment: `executor` (in no pool) goes to `stage`, or to idle for NO_STAGE."""
+    """Carry out one commitment: `executor` (in no pool) goes to `stage`, or idles for NO_STAGE."""
     job = state.executors.job[executor]
     if stage == NO_STAGE:
         stays = (
@@ -524,13 +596,19 @@ def _carry_out(state, executor, stage):  # type: ignore[no-untyped-def]
 
 @kernel
 def fulfil_one(state, executor, source):  # type: ignore[no-untyped-def]
-    """Carry out the source's oldest commitment on an executor that is in no pool."""
+    """Carry out the source's oldest commitment with an executor that is in no pool.
+
+    Args:
+        state: the cluster's tables; commitments, pools, `executors` and `commands` are written.
+        executor: row of the executor.
+        source: row of the source, for class 0.
+    """
     _carry_out(state, executor, take_commitment(state, source + _class_of(state, executor)))
 
 
 @kernel
 def fulfil_pool(state, source):  # type: ignore[no-untyped-def]
-    """Carry out the commitments of a pool on its executors, longest idle first."""
+    """Carry out the commitments of a pool with its executors, the longest idle first."""
     for row in range(source, source + state.classes.shape[0]):
         available = state.sources.num_idle[row]
         while available > 0 and state.sources.num_committed[row] > 0:
