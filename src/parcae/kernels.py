@@ -1,7 +1,8 @@
-"""How kernels are compiled: the one place that configures Numba.
+"""How kernels are compiled: the only module that configures Numba.
 
-Compiled code is cached on disk so that only the first call ever pays for compilation. Numba keys its cache by the file of the
-function alone and misses edits in the modules that it calls, so the cache folder carries a hash of every kernel file.
+Compiled code is cached on disk, so that only the first call pays for compilation. Numba identifies
+cached code by the file of the function alone and does not notice changes in the modules that it
+calls. The cache folder's name therefore contains a hash of all kernel files.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ _PACKAGE = Path(__file__).parent
 
 
 def _kernel_files() -> list[Path]:
+    """Return every file whose code is compiled or whose constants and layouts kernels use."""
     kernels = sorted(
-        p for p in _PACKAGE.rglob("*.py") if p.name == "kernels.py" or p.parent.name == "kernels"
+        path
+        for path in _PACKAGE.rglob("*.py")
+        if path.name in ("kernels.py", "play.py") or path.parent.name == "kernels"
     )
     cluster = _PACKAGE / "cluster"
     others = [cluster / "state.py", cluster / "orders.py", _PACKAGE / "simulation" / "future.py"]
@@ -27,6 +31,7 @@ def _kernel_files() -> list[Path]:
 
 
 def _cache_dir() -> Path:
+    """Return the cache folder of the present version of the kernels."""
     digest = hashlib.sha256(b"".join(p.read_bytes() for p in _kernel_files())).hexdigest()[:16]
     base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     return base / "parcae" / f"kernels-{digest}"
@@ -35,9 +40,9 @@ def _cache_dir() -> Path:
 if "NUMBA_CACHE_DIR" not in os.environ:
     numba.config.CACHE_DIR = str(_cache_dir())  # type: ignore[attr-defined]
 
-# Kernels allocate nothing: without Numba's runtime, views of tables are not reference-counted (which would cost more than
-# the simulation itself).
-# Nobody calls them from C: without wrappers for that, compilation is shorter.
+# `_nrt`: without Numba's runtime, views of tables are not reference-counted, which takes longer
+# than the simulation itself. The price is that kernels cannot allocate memory.
+# `no_cfunc_wrapper`: no C code calls the kernels, and leaving the wrapper out shortens compilation.
 _OPTIONS: dict[str, Any] = {
     "cache": True,
     "nogil": True,
@@ -48,16 +53,17 @@ _OPTIONS: dict[str, Any] = {
 
 #: A function that Python calls, or that is too long to inline.
 kernel = numba.njit(**_OPTIONS)
-#: A small verb that is inlined into the kernel that calls it.
+#: A small function that is inlined into the kernel that calls it.
 inlined = numba.njit(forceinline=True, **_OPTIONS)
 
+# The multipliers of splitmix64.
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 @inlined
 def mix(z):  # type: ignore[no-untyped-def]
-    """The finaliser of splitmix64: 64 random bits of any 64 bits."""
+    """Return 64 random bits for any 64 bits: the finalizer of splitmix64."""
     z ^= z >> np.uint64(30)
     z *= _MIX_1
     z ^= z >> np.uint64(27)
@@ -66,16 +72,22 @@ def mix(z):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def unit(luck):  # type: ignore[no-untyped-def]
-    """A number in [0, 1) of 64 random bits."""
-    return np.float64(luck >> np.uint64(11)) * 1.1102230246251565e-16
+def unit(random_bits):  # type: ignore[no-untyped-def]
+    """Return a uniform number in [0, 1) from 64 random bits."""
+    # The upper 53 bits, which a float64 represents exactly, times 2**-53.
+    return np.float64(random_bits >> np.uint64(11)) * 1.1102230246251565e-16
 
 
 @kernel
 def sort_rows(rows, key, count):  # type: ignore[no-untyped-def]
-    """Sort `rows[:count]` by `key[row]`, ascending; rows of the same key keep no particular order.
+    """Sort `rows[:count]` by `key[row]`, ascending, in place; the order of equal keys is undefined.
 
-    Shell's sort: it allocates nothing, and hardly moves what is already sorted.
+    This is Shell's sort: it allocates nothing, and it is fast if the rows are almost sorted.
+
+    Args:
+        rows: int64[...], row numbers; the first `count` are sorted.
+        key: float64[...], the key of every row (read only).
+        count: number of entries to sort.
     """
     gap = 1
     while gap < count // 3:

@@ -25,12 +25,12 @@ def test_what_is_torn_or_foreign_is_refused_by_name(tmp_path: Path) -> None:
     write_checkpoint(_CHECKPOINT, path)
     whole = path.read_bytes()
     for content, message in (
-        (whole[:-5], "torn"),
-        (whole[:40], "torn"),
-        (b"", "torn"),
-        (b"garbage" * 50, "torn"),
+        (whole[:-5], "incomplete"),
+        (whole[:40], "incomplete"),
+        (b"", "incomplete"),
+        (b"garbage" * 50, "incomplete"),
         (save({"w": np.zeros(2)}), "not a Parcae checkpoint"),
-        (save({"w": np.zeros(2)}, {"parcae": "{"}), "torn"),
+        (save({"w": np.zeros(2)}, {"parcae": "{"}), "incomplete"),
         (
             save(
                 {"w": np.zeros(2)},
@@ -62,7 +62,9 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
 def test_another_kind_or_feature_version_is_refused_with_the_way_out() -> None:
     with pytest.raises(FormatError, match="a 'rule' policy, not of 'parcae'"):
         _CHECKPOINT.require("parcae", 1, "x")
-    with pytest.raises(FormatError, match=r"feature version 1 .* version 2: train it again"):
+    with pytest.raises(
+        FormatError, match=r"feature version 1 .* version 2: train the policy again"
+    ):
         _CHECKPOINT.require("rule", 2, "x")
 
 

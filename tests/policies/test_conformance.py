@@ -1,4 +1,6 @@
-"""The released simulator's runs, reproduced exactly (deterministic modes) and in the mean (stochastic)."""
+"""The released simulator's runs, reproduced exactly (deterministic modes) and in the mean
+(stochastic).
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def test_every_deterministic_run_is_reproduced_exactly(
 def test_stochastic_means_agree_within_three_standard_errors(
     conformance_path: Path, reference: dict[str, Any], tpch: Workload, policy: str
 ) -> None:
-    """Over all sets: no more than chance allows lie beyond 3 standard errors of the difference of the two means."""
+    """Over all sets: no more than chance allows lie beyond 3 standard errors of the difference of
+    the two means.
+    """
     beyond = []
     compared = 0
     for set_id, job_set in read_job_sets(conformance_path).items():
@@ -94,8 +98,8 @@ def test_stochastic_means_agree_within_three_standard_errors(
             compared += 1
             if abs(np.mean(values) - expected[key]["mean"]) > 3 * error:
                 beyond.append((set_id, key, float(np.mean(values) - expected[key]["mean"]) / error))
-    # The reference's spread is estimated from 6 to 8 seeds: its t-distribution has 5 degrees of freedom and up, for
-    # which 3 standard errors are exceeded in 3% of the comparisons.
+    # The reference's spread is estimated from 6 to 8 seeds: its t-distribution has 5 degrees of
+    # freedom and up, for which 3 standard errors are exceeded in 3% of the comparisons.
     assert compared == 24
     assert len(beyond) <= 2, beyond
     assert all(abs(z) < 6 for *_, z in beyond), beyond

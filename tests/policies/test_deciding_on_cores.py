@@ -76,7 +76,7 @@ def test_every_policy_that_decides_runs_all_jobs_the_same_way_twice(
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_every_decision_names_a_runnable_stage_and_the_books_stay_true(name: str) -> None:
+def test_every_decision_names_a_runnable_stage_and_the_tables_stay_consistent(name: str) -> None:
     sequence = _sequence("load:0.8")
     policy = _policy(name)
     simulator = Simulator(sequence, _CONFIG, 1, record=True)
@@ -116,8 +116,9 @@ class _AllTo:
 
 
 def test_the_cores_that_run_a_stage_count_when_it_is_planned_for_again() -> None:
-    # Four cores: stage 0 has 9 tasks of 10 s, stage 1 (behind a task of 15 s) 2 of 10 s. At 15 s, when stage 1 becomes
-    # runnable, stage 0 holds three cores and has tasks waiting: these go first, and no core idles.
+    # Four cores: stage 0 has 9 tasks of 10 s, stage 1 (behind a task of 15 s) 2 of 10 s. At 15 s,
+    # when stage 1 becomes runnable, stage 0 holds three cores and has tasks waiting: these go
+    # first, and no core idles.
     sequence = batch(job("a", (9, 10_000, ()), (1, 15_000, ()), (2, 10_000, (1,))))
     config = SimulationConfig(world=WorldName.CORES, num_executors=4)
     order = simulate(
@@ -140,7 +141,8 @@ def test_a_policy_that_idles_while_tasks_run_is_asked_again_when_they_have_ended
     config = SimulationConfig(world=WorldName.CORES, num_executors=2)
     sequence = batch(job("a", (1, 1_000, ()), (1, 500, ()), (1, 100, (0, 1))))
     assert simulate(sequence, Lazy(), config, 1).completion_ms.tolist() == [1_600]
-    # Where a second stage becomes runnable while a task of the first runs, the order that idles holds back the rest of it.
+    # Where a second stage becomes runnable while a task of the first runs, the order that idles
+    # holds back the rest of it.
     sequence = batch(job("a", (3, 1_000, ()), (1, 500, ())))
     assert simulate(sequence, Lazy(), config, 1).completion_ms.tolist() == [3_500]
 
@@ -231,7 +233,5 @@ def test_the_environment_steps_the_world_of_cores() -> None:
 
 
 def test_the_environment_has_no_idle_slots_on_cores() -> None:
-    with pytest.raises(
-        ConfigError, match="idle_lengths: there are no idle slots in the world of cores"
-    ):
+    with pytest.raises(ConfigError, match="idle_lengths: the world of cores has no idle slots"):
         ClusterEnv(num_jobs=2, executors=2, world="cores", idle_lengths=2)

@@ -7,7 +7,7 @@ from parcae.errors import ConfigError, PolicyError
 from parcae.policies.catalog import make_policy
 from parcae.policies.idle.kernels import arrival_rate, next_free_ms, slot_alone_ms, slot_among_ms
 from parcae.policies.idle.theory import (
-    Points,
+    DiscreteDistribution,
     average_jct,
     best_slot,
     best_slot_exponential,
@@ -28,10 +28,10 @@ _ALONE = SimulationConfig(num_executors=1, moving_delay_ms=0, warmup_delay_ms=0)
 _PAIR = SimulationConfig(num_executors=2, moving_delay_ms=0, warmup_delay_ms=0)
 _SHORT = job("short", (1, 10_000, ()))
 _LONG = job("long", (1, 50_000, ()))
-_LAWS = [
-    Points((10.0,), (1.0,)),
-    Points((10.0, 50.0), (0.5, 0.5)),
-    Points((5.0, 12.0, 50.0), (0.6, 0.3, 0.1)),
+_LENGTHS = [
+    DiscreteDistribution((10.0,), (1.0,)),
+    DiscreteDistribution((10.0, 50.0), (0.5, 0.5)),
+    DiscreteDistribution((5.0, 12.0, 50.0), (0.6, 0.3, 0.1)),
 ]
 
 
@@ -57,44 +57,51 @@ def test_the_average_jct_of_two_jobs_is_that_of_the_schedule_by_hand() -> None:
     assert average_jct(50.0, 10.0, 90.0, slot=3.0) == (53 + 10) / 2
 
 
-@pytest.mark.parametrize("law", _LAWS)
-def test_the_expectation_is_the_mean_over_drawn_gaps_and_lengths(law: Points) -> None:
+@pytest.mark.parametrize("distribution", _LENGTHS)
+def test_the_expectation_is_the_mean_over_drawn_gaps_and_lengths(
+    distribution: DiscreteDistribution,
+) -> None:
     rng = np.random.default_rng(0)
     gaps = rng.exponential(10.0, 20_000)
-    lengths = rng.choice(law.values, 20_000, p=law.odds)
+    lengths = rng.choice(distribution.values, 20_000, p=distribution.probabilities)
     for slot in (0.0, 7.0, 30.0):
         drawn = [
             average_jct(50.0, length, gap, slot) for gap, length in zip(gaps, lengths, strict=True)
         ]
-        expected = expected_average_jct(50.0, slot, stats.expon(scale=10.0), law)
+        expected = expected_average_jct(50.0, slot, stats.expon(scale=10.0), distribution)
         assert expected == pytest.approx(
             np.mean(drawn), abs=4 * np.std(drawn) / np.sqrt(len(drawn))
         )
 
 
-@pytest.mark.parametrize("law", _LAWS)
+@pytest.mark.parametrize("distribution", _LENGTHS)
 @pytest.mark.parametrize("mean_gap", [5.0, 10.0, 40.0])
 def test_the_closed_form_for_exponential_gaps_is_what_a_search_finds(
-    law: Points, mean_gap: float
+    distribution: DiscreteDistribution, mean_gap: float
 ) -> None:
-    closed = best_slot_exponential(50.0, mean_gap, law)
+    closed = best_slot_exponential(50.0, mean_gap, distribution)
     gaps = stats.expon(scale=mean_gap)
-    assert best_slot(50.0, gaps, law) == pytest.approx(closed, abs=1e-3)
-    assert (closed > 0) == (waiting_gain(50.0, mean_gap, law.expect()) > 0) == (mean_gap < 40)
+    assert best_slot(50.0, gaps, distribution) == pytest.approx(closed, abs=1e-3)
+    assert (
+        (closed > 0) == (waiting_gain(50.0, mean_gap, distribution.expect()) > 0) == (mean_gap < 40)
+    )
 
 
 def test_the_slots_of_the_synthetic_data_set() -> None:
-    fixed, both = _LAWS[:2]
+    fixed, both = _LENGTHS[:2]
     assert best_slot_exponential(50.0, 10.0, fixed) == pytest.approx(
         10 * np.log(4 - 2 + np.exp(-5) + np.e)
     )
     assert best_slot_exponential(50.0, 10.0, both) == pytest.approx(10.0495, abs=1e-4)
     gains = [
-        expected_average_jct(50.0, 0.0, stats.expon(scale=10.0), law)
+        expected_average_jct(50.0, 0.0, stats.expon(scale=10.0), distribution)
         - expected_average_jct(
-            50.0, best_slot_exponential(50.0, 10.0, law), stats.expon(scale=10.0), law
+            50.0,
+            best_slot_exponential(50.0, 10.0, distribution),
+            stats.expon(scale=10.0),
+            distribution,
         )
-        for law in (fixed, both)
+        for distribution in (fixed, both)
     ]
     assert gains == pytest.approx([7.2693, 0.0213], abs=1e-3)
     assert best_slot_exponential(10.0, 10.0, both) == 0.0
@@ -102,35 +109,39 @@ def test_the_slots_of_the_synthetic_data_set() -> None:
 
 def test_where_slots_are_decided_anew_the_best_ends_with_the_next_arrival_or_never_begins() -> None:
     gaps = stats.expon(scale=10.0)
-    assert best_slot(50.0, gaps, _LAWS[0], is_redecided=True) == 50.0
-    assert best_slot(20.0, gaps, _LAWS[0], is_redecided=True) == 0.0
+    assert best_slot(50.0, gaps, _LENGTHS[0], is_redecided=True) == 50.0
+    assert best_slot(20.0, gaps, _LENGTHS[0], is_redecided=True) == 0.0
 
 
-def test_any_density_of_gaps_and_any_law_of_lengths_has_a_best_slot() -> None:
+def test_any_density_of_gaps_and_any_distribution_of_lengths_has_a_best_slot() -> None:
     gaps = stats.uniform(5.0, 10.0)  # the next job comes 5 to 15 s later
-    law = Points.of(stats.expon(scale=5.0).ppf, 4)
-    assert law.expect() == pytest.approx(5.0, rel=0.1)
-    best = best_slot(60.0, gaps, law)
-    costs = [expected_average_jct(60.0, slot, gaps, law) for slot in np.arange(0.0, 60.0, 4.0)]
+    distribution = DiscreteDistribution.from_quantiles(stats.expon(scale=5.0).ppf, 4)
+    assert distribution.expect() == pytest.approx(5.0, rel=0.1)
+    best = best_slot(60.0, gaps, distribution)
+    costs = [
+        expected_average_jct(60.0, slot, gaps, distribution) for slot in np.arange(0.0, 60.0, 4.0)
+    ]
     assert best == pytest.approx(15.0, abs=0.01)
-    assert expected_average_jct(60.0, best, gaps, law) <= min(costs) + 1e-6
+    assert expected_average_jct(60.0, best, gaps, distribution) <= min(costs) + 1e-6
 
 
-def test_a_law_without_whole_odds_is_refused() -> None:
-    with pytest.raises(ConfigError, match="together 1"):
-        Points((1.0, 2.0), (0.5, 0.4))
+def test_probabilities_that_do_not_sum_to_1_are_refused() -> None:
+    with pytest.raises(ConfigError, match="must sum to 1"):
+        DiscreteDistribution((1.0, 2.0), (0.5, 0.4))
 
 
 def test_after_a_slot_the_next_job_gets_none() -> None:
     assert sequential_slots([5.0, 3.0, 2.0, 0.0, 1.0]) == [5.0, 0.0, 2.0, 0.0, 1.0]
     assert known_slots([0.0, 5.0, 7.0, 90.0], [100.0, 50.0, 10.0, 1.0]) == [5.0, 0.0, 0.0, 0.0]
     assert known_slots([0.0, 30.0, 32.0], [100.0, 50.0, 10.0]) == [0.0, 2.0, 0.0]
-    with pytest.raises(ConfigError, match="one length an arrival"):
+    with pytest.raises(ConfigError, match="one length for each arrival"):
         known_slots([0.0], [])
 
 
 def test_a_slot_before_a_stage_gains_what_one_before_the_job_cannot() -> None:
-    """Section IV-B: three stages of 10 s, and a job of 10 s that comes just after the first stage is done."""
+    """Section IV-B: three stages of 10 s, and a job of 10 s that comes just after the first stage
+    is done.
+    """
     assert not idle_pays(30.0, 10.0, 10.0)
     assert average_jct(30.0, 10.0, 10.0) == 30.0
     chain = job("chain", (1, 10_000, ()), (1, 10_000, (0,)), (1, 10_000, (1,)))
@@ -157,7 +168,9 @@ def test_a_slot_before_a_stage_gains_what_one_before_the_job_cannot() -> None:
 def _stream(
     config: SimulationConfig, last: tuple[int, ...], num_short: int = 12
 ) -> tuple[Simulator, JobSequence]:
-    """Short jobs every 10 s, then long ones at the given times; the simulator stands where the last of them has come."""
+    """Short jobs every 10 s, then long ones at the given times; the simulator stands where the last
+    of them has come.
+    """
     jobs = [(_SHORT, 10_000 * row) for row in range(num_short)] + [(_LONG, at) for at in last]
     sequence = arriving(*jobs)
     simulator = Simulator(sequence, config, 0)
@@ -174,8 +187,10 @@ def test_the_policy_waits_before_a_long_job_where_short_ones_come_all_the_time()
     assert arrival_rate(simulator.state) == pytest.approx(12 / 125_000)
     assert (decision.stage, decision.limit, decision.hold_ms) == (12, 1, 50_000)
     theorem = make_policy("idle-theory:alone", 1).decide(simulator.observe()).hold_ms
-    law = Points((10.0, 50.0), (12 / 13, 1 / 13))
-    assert theorem / 1e3 == pytest.approx(best_slot_exponential(50.0, 125 / 12, law), abs=2e-3)
+    distribution = DiscreteDistribution((10.0, 50.0), (12 / 13, 1 / 13))
+    assert theorem / 1e3 == pytest.approx(
+        best_slot_exponential(50.0, 125 / 12, distribution), abs=2e-3
+    )
     simulator.step(decision)
     assert simulator.state.now.clock_ms[0] == 175_000
     assert (
@@ -201,7 +216,8 @@ def test_with_another_executor_it_waits_only_until_that_one_is_near() -> None:
     state = simulator.state
     rate = arrival_rate(state)
     assert next_free_ms(state) == 49_000
-    # Gained a ms: rate x 12/14 of (what is left of the 49 s - 10 s); it costs 1: until 13,125 x 14/12 / ... s are left.
+    # Gained a ms: rate x 12/14 of (what is left of the 49 s - 10 s); it costs 1: until 13,125 x
+    # 14/12 / ... s are left.
     left = 10_000 + 14 / 12 / rate
     assert slot_among_ms(state, rate, 50_000.0, 49_000.0) == pytest.approx(49_000 - left, abs=1.0)
     assert make_policy("idle-theory", 2).decide(simulator.observe()).hold_ms == pytest.approx(

@@ -47,7 +47,7 @@ def test_a_name_becomes_the_variant_of_the_world() -> None:
     assert variant_name("tuned", _WORKLOAD, cores, "load:0.7") == "tuned:cores"
     assert variant_name("parcae", _WORKLOAD, cores, "load:0.7") == "parcae:cores"
     assert variant_name("tuned", _WORKLOAD, _CONFIG, "load:0.7") != "tuned:cores"
-    with pytest.raises(PolicyError, match="--world cores runs it"):
+    with pytest.raises(PolicyError, match="choose --world cores"):
         learned_policy("tuned:cores", _WORKLOAD, _CONFIG)
 
 
@@ -106,13 +106,13 @@ def test_the_offered_load_is_work_over_capacity() -> None:
     assert offered_load(_WORKLOAD, 10, "batch") == float("inf")
 
 
-def test_names_and_paths_are_told_from_heuristics() -> None:
+def test_names_and_paths_are_distinguished_from_heuristics() -> None:
     assert is_learned("tuned:batch")
     assert is_learned("x/y.safetensors")
     assert not is_learned("weighted-fair:tuned")
     with pytest.raises(PolicyError, match="no such variant; shipped are"):
         learned_policy("tuned:nothing", _WORKLOAD, _CONFIG)
-    with pytest.raises(PolicyError, match="names no learned policy"):
+    with pytest.raises(PolicyError, match="is not a learned policy"):
         find_checkpoint("fair", _WORKLOAD, _CONFIG, "batch")
 
 
@@ -138,8 +138,8 @@ def test_decima_with_an_output_per_limit_is_refused_on_another_cluster(tmp_path:
     path = tmp_path / "decima.safetensors"
     write_checkpoint(Checkpoint("decima", 1, dict(weights), shape), path)
     learned_policy(str(path), _WORKLOAD, _CONFIG)
-    with pytest.raises(FormatError, match="limits as an input carry over, outputs do not"):
+    with pytest.raises(FormatError, match="use a network with limits as an input"):
         learned_policy(str(path), _WORKLOAD, SimulationConfig(num_executors=20))
     write_checkpoint(Checkpoint("decima", 1, dict(weights), {**shape, "depth": 3}), path)
-    with pytest.raises(FormatError, match="settings of another Decima"):
+    with pytest.raises(FormatError, match="settings do not fit Decima's network"):
         learned_policy(str(path), _WORKLOAD, _CONFIG)

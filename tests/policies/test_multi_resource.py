@@ -13,7 +13,7 @@ from parcae.errors import PolicyError
 from parcae.evaluation.tuning import SWEEPS, sweep_values
 from parcae.policies.catalog import make_policy
 from parcae.policies.heuristics.kernels.graphene import find_group, frag_score
-from parcae.policies.heuristics.layout import allocate_known
+from parcae.policies.heuristics.layout import allocate_memo
 from parcae.policies.rule.layout import NUM_PARAMETERS, RuleParameter
 from parcae.policies.rule.policy import RulePolicy, start_parameters
 from parcae.policies.solo_curves import solo_curves
@@ -84,8 +84,8 @@ def test_the_best_fitting_class_is_exhausted_before_a_larger_one() -> None:
 
 
 def test_on_several_classes_shares_are_of_resources_and_not_of_executors() -> None:
-    # Half of 4 x 0.5 + 4 x 0.125 units of memory is 1.25: two and a half large executors, rounded up. Counted in executors, the
-    # first job would have had all four.
+    # Half of 4 x 0.5 + 4 x 0.125 units of memory is 1.25: two and a half large executors, rounded
+    # up. Counted in executors, the first job would have had all four.
     config = _cluster((4, 0.125), (4, 0.5))
     first = _job("first", (4, 1_000, 0.4, ()))
     second = _job("second", (1, 1_000, 0.4, ()))
@@ -143,8 +143,8 @@ def test_tetris_lets_executors_idle_that_are_too_small() -> None:
 
 
 def test_a_stage_that_needs_a_large_class_is_hard_to_pack() -> None:
-    # 100 executors of 75 units of memory. What fits everywhere fills the cores; 0.9 fits 50 executors, which is half of the cores
-    # and 45 of the 75 units.
+    # 100 executors of 75 units of memory. What fits everywhere fills the cores; 0.9 fits 50
+    # executors, which is half of the cores and 45 of the 75 units.
     state = _started(
         _cluster((50, 0.5), (50, 1.0)), _job("a", (1, 1, 0.1, ()), (1, 1, 0.5, ()), (1, 1, 0.9, ()))
     ).state
@@ -183,23 +183,23 @@ def test_the_troublesome_group_is_long_or_fragmenting_and_closed_over_paths(
     long: float, frag: float, group: list[int]
 ) -> None:
     state = _started(_cluster((50, 0.5), (50, 1.0)), _DAG).state
-    known = allocate_known(1, 5)
-    find_group(state, np.array([0.0, long, frag]), known, 0)
-    assert known.stages.is_troublesome.tolist() == group
-    assert known.jobs.num_troublesome[0] == sum(group)
+    memo = allocate_memo(1, 5)
+    find_group(state, np.array([0.0, long, frag]), memo, 0)
+    assert memo.stages.is_troublesome.tolist() == group
+    assert memo.jobs.num_troublesome[0] == sum(group)
 
 
 def test_a_group_is_found_anew_for_another_job_in_the_same_row() -> None:
     params = np.array([0.0, 0.8, -1.0])
-    known = allocate_known(1, 5)
-    find_group(_started(_ALIKE, _DAG).state, params, known, 0)
+    memo = allocate_memo(1, 5)
+    find_group(_started(_ALIKE, _DAG).state, params, memo, 0)
     find_group(
         _started(_ALIKE, _job("other", (1, 10, 0.0, ()), (1, 1_000, 0.0, ()))).state,
         params,
-        known,
+        memo,
         0,
     )
-    assert known.stages.is_troublesome.tolist()[:2] == [0, 1]
+    assert memo.stages.is_troublesome.tolist()[:2] == [0, 1]
 
 
 _HELD = _job(
@@ -210,8 +210,8 @@ _HELD = _job(
 def test_graphene_holds_troublesome_stages_until_all_are_available_and_then_takes_them_first() -> (
     None
 ):
-    # Stages 1 and 2 are long; 1 waits for 0. Graphene: 0 and 3 until 1,000, then 1 and 2 side by side until 5,000. In order: 0
-    # and 2 at once, then 3 until 2,000, then 1 until 6,000.
+    # Stages 1 and 2 are long; 1 waits for 0. Graphene: 0 and 3 until 1,000, then 1 and 2 side by
+    # side until 5,000. In order: 0 and 2 at once, then 3 until 2,000, then 1 until 6,000.
     assert _completions(make_policy("graphene:0:0.8:-1", 2), _ALIKE, _HELD) == [5_000]
     assert _completions(make_policy("weighted-fair:0", 2), _ALIKE, _HELD) == [6_000]
 
@@ -333,7 +333,7 @@ def test_a_rule_may_keep_large_executors_for_those_that_wait_for_them() -> None:
     assert _completions(keeps, _PAIR, short, _job("fits", (1, 3_000, 0.3, ()))) == [
         1_000,
         4_000,
-    ]  # nobody waits for a large one
+    ]  # no stage waits for a large one
 
 
 def test_a_rule_may_prefer_jobs_that_fill_the_executor() -> None:
@@ -372,7 +372,7 @@ def _wild(sequence: JobSequence, config: SimulationConfig, seed: int) -> RulePol
     "name",
     ["weighted-fair:-1", "tetris", "tetris:1", "graphene", "graphene:1:0.2:0.8", "rule", "wild"],
 )
-def test_on_four_classes_every_job_ends_and_the_books_are_true(name: str) -> None:
+def test_on_four_classes_every_job_ends_and_the_tables_are_consistent(name: str) -> None:
     config = _cluster((2, 0.25), (2, 0.5), (2, 0.75), (2, 1.0)).model_copy(
         update={"moving_delay_ms": 500}
     )

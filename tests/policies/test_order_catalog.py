@@ -44,7 +44,8 @@ _JOBS = tuple(
 _WORKLOAD = Workload("four", _JOBS)
 _CORES = SimulationConfig(world=WorldName.CORES, num_executors=3)
 _EXECUTORS = SimulationConfig(num_executors=3)
-_POOLS = """{"pools": {"web": {"weight": 2}, "etl": {"min_share": 2, "mode": "FAIR"}}, "jobs": {"etl-*": "etl"}}"""
+_POOLS = """{"pools": {"web": {"weight": 2}, "etl": {"min_share": 2, "mode": "FAIR"}},
+ "jobs": {"etl-*": "etl"}}"""
 
 
 @pytest.mark.parametrize("entry", ORDER_CATALOG, ids=lambda entry: entry.usage)
@@ -98,7 +99,7 @@ def test_an_allocation_file_of_spark_is_read_too(tmp_path: Path) -> None:
 def test_a_pool_that_no_job_names_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "pools.json"
     path.write_text('{"pools": {"wbe": {}}}')
-    with pytest.raises(ConfigError, match="no job goes to pool 'wbe'"):
+    with pytest.raises(ConfigError, match="no job is assigned to pool 'wbe'"):
         make_order_policy(f"fair:{path}", _WORKLOAD, _CORES)
     path.write_text("{")
     with pytest.raises(FormatError, match="not JSON"):
@@ -139,7 +140,8 @@ def test_a_single_pool_is_fair_inside_where_it_says_so(
         ("order:1-0", "choose --world executors"),
         (
             "spark_static_10",
-            "counts executors ever granted, which every plan grants anew: choose --world executors",
+            "counts executors ever granted, but every plan grants all cores again: "
+            "choose --world executors",
         ),
         ("srpt-cpa", "did you mean 'srpt-cap'"),
         ("zzz", "known are fifo, fair, sjf, srpt, fsp"),
@@ -147,10 +149,10 @@ def test_a_single_pool_is_fair_inside_where_it_says_so(
     ],
 )
 def test_other_names_are_refused_in_one_line(text: str, message: str) -> None:
-    with pytest.raises(PolicyError) as told:
+    with pytest.raises(PolicyError) as refusal:
         make_cores_policy(text, _WORKLOAD, _CORES)
-    assert message in str(told.value)
-    assert "\n" not in str(told.value)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(

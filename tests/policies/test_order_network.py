@@ -1,4 +1,6 @@
-"""The network of the world of cores: it starts as the rule, and its compiled pass is what a plain one computes."""
+"""The network of the world of cores: it starts as the rule, and its compiled pass is what a plain
+one computes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Policies that plan, the virtual run of fair sharing and the guard, on clusters small enough to solve by hand."""
+"""Policies that plan, the virtual run of fair sharing and the guard, on clusters small enough to
+solve by hand.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ _TWO = arriving((job("long", (6, 1_000, ())), 0), (job("short", (2, 1_500, ())),
 
 
 def test_fsp_serves_by_the_end_under_equal_shares() -> None:
-    # Under equal shares the short job would end first. Its stage is revealed after the cores were given away at 1,000 ms.
+    # Under equal shares the short job would end first. Its stage is revealed after the cores were
+    # given away at 1,000 ms.
     assert _completions(OrderKind.FSP, _TWO, 2) == [4_500, 3_500]
 
 
@@ -50,7 +53,8 @@ def test_las_serves_first_who_was_served_least() -> None:
 
 
 def test_fifo_under_adaptive_execution_lets_old_queries_late_stages_wait() -> None:
-    # The second stage of the first query is a Spark job of its own, submitted after the second query.
+    # The second stage of the first query is a Spark job of its own, submitted after the second
+    # query.
     sequence = arriving(
         (job("first", (1, 1_000, ()), (1, 1_000, (0,))), 0), (job("second", (2, 1_000, ())), 500)
     )
@@ -59,8 +63,8 @@ def test_fifo_under_adaptive_execution_lets_old_queries_late_stages_wait() -> No
 
 
 def test_the_virtual_run_shares_cores_equally_as_far_as_jobs_can_use_them() -> None:
-    # A core each. The slowest of 2 tasks is taken to outlast the other by a quarter of a task, that of 4 by three eighths:
-    # "a" needs 2,250 ms; "b" then has 2,125 ms left, for two cores.
+    # A core each. The slowest of 2 tasks is taken to outlast the other by a quarter of a task, that
+    # of 4 by three eighths: "a" needs 2,250 ms; "b" then has 2,125 ms left, for two cores.
     simulator = Simulator(batch(job("a", (2, 1_000, ())), job("b", (4, 1_000, ()))), _config(2), 1)
     Guarded("srpt", _planner(OrderKind.SRPT), 50.0).play(
         simulator.state, simulator.future, simulator.tables
@@ -80,8 +84,9 @@ def test_where_jobs_outnumber_cores_the_virtual_run_serves_older_ones_as_spark_d
 
 
 def test_a_job_that_ended_in_the_virtual_run_is_judged_by_what_it_really_needed() -> None:
-    # By tiers the wide job comes last, is told to need half of what it needs, and has ended in the virtual run before that
-    # shows: fair sharing would have taken twice as long for it, not until it really ends.
+    # By tiers the wide job comes last, has an estimate of half its work, and has ended in the
+    # virtual run before that shows: fair sharing would have taken twice as long for it, not until
+    # it really ends.
     sequence = batch(job("first", (40, 1_000, ())), job("wide", (4, 1_000, ())))
     tables = plan_tables(tiers=np.array([0.0, 1.0]), limits=np.array([100, 100]))
     simulator = Simulator(sequence, _config(2), 1)
@@ -94,7 +99,9 @@ def test_a_job_that_ended_in_the_virtual_run_is_judged_by_what_it_really_needed(
 
 
 def _starving() -> JobSequence:
-    """A long job, and short ones that keep coming; sixteen cores are to be busy for nine tenths of the time."""
+    """A long job, and short ones that keep coming; sixteen cores are to be busy for nine tenths of
+    the time.
+    """
     long_one = (job("long", (160, 1_000, ())), 0)
     return arriving(
         long_one, *((job("short", (16, 1_000, ())), 500 + 1_100 * row) for row in range(60))
@@ -113,8 +120,8 @@ def test_the_guard_serves_a_job_first_that_is_about_to_be_late() -> None:
 
 
 def test_the_guard_wakes_the_policy_when_a_job_becomes_urgent() -> None:
-    # Tasks of 100 ms, and no stage begins or ends between 0 and 100 s but the short job's: without a wake-up of the guard's
-    # own nobody would look in time.
+    # Tasks of 100 ms, and no stage begins or ends between 0 and 100 s but the short job's: without
+    # the guard's wake-up no plan would be made in time.
     sequence = batch(job("long", (2_000, 100, ())), job("short", (10, 100, ()), (10, 100, (0,))))
     given = OrderPolicy(
         "given",

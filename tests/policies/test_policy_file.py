@@ -34,11 +34,13 @@ def test_an_exported_policy_knows_the_workloads_jobs(tmp_path: Path) -> None:
     )
     assert set(found.jobs) == {job.name for job in workload.jobs}
     for job in workload.jobs:
-        told = found.jobs[job.name]
-        assert told.work_ms == pytest.approx(
-            sum(stage.tasks * stage.task_ms for stage in told.stages)
+        exported = found.jobs[job.name]
+        assert exported.work_ms == pytest.approx(
+            sum(stage.tasks * stage.task_ms for stage in exported.stages)
         )
-        assert [stage.parents for stage in told.stages] == [stage.parents for stage in job.stages]
+        assert [stage.parents for stage in exported.stages] == [
+            stage.parents for stage in job.stages
+        ]
 
 
 def test_of_jobs_of_one_name_the_most_frequent_is_kept() -> None:
@@ -75,16 +77,19 @@ def test_a_tuned_rule_is_exported_with_every_parameter_and_its_guard(tmp_path: P
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda told: told.update(version=1), "version: Input should be 2"),
-        (lambda told: told.update(guard=1.0), "guard: Input should be greater than 1"),
-        (lambda told: told.update(kind="order-rule"), "unknown or missing: AGE"),
-        (lambda told: told.update(format="x"), "format: Input should be 'parcae-policy'"),
-        (lambda told: told.update(guess=1), "guess: Extra inputs are not permitted"),
-        (lambda told: told.pop("guess_ms"), "guess_ms: Field required"),
-        (lambda told: told["parameters"].update(SPEED=1.0), "unknown or missing: SPEED"),
-        (lambda told: told.update(mean_work_ms=-1.0), "mean_work_ms: Input should be greater"),
+        (lambda document: document.update(version=1), "version: Input should be 2"),
+        (lambda document: document.update(guard=1.0), "guard: Input should be greater than 1"),
+        (lambda document: document.update(kind="order-rule"), "unknown or missing: AGE"),
+        (lambda document: document.update(format="x"), "format: Input should be 'parcae-policy'"),
+        (lambda document: document.update(guess=1), "guess: Extra inputs are not permitted"),
+        (lambda document: document.pop("guess_ms"), "guess_ms: Field required"),
+        (lambda document: document["parameters"].update(SPEED=1.0), "unknown or missing: SPEED"),
         (
-            lambda told: told["jobs"].update(x={"work_ms": 1.0, "stages": []}),
+            lambda document: document.update(mean_work_ms=-1.0),
+            "mean_work_ms: Input should be greater",
+        ),
+        (
+            lambda document: document["jobs"].update(x={"work_ms": 1.0, "stages": []}),
             "jobs.x.stages: Tuple should have at least 1",
         ),
     ],
@@ -94,9 +99,9 @@ def test_files_of_another_form_are_refused(
 ) -> None:
     path = tmp_path / "policy.json"
     write_policy(export_policy("srpt", load_workload("toy")), path)
-    told = json.loads(path.read_text())
-    change(told)
-    path.write_text(json.dumps(told))
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
     with pytest.raises(FormatError, match="write one with `parcae export`") as caught:
         read_policy(path)
     assert message in str(caught.value)

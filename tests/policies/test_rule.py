@@ -56,8 +56,9 @@ def test_levels_are_ascending_and_end_with_the_cluster() -> None:
 
 
 def test_the_cap_is_where_another_executor_stops_paying() -> None:
-    # T(p)(1 + price p / 4) with T = 1, 1/2, 1/2, 1/4: a price of 1 gives 1.25, .75, .875, .5; of 100, 26, 25.5, 38, 25.25;
-    # of 1000, 251, 250.5, 375.5, 250.25: four executors in any case. A chain, in contrast, gains nothing.
+    # T(p)(1 + price p / 4) with T = 1, 1/2, 1/2, 1/4: a price of 1 gives 1.25, .75, .875, .5; of
+    # 100, 26, 25.5, 38, 25.25; of 1000, 251, 250.5, 375.5, 250.25: four executors in any case. A
+    # chain, in contrast, gains nothing.
     chain = job("chain", (1, 1_000, ()), (1, 1_000, (0,)))
     wide = job("wide", (4, 1_000, ()))
     curves = solo_curves(Workload("w", (wide, chain)), _FREE)
@@ -192,7 +193,9 @@ def test_parameters_of_a_checkpoint_from_before_executor_classes_or_reserves_are
 
 
 def test_a_rule_of_any_other_number_of_parameters_is_refused() -> None:
-    with pytest.raises(FormatError, match=r"33 parameters, or 21 or 29, not 22; make it again"):
+    with pytest.raises(
+        FormatError, match=r"33 parameters \(earlier versions: 21 or 29\), not 22; make it again"
+    ):
         rule_parameters(Checkpoint("rule", 1, {"rule": np.zeros(22)}), "torn")
 
 

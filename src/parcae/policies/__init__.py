@@ -1,1 +1,1 @@
-"""Who decides."""
+"""Scheduling policies: hand-made, tuned and trained ones, their catalogues and their files."""

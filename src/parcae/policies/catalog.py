@@ -1,4 +1,8 @@
-"""Every policy by name: an explicit list, no registration."""
+"""The catalogue of the executors world: every policy by name.
+
+The list is explicit; there is no registration. `make_policy` makes a policy from its name. The
+catalogue of the world of cores is `parcae.policies.orders.catalog`.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,19 @@ from parcae.policies.heuristics.policy import HeuristicPolicy
 
 @dataclass(frozen=True)
 class PolicyEntry:
-    """One line of the catalogue: how the policy is written, what it does, where it comes from."""
+    """One line of the catalogue.
+
+    Args:
+        usage: how to write the policy, e.g. "static:N".
+        summary: what the policy does.
+        source: where the policy comes from.
+        make: makes the policy from (whole text, argument, number of executors).
+    """
 
     usage: str
     summary: str
     source: str
-    make: Callable[[str, str, int], HeuristicPolicy]  # (text, argument, number of executors)
+    make: Callable[[str, str, int], HeuristicPolicy]
 
     @property
     def name(self) -> str:
@@ -28,6 +39,7 @@ class PolicyEntry:
 
 
 def _number(text: str, argument: str, default: float | None = None) -> float:
+    """The argument as a number. `text` is the whole policy, for error messages."""
     if not argument and default is not None:
         return default
     try:
@@ -42,24 +54,30 @@ def _number(text: str, argument: str, default: float | None = None) -> float:
 
 
 def _count(text: str, argument: str, default: int | None = None) -> int:
+    """The argument as a number of executors."""
     value = _number(text, argument, default)
     if value != int(value) or value < 1:
         raise PolicyError(
-            f"policy {text!r}: the argument must be a whole number of executors >= 1, not {argument!r}"
+            f"policy {text!r}: the argument must be a whole number of executors >= 1, "
+            f"not {argument!r}"
         )
     return int(value)
 
 
+#: Arguments that stand for a tuned value; `parcae.evaluation.tuning` makes such policies.
 _TUNED_WORDS = ("tuned", "oracle")
 
 
 def _tuned_first(text: str) -> PolicyError:
     return PolicyError(
-        f"policy {text!r} is tuned on a workload first: use it in `parcae compare` or `parcae simulate`"
+        f"policy {text!r} must be tuned on a workload first: use it in `parcae compare` or "
+        "`parcae simulate`"
     )
 
 
 def _fixed(kind: HeuristicKind, *params: float) -> Callable[[str, str, int], HeuristicPolicy]:
+    """A maker of policies without argument; without `params`, the parameter is the cluster size."""
+
     def make(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
         if argument:
             raise PolicyError(
@@ -88,7 +106,8 @@ def _tetris(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
     knob = _number(text, argument, 0.0)
     if not 0.0 <= knob < math.inf:
         raise PolicyError(
-            f"policy {text!r}: the weight of the remaining work must be a number >= 0, e.g. tetris:0.5"
+            f"policy {text!r}: the weight of the remaining work must be a number >= 0, "
+            "e.g. tetris:0.5"
         )
     return HeuristicPolicy(text, HeuristicKind.TETRIS, (knob,))
 
@@ -103,13 +122,16 @@ def _graphene(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
         values.append(math.inf)
     if len(values) != 4 or values[3] < 0.0:
         raise PolicyError(
-            f"policy {text!r}: three numbers (alpha, LongScore, FragScore), e.g. graphene:-1:0.5:0.25, and if need be for how "
-            "many seconds executors may wait for a stage's parents (0: never; inf, the default: as long as it takes)"
+            f"policy {text!r}: write three numbers (alpha, LongScore, FragScore), e.g. "
+            "graphene:-1:0.5:0.25, and optionally the longest time in seconds that executors may "
+            "wait for a stage's parents (0: no waiting; inf, the default: no bound)"
         )
     return HeuristicPolicy(text, HeuristicKind.GRAPHENE, tuple(values))
 
 
 def _capped(kind: HeuristicKind) -> Callable[[str, str, int], HeuristicPolicy]:
+    """A maker of policies whose argument is a cap, in executors."""
+
     def make(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
         return HeuristicPolicy(text, kind, (float(_count(text, argument)),))
 
@@ -148,12 +170,14 @@ def _order(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
 
 def _learned(text: str, argument: str, num_executors: int) -> HeuristicPolicy:
     raise PolicyError(
-        f"policy {text!r} is bound to a workload: use it in `parcae compare` or `parcae simulate`"
+        f"policy {text!r} needs a workload: use it in `parcae compare` or `parcae simulate`"
     )
 
 
 def order_policy(order: Sequence[int]) -> HeuristicPolicy:
-    """All executors to the first job of a given order (Decima, Appendix H).
+    """Return the policy that gives all executors to the first job of a given order.
+
+    Source: Decima, Appendix H.
 
     Example: `order_policy([2, 0, 1])` runs the third job first.
     """
@@ -181,7 +205,7 @@ CATALOG: tuple[PolicyEntry, ...] = (
     ),
     PolicyEntry(
         "fair[:active]",
-        "equal shares over jobs that want executors (or over all active jobs)",
+        "equal shares over jobs with demand for executors (or over all active jobs)",
         f"{_PAPER}, 3",
         _fair,
     ),
@@ -193,44 +217,50 @@ CATALOG: tuple[PolicyEntry, ...] = (
     ),
     PolicyEntry(
         "weighted-fair:ALPHA|tuned|oracle",
-        "shares in proportion to total work ^ ALPHA; tuned: ALPHA swept on tuning seeds; oracle: best ALPHA per sequence",
+        "shares in proportion to total work ^ ALPHA; tuned: ALPHA swept on tuning seeds; "
+        "oracle: best ALPHA per sequence",
         f"{_PAPER}, 5",
         _weighted_fair,
     ),
     PolicyEntry(
         "tetris[:KNOB|tuned|oracle]",
-        "every executor class to the stage best aligned with it; KNOB (0) weighs the job's remaining work against that",
+        "every executor class to the stage best aligned with it; KNOB (default 0) weighs the "
+        "job's remaining work against the alignment",
         "Decima, Appendix F; Tetris",
         _tetris,
     ),
     PolicyEntry(
         "graphene[:ALPHA:LONG:FRAG[:AHEAD_S]|tuned|oracle]",
-        "weighted fair shares, best-fitting class first; stages of LongScore >= LONG or FragScore <= FRAG held together",
+        "weighted fair shares, best-fitting class first; stages with LongScore >= LONG or "
+        "FragScore <= FRAG run together",
         "Decima, Appendix F; Graphene, section 4.1",
         _graphene,
     ),
     PolicyEntry(
         "static:N|tuned|oracle",
-        "first job first, at most N executors a job",
+        "first job first, at most N executors per job",
         "control",
         _capped(HeuristicKind.STATIC),
     ),
     PolicyEntry("random[:SEED]", "a random stage with a random limit", "control", _random),
     PolicyEntry(
         "srpt-cap[:N|tuned|oracle]",
-        "shortest remaining work first, at most N executors a job (a fifth of the cluster), leftovers spilled to 2 N",
+        "shortest remaining work first, at most N executors per job (default: a fifth of the "
+        "cluster), leftover executors up to 2 N",
         "Parcae",
         _srpt_cap,
     ),
     PolicyEntry(
         "idle-theory[:alone]",
-        "srpt-cap that waits for the next job where the theory of two jobs says so (alone: as if on one machine)",
+        "srpt-cap with idle slots before stages, by the theory of two jobs (alone: as if on one "
+        "machine)",
         "Duan & Wu, section IV-A",
         _idle_theory,
     ),
     PolicyEntry(
         "tuned[:VARIANT]",
-        "shortest remaining work first, every job capped where another executor stops paying; tuned by CMA-ES",
+        "shortest remaining work first, every job capped where another executor no longer pays "
+        "off; tuned by CMA-ES",
         "Parcae",
         _learned,
     ),
@@ -249,13 +279,13 @@ CATALOG: tuple[PolicyEntry, ...] = (
     ),
     PolicyEntry(
         "spark_fifo",
-        "as fifo, by executors ever granted, never decreased",
+        "as fifo, counting all executors ever granted to a job",
         _CODE,
         _fixed(HeuristicKind.GRANTED),
     ),
     PolicyEntry(
         "spark_static_N",
-        "as static:N, by executors ever granted",
+        "as static:N, counting all executors ever granted to a job",
         _CODE,
         _capped(HeuristicKind.GRANTED),
     ),
@@ -264,7 +294,7 @@ CATALOG: tuple[PolicyEntry, ...] = (
     PolicyEntry("sjf_cp", "the same as sjf-cp", _CODE, _fixed(HeuristicKind.SJF_CP, 0.0)),
 )
 
-#: The conformance file's policies that carry their argument in the name: prefix -> entry.
+#: Policies of the conformance file with the argument in the name: prefix -> usage of the entry.
 _UNDERSCORED = {"spark_static_": "spark_static_N", "wfair_": "wfair_ALPHA"}
 
 _BY_NAME = {entry.name: entry for entry in CATALOG}
@@ -272,10 +302,10 @@ _BY_USAGE = {entry.usage: entry for entry in CATALOG}
 
 
 def make_policy(text: str, num_executors: int) -> HeuristicPolicy:
-    """The policy that `text` names: NAME or NAME:ARGUMENT.
+    """Return the policy that `text` names: NAME or NAME:ARGUMENT.
 
     Raises:
-        PolicyError: no such policy (the message suggests one), or a wrong argument.
+        PolicyError: there is no such policy (the message suggests one), or the argument is wrong.
 
     Example: `make_policy("weighted-fair:-1", num_executors=50)`.
     """

@@ -1,7 +1,8 @@
-"""Learned policies as files: weights only, in safetensors, with a model card.
+"""Checkpoints: files of learned policies, with weights in safetensors format and a model card.
 
-The card says what the weights are for (kind of policy, feature version, settings, seeds, the workload's fingerprint, what was
-measured); a file that does not fit is refused with a message that says why. Nothing in it is ever executed.
+The card describes the weights: kind of policy, feature version, settings, seeds, fingerprint of the
+workload, and measured results. A file that does not fit is rejected with a message that says why.
+Reading a checkpoint never executes code from the file.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from parcae import __version__
 from parcae.errors import FormatError
 from parcae.files import write_bytes
+from parcae.version import __version__
 
 FORMAT = "parcae-policy"
 VERSION = 1
@@ -28,14 +29,15 @@ Weights = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A learned policy at rest.
+    """The contents of a checkpoint file.
 
     Args:
-        kind: which policy the weights are for ("rule", "parcae", "decima").
+        kind: kind of policy that the weights are for ("rule", "parcae", "decima", "order-rule",
+            "order-network").
         feature_version: version of the features (or parameters) that the weights were learned with.
-        weights: name to array.
+        weights: arrays by name.
         settings: shape of the network and choice of features.
-        card: how it came about: scenario, seeds, fingerprint, metrics, command.
+        card: how the weights were learned: scenario, seeds, fingerprint, metrics, command.
     """
 
     kind: str
@@ -45,25 +47,34 @@ class Checkpoint:
     card: Mapping[str, Any] = field(default_factory=dict)
 
     def require(self, kind: str, feature_version: int, path: str) -> None:
-        """Refuse weights of another kind or of other features.
+        """Check kind and feature version.
+
+        Args:
+            kind: required kind.
+            feature_version: required version of the features.
+            path: name of the checkpoint, for error messages.
 
         Raises:
-            FormatError: they do not fit.
+            FormatError: the checkpoint has another kind or feature version.
         """
         if self.kind != kind:
-            raise FormatError(f"{path}: a checkpoint of a {self.kind!r} policy, not of {kind!r}")
+            raise FormatError(
+                f"{path}: this is a checkpoint of a {self.kind!r} policy, not of {kind!r}"
+            )
         if self.feature_version != feature_version:
             raise FormatError(
-                f"{path}: learned with feature version {self.feature_version} of {kind!r}; this Parcae computes version "
-                f"{feature_version}: train it again, or use the Parcae that wrote it ({self.card.get('parcae', 'unknown')})"
+                f"{path}: learned with feature version {self.feature_version} of {kind!r}, but "
+                f"this version of Parcae computes feature version {feature_version}: train the "
+                "policy again, or use the version of Parcae that wrote the file "
+                f"({self.card.get('parcae', 'unknown')})"
             )
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
-    """Write the checkpoint, wholly or not at all.
+    """Write the checkpoint atomically: if writing fails, an older file at `path` is unchanged.
 
     Raises:
-        OSError: the folder does not exist, or the disk is full; an older file at `path` is left as it was.
+        OSError: the folder does not exist, or the disk is full.
     """
     head = {
         "format": FORMAT,
@@ -81,8 +92,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint.
 
     Raises:
-        FormatError: torn, foreign, of another version, or with weights that are not finite.
-        FileNotFoundError: no such file.
+        FormatError: the file is incomplete, not a checkpoint, of another version, or has weights
+            that are not finite.
+        FileNotFoundError: there is no such file.
     """
     path = Path(path)
     if not path.is_file():
@@ -90,25 +102,30 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         with safe_open(path, "numpy") as file:
             head = json.loads((file.metadata() or {}).get("parcae", "null"))
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            # `file` is not a dict: it can only be iterated through `keys`.
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError, TypeError) as error:
         raise FormatError(
-            f"{path}: not a checkpoint, or a torn one ({type(error).__name__}); train the policy again"
+            f"{path}: not a checkpoint, or an incomplete one ({type(error).__name__}); "
+            "train the policy again"
         ) from None
     return _checked(path, head, weights)
 
 
 def _checked(path: Path, head: Any, weights: Weights) -> Checkpoint:
+    """The checkpoint with this header and these weights, after checking both."""
     if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise FormatError(f"{path}: a safetensors file, but not a Parcae checkpoint")
+        raise FormatError(f"{path}: this is a safetensors file, but not a Parcae checkpoint")
     if head.get("version") != VERSION:
         raise FormatError(
-            f"{path}: checkpoint version {head.get('version')}; this Parcae reads version {VERSION}: update Parcae"
+            f"{path}: checkpoint version {head.get('version')}, but this version of Parcae reads "
+            f"version {VERSION}: update Parcae"
         )
     for name, array in weights.items():
         if not np.isfinite(array).all():
             raise FormatError(
-                f"{path}: weights {name!r} are not finite; the training that wrote it had diverged"
+                f"{path}: weights {name!r} are not finite, because the training diverged; "
+                "train the policy again"
             )
     try:
         return Checkpoint(
@@ -120,5 +137,5 @@ def _checked(path: Path, head: Any, weights: Weights) -> Checkpoint:
         )
     except (KeyError, TypeError, ValueError):
         raise FormatError(
-            f"{path}: a checkpoint whose model card lacks a part; train the policy again"
+            f"{path}: the checkpoint's model card is incomplete; train the policy again"
         ) from None

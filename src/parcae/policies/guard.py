@@ -1,4 +1,4 @@
-"""The guard around a policy: no job is to end later than so many times its time under fair sharing."""
+"""The guard around a policy: it bounds every job's time in the system relative to fair sharing."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ class Guarded:
     """A policy of the world of cores with the guard (`parcae.cluster.kernels.guard`).
 
     Args:
-        name: as it was asked for.
-        policy: the policy whose orders are guarded; it must play whole runs by itself.
-        factor: a job may end this many times as late as under fair sharing, > 1.
+        name: name in tables and reports.
+        policy: the policy whose orders are guarded; it must have the compiled methods `play` and
+            `play_many`.
+        factor: upper bound of (a job's time in the system / its time under fair sharing), > 1.
 
     Raises:
-        PolicyError: a factor that is not above 1, or a policy that cannot play.
+        PolicyError: the factor is not a finite number above 1, or the policy is not compiled.
 
     Example: `Guarded("srpt+guard:1.1", srpt, 1.1)`.
     """
@@ -36,13 +37,24 @@ class Guarded:
     def __post_init__(self) -> None:
         if not 1.0 < self.factor < float("inf"):
             raise PolicyError(
-                f"policy {self.name!r}: the guard's factor must be a number above 1, e.g. +guard:1.1"
+                f"policy {self.name!r}: the guard's factor must be a finite number above 1, "
+                "e.g. +guard:1.1"
             )
         if not hasattr(self.policy, "play"):
             raise PolicyError(f"policy {self.name!r}: only a compiled policy can be guarded")
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Run a whole simulation in one compiled call. Returns a Status."""
+        """Simulate a whole run in one compiled call.
+
+        Args:
+            state: the cluster; modified in place.
+            future: the simulator's events; modified in place.
+            tables: the workload's duration tables.
+
+        Returns:
+            The `Status` in which the run stopped.
+        """
+        # The kernels apply the guard to the policy's orders if this factor is set.
         state.now.guard[:] = self.factor
         return int(self.policy.play(state, future, tables))
 
@@ -55,6 +67,15 @@ class Guarded:
         last: int,
         status: npt.NDArray[np.int64],
     ) -> None:
-        """Run simulators first..last-1 of many to their end; fills `status`."""
+        """Simulate the runs `first` to `last - 1` of many, one after another.
+
+        Args:
+            states: the clusters of all simulators (one more leading axis); modified in place.
+            futures: their events; modified in place.
+            tables: the workload's duration tables.
+            first: first simulator to run.
+            last: one past the last simulator to run.
+            status: int64[num_simulators]; receives the `Status` of every run.
+        """
         states.now.guard[first:last] = self.factor
         self.policy.play_many(states, futures, tables, first, last, status)

@@ -1,7 +1,8 @@
 """Learned policies by name or by file, bound to the workload and the cluster that they schedule.
 
-`decima`, `parcae` and `tuned` name the variants that ship with the package: the one that was made for the nearest setting, or,
-with `:VARIANT`, that very one. Any other checkpoint is named by its path.
+`decima`, `parcae` and `tuned` name checkpoints that ship with the package. Without a variant, the
+checkpoint that was made for the nearest setting is chosen; `NAME:VARIANT` chooses that variant. Any
+other checkpoint is named by its path.
 """
 
 from __future__ import annotations
@@ -31,40 +32,45 @@ from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 
 SHIPPED = Path(__file__).parent / "shipped"
-#: Name in the catalogue: kind of checkpoint.
+#: Kind of checkpoint by name in the catalogue.
 NAMES = {"tuned": "rule", "parcae": "parcae", "decima": "decima"}
 SUFFIX = ".safetensors"
 #: Version of the rule's parameters; see `parcae.policies.rule.layout.RuleParameter`.
 RULE_VERSION = 1
-#: Version of the parameters of the rule of the world of cores; see `parcae.policies.order_rule.layout.OrderParameter`.
+#: Version of the parameters of the rule of the world of cores; see
+#: `parcae.policies.order_rule.layout.OrderParameter`.
 ORDER_RULE_VERSION = 1
+#: Kind of checkpoint of the rule of the world of cores.
 ORDER_RULE = "order-rule"
-#: Kinds of checkpoints that plan: they live in the world of cores only.
+#: Kinds of checkpoints of policies that plan orders. They exist in the world of cores only.
 PLANNING_KINDS = (ORDER_RULE, NETWORK_KIND)
 
-#: Delays that take less of a job's work than this are all alike.
+#: Moving delays below this share of a job's work count as equal.
 _LEAST_DELAY = 1e-4
 
 LearnedPolicy = RulePolicy | ParcaePolicy | DecimaPolicy | OrderRulePolicy | OrderNetworkPolicy
 
 
 def is_learned(text: str) -> bool:
-    """Whether `text` names a learned policy (`parcae`, `tuned:batch`, a checkpoint's path) and not a heuristic."""
+    """Whether `text` names a learned policy (`parcae`, `tuned:batch`, a checkpoint's path)."""
     return text.partition(":")[0] in NAMES or text.endswith(SUFFIX)
 
 
 def learned_policy(
     text: str, workload: Workload, config: SimulationConfig, arrivals: str = "batch"
 ) -> LearnedPolicy:
-    """The learned policy that `text` names, bound to a workload and a cluster.
+    """Return the learned policy that `text` names, bound to a workload and a cluster.
 
     Args:
-        arrivals: how jobs arrive, by which the nearest of the shipped variants is chosen.
+        text: NAME, NAME:VARIANT, or the path of a checkpoint.
+        workload: the workload that the policy schedules.
+        config: the cluster.
+        arrivals: the arrival process, e.g. "batch"; used to choose the nearest shipped variant.
 
     Raises:
-        PolicyError: no such name or variant.
-        FormatError: a checkpoint that is torn or does not fit.
-        FileNotFoundError: no such file.
+        PolicyError: there is no such name or variant.
+        FormatError: the checkpoint is incomplete or does not fit.
+        FileNotFoundError: there is no such file.
     """
     return bind(find_checkpoint(text, workload, config, arrivals), text, workload, config)
 
@@ -72,10 +78,18 @@ def learned_policy(
 def deciding_policy(
     text: str, workload: Workload, config: SimulationConfig, arrivals: str = "batch"
 ) -> RulePolicy | ParcaePolicy | DecimaPolicy:
-    """As `learned_policy`, for whoever needs decisions: a cluster whose executors stay with their stages.
+    """Return a learned policy of the executors world: one that makes decisions, not plans.
+
+    Args:
+        text: NAME, NAME:VARIANT, or the path of a checkpoint.
+        workload: the workload that the policy schedules.
+        config: the cluster.
+        arrivals: the arrival process, e.g. "batch"; used to choose the nearest shipped variant.
 
     Raises:
-        PolicyError: a policy that plans orders; and as `learned_policy`.
+        PolicyError: the policy plans orders, or there is no such name or variant.
+        FormatError: the checkpoint is incomplete or does not fit.
+        FileNotFoundError: there is no such file.
     """
     policy = learned_policy(text, workload, config, arrivals)
     if isinstance(policy, OrderRulePolicy | OrderNetworkPolicy):
@@ -88,17 +102,24 @@ def deciding_policy(
 def find_checkpoint(
     text: str, workload: Workload, config: SimulationConfig, arrivals: str
 ) -> Checkpoint:
-    """The checkpoint that `text` names: a path, NAME:VARIANT, or NAME for the nearest variant.
+    """Return the checkpoint that `text` names.
+
+    Args:
+        text: the path of a checkpoint, NAME:VARIANT, or NAME for the nearest shipped variant.
+        workload: the workload that the policy schedules.
+        config: the cluster.
+        arrivals: the arrival process; used to choose the nearest shipped variant.
 
     Raises:
-        PolicyError, FormatError, FileNotFoundError: as `learned_policy`.
+        PolicyError, FormatError, FileNotFoundError: see `learned_policy`.
     """
     if text.endswith(SUFFIX):
         return read_checkpoint(Path(text))
     name, _, variant = text.partition(":")
     if name not in NAMES:
         raise PolicyError(
-            f"{text!r} names no learned policy; write {', '.join(NAMES)} or the path of a checkpoint (*{SUFFIX})"
+            f"{text!r} is not a learned policy; write {', '.join(NAMES)} or the path of a "
+            f"checkpoint (*{SUFFIX})"
         )
     return _named(name, variant) if variant else _nearest(name, workload, config, arrivals)
 
@@ -106,15 +127,22 @@ def find_checkpoint(
 def bind(
     checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig
 ) -> LearnedPolicy:
-    """The checkpoint's policy, for a workload and a cluster.
+    """Return the policy of a checkpoint, for a workload and a cluster.
+
+    Args:
+        checkpoint: the checkpoint.
+        name: name of the policy, also for error messages.
+        workload: the workload that the policy schedules.
+        config: the cluster.
 
     Raises:
-        FormatError: weights of another version or shape.
+        PolicyError: the policy exists in the world of cores only, and `config` has another world.
+        FormatError: the weights have another version or shape.
     """
     if checkpoint.kind in PLANNING_KINDS:
         if config.world is not WorldName.CORES:
             raise PolicyError(
-                f"policy {name!r} plans orders for the world of cores; --world cores runs it"
+                f"policy {name!r} plans orders for the world of cores; choose --world cores"
             )
         if checkpoint.kind == NETWORK_KIND:
             return bind_network(checkpoint, name, workload, config)
@@ -132,14 +160,15 @@ def bind(
 
 
 def rule_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
-    """The parameters of the rule in a checkpoint.
+    """Return the parameters of the rule in a checkpoint. `path` is for error messages.
 
     Raises:
-        FormatError: there are none, or another number of them.
+        FormatError: the checkpoint has no parameters, or the wrong number of them.
     """
     if "rule" not in checkpoint.weights:
         raise FormatError(
-            f"{path}: a checkpoint without a rule's parameters; make it again with `parcae tune` or `parcae train`"
+            f"{path}: a checkpoint without a rule's parameters; make it again with `parcae tune` "
+            "or `parcae train`"
         )
     try:
         return tuple(float(v) for v in padded(checkpoint.weights["rule"]))
@@ -150,10 +179,12 @@ def rule_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
 
 
 def order_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
-    """The parameters of the rule of the world of cores in a checkpoint.
+    """Return the parameters of the rule of the world of cores in a checkpoint.
+
+    `path` is for error messages.
 
     Raises:
-        FormatError: there are none, or another number of them.
+        FormatError: the checkpoint has no parameters, or the wrong number of them.
     """
     if "rule" not in checkpoint.weights:
         raise FormatError(
@@ -166,50 +197,71 @@ def order_parameters(checkpoint: Checkpoint, path: str) -> tuple[float, ...]:
 
 
 def order_rule_checkpoint(parameters: Any, card: dict[str, Any]) -> Checkpoint:
-    """A tuned rule of the world of cores as a checkpoint."""
+    """Return a checkpoint of a tuned rule of the world of cores.
+
+    `parameters` is float64[NUM_ORDER_PARAMETERS]; `card` describes how they were tuned.
+    """
     return Checkpoint(
         ORDER_RULE, ORDER_RULE_VERSION, {"rule": np.asarray(parameters, np.float64)}, card=card
     )
 
 
 def _decima(checkpoint: Checkpoint, name: str, config: SimulationConfig) -> DecimaPolicy:
+    """The policy of a checkpoint of Decima's network."""
     settings = {key: value for key, value in checkpoint.settings.items() if key != "num_levels"}
     try:
         decima = decima_layout.DecimaSettings.model_validate(settings)
     except ValueError as error:
-        raise FormatError(f"{name}: settings of another Decima ({error}); train it again") from None
+        raise FormatError(
+            f"{name}: the settings do not fit Decima's network ({error}); train it again"
+        ) from None
+    # A network with one output per limit works only for the number of limits it was trained with.
     levels = len(decima_layout.decima_levels(config.total_executors))
     if decima.limits is decima_layout.Limits.OUTPUTS and levels != checkpoint.settings.get(
         "num_levels"
     ):
         raise FormatError(
-            f"{name}: one output for each of {checkpoint.settings.get('num_levels')} limits, but a cluster of "
-            f"{config.total_executors} executors has {levels}; limits as an input carry over, outputs do not"
+            f"{name}: the network has one output for each of "
+            f"{checkpoint.settings.get('num_levels')} limits, but a cluster of "
+            f"{config.total_executors} executors has {levels} limits; use a network with limits "
+            "as an input, which works for any number"
         )
     return DecimaPolicy(name, checkpoint.weights, decima, config.total_executors)
 
 
 def variant_name(text: str, workload: Workload, config: SimulationConfig, arrivals: str) -> str:
-    """NAME:VARIANT of the shipped checkpoint that a name becomes; a path, or a name with its variant, stays what it is.
+    """Return NAME:VARIANT of the shipped checkpoint that is chosen for a plain NAME.
+
+    A path, or a name with a variant, is returned unchanged.
+
+    Args:
+        text: NAME, NAME:VARIANT, or the path of a checkpoint.
+        workload: the workload that the policy schedules.
+        config: the cluster.
+        arrivals: the arrival process.
 
     Raises:
-        PolicyError, FormatError, FileNotFoundError: as `learned_policy`.
+        PolicyError, FormatError, FileNotFoundError: see `learned_policy`.
     """
     if text not in NAMES:
         return text
     card = find_checkpoint(text, workload, config, arrivals).card
+    # The variant is recognised by its model card, which must equal the chosen checkpoint's.
     names = dict.fromkeys((text, "tuned"))
     return next(
-        f"{name}:{own}"
+        f"{name}:{variant}"
         for name in names
-        for own in variants(name)
-        if _named(name, own).card == card
+        for variant in variants(name)
+        if _named(name, variant).card == card
     )
 
 
 @lru_cache
 def shipped() -> dict[tuple[str, str], Path]:
-    """The files that ship with the package, by (name, variant); `parcae-stream.safetensors` is ("parcae", "stream")."""
+    """Return the checkpoints that ship with the package, by (name, variant).
+
+    Example: `parcae-stream.safetensors` has the key ("parcae", "stream").
+    """
     return {
         (p.stem.partition("-")[0], p.stem.partition("-")[2]): p
         for p in sorted(SHIPPED.glob(f"*{SUFFIX}"))
@@ -217,41 +269,57 @@ def shipped() -> dict[tuple[str, str], Path]:
 
 
 def variants(name: str) -> list[str]:
-    """The shipped variants of a name."""
-    return [variant for own, variant in shipped() if own == name]
+    """Return the shipped variants of a name."""
+    return [variant for shipped_name, variant in shipped() if shipped_name == name]
 
 
 def _named(name: str, variant: str) -> Checkpoint:
+    """The shipped checkpoint of this name and variant."""
     if (name, variant) not in shipped():
         raise PolicyError(
-            f"policy {name}:{variant}: there is no such variant; shipped are {', '.join(variants(name)) or 'none'}"
+            f"policy {name}:{variant}: there is no such variant; shipped are "
+            f"{', '.join(variants(name)) or 'none'}"
         )
     return read_checkpoint(shipped()[name, variant])
 
 
 def _nearest(name: str, workload: Workload, config: SimulationConfig, arrivals: str) -> Checkpoint:
-    """The shipped checkpoint whose setting is nearest: its workload, batch or stream, load, size of the cluster."""
+    """The shipped checkpoint whose setting is nearest (see `_distance`)."""
     is_planned = config.world is WorldName.CORES
-    found = [
-        own for own in _shipped_checkpoints(name) if (own.kind in PLANNING_KINDS) == is_planned
+    candidates = [
+        one for one in _shipped_checkpoints(name) if (one.kind in PLANNING_KINDS) == is_planned
     ]
-    if not found and is_planned:  # it decides, and plans through the adapter
-        found = list(_shipped_checkpoints(name))
-    if not found:
+    # Policies that decide can plan as well, through an adapter.
+    if not candidates and is_planned:
+        candidates = list(_shipped_checkpoints(name))
+    if not candidates:
         raise PolicyError(
-            f"policy {name!r}: none ships with this Parcae; train one with `parcae train`"
+            f"policy {name!r}: this version of Parcae ships no checkpoint of it; train one with "
+            "`parcae train`"
         )
-    return min(found, key=lambda checkpoint: _distance(checkpoint.card, workload, config, arrivals))
+    return min(
+        candidates, key=lambda checkpoint: _distance(checkpoint.card, workload, config, arrivals)
+    )
 
 
 def _shipped_checkpoints(name: str) -> Iterator[Checkpoint]:
-    for (own, _), path in shipped().items():
-        if own == name:
+    """All shipped checkpoints of a name."""
+    for (shipped_name, _), path in shipped().items():
+        if shipped_name == name:
             yield read_checkpoint(path)
 
 
 def offered_load(workload: Workload, num_executors: int, arrivals: str) -> float:
-    """Work that arrives / what the executors can do, with mean task durations; infinite for a batch."""
+    """Return the load: arriving work / capacity of the executors, with mean task durations.
+
+    Args:
+        workload: the jobs.
+        num_executors: size of the cluster.
+        arrivals: the arrival process; "recorded" uses the arrival times of the workload's jobs.
+
+    Returns:
+        The load; infinite if all jobs arrive at once (a batch).
+    """
     process = ArrivalProcess.parse(arrivals)
     if process.kind == "recorded":
         times = [job.arrival_ms or 0 for job in workload.jobs]
@@ -262,19 +330,23 @@ def offered_load(workload: Workload, num_executors: int, arrivals: str) -> float
 
 
 def _distance(card: Any, workload: Workload, config: SimulationConfig, arrivals: str) -> float:
-    """Smaller is nearer; arrivals weigh most, then the workload, executor classes or none, load, delays and size."""
+    """Distance between a checkpoint's setting and a given one; 0 if they are equal.
+
+    The arrival process (batch or stream) has the largest weight. Then follow the workload, single
+    or several executor classes, load, moving delay and size of the cluster.
+    """
     load = float(card.get("load") or math.inf)
-    own = offered_load(workload, config.total_executors, arrivals)
-    distance = 100.0 if math.isinf(load) != math.isinf(own) else 0.0
+    load_here = offered_load(workload, config.total_executors, arrivals)
+    distance = 100.0 if math.isinf(load) != math.isinf(load_here) else 0.0
     if card.get("fingerprint") != fingerprint(workload):
-        # The same profile under another model of parallelism is still nearer than another profile.
+        # The same workload with another model of parallelism is still nearer than another workload.
         distance += 2.0 if card.get("workload") == workload.name else 10.0
     if (len((card.get("cluster") or {}).get("executor_classes") or ()) > 1) != (
         len(config.classes) > 1
     ):
         distance += 3.0
-    if not math.isinf(load) and not math.isinf(own):
-        distance += abs(math.log(load / own))
+    if not math.isinf(load) and not math.isinf(load_here):
+        distance += abs(math.log(load / load_here))
     executors = float(card.get("executors") or config.total_executors)
     delays = float(card.get("delay_of_work") or 0.0), delay_of_work(workload, config)
     distance += 0.1 * abs(math.log(executors / config.total_executors))
@@ -282,17 +354,23 @@ def _distance(card: Any, workload: Workload, config: SimulationConfig, arrivals:
 
 
 def delay_of_work(workload: Workload, config: SimulationConfig) -> float:
-    """How long a move takes, over the work of a mean job."""
+    """Return the time that an executor needs to move / mean work of a job."""
     return config.moving_delay_ms / max(1.0, workload.mean_work_ms)
 
 
 def setting_card(
     workload: Workload, config: SimulationConfig, arrivals: str, num_jobs: int
 ) -> dict[str, Any]:
-    """What a model card says of the setting that a policy was made for.
+    """Return the part of a model card that describes the setting a policy was made for.
+
+    Args:
+        workload: the workload.
+        config: the cluster.
+        arrivals: the arrival process.
+        num_jobs: number of jobs of a run.
 
     Raises:
-        ConfigError: a workload whose tasks have no durations: nothing can be learned from it.
+        ConfigError: `arrivals` is not understood.
     """
     load = offered_load(workload, config.total_executors, arrivals)
     return {
@@ -308,17 +386,21 @@ def setting_card(
 
 
 def require_durations(workload: Workload) -> None:
-    """Refuse a workload without durations.
+    """Check that the workload has task durations; nothing can be learned without them.
 
     Raises:
-        ConfigError: no task takes any time.
+        ConfigError: all tasks have duration 0.
     """
     if not any(job.work_ms > 0 for job in workload.jobs):
         raise ConfigError(
-            f"workload {workload.name!r} has no durations: no task takes any time, so there is nothing to learn"
+            f"workload {workload.name!r} has no durations: all tasks take 0 ms, so there is "
+            "nothing to learn"
         )
 
 
 def rule_checkpoint(parameters: Any, card: dict[str, Any]) -> Checkpoint:
-    """A tuned rule as a checkpoint."""
+    """Return a checkpoint of a tuned rule.
+
+    `parameters` is float64[NUM_PARAMETERS]; `card` describes how they were tuned.
+    """
     return Checkpoint("rule", RULE_VERSION, {"rule": np.asarray(parameters, np.float64)}, card=card)

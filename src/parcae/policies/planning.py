@@ -1,4 +1,4 @@
-"""What all policies have in common that plan by compiled kernels."""
+"""`CompiledPlanner`: the base class of policies that plan orders with compiled kernels."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from parcae.simulation.tables import WorkloadTables
 
 
 class CompiledPlanner(ABC):
-    """A policy of the world of cores whose kernels plan, and play whole runs.
+    """A policy of the world of cores whose kernels plan orders, and simulate whole runs.
 
-    A subclass names its kernels and says what they are given beside the cluster:
+    A subclass provides its kernels and their further arguments. The kernels are called as
     `plan(observation, orders, *arguments)`, `play(state, future, tables, *arguments)` and
-    `play_many(states, futures, tables, *arguments of many, first, last, status)`.
+    `play_many(states, futures, tables, *arguments_of_many, first, last, status)`.
     """
 
     name: str
@@ -34,21 +34,32 @@ class CompiledPlanner(ABC):
 
     @abstractmethod
     def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
-        """What the policy knows, with an empty memory for so many jobs and stages."""
+        """Return the kernels' further arguments, with empty tables of this size."""
 
     def arguments_of_many(self, num_jobs: int, num_stages: int, num_runs: int) -> tuple[Any, ...]:
-        """The same for `num_runs` runs that one thread plays one after the other."""
+        """Return the further arguments of `play_many`, for runs that one thread simulates in turn.
+
+        Args:
+            num_jobs: most jobs of a run.
+            num_stages: most stages of a run.
+            num_runs: number of runs.
+        """
         del num_runs
         return self.arguments(num_jobs, num_stages)
 
     def empty_orders(self, num_jobs: int, num_stages: int) -> Orders:
-        """What `plan` writes into."""
+        """Return the blank orders that the kernel `plan` writes to."""
         return blank_orders(num_jobs, num_stages)
 
     def plan(self, observation: Observation) -> Orders:
-        """The orders from now on. Policies that remember expect the observations of one run, in order."""
+        """Return the orders that hold from now on.
+
+        Policies with a virtual run keep it between calls. They expect the observations of a single
+        run, in order of time.
+        """
         num_jobs = len(observation.jobs)
         num_stages = len(observation.stages)
+        # A live cluster's tables grow. Larger tables start with an empty virtual run.
         if self._arguments is None or self._room[0] < num_jobs or self._room[1] < num_stages:
             self._arguments = self.arguments(num_jobs, num_stages)
             self._room = (num_jobs, num_stages)
@@ -57,9 +68,18 @@ class CompiledPlanner(ABC):
         return orders
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Run a whole simulation in one compiled call. Returns a Status."""
-        own = self.arguments(len(state.jobs), len(state.stages))
-        return int(self.kernels[1](state, future, tables, *own))
+        """Simulate a whole run in one compiled call.
+
+        Args:
+            state: the cluster; modified in place.
+            future: the simulator's events; modified in place.
+            tables: the workload's duration tables.
+
+        Returns:
+            The `Status` in which the run stopped.
+        """
+        arguments = self.arguments(len(state.jobs), len(state.stages))
+        return int(self.kernels[1](state, future, tables, *arguments))
 
     def play_many(
         self,
@@ -70,6 +90,17 @@ class CompiledPlanner(ABC):
         last: int,
         status: npt.NDArray[np.int64],
     ) -> None:
-        """Run simulators first..last-1 of many to their end; fills `status`, int64[num_simulators]."""
-        own = self.arguments_of_many(states.jobs.shape[1], states.stages.shape[1], len(status))
-        self.kernels[2](states, futures, tables, *own, first, last, status)
+        """Simulate the runs `first` to `last - 1` of many, one after another.
+
+        Args:
+            states: the clusters of all simulators (one more leading axis); modified in place.
+            futures: their events; modified in place.
+            tables: the workload's duration tables.
+            first: first simulator to run.
+            last: one past the last simulator to run.
+            status: int64[num_simulators]; receives the `Status` of every run.
+        """
+        arguments = self.arguments_of_many(
+            states.jobs.shape[1], states.stages.shape[1], len(status)
+        )
+        self.kernels[2](states, futures, tables, *arguments, first, last, status)

@@ -1,4 +1,4 @@
-"""The policy file: what a scheduler outside Python plans by, and what is foretold of its jobs.
+"""The policy file: a policy's parameters and the estimates of its jobs, for use outside Python.
 
 The Spark plugin reads it (`parcae.spark.guest.Policy` in Java).
 """
@@ -33,10 +33,13 @@ from parcae.workloads.job import JobSpec, Workload
 VERSION = 2
 #: The order by least remaining work, which has no parameters.
 PLAIN = "srpt"
-#: What can be exported, in words.
-EXPORTABLE = f"{PLAIN}, tuned, tuned:VARIANT or a tuned checkpoint's path, each with +guard:FACTOR or without"
+#: The policies that can be exported, for messages.
+EXPORTABLE = (
+    f"{PLAIN}, tuned, tuned:VARIANT or a tuned checkpoint's path, "
+    "each with +guard:FACTOR or without"
+)
 
-#: The importer's mark of a job that has the name of another, but another DAG.
+#: Name that the importer gives to a job with the name of another job, but a different DAG.
 _VARIANT = re.compile(r"(.+) \((\d+)\)")
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -53,7 +56,7 @@ class PolicyStage(_Strict):
     Args:
         tasks: number of tasks.
         task_ms: mean duration of a task, in ms.
-        parents: indices, within the job, of the stages that it waits for.
+        parents: indices, within the job, of the stages that it depends on.
     """
 
     tasks: int = Field(ge=1)
@@ -62,11 +65,11 @@ class PolicyStage(_Strict):
 
 
 class PolicyJob(_Strict):
-    """What is foretold of a recurring job.
+    """The estimates for a recurring job.
 
     Args:
         work_ms: total work, in ms of one core.
-        stages: its stages, in the order in which they are submitted.
+        stages: its stages, in order of submission.
     """
 
     work_ms: _Amount
@@ -74,20 +77,20 @@ class PolicyJob(_Strict):
 
 
 class PolicyFile(_Strict):
-    """A policy and what it knows.
+    """A policy with its parameters, and the estimates of the jobs that it schedules.
 
     Args:
         format: `parcae-policy`.
-        version: of the format.
-        policy: what the policy is called.
-        kind: how it plans: `srpt`, by least remaining work, or `order-rule`, the rule of the world
-            of cores.
-        parameters: the rule's, by name of `OrderParameter`; none of `srpt`.
-        guard: no job is to end later than so many times its time under fair sharing; None: no
+        version: version of the format.
+        policy: name of the policy.
+        kind: how it plans: `srpt` (least remaining work first), or `order-rule` (the rule of the
+            world of cores).
+        parameters: the rule's parameters, by name of `OrderParameter`; empty for `srpt`.
+        guard: upper bound of (a job's time in the system / its time under fair sharing); None: no
             guard.
         mean_work_ms: mean work of a job, in ms of one core.
-        guess_ms: what a task takes of a job that is not among `jobs`, in ms.
-        jobs: by name.
+        guess_ms: estimated duration of a task of a job that is not in `jobs`, in ms.
+        jobs: estimates of the recurring jobs, by name.
 
     Example: `export_policy("tuned", load_workload("tpch")).kind` is "order-rule".
     """
@@ -103,28 +106,30 @@ class PolicyFile(_Strict):
     jobs: dict[str, PolicyJob]
 
     @model_validator(mode="after")
-    def _has_its_parameters(self) -> PolicyFile:
+    def _check_parameters(self) -> PolicyFile:
         wanted = set() if self.kind == PLAIN else {parameter.name for parameter in OrderParameter}
         if wrong := sorted(wanted ^ self.parameters.keys()):
-            raise ValueError(f"parameters that are unknown or missing: {', '.join(wrong)}")
+            raise ValueError(f"these parameters are unknown or missing: {', '.join(wrong)}")
         return self
 
 
 def export_policy(policy: str, workload: Workload) -> PolicyFile:
-    """The policy file of a policy that plans for the jobs of a workload.
+    """Return the policy file of a policy for the recurring jobs of a workload.
 
-    Of jobs that the importer tells apart as "name" and "name (2)" only the one that ran most often
-    is kept, as "name": a job's name is all that is known when it is submitted. So is, of jobs of
-    one name, the one of median work.
+    A scheduler knows only a job's name when the job is submitted, so the file has one job per name.
+    The importer calls jobs with the same name but different DAGs "name", "name (2)" and so on. The
+    job that ran most often is kept, as "name". Of several such jobs, the one with the median work
+    is kept.
 
     Args:
         policy: `srpt`, `tuned`, or another tuned rule of the world of cores by its name or path;
             each may have a guard.
-        workload: the recurring jobs, with the durations that a scheduler is told.
+        workload: the recurring jobs, with the estimated durations that a scheduler knows.
 
     Raises:
-        PolicyError: another policy.
-        FormatError, FileNotFoundError: a checkpoint that cannot be read.
+        PolicyError: the policy cannot be exported.
+        FormatError: the checkpoint has the wrong format.
+        FileNotFoundError: the checkpoint does not exist.
 
     Example: `write_policy(export_policy("srpt", workload), Path("policy.json"))`.
     """
@@ -139,12 +144,12 @@ def export_policy(policy: str, workload: Workload) -> PolicyFile:
         guard=guard,
         mean_work_ms=workload.mean_work_ms,
         guess_ms=math.exp(mean_log_task_ms(workload)),
-        jobs={name: _policy_job(job) for name, job in _by_name(workload)},
+        jobs={name: _policy_job(job) for name, job in _one_job_per_name(workload)},
     )
 
 
 def _rule_parameters(name: str, workload: Workload) -> dict[str, float]:
-    """The parameters of a tuned rule of the world of cores, by name."""
+    """The parameters of a tuned rule of the world of cores, by name of the parameter."""
     if is_learned(name):
         config = SimulationConfig(world=WorldName.CORES)
         checkpoint = find_checkpoint(name, workload, config, "batch")
@@ -155,19 +160,20 @@ def _rule_parameters(name: str, workload: Workload) -> dict[str, float]:
     raise PolicyError(f"policy {name!r} cannot be exported: choose {EXPORTABLE}")
 
 
-def _by_name(workload: Workload) -> Iterable[tuple[str, JobSpec]]:
+def _one_job_per_name(workload: Workload) -> Iterable[tuple[str, JobSpec]]:
+    """(name, job) of the job that stands for all jobs of that name, sorted by name."""
     names = {job.name for job in workload.jobs}
     weights = workload.weights or (1.0,) * len(workload.jobs)
-    alike = defaultdict[str, list[tuple[float, JobSpec]]](list)
+    by_name = defaultdict[str, list[tuple[float, JobSpec]]](list)
     for weight, job in zip(weights, workload.jobs, strict=True):
         variant = _VARIANT.fullmatch(job.name)
         name = variant[1] if variant and variant[1] in names else job.name
-        alike[name].append((weight, job))
-    for name, found in sorted(alike.items()):
-        most = max(weight for weight, _ in found)
-        often = [job for weight, job in found if weight == most]
-        often.sort(key=lambda job: job.work_ms)
-        yield name, often[len(often) // 2]
+        by_name[name].append((weight, job))
+    for name, jobs in sorted(by_name.items()):
+        largest = max(weight for weight, _ in jobs)
+        candidates = [job for weight, job in jobs if weight == largest]
+        candidates.sort(key=lambda job: job.work_ms)
+        yield name, candidates[len(candidates) // 2]
 
 
 def _policy_job(job: JobSpec) -> PolicyJob:
@@ -179,7 +185,7 @@ def _policy_job(job: JobSpec) -> PolicyJob:
 
 
 def write_policy(policy: PolicyFile, path: Path) -> None:
-    """Write a policy file, wholly or not at all.
+    """Write a policy file atomically: if writing fails, an older file at `path` is unchanged.
 
     Raises:
         OSError: the folder does not exist or cannot be written.
@@ -192,13 +198,14 @@ def read_policy(path: Path) -> PolicyFile:
     """Read a policy file.
 
     Raises:
-        FormatError: no policy file, one of another version, or fields that are missing or unknown.
-        OSError: it cannot be read.
+        FormatError: the file is not a policy file, has another version, or has missing or unknown
+            fields.
+        OSError: the file cannot be read.
     """
     try:
         return PolicyFile.model_validate_json(Path(path).read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        advice = f"policy files of version {VERSION} are read: write one with `parcae export`"
+        advice = f"a policy file of version {VERSION} is needed: write one with `parcae export`"
         raise FormatError(f"{path}: {where}: {first['msg']}; {advice}") from error

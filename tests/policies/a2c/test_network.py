@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from parcae.errors import FormatError
 from parcae.policies.a2c.layout import A2cSettings, Architecture, draw_weights
-from parcae.policies.a2c.lookup import Eye, FirstLayer, GradientRoom, outputs
+from parcae.policies.a2c.lookup import FirstLayer, GradientBuffers, PatternEncoder, outputs
 from parcae.policies.a2c.network import A2cNetwork
 
 ALL = list(Architecture)
@@ -61,9 +61,7 @@ def test_networks_of_20_times_223_cells_have_these_sizes(
     assert sizes == [actor, critic]
 
 
-def test_the_windows_of_a_convolution_lie_on_18_times_221_places_and_of_a_pooled_one_on_9_times_110() -> (
-    None
-):
+def test_a_convolution_has_18x221_windows_and_a_pooled_one_9x110() -> None:
     plain, pooled = (
         A2cSettings(architecture=a, horizon=20, width=223, num_slots=10).grid
         for a in (ALL[1], ALL[3])
@@ -79,9 +77,11 @@ def test_looking_up_gives_what_convolving_gives(architecture: Architecture, hidd
     )
     network = A2cNetwork(_drawn(settings), settings, 3)
     images = _images()
-    layer = FirstLayer(network.arrays(), Eye(settings))
+    layer = FirstLayer(network.arrays(), PatternEncoder(settings))
     found = outputs(
-        layer.sums(layer.eye.look_at(images, np.zeros(6, np.int64))), layer.blank, network.arrays()
+        layer.sums(layer.encoder.encode_images(images, np.zeros(6, np.int64))),
+        layer.blank,
+        network.arrays(),
     )
     expected = network(torch.from_numpy(images)).detach().numpy()
     np.testing.assert_allclose(found, expected, atol=2e-5)
@@ -100,14 +100,14 @@ def test_its_gradient_is_that_of_the_convolution(architecture: Architecture, hid
     (network(torch.from_numpy(images)) * weigh).sum().backward()
     expected = {name: np.array(_numpy(p)) for name, p in network.table.items()}
     network.zero_grad(set_to_none=False)
-    layer = FirstLayer(network.arrays(), Eye(settings))
-    seen = layer.eye.look_at(images, np.zeros(6, np.int64))
-    sums = torch.from_numpy(layer.sums(seen)).requires_grad_()
+    layer = FirstLayer(network.arrays(), PatternEncoder(settings))
+    encoded = layer.encoder.encode_images(images, np.zeros(6, np.int64))
+    sums = torch.from_numpy(layer.sums(encoded)).requires_grad_()
     (network.outputs(sums) * weigh).sum().backward()
     grads = {name: _numpy(p) for name, p in network.table.items()}
-    room = GradientRoom(grads.get("conv_weight"), grads.get("conv_bias"), grads["dense_weight"])
+    room = GradientBuffers(grads.get("conv_weight"), grads.get("conv_bias"), grads["dense_weight"])
     assert sums.grad is not None
-    layer.gradient(seen, sums.grad.numpy(), room)
+    layer.gradient(encoded, sums.grad.numpy(), room)
     for name, gradient in expected.items():
         np.testing.assert_allclose(grads[name], gradient, atol=1e-4, err_msg=name)
 
@@ -116,23 +116,23 @@ def test_more_windows_than_there_is_room_for_make_room_and_keep_their_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings = A2cSettings(horizon=7, width=11, num_slots=2)
-    wide = Eye(settings).look_at(_images(), np.zeros(6, np.int64))
+    wide = PatternEncoder(settings).encode_images(_images(), np.zeros(6, np.int64))
     monkeypatch.setattr("parcae.policies.a2c.lookup._CAPACITY", 4)
-    eye = Eye(settings)
-    narrow = eye.look_at(_images(), np.zeros(6, np.int64))
+    encoder = PatternEncoder(settings)
+    narrow = encoder.encode_images(_images(), np.zeros(6, np.int64))
     assert narrow.numbers.tolist() == wide.numbers.tolist()
-    assert len(eye.index.place) >= 2 * len(set(narrow.numbers.tolist())) // 2 > 4
+    assert len(encoder.index.place) >= 2 * len(set(narrow.numbers.tolist())) // 2 > 4
 
 
-def test_changed_weights_are_used_once_the_layer_is_told() -> None:
+def test_changed_weights_are_used_after_a_refresh_of_the_layer() -> None:
     settings = A2cSettings(horizon=7, width=11, num_slots=2)
     weights = _drawn(settings)
-    layer = FirstLayer(weights, Eye(settings))
-    seen = layer.eye.look_at(_images(), np.zeros(6, np.int64))
-    before = layer.sums(seen)
+    layer = FirstLayer(weights, PatternEncoder(settings))
+    encoded = layer.encoder.encode_images(_images(), np.zeros(6, np.int64))
+    before = layer.sums(encoded)
     weights["dense.weight"] *= 2.0
-    layer.renew()
-    np.testing.assert_allclose(layer.sums(seen), 2.0 * before, rtol=1e-5)
+    layer.refresh()
+    np.testing.assert_allclose(layer.sums(encoded), 2.0 * before, rtol=1e-5)
 
 
 def test_an_image_smaller_than_a_window_is_refused_with_a_way_out() -> None:

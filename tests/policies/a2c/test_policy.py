@@ -14,7 +14,7 @@ from parcae.packing.config import PackingConfig, TimeMode
 from parcae.packing.sources import DrawnSource
 from parcae.packing.world import PackingBatch
 from parcae.policies.a2c.layout import A2cSettings, Architecture, draw_weights
-from parcae.policies.a2c.policy import A2cPolicy, draw_actions, fitting, named
+from parcae.policies.a2c.policy import A2cPolicy, draw_actions, prefixed, settings_for
 from parcae.policies.checkpoint import Checkpoint, write_checkpoint
 from parcae.workloads.rigid import RigidJobs
 
@@ -34,10 +34,10 @@ def _jobs() -> RigidJobs:
 
 def _policy(is_greedy: bool = False, is_masked: bool = False, void: float = 0.0) -> A2cPolicy:
     """First weights of all the same size, and a logit for letting time pass."""
-    settings = fitting(_WORLD, _CAPACITY, Architecture.CONV_16, is_masked=is_masked)
+    settings = settings_for(_WORLD, _CAPACITY, Architecture.CONV_16, is_masked=is_masked)
     weights = draw_weights(settings, 4, np.random.default_rng(2), last_scale=1.0)
     weights["dense.bias"][3] = void
-    return A2cPolicy("a2c", named(weights, "actor"), settings, is_greedy)
+    return A2cPolicy("a2c", prefixed(weights, "actor"), settings, is_greedy)
 
 
 def _played(policy: A2cPolicy, count: int = 8, num_threads: int = 1) -> PackingBatch:
@@ -93,7 +93,7 @@ def test_what_is_impossible_is_never_drawn() -> None:
 def test_a_checkpoint_gives_the_policy_again(tmp_path: Path) -> None:
     policy = _policy()
     path = tmp_path / "a2c.safetensors"
-    weights = named(policy.weights, "actor")
+    weights = prefixed(policy.weights, "actor")
     write_checkpoint(
         Checkpoint("a2c", 1, weights, {"network": policy.settings.model_dump(mode="json")}), path
     )
@@ -120,19 +120,19 @@ def test_a_cluster_with_another_image_is_refused() -> None:
 
 
 def test_a_cluster_of_other_resources_with_an_image_of_the_same_size_is_refused() -> None:
-    settings = fitting(PackingConfig(), [10, 10], Architecture.FC)
+    settings = settings_for(PackingConfig(), [10, 10], Architecture.FC)
     weights = draw_weights(settings, settings.num_actions, np.random.default_rng(0))
     source = DrawnSource(num_units=20, num_resources=1)
     batch = PackingBatch(source.draw([1000]), source.config)
     with pytest.raises(ConfigError, match=r"made for a cluster of \[10, 10\] units, not \[20\]"):
-        batch.run(A2cPolicy("a2c", named(weights, "actor"), settings).play_many, 1)
+        batch.run(A2cPolicy("a2c", prefixed(weights, "actor"), settings).play_many, 1)
 
 
 def test_exact_times_have_no_image() -> None:
     with pytest.raises(ConfigError, match="images need time in steps"):
-        fitting(PackingConfig(mode=TimeMode.EXACT), _CAPACITY, Architecture.FC)
+        settings_for(PackingConfig(mode=TimeMode.EXACT), _CAPACITY, Architecture.FC)
     with pytest.raises(ConfigError, match="at least 4 rows"):
-        fitting(PackingConfig(horizon=3), _CAPACITY, Architecture.CONV_16_POOL)
+        settings_for(PackingConfig(horizon=3), _CAPACITY, Architecture.CONV_16_POOL)
 
 
 def test_deciding_needs_no_pytorch() -> None:

@@ -153,7 +153,7 @@ def test_the_gradient_of_the_weights_is_the_transpose_of_the_sums() -> None:
     )
 
 
-def test_chances_equal_those_of_the_network_in_pytorch() -> None:
+def test_probabilities_equal_those_of_the_network_in_pytorch() -> None:
     batch = _visited(PackingConfig(), (10, 10), 0, 30)
     settings = DeepRMSettings()
     weights = _random_weights(settings)
@@ -161,11 +161,11 @@ def test_chances_equal_those_of_the_network_in_pytorch() -> None:
     network = DeepRMNetwork(weights, settings)
     wanted = network(torch.from_numpy(Images(batch).draw())).exp().detach().numpy()
     views = batch.show()
-    found = np.stack([policy.chances(select(views, row)) for row in range(len(batch))])
+    found = np.stack([policy.probabilities(select(views, row)) for row in range(len(batch))])
     np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
-def test_actions_are_drawn_as_often_as_the_chances_say() -> None:
+def test_actions_are_drawn_as_often_as_their_probabilities_say() -> None:
     settings = DeepRMSettings()
     weights = _random_weights(settings)
     jobs = RigidJobs("one", np.array([0]), np.array([3]), np.array([[5, 1]]), np.array([10, 10]))
@@ -176,7 +176,7 @@ def test_actions_are_drawn_as_often_as_the_chances_say() -> None:
     drawn = np.bincount(
         [policy.decide(select(views, row)) % 11 for row in range(4_000)], minlength=11
     )
-    np.testing.assert_allclose(drawn / 4_000, policy.chances(select(views, 0)), atol=0.03)
+    np.testing.assert_allclose(drawn / 4_000, policy.probabilities(select(views, 0)), atol=0.03)
 
 
 def test_actions_that_are_left_out_have_no_chance() -> None:
@@ -191,7 +191,7 @@ def test_actions_that_are_left_out_have_no_chance() -> None:
     def can(actions: Actions) -> list[int]:
         settings = DeepRMSettings(actions=actions)
         return np.flatnonzero(
-            DeepRMPolicy("deeprm", _random_weights(settings), settings).chances(view)
+            DeepRMPolicy("deeprm", _random_weights(settings), settings).probabilities(view)
         ).tolist()
 
     assert (can(Actions.ALL), can(Actions.FILLED), can(Actions.STARTABLE)) == (
@@ -288,9 +288,7 @@ def test_a_checkpoint_gives_back_the_policy_and_another_kind_is_refused(tmp_path
     assert all((policy.weights[name] == weights[name]).all() for name in weights)
     with pytest.raises(FormatError, match="not of 'deeprm'"):
         deeprm_policy(Checkpoint("rule", 1, weights), "x")
-    with pytest.raises(
-        FormatError, match=r"'hidden.bias' should have shape \(20,\), but there is nothing"
-    ):
+    with pytest.raises(FormatError, match=r"'hidden.bias' should have shape \(20,\), found none"):
         DeepRMPolicy("deeprm", {"hidden.weight": weights["hidden.weight"]}, settings)
 
 

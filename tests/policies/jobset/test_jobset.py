@@ -55,8 +55,8 @@ def _explored(source, weights):
     policy = JobSetPolicy("set", {**weights, "rule": RULE})
     run = (
         batch.states,
-        batch.asked,
-        batch.sequence,
+        batch.sequence_tables,
+        batch.sequence_rows,
         batch.views,
         policy.network,
         works,
@@ -116,7 +116,7 @@ def test_features_of_a_view_worked_out_by_hand():
     work = policy._work
     assert work.row[:2].tolist() == [1, 0]  # the view's rows: what can start comes first
     x = features[0]
-    assert x[JobFeature.TOLD] == pytest.approx(np.log(8))
+    assert x[JobFeature.ESTIMATE] == pytest.approx(np.log(8))
     assert x[JobFeature.CAN_START] == 1
     assert x[JobFeature.LEFT] == pytest.approx(0.3)
     assert x[JobFeature.ALIGNMENT] == pytest.approx(0.4 * 0.1 + 0.9 * 0.1)
@@ -127,7 +127,7 @@ def test_features_of_a_view_worked_out_by_hand():
     ahead = slice(SharedFeature.FREE_NOW, SharedFeature.FREE_LAST + 1)
     assert work.shared[ahead].tolist() == pytest.approx([0.4, 0.4, 0.4, 1.0, 1.0, 1.0])
     # the third job asks 1 of 10 of both; the first of equals counts as its own
-    assert x[JobFeature.OWN_NOW : JobFeature.OWN_LAST + 1].tolist() == pytest.approx(
+    assert x[JobFeature.DOMINANT_NOW : JobFeature.DOMINANT_LAST + 1].tolist() == pytest.approx(
         [0.3, 0.3, 0.3, 0.9, 0.9, 0.9]
     )
     assert x[JobFeature.OTHER_NOW : JobFeature.OTHER_LAST + 1].tolist() == pytest.approx(

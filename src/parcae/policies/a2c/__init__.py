@@ -1,1 +1,1 @@
-"""A2cScheduler: actor and critic that look at an image of the cluster (Liang et al., 2019)."""
+"""A2cScheduler (Liang et al., 2019): an actor and a critic that see an image of the cluster."""

@@ -1,7 +1,8 @@
-"""A2cScheduler's networks: the five architectures, their shapes, and the tables that the kernels take.
+"""A2cScheduler's networks: the five architectures, their shapes, and the tables of the kernels.
 
-An image is covered by windows; each window gives `num_filters` numbers, and one matrix turns those of all windows into the next
-layer's inputs. Windows of a plain layer are single cells, of a convolution 3x3, of a convolution with 2x2 max-pooling 4x4.
+An image is covered by windows. Each window gives `num_filters` numbers, and one matrix maps those
+of all windows to the next layer's inputs. A window has 1x1 cells in a plain layer, 3x3 in a
+convolution, and 4x4 in a convolution with 2x2 max-pooling.
 
 Source: A2cScheduler, section 4.3 and Table 3.
 """
@@ -20,11 +21,12 @@ from parcae.errors import FormatError
 
 Weights = dict[str, npt.NDArray[Any]]
 KIND = "a2c"
+#: Increased whenever the image changes its meaning: older checkpoints are then refused.
 FEATURE_VERSION = 1
 
 
 class Architecture(StrEnum):
-    """What looks at the image, before the dense layer (Table 3)."""
+    """The layers between the image and the dense layer (Table 3)."""
 
     FC = "fc"
     CONV_16 = "conv3-16"
@@ -34,7 +36,7 @@ class Architecture(StrEnum):
 
     @property
     def num_filters(self) -> int:
-        """Numbers that each window gives."""
+        """How many numbers each window gives."""
         return 1 if self is Architecture.FC else 32 if "32" in self.value else 16
 
     @property
@@ -44,24 +46,27 @@ class Architecture(StrEnum):
 
     @property
     def has_pool(self) -> bool:
-        """Whether 2x2 max-pooling follows; windows are then two cells apart."""
+        """Whether 2x2 max-pooling follows; the windows then lie two cells apart."""
         return self.value.endswith("pool")
 
 
 class A2cSettings(BaseModel):
-    """Shape of the networks; an unknown key is refused.
+    """The shape of the networks; unknown keys are refused.
 
     Args:
-        architecture: what looks at the image.
-        horizon, width: rows and columns of the image.
-        num_slots: waiting jobs that can be chosen; one more action lets time pass.
-        capacity: units of each resource, which the width alone does not tell; left open if there are none.
-        hidden: units of a layer between the flattened image and the outputs; 0 for none.
-        is_masked: slots whose job cannot start now have probability 0, as has letting time pass in an idle cluster; else, as in
-            the paper, a job may be booked for later, and what cannot be placed lets time pass.
+        architecture: the layers between the image and the dense layer.
+        horizon: rows of the image.
+        width: columns of the image.
+        num_slots: job slots that can be chosen; one more action lets time pass.
+        capacity: units of each resource, which the width alone does not determine. Empty if
+            unknown; then it is not checked.
+        hidden: units of a layer between the flattened image and the outputs; 0 for no such layer.
+        is_masked: slots whose job cannot start now have probability 0, and so has letting time pass
+            in an idle cluster. Without masks, as in the paper, a job may be booked for later, and
+            choosing a job that cannot be placed lets time pass.
 
     Raises:
-        pydantic.ValidationError: an image smaller than a window.
+        pydantic.ValidationError: the image is smaller than a window.
 
     Example: `A2cSettings(horizon=20, width=223, num_slots=10).num_actions` is 11.
     """
@@ -80,14 +85,15 @@ class A2cSettings(BaseModel):
     def _has_room(self) -> A2cSettings:
         if min(self.horizon, self.width) < self.architecture.window:
             raise ValueError(
-                f"an image of {self.horizon}x{self.width} cells is too small for {self.architecture.value}: "
-                f"at least {self.architecture.window} rows and columns are needed (a longer horizon, or fc)"
+                f"an image of {self.horizon}x{self.width} cells is too small for "
+                f"{self.architecture.value}: at least {self.architecture.window} rows and columns "
+                "are needed; give a longer horizon, or use the architecture fc"
             )
         return self
 
     @property
     def num_actions(self) -> int:
-        """The slots, and letting time pass."""
+        """Number of actions: one for each slot, and letting time pass."""
         return self.num_slots + 1
 
     @property
@@ -100,9 +106,10 @@ class A2cSettings(BaseModel):
         )
 
     def shapes(self, num_outputs: int) -> dict[str, tuple[int, ...]]:
-        """Weights by name, for so many outputs.
+        """Return the shapes of the weights by name, for a network with `num_outputs` outputs.
 
-        Example: `conv.weight` [16, 3, 3], `conv.bias` [16], `dense.weight` [3978, 16, 11], `dense.bias` [11] for 20x223 cells.
+        Example: `conv.weight` [16, 3, 3], `conv.bias` [16], `dense.weight` [3978, 16, 11] and
+        `dense.bias` [11] for 20x223 cells.
         """
         filters = self.architecture.num_filters
         first = self.hidden or num_outputs
@@ -120,7 +127,10 @@ class A2cSettings(BaseModel):
 
 
 class Grid(NamedTuple):
-    """Windows of `window` x `window` cells, `stride` cells apart: `rows` x `columns` of them."""
+    """The windows of an image: `rows` x `columns` of them, `stride` cells apart.
+
+    Each window has `window` x `window` cells.
+    """
 
     window: int
     stride: int
@@ -129,7 +139,10 @@ class Grid(NamedTuple):
 
 
 class Index(NamedTuple):
-    """The pairs of a window's place and what it shows that were seen, numbered; what shows only zeros is not among them."""
+    """A hash table that numbers the pairs (place, pattern) that have occurred.
+
+    A window of zeros is not in the table.
+    """
 
     keys: Any  # int64[2 x capacity], place x 65536 + pattern, or -1
     numbers: Any  # int64[2 x capacity]
@@ -139,12 +152,16 @@ class Index(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """Convolution and dense layer of one network, and what they make of each numbered pair, computed once for each `now`."""
+    """The convolution and the dense layer of one network, with tables of computed rows.
+
+    A row of a table is valid if its `_now` entry equals `now`, which is increased when weights
+    change.
+    """
 
     conv: Any  # float32[num_filters, 3, 3]
     bias: Any  # float32[num_filters]
     dense: Any  # float32[num_places, num_filters, num_units]
-    features: Any  # float32[num_patterns, num_filters], less those of a window of zeros
+    features: Any  # float32[num_patterns, num_filters], beyond those of a window of zeros
     features_now: Any  # int64[num_patterns]
     table: Any  # float32[capacity, num_units]
     table_now: Any  # int64[capacity]
@@ -152,23 +169,30 @@ class Layer(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """What a layer's gradient is gathered in; `table`, `features` and the marks are zero between uses."""
+    """Buffers for a layer's gradient; `table`, `features` and the marks are zero between uses."""
 
     conv: Any  # float32[num_filters, 3, 3]
     bias: Any  # float32[num_filters]
     dense: Any  # float32[num_places, num_filters, num_units]
     table: Any  # float32[capacity, num_units]
-    touched: Any  # int64[capacity], numbered pairs
+    touched: Any  # int64[capacity], the pairs that occur in the batch
     is_touched: Any  # int8[capacity]
     features: Any  # float32[num_patterns, num_filters]
-    patterns: Any  # int64[num_patterns], those touched
+    patterns: Any  # int64[num_patterns], the patterns that occur in the batch
     is_pattern_touched: Any  # int8[num_patterns]
 
 
 def draw_weights(
     settings: A2cSettings, num_outputs: int, rng: np.random.Generator, last_scale: float = 0.01
 ) -> Weights:
-    """First weights: variance 2 / inputs (He et al.), the last layer's `last_scale` times as large, no biases."""
+    """Draw initial weights with a variance of 2 / inputs (He et al.); biases are zero.
+
+    Args:
+        settings: shape of the networks.
+        num_outputs: number of the network's outputs.
+        rng: source of the random numbers.
+        last_scale: factor for the weights of the last layer.
+    """
     weights: Weights = {}
     shapes = settings.shapes(num_outputs)
     last = "out.weight" if settings.hidden else "dense.weight"
@@ -184,17 +208,26 @@ def draw_weights(
 def check_weights(
     weights: Mapping[str, npt.NDArray[Any]], settings: A2cSettings, num_outputs: int, path: str
 ) -> None:
-    """Refuse weights of other shapes.
+    """Check that weights fit the settings.
+
+    Args:
+        weights: arrays by name.
+        settings: shape of the networks.
+        num_outputs: number of the network's outputs.
+        path: where the weights come from, for the error message.
 
     Raises:
-        FormatError: they do not fit.
+        FormatError: a weight is missing, unknown or of another shape.
     """
     expected = settings.shapes(num_outputs)
-    found = {name: tuple(array.shape) for name, array in weights.items()}
-    if found != expected:
+    actual = {name: tuple(array.shape) for name, array in weights.items()}
+    if actual != expected:
         wrong = sorted(
-            name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
+            name
+            for name in expected.keys() | actual.keys()
+            if expected.get(name) != actual.get(name)
         )
         raise FormatError(
-            f"{path}: weights {', '.join(wrong)} do not fit the settings; the file was changed: train it again"
+            f"{path}: weights {', '.join(wrong)} do not fit the settings; the file was changed, "
+            "so train the policy again"
         )

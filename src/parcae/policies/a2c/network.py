@@ -1,4 +1,4 @@
-"""A2cScheduler's networks in PyTorch: what they are, and the part of them that training differentiates."""
+"""A2cScheduler's networks in PyTorch, and the part of them that training differentiates."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from parcae.policies.a2c.layout import A2cSettings, Architecture, Weights, check
 class A2cNetwork(nn.Module):
     """An actor (outputs: a logit for each action) or a critic (one output: the state's value).
 
-    Parameters share memory with the arrays that `arrays` gives; `dense.weight` is [places, filters, outputs].
+    The parameters share memory with the result of `arrays`. `dense.weight` is [places, filters,
+    outputs].
 
     Args:
-        weights: as `A2cSettings.shapes(num_outputs)` names them; they are copied.
+        weights: arrays by the names of `A2cSettings.shapes(num_outputs)`; they are copied.
+        settings: shape of the networks.
+        num_outputs: number of outputs.
+        path: where the weights come from, for the error message.
 
     Raises:
-        FormatError: weights of other shapes.
+        FormatError: the weights do not fit the settings.
 
-    Source: A2cScheduler, section 4.3 and Table 3: 3x3 filters, rectified, 2x2 max-pooling or none, flattened, dense.
+    Source: A2cScheduler, section 4.3 and Table 3: 3x3 filters, rectified, 2x2 max-pooling or none,
+    flattened, dense.
     """
 
     def __init__(
@@ -37,14 +42,14 @@ class A2cNetwork(nn.Module):
         )
 
     def arrays(self) -> Weights:
-        """The weights by name, in the memory of the parameters."""
+        """Return the weights by name; they share the parameters' memory."""
         return {
             name.replace("_", "."): parameter.detach().numpy()
             for name, parameter in self.table.items()
         }
 
     def forward(self, images: Tensor) -> Tensor:
-        """Outputs [B, num_outputs] of images float32[B, horizon, width], convolved one by one."""
+        """Return the outputs [B, num_outputs] of images float32[B, horizon, width]."""
         table = self.table
         if self.settings.architecture is Architecture.FC:
             x = images.flatten(1)
@@ -57,7 +62,10 @@ class A2cNetwork(nn.Module):
         return self._last(x @ table["dense_weight"].flatten(0, 1) + table["dense_bias"])
 
     def outputs(self, sums: Tensor) -> Tensor:
-        """The same outputs, given what the first layers add beyond an image of zeros (see `lookup.FirstLayer`)."""
+        """Return the same outputs, given the first layers' sums beyond those of a blank image.
+
+        See `lookup.FirstLayer`.
+        """
         table = self.table
         filters = table["dense_weight"].shape[1]
         blank = table["conv_bias"].relu() if "conv_bias" in table else sums.new_zeros(filters)

@@ -1,4 +1,4 @@
-"""A2cScheduler's actor as a policy: needs no PyTorch."""
+"""A2cScheduler's actor as a policy; it decides without PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parcae.errors import ConfigError, FormatError
 from parcae.packing.config import PackingConfig
 from parcae.packing.images import ImageSettings
 from parcae.packing.kernels.stepping import begin_many, show_many, step_many
-from parcae.packing.layout import VOID, Asked, Packing, View
+from parcae.packing.layout import VOID, Packing, SequenceTables, View
 from parcae.policies.a2c.layout import (
     FEATURE_VERSION,
     KIND,
@@ -23,25 +23,33 @@ from parcae.policies.a2c.layout import (
     Weights,
     check_weights,
 )
-from parcae.policies.a2c.lookup import Eye, FirstLayer, FloatArray, IntArray, outputs
+from parcae.policies.a2c.lookup import FirstLayer, FloatArray, IntArray, PatternEncoder, outputs
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
 from parcae.policies.packing.layout import LONGEST_PAUSE
 
-#: Decisions in a row that may let time pass in an idle cluster while a job could be placed if the policy is drawn from.
+#: A policy that draws may let time pass so many times in a row in an idle cluster where a job could
+#: be placed; then a job is started.
 _PATIENCE = 20
 
 
-def fitting(
+def settings_for(
     config: PackingConfig,
     capacity: npt.ArrayLike,
     architecture: Architecture,
     hidden: int = 0,
     is_masked: bool = False,
 ) -> A2cSettings:
-    """Settings of networks for clusters of a capacity.
+    """Return the settings of networks for a cluster.
+
+    Args:
+        config: how the cluster runs.
+        capacity: units of each resource.
+        architecture: the layers between the image and the dense layer.
+        hidden: units of a further layer; 0 for none.
+        is_masked: whether jobs that cannot start now are excluded.
 
     Raises:
-        ConfigError: clusters that have no image, or one smaller than a window.
+        ConfigError: the cluster runs with exact times, or its image is smaller than a window.
     """
     horizon, width = ImageSettings().shape(config, capacity)
     try:
@@ -59,9 +67,11 @@ def fitting(
 
 
 def masks_of(views: View) -> npt.NDArray[np.bool_]:
-    """bool[num_clusters, num_slots + 1]: slots whose job can start now; the last lets time pass.
+    """Return which actions are allowed, bool[num_clusters, num_slots + 1].
 
-    It is not there in a cluster that has been empty for LONGEST_PAUSE steps since the last arrival.
+    These are the slots whose job can start now, and the last action, which lets time pass. The last
+    action is excluded if a job can start and the cluster has been empty for LONGEST_PAUSE steps
+    since the last arrival.
     """
     count, num_slots = views.jobs.shape
     masks = np.zeros((count, num_slots + 1), np.bool_)
@@ -75,32 +85,41 @@ def masks_of(views: View) -> npt.NDArray[np.bool_]:
     return masks
 
 
-def draw_actions(logits: FloatArray, luck: npt.NDArray[np.float64]) -> IntArray:
-    """An action for each row of logits, by softmax, with luck uniform in [0, 1)."""
+def draw_actions(logits: FloatArray, draws: npt.NDArray[np.float64]) -> IntArray:
+    """Draw an action for each row of logits, by softmax.
+
+    Args:
+        logits: float32[count, num_actions].
+        draws: float64[count], random numbers uniform in [0, 1).
+    """
     odds = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     below = np.cumsum(odds, axis=1)
-    actions: IntArray = (below <= (luck * below[:, -1])[:, None]).sum(axis=1)
+    actions: IntArray = (below <= (draws * below[:, -1])[:, None]).sum(axis=1)
     return actions
 
 
 def slots_of(actions: IntArray, num_slots: int) -> IntArray:
-    """The slots that actions mean: the last action is VOID."""
+    """Return the slots that actions stand for; the last action is VOID."""
     return np.where(actions == num_slots, VOID, actions)
 
 
 class A2cPolicy:
     """The actor with its weights.
 
-    It is drawn from, or greedy. A masked policy lets no cluster stand empty for long. So that no run of another
-    lasts for ever, an idle cluster in which a job could be placed gets the most probable such job: at once if the policy is
+    It draws actions, or takes the most probable ones. A masked policy never leaves a cluster empty
+    for long. An unmasked policy could make a run last for ever. To prevent this, it must start the
+    most probable job in an idle cluster in which a job could be placed: at once if the policy is
     greedy, else after 20 decisions in a row that let time pass.
 
     Args:
-        name: how reports call it. weights: the actor's, as `A2cSettings.shapes` names them, each with "actor." before it.
-        is_greedy: the most probable action instead of a drawn one.
+        name: name of the policy in reports.
+        weights: the actor's arrays by the names of `A2cSettings.shapes`, each with "actor." before
+            it; other names are ignored.
+        settings: shape of the networks.
+        is_greedy: take the most probable action instead of drawing one.
 
     Raises:
-        FormatError: weights of other shapes.
+        FormatError: the weights do not fit the settings.
     """
 
     wants_profile = False
@@ -122,23 +141,33 @@ class A2cPolicy:
     def from_checkpoint(
         cls, checkpoint: Checkpoint, name: str = KIND, is_greedy: bool = False
     ) -> A2cPolicy:
-        """The policy of a checkpoint.
+        """Return the policy of a checkpoint.
+
+        Args:
+            checkpoint: the checkpoint.
+            name: name of the policy in reports.
+            is_greedy: take the most probable action instead of drawing one.
 
         Raises:
-            FormatError: a checkpoint of another policy, or settings or weights that do not fit.
+            FormatError: the checkpoint is of another policy, or its settings or weights do not fit.
         """
         checkpoint.require(KIND, FEATURE_VERSION, name)
         try:
             settings = A2cSettings.model_validate(checkpoint.settings["network"])
         except (KeyError, ValidationError):
             raise FormatError(
-                f"{name}: a checkpoint without the settings of its networks; train it again"
+                f"{name}: the checkpoint has no valid settings of its networks; train it again"
             ) from None
         return cls(name, checkpoint.weights, settings, is_greedy)
 
     @classmethod
     def read(cls, path: Path | str, name: str = KIND, is_greedy: bool = False) -> A2cPolicy:
-        """The policy of a file.
+        """Return the policy of a file.
+
+        Args:
+            path: path of the checkpoint.
+            name: name of the policy in reports.
+            is_greedy: take the most probable action instead of drawing one.
 
         Raises:
             FormatError, FileNotFoundError: as `read_checkpoint` and `from_checkpoint`.
@@ -146,33 +175,49 @@ class A2cPolicy:
         return cls.from_checkpoint(read_checkpoint(Path(path)), name, is_greedy)
 
     def play_many(
-        self, states: Packing, asked: Asked, sequence: IntArray, views: View, first: int, last: int
+        self,
+        states: Packing,
+        sequences: SequenceTables,
+        sequence_rows: IntArray,
+        views: View,
+        first: int,
+        last: int,
     ) -> None:
         """Run clusters first..last-1 from start to end, one decision of all of them at a time.
 
+        Args:
+            states: the states of all clusters, changed.
+            sequences: the job sequences.
+            sequence_rows: int64[num_clusters], each cluster's sequence.
+            views: the views of all clusters, written.
+            first: first cluster.
+            last: one past the last cluster.
+
         Raises:
-            ConfigError: clusters with other images than those that the networks were made for.
+            ConfigError: the clusters' images differ from those that the networks were made for.
         """
         states = Packing(*(table[first:last] for table in states))
         views = View(*(table[first:last] for table in views))
-        sequence = sequence[first:last]
-        self._check(states, asked)
-        eye = Eye(self.settings)
-        layer = FirstLayer(self.weights, eye)
-        count = len(sequence)
-        begin_many(states, asked, sequence, 0, count)
+        sequence_rows = sequence_rows[first:last]
+        self._check(states, sequences)
+        encoder = PatternEncoder(self.settings)
+        layer = FirstLayer(self.weights, encoder)
+        count = len(sequence_rows)
+        begin_many(states, sequences, sequence_rows, 0, count)
         is_placed = np.zeros(count, np.int64)
         held = np.zeros(count, np.int64)
         while (states.clock["is_over"] == 0).any():
-            show_many(states, asked, sequence, views, 0, count)
+            show_many(states, sequences, sequence_rows, views, 0, count)
             logits = outputs(
-                layer.sums(eye.look(states, asked, sequence)), layer.blank, self.weights
+                layer.sums(encoder.encode(states, sequences, sequence_rows)),
+                layer.blank,
+                self.weights,
             )
             actions = self._choose(logits, masks_of(views), states, views, held)
             step_many(
                 states,
-                asked,
-                sequence,
+                sequences,
+                sequence_rows,
                 slots_of(actions, self.settings.num_slots),
                 is_placed,
                 0,
@@ -188,10 +233,15 @@ class A2cPolicy:
         views: View,
         held: IntArray,
     ) -> IntArray:
-        can = np.where(masks, logits, np.float32(-np.inf))
-        odds = can if self.settings.is_masked else logits
-        luck = (views.head["luck"][:, 0] >> np.uint64(11)) * 2.0**-53
-        actions = odds.argmax(axis=1) if self.is_greedy else draw_actions(odds, luck)
+        """Choose an action for each cluster.
+
+        `held` counts the decisions in a row that placed no job.
+        """
+        startable = np.where(masks, logits, np.float32(-np.inf))
+        chosen_from = startable if self.settings.is_masked else logits
+        # The upper 53 bits as a float64 in [0, 1).
+        draws = (views.head["random_bits"][:, 0] >> np.uint64(11)) * 2.0**-53
+        actions = chosen_from.argmax(axis=1) if self.is_greedy else draw_actions(chosen_from, draws)
         is_stuck = (states.clock["num_running"][:, 0] == 0) & masks[:, :-1].any(axis=1)
         if self.is_greedy:
             is_stuck &= ~masks[np.arange(len(actions)), actions] | (
@@ -199,28 +249,30 @@ class A2cPolicy:
             )
         else:
             is_stuck &= held >= _PATIENCE
-        return np.where(is_stuck, can[:, :-1].argmax(axis=1), actions)
+        return np.where(is_stuck, startable[:, :-1].argmax(axis=1), actions)
 
-    def _check(self, states: Packing, asked: Asked) -> None:
-        own = (self.settings.horizon, self.settings.width, self.settings.num_slots)
-        is_exact = bool(asked.rules["is_exact"].any())
+    def _check(self, states: Packing, sequences: SequenceTables) -> None:
+        """Check that the clusters have the images that the networks were made for."""
+        expected = (self.settings.horizon, self.settings.width, self.settings.num_slots)
+        is_exact = bool(sequences.rules["is_exact"].any())
         capacity = states.capacity
         backlog = -(-states.backlog.shape[1] // states.free.shape[1])
         slots = states.slots.shape[1]
-        found = (states.free.shape[1], int(capacity[0].sum()) * (1 + slots) + backlog, slots)
-        if is_exact or (capacity != capacity[0]).any() or found != own:
+        actual = (states.free.shape[1], int(capacity[0].sum()) * (1 + slots) + backlog, slots)
+        if is_exact or (capacity != capacity[0]).any() or actual != expected:
             raise ConfigError(
-                f"{self.name}: made for images of {own[0]}x{own[1]} cells and {own[2]} slots, not {found[0]}x{found[1]} and "
-                f"{found[2]}"
-                f"{' with exact times' if is_exact else ''}: run it in a cluster like the one that it was trained for"
+                f"{self.name}: the policy was made for images of {expected[0]}x{expected[1]} cells "
+                f"and {expected[2]} slots, not {actual[0]}x{actual[1]} and {actual[2]}"
+                f"{' with exact times' if is_exact else ''}: run it in a cluster like the one that "
+                "it was trained for"
             )
         if self.settings.capacity and tuple(capacity[0].tolist()) != self.settings.capacity:
             raise ConfigError(
-                f"{self.name}: made for a cluster of {list(self.settings.capacity)} units, not {capacity[0].tolist()}: run it in "
-                "one like that"
+                f"{self.name}: the policy was made for a cluster of {list(self.settings.capacity)} "
+                f"units, not {capacity[0].tolist()}: run it in such a cluster"
             )
 
 
-def named(weights: Mapping[str, npt.NDArray[Any]], prefix: str) -> Weights:
-    """Copies of a network's weights, with the network's name before theirs."""
+def prefixed(weights: Mapping[str, npt.NDArray[Any]], prefix: str) -> Weights:
+    """Return copies of a network's weights, with `prefix` and a dot before their names."""
     return {f"{prefix}.{name}": np.array(array) for name, array in weights.items()}

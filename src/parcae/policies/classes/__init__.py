@@ -1,1 +1,1 @@
-"""What policies ask of executor classes."""
+"""Functions about executor classes that several policies share."""

@@ -1,1 +1,1 @@
-"""Decima: a graph neural network over the jobs' DAGs, a stage and a parallelism limit for every decision."""
+"""Decima: a graph neural network over job DAGs that chooses a stage and a parallelism limit."""

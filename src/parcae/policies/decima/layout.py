@@ -1,14 +1,19 @@
-"""Decima's architecture: what it sees, its transforms and where their weights lie.
+"""Decima's architecture: its features, its transforms and the order of their weights.
 
-    e_v = g(sum over children u of f(e_u)) + prep(x_v)              (Decima, Eq. 1, from leaves to roots)
+    e_v = g(sum over children u of f(e_u)) + prep(x_v)         (Decima, Eq. 1, from leaves to roots)
     y_i = g2(sum over stages v of f2(x_v, e_v)),  z = g3(sum over jobs i of f3(y_i))
-    P(v) = softmax over schedulable v of q(e_v, y_i, z)             (Eq. 2)
+    P(v) = softmax over schedulable v of q(e_v, y_i, z)        (Eq. 2)
     P(l | v) = softmax over limits l above what the job holds of w(y_i, z, l)
-    P(c | v, l) = softmax over offered classes c that fit of u(e_v, y_i, z, what is known of the class)        (section 7.3)
-    P(g | v, l) = softmax over lengths g/G of an idle slot of r(e_v, y_i, z, g/G)    (Duan & Wu, section IV-B; both optional)
 
-Every transform has hidden layers of 32 and 16 and leaky rectifiers. # Deviation: Decima, section 6.1 states 12,736 parameters,
-which no arrangement that follows the paper has; with embeddings of 8 numbers, as in the released code, ours has 8,386.
+Two heads are optional: executor classes c (section 7.3), and idle slots of length g/G (Duan & Wu,
+section IV-B):
+
+    P(c | v, l) = softmax over offered classes c that fit of u(e_v, y_i, z, features of the class)
+    P(g | v, l) = softmax over lengths g/G of an idle slot of r(e_v, y_i, z, g/G)
+
+Every transform has hidden layers of 32 and 16 units and leaky rectifiers. # Deviation: Decima,
+section 6.1 states 12,736 parameters, which no arrangement that follows the paper has; with
+embeddings of 8 numbers, as in the released code, ours has 8,386.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ FEATURE_VERSION = 1
 HIDDEN_1 = 32
 HIDDEN_2 = 16
 EMBEDDING = 8
-#: Sets of embeddings that the compiled pass keeps, by the number of executors asked about.
+#: Sets of embeddings that the compiled kernels cache, one for each number of offered executors.
 VERSIONS = 8
 #: Slope of the leaky rectifier below zero.
 SLOPE = 0.2
@@ -38,16 +43,19 @@ WORK_SCALE_MS = 1e5
 LOCAL = 2.0
 TASK_SCALE_MS = 1e4
 GAP_SCALE_MS = 1e5
-#: What a fresh idle head gives "no idle slot" beside its score, as a logit: idling is the exception.
+#: Logit that an untrained idle head adds to the score of "no idle slot": idling is the exception.
 NO_SLOT = 4.0
 NO_SLOT_NAME = "idle.none"
 
 
 class FeatureSet(StrEnum):
-    """Which facts a stage shows."""
+    """Which features a stage has, in this order."""
 
-    PAPER = "paper"  # tasks left, task duration, executors on the stage, executors asked about, whether they are local
-    CODE = "code"  # executors of the job, local, executors asked about, work left, tasks left
+    # tasks left, task duration, executors on the stage, offered executors, whether they are local
+    PAPER = "paper"
+    # executors of the job, whether the offered ones are local, offered executors, work left, tasks
+    # left
+    CODE = "code"
 
 
 class Limits(StrEnum):
@@ -60,19 +68,22 @@ class Limits(StrEnum):
 
 
 class DecimaSettings(BaseModel):
-    """What of Decima is switched on; the default is the paper's.
+    """Which parts of Decima are switched on; the default is the paper's network.
 
     Args:
-        features: which facts a stage shows.
-        knows_gap: whether it also shows the mean time between arrivals so far (Decima, Table 2).
+        features: which features a stage has.
+        knows_gap: whether a stage also has the mean time between arrivals so far (Decima, Table 2).
         has_graph: False gives raw features to the score functions (Figure 14).
         has_two_transforms: False leaves g out (Appendix E).
         limits: how limits are chosen.
-        critical_path: whether a stage shows how long the critical path of its job's unfinished part is (Duan & Wu, section IV-B).
-        average_width: whether it shows how wide that part is: work / critical path.
-        idle_lengths: G, the idle slots' lengths are 0, 1/G, ... 1 of the stage's; 0 for a network that adds none.
-        executor_classes: whether the class of the executors is chosen too. Stages then show their memory, and counts are
-            logarithmic, so that what is learned on a small cluster holds on a large one.
+        critical_path: whether a stage also has the length of the critical path of its job's
+            unfinished part (Duan & Wu, section IV-B).
+        average_width: whether it also has the width of that part: work / critical path.
+        idle_lengths: G; the lengths of idle slots are 0, 1/G, ... 1 of the stage's length. 0 for a
+            network that adds no idle slots.
+        executor_classes: whether the class of the executors is chosen too. Stages then have their
+            memory as a feature, and counts are logarithmic, so that what the network learns on a
+            small cluster holds on a large one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -89,42 +100,42 @@ class DecimaSettings(BaseModel):
 
     @property
     def num_features(self) -> int:
-        """Numbers that a stage shows."""
+        """Number of features of a stage."""
         return 5 + self.knows_gap + self.critical_path + self.average_width
 
     @property
     def num_fits(self) -> int:
-        """Numbers that say how a stage fits the executors asked about; the stages' score takes them as they are."""
+        """Number of further inputs of the stage scores (see `Fit`)."""
         return len(Fit) if self.executor_classes else 0
 
 
 class Fit(IntEnum):
-    """How a stage fits the executors asked about."""
+    """How a stage fits the offered executors."""
 
-    OFFERED = 0  # how many there are, logarithmic
-    SHARE = 1  # the share of them that is large enough
-    SPARE = 2  # memory that the best-fitting of them has beyond the demand, of the largest class's
-    WAITING = (
-        3  # demand that waits for the best-fitting class, for each of its executors, logarithmic
-    )
+    OFFERED = 0  # number of offered executors, logarithmic
+    SHARE = 1  # share of them that is large enough
+    # Memory of the best-fitting class beyond the stage's demand, relative to the largest class.
+    SPARE = 2
+    # Demand that waits for the best-fitting class / executors of the class, logarithmic.
+    WAITING = 3
 
 
 class ClassFeature(IntEnum):
-    """What the class head knows of a class."""
+    """Inputs of the class head for one class."""
 
-    CPU = 0  # of the largest class's
-    MEMORY = 1
-    SPARE = 2  # memory beyond the stage's demand, of the largest class's
-    IS_BEST = 3  # whether it is the best-fitting one that is asked about
-    OFFERED = 4  # share of the executors asked about
-    COVERS = 5  # share of the limit that it can give
-    FREE = 6  # share of the class that is idle in the global pool
-    SHARE = 7  # of the cluster's executors
-    WAITING = 8  # demand that fits no smaller class, for each executor, logarithmic
+    CPU = 0  # relative to the class with the most cores
+    MEMORY = 1  # relative to the class with the most memory
+    SPARE = 2  # memory beyond the stage's demand, relative to the class with the most memory
+    IS_BEST = 3  # whether it is the best-fitting of the offered classes
+    OFFERED = 4  # share of the offered executors that are of this class
+    COVERS = 5  # share of the limit that the offered executors of this class can fill
+    FREE = 6  # share of the class that is idle in the global pool and not committed
+    SHARE = 7  # share of the cluster's executors that are of this class
+    WAITING = 8  # demand that fits no smaller class / executors of the class, logarithmic
 
 
 class Transform(IntEnum):
-    """The network's parts, in the order of the flat weights."""
+    """The transforms of the network, in the order of the flat weights."""
 
     PREP = 0
     F_STAGE = 1
@@ -140,9 +151,10 @@ class Transform(IntEnum):
 
 
 def decima_levels(num_executors: int) -> npt.NDArray[np.int64]:
-    """The limits to choose from: every number of executors, or above 100 some two dozen.
+    """Return the limits to choose from: every number of executors, or above 100 about two dozen.
 
-    # Deviation: Decima, section 5.2 gives a score to every limit; on clusters of thousands a coarser choice is as good.
+    # Deviation: Decima, section 5.2 gives a score to every limit; on clusters of thousands a
+    coarser choice is as good.
     """
     from parcae.policies.solo_curves import limit_levels
 
@@ -150,7 +162,7 @@ def decima_levels(num_executors: int) -> npt.NDArray[np.int64]:
 
 
 def sizes(settings: DecimaSettings, num_levels: int) -> dict[Transform, tuple[int, int]]:
-    """Inputs and outputs of every transform."""
+    """Return the numbers of inputs and outputs of every transform."""
     d = EMBEDDING
     x = settings.num_features
     limit_in = {
@@ -160,7 +172,7 @@ def sizes(settings: DecimaSettings, num_levels: int) -> dict[Transform, tuple[in
         Limits.NONE: 1,
     }[settings.limits]
     limit_out = num_levels if settings.limits is Limits.OUTPUTS else 1
-    found = {
+    sizes_by_transform = {
         Transform.PREP: (x, d),
         Transform.F_STAGE: (d, d),
         Transform.G_STAGE: (d, d),
@@ -172,15 +184,18 @@ def sizes(settings: DecimaSettings, num_levels: int) -> dict[Transform, tuple[in
         Transform.W: (limit_in, limit_out),
     }
     if settings.executor_classes:
-        found[Transform.CLASS] = (3 * d + len(ClassFeature), 1)
+        sizes_by_transform[Transform.CLASS] = (3 * d + len(ClassFeature), 1)
     if settings.idle_lengths:
-        found[Transform.IDLE] = (3 * d + 1, 1)
-    return found
+        sizes_by_transform[Transform.IDLE] = (3 * d + 1, 1)
+    return sizes_by_transform
 
 
 def shapes(settings: DecimaSettings, num_levels: int) -> dict[str, tuple[int, ...]]:
-    """Weights by name, in the order of the flat array; matrices are [in, out]."""
-    found: dict[str, tuple[int, ...]] = {}
+    """Return the shapes of the weights by name, in the order of the flat array.
+
+    Matrices are [in, out].
+    """
+    shape_by_name: dict[str, tuple[int, ...]] = {}
     for transform, (num_in, num_out) in sizes(settings, num_levels).items():
         widths = (
             [num_in, num_out]
@@ -188,23 +203,36 @@ def shapes(settings: DecimaSettings, num_levels: int) -> dict[str, tuple[int, ..
             else [num_in, HIDDEN_1, HIDDEN_2, num_out]
         )
         for layer, (a, b) in enumerate(itertools.pairwise(widths), 1):
-            found[f"{transform.name.lower()}.{layer}.weight"] = (a, b)
-            found[f"{transform.name.lower()}.{layer}.bias"] = (b,)
+            shape_by_name[f"{transform.name.lower()}.{layer}.weight"] = (a, b)
+            shape_by_name[f"{transform.name.lower()}.{layer}.bias"] = (b,)
     if settings.idle_lengths:
-        found[NO_SLOT_NAME] = (1,)
-    return found
+        shape_by_name[NO_SLOT_NAME] = (1,)
+    return shape_by_name
 
 
 def starts(settings: DecimaSettings, num_levels: int) -> npt.NDArray[np.int64]:
-    """Where every transform's weights start in the flat array, int64[number of transforms]; -1 for one that is not there."""
-    found = dict[str, int]()
+    """Return where every transform's weights start in the flat array.
+
+    The result is int64[number of transforms]; -1 stands for a transform that the network lacks.
+    """
+    first_offset = dict[str, int]()
     for name, at in offsets_of(shapes(settings, num_levels)).items():
-        found.setdefault(name.partition(".")[0], at)
-    return np.array([found.get(transform.name.lower(), -1) for transform in Transform], np.int64)
+        first_offset.setdefault(name.partition(".")[0], at)
+    return np.array(
+        [first_offset.get(transform.name.lower(), -1) for transform in Transform], np.int64
+    )
 
 
 def initial_weights(rng: np.random.Generator, settings: DecimaSettings, num_levels: int) -> Weights:
-    """Glorot-uniform matrices and zero biases; an idle head that seldom idles."""
+    """Draw the weights of an untrained network: Glorot-uniform matrices and zero biases.
+
+    The idle head starts with a bias against idle slots.
+
+    Args:
+        rng: source of the random numbers.
+        settings: which parts the network has.
+        num_levels: number of limits to choose from.
+    """
     weights = glorot(rng, shapes(settings, num_levels))
     if settings.idle_lengths:
         weights[NO_SLOT_NAME][:] = NO_SLOT
@@ -214,9 +242,15 @@ def initial_weights(rng: np.random.Generator, settings: DecimaSettings, num_leve
 def flatten(
     weights: Weights, settings: DecimaSettings, num_levels: int, path: str = "weights"
 ) -> npt.NDArray[np.float32]:
-    """The weights as one float32 array.
+    """Return the weights as one float32 array.
+
+    Args:
+        weights: arrays by name.
+        settings: which parts the network has.
+        num_levels: number of limits to choose from.
+        path: where the weights come from, for the error message.
 
     Raises:
-        FormatError: one is missing or has another shape.
+        FormatError: a weight is missing or has another shape.
     """
     return flat(weights, shapes(settings, num_levels), path)

@@ -1,4 +1,4 @@
-"""Decima in PyTorch, over ragged batches of decisions: for training."""
+"""Decima in PyTorch, over ragged batches of decisions: used for training."""
 
 from __future__ import annotations
 
@@ -26,12 +26,21 @@ class Graphs:
     """A batch of B decisions over J jobs and S unfinished stages, one after another.
 
     Args:
-        x: float32[S, num_features + num_fits]. job: int64[S], a stage's job. owner: int64[J], a job's decision.
-        edges: for every height from 1 on, (parents, children): int64 rows of stages; all heights below are complete.
-        can_choose: bool[S]. first_row: int64[B], the decision's first stage. size: B.
-        choice: int64[B], counted from first_row. level: int64[B]. can_limit: bool[B, num_levels].
-        class_choice: int64[B]. can_class: bool[B, C]. class_x: float32[B, C, number of ClassFeature]; C is 0 without that head.
-        idle_choice: int64[B]. can_idle: bool[B, G + 1], or no lengths without that head.
+        x: float32[S, num_features + num_fits], features of the stages.
+        job: int64[S], each stage's job.
+        owner: int64[J], each job's decision.
+        edges: for every height from 1 on, (parents, children), int64 rows of stages. When a height
+            is processed, the embeddings of all lower heights are complete.
+        can_choose: bool[S], whether the stage may be chosen.
+        first_row: int64[B], the decision's first stage.
+        choice: int64[B], the chosen stage, counted from first_row.
+        level: int64[B], column of the chosen limit.
+        can_limit: bool[B, num_levels].
+        class_choice: int64[B].
+        can_class: bool[B, C]; C is 0 without a class head.
+        class_x: float32[B, C, number of ClassFeature].
+        idle_choice: int64[B].
+        can_idle: bool[B, G + 1]; no columns without an idle head.
     """
 
     x: Tensor
@@ -54,7 +63,15 @@ class Graphs:
 
 
 class DecimaNetwork(nn.Module):
-    """See `layout` for the architecture; parameters are named as there, matrices are [in, out]."""
+    """Decima's network; `layout` describes the architecture.
+
+    Parameters are named as in `layout`, with _ for the dot; matrices are [in, out].
+
+    Args:
+        weights: initial values by name.
+        settings: which parts the network has.
+        levels: int64[num_levels], the limits to choose from.
+    """
 
     def __init__(self, weights: Weights, settings: DecimaSettings, levels: np.ndarray) -> None:
         super().__init__()
@@ -89,7 +106,7 @@ class DecimaNetwork(nn.Module):
         return self._linear(transform, 3, self._hidden(transform, x))
 
     def embed_stages(self, x: Tensor, edges: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """e_v of every stage by Eq. 1, from leaves to roots, float32[S, EMBEDDING]."""
+        """Return e_v of every stage by Eq. 1, from leaves to roots, float32[S, EMBEDDING]."""
         prepared = self._linear(Transform.PREP, 1, x)
         if not self.settings.has_graph:
             return prepared
@@ -111,7 +128,7 @@ class DecimaNetwork(nn.Module):
         return self._transform(g, total) if self.settings.has_two_transforms else total
 
     def embed(self, batch: Graphs) -> tuple[Tensor, Tensor, Tensor]:
-        """Embeddings of stages [S, d], jobs [J, d] and decisions [B, d]."""
+        """Return the embeddings of stages [S, d], jobs [J, d] and decisions [B, d]."""
         x = batch.x[:, : self.settings.num_features]
         e = self.embed_stages(x, batch.edges)
         num_jobs = len(batch.owner)
@@ -124,7 +141,7 @@ class DecimaNetwork(nn.Module):
         return e, y, self._summarize(y, batch.owner, size, Transform.F_GLOBAL, Transform.G_GLOBAL)
 
     def _limit_logits(self, e: Tensor, y: Tensor, z: Tensor) -> Tensor:
-        """Logits of every level for the chosen stages, [B, num_levels]."""
+        """Return the logits of every level for the chosen stages, [B, num_levels]."""
         settings = self.settings
         num_levels = len(self.levels)
         if settings.limits is Limits.NONE:
@@ -136,26 +153,28 @@ class DecimaNetwork(nn.Module):
             parts.append(e)
         return self._score_each(Transform.W, torch.cat(parts, 1), self.levels.view(1, -1, 1))
 
-    def _score_each(self, transform: Transform, shared: Tensor, own: Tensor) -> Tensor:
-        """Scores of n options from what they share, [B, ...], and what is their own, [B or 1, n, k]; float32[B, n].
+    def _score_each(self, transform: Transform, shared: Tensor, separate: Tensor) -> Tensor:
+        """Return the scores of n options, float32[B, n].
 
-        The first layer is linear: what all options share is computed once.
+        `shared` [B, ...] are the inputs that all options of a decision have in common, `separate`
+        [B or 1, n, k] those of each option. The first layer is linear, so its part for the shared
+        inputs is computed once.
         """
         name = f"{transform.name.lower()}_1"
-        num_own = own.shape[2]
+        num_separate = separate.shape[2]
         weight = self.table[f"{name}_weight"]
-        base = torch.addmm(self.table[f"{name}_bias"], shared, weight[:-num_own])
-        x = nn.functional.leaky_relu(base.unsqueeze(1) + own @ weight[-num_own:], SLOPE)
+        base = torch.addmm(self.table[f"{name}_bias"], shared, weight[:-num_separate])
+        x = nn.functional.leaky_relu(base.unsqueeze(1) + separate @ weight[-num_separate:], SLOPE)
         x = nn.functional.leaky_relu(self._linear(transform, 2, x.flatten(0, 1)), SLOPE)
-        return self._linear(transform, 3, x).view(len(shared), own.shape[1])
+        return self._linear(transform, 3, x).view(len(shared), separate.shape[1])
 
     def _heads(self, batch: Graphs, embedded: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """(log probabilities, choices) of the heads for classes and idle slots, as far as they are there."""
-        found = []
+        """Return (log probabilities, choices) of each optional head that the network has."""
+        heads = []
         lengths = self.settings.idle_lengths
         if self.settings.executor_classes:
             logits = self._score_each(Transform.CLASS, embedded, batch.class_x)
-            found.append(
+            heads.append(
                 (
                     torch.log_softmax(logits.masked_fill(~batch.can_class, -torch.inf), 1),
                     batch.class_choice,
@@ -165,16 +184,16 @@ class DecimaNetwork(nn.Module):
             shares = torch.linspace(0.0, 1.0, lengths + 1, device=embedded.device).view(1, -1, 1)
             logits = self._score_each(Transform.IDLE, embedded, shares)
             none = nn.functional.pad(self.table[NO_SLOT_NAME.replace(".", "_")], (0, lengths))
-            found.append(
+            heads.append(
                 (
                     torch.log_softmax((logits + none).masked_fill(~batch.can_idle, -torch.inf), 1),
                     batch.idle_choice,
                 )
             )
-        return found
+        return heads
 
     def forward(self, batch: Graphs) -> Judged:
-        """Log probability of every recorded choice, entropy of the distributions it was drawn from, value of the state."""
+        """Evaluate recorded decisions: log probability of each choice, entropy, and state value."""
         e, y, z = self.embed(batch)
         job = batch.job
         owner = batch.owner.index_select(0, job)
@@ -200,16 +219,19 @@ class DecimaNetwork(nn.Module):
         return Judged(log_prob, entropy, self.value_of(z))
 
     def value_of(self, z: Tensor) -> Tensor:
-        """The critic's value of global summaries, float32[B]; its gradient stops there."""
+        """Return the critic's value of cluster summaries z, float32[B].
+
+        The gradient stops at z, so that the critic does not change the embeddings.
+        """
         value: Tensor = self.critic(z.detach()).squeeze(1)
         return value
 
     def value(self, batch: Graphs) -> Tensor:
-        """The critic's value of every state, float32[B]."""
+        """Return the critic's value of every state, float32[B]."""
         return self.value_of(self.embed(batch)[2])
 
     def export(self) -> Weights:
-        """The weights as arrays, by the names of the layout, and the critic's."""
+        """Return the weights of the network and the critic as arrays by name."""
         weights = {
             n: self.table[n.replace(".", "_")].detach().cpu().numpy().astype(np.float32)
             for n in self.names
@@ -220,7 +242,7 @@ class DecimaNetwork(nn.Module):
         }
 
     def load_arrays(self, weights: Weights) -> None:
-        """Take these weights."""
+        """Set the weights that `weights` names; the others stay as they are."""
         named = {n: self.table[n.replace(".", "_")] for n in self.names}
         named |= {f"critic.{n}": p for n, p in self.critic.named_parameters()}
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Decima as a policy object: needs no PyTorch."""
+"""Decima as a policy object; it decides without PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy.typing as npt
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState, select
-from parcae.policies.decima.kernels.decisions import decide, play, play_drawn, score_stages
+from parcae.policies.decima.kernels.decisions import decide, score_stages
+from parcae.policies.decima.kernels.play import play, play_drawn
 from parcae.policies.decima.kernels.recording import Record
 from parcae.policies.decima.kernels.tables import Network, Workspace
 from parcae.policies.decima.layout import (
@@ -32,16 +33,23 @@ from parcae.policies.networks.layout import Weights
 from parcae.simulation.future import Future
 from parcae.simulation.tables import WorkloadTables
 
+#: Values of `Network.limits`.
 _LIMITS = {Limits.INPUT: 0, Limits.OUTPUTS: 1, Limits.STAGE: 2, Limits.NONE: 3}
 
 
 def make_network(
     weights: Weights, settings: DecimaSettings, num_executors: int, path: str = "weights"
 ) -> Network:
-    """What the kernels take.
+    """Return the network in the form that the kernels take.
+
+    Args:
+        weights: arrays by name.
+        settings: which parts the network has.
+        num_executors: number of executors of the cluster.
+        path: where the weights come from, for the error message.
 
     Raises:
-        FormatError: weights of another shape.
+        FormatError: a weight is missing or has another shape.
     """
     levels = decima_levels(num_executors)
     return Network(
@@ -68,7 +76,17 @@ def allocate_workspace(
     num_levels: int,
     settings: DecimaSettings,
 ) -> Workspace:
-    """Room for a decision of each of many simulators (the leading axis)."""
+    """Allocate a workspace for each of many simulators (the leading axis).
+
+    Args:
+        num_simulators: length of the leading axis.
+        num_jobs: rows of jobs in a simulator's state.
+        num_stages: rows of stages in a simulator's state.
+        num_classes: number of executor classes.
+        num_levels: number of limits to choose from.
+        settings: which parts the network has.
+    """
+    # With executor classes the number of offered executors is no feature of the embeddings.
     versions = 1 if settings.executor_classes else VERSIONS
 
     def floats(*shape: int) -> npt.NDArray[np.float32]:
@@ -89,20 +107,20 @@ def allocate_workspace(
         stamp=integers(num_jobs),
         twin=integers(num_jobs, 2),
         done=integers(num_stages),
-        known=np.full((num_simulators, num_jobs, 4), -1, np.int64),
-        known_work_ms=np.zeros((num_simulators, num_jobs)),
+        cached_job=np.full((num_simulators, num_jobs, 4), -1, np.int64),
+        cached_work_ms=np.zeros((num_simulators, num_jobs)),
         z=floats(EMBEDDING),
         logits=floats(num_stages),
         stage=integers(num_stages),
         limit_logits=floats(num_levels),
-        of_cluster=floats(HIDDEN_1),
-        of_job=floats(HIDDEN_1),
+        cluster_layer=floats(HIDDEN_1),
+        job_layer=floats(HIDDEN_1),
         layer_1=floats(HIDDEN_1),
         layer_2=floats(HIDDEN_2),
         row=floats(64),
         out=floats(EMBEDDING),
         total=floats(EMBEDDING),
-        answer=integers(5),
+        chosen=integers(5),
         waiting=floats(num_classes),
         class_x=floats(num_classes, len(ClassFeature)),
         class_logits=floats(num_classes),
@@ -118,7 +136,16 @@ def allocate_record(
     num_classes: int,
     settings: DecimaSettings,
 ) -> Record:
-    """Room for `capacity` decisions with so many jobs and unfinished stages in them together, of each of many simulators."""
+    """Allocate a record of decisions for each of many simulators (the leading axis).
+
+    Args:
+        num_simulators: length of the leading axis.
+        capacity: decisions that a record can hold.
+        job_capacity: jobs that all decisions of a record list together.
+        row_capacity: unfinished stages that all decisions of a record list together.
+        num_classes: number of executor classes.
+        settings: which parts the network has.
+    """
     classes = num_classes * settings.executor_classes
     lengths = (settings.idle_lengths + 1) * (settings.idle_lengths > 0)
 
@@ -153,15 +180,19 @@ def allocate_record(
 
 @dataclass
 class DecimaPolicy:
-    """Decima with its weights, for a cluster of a size.
+    """Decima with its weights, for a cluster with a fixed number of executors.
 
     Args:
-        is_drawn: draw decisions from the policy's distribution, as the released code does in tests, instead of taking the
-            most probable ones; whole runs only.
-        seed: of the drawing.
+        name: name of the policy in reports.
+        weights: arrays by name.
+        settings: which parts the network has.
+        num_executors: number of executors of the cluster.
+        is_drawn: draw decisions from the policy's distribution, as the released code does in tests,
+            instead of taking the most probable ones. Applies to whole runs only.
+        seed: seed of the drawn decisions.
 
     Raises:
-        FormatError: weights of another shape.
+        FormatError: a weight is missing or has another shape.
     """
 
     name: str
@@ -179,7 +210,7 @@ class DecimaPolicy:
 
     @property
     def network(self) -> Network:
-        """What the kernels take."""
+        """The network in the form that the kernels take."""
         return self._network
 
     def _make_room(self, num_jobs: int, num_stages: int, num_classes: int) -> None:
@@ -188,21 +219,26 @@ class DecimaPolicy:
         )
         self._workspace = Workspace(*(table[0] for table in many))
 
-    def _fit(self, seen: Observation | ClusterState) -> Workspace:
-        sizes = len(seen.jobs), len(seen.stages), len(seen.classes)
-        room = len(self._workspace.known), len(self._workspace.done), len(self._workspace.waiting)
-        if any(wanted > found for wanted, found in zip(sizes, room, strict=True)):
+    def _fit(self, view: Observation | ClusterState) -> Workspace:
+        """Return a workspace that is large enough for the view; allocate a new one if needed."""
+        sizes = len(view.jobs), len(view.stages), len(view.classes)
+        room = (
+            len(self._workspace.cached_job),
+            len(self._workspace.done),
+            len(self._workspace.waiting),
+        )
+        if any(needed > allocated for needed, allocated in zip(sizes, room, strict=True)):
             self._make_room(*sizes)
         return self._workspace
 
     def decide(self, observation: Observation) -> Decision:
-        """Answer one scheduling event."""
+        """Decide one scheduling event."""
         return Decision(*map(int, decide(observation, self._network, self._fit(observation))))
 
     def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
-        """(stage row, probability) of the last decision's choices, the most probable first.
+        """Return (stage row, probability) of the last decision's choices, most probable first.
 
-        The observation must be the one that was just decided.
+        The observation must be the one that was decided last.
         """
         count = int(score_stages(observation, self._network, self._workspace))
         return ranked_choices(
@@ -210,7 +246,16 @@ class DecimaPolicy:
         )
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Run a whole simulation in one compiled call. Returns a Status."""
+        """Run a whole simulation in one compiled call.
+
+        Args:
+            state: the cluster's state, changed by the run.
+            future: the run's pending events.
+            tables: the workload's tables.
+
+        Returns:
+            A Status.
+        """
         workspace = self._fit(state)
         if self.is_drawn:
             return int(
@@ -227,12 +272,22 @@ class DecimaPolicy:
         last: int,
         status: npt.NDArray[np.int64],
     ) -> None:
-        """Run simulators first..last-1 of many to their end; fills `status`."""
-        own = DecimaPolicy(
+        """Run simulators first..last-1 of many to their end.
+
+        Args:
+            states: the state of every simulator.
+            futures: the pending events of every simulator.
+            tables: the workload's tables, shared by all.
+            first: first simulator.
+            last: one past the last simulator.
+            status: int64[num_simulators]; the Status of each run is written.
+        """
+        # Each call works on its own copy, because threads must not share the workspace or the seed.
+        policy = DecimaPolicy(
             self.name, self.weights, self.settings, self.num_executors, self.is_drawn, self.seed
         )
         for row in range(first, last):
-            own.seed = self.seed + row
-            status[row] = own.play(
+            policy.seed = self.seed + row
+            status[row] = policy.play(
                 select(states, row), Future(*(table[row] for table in futures)), tables
             )

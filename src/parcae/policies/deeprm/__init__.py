@@ -1,1 +1,1 @@
-"""DeepRM: one hidden layer that looks at an image of the cluster."""
+"""DeepRM: a network with one hidden layer that decides by an image of the cluster."""

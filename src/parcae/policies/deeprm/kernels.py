@@ -1,4 +1,4 @@
-"""DeepRM's compiled pass: decisions, whole runs, runs that are recorded to learn from, and the gradient's first step back."""
+"""DeepRM's compiled kernels: decisions, whole runs, recorded runs, and part of the gradient."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from parcae.packing.layout import VOID
 from parcae.policies.deeprm.layout import HIDDEN, NUM_PAUSES, Work
 from parcae.policies.networks.kernels import add_product
 
+# Values of `Network.allowed`; 0 stands for all actions.
 _FILLED = 1
 _STARTABLE = 2
 
 
 @inlined
-def _look(view, net, work):  # type: ignore[no-untyped-def]
-    """The rows of sums that make up the image; those that are zero are left out."""
+def _collect_rows(view, net, work):  # type: ignore[no-untyped-def]
+    """Collect the rows of `net.sums` whose total is the image's product with W1.
+
+    Rows of zeros are left out.
+    """
     count = 0
     resources = view.free.shape[0]
     horizon = net.limits[0]
@@ -33,7 +37,7 @@ def _look(view, net, work):  # type: ignore[no-untyped-def]
                 count += 1
         start = net.starts[2 * resource + 1]
         for job in range(view.head.num_jobs[0]):
-            rows = view.jobs.slot[job] * (horizon + 1) + view.jobs.told[job]
+            rows = view.jobs.slot[job] * (horizon + 1) + view.jobs.estimate[job]
             work.rows[count] = start + rows * units + view.demand[job, resource]
             count += 1
     if view.head.num_backlog[0] > 0:
@@ -48,13 +52,14 @@ def _look(view, net, work):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _hide(net, work):  # type: ignore[no-untyped-def]
-    """hidden = relu(b1 + the sums)."""
+def _compute_hidden(net, work):  # type: ignore[no-untyped-def]
+    """hidden = relu(b1 + the sum of the collected rows)."""
     hidden = work.hidden
     sums = net.sums
     rows = work.rows
     for o in range(HIDDEN):
         hidden[o] = net.bias[o]
+    # Four rows at a time, so that the hidden units are read and written a quarter as often.
     k = 0
     count = work.count[0]
     while k + 4 <= count:
@@ -74,8 +79,8 @@ def _hide(net, work):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _may(view, net, slot):  # type: ignore[no-untyped-def]
-    """Whether an action has a chance."""
+def _is_allowed(view, net, slot):  # type: ignore[no-untyped-def]
+    """Return whether an action may have a probability above 0."""
     if net.allowed[0] == 0 or slot == net.actions_bias.shape[0] - 1:
         return True
     for job in range(view.head.num_jobs[0]):
@@ -85,127 +90,195 @@ def _may(view, net, slot):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _soften(view, net, work):  # type: ignore[no-untyped-def]
-    """Logits to chances."""
-    chances = work.chances
+def _normalize(view, net, work):  # type: ignore[no-untyped-def]
+    """Turn logits into probabilities, in place (softmax over the allowed actions)."""
+    probabilities = work.probabilities
     top = np.float32(-math.inf)
-    for action in range(chances.shape[0]):
-        if not _may(view, net, action):
-            chances[action] = -math.inf
-        top = max(top, chances[action])
+    for action in range(probabilities.shape[0]):
+        if not _is_allowed(view, net, action):
+            probabilities[action] = -math.inf
+        top = max(top, probabilities[action])
     total = np.float32(0.0)
-    for action in range(chances.shape[0]):
-        chances[action] = math.exp(chances[action] - top)
-        total += chances[action]
-    for action in range(chances.shape[0]):
-        chances[action] /= total
+    for action in range(probabilities.shape[0]):
+        probabilities[action] = math.exp(probabilities[action] - top)
+        total += probabilities[action]
+    for action in range(probabilities.shape[0]):
+        probabilities[action] /= total
 
 
 @inlined
-def weigh(view, net, work):  # type: ignore[no-untyped-def]
-    """The chances of all actions."""
-    _look(view, net, work)
-    _hide(net, work)
-    for action in range(work.chances.shape[0]):
-        work.chances[action] = net.actions_bias[action]
-    add_product(work.hidden, HIDDEN, net.actions, 0, work.chances.shape[0], work.chances)
-    _soften(view, net, work)
+def score_actions(view, net, work):  # type: ignore[no-untyped-def]
+    """Write the probabilities of all actions to `work.probabilities`.
+
+    Args:
+        view: the View of one cluster, with its profile.
+        net: the Network.
+        work: the Work.
+    """
+    _collect_rows(view, net, work)
+    _compute_hidden(net, work)
+    for action in range(work.probabilities.shape[0]):
+        work.probabilities[action] = net.actions_bias[action]
+    add_product(
+        work.hidden, HIDDEN, net.actions, 0, work.probabilities.shape[0], work.probabilities
+    )
+    _normalize(view, net, work)
 
 
 @inlined
-def _draw(chances, luck):  # type: ignore[no-untyped-def]
+def _draw(probabilities, uniform_draw):  # type: ignore[no-untyped-def]
+    """Draw an action from the probabilities; `uniform_draw` is a random number in [0, 1)."""
     last = 0
-    for action in range(chances.shape[0]):
-        if chances[action] > 0.0:
+    for action in range(probabilities.shape[0]):
+        if probabilities[action] > 0.0:
             last = action
-            luck -= chances[action]
-            if luck < 0.0:
+            uniform_draw -= probabilities[action]
+            if uniform_draw < 0.0:
                 return action
     return last
 
 
 @inlined
-def _best(view, chances):  # type: ignore[no-untyped-def]
-    """The most probable; in an empty cluster, of the jobs that can start: otherwise it could hold them for ever."""
+def _most_probable(view, probabilities):  # type: ignore[no-untyped-def]
+    """Return the most probable action.
+
+    In an empty cluster, if any job can start, only such jobs count, because the policy could hold
+    them for ever.
+    """
     best = VOID
     for job in range(view.head.num_jobs[0]):
         slot = view.jobs.slot[job]
-        if view.jobs.can_start[job] == 1 and (best == VOID or chances[slot] > chances[best]):
+        if view.jobs.can_start[job] == 1 and (
+            best == VOID or probabilities[slot] > probabilities[best]
+        ):
             best = slot
     if best != VOID and view.head.num_running[0] == 0:
         return best
     best = 0
-    for action in range(1, chances.shape[0]):
-        if chances[action] > chances[best]:
+    for action in range(1, probabilities.shape[0]):
+        if probabilities[action] > probabilities[best]:
             best = action
     return best
 
 
 @inlined
-def _pick(view, net, work, is_greedy):  # type: ignore[no-untyped-def]
-    weigh(view, net, work)
-    return _best(view, work.chances) if is_greedy else _draw(work.chances, unit(view.head.luck[0]))
+def _choose_action(view, net, work, is_greedy):  # type: ignore[no-untyped-def]
+    """Choose an action: the most probable one if `is_greedy`, else a drawn one."""
+    score_actions(view, net, work)
+    return (
+        _most_probable(view, work.probabilities)
+        if is_greedy
+        else _draw(work.probabilities, unit(view.head.random_bits[0]))
+    )
 
 
 @inlined
 def _slot(action, num_actions):  # type: ignore[no-untyped-def]
+    """Return the slot that an action stands for; the last action is VOID."""
     return VOID if action == num_actions - 1 else action
 
 
 @kernel
 def decide(view, net, work, is_greedy):  # type: ignore[no-untyped-def]
-    """The slot whose job to place, or VOID; leaves the chances of all actions in `work`."""
-    return _slot(_pick(view, net, work, is_greedy), work.chances.shape[0])
+    """Return the slot whose job to place, or VOID.
+
+    Args:
+        view: the View of one cluster, with its profile.
+        net: the Network.
+        work: the Work; the probabilities of all actions are left in it.
+        is_greedy: take the most probable action instead of drawing one.
+    """
+    return _slot(_choose_action(view, net, work, is_greedy), work.probabilities.shape[0])
 
 
 @kernel
-def play_many(states, asked, sequence, views, net, work, is_greedy, first, last):  # type: ignore[no-untyped-def]
-    """Run clusters first..last-1 from start to end."""
+def play_many(  # type: ignore[no-untyped-def]
+    states, sequences, sequence_rows, views, net, work, is_greedy, first, last
+):
+    """Run clusters first..last-1 from start to end.
+
+    Args:
+        states: the states of all clusters, changed.
+        sequences: the job sequences.
+        sequence_rows: int64[num_clusters], each cluster's sequence.
+        views: the views of all clusters, written.
+        net: the Network.
+        work: the Work.
+        is_greedy: take the most probable action instead of drawing one.
+        first: first cluster.
+        last: one past the last cluster.
+    """
     for row in range(first, last):
         state = cluster(states, row)
-        own = sequence_of(asked, sequence[row])
+        sequence = sequence_of(sequences, sequence_rows[row])
         view = view_of(views, row)
-        begin(state, own)
+        begin(state, sequence)
         while state.clock.is_over[0] == 0:
-            show(state, own, view)
-            take(state, own, _slot(_pick(view, net, work, is_greedy), work.chances.shape[0]))
+            show(state, sequence, view)
+            take(
+                state,
+                sequence,
+                _slot(_choose_action(view, net, work, is_greedy), work.probabilities.shape[0]),
+            )
 
 
 @inlined
 def _work_of(works, row):  # type: ignore[no-untyped-def]
-    return Work(works.rows[row], works.count[row], works.hidden[row], works.chances[row])
+    return Work(works.rows[row], works.count[row], works.hidden[row], works.probabilities[row])
 
 
 @kernel
-def explore_many(states, asked, sequence, views, net, record, cost, first, last):  # type: ignore[no-untyped-def]
-    """Run clusters first..last-1 with drawn actions and record every decision; run `first` is the record's run 0.
+def explore_many(  # type: ignore[no-untyped-def]
+    states, sequences, sequence_rows, views, net, record, cost, first, last
+):
+    """Run clusters first..last-1 with drawn actions, and record every decision.
 
-    A run ends where the record is full.
+    The cluster `first` is run 0 of the record. When the record is full, the current run ends.
+
+    Args:
+        states: the states of all clusters, changed.
+        sequences: the job sequences.
+        sequence_rows: int64[num_clusters], each cluster's sequence.
+        views: the views of all clusters, written.
+        net: the Network.
+        record: one Record for all of these runs, overwritten.
+        cost: column of the recorded cost, see `parcae.packing.layout.Cost`.
+        first: first cluster.
+        last: one past the last cluster.
     """
     count = 0
     for row in range(first, last):
         state = cluster(states, row)
-        own = sequence_of(asked, sequence[row])
+        sequence = sequence_of(sequences, sequence_rows[row])
         view = view_of(views, row)
-        begin(state, own)
+        begin(state, sequence)
         while state.clock.is_over[0] == 0 and count < record.action.shape[0]:
-            show(state, own, view)
+            show(state, sequence, view)
             work = _work_of(record.work, count)
             record.clock[count] = state.clock.now[0]
             record.cost[count] = state.costs[cost]
-            action = _pick(view, net, work, False)
+            action = _choose_action(view, net, work, False)
             record.action[count] = action
             count += 1
-            take(state, own, _slot(action, net.actions_bias.shape[0]))
+            take(state, sequence, _slot(action, net.actions_bias.shape[0]))
         record.ends[row - first] = count
         record.end_cost[row - first] = state.costs[cost]
 
 
 @kernel
-def scatter(works, of_hidden, of_sums, count):  # type: ignore[no-untyped-def]
-    """Add the gradient of each of `count` decisions' hidden units, float32[count, HIDDEN], to that of the sums it was made of."""
+def add_gradient_of_sums(  # type: ignore[no-untyped-def]
+    works, hidden_gradient, sums_gradient, count
+):
+    """Propagate the gradient from hidden units back to the sums that they were computed from.
+
+    Args:
+        works: the Work of each decision.
+        hidden_gradient: float32[count, HIDDEN], gradient of the hidden units before the rectifier.
+        sums_gradient: float32[num_rows, HIDDEN]; the gradient of `Network.sums` is added.
+        count: number of decisions.
+    """
     for row in range(count):
         for k in range(works.count[row, 0]):
             at = works.rows[row, k]
             for o in range(HIDDEN):
-                of_sums[at, o] += of_hidden[row, o]
+                sums_gradient[at, o] += hidden_gradient[row, o]

@@ -1,10 +1,14 @@
-"""DeepRM's network: what it sees, where its weights lie, and the same weights summed up.
+"""DeepRM's network: its image, its weights, and a faster form of the same first layer.
 
-    P(action | image) = softmax(relu(image W1 + b1) W2 + b2), one action a job slot, and one that lets time pass.
+    P(action | image) = softmax(relu(image W1 + b1) W2 + b2)
 
-Cells of the image are 0 or 1, and those that are 1 fill what they can from the top left: the units in use of a row, a slot's
-job (its duration x its demand), the backlog. So image W1 is a sum of a few sums of W1's rows, one for each row and resource of
-the cluster, each resource of each slot and the backlog: some 61 vectors instead of 4,460, the same to rounding.
+There is one action for each job slot, and one that lets time pass.
+
+The cells of the image are 0 or 1. In each part of the image, the cells that are 1 form a block at
+the top left: the units in use of a row, a slot's job (its duration x its demand), the backlog. So
+image W1 is the total of a few precomputed sums of W1's rows: one for each row and resource of the
+cluster, one for each resource of each slot, and one for the backlog. These are about 61 vectors
+instead of 4,460; the result is equal except for rounding.
 
 Source: DeepRM, sections 3.2, 3.3 and 4.1; summed-area tables (Crow 1984).
 """
@@ -25,32 +29,37 @@ from parcae.packing.images import ImageSettings
 from parcae.policies.networks.layout import Weights, require_shapes
 
 KIND = "deeprm"
-#: Raised whenever the image changes its meaning: older checkpoints are then refused.
+#: Increased whenever the image changes its meaning: older checkpoints are then refused.
 FEATURE_VERSION = 1
 HIDDEN = 20
-#: Spread of the first weights, as in the released code.
+#: Standard deviation of the initial weights, as in the released code.
 SPREAD = 0.01
-#: The released code's column of time since the last arrival counts in steps of 0.1 up to 1.
+#: Number of values, 0 to 1 by 0.1, of the released code's column of the time since the last
+#: arrival.
 NUM_PAUSES = 11
 
 FloatArray = npt.NDArray[np.float32]
 
 
 class Actions(StrEnum):
-    """Which actions have a chance."""
+    """Which actions may have a probability above 0."""
 
-    ALL = "all"  # the paper: an empty slot's action lets time pass, and jobs can be booked ahead
-    FILLED = "filled"  # those of empty slots have none
-    STARTABLE = "startable"  # only jobs that can start now, and letting time pass
+    # As in the paper: the action of an empty slot lets time pass, and jobs can be booked ahead.
+    ALL = "all"
+    FILLED = "filled"  # slots with a job, and letting time pass
+    STARTABLE = "startable"  # slots whose job can start now, and letting time pass
 
 
 class DeepRMSettings(BaseModel):
-    """The image that a network is for; the default is the paper's, with 89,451 parameters.
+    """The shape of the image and the actions; the default is the paper's, with 89,451 parameters.
 
     Args:
-        capacity: units of each resource. num_slots, backlog_size, horizon: as in `PackingConfig`.
-        has_pause: the released code's last column, the time since the last arrival.
-        actions: which actions have a chance.
+        capacity: units of each resource.
+        num_slots: as in `PackingConfig`.
+        backlog_size: as in `PackingConfig`.
+        horizon: as in `PackingConfig`.
+        has_pause: adds the released code's last column, the time since the last arrival.
+        actions: which actions may have a probability above 0.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -70,15 +79,23 @@ class DeepRMSettings(BaseModel):
         image: ImageSettings | None = None,
         actions: Actions = Actions.ALL,
     ) -> DeepRMSettings:
-        """Those of a cluster.
+        """Return the settings for a cluster.
+
+        Args:
+            config: how the cluster runs.
+            capacity: units of each resource.
+            image: how images are drawn; they must not be coloured.
+            actions: which actions may have a probability above 0.
 
         Raises:
-            ConfigError: exact times, which have no image, or an image in colours.
+            ConfigError: the cluster runs with exact times, for which there are no images, or images
+                are coloured.
         """
         image = image or ImageSettings()
         if image.is_colored:
             raise ConfigError(
-                "DeepRM's compiled network needs cells of 0 and 1: draw images without colours (is_colored)"
+                "DeepRM's compiled network needs images of zeros and ones: draw them without "
+                "colours (is_colored = False)"
             )
         image.shape(config, capacity)
         return cls(
@@ -92,7 +109,7 @@ class DeepRMSettings(BaseModel):
 
     @property
     def image(self) -> ImageSettings:
-        """How its images are drawn."""
+        """How the network's images are drawn."""
         return ImageSettings(has_pause=self.has_pause)
 
     @property
@@ -102,22 +119,25 @@ class DeepRMSettings(BaseModel):
 
     @property
     def backlog_columns(self) -> int:
-        """Columns of the image that count the backlog."""
+        """Columns of the image that show the length of the backlog."""
         return -(-self.backlog_size // self.horizon)
 
     @property
     def num_actions(self) -> int:
-        """A slot each, and letting time pass."""
+        """Number of actions: one for each slot, and letting time pass."""
         return self.num_slots + 1
 
     @property
     def num_sums(self) -> int:
-        """Summed rows that make up an image at most."""
+        """Largest number of precomputed sums that an image consists of."""
         return len(self.capacity) * (self.horizon + self.num_slots) + 1 + self.has_pause
 
 
 def shapes(settings: DeepRMSettings) -> dict[str, tuple[int, ...]]:
-    """Weights by name; matrices are [in, out], the image's cells row by row."""
+    """Return the shapes of the weights by name.
+
+    Matrices are [in, out], with the image's cells row by row.
+    """
     return {
         "hidden.weight": (settings.horizon * settings.width, HIDDEN),
         "hidden.bias": (HIDDEN,),
@@ -127,7 +147,10 @@ def shapes(settings: DeepRMSettings) -> dict[str, tuple[int, ...]]:
 
 
 def initial_weights(rng: np.random.Generator, settings: DeepRMSettings) -> Weights:
-    """Normal matrices with a deviation of 0.01, and zero biases, as in the released code."""
+    """Draw initial weights: normal matrices with a deviation of 0.01, and zero biases.
+
+    Source: the released code.
+    """
     return {
         name: (rng.normal(0.0, SPREAD, shape) if len(shape) == 2 else np.zeros(shape)).astype(
             np.float32
@@ -137,17 +160,25 @@ def initial_weights(rng: np.random.Generator, settings: DeepRMSettings) -> Weigh
 
 
 def checked(weights: Weights, settings: DeepRMSettings, path: str = "weights") -> Weights:
-    """The network's own among the weights, as float32 copies.
+    """Return float32 copies of the network's weights; other names in `weights` are ignored.
+
+    Args:
+        weights: arrays by name.
+        settings: shape of the network.
+        path: where the weights come from, for the error message.
 
     Raises:
-        FormatError: one is missing or has another shape.
+        FormatError: a weight is missing or has another shape.
     """
     require_shapes(weights, shapes(settings), path)
     return {name: np.array(weights[name], np.float32, order="C") for name in shapes(settings)}
 
 
 class Network(NamedTuple):
-    """What the kernels take. `sums` holds one summed row of W1 after another: see `starts_of`."""
+    """The network in the form that the kernels read.
+
+    The rows of `sums` replace the matrix W1; `starts_of` gives their order.
+    """
 
     sums: Any  # float32[num_rows, HIDDEN]
     bias: Any  # float32[HIDDEN]
@@ -159,16 +190,16 @@ class Network(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Room for one decision (with a leading axis: a record of many)."""
+    """Buffers for one decision (with a leading axis: a record of many decisions)."""
 
     rows: Any  # int32[num_sums], the rows of `sums` that make up the image
     count: Any  # int64[1], how many
     hidden: Any  # float32[HIDDEN], after the rectifier
-    chances: Any  # float32[num_actions]
+    probabilities: Any  # float32[num_actions]
 
 
 class Record(NamedTuple):
-    """Decisions of several runs, one after another."""
+    """The decisions of several runs, one after another."""
 
     work: Any  # Work, with a leading axis [capacity]
     action: Any  # int64[capacity]
@@ -179,7 +210,10 @@ class Record(NamedTuple):
 
 
 def allocate_work(settings: DeepRMSettings, *count: int) -> Work:
-    """Room for a decision, or for so many; memory is taken as it is used."""
+    """Allocate buffers for one decision, or for `count` decisions.
+
+    The arrays are not initialized, so memory is taken up only as it is used.
+    """
     return Work(
         np.empty((*count, settings.num_sums), np.int32),
         np.empty((*count, 1), np.int64),
@@ -189,7 +223,13 @@ def allocate_work(settings: DeepRMSettings, *count: int) -> Work:
 
 
 def allocate_record(settings: DeepRMSettings, num_runs: int, capacity: int) -> Record:
-    """Room for `capacity` decisions of `num_runs` runs."""
+    """Allocate a record.
+
+    Args:
+        settings: shape of the network.
+        num_runs: number of runs.
+        capacity: decisions of all runs together.
+    """
     return Record(
         allocate_work(settings, capacity),
         np.empty(capacity, np.int64),
@@ -201,17 +241,20 @@ def allocate_record(settings: DeepRMSettings, num_runs: int, capacity: int) -> R
 
 
 class Block(NamedTuple):
-    """A part of the image that fills from its top left: columns first..last-1, as an array of `shape` + (HIDDEN,)."""
+    """A part of the image in which the cells that are 1 form a block at the top left.
+
+    It covers columns first..last-1 and is treated as an array of `shape` + (HIDDEN,).
+    """
 
     first: int
     last: int
     shape: tuple[int, ...]
-    axes: tuple[int, ...]  # of `shape`, along which cells fill up
-    order: tuple[int, ...]  # of the axes [horizon, num_slots, columns] that `shape` has
+    axes: tuple[int, ...]  # axes, after reordering, along which the block of ones extends
+    order: tuple[int, ...]  # order of the axes of `shape` in the rows of sums
 
 
 def _blocks(settings: DeepRMSettings) -> Iterator[Block]:
-    """For each resource the cluster and the slots; then the backlog."""
+    """Yield each resource's cluster block and slots block, then the backlog's block."""
     left = 0
     h = settings.horizon
     m = settings.num_slots
@@ -223,9 +266,10 @@ def _blocks(settings: DeepRMSettings) -> Iterator[Block]:
 
 
 def starts_of(settings: DeepRMSettings) -> npt.NDArray[np.int64]:
-    """First row of each block of sums, int64[2 * num_resources + 2]; the last is the pause's.
+    """Return the first row of each block of sums, int64[2 * num_resources + 2].
 
-    The rows of a cluster block are [horizon, units in use], of a slot block [slot, duration, demand], of the backlog [jobs].
+    The last entry is for the time since the last arrival. The rows of a cluster block are [horizon,
+    units in use], of a slot block [slot, duration, demand], of the backlog block [jobs].
     """
     sizes = [0]
     for block in _blocks(settings):
@@ -235,7 +279,7 @@ def starts_of(settings: DeepRMSettings) -> npt.NDArray[np.int64]:
 
 
 def sums_of(weight: npt.NDArray[Any], settings: DeepRMSettings) -> FloatArray:
-    """The sums of the first layer's rows that images are made of, float32[num_rows, HIDDEN]; added up in float64."""
+    """Return the sums of the first layer's rows, float32[num_rows, HIDDEN]; computed in float64."""
     cells = np.asarray(weight, np.float64).reshape(settings.horizon, settings.width, HIDDEN)
     parts = []
     for block in _blocks(settings):
@@ -244,6 +288,7 @@ def sums_of(weight: npt.NDArray[Any], settings: DeepRMSettings) -> FloatArray:
             .reshape(*block.shape, HIDDEN)
             .transpose(*block.order, len(block.order))
         )
+        # Cumulative sums along the axes, with a leading 0 for an empty block.
         for axis in block.axes:
             pad = [(1, 0) if a == axis else (0, 0) for a in range(part.ndim)]
             part = np.pad(np.cumsum(part, axis), pad)
@@ -253,14 +298,19 @@ def sums_of(weight: npt.NDArray[Any], settings: DeepRMSettings) -> FloatArray:
     return np.concatenate(parts).astype(np.float32)
 
 
-def weight_gradient(of_sums: npt.NDArray[Any], settings: DeepRMSettings) -> npt.NDArray[np.float64]:
-    """The gradient of the first layer's matrix, given that of its sums: the transpose of `sums_of`."""
+def weight_gradient(
+    sums_gradient: npt.NDArray[Any], settings: DeepRMSettings
+) -> npt.NDArray[np.float64]:
+    """Return the gradient of the first layer's matrix, given the gradient of its sums.
+
+    This is the transpose of `sums_of`.
+    """
     cells = np.zeros((settings.horizon, settings.width, HIDDEN))
     starts = starts_of(settings)
     for block, first, last in zip(_blocks(settings), starts[:-1], starts[1:], strict=True):
         shape = [block.shape[axis] for axis in block.order]
         padded = [n + (axis in block.axes) for axis, n in enumerate(shape)]
-        part = np.asarray(of_sums[first:last], np.float64).reshape(*padded, HIDDEN)
+        part = np.asarray(sums_gradient[first:last], np.float64).reshape(*padded, HIDDEN)
         for axis in block.axes:
             part = np.flip(np.cumsum(np.flip(part, axis), axis), axis)
             part = np.delete(part, 0, axis)
@@ -269,5 +319,7 @@ def weight_gradient(of_sums: npt.NDArray[Any], settings: DeepRMSettings) -> npt.
             settings.horizon, block.last - block.first, HIDDEN
         )
     if settings.has_pause:
-        cells[:, -1] = (np.linspace(0, 1, NUM_PAUSES)[:, None] * of_sums[starts[-1] :]).sum(axis=0)
+        cells[:, -1] = (np.linspace(0, 1, NUM_PAUSES)[:, None] * sums_gradient[starts[-1] :]).sum(
+            axis=0
+        )
     return cells.reshape(-1, HIDDEN)

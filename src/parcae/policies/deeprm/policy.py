@@ -1,4 +1,4 @@
-"""DeepRM as a policy object: needs no PyTorch."""
+"""DeepRM as a policy object; it decides without PyTorch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from parcae.errors import ConfigError, FormatError
-from parcae.packing.layout import Asked, Packing, View
+from parcae.packing.layout import Packing, SequenceTables, View
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.deeprm.kernels import decide, play_many
 from parcae.policies.deeprm.layout import (
@@ -26,21 +26,27 @@ from parcae.policies.deeprm.layout import (
 from parcae.policies.networks.layout import Weights
 from parcae.policies.packing.policy import IntArray
 
+#: Values of `Network.allowed`.
 _ALLOWED = {Actions.ALL: 0, Actions.FILLED: 1, Actions.STARTABLE: 2}
 
 
 def make_network(weights: Weights, settings: DeepRMSettings, path: str = "weights") -> Network:
-    """What the kernels take.
+    """Return the network in the form that the kernels read.
+
+    Args:
+        weights: arrays by name.
+        settings: shape of the network.
+        path: where the weights come from, for the error message.
 
     Raises:
-        FormatError: weights of another shape.
+        FormatError: a weight is missing or has another shape.
     """
-    own = checked(weights, settings, path)
+    checked_weights = checked(weights, settings, path)
     return Network(
-        sums=sums_of(own["hidden.weight"], settings),
-        bias=own["hidden.bias"],
-        actions=own["actions.weight"].ravel(),
-        actions_bias=own["actions.bias"],
+        sums=sums_of(checked_weights["hidden.weight"], settings),
+        bias=checked_weights["hidden.bias"],
+        actions=checked_weights["actions.weight"].ravel(),
+        actions_bias=checked_weights["actions.bias"],
         starts=starts_of(settings),
         limits=np.array(
             [settings.horizon, settings.horizon * settings.backlog_columns, settings.has_pause],
@@ -51,10 +57,10 @@ def make_network(weights: Weights, settings: DeepRMSettings, path: str = "weight
 
 
 def check_fits(settings: DeepRMSettings, states: Packing) -> None:
-    """Refuse clusters that the network is not for.
+    """Check that the network fits the clusters.
 
     Raises:
-        ConfigError: another capacity, horizon, or number of slots.
+        ConfigError: a cluster has another capacity, horizon, number of slots or backlog.
     """
     horizon = states.free.shape[-2]
     slots = states.slots.shape[-1]
@@ -62,20 +68,24 @@ def check_fits(settings: DeepRMSettings, states: Packing) -> None:
     for units in np.unique(states.capacity.reshape(-1, states.capacity.shape[-1]), axis=0).tolist():
         if tuple(units) != settings.capacity:
             raise ConfigError(
-                f"DeepRM learned for clusters of {list(settings.capacity)} units, not {units}"
+                f"this DeepRM network was trained for clusters of {list(settings.capacity)} units, "
+                f"not {units}"
             )
     if (horizon, slots, backlog) != (settings.horizon, settings.num_slots, settings.backlog_size):
         raise ConfigError(
-            f"DeepRM learned for a horizon of {settings.horizon}, {settings.num_slots} slots and a backlog of "
-            f"{settings.backlog_size}, not for {horizon}, {slots} and {backlog}: run it with the same, in steps of time"
+            f"this DeepRM network was trained for a horizon of {settings.horizon}, "
+            f"{settings.num_slots} slots and a backlog of {settings.backlog_size}, not for "
+            f"{horizon}, {slots} and {backlog}: run it with the same values, in steps of time"
         )
 
 
 def _check_shown(settings: DeepRMSettings, view: View) -> None:
+    """Check that a view has the network's slots and a profile of its horizon."""
     if view.points.shape[-1] != settings.horizon + 1 or view.jobs.shape[-1] != settings.num_slots:
         raise ConfigError(
-            f"DeepRM must be shown {settings.num_slots} slots and what is free in {settings.horizon} steps: give it views "
-            "with a profile (wants_profile) of clusters that run in steps"
+            f"this DeepRM network needs views of {settings.num_slots} slots and of the free "
+            f"resources in {settings.horizon} steps: use clusters that run in steps, and views "
+            "with a profile (wants_profile)"
         )
 
 
@@ -84,11 +94,14 @@ class DeepRMPolicy:
     """DeepRM with its weights.
 
     Args:
-        is_greedy: takes the most probable action instead of drawing one; in an empty cluster it then starts a job whatever it
-            thinks, or it could hold jobs for ever. The paper draws.
+        name: name of the policy in reports.
+        weights: arrays by name.
+        settings: shape of the network.
+        is_greedy: take the most probable action instead of drawing one, as the paper does. In an
+            empty cluster a greedy policy always starts a job, because it could hold jobs for ever.
 
     Raises:
-        FormatError: weights of another shape.
+        FormatError: a weight is missing or has another shape.
     """
 
     name: str
@@ -103,51 +116,83 @@ class DeepRMPolicy:
 
     @property
     def network(self) -> Network:
-        """What the kernels take."""
+        """The network in the form that the kernels read."""
         return self._network
 
     def play_many(
-        self, states: Packing, asked: Asked, sequence: IntArray, views: View, first: int, last: int
+        self,
+        states: Packing,
+        sequences: SequenceTables,
+        sequence_rows: IntArray,
+        views: View,
+        first: int,
+        last: int,
     ) -> None:
         """Run clusters first..last-1 from start to end.
 
+        Args:
+            states: the states of all clusters, changed.
+            sequences: the job sequences.
+            sequence_rows: int64[num_clusters], each cluster's sequence.
+            views: the views of all clusters, written.
+            first: first cluster.
+            last: one past the last cluster.
+
         Raises:
-            ConfigError: clusters that the network is not for.
+            ConfigError: the network does not fit the clusters.
         """
         check_fits(self.settings, states)
         _check_shown(self.settings, views)
         work = allocate_work(self.settings)
-        play_many(states, asked, sequence, views, self._network, work, self.is_greedy, first, last)
+        play_many(
+            states,
+            sequences,
+            sequence_rows,
+            views,
+            self._network,
+            work,
+            self.is_greedy,
+            first,
+            last,
+        )
 
     def decide(self, view: View) -> int:
-        """The slot whose job to place now, or VOID; `view` is of one cluster, with what is free when.
+        """Return the slot whose job to place now, or VOID, for the view of one cluster.
+
+        The view must have its profile.
 
         Raises:
-            ConfigError: a view of another shape, or without the profile.
+            ConfigError: the view has another shape, or no profile.
         """
         _check_shown(self.settings, view)
         return int(decide(view, self._network, allocate_work(self.settings), self.is_greedy))
 
-    def chances(self, view: View) -> npt.NDArray[np.float32]:
-        """float32[num_slots + 1]: the chance of each slot, and last of letting time pass.
+    def probabilities(self, view: View) -> npt.NDArray[np.float32]:
+        """Return the probabilities of the actions, float32[num_slots + 1]; the last is VOID.
 
         Raises:
-            ConfigError: as `decide`.
+            ConfigError: the view has another shape, or no profile.
         """
         _check_shown(self.settings, view)
         work = allocate_work(self.settings)
         decide(view, self._network, work, self.is_greedy)
-        chances: npt.NDArray[np.float32] = work.chances
-        return chances
+        probabilities: npt.NDArray[np.float32] = work.probabilities
+        return probabilities
 
 
 def deeprm_policy(
     checkpoint: Checkpoint, path: str, name: str = KIND, is_greedy: bool = False
 ) -> DeepRMPolicy:
-    """The policy of a checkpoint.
+    """Return the policy of a checkpoint.
+
+    Args:
+        checkpoint: the checkpoint.
+        path: its path, for error messages.
+        name: name of the policy in reports.
+        is_greedy: take the most probable action instead of drawing one.
 
     Raises:
-        FormatError: a checkpoint of something else, or settings that cannot be.
+        FormatError: the checkpoint is of another kind, or its settings or weights are not valid.
 
     Example: `deeprm_policy(read_checkpoint(path), str(path))`
     """
@@ -156,6 +201,6 @@ def deeprm_policy(
         settings = DeepRMSettings.model_validate(checkpoint.settings["network"])
     except (KeyError, ValidationError):
         raise FormatError(
-            f"{path}: a DeepRM checkpoint without the settings of its network; train it again"
+            f"{path}: the DeepRM checkpoint has no valid settings of its network; train it again"
         ) from None
     return DeepRMPolicy(name, checked(checkpoint.weights, settings, path), settings, is_greedy)

@@ -1,1 +1,1 @@
-"""Hand-made policies."""
+"""Hand-made policies (heuristics) of the executors world, and their compiled kernels."""

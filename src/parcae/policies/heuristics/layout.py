@@ -1,4 +1,7 @@
-"""The hand-made policies' names, parameters and what they remember; numpy only."""
+"""Kinds and parameters of the hand-made policies, and the memo tables of those that have one.
+
+This module needs numpy only, so that both the kernels and the policy objects can import it.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +12,40 @@ import numpy as np
 
 
 class HeuristicKind(IntEnum):
-    """Which rule decides; the meaning of its parameters stands beside each."""
+    """Which hand-made policy decides. The comments list the parameters of each kind."""
 
-    STATIC = 0  # [cap]: first job in order of arrival that holds fewer than cap
-    GRANTED = 1  # [cap]: first job that was ever granted fewer than cap (the released "spark_fifo")
-    FAIR = 2  # [divides by: 0 jobs with an unsaturated stage, 1 all jobs in the system]
-    WEIGHTED_FAIR = 3  # [alpha]
+    STATIC = 0  # [cap]: first job in order of arrival that has fewer than cap executors
+    # [cap]: as STATIC, but counts all executors ever granted to a job (the released "spark_fifo")
+    GRANTED = 1
+    FAIR = 2  # [number of shares: 0 = jobs with an unsaturated stage, 1 = all jobs in the system]
+    WEIGHTED_FAIR = 3  # [alpha]: a job's weight is its total work ^ alpha
     SJF_CP = 4  # []
     RANDOM = 5  # [seed]
     SRPT_CAP = 6  # [cap]
-    ORDER = 7  # rank of every job row, smallest first
-    TETRIS = 8  # [knob]: weight of the job's remaining work beside the alignment
-    GRAPHENE = 9  # [alpha, least LongScore, greatest FragScore of a troublesome stage, longest wait for parents in s]
-    IDLE_THEORY = 10  # [cap, 1 to take the last free executor for the only machine there is]: as SRPT_CAP, with idle slots
+    ORDER = 7  # [rank of job row 0, rank of job row 1, ...], smallest first
+    TETRIS = 8  # [knob]: weight of the job's remaining work relative to the alignment
+    # [alpha, smallest LongScore and largest FragScore of a troublesome stage, longest wait for
+    # parents in s]
+    GRAPHENE = 9
+    # [cap, alone]: as SRPT_CAP, with idle slots; alone = 1 assumes that no other executor
+    # ever becomes free
+    IDLE_THEORY = 10
 
 
-KNOWN_JOB = np.dtype(
+JOB_MEMO = np.dtype(
     [
-        ("work_ms", "f8"),  # the work that `weight` is for
-        ("weight", "f8"),  # 0 until it is known
-        ("fingerprint", "u8"),  # of the job's stages, for which its group was found
-        ("num_troublesome", "i8"),  # stages in its group
-        ("is_suppressed", "i8"),  # its group was found to wait when the job was last looked at
+        ("work_ms", "f8"),  # the work that `weight` was computed from
+        ("weight", "f8"),  # 0 until it is computed
+        ("fingerprint", "u8"),  # hash of the job's stages that its group was computed from
+        ("num_troublesome", "i8"),  # stages in its troublesome group
+        ("is_suppressed", "i8"),  # its group had to wait when the job was last examined
         ("cpu", "f8"),  # share of the cluster's cores that its executors have
-        ("memory", "f8"),  # share of its memory
-        ("num_seen", "i8"),  # executors that work for it or move to it
+        ("memory", "f8"),  # share of the cluster's memory that its executors have
+        ("num_counted", "i8"),  # executors that work for it or move to it
     ],
     align=True,
 )
-KNOWN_STAGE = np.dtype(
+STAGE_MEMO = np.dtype(
     [
         ("is_troublesome", "i8"),
         ("is_above", "i8"),  # a troublesome stage depends on it
@@ -47,19 +55,20 @@ KNOWN_STAGE = np.dtype(
 )
 
 
-class Known(NamedTuple):
-    """What a rule need not work out at every decision; rows as in the cluster's tables.
+class HeuristicMemo(NamedTuple):
+    """Intermediate results that a policy reuses between decisions; rows as in the cluster's tables.
 
-    Nothing here is more than a shortcut: every row says what it was found for, and is found anew for anything else.
+    A memo never changes a decision. Every row stores the input that it was computed from
+    (`work_ms`, `fingerprint`), and is computed again when that input differs.
     """
 
-    jobs: Any  # KNOWN_JOB[num_jobs]
-    stages: Any  # KNOWN_STAGE[num_stages]
+    jobs: Any  # JOB_MEMO[num_jobs]
+    stages: Any  # STAGE_MEMO[num_stages]
 
 
-def allocate_known(num_jobs: int, num_stages: int) -> Known:
-    """Room for what is known of so many jobs and stages; nothing is known yet."""
-    return Known(
-        np.zeros(num_jobs, KNOWN_JOB).view(np.recarray),
-        np.zeros(num_stages, KNOWN_STAGE).view(np.recarray),
+def allocate_memo(num_jobs: int, num_stages: int) -> HeuristicMemo:
+    """Return an empty memo with rows for `num_jobs` jobs and `num_stages` stages."""
+    return HeuristicMemo(
+        np.zeros(num_jobs, JOB_MEMO).view(np.recarray),
+        np.zeros(num_stages, STAGE_MEMO).view(np.recarray),
     )

@@ -1,1 +1,1 @@
-"""Idle slots: what two jobs on one machine say of them, and a policy that knows nothing else."""
+"""Idle slots: the theory of two jobs on one machine, and a policy that follows it."""

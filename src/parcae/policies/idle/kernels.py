@@ -1,14 +1,18 @@
-"""The theory of two jobs and one machine, compiled: the idle slot before a stage, a pure function of the observation.
+"""Compiled idle slots by the theory of two jobs and one machine: functions of the observation only.
 
-The policy srpt-cap (shortest remaining work first) says which stage is next; where that takes the
-last free executor and nobody else waits, the stage may wait for the next job in an idle slot. Arrivals and lengths are learned
-from the jobs that have come: exponential gaps at their rate, and each of their works as likely as any other.
+The policy srpt-cap (shortest remaining work first) chooses the next stage. If this stage would take
+the last free executor and no other stage waits, it may wait in an idle slot for the next job. The
+distributions of arrivals and lengths are estimated from the latest jobs: exponential gaps at their
+rate, and each of their works with equal probability.
 
-# Deviation: Duan & Wu's theory knows one machine. Here it is the last free executor; until another becomes free it is the only
-# one for the next job, too. Where more than one stage waits, none gets a slot, so that the rule of skipped pairs keeps itself.
-# Deviation: a job counts by its work on one executor (section IV-A, one-stage abstraction), the stage that may wait by what it
-# keeps the executor for: the work that it has left / the executors that would share it.
-# Deviation: a live service forgets jobs that are done when it needs their rows; arrivals are then learned from those it knows.
+# Deviation: Duan & Wu's theory has one machine. Here the machine is the last free executor: until
+another executor becomes free, it is the only one for the next job, too. If more than one stage
+waits, none gets a slot, so that their rule of skipped pairs holds by itself.
+# Deviation: the length of a job is its work on one executor (section IV-A, one-stage abstraction).
+The length of the stage that may wait is the time for which it keeps the executor: its remaining
+work / the executors that would share it.
+# Deviation: a live service drops finished jobs when it needs their rows; arrivals are then
+estimated from the remaining ones.
 """
 
 from __future__ import annotations
@@ -19,52 +23,56 @@ from parcae.cluster.kernels.tables import demand
 from parcae.cluster.state import NO_EXECUTOR, NO_STAGE, NOT_YET
 from parcae.kernels import inlined, kernel
 
-#: The jobs that came last, of which the law of arrivals is learned.
+#: Number of latest jobs from which arrivals and lengths are estimated.
 _NUM_LATEST = 200
-#: Arrivals before which nothing is known of their rate.
+#: With fewer arrivals, the rate counts as unknown.
 _NUM_ENOUGH = 10
-#: Halvings of an interval that a root is looked for in: to a thousandth of a percent of it.
+#: Steps of a bisection: they find a root to a thousandth of a percent of the interval.
 _NUM_HALVINGS = 17
 
 
 @inlined
-def _first_row(seen):  # type: ignore[no-untyped-def]
-    return max(0, seen.now.num_jobs[0] - _NUM_LATEST)
+def _first_row(view):  # type: ignore[no-untyped-def]
+    """Return the row of the first of the latest jobs."""
+    return max(0, view.now.num_jobs[0] - _NUM_LATEST)
 
 
 @kernel
-def arrival_rate(seen):  # type: ignore[no-untyped-def]
-    """Arrivals a ms since the first of the latest jobs; 0 until there are enough to tell.
+def arrival_rate(view):  # type: ignore[no-untyped-def]
+    """Return the arrivals per ms since the first of the latest jobs.
 
-    Time that passed without one counts. Jobs that came together with the first do not.
+    It is 0 if there are too few arrivals to estimate it.
+
+    The time since the last arrival counts. Jobs that arrived together with the first do not.
     """
-    now = seen.now
-    first = _first_row(seen)
+    now = view.now
+    first = _first_row(view)
     count = 0
     if now.num_jobs[0] == 0:
         return 0.0
-    begin_ms = seen.jobs.arrival_ms[first]
+    begin_ms = view.jobs.arrival_ms[first]
     for job in range(first, now.num_jobs[0]):
-        count += seen.jobs.arrival_ms[job] > begin_ms
+        count += view.jobs.arrival_ms[job] > begin_ms
     return count / max(1.0, now.clock_ms[0] - begin_ms) if count >= _NUM_ENOUGH else 0.0
 
 
 @kernel
-def next_free_ms(seen):  # type: ignore[no-untyped-def]
-    """Time until the first of the working executors is expected to be free; infinite where none works."""
+def next_free_ms(view):  # type: ignore[no-untyped-def]
+    """Return the expected time until the first busy executor is free; infinite if none is busy."""
     soonest = math.inf
-    executors = seen.executors
-    stages = seen.stages
+    executors = view.executors
+    stages = view.stages
     for executor in range(executors.shape[0]):
         stage = executors.stage[executor]
         started_ms = executors.started_ms[executor]
-        if executor == seen.now.acting_executor[0]:
+        if executor == view.now.acting_executor[0]:
             continue
+        # An executor that is on its way counts as if its first task started now.
         if stage == NO_STAGE:
             stage = executors.destination[executor]
-            started_ms = seen.now.clock_ms[0]
+            started_ms = view.now.clock_ms[0]
         if stage != NO_STAGE:
-            left_ms = max(0.0, started_ms + stages.task_ms[stage] - seen.now.clock_ms[0])
+            left_ms = max(0.0, started_ms + stages.task_ms[stage] - view.now.clock_ms[0])
             waves = (stages.num_tasks[stage] - stages.num_started[stage]) // max(
                 1, stages.num_bound[stage]
             )
@@ -73,9 +81,9 @@ def next_free_ms(seen):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _length_ms(seen, stage):  # type: ignore[no-untyped-def]
-    """For how long the stage would keep the executor."""
-    stages = seen.stages
+def _length_ms(view, stage):  # type: ignore[no-untyped-def]
+    """Return the time for which the stage would keep the executor."""
+    stages = view.stages
     left = stages.num_tasks[stage] - stages.num_started[stage]
     return (
         stages.task_ms[stage]
@@ -85,30 +93,39 @@ def _length_ms(seen, stage):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _spared_ms(seen, length_ms, free_ms):  # type: ignore[no-untyped-def]
-    """What a job that comes now is expected to be spared where the stage has not started yet, less what the stage then waits.
+def _spared_ms(view, length_ms, free_ms):  # type: ignore[no-untyped-def]
+    """Return the expected time that an idle slot saves for a job that arrives now.
 
-    Without the slot the job waits until the stage is done, or another executor is free; with it the stage waits for the job, or
-    for that executor. The shorter goes first.
+    The time that the stage then waits is subtracted. Without the slot the job waits until the stage
+    is done or another executor is free. With the slot the stage waits for the job, or for that
+    executor. The shorter of the two goes first.
     """
-    first = _first_row(seen)
+    first = _first_row(view)
     total_ms = 0.0
     wait_ms = min(length_ms, free_ms)
-    for job in range(first, seen.now.num_jobs[0]):
-        total_ms += max(0.0, wait_ms - seen.jobs.work_ms[job])
-    return total_ms / max(1, seen.now.num_jobs[0] - first)
+    for job in range(first, view.now.num_jobs[0]):
+        total_ms += max(0.0, wait_ms - view.jobs.work_ms[job])
+    return total_ms / max(1, view.now.num_jobs[0] - first)
 
 
 @kernel
-def slot_among_ms(seen, rate, length_ms, free_ms):  # type: ignore[no-untyped-def]
-    """The idle slot before a stage, where another executor is expected to be free in `free_ms`.
+def slot_among_ms(view, rate, length_ms, free_ms):  # type: ignore[no-untyped-def]
+    """Return the idle slot before a stage if another executor is expected to be free in `free_ms`.
 
-    Theorem 2 with that executor: a ms of waiting costs the stage 1 ms and, where it is done before the other is free, as much
-    for the job that comes meanwhile; it gains `rate` times what such a job is spared. With nobody else, that stays so until the
-    next arrival (see `theory.waiting_gain`); else until the other executor is so near that waiting pays no more.
+    This is Theorem 2 with that executor. A ms of waiting costs the stage 1 ms. If the stage is done
+    before the other executor is free, it costs the job that arrives meanwhile as much. It gains
+    `rate` times what such a job saves. If no other executor works, the balance stays the same until
+    the next arrival (see `theory.waiting_gain`). Otherwise it holds until the other executor is so
+    close to being free that waiting does not pay any more.
+
+    Args:
+        view: the observation.
+        rate: arrivals per ms.
+        length_ms: time for which the stage would keep the executor.
+        free_ms: expected time until another executor is free; may be infinite.
     """
     shared = 1.0 - math.exp(-rate * length_ms) if length_ms <= free_ms else 0.0
-    if rate * _spared_ms(seen, length_ms, free_ms) <= 1.0 + shared:
+    if rate * _spared_ms(view, length_ms, free_ms) <= 1.0 + shared:
         return 0.0
     if free_ms == math.inf:
         return length_ms
@@ -116,7 +133,7 @@ def slot_among_ms(seen, rate, length_ms, free_ms):  # type: ignore[no-untyped-de
     high = min(free_ms, length_ms)
     for _ in range(_NUM_HALVINGS):
         middle = (low + high) / 2
-        if rate * _spared_ms(seen, length_ms, middle) > 1.0:
+        if rate * _spared_ms(view, length_ms, middle) > 1.0:
             high = middle
         else:
             low = middle
@@ -124,29 +141,38 @@ def slot_among_ms(seen, rate, length_ms, free_ms):  # type: ignore[no-untyped-de
 
 
 @kernel
-def _slope(seen, rate, length_ms, slot_ms):  # type: ignore[no-untyped-def]
-    """The derivative of twice the expected average JCT after a slot (see `theory.best_slot_exponential`)."""
-    first = _first_row(seen)
+def _slope(view, rate, length_ms, slot_ms):  # type: ignore[no-untyped-def]
+    """Return the derivative of twice the expected average JCT with respect to the slot's length.
+
+    See `theory.best_slot_exponential`.
+    """
+    first = _first_row(view)
     late = 0.0
     work_ms = 0.0
-    for job in range(first, seen.now.num_jobs[0]):
-        work_ms += seen.jobs.work_ms[job]
-        late += max(0.0, 1.0 - math.exp(-rate * (slot_ms - seen.jobs.work_ms[job])))
-    count = max(1, seen.now.num_jobs[0] - first)
+    for job in range(first, view.now.num_jobs[0]):
+        work_ms += view.jobs.work_ms[job]
+        late += max(0.0, 1.0 - math.exp(-rate * (slot_ms - view.jobs.work_ms[job])))
+    count = max(1, view.now.num_jobs[0] - first)
     gain = rate * (length_ms - work_ms / count) - 2.0 + math.exp(-rate * length_ms)
     return late / count - gain * math.exp(-rate * slot_ms)
 
 
 @kernel
-def slot_alone_ms(seen, rate, length_ms):  # type: ignore[no-untyped-def]
-    """The idle slot before a stage by Theorem 2 to the letter, as if no other executor would ever be free."""
-    if _slope(seen, rate, length_ms, 0.0) >= 0.0:
+def slot_alone_ms(view, rate, length_ms):  # type: ignore[no-untyped-def]
+    """Return the idle slot before a stage by Theorem 2, as if no other executor ever became free.
+
+    Args:
+        view: the observation.
+        rate: arrivals per ms.
+        length_ms: time for which the stage would keep the executor.
+    """
+    if _slope(view, rate, length_ms, 0.0) >= 0.0:
         return 0.0
     low = 0.0
     high = length_ms
     for _ in range(_NUM_HALVINGS):
         middle = (low + high) / 2
-        if _slope(seen, rate, length_ms, middle) < 0.0:
+        if _slope(view, rate, length_ms, middle) < 0.0:
             low = middle
         else:
             high = middle
@@ -154,32 +180,45 @@ def slot_alone_ms(seen, rate, length_ms):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _may_wait(seen, stage):  # type: ignore[no-untyped-def]
-    """Whether one executor is free, no other stage wants it, and the job that the stage could wait for has not come yet."""
-    now = seen.now
-    from_ms = seen.stages.hold_from_ms[stage]
+def _may_wait(view, stage):  # type: ignore[no-untyped-def]
+    """Return whether the stage may wait in an idle slot.
+
+    This is so if exactly one executor is free, no other stage waits for it, and the job that the
+    stage could wait for has not arrived yet.
+    """
+    now = view.now
+    from_ms = view.stages.hold_from_ms[stage]
     free = now.num_idle[0] + (now.acting_executor[0] != NO_EXECUTOR)
-    if free != 1 or now.num_schedulable[0] != 1 or demand(seen, stage) == 0:
+    if free != 1 or now.num_schedulable[0] != 1 or demand(view, stage) == 0:
         return False
+    # A slot that has begun goes on until its end, unless a job has arrived since it began.
     is_running = (
-        seen.stages.hold_until_ms[stage] > now.clock_ms[0]
-        and seen.jobs.arrival_ms[now.num_jobs[0] - 1] <= from_ms
+        view.stages.hold_until_ms[stage] > now.clock_ms[0]
+        and view.jobs.arrival_ms[now.num_jobs[0] - 1] <= from_ms
     )
     return from_ms == NOT_YET or is_running
 
 
 @kernel
-def slot_ms(seen, stage, is_alone):  # type: ignore[no-untyped-def]
-    """The idle slot before a stage that could take the last free executor, from now on; at most the stage's length in all."""
-    rate = arrival_rate(seen)
-    length_ms = _length_ms(seen, stage)
-    if rate == 0.0 or not _may_wait(seen, stage):
+def slot_ms(view, stage, is_alone):  # type: ignore[no-untyped-def]
+    """Return the idle slot, from now on, before a stage that could take the last free executor.
+
+    The whole slot lasts at most as long as the stage.
+
+    Args:
+        view: the observation.
+        stage: row of the stage.
+        is_alone: uses `slot_alone_ms` if true, else `slot_among_ms`.
+    """
+    rate = arrival_rate(view)
+    length_ms = _length_ms(view, stage)
+    if rate == 0.0 or not _may_wait(view, stage):
         return 0
     wait_ms = (
-        slot_alone_ms(seen, rate, length_ms)
+        slot_alone_ms(view, rate, length_ms)
         if is_alone
-        else slot_among_ms(seen, rate, length_ms, next_free_ms(seen))
+        else slot_among_ms(view, rate, length_ms, next_free_ms(view))
     )
-    if seen.stages.hold_from_ms[stage] != NOT_YET:
-        wait_ms = min(wait_ms, seen.stages.hold_from_ms[stage] + length_ms - seen.now.clock_ms[0])
+    if view.stages.hold_from_ms[stage] != NOT_YET:
+        wait_ms = min(wait_ms, view.stages.hold_from_ms[stage] + length_ms - view.now.clock_ms[0])
     return max(0, math.floor(wait_ms))

@@ -1,1 +1,4 @@
-"""A network over the set of waiting jobs: any number of them, any number of resources, any load, steps or exact times."""
+"""A network over the set of waiting jobs.
+
+It works with any number of jobs and resources, at any load, in time steps or with exact times.
+"""

@@ -1,4 +1,7 @@
-"""The compiled pass: features of a view, logits, a decision; and whole runs, with or without a record."""
+"""The set network's compiled kernels: features, logits, single decisions, and whole runs.
+
+Runs can be recorded to learn from.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +36,9 @@ from parcae.policies.networks.kernels import (
 )
 from parcae.policies.packing.kernels.scores import (
     alignment,
-    crowd,
+    free_after_start,
     largest_share,
-    left,
+    log_num_waiting,
     must_start,
     preference,
     reserve,
@@ -48,22 +51,22 @@ _C = NUM_SHARED_FEATURES
 _K = MAX_ROWS
 _SLOPE = np.float32(SLOPE)
 _IMPOSSIBLE = np.float32(-np.inf)
-_AT = offsets()
-_JOB1 = _AT["job1.weight"]
-_JOB1_BIAS = _AT["job1.bias"]
-_JOB2 = _AT["job2.weight"]
-_JOB2_BIAS = _AT["job2.bias"]
-_CONTEXT = _AT["context.weight"]
-_CONTEXT_BIAS = _AT["context.bias"]
-_CHOICE1 = _AT["choice1.weight"]
-_CHOICE1_BIAS = _AT["choice1.bias"]
-_CHOICE2 = _AT["choice2.weight"]
-_HOLD = _AT["hold.weight"]
-_HOLD_BIAS = _AT["hold.bias"]
-_PRIOR = _AT["prior"]
-_TOLD = int(JobFeature.TOLD)
-_OF_ARRIVED = int(JobFeature.TOLD_OF_ARRIVED)
-_OF_WAITING = int(JobFeature.TOLD_OF_WAITING)
+_OFFSETS = offsets()
+_JOB1 = _OFFSETS["job1.weight"]
+_JOB1_BIAS = _OFFSETS["job1.bias"]
+_JOB2 = _OFFSETS["job2.weight"]
+_JOB2_BIAS = _OFFSETS["job2.bias"]
+_CONTEXT = _OFFSETS["context.weight"]
+_CONTEXT_BIAS = _OFFSETS["context.bias"]
+_CHOICE1 = _OFFSETS["choice1.weight"]
+_CHOICE1_BIAS = _OFFSETS["choice1.bias"]
+_CHOICE2 = _OFFSETS["choice2.weight"]
+_HOLD = _OFFSETS["hold.weight"]
+_HOLD_BIAS = _OFFSETS["hold.bias"]
+_PRIOR = _OFFSETS["prior"]
+_ESTIMATE = int(JobFeature.ESTIMATE)
+_VS_ARRIVED = int(JobFeature.ESTIMATE_VS_ARRIVED)
+_VS_WAITING = int(JobFeature.ESTIMATE_VS_WAITING)
 _AGE = int(JobFeature.AGE)
 _LEAST = int(JobFeature.LEAST_SHARE)
 _MEAN = int(JobFeature.MEAN_SHARE)
@@ -80,14 +83,14 @@ _S_BACKLOG = int(SharedFeature.BACKLOG)
 _S_RUNNING = int(SharedFeature.RUNNING)
 _S_FREE = int(SharedFeature.FREE_NOW)
 _S_FREE_MEAN = int(SharedFeature.FREE_MEAN)
-_OWN = int(JobFeature.OWN_NOW)
+_DOMINANT = int(JobFeature.DOMINANT_NOW)
 _OTHER = int(JobFeature.OTHER_NOW)
 _S_LOAD = int(SharedFeature.LOAD)
 _S_CLOCK = int(SharedFeature.CLOCK)
 _S_PAUSE = int(SharedFeature.PAUSE)
 _S_STARTABLE = int(SharedFeature.STARTABLE)
 _S_TYPICAL = int(SharedFeature.TYPICAL)
-_S_TOLD = int(SharedFeature.WAITING_TOLD)
+_S_ESTIMATE = int(SharedFeature.WAITING_ESTIMATE)
 _S_SHARE = int(SharedFeature.WAITING_SHARE)
 _S_RULE = int(SharedFeature.RULE_HOLDS)
 _S_CAN = int(SharedFeature.CAN_HOLD)
@@ -95,42 +98,42 @@ _LOOKAHEAD = LOOKAHEAD
 _NUM_LOOKS = len(LOOKAHEAD)
 _PAUSE = LONGEST_PAUSE
 _RULE_PAUSE = int(WithholdParameter.PAUSE)
-#: The rule's score counts down to this below the best.
+#: Lower bound of the feature SCORE.
 _LOWEST = -5.0
 
 
 class Network(NamedTuple):
-    """weights: float32 in the order of the layout's SHAPES. rule: float64[len(WithholdParameter)]."""
+    """The network's weights and the rule that it corrects, read by the kernels."""
 
-    weights: Any
-    rule: Any
+    weights: Any  # float32, in the order of the layout's SHAPES
+    rule: Any  # float64[len(WithholdParameter)]
 
 
 class Workspace(NamedTuple):
-    """Room for one decision (with a leading axis: of many clusters)."""
+    """Buffers for one decision (with a leading axis: of many clusters)."""
 
-    row: Any  # int64[MAX_ROWS], the view's row
-    score: Any  # float64[MAX_ROWS], the rule's, those that cannot start far below
-    look: Any  # int64[len(LOOKAHEAD)], points of the profile
+    row: Any  # int64[MAX_ROWS], the job's row in the view
+    score: Any  # float64[MAX_ROWS], the rule's score; 1e6 lower for jobs that cannot start
+    look: Any  # int64[len(LOOKAHEAD)], the point of the profile for each time
     features: Any  # float32[MAX_ROWS, job features]
     hidden: Any  # float32[MAX_ROWS, HIDDEN]
     shared: Any  # float32[shared features]
     context: Any  # float32[HIDDEN]
     base: Any  # float32[HIDDEN]
     layer: Any  # float32[HIDDEN]
-    logits: Any  # float32[MAX_ROWS + 1], the last one used is hold's
+    logits: Any  # float32[MAX_ROWS + 1], those of the jobs and, after them, of holding
 
 
 class Record(NamedTuple):
-    """The decisions of one run in which there was a choice (with a leading axis: of many)."""
+    """The decisions of one run in which there was a choice (with a leading axis: of many runs)."""
 
-    count: Any  # int64[1]
-    num_rows: Any  # int64[1]
-    is_cut: Any  # int64[1], whether room ended before the run
+    count: Any  # int64[1], recorded decisions
+    num_rows: Any  # int64[1], recorded jobs of all decisions together
+    is_cut: Any  # int64[1], whether the record was full before the run ended
     now: Any  # int64[capacity]
     cost: Any  # float64[capacity], accrued before the decision
-    first_row: Any  # int64[capacity + 1]
-    choice: Any  # int64[capacity]
+    first_row: Any  # int64[capacity + 1], the decision's first row in `rows`
+    choice: Any  # int64[capacity], position of the chosen job, or the number of jobs for hold
     log_prob: Any  # float32[capacity]
     shared: Any  # float32[capacity, shared features]
     rows: Any  # float32[row_capacity, job features]
@@ -138,12 +141,16 @@ class Record(NamedTuple):
 
 @inlined
 def _select_rows(view, net, work):  # type: ignore[no-untyped-def]
-    """The rows to look at: all, or those that can start and the rule likes best. Returns how many."""
+    """Select the jobs that the network sees: all, or those with the best scores that can start.
+
+    Writes their rows to `work.row`, sorted by score, and returns how many there are.
+    """
     count = 0
     for row in range(view.head.num_jobs[0]):
         score = preference(view, row, net.rule)
         if view.jobs.can_start[row] == 0:
             score -= 1e6
+        # Insertion sort; when the list is full, the job replaces the last one if it is better.
         place = count
         if count == _K:
             if score <= work.score[_K - 1]:
@@ -159,13 +166,13 @@ def _select_rows(view, net, work):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _point(view, then):  # type: ignore[no-untyped-def]
-    """Point of the profile that holds at a time."""
+def _point(view, time):  # type: ignore[no-untyped-def]
+    """Return the point of the profile that holds at a time (binary search)."""
     low = 0
     high = view.head.num_points[0] - 1
     while low < high:
         middle = (low + high + 1) // 2
-        if view.points[middle] <= then:
+        if view.points[middle] <= time:
             low = middle
         else:
             high = middle - 1
@@ -174,7 +181,7 @@ def _point(view, then):  # type: ignore[no-untyped-def]
 
 @inlined
 def _free_share(view, point):  # type: ignore[no-untyped-def]
-    """Least share of a resource that is free from a point of the profile on."""
+    """Return the least share of a resource that is free from a point of the profile on."""
     share = 1.0
     for resource in range(view.free.shape[0]):
         share = min(share, view.free_from[point, resource] / view.capacity[resource])
@@ -183,19 +190,22 @@ def _free_share(view, point):  # type: ignore[no-untyped-def]
 
 @inlined
 def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
-    """What does not depend on the rule. Returns the mean log duration of the waiting."""
+    """Write the shared features that do not depend on the rule.
+
+    Returns the mean log estimate of the waiting jobs.
+    """
     head = view.head
     x = work.shared
     scale = math.exp(typical)
     num = head.num_jobs[0]
-    told = 0.0
+    estimate = 0.0
     share = 0.0
     startable = 0
     for row in range(num):
-        told += view.jobs.log_told[row]
+        estimate += view.jobs.log_estimate[row]
         startable += view.jobs.can_start[row]
         share += largest_share(view, row)
-    told = told / max(1, num)
+    estimate = estimate / max(1, num)
     share = share / max(1, num)
     x[_S_WAITING] = math.log1p(num)
     x[_S_BACKLOG] = math.log1p(head.num_backlog[0])
@@ -212,14 +222,18 @@ def _encode_shared(view, work, typical):  # type: ignore[no-untyped-def]
     x[_S_PAUSE] = math.log1p(head.since_arrival[0] / scale)
     x[_S_STARTABLE] = startable / max(1, num)
     x[_S_TYPICAL] = typical
-    x[_S_TOLD] = told - typical
+    x[_S_ESTIMATE] = estimate - typical
     x[_S_SHARE] = share
-    return told
+    return estimate
 
 
 @inlined
 def _look_ahead(view, work, x, row, dominant):  # type: ignore[no-untyped-def]
-    """What will be free less the job's demand: of the resource that it asks most of, and the least of the others."""
+    """Write the free share minus the job's demand at each time of LOOKAHEAD.
+
+    The first columns are of the job's dominant resource, the others the least of the other
+    resources.
+    """
     for k in range(_NUM_LOOKS):
         other = 1.0
         for resource in range(view.free.shape[0]):
@@ -227,60 +241,74 @@ def _look_ahead(view, work, x, row, dominant):  # type: ignore[no-untyped-def]
                 view.free_from[work.look[k], resource] - view.demand[row, resource]
             ) / view.capacity[resource]
             if resource == dominant:
-                x[_OWN + k] = spare
+                x[_DOMINANT + k] = spare
             else:
                 other = min(other, spare)
         x[_OTHER + k] = other
 
 
 @inlined
-def _encode_job(view, net, work, position, typical, waiting_told, waiting):  # type: ignore[no-untyped-def]
+def _encode_job(  # type: ignore[no-untyped-def]
+    view, net, work, position, typical, waiting_estimate, log_waiting
+):
+    """Write the features of the job at a position, except IS_RULE."""
     row = work.row[position]
     x = work.features[position]
-    told = view.jobs.log_told[row]
-    x[_TOLD] = told
-    x[_OF_ARRIVED] = told - typical
-    x[_OF_WAITING] = told - waiting_told
-    x[_AGE] = math.log1p(view.jobs.age[row] / view.jobs.told[row])
+    estimate = view.jobs.log_estimate[row]
+    x[_ESTIMATE] = estimate
+    x[_VS_ARRIVED] = estimate - typical
+    x[_VS_WAITING] = estimate - waiting_estimate
+    x[_AGE] = math.log1p(view.jobs.age[row] / view.jobs.estimate[row])
     least = 1.0
     mean = 0.0
     most = 0.0
     dominant = 0
     for resource in range(view.free.shape[0]):
-        own = view.demand[row, resource] / view.capacity[resource]
-        if own > most:
-            most = own
+        share = view.demand[row, resource] / view.capacity[resource]
+        if share > most:
+            most = share
             dominant = resource
-        least = min(least, own)
-        mean = mean + own / view.free.shape[0]
+        least = min(least, share)
+        mean = mean + share / view.free.shape[0]
     x[_LEAST] = least
     x[_MEAN] = mean
     x[_LARGEST] = most
     _look_ahead(view, work, x, row, dominant)
-    free = left(view, row)
+    free = free_after_start(view, row)
     x[_LEFT] = free
     x[_ALIGNMENT] = alignment(view, row) * 0.01
     x[_CAN_START] = view.jobs.can_start[row]
-    x[_AT_END] = _free_share(view, _point(view, view.head.now[0] + view.jobs.told[row]))
+    x[_AT_END] = _free_share(view, _point(view, view.head.now[0] + view.jobs.estimate[row]))
     x[_IS_RULE] = 0.0
     x[_SCORE] = max(
         _LOWEST, preference(view, row, net.rule) - preference(view, work.row[0], net.rule)
     )
-    x[_RESERVE] = free - reserve(view, row, net.rule, waiting)
+    x[_RESERVE] = free - reserve(view, row, net.rule, log_waiting)
 
 
 @kernel
 def encode(view, net, work):  # type: ignore[no-untyped-def]
-    """Fill the features. Returns how many jobs are looked at; the first is the rule's favourite of those that can start."""
+    """Write the features of a view to the workspace.
+
+    The job at position 0 has the best score of those that can start.
+
+    Args:
+        view: the View of one cluster, with its profile.
+        net: the Network.
+        work: the Workspace; `row`, `score`, `features` and `shared` are written.
+
+    Returns:
+        How many jobs the network sees.
+    """
     count = _select_rows(view, net, work)
-    typical = view.head.log_told[0] / max(1, view.head.num_arrived[0])
-    waiting_told = _encode_shared(view, work, typical)
-    waiting = crowd(view)
+    typical = view.head.log_estimate[0] / max(1, view.head.num_arrived[0])
+    waiting_estimate = _encode_shared(view, work, typical)
+    log_waiting = log_num_waiting(view)
     can_any = False
     chosen = VOID
     is_forced = must_start(view, min(_PAUSE, net.rule[_RULE_PAUSE]))
     for position in range(count):
-        _encode_job(view, net, work, position, typical, waiting_told, waiting)
+        _encode_job(view, net, work, position, typical, waiting_estimate, log_waiting)
         can_start = work.features[position, _CAN_START] > 0.0
         can_any = can_any or can_start
         if chosen == VOID and can_start and (is_forced or work.features[position, _RESERVE] >= 0.0):
@@ -294,7 +322,13 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
 
 @kernel
 def score(net, work, count):  # type: ignore[no-untyped-def]
-    """Fill the logits of the jobs and, after them, of hold; -inf where impossible."""
+    """Write the logits of the jobs and of holding to `work.logits`; -inf marks impossible choices.
+
+    Args:
+        net: the Network.
+        work: the Workspace; its features must be up to date (see `encode`).
+        count: how many jobs the network sees.
+    """
     weights = net.weights
     base = work.base
     layer = work.layer
@@ -336,6 +370,7 @@ def score(net, work, count):  # type: ignore[no-untyped-def]
 
 @inlined
 def _num_startable(view):  # type: ignore[no-untyped-def]
+    """Return how many visible jobs can start now."""
     count = 0
     for row in range(view.head.num_jobs[0]):
         count += view.jobs.can_start[row]
@@ -344,7 +379,13 @@ def _num_startable(view):  # type: ignore[no-untyped-def]
 
 @kernel
 def decide(view, net, work):  # type: ignore[no-untyped-def]
-    """The slot of the most probable decision, or VOID."""
+    """Return the slot of the most probable decision, or VOID.
+
+    Args:
+        view: the View of one cluster, with its profile.
+        net: the Network.
+        work: the Workspace.
+    """
     if _num_startable(view) == 0:
         return VOID
     count = encode(view, net, work)
@@ -354,20 +395,34 @@ def decide(view, net, work):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def play_many(states, asked, sequence, views, net, work, first, last):  # type: ignore[no-untyped-def]
-    """Run clusters first..last-1 from start to end, most probable decisions only."""
+def play_many(  # type: ignore[no-untyped-def]
+    states, sequences, sequence_rows, views, net, work, first, last
+):
+    """Run clusters first..last-1 from start to end, taking the most probable decision each time.
+
+    Args:
+        states: the states of all clusters, changed.
+        sequences: the job sequences.
+        sequence_rows: int64[num_clusters], each cluster's sequence.
+        views: the views of all clusters, written.
+        net: the Network.
+        work: one Workspace, because the clusters run one after another.
+        first: first cluster.
+        last: one past the last cluster.
+    """
     for row in range(first, last):
         state = cluster(states, row)
-        own = sequence_of(asked, sequence[row])
+        sequence = sequence_of(sequences, sequence_rows[row])
         view = view_of(views, row)
-        begin(state, own)
+        begin(state, sequence)
         while state.clock.is_over[0] == 0:
-            show(state, own, view)
-            take(state, own, decide(view, net, work))
+            show(state, sequence, view)
+            take(state, sequence, decide(view, net, work))
 
 
 @inlined
 def _write(view, work, record, count, choice, log_prob, cost):  # type: ignore[no-untyped-def]
+    """Add a decision to the record."""
     at = record.count[0]
     first = record.num_rows[0]
     record.now[at] = view.head.now[0]
@@ -386,13 +441,13 @@ def _write(view, work, record, count, choice, log_prob, cost):  # type: ignore[n
 
 
 @inlined
-def _explore(state, asked, view, net, work, record, cost):  # type: ignore[no-untyped-def]
-    """Draw a decision, and record it if there was a choice."""
+def _explore(state, sequence, view, net, work, record, cost):  # type: ignore[no-untyped-def]
+    """Draw a decision, and record it if there was a choice. Returns a slot or VOID."""
     if _num_startable(view) == 0:
         return VOID
     count = encode(view, net, work)
     score(net, work, count)
-    position = draw(work.logits, count + 1, unit(view.head.luck[0]))
+    position = draw(work.logits, count + 1, unit(view.head.random_bits[0]))
     choices = 0
     for k in range(count + 1):
         choices += work.logits[k] != _IMPOSSIBLE
@@ -403,16 +458,33 @@ def _explore(state, asked, view, net, work, record, cost):  # type: ignore[no-un
 
 
 @kernel
-def explore_many(states, asked, sequence, views, net, works, records, cost, first, last):  # type: ignore[no-untyped-def]
-    """Run clusters first..last-1 from start to end with drawn decisions and record them; a full record ends the run."""
+def explore_many(  # type: ignore[no-untyped-def]
+    states, sequences, sequence_rows, views, net, works, records, cost, first, last
+):
+    """Run clusters first..last-1 from start to end with drawn decisions, and record them.
+
+    A run ends early if its record is full.
+
+    Args:
+        states: the states of all clusters, changed.
+        sequences: the job sequences.
+        sequence_rows: int64[num_clusters], each cluster's sequence.
+        views: the views of all clusters, written.
+        net: the Network.
+        works: a Workspace for every cluster.
+        records: a Record for every cluster; those of first..last-1 are overwritten.
+        cost: column of the recorded cost, see `parcae.packing.layout.Cost`.
+        first: first cluster.
+        last: one past the last cluster.
+    """
     for row in range(first, last):
         state = cluster(states, row)
-        own = sequence_of(asked, sequence[row])
+        sequence = sequence_of(sequences, sequence_rows[row])
         view = view_of(views, row)
         work = _work_of(works, row)
         record = _record_of(records, row)
         record.count[0] = record.num_rows[0] = record.is_cut[0] = 0
-        begin(state, own)
+        begin(state, sequence)
         while state.clock.is_over[0] == 0:
             if (
                 record.count[0] + 1 >= record.now.shape[0]
@@ -420,21 +492,23 @@ def explore_many(states, asked, sequence, views, net, works, records, cost, firs
             ):
                 record.is_cut[0] = 1
                 break
-            show(state, own, view)
-            take(state, own, _explore(state, own, view, net, work, record, cost))
+            show(state, sequence, view)
+            take(state, sequence, _explore(state, sequence, view, net, work, record, cost))
 
 
 @inlined
 def _work_of(works, row):  # type: ignore[no-untyped-def]
     return Workspace(
-        works.row[row], works.score[row], works.look[row], works.features[row], works.hidden[row], works.shared[row],
-        works.context[row], works.base[row], works.layer[row], works.logits[row],
+        works.row[row], works.score[row], works.look[row], works.features[row], works.hidden[row],
+        works.shared[row], works.context[row], works.base[row], works.layer[row],
+        works.logits[row],
     )  # fmt: skip
 
 
 @inlined
 def _record_of(records, row):  # type: ignore[no-untyped-def]
     return Record(
-        records.count[row], records.num_rows[row], records.is_cut[row], records.now[row], records.cost[row],
-        records.first_row[row], records.choice[row], records.log_prob[row], records.shared[row], records.rows[row],
+        records.count[row], records.num_rows[row], records.is_cut[row], records.now[row],
+        records.cost[row], records.first_row[row], records.choice[row], records.log_prob[row],
+        records.shared[row], records.rows[row],
     )  # fmt: skip

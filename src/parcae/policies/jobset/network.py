@@ -1,4 +1,4 @@
-"""The same network in PyTorch, over ragged batches of decisions: for training."""
+"""The set network in PyTorch, over ragged batches of decisions: used for training."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ _NAMES = (*SHAPES, *CRITIC_SHAPES)
 
 @dataclass(frozen=True)
 class Decisions:
-    """A batch of B decisions over R jobs (the jobs of all decisions, one after another).
+    """A batch of B decisions over R jobs; the jobs of all decisions lie one after another.
 
     Args:
-        rows: float32[R, job features]. owner: int64[R], the decision that a job belongs to.
-        first_row, num_jobs: int64[B]. shared: float32[B, shared features].
+        rows: float32[R, job features].
+        owner: int64[R], the decision that a job belongs to.
+        first_row: int64[B], the decision's first job.
+        num_jobs: int64[B].
+        shared: float32[B, shared features].
         choice: int64[B], position of the chosen job, or the number of jobs for hold.
     """
 
@@ -44,7 +47,10 @@ class Decisions:
 
 
 class JobSetNetwork(nn.Module):
-    """See `layout` for the architecture; parameters are named as there, matrices are [in, out]."""
+    """The set network with a critic; `layout` describes the architecture.
+
+    Parameters are named as in `layout`, with _ for the dot; matrices are [in, out].
+    """
 
     def __init__(self, weights: Weights) -> None:
         super().__init__()
@@ -57,7 +63,7 @@ class JobSetNetwork(nn.Module):
         return nn.functional.leaky_relu(out, SLOPE)
 
     def logits(self, batch: Decisions) -> tuple[Tensor, Tensor, Tensor]:
-        """(logits of jobs [R], of hold [B], context [B, HIDDEN]); -inf where impossible."""
+        """Return (logits of jobs [R], of hold [B], context [B, HIDDEN]); -inf means impossible."""
         hidden = self._layer("job2", self._layer("job1", batch.rows))
         pooled = hidden.new_zeros(len(batch), HIDDEN).index_add(0, batch.owner, hidden)
         pooled = pooled / batch.num_jobs.clamp(min=1).unsqueeze(1)
@@ -78,7 +84,7 @@ class JobSetNetwork(nn.Module):
         return jobs, hold, context
 
     def forward(self, batch: Decisions) -> Judged:
-        """Log probability of every recorded choice, entropy of the distributions it was drawn from, value of the state."""
+        """Evaluate recorded decisions: log probability of each choice, entropy, and state value."""
         jobs, hold, context = self.logits(batch)
         log_probs = ragged_log_softmax(jobs, batch.owner, len(batch), hold)
         log_jobs = log_probs[: len(jobs)]
@@ -95,7 +101,7 @@ class JobSetNetwork(nn.Module):
         return Judged(log_prob, entropy, value.squeeze(1))
 
     def load_arrays(self, weights: Weights) -> None:
-        """Take these weights."""
+        """Set all weights."""
         with torch.no_grad():
             for name in _NAMES:
                 self.table[name.replace(".", "_")].copy_(
@@ -103,7 +109,7 @@ class JobSetNetwork(nn.Module):
                 )
 
     def export(self) -> Weights:
-        """The weights as arrays, by the names of the layout."""
+        """Return the weights as arrays, by the names of the layout."""
         return {
             n: self.table[n.replace(".", "_")].detach().numpy().astype(np.float32) for n in _NAMES
         }

@@ -1,4 +1,4 @@
-"""The set network as a policy object: needs no PyTorch."""
+"""The set network as a policy object; it decides without PyTorch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import FormatError
-from parcae.packing.layout import Asked, Packing, View
+from parcae.packing.layout import Packing, SequenceTables, View
 from parcae.policies.jobset.kernels import Network, Record, Workspace, decide, play_many
 from parcae.policies.jobset.layout import (
     HIDDEN,
@@ -25,7 +25,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 def allocate_workspace(count: int) -> Workspace:
-    """Room for a decision of each of many clusters (the leading axis)."""
+    """Allocate a workspace for each of many clusters (the leading axis)."""
 
     def floats(*shape: int) -> npt.NDArray[np.float32]:
         return np.zeros((count, *shape), np.float32)
@@ -45,7 +45,13 @@ def allocate_workspace(count: int) -> Workspace:
 
 
 def allocate_record(count: int, capacity: int, row_capacity: int) -> Record:
-    """Room for `capacity` decisions, with `row_capacity` jobs in them together, of each of many clusters."""
+    """Allocate a record for each of many clusters (the leading axis).
+
+    Args:
+        count: length of the leading axis.
+        capacity: decisions that a record can hold.
+        row_capacity: jobs that all decisions of a record list together.
+    """
 
     def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
         return np.zeros((count, *shape), dtype)
@@ -65,13 +71,16 @@ def allocate_record(count: int, capacity: int, row_capacity: int) -> Record:
 
 
 class JobSetPolicy:
-    """The set network with its weights; decides by the most probable choice, and never holds for ever.
+    """The set network with its weights.
+
+    It takes the most probable decision, and never lets time pass for ever.
 
     Args:
-        weights: by the names of the layout, and "rule": the withholding rule's parameters.
+        name: name of the policy in reports.
+        weights: arrays by the names of the layout, and "rule", the withholding rule's parameters.
 
     Raises:
-        FormatError: weights of another shape.
+        FormatError: a weight is missing or has another shape.
     """
 
     wants_profile = True
@@ -81,19 +90,35 @@ class JobSetPolicy:
         rule = np.array(weights.get("rule", ()), np.float64)
         if rule.shape != (len(WithholdParameter),):
             raise FormatError(
-                f"{name}: a withholding rule of {rule.size} parameters, not {len(WithholdParameter)}; train it again"
+                f"{name}: the checkpoint holds a withholding rule of {rule.size} parameters, "
+                f"not {len(WithholdParameter)}; train it again"
             )
         self.network = Network(flatten(weights, name), rule)
         self._work = _single(allocate_workspace(1))
 
     def play_many(
-        self, states: Packing, asked: Asked, sequence: IntArray, views: View, first: int, last: int
+        self,
+        states: Packing,
+        sequences: SequenceTables,
+        sequence_rows: IntArray,
+        views: View,
+        first: int,
+        last: int,
     ) -> None:
-        """Run clusters first..last-1 from start to end."""
+        """Run clusters first..last-1 from start to end.
+
+        Args:
+            states: the states of all clusters, changed.
+            sequences: the job sequences.
+            sequence_rows: int64[num_clusters], each cluster's sequence.
+            views: the views of all clusters, written.
+            first: first cluster.
+            last: one past the last cluster.
+        """
         play_many(
             states,
-            asked,
-            sequence,
+            sequences,
+            sequence_rows,
             views,
             self.network,
             _single(allocate_workspace(1)),
@@ -102,7 +127,10 @@ class JobSetPolicy:
         )
 
     def decide(self, view: View) -> int:
-        """The slot whose job to place now, or VOID; `view` is of one cluster, with its profile."""
+        """Return the slot whose job to place now, or VOID, for the view of one cluster.
+
+        The view must have its profile.
+        """
         return int(decide(view, self.network, self._work))
 
 

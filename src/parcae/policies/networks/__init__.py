@@ -1,1 +1,1 @@
-"""What the compiled networks have in common."""
+"""Building blocks that the learned policies' networks share."""

@@ -1,4 +1,4 @@
-"""What a network's logits say of a decision's choices, for whoever looks on."""
+"""Probabilities of a decision's choices, computed from a network's logits, for display."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import numpy.typing as npt
 
 
 def ranked_choices(stages: Sequence[int], logits: npt.NDArray[Any]) -> list[tuple[int, float]]:
-    """Softmax over the choices that can be taken (others are -inf): (stage row, probability), the most probable first.
+    """Return (stage row, probability) of the possible choices, the most probable first.
+
+    The probabilities are a softmax over the finite logits; a logit of -inf marks an impossible
+    choice.
 
     Example: `ranked_choices([4, 7], np.array([0.0, 0.0]))` is `[(4, 0.5), (7, 0.5)]`.
     """
     can = np.flatnonzero(np.isfinite(logits))
     if can.size == 0:
         return []
-    odds = np.exp(np.asarray(logits, np.float64)[can] - float(np.max(logits[can])))
-    odds /= odds.sum()
-    order = np.argsort(-odds, kind="stable")
-    return [(int(stages[can[row]]), float(odds[row])) for row in order]
+    probabilities = np.exp(np.asarray(logits, np.float64)[can] - float(np.max(logits[can])))
+    probabilities /= probabilities.sum()
+    order = np.argsort(-probabilities, kind="stable")
+    return [(int(stages[can[row]]), float(probabilities[row])) for row in order]

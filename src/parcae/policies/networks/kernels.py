@@ -1,4 +1,7 @@
-"""Layers and draws of the compiled networks: float32, weights in one flat array, matrices [in, out]."""
+"""Compiled layers and random draws of the networks.
+
+All numbers are float32. The weights of a network lie in one flat array; matrices are [in, out].
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,24 @@ import numpy as np
 
 from parcae.kernels import inlined, kernel, mix
 
-_HALF = np.uint64(11)
+#: A hash has 64 bits, a float64 holds 53 of them exactly.
+_UNUSED_BITS = np.uint64(11)
 
 
 @inlined
 def add_product(x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-def]
-    """y += x W, the matrix at weights[at:].
+    """Add the product x W to y, where W starts at weights[at].
 
-    Eight outputs at a time, in registers: three times as fast as a plain loop, whose y might overlap the weights for all that
-    the compiler knows.
+    The loop keeps eight outputs at a time in registers. This is three times as fast as a plain
+    loop, for which the compiler must assume that y and the weights overlap.
+
+    Args:
+        x: float32[at least num_in], the inputs.
+        num_in: rows of W.
+        weights: float32 array, the network's weights.
+        at: where W starts.
+        num_out: columns of W.
+        y: float32[at least num_out]; the product is added.
     """
     o = 0
     while o + 8 <= num_out:
@@ -59,21 +71,41 @@ def add_product(x, num_in, weights, at, num_out, y):  # type: ignore[no-untyped-
 
 @inlined
 def copy_bias(weights, at, num_out, y):  # type: ignore[no-untyped-def]
-    """y = b, the bias at weights[at:]."""
+    """Set y to the bias vector at weights[at].
+
+    Args:
+        weights: float32 array, the network's weights.
+        at: where the bias vector starts.
+        num_out: its length.
+        y: float32[at least num_out], written.
+    """
     for o in range(num_out):
         y[o] = weights[at + o]
 
 
 @inlined
 def rectify(y, size, slope):  # type: ignore[no-untyped-def]
-    """The leaky rectifier, in place."""
+    """Apply the leaky rectifier to the first `size` numbers of y, in place.
+
+    Args:
+        y: float32 array, changed.
+        size: how many numbers.
+        slope: factor for numbers below zero, 0 to 1.
+    """
     for o in range(size):
         y[o] = max(y[o], slope * y[o])
 
 
 @inlined
 def dot(x, size, weights, at):  # type: ignore[no-untyped-def]
-    """x . w, the vector at weights[at:]."""
+    """Return the dot product of x and the vector at weights[at].
+
+    Args:
+        x: float32[at least size].
+        size: length of the vector.
+        weights: float32 array, the network's weights.
+        at: where the vector starts.
+    """
     total = np.float32(0.0)
     for i in range(size):
         total += x[i] * weights[at + i]
@@ -82,14 +114,14 @@ def dot(x, size, weights, at):  # type: ignore[no-untyped-def]
 
 @inlined
 def uniform(seed, counter):  # type: ignore[no-untyped-def]
-    """A number in (0, 1) that depends on the seed and the counter alone."""
-    bits = mix(mix(seed) + np.uint64(counter)) >> _HALF
+    """Return a number in (0, 1) that depends on the seed and the counter only."""
+    bits = mix(mix(seed) + np.uint64(counter)) >> _UNUSED_BITS
     return (np.float64(bits) + 0.5) / 9007199254740992.0
 
 
 @kernel
 def log_sum_exp(logits, size):  # type: ignore[no-untyped-def]
-    """log of the sum of exp over the first `size`; -inf logits count nothing."""
+    """Return log(sum(exp(logits))) of the first `size` logits; logits of -inf add nothing."""
     largest = -math.inf
     for i in range(size):
         largest = max(largest, logits[i])
@@ -101,7 +133,7 @@ def log_sum_exp(logits, size):  # type: ignore[no-untyped-def]
 
 @kernel
 def largest(logits, size):  # type: ignore[no-untyped-def]
-    """Index of the largest; the first of equals."""
+    """Return the index of the largest of the first `size` logits; of equals, the first."""
     best = 0
     for i in range(1, size):
         if logits[i] > logits[best]:
@@ -110,15 +142,22 @@ def largest(logits, size):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def draw(logits, size, luck):  # type: ignore[no-untyped-def]
-    """An index with probability softmax(logits); `luck` is uniform in (0, 1)."""
+def draw(logits, size, uniform_draw):  # type: ignore[no-untyped-def]
+    """Draw an index with probability softmax(logits).
+
+    Args:
+        logits: float array; -inf marks an index that is never drawn.
+        size: how many logits count.
+        uniform_draw: random number, uniform in (0, 1).
+    """
     total = log_sum_exp(logits, size)
+    # Rounding may leave a remainder after the loop; then the last possible index is taken.
     last = 0
     for i in range(size):
         chance = math.exp(logits[i] - total)
         if chance > 0.0:
             last = i
-            luck -= chance
-            if luck < 0.0:
+            uniform_draw -= chance
+            if uniform_draw < 0.0:
                 return i
     return last

@@ -1,4 +1,4 @@
-"""What the networks' layouts have in common: weights by name and shape, and where they lie in one flat array."""
+"""Weights by name and shape, and their places in one flat array; shared by all networks."""
 
 from __future__ import annotations
 
@@ -14,20 +14,26 @@ Weights = dict[str, npt.NDArray[np.float32]]
 
 
 def offsets_of(shapes: Shapes) -> dict[str, int]:
-    """Where each weight starts in the flat array.
+    """Return where each weight starts in the flat array.
 
     Example: `offsets_of({"a": (2, 3), "b": (3,)})` is `{"a": 0, "b": 6}`.
     """
-    found = dict[str, int]()
+    offsets = dict[str, int]()
     at = 0
     for name, shape in shapes.items():
-        found[name] = at
+        offsets[name] = at
         at += int(np.prod(shape))
-    return found
+    return offsets
 
 
 def glorot(rng: np.random.Generator, shapes: Shapes, zeros: Collection[str] = ()) -> Weights:
-    """Glorot-uniform matrices; vectors, and those named in `zeros`, are zero."""
+    """Draw Glorot-uniform matrices; vectors and the weights named in `zeros` are zero.
+
+    Args:
+        rng: source of the random numbers.
+        shapes: shapes by name.
+        zeros: names of matrices that start at zero.
+    """
     weights: Weights = {}
     for name, shape in shapes.items():
         if len(shape) == 1 or name in zeros:
@@ -39,24 +45,35 @@ def glorot(rng: np.random.Generator, shapes: Shapes, zeros: Collection[str] = ()
 
 
 def require_shapes(weights: Weights, shapes: Shapes, path: str) -> None:
-    """Refuse weights that do not have these shapes.
+    """Check that the weights have the given shapes.
+
+    Args:
+        weights: arrays by name; names that are not in `shapes` are ignored.
+        shapes: the expected shapes by name.
+        path: where the weights come from, for the error message.
 
     Raises:
-        FormatError: one is missing or has another shape.
+        FormatError: a weight is missing or has another shape.
     """
     for name, shape in shapes.items():
         if name not in weights or weights[name].shape != shape:
-            found = weights[name].shape if name in weights else "nothing"
+            actual = weights[name].shape if name in weights else "none"
             raise FormatError(
-                f"{path}: weights {name!r} should have shape {shape}, but there is {found}"
+                f"{path}: weights {name!r} should have shape {shape}, found {actual}; "
+                "the file belongs to another network or is damaged"
             )
 
 
 def flat(weights: Weights, shapes: Shapes, path: str) -> npt.NDArray[np.float32]:
-    """The weights as one float32 array, in the order of `shapes`.
+    """Return the weights as one float32 array, in the order of `shapes`.
+
+    Args:
+        weights: arrays by name.
+        shapes: the expected shapes by name.
+        path: where the weights come from, for the error message.
 
     Raises:
-        FormatError: one is missing or has another shape.
+        FormatError: a weight is missing or has another shape.
     """
     require_shapes(weights, shapes, path)
     return np.concatenate([np.asarray(weights[name], np.float32).ravel() for name in shapes])

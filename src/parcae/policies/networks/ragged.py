@@ -1,4 +1,7 @@
-"""Softmax over sets of different sizes, in PyTorch: rows of all sets follow each other, `owner` says whose a row is."""
+"""Softmax over sets of different sizes, in PyTorch.
+
+The rows of all sets lie one after another; `owner` gives the set of each row.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: Log probabilities below this count as impossible.
+#: Choices with log probabilities below this count as impossible.
 _LEAST = -50.0
 
 
 @dataclass(frozen=True)
 class Judged:
-    """log_prob: float32[B] of the recorded choices; entropy: float32[B]; value: float32[B]."""
+    """What a network returns for a batch of B recorded decisions.
+
+    Args:
+        log_prob: float32[B], log probability of each recorded choice.
+        entropy: float32[B], entropy of the distributions that the choice was drawn from.
+        value: float32[B], the critic's value of the state.
+    """
 
     log_prob: Tensor
     entropy: Tensor
@@ -23,10 +32,14 @@ class Judged:
 def ragged_log_softmax(
     logits: Tensor, owner: Tensor, size: int, extra: Tensor | None = None
 ) -> Tensor:
-    """Log probabilities within each of `size` sets, float32[R]; -inf logits are impossible.
+    """Return the log probabilities within each of `size` sets, float32[R].
 
     Args:
-        extra: float32[size], one more logit of every set; its log probabilities are appended to the result.
+        logits: float32[R]; -inf marks an impossible choice.
+        owner: int64[R], the set of each row.
+        size: number of sets.
+        extra: float32[size], one more logit for every set. Its log probabilities are appended to
+            the result.
     """
     top = logits.new_full((size,), -1e30) if extra is None else extra.detach().clamp(min=-1e30)
     top = top.scatter_reduce(0, owner, logits.detach(), "amax").clamp(min=-1e30)
@@ -39,6 +52,6 @@ def ragged_log_softmax(
 
 
 def entropy_terms(log_prob: Tensor) -> Tensor:
-    """-p log p, 0 where impossible."""
+    """Return -p log p for each log probability, 0 for impossible choices."""
     finite = log_prob.clamp(min=_LEAST)
     return -torch.exp(finite) * finite * (log_prob > _LEAST)

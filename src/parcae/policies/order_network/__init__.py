@@ -1,1 +1,1 @@
-"""The network of the world of cores: a small deep set over the jobs that corrects the rule's tiers."""
+"""The network of the world of cores: a small deep set over jobs that corrects the rule's tiers."""

@@ -1,11 +1,9 @@
-"""The network of the world of cores, compiled: plans as the rule does, then corrects the tiers."""
+"""The compiled network of the world of cores: plans as the rule does, then corrects the tiers."""
 
 from __future__ import annotations
 
 import math
 
-from parcae.cluster.kernels.tables import select_cluster
-from parcae.cluster.orders import Orders
 from parcae.kernels import inlined, kernel, sort_rows
 from parcae.policies.order_network.layout import (
     FULL_ERROR,
@@ -15,22 +13,16 @@ from parcae.policies.order_network.layout import (
     OFFSETS,
     SCALE,
     OrderFeature,
-    OrderNetwork,
 )
 from parcae.policies.order_rule.kernels import (
     PROBE_TIER,
     begin_plan,
-    forget,
     job_facts,
     log_amount,
     order_job,
     tier_of,
 )
-from parcae.simulation.future import Status
-from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
-from parcae.simulation.kernels.firing import select_future
 
-_NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _F = {feature.name: int(feature) for feature in OrderFeature}
 _LEFT = _F["LEFT"]
 _TOTAL = _F["TOTAL"]
@@ -61,12 +53,12 @@ _OUTPUT = OFFSETS["output.weight"]
 
 
 @kernel
-def _describe(seen, rule, facts, job, row):  # type: ignore[no-untyped-def]
-    """Write what is known of the job alone into its row of features."""
+def _describe(view, rule, facts, job, row):  # type: ignore[no-untyped-def]
+    """Write the features that depend on the job alone into its row."""
     mean_ms = rule.mean_work_ms[0]
-    cores = seen.now.num_executors[0]
-    clock_ms = seen.now.clock_ms[0]
-    age_ms = clock_ms - seen.jobs.arrival_ms[job]
+    cores = view.now.num_executors[0]
+    clock_ms = view.now.clock_ms[0]
+    age_ms = clock_ms - view.jobs.arrival_ms[job]
     virtual_left_ms = max(0.0, rule.virtual_jobs.end_ms[job] - clock_ms)
     row[_LEFT] = log_amount(facts.left_ms, mean_ms)
     row[_TOTAL] = log_amount(facts.total_ms, mean_ms)
@@ -74,18 +66,18 @@ def _describe(seen, rule, facts, job, row):  # type: ignore[no-untyped-def]
     row[_CORRECTION] = math.log(facts.factor)
     row[_SURPRISE] = facts.surprise * facts.num_finished / (facts.num_finished + 10.0)
     row[_STARTED] = facts.num_started / facts.num_tasks
-    row[_STAGES] = facts.stages_left / seen.jobs.num_stages[job]
+    row[_STAGES] = facts.stages_left / view.jobs.num_stages[job]
     row[_AGE] = math.log1p(age_ms * cores / mean_ms)
     row[_WIDTH] = math.log1p(facts.num_pending / cores)
     row[_UNTRIED] = 1.0 if facts.num_finished == 0 else 0.0
     row[_FEW] = 1.0 / (1.0 + facts.num_finished)
-    row[_RUNNING] = seen.jobs.num_attached[job] / cores
+    row[_RUNNING] = view.jobs.num_attached[job] / cores
     row[_VIRTUAL] = math.log1p(virtual_left_ms * cores / mean_ms)
 
 
 @kernel
-def _compare(work, count, mean_ms, errs, log_jobs, demand):  # type: ignore[no-untyped-def]
-    """Write what a job is among the others into the rows of features."""
+def _describe_ranks(work, count, mean_ms, error, log_jobs, demand):  # type: ignore[no-untyped-def]
+    """Write the features that compare a job with the others, and those that all jobs share."""
     for position in range(count):
         work.by_tier[position] = position
     sort_rows(work.by_tier, work.tier, count)
@@ -97,7 +89,7 @@ def _compare(work, count, mean_ms, errs, log_jobs, demand):  # type: ignore[no-u
         row[_RANK] = place / count
         row[_AHEAD] = math.log1p(ahead_ms / mean_ms)
         row[_ABOVE] = min(MOST_ABOVE, work.tier[position] - least)
-        row[_ERRING] = errs
+        row[_ERRING] = error
         row[_JOBS] = log_jobs
         row[_DEMAND] = math.log1p(demand)
         ahead_ms += work.left_ms[position]
@@ -105,7 +97,7 @@ def _compare(work, count, mean_ms, errs, log_jobs, demand):  # type: ignore[no-u
 
 @kernel
 def _embed(weights, work, count):  # type: ignore[no-untyped-def]
-    """The first layer of every job, and what their mean adds to the second."""
+    """Compute the first layer of every job, and the part of the second layer that jobs share."""
     for unit in range(HIDDEN):
         work.context[unit] = 0.0
     for position in range(count):
@@ -128,7 +120,7 @@ def _embed(weights, work, count):  # type: ignore[no-untyped-def]
 
 @inlined
 def _shift(weights, work, position):  # type: ignore[no-untyped-def]
-    """By how much the network moves the job's tier."""
+    """The network's correction of the job's tier, before it is scaled by the estimate error."""
     hidden = work.hidden[position]
     total = 0.0
     for unit in range(HIDDEN):
@@ -140,56 +132,41 @@ def _shift(weights, work, position):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def plan(seen, orders, network):  # type: ignore[no-untyped-def]
-    """Write the order into `orders`: the rule's, with corrected tiers. Jobs that are tried first stay first.
+def plan(view, orders, network):  # type: ignore[no-untyped-def]
+    """Write the rule's orders with corrected tiers. Jobs that are probed keep their tier.
 
-    Takes O(jobs log jobs) and allocates nothing.
+    Takes O(jobs log jobs) time and allocates nothing.
+
+    Args:
+        view: the observation; read only.
+        orders: Orders; written for all jobs in the system.
+        network: OrderNetwork; its workspace and the rule's virtual run are written.
     """
     rule = network.rule
     work = network.work
-    count = seen.now.num_active[0]
-    errs, log_jobs = begin_plan(seen, orders, rule)
-    cores = seen.now.num_executors[0]
+    count = view.now.num_active[0]
+    error, log_jobs = begin_plan(view, orders, rule)
+    cores = view.now.num_executors[0]
     demand = 0.0
     for position in range(count):
-        job = seen.active[position]
-        facts = job_facts(seen, rule, job)
-        tier = tier_of(seen, rule, facts, job, errs, log_jobs)
-        order_job(seen, orders, rule, facts, job, errs, tier)
+        job = view.active[position]
+        facts = job_facts(view, rule, job)
+        tier = tier_of(view, rule, facts, job, error, log_jobs)
+        order_job(view, orders, rule, facts, job, error, tier)
         row = work.features[position]
-        _describe(seen, rule, facts, job, row)
+        _describe(view, rule, facts, job, row)
         row[_IS_TRIED] = 1.0 if orders.jobs.tier[job] == PROBE_TIER else 0.0
         work.tier[position] = tier
         work.left_ms[position] = facts.left_ms
         demand += facts.num_pending / cores
     if count == 0:
         return
-    _compare(work, count, rule.mean_work_ms[0], errs, log_jobs, demand)
+    _describe_ranks(work, count, rule.mean_work_ms[0], error, log_jobs, demand)
     _embed(network.weights, work, count)
-    trust = min(1.0, errs / FULL_ERROR)
+    trust = min(1.0, error / FULL_ERROR)
     for position in range(count):
-        job = seen.active[position]
+        job = view.active[position]
         if orders.jobs.tier[job] != PROBE_TIER:
             orders.jobs.tier[job] = work.tier[position] + trust * _shift(
                 network.weights, work, position
             )
-
-
-@kernel
-def play(state, future, tables, network):  # type: ignore[no-untyped-def]
-    """Run a whole simulation under the network. Returns a Status."""
-    forget(network.rule)
-    status = start_cores(state, future, tables)
-    while status == _NEEDS_DECISION:
-        orders = Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms)
-        plan(state, orders, network)
-        status = follow_orders(state, future, tables)
-    return status
-
-
-@kernel
-def play_many(states, futures, tables, weights, network, first, last, status):  # type: ignore[no-untyped-def]
-    """Run simulators first..last-1 of many, each with its own row of `weights`; fills `status`."""
-    for row in range(first, last):
-        own = OrderNetwork(weights[row], network.rule, network.work)
-        status[row] = play(select_cluster(states, row), select_future(futures, row), tables, own)

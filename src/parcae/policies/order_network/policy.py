@@ -1,4 +1,4 @@
-"""The network of the world of cores as a policy object, and its checkpoints."""
+"""`OrderNetworkPolicy`: the network of the world of cores as a policy, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from parcae.cluster.state import ClusterState
 from parcae.errors import FormatError, PolicyError
 from parcae.policies.checkpoint import Checkpoint
-from parcae.policies.order_network.kernels import plan, play, play_many
+from parcae.policies.order_network.kernels import plan
 from parcae.policies.order_network.layout import (
     FEATURE_VERSION,
     KIND,
@@ -20,6 +20,7 @@ from parcae.policies.order_network.layout import (
     OrderNetwork,
     allocate_order_workspace,
 )
+from parcae.policies.order_network.play import play, play_many
 from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS
 from parcae.policies.order_rule.policy import order_rule
 from parcae.policies.planning import CompiledPlanner
@@ -37,15 +38,17 @@ def order_network(
     num_jobs: int,
     num_stages: int,
 ) -> OrderNetwork:
-    """The network's tables, with an empty memory for so many jobs and stages.
+    """Return the network's tables, with an empty workspace and virtual run.
 
     Args:
         weights: float64[NUM_ORDER_WEIGHTS].
         theta: parameters of the rule that is corrected, float64[NUM_ORDER_PARAMETERS].
         mean_work_ms: mean work of the workload's jobs, in ms of one core.
+        num_jobs: most jobs of a run.
+        num_stages: most stages of a run.
 
     Raises:
-        PolicyError: another number of weights or parameters.
+        PolicyError: wrong number of weights or parameters.
     """
     values = np.ascontiguousarray(weights, np.float64)
     if values.shape != (NUM_ORDER_WEIGHTS,):
@@ -59,11 +62,14 @@ def order_network(
 def play_rows(
     weights: npt.NDArray[np.float64], theta: npt.ArrayLike, mean_work_ms: float
 ) -> PlayMany:
-    """Runs simulators with a row of weights each, in one compiled call a thread.
+    """Return a function that simulates many runs, each with its own row of weights.
+
+    Every thread simulates its share of the runs in one compiled call.
 
     Args:
         weights: float64[num_simulators, NUM_ORDER_WEIGHTS].
-        theta, mean_work_ms: as `order_network`.
+        theta: parameters of the rule that is corrected, float64[NUM_ORDER_PARAMETERS].
+        mean_work_ms: mean work of the workload's jobs, in ms of one core.
     """
 
     def run(
@@ -75,8 +81,8 @@ def play_rows(
         status: npt.NDArray[np.int64],
     ) -> None:
         sizes = states.jobs.shape[1], states.stages.shape[1]
-        own = order_network(weights[0], theta, mean_work_ms, *sizes)
-        play_many(states, futures, tables, weights, own, first, last, status)
+        network = order_network(weights[0], theta, mean_work_ms, *sizes)
+        play_many(states, futures, tables, weights, network, first, last, status)
 
     return run
 
@@ -86,9 +92,9 @@ class OrderNetworkPolicy(CompiledPlanner):
     """The network with its weights and the rule that it corrects, for one workload.
 
     Args:
-        name: as it was asked for.
+        name: name in tables and reports.
         weights: float64[NUM_ORDER_WEIGHTS].
-        parameters: of the rule, by `OrderParameter`.
+        parameters: the rule's parameters, one number for each `OrderParameter`.
         mean_work_ms: mean work of the workload's jobs, in ms of one core.
     """
 
@@ -103,14 +109,20 @@ class OrderNetworkPolicy(CompiledPlanner):
         return plan, play, play_many
 
     def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
-        """The network's tables."""
+        """The network's tables, with an empty workspace and virtual run."""
         tables = order_network(
             self.weights, self.parameters, self.mean_work_ms, num_jobs, num_stages
         )
         return (tables,)
 
     def arguments_of_many(self, num_jobs: int, num_stages: int, num_runs: int) -> tuple[Any, ...]:
-        """A row of weights for every run, and the network's tables."""
+        """A row of weights for every run, and the network's tables.
+
+        Args:
+            num_jobs: most jobs of a run.
+            num_stages: most stages of a run.
+            num_runs: number of runs.
+        """
         rows = np.tile(np.asarray(self.weights, np.float64), (num_runs, 1))
         return rows, *self.arguments(num_jobs, num_stages)
 
@@ -118,12 +130,12 @@ class OrderNetworkPolicy(CompiledPlanner):
 def network_checkpoint(
     theta: npt.ArrayLike, weights: npt.ArrayLike, card: Mapping[str, Any]
 ) -> Checkpoint:
-    """The network, and the rule that it corrects, as a checkpoint.
+    """Return a checkpoint of the network and the rule that it corrects.
 
     Args:
-        theta: float64[NUM_ORDER_PARAMETERS].
-        weights: float64[NUM_ORDER_WEIGHTS].
-        card: how it came about.
+        theta: the rule's parameters, float64[NUM_ORDER_PARAMETERS].
+        weights: the network's weights, float64[NUM_ORDER_WEIGHTS].
+        card: the model card: how the weights were trained.
     """
     arrays = {
         "rule": np.array(theta, np.float64),
@@ -133,10 +145,10 @@ def network_checkpoint(
 
 
 def network_weights(checkpoint: Checkpoint, name: str) -> npt.NDArray[np.float64]:
-    """The network's weights in a checkpoint, float64[NUM_ORDER_WEIGHTS].
+    """Return the network's weights in a checkpoint, float64[NUM_ORDER_WEIGHTS].
 
     Raises:
-        FormatError: a checkpoint of another kind or version, or without weights of this shape.
+        FormatError: the checkpoint has another kind or version, or no weights of this shape.
     """
     checkpoint.require(KIND, FEATURE_VERSION, name)
     return _array(checkpoint, "network", NUM_ORDER_WEIGHTS, name)
@@ -145,10 +157,16 @@ def network_weights(checkpoint: Checkpoint, name: str) -> npt.NDArray[np.float64
 def bind_network(
     checkpoint: Checkpoint, name: str, workload: Workload, config: SimulationConfig
 ) -> OrderNetworkPolicy:
-    """The checkpoint's policy, for a workload in the world of cores.
+    """Return the policy of a checkpoint, for a workload in the world of cores.
+
+    Args:
+        checkpoint: a checkpoint of kind "order-network".
+        name: name of the policy, also for error messages.
+        workload: the workload whose mean work is the unit of work.
+        config: the simulated cluster (not used).
 
     Raises:
-        FormatError: a checkpoint of another kind or version, or weights of another shape.
+        FormatError: the checkpoint has another kind or version, or weights of another shape.
     """
     del config  # the cluster's size is in every observation
     weights = network_weights(checkpoint, name)
@@ -158,11 +176,12 @@ def bind_network(
 
 
 def _array(checkpoint: Checkpoint, key: str, size: int, name: str) -> npt.NDArray[np.float64]:
-    found = checkpoint.weights.get(key)
-    if found is None or found.shape != (size,):
-        shape = "nothing" if found is None else found.shape
+    """The checkpoint's array `key`, after checking its shape. `name` is for the error message."""
+    array = checkpoint.weights.get(key)
+    if array is None or array.shape != (size,):
+        shape = "nothing" if array is None else array.shape
         raise FormatError(
             f"{name}: weights {key!r} should have shape {(size,)}, but there is {shape}; "
             "train the network again with `parcae train --world cores`"
         )
-    return np.asarray(found, np.float64)
+    return np.asarray(array, np.float64)

@@ -1,1 +1,4 @@
-"""The parametric rule of the world of cores: orders by size, corrected for what is uncertain and for the shape of DAGs."""
+"""The parametric rule of the world of cores: least remaining work first, with learned corrections.
+
+The corrections account for uncertain estimates and for the shape of the jobs' DAGs.
+"""

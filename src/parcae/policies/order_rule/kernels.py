@@ -1,4 +1,8 @@
-"""The rule of the world of cores, compiled: a job's tier is a sum of features times parameters."""
+"""The compiled rule of the world of cores: a job's tier is a sum of features times parameters.
+
+`plan` writes orders, `play` simulates a whole run under them. The network of the world of cores
+(`parcae.policies.order_network`) builds on the same kernels.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcae.cluster.kernels.estimates import correction
-from parcae.cluster.kernels.tables import select_cluster
-from parcae.cluster.kernels.virtual import carry_on, foretell_ends
-from parcae.cluster.orders import Orders
+from parcae.cluster.kernels.virtual import advance_virtual_run, predict_ends
 from parcae.cluster.state import NOT_YET, UNLIMITED, VirtualRun
 from parcae.kernels import inlined, kernel
-from parcae.policies.order_rule.layout import OrderParameter, OrderRule
-from parcae.simulation.future import Status
-from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
-from parcae.simulation.kernels.firing import select_future
+from parcae.policies.order_rule.layout import OrderParameter
 
-_NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _P = {parameter.name: int(parameter) for parameter in OrderParameter}
 _NARROW = _P["NARROW"]
 _TOTAL = _P["TOTAL"]
@@ -41,35 +39,42 @@ _PRIOR_ERROR = _P["PRIOR_ERROR"]
 _PROBE = _P["PROBE"]
 _PROBE_ERRING = _P["PROBE_ERRING"]
 _PROBE_SHARE = _P["PROBE_SHARE"]
-#: Tier of jobs that are tried: before all others but those that the guard puts first.
+#: Tier of jobs that are probed: before all others except those that the guard puts first.
 PROBE_TIER = -1e6
-#: How far estimates err is learned from so many of the latest jobs, with a prior worth two of them that err little.
-_LATEST = 64
+#: The recent estimate error is the mean over this many latest jobs, and a prior of a small error
+#: that counts as two jobs.
+_NUM_LATEST_JOBS = 64
 _PRIOR_JOBS = 2.0
 _PRIOR_VARIANCE = 0.02
 
 
 class JobFacts(NamedTuple):
-    """What is known of one job."""
+    """What the rule and the network use about one job. Counts are numbers of tasks."""
 
-    left_ms: Any  # estimated work of tasks that have not started, and half of the running ones
+    left_ms: Any  # remaining work: tasks that have not started, and half of the running ones
     total_ms: Any  # estimated work of all tasks
     path_ms: Any  # estimated critical path that is left
     factor: Any  # correction of its estimate
-    surprise: Any  # log(took / foretold) of its finished tasks
+    surprise: Any  # log(actual / estimated duration) of its finished tasks
     num_finished: Any
     num_started: Any
     num_tasks: Any
     num_pending: Any  # tasks that could start now
-    stages_left: Any
+    stages_left: Any  # stages with unfinished tasks
 
 
 @kernel
-def job_facts(seen, rule, job):  # type: ignore[no-untyped-def]
-    """The job's facts, in one pass over its stages."""
-    stages = seen.stages
-    first = seen.jobs.stage_start[job]
-    factor = correction(seen, job)
+def job_facts(view, rule, job):  # type: ignore[no-untyped-def]
+    """Return the JobFacts of a job, computed in one pass over its stages.
+
+    Args:
+        view: the observation.
+        rule: OrderRule; the virtual run must be up to date (see `begin_plan`).
+        job: row of the job.
+    """
+    stages = view.stages
+    first = view.jobs.stage_start[job]
+    factor = correction(view, job)
     left_ms = 0.0
     total_ms = 0.0
     path_ms = 0.0
@@ -80,7 +85,7 @@ def job_facts(seen, rule, job):  # type: ignore[no-untyped-def]
     num_tasks = 0
     num_pending = 0
     stages_left = 0
-    for stage in range(first, first + seen.jobs.num_stages[job]):
+    for stage in range(first, first + view.jobs.num_stages[job]):
         task_ms = stages.task_ms[stage]
         tasks = stages.num_tasks[stage]
         started = stages.num_started[stage]
@@ -98,7 +103,8 @@ def job_facts(seen, rule, job):  # type: ignore[no-untyped-def]
         if stages.frontier_rank[stage] >= 0:
             num_pending += tasks - started
     surprise = math.log(max(took_ms, 1.0) / max(expected_ms, 1.0)) if num_finished > 0 else 0.0
-    left_ms = max(left_ms * factor, seen.now.least_share[0] * took_ms)
+    # A job that outlives its estimate keeps a part of the work done as remaining work.
+    left_ms = max(left_ms * factor, view.now.least_share[0] * took_ms)
     return JobFacts(
         left_ms, total_ms * factor, path_ms * factor, factor, surprise,
         num_finished, num_started, num_tasks, num_pending, stages_left,
@@ -106,13 +112,17 @@ def job_facts(seen, rule, job):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def erring(seen, rule):  # type: ignore[no-untyped-def]
-    """How far estimates have erred of late: the root of the mean square of log(took / foretold) over the latest jobs."""
-    stages = seen.stages
-    jobs = seen.jobs
+def recent_error(view, rule):  # type: ignore[no-untyped-def]
+    """Return the recent estimate error.
+
+    This is the root mean square of log(actual / estimated duration) over the latest jobs. A job
+    with few finished tasks has a small weight.
+    """
+    stages = view.stages
+    jobs = view.jobs
     weight = _PRIOR_JOBS
     squares = _PRIOR_JOBS * _PRIOR_VARIANCE * math.exp(min(10.0, rule.theta[_PRIOR_ERROR]))
-    for job in range(max(0, seen.now.num_jobs[0] - _LATEST), seen.now.num_jobs[0]):
+    for job in range(max(0, view.now.num_jobs[0] - _NUM_LATEST_JOBS), view.now.num_jobs[0]):
         first = jobs.stage_start[job]
         finished = 0
         took_ms = 0.0
@@ -130,47 +140,57 @@ def erring(seen, rule):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _virtual_of(rule):  # type: ignore[no-untyped-def]
+def _virtual_run(rule):  # type: ignore[no-untyped-def]
+    """The virtual run in the rule's tables."""
     return VirtualRun(rule.virtual_now, rule.virtual_jobs, rule.virtual_stages)
 
 
 @inlined
 def log_amount(amount, scale):  # type: ignore[no-untyped-def]
-    """The log of an amount of work over a scale."""
+    """Return log(amount / scale), bounded below for small amounts."""
     return math.log(max(amount, 1.0) / scale + 1e-4)
 
 
 @kernel
-def tier_of(seen, rule, facts, job, errs, log_jobs):  # type: ignore[no-untyped-def]
-    """The job's tier: smallest first."""
+def tier_of(view, rule, facts, job, error, log_jobs):  # type: ignore[no-untyped-def]
+    """Return the job's tier; the smallest is served first.
+
+    Args:
+        view: the observation.
+        rule: OrderRule.
+        facts: JobFacts of the job.
+        job: row of the job.
+        error: recent estimate error (see `recent_error`).
+        log_jobs: log of the number of jobs in the system.
+    """
     theta = rule.theta
     mean_ms = rule.mean_work_ms[0]
-    cores = seen.now.num_executors[0]
+    cores = view.now.num_executors[0]
     log_total = log_amount(facts.total_ms, mean_ms)
-    age = math.log1p((seen.now.clock_ms[0] - seen.jobs.arrival_ms[job]) * cores / mean_ms)
-    virtual_left_ms = max(0.0, rule.virtual_jobs.end_ms[job] - seen.now.clock_ms[0])
+    age = math.log1p((view.now.clock_ms[0] - view.jobs.arrival_ms[job]) * cores / mean_ms)
+    virtual_left_ms = max(0.0, rule.virtual_jobs.end_ms[job] - view.now.clock_ms[0])
     value = theta[_NARROW] * math.log1p(facts.path_ms * cores / max(facts.left_ms, 1.0))
     value += (theta[_TOTAL] + theta[_CROWDED] * log_jobs) * log_total
     value += theta[_CORRECTION] * math.log(facts.factor)
     value += theta[_SURPRISE] * facts.surprise * facts.num_finished / (facts.num_finished + 10.0)
     value += theta[_STARTED] * facts.num_started / facts.num_tasks
     value += theta[_AGE] * age
-    value += theta[_STAGES] * facts.stages_left / seen.jobs.num_stages[job]
+    value += theta[_STAGES] * facts.stages_left / view.jobs.num_stages[job]
     value += theta[_WIDTH] * math.log1p(facts.num_pending / cores)
     value += theta[_UNTRIED] * (1.0 if facts.num_finished == 0 else 0.0)
     value += theta[_FEW] / (1.0 + facts.num_finished)
-    value += theta[_RUNNING] * seen.jobs.num_attached[job] / cores
+    value += theta[_RUNNING] * view.jobs.num_attached[job] / cores
     value += theta[_VIRTUAL] * math.log1p(virtual_left_ms * cores / mean_ms)
-    return log_amount(facts.left_ms, mean_ms) + errs * value
+    return log_amount(facts.left_ms, mean_ms) + error * value
 
 
 @inlined
-def _order_stages(seen, orders, rule, job):  # type: ignore[no-untyped-def]
-    """Within a job, stages go by these features, then by index."""
+def _rank_stages(view, orders, rule, job):  # type: ignore[no-untyped-def]
+    """Write the ranks of the job's runnable stages: by features, largest value first."""
     theta = rule.theta
-    stages = seen.stages
-    first = seen.jobs.stage_start[job]
-    for stage in range(first, first + seen.jobs.num_stages[job]):
+    stages = view.stages
+    first = view.jobs.stage_start[job]
+    for stage in range(first, first + view.jobs.num_stages[job]):
         if stages.frontier_rank[stage] < 0:
             continue
         value = theta[_STAGE_PATH] * math.log(1.0 + rule.virtual_stages.path_ms[stage])
@@ -183,90 +203,91 @@ def _order_stages(seen, orders, rule, job):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _num_probes(rule, facts, errs):  # type: ignore[no-untyped-def]
-    """Tasks that the job starts before others, so that its size is known."""
+def _num_probes(rule, facts, error):  # type: ignore[no-untyped-def]
+    """Number of tasks of the job that start before other jobs, so that its size becomes known."""
     theta = rule.theta
-    wanted = math.floor(2.0 ** (theta[_PROBE] + theta[_PROBE_ERRING] * errs - 1.0))
+    wanted = math.floor(2.0 ** (theta[_PROBE] + theta[_PROBE_ERRING] * error - 1.0))
     return min(wanted, math.floor(facts.num_tasks * math.exp(theta[_PROBE_SHARE] - 3.0)))
 
 
 @kernel
-def begin_plan(seen, orders, rule):  # type: ignore[no-untyped-def]
-    """Carry the virtual run on to the present. Returns how far estimates err, and the log of the number of jobs."""
+def begin_plan(view, orders, rule):  # type: ignore[no-untyped-def]
+    """Advance the virtual run to the present, and compute what all jobs of a plan share.
+
+    Args:
+        view: the observation.
+        orders: Orders; the wake-up time is cleared.
+        rule: OrderRule; its virtual run is advanced.
+
+    Returns:
+        (recent estimate error, log of the number of jobs in the system).
+    """
     orders.wake_ms[0] = NOT_YET
-    virtual = _virtual_of(rule)
-    carry_on(seen, virtual)
-    foretell_ends(seen, virtual)
-    return erring(seen, rule), math.log(max(1, seen.now.num_active[0]))
+    virtual = _virtual_run(rule)
+    advance_virtual_run(view, virtual)
+    predict_ends(view, virtual)
+    return recent_error(view, rule), math.log(max(1, view.now.num_active[0]))
 
 
 @kernel
-def order_job(seen, orders, rule, facts, job, errs, tier):  # type: ignore[no-untyped-def]
-    """Write the job's order: this tier, unless its first tasks are tried before all others; and the order of its stages."""
-    probes = _num_probes(rule, facts, errs)
+def order_job(view, orders, rule, facts, job, error, tier):  # type: ignore[no-untyped-def]
+    """Write the order of a job and its stages. A job that is probed gets PROBE_TIER and a limit.
+
+    Args:
+        view: the observation.
+        orders: Orders; the job's row and its stages' rows are written, and the wake-up time.
+        rule: OrderRule.
+        facts: JobFacts of the job.
+        job: row of the job.
+        error: recent estimate error.
+        tier: the job's tier if it is not probed.
+    """
+    probes = _num_probes(rule, facts, error)
     orders.jobs.limit[job] = UNLIMITED
     orders.jobs.tier[job] = tier
     if facts.num_started < probes:
         orders.jobs.tier[job] = PROBE_TIER
         orders.jobs.limit[job] = probes
-        _wake_after_a_task(seen, orders, job)
+        _wake_after_a_task(view, orders, job)
+    # All probes run, but none has finished: plan again when the first should have finished.
     elif facts.num_finished < probes and facts.num_finished == 0:
-        _wake_after_a_task(seen, orders, job)
-    _order_stages(seen, orders, rule, job)
+        _wake_after_a_task(view, orders, job)
+    _rank_stages(view, orders, rule, job)
 
 
 @kernel
-def plan(seen, orders, rule):  # type: ignore[no-untyped-def]
-    """Write the rule's order into `orders`; keeps the virtual run in `rule`."""
-    errs, log_jobs = begin_plan(seen, orders, rule)
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
-        facts = job_facts(seen, rule, job)
-        tier = tier_of(seen, rule, facts, job, errs, log_jobs)
-        order_job(seen, orders, rule, facts, job, errs, tier)
+def plan(view, orders, rule):  # type: ignore[no-untyped-def]
+    """Write the rule's orders.
+
+    Args:
+        view: the observation; read only.
+        orders: Orders; written for all jobs in the system.
+        rule: OrderRule; its virtual run is advanced to the present.
+    """
+    error, log_jobs = begin_plan(view, orders, rule)
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        facts = job_facts(view, rule, job)
+        tier = tier_of(view, rule, facts, job, error, log_jobs)
+        order_job(view, orders, rule, facts, job, error, tier)
 
 
 @inlined
-def _wake_after_a_task(seen, orders, job):  # type: ignore[no-untyped-def]
-    """Plan again when the job's first tasks should have ended."""
-    first = seen.jobs.stage_start[job]
+def _wake_after_a_task(view, orders, job):  # type: ignore[no-untyped-def]
+    """Ask for the next plan at the time at which the job's first tasks should have finished."""
+    first = view.jobs.stage_start[job]
     task_ms = 0.0
-    for stage in range(first, first + seen.jobs.num_stages[job]):
-        if seen.stages.num_bound[stage] > 0 or seen.stages.frontier_rank[stage] >= 0:
-            task_ms = max(task_ms, seen.stages.task_ms[stage])
-    wake_ms = seen.now.clock_ms[0] + np.int64(task_ms) + 1
+    for stage in range(first, first + view.jobs.num_stages[job]):
+        if view.stages.num_bound[stage] > 0 or view.stages.frontier_rank[stage] >= 0:
+            task_ms = max(task_ms, view.stages.task_ms[stage])
+    wake_ms = view.now.clock_ms[0] + np.int64(task_ms) + 1
     if orders.wake_ms[0] == NOT_YET or wake_ms < orders.wake_ms[0]:
         orders.wake_ms[0] = wake_ms
 
 
 @inlined
-def forget(rule):  # type: ignore[no-untyped-def]
-    """Empty the memory before another run."""
+def reset_virtual_run(rule):  # type: ignore[no-untyped-def]
+    """Empty the rule's virtual run, before another run is simulated."""
     rule.virtual_now.num_jobs[0] = 0
     rule.virtual_now.num_members[0] = 0
     rule.virtual_now.clock_ms[0] = 0.0
-
-
-@kernel
-def play(state, future, tables, rule):  # type: ignore[no-untyped-def]
-    """Run a whole simulation under the rule. Returns a Status."""
-    forget(rule)
-    status = start_cores(state, future, tables)
-    while status == _NEEDS_DECISION:
-        plan(
-            state,
-            Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms),
-            rule,
-        )
-        status = follow_orders(state, future, tables)
-    return status
-
-
-@kernel
-def play_many(states, futures, tables, thetas, rule, first, last, status):  # type: ignore[no-untyped-def]
-    """Run simulators first..last-1 of many, each with its own row of `thetas`; fills `status`."""
-    for row in range(first, last):
-        own = OrderRule(
-            thetas[row], rule.mean_work_ms, rule.virtual_now, rule.virtual_jobs, rule.virtual_stages
-        )
-        status[row] = play(select_cluster(states, row), select_future(futures, row), tables, own)

@@ -1,4 +1,4 @@
-"""The rule of the world of cores as a policy object."""
+"""`OrderRulePolicy`: the rule of the world of cores as a policy object."""
 
 from __future__ import annotations
 
@@ -10,34 +10,40 @@ import numpy.typing as npt
 
 from parcae.cluster.state import allocate_virtual
 from parcae.errors import PolicyError
-from parcae.policies.order_rule.kernels import plan, play, play_many
+from parcae.policies.order_rule.kernels import plan
 from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS, OrderParameter, OrderRule
+from parcae.policies.order_rule.play import play, play_many
 from parcae.policies.planning import CompiledPlanner
 
 
 def checked_parameters(values: npt.ArrayLike) -> tuple[float, ...]:
-    """The rule's parameters as numbers.
+    """Return the rule's parameters as a tuple, after checking their number.
 
     Raises:
-        PolicyError: another number of them.
+        PolicyError: the number of parameters is not NUM_ORDER_PARAMETERS.
     """
     theta = np.asarray(values, np.float64)
     if theta.shape != (NUM_ORDER_PARAMETERS,):
         raise PolicyError(
-            f"the rule of the world of cores has {NUM_ORDER_PARAMETERS} parameters, not {theta.size}"
+            f"the rule of the world of cores has {NUM_ORDER_PARAMETERS} parameters, "
+            f"not {theta.size}"
         )
     return tuple(float(value) for value in theta)
 
 
 def plain_parameters() -> tuple[float, ...]:
-    """The plain order by least remaining work, with nothing tried first."""
+    """Return the parameters of the plain order by least remaining work, without probing."""
     theta = np.zeros(NUM_ORDER_PARAMETERS)
+    # The number of probed tasks is floor(2 ^ (PROBE - 1)) = 0.
     theta[OrderParameter.PROBE] = -10.0
     return tuple(float(value) for value in theta)
 
 
 def search_start() -> tuple[float, ...]:
-    """Where a search from nothing starts: as the plain order, but jobs are tried first where estimates err."""
+    """Return the parameters from which tuning starts if no tuned rule is given.
+
+    They are the plain order, with probing where estimates err.
+    """
     theta = np.array(plain_parameters())
     theta[OrderParameter.PROBE] = -0.5
     theta[OrderParameter.PROBE_ERRING] = 3.5
@@ -47,10 +53,16 @@ def search_start() -> tuple[float, ...]:
 def order_rule(
     theta: npt.ArrayLike, mean_work_ms: float, num_jobs: int, num_stages: int
 ) -> OrderRule:
-    """The rule's tables, with an empty memory for so many jobs and stages.
+    """Return the rule's tables, with an empty virtual run.
+
+    Args:
+        theta: float64[NUM_ORDER_PARAMETERS], the parameters.
+        mean_work_ms: mean work of the workload's jobs, in ms of one core.
+        num_jobs: most jobs of a run.
+        num_stages: most stages of a run.
 
     Raises:
-        PolicyError: another number of parameters.
+        PolicyError: the number of parameters is not NUM_ORDER_PARAMETERS.
     """
     scale_ms = np.array([max(1.0, mean_work_ms)])
     return OrderRule(
@@ -63,8 +75,8 @@ class OrderRulePolicy(CompiledPlanner):
     """The rule with its parameters, for one workload.
 
     Args:
-        name: as it was asked for.
-        parameters: by `OrderParameter`.
+        name: name in tables and reports.
+        parameters: one number for each `OrderParameter`.
         mean_work_ms: mean work of the workload's jobs, in ms of one core.
     """
 
@@ -78,10 +90,16 @@ class OrderRulePolicy(CompiledPlanner):
         return plan, play, play_many
 
     def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
-        """The rule's tables."""
+        """The rule's tables, with an empty virtual run."""
         return (order_rule(self.parameters, self.mean_work_ms, num_jobs, num_stages),)
 
     def arguments_of_many(self, num_jobs: int, num_stages: int, num_runs: int) -> tuple[Any, ...]:
-        """A row of parameters for every run, and the rule's tables."""
+        """A row of parameters for every run, and the rule's tables.
+
+        Args:
+            num_jobs: most jobs of a run.
+            num_stages: most stages of a run.
+            num_runs: number of runs.
+        """
         rows = np.tile(np.asarray(self.parameters, np.float64), (num_runs, 1))
         return rows, *self.arguments(num_jobs, num_stages)

@@ -1,1 +1,1 @@
-"""Policies of the world of cores that plan standing orders by a formula."""
+"""Policies of the world of cores that plan orders by a formula (FIFO, FAIR, SRPT, FSP, ...)."""

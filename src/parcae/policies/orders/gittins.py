@@ -1,4 +1,4 @@
-"""Gittins' index of log-normal sizes, as a table."""
+"""The Gittins index of log-normal job sizes, tabulated by spread and age."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from parcae.policies.orders.layout import GITTINS_AGES_PER_UNIT, GITTINS_SIGMAS_
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import Workload
 
+#: The table ends at this spread and this age (in median sizes).
 _LARGEST_SIGMA = 3.0
 _LARGEST_AGE = 10.0
-#: Quanta of service that the index is the best of, in units of the median size.
+#: Quanta of service over which the index is maximised, in units of the median size.
 _QUANTA = np.geomspace(0.01, 50.0, 120)
 
 
 @lru_cache(maxsize=1)
 def gittins_index() -> npt.NDArray[np.float64]:
-    """float64[spreads, ages]: the index of a log-normal size of median 1, given its age (service so far).
+    """Return the table of the Gittins index of a log-normal size with median 1.
+
+    The result is float64[num_sigmas, num_ages], by spread (sigma) and age a (service so far):
 
     index(a) = max over quanta d of P(S - a <= d | S > a) / E[min(S - a, d) | S > a].
 
-    Source: Gittins, Glazebrook and Weber, "Multi-armed bandit allocation indices" (2011), chapter 3.
+    Source: Gittins, Glazebrook and Weber, "Multi-armed bandit allocation indices" (2011),
+    chapter 3.
 
-    Example: a size that is known (spread 0) has index 1 / (1 - age).
+    Example: a size that is known exactly (spread 0) has index 1 / (1 - age).
     """
     sigmas = (
         np.arange(round(_LARGEST_SIGMA * GITTINS_SIGMAS_PER_UNIT) + 1) / GITTINS_SIGMAS_PER_UNIT
@@ -40,7 +44,9 @@ def gittins_index() -> npt.NDArray[np.float64]:
 
 
 def _index(sigma: float, age: float) -> float:
+    """The index of one spread and age, for a size with median 1."""
     log_age = np.log(age)
+    # The lower bounds here and below avoid divisions by 0 at ages that are hardly ever reached.
     alive = max(norm.sf(log_age / sigma), 1e-300)
     ends = norm.cdf(np.log(age + _QUANTA) / sigma) - norm.cdf(log_age / sigma)
     # E[min(S - a, d); S > a] = integral of P(S > a + t) over t in 0..d.
@@ -51,10 +57,11 @@ def _index(sigma: float, age: float) -> float:
 
 
 def gittins_tables(workload: Workload, config: SimulationConfig) -> dict[str, npt.NDArray[Any]]:
-    """The tables `sigma` and `index` of the policy: the spread of every recurring job's size, and the index.
+    """Return the tables `sigma` and `index` for `plan_tables`.
 
-    The spread is the workload's own where estimates err by the log's, else the error that the config names; the last row is for
-    jobs that the profile does not know: the spread of sizes over all jobs.
+    The spread of a recurring job's size is the one that the workload records if the config's
+    estimate error is "log"; otherwise it is the config's estimate error. The last row is for jobs
+    that the profile does not know: the spread of sizes over all jobs of the workload.
     """
     sizes = np.log([max(1.0, job.work_ms) for job in workload.jobs])
     unknown = float(sizes.std()) if len(sizes) > 1 else 1.0

@@ -1,45 +1,47 @@
-"""Which policies plan by a formula, and the tables that they are given."""
+"""Kinds of the policies that plan by a formula, and their tables."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-#: Steps of the table of Gittins' indices: spreads, and ages in units of the median size.
+#: Resolution of the table of Gittins indices: steps per unit of spread (sigma of the log of sizes),
+#: and steps per unit of age (service so far / median size).
 GITTINS_SIGMAS_PER_UNIT = 20
 GITTINS_AGES_PER_UNIT = 20
 
 
 class OrderKind(IntEnum):
-    """How the order is made."""
+    """Which formula makes the orders."""
 
     FIFO = 0  # by job, then stage: Spark's FIFO
-    FIFO_SPARK_JOBS = (
-        1  # by the order in which stages became runnable: FIFO under adaptive execution
-    )
-    FAIR = 2  # a pool a job: Spark's FAIR
+    # By the order in which stages became runnable: Spark's FIFO under adaptive execution.
+    FIFO_SPARK_JOBS = 1
+    FAIR = 2  # one pool per job: Spark's FAIR
     POOLS = 3  # the pools of an allocation file
     SJF = 4  # least total work first
     SRPT = 5  # least remaining work first
-    FSP = 6  # by virtual completion under fair sharing
-    PSBS = 7  # as FSP, but jobs that outlived their estimate share
+    FSP = 6  # by completion time in the virtual run of fair sharing
+    PSBS = 7  # as FSP, but late jobs (complete in the virtual run only) share the cores
     LAS = 8  # least attained service first
     GITTINS = 9  # largest Gittins index first
-    GIVEN = 10  # tiers and limits that are given
+    GIVEN = 10  # fixed tiers and limits from the tables
 
 
 class PlanTables(NamedTuple):
-    """What a policy by formula knows beside the observation; tables that it does not use have one row."""
+    """What a policy needs besides the observation. Tables that a formula does not use have one row.
 
-    pool_of: Any  # int64[num_profiles + 1], pool of every recurring job; the last row: jobs not in the profile
+    In tables by recurring job, the last row is for jobs that the workload's profile does not know.
+    """
+
+    pool_of: Any  # int64[num_profiles + 1], row in `pools` of every recurring job
     pools: Any  # POOL[num_pools]
     sigma: Any  # float64[num_profiles + 1], spread of the log of a recurring job's size
-    index: (
-        Any  # float64[num_sigmas, num_ages], Gittins index of a size of median 1 by spread and age
-    )
-    tiers: Any  # float64[num_jobs], given tiers by order of arrival
-    limits: Any  # int64[num_stages], given limits by order of arrival
-    # Memory: the virtual run of fair sharing.
+    # float64[num_sigmas, num_ages]: Gittins index of a size of median 1, by spread and age
+    index: Any
+    tiers: Any  # float64[num_jobs], fixed tiers of jobs, in order of arrival
+    limits: Any  # int64[num_stages], fixed limits of stages, in order of arrival
+    # The virtual run of fair sharing, which the kernels keep between plans.
     virtual_now: Any  # VIRTUAL_NOW[1]
     virtual_jobs: Any  # VIRTUAL_JOB[num_jobs]
     virtual_stages: Any  # VIRTUAL_STAGE[num_stages]

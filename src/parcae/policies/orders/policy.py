@@ -1,4 +1,7 @@
-"""Policies that plan by a formula, as objects: what stock Spark does, and the size-based orders of the literature."""
+"""`OrderPolicy`: policies that plan by a formula, as policy objects.
+
+They are the orders of stock Spark and the size-based orders of the literature.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ import numpy.typing as npt
 
 from parcae.cluster.orders import Orders, blank_orders
 from parcae.cluster.state import POOL, allocate_virtual
-from parcae.policies.orders.kernels import plan, play, play_many
+from parcae.errors import PolicyError
+from parcae.policies.orders.kernels import plan
 from parcae.policies.orders.layout import OrderKind, PlanTables
+from parcae.policies.orders.play import play, play_many
 from parcae.policies.planning import CompiledPlanner
 
 
@@ -24,7 +29,16 @@ def plan_tables(
     tiers: npt.NDArray[np.float64] | None = None,
     limits: npt.NDArray[np.int64] | None = None,
 ) -> PlanTables:
-    """The tables of a policy by formula; what it does not use has one row."""
+    """Return the tables of a policy by formula. Tables that are left out get one row of zeros.
+
+    Args:
+        pool_of: int64[num_profiles + 1], row in `pools` of every recurring job; last: other jobs.
+        pools: POOL[num_pools].
+        sigma: float64[num_profiles + 1], spread of the log of a recurring job's size.
+        index: float64[num_sigmas, num_ages], Gittins index by spread and age.
+        tiers: float64[num_jobs], fixed tiers of jobs, in order of arrival.
+        limits: int64[num_stages], fixed limits of stages, in order of arrival.
+    """
     virtual = allocate_virtual(1, 1)
     return PlanTables(
         np.zeros(1, np.int64) if pool_of is None else pool_of,
@@ -40,7 +54,13 @@ def plan_tables(
 
 
 def with_memory(tables: PlanTables, num_jobs: int, num_stages: int) -> PlanTables:
-    """The same tables with an empty memory for so many jobs and stages."""
+    """Return the same tables with an empty virtual run.
+
+    Args:
+        tables: the policy's tables.
+        num_jobs: most jobs of a run.
+        num_stages: most stages of a run.
+    """
     virtual = allocate_virtual(num_jobs, num_stages)
     return tables._replace(
         virtual_now=virtual.now, virtual_jobs=virtual.jobs, virtual_stages=virtual.stages
@@ -52,9 +72,9 @@ class OrderPolicy(CompiledPlanner):
     """A policy that plans by a formula.
 
     Args:
-        name: as it was asked for.
+        name: name in tables and reports.
         kind: which formula.
-        tables: what it knows beside the observation.
+        tables: what the formula needs besides the observation (see `plan_tables`).
 
     Example: `OrderPolicy("fair", OrderKind.FAIR, plan_tables())`.
     """
@@ -63,17 +83,22 @@ class OrderPolicy(CompiledPlanner):
     kind: OrderKind
     tables: PlanTables
 
+    def __post_init__(self) -> None:
+        # The kernels would take an unknown kind for first come, first served.
+        if self.kind not in set(OrderKind):
+            raise PolicyError(f"policy {self.name!r}: there is no order of kind {self.kind!r}")
+
     @property
     def kernels(self) -> tuple[Any, Any, Any]:
         """`plan`, `play` and `play_many` of the formulas."""
         return plan, play, play_many
 
     def arguments(self, num_jobs: int, num_stages: int) -> tuple[Any, ...]:
-        """Which formula, and its tables."""
+        """The formula's kind, and its tables with an empty virtual run."""
         return int(self.kind), with_memory(self.tables, num_jobs, num_stages)
 
     def empty_orders(self, num_jobs: int, num_stages: int) -> Orders:
-        """First come, first served, in Spark's pools where they are asked for."""
+        """Blank orders (first come, first served), with the pools of the allocation file if any."""
         orders = blank_orders(num_jobs, num_stages)
         if self.kind is OrderKind.POOLS:
             orders = orders._replace(pools=self.tables.pools.copy())

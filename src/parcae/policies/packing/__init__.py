@@ -1,1 +1,1 @@
-"""Policies for packing rigid jobs: hand-made ones, and what all share."""
+"""Policies for packing rigid jobs: heuristics, and the interface that all of them share."""

@@ -1,4 +1,4 @@
-"""Every packing policy by name: an explicit list, no registration; and checkpoints by their path."""
+"""Every packing policy by name, in an explicit list; checkpoints are named by their path."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 
 SHIPPED = Path(__file__).parent.parent / "shipped" / "packing"
 SUFFIX = ".safetensors"
-#: Kind and version of tuned hand-made policies' checkpoints.
+#: Kind and version of checkpoints of tuned heuristics.
 RULE_KIND = "packing-rule"
 RULE_VERSION = 1
-#: Jobs that get a reservation from conservative backfilling, unless told.
+#: Default number of jobs that get a reservation from conservative backfilling.
 _DEPTH = 100
 
 
 @dataclass(frozen=True)
 class PackingSetting:
-    """What the nearest of several shipped variants is chosen by.
+    """The setting of a run, by which the nearest of several shipped variants is chosen.
 
     Args:
-        rate: arrivals a step, where jobs are drawn. is_exact: exact times (a log). log: the log's name.
+        rate: arrivals per step, if jobs are drawn at random.
+        is_exact: whether the cluster runs with exact times (a log).
+        log: name of the log.
     """
 
     rate: float | None = None
@@ -38,7 +40,14 @@ class PackingSetting:
 
 @dataclass(frozen=True)
 class PackingEntry:
-    """One line of the catalogue: how the policy is written, what it does, where it comes from."""
+    """One line of the catalogue.
+
+    Args:
+        usage: how the policy is written.
+        summary: what it does.
+        source: where it comes from.
+        make: creates the policy from (the text, the argument in it).
+    """
 
     usage: str
     summary: str
@@ -47,11 +56,13 @@ class PackingEntry:
 
     @property
     def name(self) -> str:
-        """The name without its argument."""
+        """The policy's name without its argument."""
         return self.usage.partition("[")[0].partition(":")[0]
 
 
 def _fixed(kind: PackingKind, *params: float) -> Callable[[str, str], PackingPolicy]:
+    """Return a factory for a heuristic without an argument."""
+
     def make(text: str, argument: str) -> PackingPolicy:
         if argument:
             raise PolicyError(
@@ -63,20 +74,25 @@ def _fixed(kind: PackingKind, *params: float) -> Callable[[str, str], PackingPol
 
 
 def _conservative(text: str, argument: str) -> PackingPolicy:
+    """Create conservative backfilling with an optional depth."""
     if argument and (not argument.isdigit() or int(argument) < 1):
         raise PolicyError(
-            f"policy {text!r}: the argument is how many jobs get a reservation, a whole number >= 1"
+            f"policy {text!r}: the argument is the number of jobs that get a reservation; it must "
+            "be a whole number >= 1"
         )
     return HandMadePolicy(text, PackingKind.CONSERVATIVE, (float(argument or _DEPTH),))
 
 
 def _tuned(text: str, argument: str) -> PackingPolicy:
+    """Refuse a policy that must be tuned before it can run."""
     raise PolicyError(
-        f"policy {text!r} is tuned for a load or a log first: use it in `parcae packing compare`"
+        f"policy {text!r} must be tuned for a load or a log first: use it in "
+        "`parcae packing compare`, which tunes it"
     )
 
 
 def _learned(text: str, argument: str) -> PackingPolicy:
+    """Refuse the name of a learned policy that is not a checkpoint."""
     raise PolicyError(f"policy {text!r}: give the path of a checkpoint (*{SUFFIX})")
 
 
@@ -84,19 +100,19 @@ PACKING_CATALOG: tuple[PackingEntry, ...] = (
     PackingEntry("sjf", "shortest job first", "DeepRM, section 4.1", _fixed(PackingKind.SJF)),
     PackingEntry(
         "packer",
-        "best alignment of demand and what is free",
+        "best alignment of demand and free resources",
         "DeepRM, section 4.1",
         _fixed(PackingKind.PACKER),
     ),
     PackingEntry(
         "tetris",
-        "alignment and duration, the knob between them swept on tuning seeds",
+        "alignment and duration, weighted by a knob that is swept on tuning seeds",
         "DeepRM, section 4.1",
         _tuned,
     ),
     PackingEntry(
         "random",
-        "any slot, or let time pass, all alike",
+        "any slot, or let time pass, with equal probability",
         "A2cScheduler, section 4.4",
         _fixed(PackingKind.RANDOM, 0.0),
     ),
@@ -105,25 +121,25 @@ PACKING_CATALOG: tuple[PackingEntry, ...] = (
     ),
     PackingEntry(
         "fcfs",
-        "first come first served: nobody overtakes",
+        "first come, first served, without overtaking",
         "batch clusters",
         _fixed(PackingKind.FCFS),
     ),
     PackingEntry(
         "easy",
-        "first come, and whoever does not delay the first (EASY)",
+        "first come, first served, and jobs that do not delay the first one (EASY)",
         "Lifka 1995",
         _fixed(PackingKind.EASY, 0.0),
     ),
     PackingEntry(
         "easy-sjf",
-        "EASY that backfills the shortest first",
+        "EASY that backfills the shortest job first",
         "Tsafrir 2007",
         _fixed(PackingKind.EASY, 1.0),
     ),
     PackingEntry(
         "conservative[:DEPTH]",
-        f"backfilling that delays none of the DEPTH eldest ({_DEPTH} unless told)",
+        f"backfilling that delays none of the DEPTH oldest jobs (default: {_DEPTH})",
         "Mu'alem and Feitelson 2001",
         _conservative,
     ),
@@ -135,19 +151,19 @@ PACKING_CATALOG: tuple[PackingEntry, ...] = (
     ),
     PackingEntry(
         "withhold",
-        "shortest first, long jobs wait while they would leave too little free; tuned by CMA-ES",
+        "shortest first; long jobs wait while they would leave too little free; tuned by CMA-ES",
         "Parcae",
         _tuned,
     ),
     PackingEntry(
         "deeprm[:VARIANT]",
-        "DeepRM's network, the variant of the nearest load",
+        "DeepRM's network, the variant trained at the nearest load",
         "DeepRM, section 3",
         _learned,
     ),
     PackingEntry(
         "a2c[:VARIANT]",
-        "A2cScheduler's actor, the variant of the nearest load",
+        "A2cScheduler's actor, the variant trained at the nearest load",
         "A2cScheduler, section 3",
         _learned,
     ),
@@ -166,14 +182,17 @@ LEARNED = ("deeprm", "a2c", "set")
 
 
 def make_packing_policy(text: str, setting: PackingSetting | None = None) -> PackingPolicy:
-    """The policy that `text` names: NAME, NAME:ARGUMENT, tetris-kKNOB (tetris_kKNOB), or a checkpoint's path.
+    """Return the policy that `text` names.
 
     Args:
+        text: NAME, NAME:ARGUMENT, tetris-kKNOB (or tetris_kKNOB), or the path of a checkpoint.
         setting: by which the nearest of the shipped variants is chosen.
 
     Raises:
-        PolicyError: no such policy (the message suggests one), a wrong argument, or one that must be tuned first.
-        FormatError, FileNotFoundError: a checkpoint that is torn, of another kind, or not there.
+        PolicyError: there is no such policy (the message suggests one), its argument is wrong, or
+            it must be tuned first.
+        FormatError: the checkpoint is damaged or of another kind.
+        FileNotFoundError: there is no such checkpoint.
 
     Example: `make_packing_policy("tetris-k0.005")`
     """
@@ -186,7 +205,9 @@ def make_packing_policy(text: str, setting: PackingSetting | None = None) -> Pac
     name, _, argument = text.partition(":")
     if name not in _BY_NAME:
         close = difflib.get_close_matches(name, _BY_NAME, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_BY_NAME)}"
+        hint = (
+            f"did you mean {close[0]!r}?" if close else f"known policies are {', '.join(_BY_NAME)}"
+        )
         raise PolicyError(
             f"unknown packing policy {text!r}; {hint} (`parcae packing policies` lists all)"
         )
@@ -194,6 +215,7 @@ def make_packing_policy(text: str, setting: PackingSetting | None = None) -> Pac
 
 
 def _tetris(text: str, knob: str) -> PackingPolicy:
+    """Create Tetris with a knob that the text gives."""
     try:
         value = float(knob)
     except ValueError:
@@ -206,15 +228,19 @@ def _tetris(text: str, knob: str) -> PackingPolicy:
 
 
 def variants(name: str) -> list[str]:
-    """The shipped variants of a learned policy."""
+    """Return the names of the shipped variants of a learned policy."""
     return sorted(path.stem.removeprefix(f"{name}-") for path in SHIPPED.glob(f"{name}-*{SUFFIX}"))
 
 
 def packing_checkpoint(text: str, setting: PackingSetting | None = None) -> Path | None:
-    """The file that a name of a learned policy stands for, or a path itself; None for hand-made policies.
+    """Return the checkpoint that a text names, or None for a heuristic.
+
+    Args:
+        text: the name of a learned policy, with or without a variant, or a path.
+        setting: by which the nearest of the shipped variants is chosen.
 
     Raises:
-        PolicyError: no such variant, or none for the setting.
+        PolicyError: there is no such variant, or none for the setting.
     """
     if text.endswith(SUFFIX):
         return Path(text)
@@ -223,22 +249,31 @@ def packing_checkpoint(text: str, setting: PackingSetting | None = None) -> Path
 
 
 def _shipped(text: str, name: str, variant: str, setting: PackingSetting) -> Path:
-    known = variants(name)
-    if not known:
+    """Return the path of a shipped checkpoint: of the given variant, or of the nearest."""
+    variant_names = variants(name)
+    if not variant_names:
         raise PolicyError(
-            f"policy {text!r}: no variant of it ships with this Parcae; train one with `parcae packing train`"
+            f"policy {text!r}: this Parcae ships no variant of it; train one with "
+            "`parcae packing train`"
         )
-    if variant and variant not in known:
-        close = difflib.get_close_matches(variant, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    if variant and variant not in variant_names:
+        close = difflib.get_close_matches(variant, variant_names, n=1)
+        hint = (
+            f"did you mean {close[0]!r}?"
+            if close
+            else f"known variants are {', '.join(variant_names)}"
+        )
         raise PolicyError(f"policy {text!r}: no such variant; {hint}")
     if not variant:
-        variant = _nearest(text, name, known, setting)
+        variant = _nearest(text, name, variant_names, setting)
     return SHIPPED / f"{name}-{variant}{SUFFIX}"
 
 
-def _nearest(text: str, name: str, known: list[str], setting: PackingSetting) -> str:
-    """The variant whose training was most alike: its mode, its objective (slowdown first), its log, its arrival rate."""
+def _nearest(text: str, name: str, variant_names: list[str], setting: PackingSetting) -> str:
+    """Return the variant whose training is nearest, by mode, objective, log and arrival rate.
+
+    The objective that is looked for is slowdown, with exact times bounded slowdown.
+    """
 
     def distance(variant: str) -> tuple[bool, bool, bool, float]:
         card = read_checkpoint(SHIPPED / f"{name}-{variant}{SUFFIX}").card
@@ -252,25 +287,31 @@ def _nearest(text: str, name: str, known: list[str], setting: PackingSetting) ->
         is_other = _log_name(str(source.get("log", ""))) != _log_name(setting.log)
         return is_exact != setting.is_exact, card.get("cost") != wanted, is_other, off
 
-    best = min(known, key=distance)
+    best = min(variant_names, key=distance)
     if distance(best)[0]:
         kind = "logs with exact times" if setting.is_exact else "time in steps"
         raise PolicyError(
-            f"policy {text!r}: no shipped variant is for {kind}; train one with `parcae packing train {name}`"
+            f"policy {text!r}: no shipped variant is for {kind}; train one with "
+            f"`parcae packing train {name}`"
         )
     return best
 
 
 def _log_name(name: str) -> str:
-    """A log's name without the part that was taken of it."""
+    """Return a log's name without the suffix that names a part of it."""
     return name.partition("[")[0]
 
 
 def policy_of_checkpoint(checkpoint: Checkpoint, path: str, name: str) -> PackingPolicy:
-    """The policy of a checkpoint of any packing kind.
+    """Return the policy of a checkpoint of any packing kind.
+
+    Args:
+        checkpoint: the checkpoint.
+        path: its path, for error messages.
+        name: name of the policy in reports.
 
     Raises:
-        FormatError: of another kind or version, or of other shapes.
+        FormatError: the checkpoint is of another kind or version, or its weights do not fit.
     """
     if checkpoint.kind == RULE_KIND:
         return _tuned_rule(checkpoint, path, name)
@@ -294,13 +335,14 @@ def policy_of_checkpoint(checkpoint: Checkpoint, path: str, name: str) -> Packin
 
 
 def rule_checkpoint(policy: HandMadePolicy, card: dict[str, object]) -> Checkpoint:
-    """A tuned hand-made policy at rest."""
+    """Return the checkpoint of a tuned heuristic."""
     return Checkpoint(
         RULE_KIND, RULE_VERSION, {"params": policy.params}, {"kind": policy.kind.name.lower()}, card
     )
 
 
 def _tuned_rule(checkpoint: Checkpoint, path: str, name: str) -> PackingPolicy:
+    """Return the tuned heuristic of a checkpoint."""
     checkpoint.require(RULE_KIND, RULE_VERSION, path)
     kinds = {
         "tetris": (PackingKind.TETRIS, 1),
@@ -310,6 +352,7 @@ def _tuned_rule(checkpoint: Checkpoint, path: str, name: str) -> PackingPolicy:
     params = checkpoint.weights.get("params", np.zeros(0))
     if kind not in kinds or params.shape != (kinds[kind][1],):
         raise FormatError(
-            f"{path}: a tuned policy {kind!r} with {params.size} parameters, which this Parcae does not know; tune it again"
+            f"{path}: a tuned policy {kind!r} with {params.size} parameters is unknown to this "
+            "version of Parcae; tune it again"
         )
     return HandMadePolicy(name, kinds[kind][0], params)

@@ -1,4 +1,4 @@
-"""The hand-made packing policies by number, and their parameters."""
+"""The packing heuristics by number, and their parameters."""
 
 from __future__ import annotations
 
@@ -9,38 +9,45 @@ import numpy as np
 
 
 class PackingKind(IntEnum):
-    """A hand-made packing policy."""
+    """A packing heuristic; the comments name its parameters."""
 
-    SJF = 0  # shortest first
-    PACKER = 1  # best alignment of what is free and what is asked
-    TETRIS = 2  # knob: what alignment weighs beside 1 / duration
-    RANDOM = 3  # seed, is_greedy
-    FCFS = 4  # nobody overtakes
+    SJF = 0  # shortest job first
+    PACKER = 1  # best alignment of free resources and demand
+    TETRIS = 2  # knob: weight of alignment, 0 to 1; 1 - knob is the weight of 1 / duration
+    RANDOM = 3  # is_greedy: only jobs that can start now
+    FCFS = 4  # first come, first served, without overtaking
     EASY = 5  # is_shortest_first: order of backfilling
-    CONSERVATIVE = 6  # depth: jobs that get a reservation
+    CONSERVATIVE = 6  # depth: number of jobs that get a reservation
     WITHHOLD = 7  # the WithholdParameter
     AREA = 8  # least duration x share of the resources first
 
 
 class WithholdParameter(IntEnum):
-    """Parameters of the withholding rule (see `kernels.withholding`)."""
+    """Parameters of the withholding rule (see `kernels.scores.withholding`)."""
 
-    ALIGNMENT = 0
-    AGE = 1
-    RESERVE = 2
-    STEEPNESS = 3
-    LENGTH = 4
-    PATIENCE = 5
-    CROWD = 6
-    PAUSE = 7
+    ALIGNMENT = 0  # weight of alignment in a job's score
+    AGE = 1  # weight of log(1 + age / duration) in a job's score
+    RESERVE = 2  # share that the longest jobs must leave free
+    STEEPNESS = 3  # how fast the reserve grows with the log duration
+    LENGTH = 4  # log duration at which half the reserve is required
+    PATIENCE = 5  # how fast the reserve shrinks with log(1 + age / duration)
+    CROWD = 6  # how fast the reserve shrinks with log(1 + jobs waiting)
+    PAUSE = 7  # steps for which an empty cluster may stay empty after the last arrival
 
 
-#: Steps after the last arrival for which a network may leave an empty cluster empty, unless it is DeepRM, which may always.
+#: Steps after the last arrival for which a network may leave an empty cluster empty. It does not
+#: apply to DeepRM, which may always do so.
 LONGEST_PAUSE = 10
 
 
 class Plan(NamedTuple):
-    """Room for a plan of what is free when (with a leading axis: of many clusters)."""
+    """Buffers for a profile of free resources with reservations.
+
+    With a leading axis, they are for many clusters.
+
+    `free_from[k]` units are free from `points[k]` until `points[k + 1]`; the last row holds for
+    ever.
+    """
 
     points: Any  # int64[num_points]
     free_from: Any  # int64[num_points, num_resources]
@@ -48,7 +55,13 @@ class Plan(NamedTuple):
 
 
 def allocate_plan(count: int, num_points: int, num_resources: int) -> Plan:
-    """Room for plans of `count` clusters."""
+    """Allocate plans for `count` clusters.
+
+    Args:
+        count: length of the leading axis.
+        num_points: points of a plan at most.
+        num_resources: number of resources.
+    """
     points = np.zeros((count, num_points), np.int64)
     free_from = np.zeros((count, num_points, num_resources), np.int64)
     return Plan(points, free_from, np.zeros((count, 1), np.int64))

@@ -1,6 +1,7 @@
-"""The network, compiled: features, the forward pass, a decision, whole runs.
+"""The compiled network of the policy `parcae`: features, forward pass, decisions, whole runs.
 
-Everything is written into a Workspace, so that nothing is allocated. Equal to `network.ParcaeNetwork` to 1e-5.
+All intermediate results are written into a Workspace, so that nothing is allocated. The results are
+equal to those of `network.ParcaeNetwork` to 1e-5.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from parcae.cluster.kernels.tables import (
     may_idle,
     num_held,
     pool_row,
-    select_cluster,
 )
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
 from parcae.kernels import inlined, kernel
@@ -24,11 +24,8 @@ from parcae.policies.networks.kernels import (
     add_product,
     copy_bias,
     dot,
-    draw,
     largest,
-    log_sum_exp,
     rectify,
-    uniform,
 )
 from parcae.policies.parcae.layout import (
     HIDDEN,
@@ -47,32 +44,29 @@ from parcae.policies.rule.kernels import (
     best_stage,
     cap_level,
     command_class,
-    crowd,
     curve_row,
     score,
+    system_facts,
 )
 from parcae.policies.rule.kernels import decide as decide_by_rule
-from parcae.simulation.future import Status
-from parcae.simulation.kernels.costs import cost_so_far
-from parcae.simulation.kernels.event_loop import resume, select_future, start, step
 
-_NEEDS_DECISION = int(Status.NEEDS_DECISION)
-_AT = offsets()
-_JOB1 = _AT["job1.weight"]
-_JOB1_BIAS = _AT["job1.bias"]
-_JOB2 = _AT["job2.weight"]
-_JOB2_BIAS = _AT["job2.bias"]
-_CONTEXT = _AT["context.weight"]
-_CONTEXT_BIAS = _AT["context.bias"]
-_CHOICE1 = _AT["choice1.weight"]
-_CHOICE1_BIAS = _AT["choice1.bias"]
-_CHOICE2 = _AT["choice2.weight"]
-_HOLD = _AT["hold.weight"]
-_HOLD_BIAS = _AT["hold.bias"]
-_LIMIT1 = _AT["limit1.weight"]
-_LIMIT1_BIAS = _AT["limit1.bias"]
-_LIMIT2 = _AT["limit2.weight"]
-_PRIOR = _AT["prior"]
+_OFFSETS = offsets()
+_JOB1 = _OFFSETS["job1.weight"]
+_JOB1_BIAS = _OFFSETS["job1.bias"]
+_JOB2 = _OFFSETS["job2.weight"]
+_JOB2_BIAS = _OFFSETS["job2.bias"]
+_CONTEXT = _OFFSETS["context.weight"]
+_CONTEXT_BIAS = _OFFSETS["context.bias"]
+_CHOICE1 = _OFFSETS["choice1.weight"]
+_CHOICE1_BIAS = _OFFSETS["choice1.bias"]
+_CHOICE2 = _OFFSETS["choice2.weight"]
+_HOLD = _OFFSETS["hold.weight"]
+_HOLD_BIAS = _OFFSETS["hold.bias"]
+_LIMIT1 = _OFFSETS["limit1.weight"]
+_LIMIT1_BIAS = _OFFSETS["limit1.bias"]
+_LIMIT2 = _OFFSETS["limit2.weight"]
+_PRIOR = _OFFSETS["prior"]
+# Short names for sizes: hidden units, and features of a job, of all jobs together, of a limit.
 _H = HIDDEN
 _F = NUM_JOB_FEATURES
 _C = NUM_SHARED_FEATURES
@@ -80,6 +74,7 @@ _L = NUM_LIMIT_FEATURES
 _SLOPE = np.float32(SLOPE)
 _IMPOSSIBLE = np.float32(-np.inf)
 _PRICES = tuple(math.exp(price) for price in LEVEL_PRICES)
+#: Upper bound of the feature SCORE.
 _LARGEST_SCORE = 5.0
 
 _REMAINING, _WORK, _STARTED, _SHARE = map(
@@ -115,83 +110,94 @@ _L_IS_RULE = int(LimitFeature.IS_RULE)
 
 
 class Network(NamedTuple):
-    """What decides: the weights in the order of layout.SHAPES, and the rule that they correct."""
+    """The weights in the order of `layout.SHAPES`, and the rule that the network corrects."""
 
     weights: Any  # float32[NUM_WEIGHTS]
     rule: Any  # Rule
 
 
 class Workspace(NamedTuple):
-    """Room for one decision (or, with one more leading axis, for many simulators)."""
+    """Intermediate results of one decision (with one more leading axis: of many simulators).
 
-    features: (
-        Any  # float32[num_jobs, NUM_JOB_FEATURES], by position in the list of jobs in the system
-    )
-    hidden: Any  # float32[num_jobs, HIDDEN]
+    Rows of jobs are positions in the list of jobs in the system. Columns of levels are columns of
+    the solo curves. A level whose logit in `limit_logits` is -inf cannot be chosen.
+    """
+
+    features: Any  # float32[num_jobs, NUM_JOB_FEATURES]
+    hidden: Any  # float32[num_jobs, HIDDEN], h_j of the architecture
     logits: Any  # float32[num_jobs + 1], the last: hold
-    order: Any  # int64[num_jobs], positions by remaining work
-    stage: Any  # int64[num_jobs], the job's best stage; NO_STAGE where the job cannot be chosen
-    held: Any  # int64[num_jobs]
-    column: Any  # int64[num_jobs], the rule's cap
+    order: Any  # int64[num_jobs], positions sorted by remaining work
+    stage: Any  # int64[num_jobs], the job's best stage; NO_STAGE if the job cannot be chosen
+    held: Any  # int64[num_jobs], executors that the job holds
+    column: Any  # int64[num_jobs], column of the rule's cap
     shared: Any  # float32[NUM_SHARED_FEATURES]
-    context: Any  # float32[HIDDEN]
-    base: Any  # float32[HIDDEN]
-    layer: Any  # float32[HIDDEN]
-    limits: Any  # float32[num_levels, NUM_LIMIT_FEATURES]
-    limit_logits: Any  # float32[num_levels]
-    answer: Any  # int64[4]: rule's position (-1: hold), rule's limit, position that was chosen, level that was chosen
+    context: Any  # float32[HIDDEN], g of the architecture
+    base: Any  # float32[HIDDEN], the part of a layer that all jobs (or levels) share
+    layer: Any  # float32[HIDDEN], the layer that is being computed
+    limits: Any  # float32[num_levels, NUM_LIMIT_FEATURES], for the chosen job
+    limit_logits: Any  # float32[num_levels], for the chosen job
+    # int64[4]: the rule's position (-1: hold), the rule's limit, and the drawn position and column
+    # of the level (-1: none)
+    choices: Any
 
 
 class Record(NamedTuple):
-    """The decisions of one simulator (or of many) as training data; `rows` of all decisions follow each other.
+    """The decisions of one simulator as training data (with one more leading axis: of many).
 
-    Row `count` of the tables of decisions is the state in which the recording ended, for its value.
+    `rows` has the jobs of all decisions, grouped by decision. Row `count` of the tables of
+    decisions is the state in which the recording ended; training needs it for the value of that
+    state.
     """
 
-    count: Any  # int64[1], decisions
-    num_rows: Any  # int64[1]
+    count: Any  # int64[1], number of decisions
+    num_rows: Any  # int64[1], number of rows of jobs in use
     end_ms: Any  # int64[1], when the recording ended
-    end_cost: Any  # float64[1], cost up to then
-    clock_ms: Any  # int64[capacity]
-    cost: Any  # float64[capacity], cost up to the decision
-    first_row: Any  # int64[capacity + 1]
-    choice: Any  # int64[capacity], position of the job, or the number of jobs for hold
-    level: Any  # int64[capacity], -1 for hold
-    log_prob: Any  # float32[capacity]
-    shared: Any  # float32[capacity, NUM_SHARED_FEATURES]
+    end_cost: Any  # float64[1], cost up to the end
+    clock_ms: Any  # int64[capacity + 1], time of the decision
+    cost: Any  # float64[capacity + 1], cost up to the decision
+    first_row: Any  # int64[capacity + 2], the decision's first row in `rows`
+    choice: Any  # int64[capacity + 1], position of the job, or the number of jobs for hold
+    level: Any  # int64[capacity + 1], column of the level; -1 for hold
+    log_prob: Any  # float32[capacity + 1], log probability of the decision when it was drawn
+    shared: Any  # float32[capacity + 1, NUM_SHARED_FEATURES]
     rows: Any  # float32[row_capacity, NUM_JOB_FEATURES]
     can_choose: Any  # uint8[row_capacity]
-    limits: Any  # float32[capacity, num_levels, NUM_LIMIT_FEATURES]
-    can_limit: Any  # uint8[capacity, num_levels]
+    limits: Any  # float32[capacity + 1, num_levels, NUM_LIMIT_FEATURES]
+    can_limit: Any  # uint8[capacity + 1, num_levels]
 
 
 @inlined
 def select_workspace(many, row):  # type: ignore[no-untyped-def]
-    """The workspace of one simulator out of many."""
+    """Return the workspace of one simulator out of many (views, no copies)."""
     return Workspace(
-        many.features[row], many.hidden[row], many.logits[row], many.order[row], many.stage[row], many.held[row],
-        many.column[row],
-        many.shared[row], many.context[row], many.base[row], many.layer[row], many.limits[row], many.limit_logits[row],
-        many.answer[row],
+        many.features[row], many.hidden[row], many.logits[row], many.order[row],
+        many.stage[row], many.held[row], many.column[row],
+        many.shared[row], many.context[row], many.base[row], many.layer[row],
+        many.limits[row], many.limit_logits[row], many.choices[row],
     )  # fmt: skip
 
 
 @inlined
 def select_record(many, row):  # type: ignore[no-untyped-def]
-    """The record of one simulator out of many."""
+    """Return the record of one simulator out of many (views, no copies)."""
     return Record(
-        many.count[row], many.num_rows[row], many.end_ms[row], many.end_cost[row], many.clock_ms[row], many.cost[row],
-        many.first_row[row], many.choice[row], many.level[row], many.log_prob[row], many.shared[row], many.rows[row],
-        many.can_choose[row], many.limits[row], many.can_limit[row],
+        many.count[row], many.num_rows[row], many.end_ms[row], many.end_cost[row],
+        many.clock_ms[row], many.cost[row], many.first_row[row],
+        many.choice[row], many.level[row], many.log_prob[row],
+        many.shared[row], many.rows[row], many.can_choose[row],
+        many.limits[row], many.can_limit[row],
     )  # fmt: skip
 
 
 @kernel
-def _sort_by_remaining(seen, order):  # type: ignore[no-untyped-def]
-    """Positions of the jobs in the system by remaining work, ascending (Shell's sort: nothing is allocated)."""
-    num_jobs = seen.now.num_active[0]
-    remaining_ms = seen.jobs.remaining_ms
-    active = seen.active
+def _sort_by_remaining(view, order):  # type: ignore[no-untyped-def]
+    """Write the positions of the jobs in the system to `order`, by ascending remaining work.
+
+    Shell sort, because kernels must not allocate memory.
+    """
+    num_jobs = view.now.num_active[0]
+    remaining_ms = view.jobs.remaining_ms
+    active = view.active
     for position in range(num_jobs):
         order[position] = position
     gap = 1
@@ -201,8 +207,8 @@ def _sort_by_remaining(seen, order):  # type: ignore[no-untyped-def]
         for row in range(gap, num_jobs):
             position = order[row]
             at = row
-            own_ms = remaining_ms[active[position]]
-            while at >= gap and remaining_ms[active[order[at - gap]]] > own_ms:
+            job_ms = remaining_ms[active[position]]
+            while at >= gap and remaining_ms[active[order[at - gap]]] > job_ms:
                 order[at] = order[at - gap]
                 at -= gap
             order[at] = position
@@ -210,40 +216,45 @@ def _sort_by_remaining(seen, order):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _order_features(seen, net, work):  # type: ignore[no-untyped-def]
-    """How many jobs, and how much work, come before each by remaining work."""
-    num_jobs = seen.now.num_active[0]
-    jobs = seen.jobs
-    active = seen.active
+def _order_features(view, net, work):  # type: ignore[no-untyped-def]
+    """Write the features RANK and AHEAD: the jobs with less remaining work, and their work."""
+    num_jobs = view.now.num_active[0]
+    jobs = view.jobs
+    active = view.active
     order = work.order
-    _sort_by_remaining(seen, order)
+    _sort_by_remaining(view, order)
     before = 0
     before_ms = 0.0
     passed_ms = 0.0
     for rank in range(num_jobs):
         position = order[rank]
-        own_ms = jobs.remaining_ms[active[position]]
-        if rank > 0 and own_ms > jobs.remaining_ms[active[order[rank - 1]]]:
+        job_ms = jobs.remaining_ms[active[position]]
+        # Jobs with equal remaining work get the same features, whatever their order.
+        if rank > 0 and job_ms > jobs.remaining_ms[active[order[rank - 1]]]:
             before = rank
             before_ms = passed_ms
-        passed_ms += own_ms
+        passed_ms += job_ms
         work.features[position, _RANK] = before / num_jobs
         work.features[position, _AHEAD] = math.log1p(before_ms / net.rule.mean_work_ms[0])
 
 
 @kernel
-def _job_features(seen, net, work, facts, position, can_hold):  # type: ignore[no-untyped-def]
-    job = seen.active[position]
+def _job_features(view, net, work, facts, position, can_hold):  # type: ignore[no-untyped-def]
+    """Write the other features of one job, and its rows of `held`, `column` and `stage`.
+
+    SCORE is written as it is; `encode` subtracts the smallest score afterwards.
+    """
+    job = view.active[position]
     x = work.features[position]
     rule = net.rule
     mean_ms = rule.mean_work_ms[0]
-    num_executors = seen.now.num_executors[0]
-    held = num_held(seen, job)
-    column = cap_level(seen, rule, facts, job)
-    row = curve_row(rule, seen, job)
-    stage = best_stage(seen, rule, facts, job, can_hold)
-    work_ms = max(1.0, seen.jobs.work_ms[job])
-    remaining_ms = max(1.0, seen.jobs.remaining_ms[job])
+    num_executors = view.now.num_executors[0]
+    held = num_held(view, job)
+    column = cap_level(view, rule, facts, job)
+    row = curve_row(rule, view, job)
+    stage = best_stage(view, rule, facts, job, can_hold)
+    work_ms = max(1.0, view.jobs.work_ms[job])
+    remaining_ms = max(1.0, view.jobs.remaining_ms[job])
     cap = rule.levels[column]
     work.held[position] = held
     work.column[position] = column
@@ -255,52 +266,61 @@ def _job_features(seen, net, work, facts, position, can_hold):  # type: ignore[n
     x[_HELD] = held / num_executors
     x[_HELD_OF_CAP] = min(3.0, held / cap)
     x[_CAP] = cap / num_executors
-    x[_IS_SOURCE] = 1.0 if job == seen.now.source_job[0] else 0.0
+    x[_IS_SOURCE] = 1.0 if job == view.now.source_job[0] else 0.0
     x[_IDLE] = 0.0
-    for executor_class in range(seen.classes.shape[0]):
-        x[_IDLE] += seen.sources.num_idle[pool_row(seen, job) + executor_class] / num_executors
-    x[_STAGES] = seen.jobs.num_unstarted[job] / seen.jobs.num_stages[job]
+    for executor_class in range(view.classes.shape[0]):
+        x[_IDLE] += view.sources.num_idle[pool_row(view, job) + executor_class] / num_executors
+    x[_STAGES] = view.jobs.num_unstarted[job] / view.jobs.num_stages[job]
     x[_SOLO] = math.log(work_ms * rule.stretch[row, column] / mean_ms + 1e-3)
     for price in range(4):
         x[_LEVEL + price] = rule.levels[best_level(rule, row, _PRICES[price])] / num_executors
     x[_AGE] = math.log1p(
-        (seen.now.clock_ms[0] - seen.jobs.arrival_ms[job]) * num_executors / mean_ms
+        (view.now.clock_ms[0] - view.jobs.arrival_ms[job]) * num_executors / mean_ms
     )
-    x[_SCORE] = score(seen, rule, job, column, held)
+    x[_SCORE] = score(view, rule, job, column, held)
     x[_WORTH] = math.log(remaining_ms / (1 + max(0, held)) / mean_ms + 1e-3)
     x[_IS_RUNNABLE] = x[_PATH] = x[_DEMAND] = x[_IS_RULE] = 0.0
     if stage != NO_STAGE:
-        x[_IS_RUNNABLE] = 1.0 if is_runnable(seen, stage) else 0.0
-        x[_PATH] = seen.stages.downstream_ms[stage] / work_ms
-        x[_DEMAND] = min(1.0, demand(seen, stage) / num_executors)
+        x[_IS_RUNNABLE] = 1.0 if is_runnable(view, stage) else 0.0
+        x[_PATH] = view.stages.downstream_ms[stage] / work_ms
+        x[_DEMAND] = min(1.0, demand(view, stage) / num_executors)
 
 
 @kernel
-def encode(seen, net, work):  # type: ignore[no-untyped-def]
-    """Fill the workspace with the features. Returns how many jobs are in the system."""
-    now = seen.now
-    facts = crowd(seen, net.rule)
-    num_jobs = seen.now.num_active[0]
-    work.answer[0] = -1
-    work.answer[1] = 0
+def encode(view, net, work):  # type: ignore[no-untyped-def]
+    """Write the features of all jobs and the shared features to the workspace.
+
+    Args:
+        view: the observation.
+        net: Network.
+        work: Workspace; `choices[0]` and `choices[1]` receive the rule's decision.
+
+    Returns:
+        The number of jobs in the system.
+    """
+    now = view.now
+    facts = system_facts(view, net.rule)
+    num_jobs = view.now.num_active[0]
+    work.choices[0] = -1
+    work.choices[1] = 0
     rule_job = NO_JOB
-    can_hold = may_idle(seen)
+    can_hold = may_idle(view)
     if now.num_source[0] > 0:
-        stage, limit, _, _ = decide_by_rule(seen, net.rule)
+        stage, limit, _, _ = decide_by_rule(view, net.rule)
         if stage != NO_STAGE:
-            rule_job = seen.stages.job[stage]
-            work.answer[1] = limit
-    _order_features(seen, net, work)
+            rule_job = view.stages.job[stage]
+            work.choices[1] = limit
+    _order_features(view, net, work)
     smallest = math.inf
     for position in range(num_jobs):
-        _job_features(seen, net, work, facts, position, can_hold)
+        _job_features(view, net, work, facts, position, can_hold)
         smallest = min(smallest, work.features[position, _SCORE])
     for position in range(num_jobs):
         x = work.features[position]
         x[_SCORE] = min(_LARGEST_SCORE, x[_SCORE] - smallest)
-        if seen.active[position] == rule_job and work.stage[position] != NO_STAGE:
+        if view.active[position] == rule_job and work.stage[position] != NO_STAGE:
             x[_IS_RULE] = 1.0
-            work.answer[0] = position
+            work.choices[0] = position
     shared = work.shared
     num_executors = now.num_executors[0]
     shared[_S_JOBS] = facts.log_jobs
@@ -310,14 +330,14 @@ def encode(seen, net, work):  # type: ignore[no-untyped-def]
     shared[_S_IS_GLOBAL] = 1.0 if now.source_job[0] == NO_JOB else 0.0
     shared[_S_IDLE] = now.num_idle[0] / num_executors
     shared[_S_CLUSTER] = math.log(num_executors)
-    shared[_S_RULE] = 1.0 if work.answer[0] == -1 else 0.0
+    shared[_S_RULE] = 1.0 if work.choices[0] == -1 else 0.0
     shared[_S_CAN] = 1.0 if can_hold else 0.0
     return num_jobs
 
 
 @kernel
 def _score_jobs(net, work, num_jobs):  # type: ignore[no-untyped-def]
-    """Fill the logits of the jobs and of hold."""
+    """Write the logits of the jobs and of hold."""
     weights = net.weights
     context = work.context
     base = work.base
@@ -358,24 +378,25 @@ def _score_jobs(net, work, num_jobs):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _encode_limits(seen, net, work, position):  # type: ignore[no-untyped-def]
-    """Features of every level for the chosen job; a level that the job exceeds, or above one that takes all, is marked.
+def _encode_limits(view, net, work, position):  # type: ignore[no-untyped-def]
+    """Write the features of every level for the chosen job. Returns how many can be chosen.
 
-    Returns how many levels may be chosen.
+    A level cannot be chosen if the job already holds that many executors, or if a smaller level
+    already takes all offered executors. Its logit is -inf; that of other levels is set to 0.
     """
     rule = net.rule
     held = work.held[position]
     cap = net.rule.levels[work.column[position]]
-    row = curve_row(rule, seen, seen.active[position])
+    row = curve_row(rule, view, view.active[position])
     levels = rule.levels
-    num_source = seen.now.num_source[0]
+    num_source = view.now.num_source[0]
     num_levels = levels.shape[0]
     num_possible = 0
     shortest = math.inf
     for column in range(num_levels):
         shortest = min(shortest, rule.stretch[row, column])
-    wanted = held + work.answer[1] if position == work.answer[0] else cap
-    is_found = False
+    wanted = held + work.choices[1] if position == work.choices[0] else cap
+    is_marked = False
     for column in range(num_levels):
         level = levels[column]
         x = work.limits[column]
@@ -392,16 +413,17 @@ def _encode_limits(seen, net, work, position):  # type: ignore[no-untyped-def]
         x[_L_STRETCH] = math.log(rule.stretch[row, column] / shortest)
         x[_L_INFLATION] = math.log(rule.stretch[row, column] * level / rule.stretch[row, 0])
         x[_L_OF_CAP] = math.log(level / cap)
+        # The rule's limit is the first possible level that is large enough, or else the last one.
         is_last = column == num_levels - 1 or level - held >= num_source
-        if not is_found and (level >= wanted or is_last):
+        if not is_marked and (level >= wanted or is_last):
             x[_L_IS_RULE] = 1.0
-            is_found = True
+            is_marked = True
     return num_possible
 
 
 @kernel
 def _score_limits(net, work, position):  # type: ignore[no-untyped-def]
-    """Fill the logits of the levels that may be chosen."""
+    """Write the logits of the levels that can be chosen."""
     weights = net.weights
     base = work.base
     layer = work.layer
@@ -420,144 +442,37 @@ def _score_limits(net, work, position):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _class_of(seen, net, stage):  # type: ignore[no-untyped-def]
-    """The executor class is the rule's choice."""
-    if seen.classes.shape[0] == 1:
+def _class_of(view, net, stage):  # type: ignore[no-untyped-def]
+    """The executor class for the stage: always the rule's choice."""
+    if view.classes.shape[0] == 1:
         return ANY_CLASS
-    return command_class(seen, net.rule, crowd(seen, net.rule), stage)
+    return command_class(view, net.rule, system_facts(view, net.rule), stage)
 
 
 @kernel
-def decide(seen, net, work):  # type: ignore[no-untyped-def]
-    """The network's most probable decision: (stage, limit, executor class, hold); NO_STAGE lets all executors idle."""
-    num_jobs = encode(seen, net, work)
+def decide(view, net, work):  # type: ignore[no-untyped-def]
+    """Return the network's most probable decision for one scheduling event.
+
+    Args:
+        view: the observation.
+        net: Network.
+        work: Workspace; written.
+
+    Returns:
+        (stage, limit, executor class, hold); NO_STAGE lets all offered executors idle.
+    """
+    num_jobs = encode(view, net, work)
     _score_jobs(net, work, num_jobs)
     position = largest(work.logits, num_jobs + 1)
     if position == num_jobs or work.logits[position] == _IMPOSSIBLE:
-        return NO_STAGE, seen.now.num_source[0], ANY_CLASS, 0
-    _encode_limits(seen, net, work, position)
+        return NO_STAGE, view.now.num_source[0], ANY_CLASS, 0
+    _encode_limits(view, net, work, position)
     _score_limits(net, work, position)
     level = net.rule.levels[largest(work.limit_logits, work.limits.shape[0])]
     stage = work.stage[position]
     return (
         stage,
-        min(level - work.held[position], seen.now.num_source[0]),
-        _class_of(seen, net, stage),
+        min(level - work.held[position], view.now.num_source[0]),
+        _class_of(view, net, stage),
         0,
     )
-
-
-@kernel
-def play(state, future, tables, net, work):  # type: ignore[no-untyped-def]
-    """Run a whole simulation, most probable decisions only. Returns a Status."""
-    status = start(state, future, tables)
-    while status == _NEEDS_DECISION:
-        stage, limit, executor_class, hold_ms = decide(state, net, work)
-        status = step(state, future, tables, stage, limit, executor_class, hold_ms)
-    return status
-
-
-@kernel
-def _num_choices(work, num_jobs):  # type: ignore[no-untyped-def]
-    count = 0
-    for position in range(num_jobs + 1):
-        count += work.logits[position] != _IMPOSSIBLE
-    return count
-
-
-@kernel
-def _explore(seen, net, work, luck_seed):  # type: ignore[no-untyped-def]
-    """Draw a decision. Returns (stage, limit, log probability, whether there was a choice at all)."""
-    work.answer[2] = -1
-    work.answer[3] = -1
-    num_jobs = encode(seen, net, work)
-    count = seen.now.num_decisions[0]
-    _score_jobs(net, work, num_jobs)
-    num_choices = _num_choices(work, num_jobs)
-    if num_choices == 0:
-        return NO_STAGE, seen.now.num_source[0], 0.0, False
-    position = draw(work.logits, num_jobs + 1, uniform(luck_seed, 2 * count))
-    log_prob = work.logits[position] - log_sum_exp(work.logits, num_jobs + 1)
-    work.answer[2] = position
-    for column in range(work.limits.shape[0]):
-        work.limit_logits[column] = _IMPOSSIBLE
-    if position == num_jobs:
-        work.limits[:] = 0.0
-        return NO_STAGE, seen.now.num_source[0], log_prob, num_choices > 1
-    num_levels = _encode_limits(seen, net, work, position)
-    _score_limits(net, work, position)
-    column = draw(work.limit_logits, work.limits.shape[0], uniform(luck_seed, 2 * count + 1))
-    log_prob += work.limit_logits[column] - log_sum_exp(work.limit_logits, work.limits.shape[0])
-    work.answer[3] = column
-    limit = min(net.rule.levels[column] - work.held[position], seen.now.num_source[0])
-    return work.stage[position], limit, log_prob, num_choices > 1 or num_levels > 1
-
-
-@kernel
-def _write(seen, work, record, num_jobs):  # type: ignore[no-untyped-def]
-    """Copy the workspace into the record's next row."""
-    row = record.count[0]
-    first = record.num_rows[0]
-    record.clock_ms[row] = seen.now.clock_ms[0]
-    record.first_row[row] = first
-    record.first_row[row + 1] = first + num_jobs
-    for feature in range(_C):
-        record.shared[row, feature] = work.shared[feature]
-    for position in range(num_jobs):
-        for feature in range(_F):
-            record.rows[first + position, feature] = work.features[position, feature]
-        record.can_choose[first + position] = work.stage[position] != NO_STAGE
-    record.num_rows[0] = first + num_jobs
-
-
-@kernel
-def _write_limits(work, record):  # type: ignore[no-untyped-def]
-    row = record.count[0]
-    for column in range(work.limits.shape[0]):
-        record.can_limit[row, column] = work.limit_logits[column] != _IMPOSSIBLE
-        for feature in range(_L):
-            record.limits[row, column, feature] = work.limits[column, feature]
-
-
-@kernel
-def explore(state, future, tables, net, work, record, costing, luck_seed, is_new):  # type: ignore[no-untyped-def]
-    """Run with drawn decisions from the start, or on from where the run stopped, and record every choice.
-
-    Ends with the run, at the episode's end time, or where the record is full. Returns a Status.
-    """
-    record.count[0] = record.num_rows[0] = 0
-    status = start(state, future, tables) if is_new else resume(state, future, tables)
-    capacity = record.clock_ms.shape[0] - 1
-    rows = record.rows.shape[0]
-    while status == _NEEDS_DECISION:
-        if record.count[0] == capacity or record.num_rows[0] + 2 * state.now.num_active[0] > rows:
-            break
-        stage, limit, log_prob, is_choice = _explore(state, net, work, luck_seed)
-        if is_choice:
-            row = record.count[0]
-            _write(state, work, record, state.now.num_active[0])
-            record.cost[row] = cost_so_far(state, costing)
-            record.choice[row] = work.answer[2]
-            record.level[row] = work.answer[3]
-            record.log_prob[row] = log_prob
-            _write_limits(work, record)
-            record.count[0] = row + 1
-        executor_class = _class_of(state, net, stage) if stage != NO_STAGE else ANY_CLASS
-        status = step(state, future, tables, stage, limit, executor_class, 0)
-    record.end_ms[0] = state.now.clock_ms[0]
-    record.end_cost[0] = cost_so_far(state, costing)
-    _write(state, work, record, encode(state, net, work))
-    return status
-
-
-@kernel
-def explore_many(
-    states, futures, tables, net, works, records, costing, luck, is_new, first, last, status
-):  # type: ignore[no-untyped-def]
-    """`explore` with simulators first..last-1 of many; fills `status`."""
-    for row in range(first, last):
-        state = select_cluster(states, row)
-        future = select_future(futures, row)
-        work = select_workspace(works, row)
-        record = select_record(records, row)
-        status[row] = explore(state, future, tables, net, work, record, costing, luck[row], is_new)

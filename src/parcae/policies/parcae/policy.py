@@ -1,4 +1,4 @@
-"""The network as a policy object: needs no PyTorch."""
+"""`ParcaePolicy`: the policy `parcae` as a policy object. It does not need PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parcae.cluster.observation import Observation
 from parcae.cluster.state import NO_STAGE, ClusterState, select
 from parcae.policies.networks.choices import ranked_choices
 from parcae.policies.networks.layout import Weights
-from parcae.policies.parcae.kernels import Network, Record, Workspace, decide, play
+from parcae.policies.parcae.kernels import Network, Record, Workspace, decide
 from parcae.policies.parcae.layout import (
     HIDDEN,
     NUM_JOB_FEATURES,
@@ -21,6 +21,7 @@ from parcae.policies.parcae.layout import (
     NUM_SHARED_FEATURES,
     flatten,
 )
+from parcae.policies.parcae.play import play
 from parcae.policies.rule.kernels import Rule
 from parcae.policies.solo_curves import SoloCurves
 from parcae.simulation.future import Future
@@ -28,7 +29,13 @@ from parcae.simulation.tables import WorkloadTables
 
 
 def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> Workspace:
-    """Room for a decision of each of many simulators (the leading axis), with so many jobs in the system at most."""
+    """Return the workspaces of many simulators, which are the leading axis.
+
+    Args:
+        num_simulators: number of simulators.
+        num_jobs: most jobs in the system.
+        num_levels: number of levels of the limit.
+    """
 
     def floats(*shape: int) -> npt.NDArray[np.float32]:
         return np.zeros((num_simulators, *shape), np.float32)
@@ -50,14 +57,21 @@ def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> W
         layer=floats(HIDDEN),
         limits=floats(num_levels, NUM_LIMIT_FEATURES),
         limit_logits=floats(num_levels),
-        answer=np.zeros((num_simulators, 4), np.int64),
+        choices=np.zeros((num_simulators, 4), np.int64),
     )
 
 
 def allocate_record(
     num_simulators: int, capacity: int, row_capacity: int, num_levels: int
 ) -> Record:
-    """Room for `capacity` decisions, with `row_capacity` jobs in them together, of each of many simulators."""
+    """Return empty records for the decisions of many simulators, which are the leading axis.
+
+    Args:
+        num_simulators: number of simulators.
+        capacity: most decisions of a record.
+        row_capacity: most jobs of all decisions of a record together.
+        num_levels: number of levels of the limit.
+    """
 
     def zeros(dtype: Any, *shape: int) -> npt.NDArray[Any]:
         return np.zeros((num_simulators, *shape), dtype)
@@ -83,13 +97,18 @@ def allocate_record(
 
 @dataclass
 class ParcaePolicy:
-    """The network with its weights, bound to the curves of one workload; decides by the most probable choice.
+    """The network with its weights, bound to the solo curves of one workload.
+
+    It makes the most probable decision.
 
     Args:
-        parameters: of the rule that the network corrects.
+        name: name in tables and reports.
+        weights: the network's weights, by name.
+        parameters: parameters of the rule that the network corrects.
+        curves: the workload's solo curves.
 
     Raises:
-        FormatError: weights of another shape.
+        FormatError: a weight is missing or has another shape.
     """
 
     name: str
@@ -102,35 +121,46 @@ class ParcaePolicy:
     def __post_init__(self) -> None:
         rule = Rule(np.array(self.parameters, np.float64), *self.curves)
         self._network = Network(flatten(self.weights, self.name), rule)
-        self._make_room(64)
+        self._make_room(64)  # `decide` makes more room when there are more jobs
 
     @property
     def network(self) -> Network:
-        """What the kernels take."""
+        """The network's tables, as the kernels take them."""
         return self._network
 
     def _make_room(self, num_jobs: int) -> None:
+        """Allocate a workspace for at most `num_jobs` jobs in the system."""
         many = allocate_workspace(1, num_jobs, len(self.curves.levels))
         self._workspace = Workspace(*(table[0] for table in many))
 
     def decide(self, observation: Observation) -> Decision:
-        """Answer one scheduling event."""
+        """Return the decision for one scheduling event."""
         num_jobs = int(observation.now.num_active[0])
         if num_jobs > len(self._workspace.stage):
             self._make_room(2 * num_jobs)
         return Decision(*map(int, decide(observation, self._network, self._workspace)))
 
     def probabilities(self, observation: Observation) -> list[tuple[int, float]]:
-        """(stage row, probability) of the last decision's choices, the most probable first; NO_STAGE: let all idle.
+        """Return (stage row, probability) of the last decision's choices, most probable first.
 
-        The observation must be the one that was just decided.
+        NO_STAGE stands for letting all offered executors idle. The observation must be the one that
+        `decide` has just been called with.
         """
         num_jobs = int(observation.now.num_active[0])
         stages = [*self._workspace.stage[:num_jobs].tolist(), NO_STAGE]
         return ranked_choices(stages, self._workspace.logits[: num_jobs + 1])
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Run a whole simulation in one compiled call. Returns a Status."""
+        """Simulate a whole run in one compiled call.
+
+        Args:
+            state: the cluster; modified in place.
+            future: the simulator's events; modified in place.
+            tables: the workload's duration tables.
+
+        Returns:
+            The `Status` in which the run stopped.
+        """
         if len(state.jobs) > len(self._workspace.stage):
             self._make_room(len(state.jobs))
         return int(play(state, future, tables, self._network, self._workspace))
@@ -144,9 +174,19 @@ class ParcaePolicy:
         last: int,
         status: npt.NDArray[np.int64],
     ) -> None:
-        """Run simulators first..last-1 of many to their end; fills `status`."""
-        own = allocate_workspace(1, states.jobs.shape[1], len(self.curves.levels))
-        work = Workspace(*(table[0] for table in own))
+        """Simulate the runs `first` to `last - 1` of many, one after another.
+
+        Args:
+            states: the clusters of all simulators (one more leading axis); modified in place.
+            futures: their events; modified in place.
+            tables: the workload's duration tables.
+            first: first simulator to run.
+            last: one past the last simulator to run.
+            status: int64[num_simulators]; receives the `Status` of every run.
+        """
+        # A workspace of this call only, so that threads can run side by side.
+        rows = allocate_workspace(1, states.jobs.shape[1], len(self.curves.levels))
+        work = Workspace(*(table[0] for table in rows))
         for row in range(first, last):
             future = Future(*(table[row] for table in futures))
             status[row] = play(select(states, row), future, tables, self._network, work)

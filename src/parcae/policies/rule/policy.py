@@ -1,4 +1,4 @@
-"""The rule as a policy object: bound to the solo curves of the workload that it schedules."""
+"""`RulePolicy`: the rule as a policy object, bound to the solo curves of a workload."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState
 from parcae.errors import PolicyError
-from parcae.policies.rule.kernels import Rule, decide, play, play_many
+from parcae.policies.rule.kernels import Rule, decide
 from parcae.policies.rule.layout import EARLIER_COUNTS, NUM_PARAMETERS, RuleParameter
+from parcae.policies.rule.play import play, play_many
 from parcae.policies.solo_curves import SoloCurves
 from parcae.simulation.future import Future
 from parcae.simulation.tables import WorkloadTables
 
 Parameters = npt.NDArray[np.float64]
 
-#: Where tuning starts: cap where doubling the executors no longer pays well, local executors first, spill to twice the cap, any
-#: executor that fits, no reserve, and executors ahead of the parents' end.
+#: Where tuning starts (other parameters are 0): caps where doubling the executors no longer pays
+#: off well, a job's executors prefer to stay with it, leftover executors go to jobs below twice
+#: their cap, any executor class that fits, no reserve, and executors before the parents' end.
 START: Mapping[RuleParameter, float] = {
     RuleParameter.PRICE: -1.5,
     RuleParameter.PRICE_JOBS: 1.0,
@@ -36,7 +38,7 @@ START: Mapping[RuleParameter, float] = {
 
 
 def start_parameters() -> Parameters:
-    """The parameters that tuning starts from, float64[NUM_PARAMETERS]."""
+    """Return the parameters that tuning starts from, float64[NUM_PARAMETERS]."""
     theta = np.zeros(NUM_PARAMETERS)
     for column, value in START.items():
         theta[column] = value
@@ -44,10 +46,12 @@ def start_parameters() -> Parameters:
 
 
 def padded(parameters: npt.ArrayLike) -> Parameters:
-    """The parameters with zeros, which change nothing, for those that earlier rules do not have.
+    """Return the parameters of any version of the rule as float64[NUM_PARAMETERS].
+
+    Parameters that the version does not have become 0, which switches their terms off.
 
     Raises:
-        PolicyError: of another number.
+        PolicyError: no version of the rule has this number of parameters.
 
     Example: 21 numbers of a checkpoint from before executor classes become 33.
     """
@@ -56,17 +60,23 @@ def padded(parameters: npt.ArrayLike) -> Parameters:
         (count,) for count in EARLIER_COUNTS
     ]:
         raise PolicyError(
-            f"a rule has {NUM_PARAMETERS} parameters, or {' or '.join(map(str, EARLIER_COUNTS))}, not {theta.size}"
+            f"a rule has {NUM_PARAMETERS} parameters "
+            f"(earlier versions: {' or '.join(map(str, EARLIER_COUNTS))}), not {theta.size}"
         )
     return np.concatenate([theta, np.zeros(NUM_PARAMETERS - len(theta))])
 
 
 @dataclass(frozen=True)
 class RulePolicy:
-    """The rule with its parameters and the curves of one workload; see RuleParameter for their meaning.
+    """The rule with its parameters and the solo curves of one workload.
+
+    Args:
+        name: name in tables and reports.
+        parameters: one number for each `RuleParameter`.
+        curves: the workload's solo curves.
 
     Raises:
-        PolicyError: parameters of another number, or that are not finite.
+        PolicyError: wrong number of parameters, or parameters that are not finite.
     """
 
     name: str
@@ -78,16 +88,26 @@ class RulePolicy:
         theta = np.array(self.parameters, np.float64)
         if theta.shape != (NUM_PARAMETERS,) or not np.isfinite(theta).all():
             raise PolicyError(
-                f"policy {self.name!r}: a rule has {NUM_PARAMETERS} finite parameters, not {len(theta)}"
+                f"policy {self.name!r}: a rule needs {NUM_PARAMETERS} finite parameters, "
+                f"but got {len(theta)}, or some are not finite"
             )
         object.__setattr__(self, "_rule", Rule(theta, *self.curves))
 
     def decide(self, observation: Observation) -> Decision:
-        """Answer one scheduling event."""
+        """Return the decision for one scheduling event."""
         return Decision(*map(int, decide(observation, self._rule)))
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Run a whole simulation in one compiled call. Returns a Status."""
+        """Simulate a whole run in one compiled call.
+
+        Args:
+            state: the cluster; modified in place.
+            future: the simulator's events; modified in place.
+            tables: the workload's duration tables.
+
+        Returns:
+            The `Status` in which the run stopped.
+        """
         return int(play(state, future, tables, self._rule))
 
     def play_many(
@@ -99,6 +119,15 @@ class RulePolicy:
         last: int,
         status: npt.NDArray[np.int64],
     ) -> None:
-        """Run simulators first..last-1 of many to their end; fills `status`."""
+        """Simulate the runs `first` to `last - 1` of many, one after another.
+
+        Args:
+            states: the clusters of all simulators (one more leading axis); modified in place.
+            futures: their events; modified in place.
+            tables: the workload's duration tables.
+            first: first simulator to run.
+            last: one past the last simulator to run.
+            status: int64[num_simulators]; receives the `Status` of every run.
+        """
         thetas = np.tile(self._rule.theta, (len(status), 1))
         play_many(states, futures, tables, thetas, self._rule, first, last, status)

@@ -1,1 +1,1 @@
-"""Compiled convolutions of images of zeros and ones."""
+"""Compiled convolutions of images whose cells are 0 or 1."""

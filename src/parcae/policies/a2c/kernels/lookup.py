@@ -1,7 +1,9 @@
-"""Convolution and dense layer by looking up: a window of zeros and ones can show few things, and at one place even fewer.
+"""Compiled convolution and dense layer by table lookup.
 
-What a place's window adds to the dense layer's sums depends on the pattern that it shows alone; it is computed once for each
-pair of place and pattern that is met, and then added. That is exact, and many times as fast as convolving each image.
+In images whose cells are 0 or 1, a window can show few different patterns, and at one place of the
+image even fewer. What a window adds to the dense layer's sums depends only on its pattern and its
+place. It is computed once for each pair of place and pattern that occurs, and then looked up. The
+result is exact, and many times as fast as convolving each image.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import numpy as np
 
 from parcae.kernels import inlined, kernel, mix
 
+#: Number of patterns of the largest window, which has 4x4 cells.
 _PATTERNS = 65536
 FULL = 1
 DONE = 0
@@ -17,7 +20,11 @@ DONE = 0
 
 @inlined
 def _find(index, place, pattern):  # type: ignore[no-untyped-def]
-    """Number of the pair, a fresh one if it is new; -1 if there is no room."""
+    """Return the number of a pair in the index, or -1 if the pair is new and the index is full.
+
+    A new pair gets the next number.
+    """
+    # A hash table with linear probing; its size is a power of 2, so `last` is a bit mask.
     last = index.keys.shape[0] - 1
     key = np.int64(place * _PATTERNS + pattern)
     at = np.int64(mix(np.uint64(key))) & last
@@ -38,14 +45,18 @@ def _find(index, place, pattern):  # type: ignore[no-untyped-def]
 
 @kernel
 def renumber(index, grown):  # type: ignore[no-untyped-def]
-    """Copy an index into one with more room: the same numbers."""
+    """Copy an index into a larger one; all pairs keep their numbers."""
     for number in range(index.count[0]):
         _find(grown, index.place[number], index.pattern[number])
 
 
 @inlined
-def _look(image, grid, index, codes, numbers, at):  # type: ignore[no-untyped-def]
-    """Write the numbers of the image's windows to numbers[at:]. Returns their end, or -1 if the index is full."""
+def _encode(image, grid, index, codes, numbers, at):  # type: ignore[no-untyped-def]
+    """Write the numbers of the image's windows to numbers[at:]; windows of zeros are left out.
+
+    Returns the end of what was written, or -1 if the index is full.
+    """
+    # The columns of a row of windows are packed into bits once, because neighbours share them.
     for row in range(grid.rows):
         for column in range(image.shape[1]):
             code = np.int64(0)
@@ -67,17 +78,31 @@ def _look(image, grid, index, codes, numbers, at):  # type: ignore[no-untyped-de
 
 
 @kernel
-def look_many(images, is_over, grid, index, codes, numbers, starts):  # type: ignore[no-untyped-def]
-    """Numbers of what the windows of images float32[count, horizon, width] show.
+def encode_many(  # type: ignore[no-untyped-def]
+    images, is_over, grid, index, codes, numbers, starts
+):
+    """Write the numbers of the windows of many images.
 
-    Those of image k are numbers[starts[k]:starts[k + 1]]; images of clusters that are over (is_over int64[count]) have none.
-    codes: int64[width], room. Returns FULL if the index is full, in which case it is called again with more room.
+    The numbers of image k are numbers[starts[k]:starts[k + 1]]; images of clusters that are over
+    have none.
+
+    Args:
+        images: float32[count, horizon, width], cells are 0 or not.
+        is_over: int64[count], 1 for clusters that are over.
+        grid: the Grid of windows.
+        index: the Index; new pairs are added.
+        codes: int64[width], a buffer.
+        numbers: int32 array, written.
+        starts: int64[count + 1], written.
+
+    Returns:
+        DONE, or FULL if the index is full; then the call must be repeated with a larger index.
     """
     starts[0] = 0
     for row in range(images.shape[0]):
         end = starts[row]
         if is_over[row] == 0:
-            end = _look(images[row], grid, index, codes, numbers, starts[row])
+            end = _encode(images[row], grid, index, codes, numbers, starts[row])
         if end < 0:
             return FULL
         starts[row + 1] = end
@@ -86,7 +111,7 @@ def look_many(images, is_over, grid, index, codes, numbers, starts):  # type: ig
 
 @inlined
 def _convolved(layer, grid, pattern, top, left, f):  # type: ignore[no-untyped-def]
-    """The convolution at (top, left) of the window, before the rectifier."""
+    """Return the convolution at (top, left) of the window with filter f, before the rectifier."""
     total = layer.bias[f]
     for j in range(3):
         for i in range(3):
@@ -97,7 +122,11 @@ def _convolved(layer, grid, pattern, top, left, f):  # type: ignore[no-untyped-d
 
 @inlined
 def _featured(layer, grid, pattern):  # type: ignore[no-untyped-def]
-    """Fill the pattern's features: the rectified convolution, its largest where there is pooling, the cell without either."""
+    """Fill the pattern's features, which are counted beyond those of a window of zeros.
+
+    A feature is the rectified convolution or, with pooling, the largest of the window; without a
+    convolution it is the cell itself.
+    """
     for f in range(layer.features.shape[1]):
         if grid.window == 1:
             layer.features[pattern, f] = 1.0
@@ -112,7 +141,7 @@ def _featured(layer, grid, pattern):  # type: ignore[no-untyped-def]
 
 @inlined
 def _tabulated(layer, grid, index, number):  # type: ignore[no-untyped-def]
-    """Fill the pair's row: features of the pattern x dense layer at the place."""
+    """Fill the pair's row of the table: features of the pattern x dense layer at the place."""
     pattern = index.pattern[number]
     place = index.place[number]
     if layer.features_now[pattern] != layer.now[0]:
@@ -131,7 +160,16 @@ def _tabulated(layer, grid, index, number):  # type: ignore[no-untyped-def]
 
 @kernel
 def sum_many(numbers, starts, grid, index, layer, sums):  # type: ignore[no-untyped-def]
-    """sums float32[count, num_units]: what the windows of each image add, beyond those of an image of zeros."""
+    """Write the dense layer's sums of many images, beyond those of an image of zeros.
+
+    Args:
+        numbers: int32 array, the numbers of the images' windows.
+        starts: int64[count + 1], where each image's numbers start.
+        grid: the Grid of windows.
+        index: the Index of pairs.
+        layer: the Layer; missing rows of its tables are filled.
+        sums: float32[count, num_units], written.
+    """
     for row in range(sums.shape[0]):
         total = sums[row]
         for unit in range(total.shape[0]):
@@ -145,8 +183,20 @@ def sum_many(numbers, starts, grid, index, layer, sums):  # type: ignore[no-unty
 
 
 @kernel
-def gather_gradient(numbers, starts, grid, index, layer, sums, gradient):  # type: ignore[no-untyped-def]
-    """Add the gradient of the layer's weights, given that of its sums float32[count, num_units]."""
+def gather_gradient(  # type: ignore[no-untyped-def]
+    numbers, starts, grid, index, layer, sums, gradient
+):
+    """Add the gradient of the layer's weights, given the gradient of its sums.
+
+    Args:
+        numbers: int32 array, the numbers of the images' windows.
+        starts: int64[count + 1], where each image's numbers start.
+        grid: the Grid of windows.
+        index: the Index of pairs.
+        layer: the Layer, as filled by `sum_many` for these images.
+        sums: float32[count, num_units], the gradient of the sums.
+        gradient: the Gradient; `conv`, `bias` and `dense` are added to.
+    """
     count = 0
     for row in range(sums.shape[0]):
         for at in range(starts[row], starts[row + 1]):
@@ -166,7 +216,10 @@ def gather_gradient(numbers, starts, grid, index, layer, sums, gradient):  # typ
 
 @inlined
 def _to_dense(index, layer, gradient, number, num_patterns):  # type: ignore[no-untyped-def]
-    """From a row of the table to the dense layer and the pattern's features."""
+    """Propagate the gradient from a row of the table to the dense layer and the pattern's features.
+
+    Returns the number of touched patterns.
+    """
     pattern = index.pattern[number]
     place = index.place[number]
     row = gradient.table[number]
@@ -189,7 +242,10 @@ def _to_dense(index, layer, gradient, number, num_patterns):  # type: ignore[no-
 
 @inlined
 def _to_filters(layer, grid, gradient, pattern):  # type: ignore[no-untyped-def]
-    """From a pattern's features to the convolution; through pooling, to where the largest is."""
+    """Propagate the gradient from a pattern's features to the convolution.
+
+    With pooling, only the largest value of the window gets a gradient.
+    """
     gradient.is_pattern_touched[pattern] = 0
     for f in range(layer.features.shape[1]):
         slope = gradient.features[pattern, f]

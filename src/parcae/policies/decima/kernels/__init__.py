@@ -1,1 +1,4 @@
-"""Decima, compiled: a decision, whole runs, records to learn from. Equal to `network.DecimaNetwork` to 1e-5."""
+"""Decima's compiled kernels: single decisions, whole runs, and records of runs to learn from.
+
+Their results equal those of `network.DecimaNetwork` to within 1e-5.
+"""

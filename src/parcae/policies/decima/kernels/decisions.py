@@ -1,4 +1,4 @@
-"""Scores of stages and limits, a decision, whole runs."""
+"""Compiled scores of stages and limits, single decisions, and whole runs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ from parcae.policies.networks.kernels import (
     log_sum_exp,
     uniform,
 )
-from parcae.simulation.future import Status
-from parcae.simulation.kernels.event_loop import start, step
 
-_NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _D = EMBEDDING
 _H1 = HIDDEN_1
 _H2 = HIDDEN_2
@@ -36,8 +33,10 @@ _IMPOSSIBLE = np.float32(-np.inf)
 _Q = int(Transform.Q)
 _W = int(Transform.W)
 _NUM_FITS = len(Fit)
-#: The heads for classes and idle slots draw from luck of their own, so that others draw the same with or without them.
+#: Added to the seed for the heads for classes and idle slots. With a separate seed for these heads,
+#: the other heads draw the same numbers whether or not the network has them.
 _OTHER_HEADS = np.uint64(2)
+# Values of `Network.limits`; see `layout.Limits`.
 _LIMIT_INPUT = 0
 _LIMIT_OUTPUTS = 1
 _LIMIT_STAGE = 2
@@ -45,52 +44,72 @@ _LIMIT_NONE = 3
 
 
 @inlined
-def held_executors(seen, net, stage):  # type: ignore[no-untyped-def]
-    """Executors that limits are counted from: of the job (or, for limits of stages, of the stage), those asked about left out."""
-    job = seen.stages.job[stage]
-    stages = seen.stages
+def held_executors(view, net, stage):  # type: ignore[no-untyped-def]
+    """Return the number of executors that limits are counted from.
+
+    These are the job's executors, or the stage's if limits are per stage. The offered executors do
+    not count.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        stage: row of the stage.
+    """
+    job = view.stages.job[stage]
+    stages = view.stages
     if net.limits == _LIMIT_STAGE:
         held = stages.num_bound[stage] + stages.num_moving[stage] + stages.num_committed[stage]
         return held
-    held = seen.jobs.num_supplied[job]
-    if job == seen.now.source_job[0]:
-        held -= seen.now.num_source[0]
+    held = view.jobs.num_supplied[job]
+    if job == view.now.source_job[0]:
+        held -= view.now.num_source[0]
     return max(0, held)
 
 
 @kernel
-def score_stages(seen, net, work):  # type: ignore[no-untyped-def]
-    """Logits of the schedulable stages. Returns how many there are.
+def score_stages(view, net, work):  # type: ignore[no-untyped-def]
+    """Write the logits of the stages that may be chosen to `work.logits`.
 
-    What the first layer makes of the cluster is worked out once, of a job once for all of its stages.
+    Their rows are written to `work.stage`.
+
+    The cluster's part of the first layer is computed once, and each job's part once for all its
+    stages.
+
+    Args:
+        view: the observation or state; its embeddings must be up to date (see `embed`).
+        net: the Network.
+        work: the Workspace.
+
+    Returns:
+        How many stages may be chosen.
     """
     count = 0
     top = net.levels[net.levels.shape[0] - 1]
-    if seen.now.num_schedulable[0] == 0:
+    if view.now.num_schedulable[0] == 0:
         return 0
     if net.has_classes:
-        count_waiting(seen, work)
+        count_waiting(view, work)
     weights = net.weights
     at = net.starts[_Q]
     num_fits = _NUM_FITS if net.has_classes else 0
     second = at + (3 * _D + num_fits + 1) * _H1
-    copy_bias(weights, second - _H1, _H1, work.of_cluster)
-    add_product(work.z, _D, weights, at + 2 * _D * _H1, _H1, work.of_cluster)
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
-        if seen.jobs.num_schedulable[job] == 0:
+    copy_bias(weights, second - _H1, _H1, work.cluster_layer)
+    add_product(work.z, _D, weights, at + 2 * _D * _H1, _H1, work.cluster_layer)
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        if view.jobs.num_schedulable[job] == 0:
             continue
-        copy_bias(work.of_cluster, 0, _H1, work.of_job)
-        add_product(work.y[work.now[1] + job], _D, weights, at + _D * _H1, _H1, work.of_job)
+        copy_bias(work.cluster_layer, 0, _H1, work.job_layer)
+        add_product(work.y[work.now[1] + job], _D, weights, at + _D * _H1, _H1, work.job_layer)
         for stage in range(
-            seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]
+            view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job]
         ):
-            if not is_schedulable(seen, stage) or held_executors(seen, net, stage) >= top:
+            if not is_schedulable(view, stage) or held_executors(view, net, stage) >= top:
                 continue
-            copy_bias(work.of_job, 0, _H1, work.layer_1)
+            copy_bias(work.job_layer, 0, _H1, work.layer_1)
             add_product(work.e[work.now[0] + stage], _D, weights, at, _H1, work.layer_1)
             if net.has_classes:
-                write_fit(seen, work, stage, work.row, 0)
+                write_fit(view, work, stage, work.row, 0)
                 add_product(work.row, num_fits, weights, at + 3 * _D * _H1, _H1, work.layer_1)
             work.logits[count] = score(net, work, second)
             work.stage[count] = stage
@@ -99,10 +118,13 @@ def score_stages(seen, net, work):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _score_limits(seen, net, work, stage):  # type: ignore[no-untyped-def]
-    """Logits of the limits above what is held. Returns how many there are."""
-    job = seen.stages.job[stage]
-    held = held_executors(seen, net, stage)
+def _score_limits(view, net, work, stage):  # type: ignore[no-untyped-def]
+    """Write the logits of the limits to `work.limit_logits`; limits up to what is held get -inf.
+
+    Returns how many limits are possible.
+    """
+    job = view.stages.job[stage]
+    held = held_executors(view, net, stage)
     num_levels = net.levels.shape[0]
     count = 0
     e = work.e[work.now[0] + stage]
@@ -115,8 +137,8 @@ def _score_limits(seen, net, work, stage):  # type: ignore[no-untyped-def]
     weights = net.weights
     first = net.starts[_W]
     if net.limits == _LIMIT_INPUT or net.limits == _LIMIT_STAGE:
-        copy_bias(weights, first + (num_in + 1) * _H1, _H1, work.of_job)
-        add_product(work.row, num_in, weights, first, _H1, work.of_job)
+        copy_bias(weights, first + (num_in + 1) * _H1, _H1, work.job_layer)
+        add_product(work.row, num_in, weights, first, _H1, work.job_layer)
     if net.limits == _LIMIT_OUTPUTS:
         at = hidden(net, work, net.starts[_W], work.row, num_in)
         copy_bias(net.weights, at + _H2 * num_levels, num_levels, work.limit_logits)
@@ -132,112 +154,115 @@ def _score_limits(seen, net, work, stage):  # type: ignore[no-untyped-def]
         elif net.limits != _LIMIT_OUTPUTS:
             share = np.float32(level / net.levels[num_levels - 1])
             for o in range(_H1):
-                work.layer_1[o] = work.of_job[o] + share * weights[first + num_in * _H1 + o]
+                work.layer_1[o] = work.job_layer[o] + share * weights[first + num_in * _H1 + o]
             work.limit_logits[column] = score(net, work, first + (num_in + 2) * _H1)
     return count
 
 
 @kernel
-def decide(seen, net, work):  # type: ignore[no-untyped-def]
-    """The most probable decision: (stage, limit, executor_class, hold_ms)."""
-    embed(seen, net, work)
-    count = score_stages(seen, net, work)
+def decide(view, net, work):  # type: ignore[no-untyped-def]
+    """Return the most probable decision.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        work: the Workspace.
+
+    Returns:
+        (stage, limit, executor_class, hold_ms); NO_STAGE if no stage may be chosen.
+    """
+    embed(view, net, work)
+    count = score_stages(view, net, work)
     if count == 0:
-        return NO_STAGE, seen.now.num_source[0], ANY_CLASS, 0
+        return NO_STAGE, view.now.num_source[0], ANY_CLASS, 0
     stage = work.stage[largest(work.logits, count)]
-    _score_limits(seen, net, work, stage)
+    _score_limits(view, net, work, stage)
     level = net.levels[largest(work.limit_logits, net.levels.shape[0])]
-    limit = min(level - held_executors(seen, net, stage), seen.now.num_source[0])
+    limit = min(level - held_executors(view, net, stage), view.now.num_source[0])
     executor_class = ANY_CLASS
     idle_ms = 0
     if net.has_classes:
-        score_classes(seen, net, work, stage, limit)
-        executor_class = largest(work.class_logits, seen.classes.shape[0])
+        score_classes(view, net, work, stage, limit)
+        executor_class = largest(work.class_logits, view.classes.shape[0])
     if net.idle_lengths > 0:
-        score_lengths(seen, net, work, stage, limit)
-        idle_ms = hold_ms(seen, net, stage, limit, largest(work.idle_logits, net.idle_lengths + 1))
+        score_lengths(view, net, work, stage, limit)
+        idle_ms = hold_ms(view, net, stage, limit, largest(work.idle_logits, net.idle_lengths + 1))
     return stage, limit, executor_class, idle_ms
 
 
 @kernel
-def _draw_class(seen, net, work, stage, limit, luck):  # type: ignore[no-untyped-def]
-    """Returns (class, log probability, whether there was a choice); notes the class."""
+def _draw_class(view, net, work, stage, limit, uniform_draw):  # type: ignore[no-untyped-def]
+    """Draw an executor class and note it in `work.chosen`.
+
+    Returns (class, log probability, whether there was a choice).
+    """
     if not net.has_classes:
         return ANY_CLASS, 0.0, False
-    count = score_classes(seen, net, work, stage, limit)
-    num_classes = seen.classes.shape[0]
-    drawn = draw(work.class_logits, num_classes, luck)
-    work.answer[3] = drawn
+    count = score_classes(view, net, work, stage, limit)
+    num_classes = view.classes.shape[0]
+    drawn = draw(work.class_logits, num_classes, uniform_draw)
+    work.chosen[3] = drawn
     return drawn, work.class_logits[drawn] - log_sum_exp(work.class_logits, num_classes), count > 1
 
 
 @kernel
-def _draw_length(seen, net, work, stage, limit, luck):  # type: ignore[no-untyped-def]
-    """Returns (hold_ms, log probability, whether there was a choice); notes the length."""
+def _draw_length(view, net, work, stage, limit, uniform_draw):  # type: ignore[no-untyped-def]
+    """Draw the length of an idle slot and note it in `work.chosen`.
+
+    Returns (hold_ms, log probability, whether there was a choice).
+    """
     if net.idle_lengths == 0:
         return 0, 0.0, False
-    count = score_lengths(seen, net, work, stage, limit)
+    count = score_lengths(view, net, work, stage, limit)
     num_lengths = net.idle_lengths + 1
-    drawn = draw(work.idle_logits, num_lengths, luck)
-    work.answer[4] = drawn
+    drawn = draw(work.idle_logits, num_lengths, uniform_draw)
+    work.chosen[4] = drawn
     log_prob = work.idle_logits[drawn] - log_sum_exp(work.idle_logits, num_lengths)
-    return hold_ms(seen, net, stage, limit, drawn), log_prob, count > 1
+    return hold_ms(view, net, stage, limit, drawn), log_prob, count > 1
 
 
 @kernel
-def draw_decision(seen, net, work, luck_seed):  # type: ignore[no-untyped-def]
-    """Draw a decision. Returns (stage, limit, executor_class, hold_ms, log probability, whether there was a choice)."""
-    embed(seen, net, work)
-    count = score_stages(seen, net, work)
-    turn = seen.now.num_decisions[0]
+def draw_decision(view, net, work, draw_seed):  # type: ignore[no-untyped-def]
+    """Draw a decision from the policy's distribution.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        work: the Workspace; `chosen` is written.
+        draw_seed: uint64; the draws depend on this seed and the number of decisions so far.
+
+    Returns:
+        (stage, limit, executor_class, hold_ms, log probability, whether there was a choice).
+    """
+    embed(view, net, work)
+    count = score_stages(view, net, work)
+    turn = view.now.num_decisions[0]
     if count == 0:
-        return NO_STAGE, seen.now.num_source[0], ANY_CLASS, 0, 0.0, False
-    position = draw(work.logits, count, uniform(luck_seed, 2 * turn))
+        return NO_STAGE, view.now.num_source[0], ANY_CLASS, 0, 0.0, False
+    position = draw(work.logits, count, uniform(draw_seed, 2 * turn))
     log_prob = work.logits[position] - log_sum_exp(work.logits, count)
     stage = work.stage[position]
-    num_limits = _score_limits(seen, net, work, stage)
+    num_limits = _score_limits(view, net, work, stage)
     num_levels = net.levels.shape[0]
-    column = draw(work.limit_logits, num_levels, uniform(luck_seed, 2 * turn + 1))
+    column = draw(work.limit_logits, num_levels, uniform(draw_seed, 2 * turn + 1))
     log_prob += work.limit_logits[column] - log_sum_exp(work.limit_logits, num_levels)
-    work.answer[0] = position
-    work.answer[1] = column
-    work.answer[2] = held_executors(seen, net, stage)
-    limit = min(net.levels[column] - work.answer[2], seen.now.num_source[0])
-    others = luck_seed + _OTHER_HEADS
+    work.chosen[0] = position
+    work.chosen[1] = column
+    work.chosen[2] = held_executors(view, net, stage)
+    limit = min(net.levels[column] - work.chosen[2], view.now.num_source[0])
+    others = draw_seed + _OTHER_HEADS
     executor_class, class_log, can_class = _draw_class(
-        seen, net, work, stage, limit, uniform(others, 2 * turn)
+        view, net, work, stage, limit, uniform(others, 2 * turn)
     )
     idle_ms, idle_log, can_idle = _draw_length(
-        seen, net, work, stage, limit, uniform(others, 2 * turn + 1)
+        view, net, work, stage, limit, uniform(others, 2 * turn + 1)
     )
     is_choice = count > 1 or num_limits > 1 or can_class or can_idle
     return stage, limit, executor_class, idle_ms, log_prob + class_log + idle_log, is_choice
 
 
 @kernel
-def forget(work):  # type: ignore[no-untyped-def]
-    """The next decision is about another run."""
-    for job in range(work.known.shape[0]):
-        work.known[job, 0] = -1
-
-
-@kernel
-def play(state, future, tables, net, work):  # type: ignore[no-untyped-def]
-    """Run a whole simulation, most probable decisions only. Returns a Status."""
-    forget(work)
-    status = start(state, future, tables)
-    while status == _NEEDS_DECISION:
-        stage, limit, executor_class, idle_ms = decide(state, net, work)
-        status = step(state, future, tables, stage, limit, executor_class, idle_ms)
-    return status
-
-
-@kernel
-def play_drawn(state, future, tables, net, work, luck_seed):  # type: ignore[no-untyped-def]
-    """Run a whole simulation with drawn decisions, as the released code does in tests. Returns a Status."""
-    forget(work)
-    status = start(state, future, tables)
-    while status == _NEEDS_DECISION:
-        stage, limit, executor_class, idle_ms, _, _ = draw_decision(state, net, work, luck_seed)
-        status = step(state, future, tables, stage, limit, executor_class, idle_ms)
-    return status
+def clear_cache(work):  # type: ignore[no-untyped-def]
+    """Drop the cached embeddings; needed before the first decision of another run."""
+    for job in range(work.cached_job.shape[0]):
+        work.cached_job[job, 0] = -1

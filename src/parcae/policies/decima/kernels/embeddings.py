@@ -1,9 +1,13 @@
-"""Features and message passing.
+"""Compiled features and message passing: the embeddings of stages, jobs and the cluster.
 
-Embeddings are kept: those of a job stay as long as its own features do. How many executors are asked about is a feature of every
-stage, so there are a few versions of all embeddings, for the numbers last asked about; and jobs of one profile that nobody has
-touched yet share theirs. A network that chooses executor classes is told that number where stages are scored instead, so that one
-version does: on clusters of thousands it is never the same twice.
+Embeddings are cached. The embeddings of a job stay valid as long as the job's own features do.
+The number of offered executors is a feature of every stage, so the workspace keeps a few versions
+of all embeddings, one for each of the latest numbers. Untouched jobs of one profile have equal
+embeddings, which are computed once and copied.
+
+A network that chooses executor classes gets the number of offered executors as an input of the
+stage scores instead, so that a single version is enough: on clusters of thousands of executors
+the same number rarely comes twice.
 """
 
 from __future__ import annotations
@@ -40,14 +44,25 @@ _G = int(Transform.G_STAGE)
 _F2, _G2, _F3, _G3 = map(
     int, (Transform.F_JOB, Transform.G_JOB, Transform.F_GLOBAL, Transform.G_GLOBAL)
 )
-#: Which feature is the number of executors asked about; see layout.FeatureSet.
+#: Column of the number of offered executors in each feature set; see `layout.FeatureSet`.
 _OFFERED_IN_PAPER = 3
 _OFFERED_IN_CODE = 2
 
 
 @inlined
 def hidden(net, work, at, x, num_in):  # type: ignore[no-untyped-def]
-    """The two hidden layers of the transform at weights[at:], into work.layer_2. Returns where its last layer starts."""
+    """Compute the two hidden layers of a transform.
+
+    Args:
+        net: the Network.
+        work: the Workspace; `layer_1` and `layer_2` are written.
+        at: where the transform's weights start in `net.weights`.
+        x: float32[at least num_in], the inputs.
+        num_in: number of inputs.
+
+    Returns:
+        Where the weights of the transform's last layer start.
+    """
     weights = net.weights
     copy_bias(weights, at + num_in * _H1, _H1, work.layer_1)
     add_product(x, num_in, weights, at, _H1, work.layer_1)
@@ -61,7 +76,7 @@ def hidden(net, work, at, x, num_in):  # type: ignore[no-untyped-def]
 
 @kernel
 def _transform(net, work, which, x, num_in, y):  # type: ignore[no-untyped-def]
-    """y = transform(x), rectified at the end too, EMBEDDING numbers."""
+    """Write transform(x), EMBEDDING numbers, to y; the last layer is rectified too."""
     at = hidden(net, work, net.starts[which], x, num_in)
     copy_bias(net.weights, at + _H2 * _D, _D, y)
     add_product(work.layer_2, _H2, net.weights, at, _D, y)
@@ -70,35 +85,40 @@ def _transform(net, work, which, x, num_in, y):  # type: ignore[no-untyped-def]
 
 @inlined
 def _offered(net):  # type: ignore[no-untyped-def]
-    """Column of the number of executors asked about; where classes are chosen, stages show their memory there."""
+    """Return the column of the number of offered executors.
+
+    A network that chooses executor classes has the stage's memory in this column.
+    """
     return _OFFERED_IN_CODE if net.has_code_features else _OFFERED_IN_PAPER
 
 
 @inlined
-def is_unfinished(seen, stage):  # type: ignore[no-untyped-def]
-    return seen.stages.num_finished[stage] < seen.stages.num_tasks[stage]
+def is_unfinished(view, stage):  # type: ignore[no-untyped-def]
+    """Return whether the stage is not complete, so that it is part of the graph."""
+    return view.stages.num_finished[stage] < view.stages.num_tasks[stage]
 
 
 @inlined
-def largest_memory(seen):  # type: ignore[no-untyped-def]
+def largest_memory(view):  # type: ignore[no-untyped-def]
     """Memory of the largest class."""
     top = 0.0
-    for executor_class in range(seen.classes.shape[0]):
-        top = max(top, seen.classes.memory[executor_class])
+    for executor_class in range(view.classes.shape[0]):
+        top = max(top, view.classes.memory[executor_class])
     return top
 
 
 @kernel
-def critical_ms(seen, job):  # type: ignore[no-untyped-def]
-    """Work on the heaviest path through what the job has not started yet, on one executor.
+def critical_ms(view, job):  # type: ignore[no-untyped-def]
+    """Return the work on the heaviest path through the unstarted part of a job, on one executor.
 
-    Whatever is below an unfinished stage has not started, so that only its own part of its path has become less.
+    No descendant of an unfinished stage has started, so only the stage's own share of its path has
+    become smaller since the job arrived.
     """
     longest = 0.0
-    stages = seen.stages
-    first = seen.jobs.stage_start[job]
-    for stage in range(first, first + seen.jobs.num_stages[job]):
-        if is_unfinished(seen, stage):
+    stages = view.stages
+    first = view.jobs.stage_start[job]
+    for stage in range(first, first + view.jobs.num_stages[job]):
+        if is_unfinished(view, stage):
             longest = max(
                 longest,
                 stages.downstream_ms[stage] - stages.num_started[stage] * stages.task_ms[stage],
@@ -107,29 +127,33 @@ def critical_ms(seen, job):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _shape_of(seen, net, job):  # type: ignore[no-untyped-def]
-    """Critical path and average width of the job's unfinished part, both logarithmic.
+def _path_and_width(view, net, job):  # type: ignore[no-untyped-def]
+    """Return the critical path and the average width of the job's unfinished part, as logarithms.
 
     Source: Duan & Wu, section IV-B: width is work / critical path, both on one executor.
     """
     if not (net.has_critical_path or net.has_average_width):
         return 0.0, 0.0
-    path_ms = critical_ms(seen, job)
+    path_ms = critical_ms(view, job)
     return math.log1p(path_ms / TASK_SCALE_MS), math.log(
-        max(1.0, seen.jobs.remaining_ms[job] / max(1.0, path_ms))
+        max(1.0, view.jobs.remaining_ms[job] / max(1.0, path_ms))
     )
 
 
 @kernel
-def _stage_features(seen, net, stage, job, x, common):  # type: ignore[no-untyped-def]
-    """Features of a stage; `common` is (mean gap, memory of the largest class, critical path, average width)."""
-    stages = seen.stages
-    now = seen.now
+def _stage_features(view, net, stage, job, x, common):  # type: ignore[no-untyped-def]
+    """Write the features of a stage to x.
+
+    `common` is (mean gap between arrivals, memory of the largest class, critical path, average
+    width).
+    """
+    stages = view.stages
+    now = view.now
     left = stages.num_tasks[stage] - stages.num_started[stage]
     local = LOCAL if job == now.source_job[0] else -LOCAL
     offered = now.num_source[0] / EXECUTOR_SCALE
     if net.has_code_features:
-        x[0] = seen.jobs.num_supplied[job] / EXECUTOR_SCALE
+        x[0] = view.jobs.num_supplied[job] / EXECUTOR_SCALE
         x[1] = local
         x[2] = offered
         x[3] = left * stages.task_ms[stage] / WORK_SCALE_MS
@@ -157,60 +181,68 @@ def _stage_features(seen, net, stage, job, x, common):  # type: ignore[no-untype
 
 
 @inlined
-def _mean_gap(seen):  # type: ignore[no-untyped-def]
-    last = seen.now.num_jobs[0] - 1
+def _mean_gap(view):  # type: ignore[no-untyped-def]
+    """Return the mean time between the arrivals so far, scaled; 0 with fewer than two jobs."""
+    last = view.now.num_jobs[0] - 1
     if last < 1:
         return 0.0
-    return (seen.jobs.arrival_ms[last] - seen.jobs.arrival_ms[0]) / last / GAP_SCALE_MS
+    return (view.jobs.arrival_ms[last] - view.jobs.arrival_ms[0]) / last / GAP_SCALE_MS
 
 
 @kernel
-def _is_known(seen, work, job, num_unfinished):  # type: ignore[no-untyped-def]
-    """Whether the workspace holds this very job with as many unfinished stages; remembers it in any case."""
-    known = work.known[job]
-    jobs = seen.jobs
-    profile = seen.jobs.profile[job]
+def _update_cache_key(view, work, job, num_unfinished):  # type: ignore[no-untyped-def]
+    """Remember this job, and return whether the row held the same job already.
+
+    The job is the same if it also has as many unfinished stages as before.
+    """
+    cached_job = work.cached_job[job]
+    jobs = view.jobs
+    profile = view.jobs.profile[job]
     is_same = (
         profile != NO_PROFILE
-        and known[0] == jobs.arrival_ms[job]
-        and known[1] == profile
-        and known[2] == jobs.stage_start[job]
-        and known[3] == num_unfinished
-        and work.known_work_ms[job] == jobs.work_ms[job]
+        and cached_job[0] == jobs.arrival_ms[job]
+        and cached_job[1] == profile
+        and cached_job[2] == jobs.stage_start[job]
+        and cached_job[3] == num_unfinished
+        and work.cached_work_ms[job] == jobs.work_ms[job]
     )
-    known[0] = jobs.arrival_ms[job]
-    known[1] = profile
-    known[2] = jobs.stage_start[job]
-    known[3] = num_unfinished
-    work.known_work_ms[job] = jobs.work_ms[job]
+    cached_job[0] = jobs.arrival_ms[job]
+    cached_job[1] = profile
+    cached_job[2] = jobs.stage_start[job]
+    cached_job[3] = num_unfinished
+    work.cached_work_ms[job] = jobs.work_ms[job]
     return is_same
 
 
 @kernel
-def _refresh_features(seen, net, work, job, gap, memory):  # type: ignore[no-untyped-def]
-    """Features of the job's unfinished stages; a new stamp where any but the number asked about changed."""
-    first = seen.jobs.stage_start[job]
+def _refresh_features(view, net, work, job, gap, memory):  # type: ignore[no-untyped-def]
+    """Update the features of the job's unfinished stages.
+
+    The job gets a new stamp if any feature but the number of offered executors has changed, because
+    there is one version of the embeddings for each of these numbers.
+    """
+    first = view.jobs.stage_start[job]
     has_changed = False
     num_unfinished = 0
     num_features = work.x.shape[1]
     offered = -1 if net.has_classes else _offered(net)
-    path, width = _shape_of(seen, net, job)
-    for stage in range(first, first + seen.jobs.num_stages[job]):
-        if not is_unfinished(seen, stage):
+    path, width = _path_and_width(view, net, job)
+    for stage in range(first, first + view.jobs.num_stages[job]):
+        if not is_unfinished(view, stage):
             continue
         num_unfinished += 1
-        _stage_features(seen, net, stage, job, work.row, (gap, memory, path, width))
+        _stage_features(view, net, stage, job, work.row, (gap, memory, path, width))
         for feature in range(num_features):
             if work.x[stage, feature] != work.row[feature]:
                 work.x[stage, feature] = work.row[feature]
                 has_changed |= feature != offered
-    if not _is_known(seen, work, job, num_unfinished) or has_changed:
+    if not _update_cache_key(view, work, job, num_unfinished) or has_changed:
         work.stamp[job] += 1
 
 
 @inlined
-def _finish(net, work, which, y):  # type: ignore[no-untyped-def]
-    """y = g(total), or total where there is one transform only."""
+def _apply_outer_transform(net, work, which, y):  # type: ignore[no-untyped-def]
+    """y = g(total), or total if the network has only one transform per level."""
     if net.has_two_transforms:
         _transform(net, work, which, work.total, _D, y)
     else:
@@ -219,8 +251,11 @@ def _finish(net, work, which, y):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _embed_stage(seen, net, work, stage):  # type: ignore[no-untyped-def]
-    """Eq. 1: e_v = g(sum f(e_u)) + prep(x_v)."""
+def _embed_stage(view, net, work, stage):  # type: ignore[no-untyped-def]
+    """Write e_v of one stage by Eq. 1: e_v = g(sum f(e_u)) + prep(x_v).
+
+    Also writes f(e_v) if another stage waits for this one.
+    """
     row = work.now[0] + stage
     at = net.starts[_PREP]
     num_features = work.x.shape[1]
@@ -229,51 +264,55 @@ def _embed_stage(seen, net, work, stage):  # type: ignore[no-untyped-def]
     add_product(work.x[stage], num_features, net.weights, at, _D, e)
     if not net.has_graph:
         return
-    if seen.stages.num_children[stage] > 0:
+    if view.stages.num_children[stage] > 0:
         work.total[:] = 0.0
         for edge in range(
-            seen.stages.child_start[stage],
-            seen.stages.child_start[stage] + seen.stages.num_children[stage],
+            view.stages.child_start[stage],
+            view.stages.child_start[stage] + view.stages.num_children[stage],
         ):
-            child = work.now[0] + seen.children[edge]
+            child = work.now[0] + view.children[edge]
             for o in range(_D):
                 work.total[o] += work.f[child, o]
-        _finish(net, work, _G, work.out)
+        _apply_outer_transform(net, work, _G, work.out)
         for o in range(_D):
             e[o] += work.out[o]
-    if seen.stages.num_parents_unfinished[stage] > 0:
+    if view.stages.num_parents_unfinished[stage] > 0:
         _transform(net, work, _F, e, _D, work.f[row])
 
 
 @kernel
-def _children_done(seen, work, stage):  # type: ignore[no-untyped-def]
+def _are_children_embedded(view, work, stage):  # type: ignore[no-untyped-def]
+    """Return whether the embeddings of all children of a stage have been computed."""
     for edge in range(
-        seen.stages.child_start[stage],
-        seen.stages.child_start[stage] + seen.stages.num_children[stage],
+        view.stages.child_start[stage],
+        view.stages.child_start[stage] + view.stages.num_children[stage],
     ):
-        if work.done[seen.children[edge]] == 0:
+        if work.done[view.children[edge]] == 0:
             return False
     return True
 
 
 @kernel
-def _embed_job(seen, net, work, job):  # type: ignore[no-untyped-def]
-    """Embeddings of the job's unfinished stages, from leaves to roots, its summary, and what that adds to the global one."""
-    first = seen.jobs.stage_start[job]
-    num_stages = seen.jobs.num_stages[job]
+def _embed_job(view, net, work, job):  # type: ignore[no-untyped-def]
+    """Write the embeddings of the job's unfinished stages, from leaves to roots, and its summary.
+
+    Also writes f3(y_i), which is what the job adds to the summary of the cluster.
+    """
+    first = view.jobs.stage_start[job]
+    num_stages = view.jobs.num_stages[job]
     num_features = work.x.shape[1]
     left = 0
     for stage in range(first, first + num_stages):
         work.done[stage] = 0
-        left += 1 if is_unfinished(seen, stage) else 0
+        left += 1 if is_unfinished(view, stage) else 0
     while left > 0:
         for stage in range(first + num_stages - 1, first - 1, -1):
             if (
                 work.done[stage] == 0
-                and is_unfinished(seen, stage)
-                and _children_done(seen, work, stage)
+                and is_unfinished(view, stage)
+                and _are_children_embedded(view, work, stage)
             ):
-                _embed_stage(seen, net, work, stage)
+                _embed_stage(view, net, work, stage)
                 work.done[stage] = 1
                 left -= 1
     y = work.y[work.now[1] + job]
@@ -283,7 +322,7 @@ def _embed_job(seen, net, work, job):  # type: ignore[no-untyped-def]
         return
     total[:] = 0.0
     for stage in range(first, first + num_stages):
-        if is_unfinished(seen, stage):
+        if is_unfinished(view, stage):
             for feature in range(num_features):
                 work.row[feature] = work.x[stage, feature]
             for o in range(_D):
@@ -291,14 +330,17 @@ def _embed_job(seen, net, work, job):  # type: ignore[no-untyped-def]
             _transform(net, work, _F2, work.row, num_features + _D, work.out)
             for o in range(_D):
                 total[o] += work.out[o]
-    _finish(net, work, _G2, y)
+    _apply_outer_transform(net, work, _G2, y)
     _transform(net, work, _F3, y, _D, work.f3[work.now[1] + job])
 
 
 @kernel
-def _choose_version(seen, net, work):  # type: ignore[no-untyped-def]
-    """Work on the embeddings for the number of executors that are asked about; the version used longest ago makes room."""
-    offered = 0 if net.has_classes else seen.now.num_source[0]
+def _choose_version(view, net, work):  # type: ignore[no-untyped-def]
+    """Select the version of the embeddings for the present number of offered executors.
+
+    If there is none, the version that was used longest ago is overwritten.
+    """
+    offered = 0 if net.has_classes else view.now.num_source[0]
     num_versions = work.version.shape[0]
     chosen = 0
     work.now[2] += 1
@@ -318,22 +360,23 @@ def _choose_version(seen, net, work):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _is_untouched(seen, job):  # type: ignore[no-untyped-def]
-    jobs = seen.jobs
+def _is_untouched(view, job):  # type: ignore[no-untyped-def]
+    """Return whether no task of the job has started and no executor is assigned to it."""
+    jobs = view.jobs
     is_whole = jobs.num_unstarted[job] == jobs.num_stages[job] and jobs.num_done[job] == 0
     return (
         is_whole
         and jobs.num_supplied[job] == 0
         and jobs.profile[job] != NO_PROFILE
-        and job != seen.now.source_job[0]
+        and job != view.now.source_job[0]
     )
 
 
 @kernel
-def _twin(seen, work, job):  # type: ignore[no-untyped-def]
-    """An untouched job of the same profile whose embeddings of this turn are these, or NO_JOB."""
-    jobs = seen.jobs
-    if not _is_untouched(seen, job):
+def _find_twin(view, work, job):  # type: ignore[no-untyped-def]
+    """Return an untouched job of the same profile that was embedded in this turn, or NO_JOB."""
+    jobs = view.jobs
+    if not _is_untouched(view, job):
         return NO_JOB
     slot = jobs.profile[job] % work.twin.shape[0]
     twin = work.twin[slot, 1]
@@ -347,18 +390,20 @@ def _twin(seen, work, job):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _offer_as_twin(seen, work, job):  # type: ignore[no-untyped-def]
-    if _is_untouched(seen, job):
-        slot = seen.jobs.profile[job] % work.twin.shape[0]
+def _offer_as_twin(view, work, job):  # type: ignore[no-untyped-def]
+    """Register an untouched job as the twin of its profile for the rest of this turn."""
+    if _is_untouched(view, job):
+        slot = view.jobs.profile[job] % work.twin.shape[0]
         work.twin[slot, 0] = work.now[2]
         work.twin[slot, 1] = job
 
 
 @kernel
-def _copy_embeddings(seen, work, source, target):  # type: ignore[no-untyped-def]
-    first_source = work.now[0] + seen.jobs.stage_start[source]
-    first = work.now[0] + seen.jobs.stage_start[target]
-    for stage in range(seen.jobs.num_stages[target]):
+def _copy_embeddings(view, work, source, target):  # type: ignore[no-untyped-def]
+    """Copy the embeddings in the current version from one job to another of the same profile."""
+    first_source = work.now[0] + view.jobs.stage_start[source]
+    first = work.now[0] + view.jobs.stage_start[target]
+    for stage in range(view.jobs.num_stages[target]):
         for o in range(_D):
             work.e[first + stage, o] = work.e[first_source + stage, o]
             work.f[first + stage, o] = work.f[first_source + stage, o]
@@ -368,29 +413,36 @@ def _copy_embeddings(seen, work, source, target):  # type: ignore[no-untyped-def
 
 
 @kernel
-def embed(seen, net, work):  # type: ignore[no-untyped-def]
-    """All embeddings of the present state."""
-    gap = _mean_gap(seen)
-    memory = largest_memory(seen)
-    _choose_version(seen, net, work)
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
-        _refresh_features(seen, net, work, job, gap, memory)
+def embed(view, net, work):  # type: ignore[no-untyped-def]
+    """Update all embeddings for the current state.
+
+    Args:
+        view: the observation, or the state of a simulated cluster.
+        net: the Network.
+        work: the Workspace. Written: the features `x`, the embeddings `e`, `y` and `z`, and the
+            caches behind them.
+    """
+    gap = _mean_gap(view)
+    memory = largest_memory(view)
+    _choose_version(view, net, work)
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        _refresh_features(view, net, work, job, gap, memory)
         row = work.now[1] + job
         if work.embedded[row] != work.stamp[job]:
-            twin = _twin(seen, work, job)
+            twin = _find_twin(view, work, job)
             if twin == NO_JOB:
-                _embed_job(seen, net, work, job)
+                _embed_job(view, net, work, job)
             else:
-                _copy_embeddings(seen, work, twin, job)
+                _copy_embeddings(view, work, twin, job)
             work.embedded[row] = work.stamp[job]
-        _offer_as_twin(seen, work, job)
+        _offer_as_twin(view, work, job)
     work.total[:] = 0.0
     work.z[:] = 0.0
     if not net.has_graph:
         return
-    for position in range(seen.now.num_active[0]):
-        row = work.now[1] + seen.active[position]
+    for position in range(view.now.num_active[0]):
+        row = work.now[1] + view.active[position]
         for o in range(_D):
             work.total[o] += work.f3[row, o]
-    _finish(net, work, _G3, work.z)
+    _apply_outer_transform(net, work, _G3, work.z)

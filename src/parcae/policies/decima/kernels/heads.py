@@ -1,9 +1,10 @@
-"""The heads for executor classes and idle slots, and what they know.
+"""The heads for executor classes and idle slots, and their inputs.
 
 Source: Decima, section 7.3, for classes; Duan & Wu, sections III and IV-B, for idle slots.
 
-# Deviation: Decima does not say what its class head takes beside the embeddings; here it is what is known of the class, relative
-to the cluster. The idle head has one more weight than the paper's, for no idle slot, so that a fresh network seldom idles.
+# Deviation: Decima does not say what its class head takes besides the embeddings. Here it takes
+the properties of the class relative to the cluster (see `ClassFeature`). The idle head has one more
+weight than the paper's, for choosing no idle slot, so that an untrained network seldom idles.
 """
 
 from __future__ import annotations
@@ -53,7 +54,13 @@ _NUM_CLASS_FEATURES = len(ClassFeature)
 
 @kernel
 def score(net, work, at):  # type: ignore[no-untyped-def]
-    """The one linear output of a transform whose second layer starts at weights[at:], from work.layer_1 before its rectifier."""
+    """Compute the single linear output of a transform from the inputs of its first rectifier.
+
+    Args:
+        net: the Network.
+        work: the Workspace; `layer_1` holds the first layer before its rectifier.
+        at: where the weights of the transform's second layer start in `net.weights`.
+    """
     weights = net.weights
     rectify(work.layer_1, _H1, _SLOPE)
     copy_bias(weights, at + _H1 * _H2, _H2, work.layer_2)
@@ -64,94 +71,125 @@ def score(net, work, at):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _share_first_layer(seen, net, work, which, num_own, stage):  # type: ignore[no-untyped-def]
-    """What a head's first layer makes of e_v, y_i and z, into work.of_job. Returns where the weights of its own inputs start."""
+def _embed_into_first_layer(  # type: ignore[no-untyped-def]
+    view, net, work, which, num_extra, stage
+):
+    """Write the part of a head's first layer that comes from e_v, y_i and z to `work.job_layer`.
+
+    Returns where the weights of the head's `num_extra` further inputs start.
+    """
     at = net.starts[which]
     e = work.e[work.now[0] + stage]
-    y = work.y[work.now[1] + seen.stages.job[stage]]
-    copy_bias(net.weights, at + (3 * _D + num_own) * _H1, _H1, work.of_job)
-    add_product(e, _D, net.weights, at, _H1, work.of_job)
-    add_product(y, _D, net.weights, at + _D * _H1, _H1, work.of_job)
-    add_product(work.z, _D, net.weights, at + 2 * _D * _H1, _H1, work.of_job)
+    y = work.y[work.now[1] + view.stages.job[stage]]
+    copy_bias(net.weights, at + (3 * _D + num_extra) * _H1, _H1, work.job_layer)
+    add_product(e, _D, net.weights, at, _H1, work.job_layer)
+    add_product(y, _D, net.weights, at + _D * _H1, _H1, work.job_layer)
+    add_product(work.z, _D, net.weights, at + 2 * _D * _H1, _H1, work.job_layer)
     return at + 3 * _D * _H1
 
 
 @kernel
-def count_waiting(seen, work):  # type: ignore[no-untyped-def]
-    """What stages could take of each class that fit no smaller one, for each of its executors, into work.waiting."""
+def count_waiting(view, work):  # type: ignore[no-untyped-def]
+    """Write to `work.waiting` how much demand waits for each class.
+
+    Each stage counts for the smallest class that fits it. The demand is divided by the class's
+    number of executors.
+    """
     work.waiting[:] = 0.0
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
-        if seen.jobs.num_schedulable[job] == 0:
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        if view.jobs.num_schedulable[job] == 0:
             continue
         for stage in range(
-            seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]
+            view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job]
         ):
             if (
-                seen.stages.is_saturated[stage] == 0
-                and seen.stages.num_parents_unsaturated[stage] == 0
+                view.stages.is_saturated[stage] == 0
+                and view.stages.num_parents_unsaturated[stage] == 0
             ):
-                executor_class = own_class(seen, stage)
+                executor_class = own_class(view, stage)
                 if executor_class != ANY_CLASS:
-                    work.waiting[executor_class] += demand(seen, stage)
-    for executor_class in range(seen.classes.shape[0]):
+                    work.waiting[executor_class] += demand(view, stage)
+    for executor_class in range(view.classes.shape[0]):
         work.waiting[executor_class] = math.log1p(
-            work.waiting[executor_class] / seen.classes.num_executors[executor_class]
+            work.waiting[executor_class] / view.classes.num_executors[executor_class]
         )
 
 
 @kernel
-def write_fit(seen, work, stage, row, at):  # type: ignore[no-untyped-def]
-    """How a stage that may be chosen fits the executors asked about (see Fit), into row[at:]."""
-    best = best_fitting(seen, stage)
+def write_fit(view, work, stage, row, at):  # type: ignore[no-untyped-def]
+    """Write how a stage fits the offered executors (see `Fit`) to row[at:].
+
+    Args:
+        view: the observation or state.
+        work: the Workspace; `waiting` must be up to date (see `count_waiting`).
+        stage: row of a stage that may be chosen.
+        row: float32 array, written.
+        at: first column to write.
+    """
+    best = best_fitting(view, stage)
     count = 0
-    top = largest_memory(seen)
-    for executor_class in range(seen.classes.shape[0]):
-        if (seen.stages.fits[stage] >> executor_class) & 1:
-            count += seen.source_count[executor_class]
-    row[at + _OFFERED] = math.log1p(seen.now.num_source[0] / EXECUTOR_SCALE)
-    row[at + _SHARE] = count / seen.now.num_source[0]
-    row[at + _SPARE] = relative(seen.classes.memory[best], top) - relative(
-        seen.stages.memory[stage], top
+    top = largest_memory(view)
+    for executor_class in range(view.classes.shape[0]):
+        if (view.stages.fits[stage] >> executor_class) & 1:
+            count += view.source_count[executor_class]
+    row[at + _OFFERED] = math.log1p(view.now.num_source[0] / EXECUTOR_SCALE)
+    row[at + _SHARE] = count / view.now.num_source[0]
+    row[at + _SPARE] = relative(view.classes.memory[best], top) - relative(
+        view.stages.memory[stage], top
     )
     row[at + _WAITING] = work.waiting[best]
 
 
 @kernel
-def _write_class(seen, work, stage, limit, executor_class, x):  # type: ignore[no-untyped-def]
-    classes = seen.classes
-    offered = seen.source_count[executor_class]
-    top = largest_memory(seen)
+def _write_class(view, work, stage, limit, executor_class, x):  # type: ignore[no-untyped-def]
+    """Write the inputs of the class head for one class to x (see `ClassFeature`)."""
+    classes = view.classes
+    offered = view.source_count[executor_class]
+    top = largest_memory(view)
     top_cpu = 0.0
     for other in range(classes.shape[0]):
         top_cpu = max(top_cpu, classes.cpu[other])
-    free = seen.sources.num_idle[executor_class] - seen.sources.num_committed[executor_class]
+    free = view.sources.num_idle[executor_class] - view.sources.num_committed[executor_class]
     memory = relative(classes.memory[executor_class], top)
     x[_CPU] = relative(classes.cpu[executor_class], top_cpu)
     x[_MEMORY] = memory
-    x[_CLASS_SPARE] = memory - relative(seen.stages.memory[stage], top)
-    x[_IS_BEST] = 1.0 if executor_class == best_fitting(seen, stage) else 0.0
-    x[_CLASS_OFFERED] = offered / seen.now.num_source[0]
+    x[_CLASS_SPARE] = memory - relative(view.stages.memory[stage], top)
+    x[_IS_BEST] = 1.0 if executor_class == best_fitting(view, stage) else 0.0
+    x[_CLASS_OFFERED] = offered / view.now.num_source[0]
     x[_COVERS] = min(limit, offered) / max(1, limit)
     x[_FREE] = free / classes.num_executors[executor_class]
-    x[_CLASS_SHARE] = classes.num_executors[executor_class] / seen.now.num_executors[0]
+    x[_CLASS_SHARE] = classes.num_executors[executor_class] / view.now.num_executors[0]
     x[_CLASS_WAITING] = work.waiting[executor_class]
 
 
 @kernel
-def score_classes(seen, net, work, stage, limit):  # type: ignore[no-untyped-def]
-    """Logits of the classes asked about that are large enough. Returns how many there are."""
-    at = _share_first_layer(seen, net, work, _CLASS, _NUM_CLASS_FEATURES, stage)
+def score_classes(view, net, work, stage, limit):  # type: ignore[no-untyped-def]
+    """Write the logits of the executor classes to `work.class_logits`.
+
+    A class that is not offered or is too small for the stage gets -inf.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        work: the Workspace; `class_x` is written too.
+        stage: row of the chosen stage.
+        limit: the chosen number of executors.
+
+    Returns:
+        How many classes are possible.
+    """
+    at = _embed_into_first_layer(view, net, work, _CLASS, _NUM_CLASS_FEATURES, stage)
     count = 0
-    for executor_class in range(seen.classes.shape[0]):
-        _write_class(seen, work, stage, limit, executor_class, work.class_x[executor_class])
+    for executor_class in range(view.classes.shape[0]):
+        _write_class(view, work, stage, limit, executor_class, work.class_x[executor_class])
         if (
-            seen.source_count[executor_class] == 0
-            or not (seen.stages.fits[stage] >> executor_class) & 1
+            view.source_count[executor_class] == 0
+            or not (view.stages.fits[stage] >> executor_class) & 1
         ):
             work.class_logits[executor_class] = _IMPOSSIBLE
             continue
-        copy_bias(work.of_job, 0, _H1, work.layer_1)
+        copy_bias(work.job_layer, 0, _H1, work.layer_1)
         add_product(
             work.class_x[executor_class], _NUM_CLASS_FEATURES, net.weights, at, _H1, work.layer_1
         )
@@ -161,24 +199,43 @@ def score_classes(seen, net, work, stage, limit):  # type: ignore[no-untyped-def
 
 
 @inlined
-def hold_ms(seen, net, stage, limit, length):  # type: ignore[no-untyped-def]
-    """From now to the end of an idle slot of one of the network's lengths; 0 where there can be none."""
-    return slot_ms(seen, stage, limit, length, net.idle_lengths)
+def hold_ms(view, net, stage, limit, length):  # type: ignore[no-untyped-def]
+    """Return the time from now to the end of an idle slot, or 0 if no slot is possible.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        stage: row of the chosen stage.
+        limit: the chosen number of executors.
+        length: index of the slot's length, 0 to `net.idle_lengths`.
+    """
+    return slot_ms(view, stage, limit, length, net.idle_lengths)
 
 
 @kernel
-def score_lengths(seen, net, work, stage, limit):  # type: ignore[no-untyped-def]
-    """Logits of the idle slots' lengths, 0 the first. Returns how many there are."""
-    at = _share_first_layer(seen, net, work, _IDLE, 1, stage)
+def score_lengths(view, net, work, stage, limit):  # type: ignore[no-untyped-def]
+    """Write the logits of the idle slot's lengths to `work.idle_logits`; index 0 means no slot.
+
+    Args:
+        view: the observation or state.
+        net: the Network.
+        work: the Workspace.
+        stage: row of the chosen stage.
+        limit: the chosen number of executors.
+
+    Returns:
+        How many lengths are possible.
+    """
+    at = _embed_into_first_layer(view, net, work, _IDLE, 1, stage)
     count = 0
     weights = net.weights
     for length in range(net.idle_lengths + 1):
-        if length > 0 and hold_ms(seen, net, stage, limit, length) == 0:
+        if length > 0 and hold_ms(view, net, stage, limit, length) == 0:
             work.idle_logits[length] = _IMPOSSIBLE
             continue
         share = np.float32(length / net.idle_lengths)
         for o in range(_H1):
-            work.layer_1[o] = work.of_job[o] + share * weights[at + o]
+            work.layer_1[o] = work.job_layer[o] + share * weights[at + o]
         work.idle_logits[length] = score(net, work, at + 2 * _H1)
         count += 1
     work.idle_logits[0] += weights[at + 2 * _H1 + (_H1 + 1) * _H2 + _H2 + 1]

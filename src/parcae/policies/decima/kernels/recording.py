@@ -1,4 +1,4 @@
-"""Runs that are recorded to learn from: of what the network draws, or of what a rule would choose."""
+"""Recorded runs to learn from: the decisions that the network draws, or those a rule would make."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parcae.cluster.kernels.tables import is_schedulable, select_cluster
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
 from parcae.kernels import inlined, kernel
 from parcae.policies.classes.kernels import best_fitting
-from parcae.policies.decima.kernels.decisions import draw_decision, forget, held_executors
+from parcae.policies.decima.kernels.decisions import clear_cache, draw_decision, held_executors
 from parcae.policies.decima.kernels.embeddings import embed, is_unfinished
 from parcae.policies.decima.kernels.heads import score_classes, write_fit
 from parcae.policies.decima.kernels.tables import select_workspace
@@ -24,26 +24,31 @@ _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
 
 class Record(NamedTuple):
-    """Decisions as training data: every decision lists its jobs, every job its unfinished stages."""
+    """Decisions as training data; each decision lists its jobs, and each job its unfinished stages.
+
+    Lists of different lengths lie one after another in flat tables: the jobs of decision d are rows
+    first_job[d] to first_job[d + 1] - 1, the stages of job row j are rows first_row[j] to
+    first_row[j + 1] - 1. After the last decision one more entry holds the final state.
+    """
 
     count: Any  # int64[1]
     num_jobs: Any  # int64[1], rows of jobs so far
     num_rows: Any  # int64[1], rows of stages so far
-    end_ms: Any  # int64[1]
-    end_cost: Any  # float64[1]
+    end_ms: Any  # int64[1], when the recording ended
+    end_cost: Any  # float64[1], cost accrued until then
     clock_ms: Any  # int64[capacity]
-    cost: Any  # float64[capacity]
+    cost: Any  # float64[capacity], accrued before the decision
     first_job: Any  # int64[capacity + 1]
-    choice: Any  # int64[capacity], row of the chosen stage, counted from the decision's first
-    level: Any  # int64[capacity]
-    held: Any  # int64[capacity], limits must be above this
+    choice: Any  # int64[capacity], row of the chosen stage, counted from the decision's first row
+    level: Any  # int64[capacity], column of the chosen limit
+    held: Any  # int64[capacity], executors that limits are counted from; limits must be higher
     log_prob: Any  # float32[capacity]
     structure: Any  # int64[job_capacity], row of the job in the workload
     first_row: Any  # int64[job_capacity + 1]
     x: Any  # float32[row_capacity, num_features + num_fits]
     index: Any  # int64[row_capacity], stage index within the job
     can_choose: Any  # uint8[row_capacity]
-    # With a class head (else no classes: 0) and an idle head (else no lengths: 0):
+    # A network without a class head has num_classes = 0, one without an idle head no lengths:
     class_choice: Any  # int64[capacity]
     can_class: Any  # uint8[capacity, num_classes]
     class_x: Any  # float32[capacity, num_classes, number of ClassFeature]
@@ -53,33 +58,38 @@ class Record(NamedTuple):
 
 @inlined
 def select_record(many, row):  # type: ignore[no-untyped-def]
-    """The record of one simulator out of many."""
+    """Return views of one simulator's record out of many."""
     return Record(
-        many.count[row], many.num_jobs[row], many.num_rows[row], many.end_ms[row], many.end_cost[row], many.clock_ms[row],
-        many.cost[row], many.first_job[row], many.choice[row], many.level[row], many.held[row], many.log_prob[row],
-        many.structure[row], many.first_row[row], many.x[row], many.index[row], many.can_choose[row],
-        many.class_choice[row], many.can_class[row], many.class_x[row], many.idle_choice[row], many.can_idle[row],
+        many.count[row], many.num_jobs[row], many.num_rows[row], many.end_ms[row],
+        many.end_cost[row], many.clock_ms[row], many.cost[row], many.first_job[row],
+        many.choice[row], many.level[row], many.held[row], many.log_prob[row], many.structure[row],
+        many.first_row[row], many.x[row], many.index[row], many.can_choose[row],
+        many.class_choice[row], many.can_class[row], many.class_x[row], many.idle_choice[row],
+        many.can_idle[row],
     )  # fmt: skip
 
 
 @kernel
-def _write(seen, future, work, record, chosen):  # type: ignore[no-untyped-def]
-    """Copy the state's jobs and unfinished stages into the record. Returns the chosen stage's row, counted from the first."""
+def _write(view, future, work, record, chosen):  # type: ignore[no-untyped-def]
+    """Copy the state's jobs and unfinished stages into the record.
+
+    Returns the row of the stage `chosen`, counted from the decision's first row.
+    """
     row = record.count[0]
     choice = 0
     job_row = record.num_jobs[0]
     stage_row = record.num_rows[0]
     first_row = stage_row
-    record.clock_ms[row] = seen.now.clock_ms[0]
+    record.clock_ms[row] = view.now.clock_ms[0]
     record.first_job[row] = job_row
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
-        first = seen.jobs.stage_start[job]
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        first = view.jobs.stage_start[job]
         record.structure[job_row] = future.job_profile[job]
         record.first_row[job_row] = stage_row
         job_row += 1
-        for stage in range(first, first + seen.jobs.num_stages[job]):
-            if is_unfinished(seen, stage):
+        for stage in range(first, first + view.jobs.num_stages[job]):
+            if is_unfinished(view, stage):
                 if stage == chosen:
                     choice = stage_row - first_row
                 for feature in range(record.x.shape[1]):
@@ -97,30 +107,32 @@ def _write(seen, future, work, record, chosen):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _mark_choices(seen, net, work, record, row):  # type: ignore[no-untyped-def]
-    """Which stages may be chosen, and how they fit the executors asked about."""
+def _record_choosable(view, net, work, record, row):  # type: ignore[no-untyped-def]
+    """Record which stages may be chosen, and how these fit the offered executors."""
     top = net.levels[net.levels.shape[0] - 1]
     at = record.first_row[record.first_job[row]]
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
         for stage in range(
-            seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]
+            view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job]
         ):
-            if is_unfinished(seen, stage):
+            if is_unfinished(view, stage):
                 record.can_choose[at] = (
-                    is_schedulable(seen, stage) and held_executors(seen, net, stage) < top
+                    is_schedulable(view, stage) and held_executors(view, net, stage) < top
                 )
                 if net.has_classes and record.can_choose[at]:
-                    write_fit(seen, work, stage, record.x[at], work.x.shape[1])
+                    write_fit(view, work, stage, record.x[at], work.x.shape[1])
                 at += 1
 
 
 @inlined
-def _has_room(seen, record):  # type: ignore[no-untyped-def]
-    jobs = seen.now.num_active[0]
+def _has_room(view, record):  # type: ignore[no-untyped-def]
+    """Return whether the record has room for one more decision and the final state."""
+    jobs = view.now.num_active[0]
     stages = 0
     for position in range(jobs):
-        stages += seen.jobs.num_stages[seen.active[position]]
+        stages += view.jobs.num_stages[view.active[position]]
+    # Factor 2: the final state is written after the last decision and needs the same room again.
     return (
         record.count[0] + 1 < record.clock_ms.shape[0]
         and record.num_jobs[0] + 2 * jobs < record.structure.shape[0]
@@ -129,16 +141,16 @@ def _has_room(seen, record):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _begin(state, future, tables, work, record, is_new):  # type: ignore[no-untyped-def]
-    """An empty record of a run that starts, or goes on where it stopped. Returns a Status."""
+def _start_recording(state, future, tables, work, record, is_new):  # type: ignore[no-untyped-def]
+    """Empty the record, and start a new run or resume the current one. Returns a Status."""
     record.count[0] = record.num_jobs[0] = record.num_rows[0] = 0
-    forget(work)
+    clear_cache(work)
     return start(state, future, tables) if is_new else resume(state, future, tables)
 
 
 @kernel
-def _note_heads(work, record, row, executor_class, length):  # type: ignore[no-untyped-def]
-    """Write down what was scored of classes and idle slots, where there are such heads."""
+def _record_heads(work, record, row, executor_class, length):  # type: ignore[no-untyped-def]
+    """Record the choices and inputs of the heads for classes and idle slots, if there are any."""
     record.class_choice[row] = executor_class
     record.idle_choice[row] = length
     for other in range(record.can_class.shape[1]):
@@ -150,11 +162,13 @@ def _note_heads(work, record, row, executor_class, length):  # type: ignore[no-u
 
 
 @kernel
-def _record(state, future, net, work, record, costing, stage, level, held, log_prob):  # type: ignore[no-untyped-def]
-    """Write down a choice, before it is carried out."""
+def _record(  # type: ignore[no-untyped-def]
+    state, future, net, work, record, costing, stage, level, held, log_prob
+):
+    """Record a decision before it is carried out."""
     row = record.count[0]
     record.choice[row] = _write(state, future, work, record, stage)
-    _mark_choices(state, net, work, record, row)
+    _record_choosable(state, net, work, record, row)
     record.cost[row] = cost_so_far(state, costing)
     record.log_prob[row] = log_prob
     record.level[row] = level
@@ -163,8 +177,8 @@ def _record(state, future, net, work, record, costing, stage, level, held, log_p
 
 
 @kernel
-def _end(state, future, net, work, record, costing):  # type: ignore[no-untyped-def]
-    """Write down where the recording ended, for its value."""
+def _end_recording(state, future, net, work, record, costing):  # type: ignore[no-untyped-def]
+    """Record the state in which the recording ended; the critic needs it for the value there."""
     record.end_ms[0] = state.now.clock_ms[0]
     record.end_cost[0] = cost_so_far(state, costing)
     embed(state, net, work)
@@ -172,18 +186,34 @@ def _end(state, future, net, work, record, costing):  # type: ignore[no-untyped-
 
 
 @kernel
-def explore(state, future, tables, net, work, record, costing, luck_seed, is_new):  # type: ignore[no-untyped-def]
-    """Run with drawn decisions from the start, or on from where the run stopped, and record every choice.
+def explore(  # type: ignore[no-untyped-def]
+    state, future, tables, net, work, record, costing, draw_seed, is_new
+):
+    """Run one simulator with drawn decisions, and record every decision that leaves a choice.
 
-    Ends with the run, at the episode's end time, or where the record is full. Returns a Status.
+    Ends with the run, at the episode's end time, or when the record is full.
+
+    Args:
+        state: the cluster's state, changed by the run.
+        future: the run's pending events.
+        tables: the workload's tables.
+        net: the Network.
+        work: the Workspace.
+        record: the Record; overwritten.
+        costing: which cost is recorded, see `simulation.kernels.costs`.
+        draw_seed: uint64, seed of the drawn decisions.
+        is_new: starts a new run if true, else resumes the current one.
+
+    Returns:
+        A Status.
     """
-    status = _begin(state, future, tables, work, record, is_new)
+    status = _start_recording(state, future, tables, work, record, is_new)
     while status == _NEEDS_DECISION and _has_room(state, record):
         stage, limit, executor_class, idle_ms, log_prob, is_choice = draw_decision(
-            state, net, work, luck_seed
+            state, net, work, draw_seed
         )
         if is_choice:
-            _note_heads(work, record, record.count[0], work.answer[3], work.answer[4])
+            _record_heads(work, record, record.count[0], work.chosen[3], work.chosen[4])
             _record(
                 state,
                 future,
@@ -192,31 +222,48 @@ def explore(state, future, tables, net, work, record, costing, luck_seed, is_new
                 record,
                 costing,
                 stage,
-                work.answer[1],
-                work.answer[2],
+                work.chosen[1],
+                work.chosen[2],
                 log_prob,
             )
         status = step(state, future, tables, stage, limit, executor_class, idle_ms)
-    _end(state, future, net, work, record, costing)
+    _end_recording(state, future, net, work, record, costing)
     return status
 
 
 @kernel
-def explore_many(
-    states, futures, tables, net, works, records, costing, luck, is_new, first, last, status
-):  # type: ignore[no-untyped-def]
-    """`explore` with simulators first..last-1 of many; fills `status`."""
+def explore_many(  # type: ignore[no-untyped-def]
+    states, futures, tables, net, works, records, costing, draw_seeds, is_new, first, last, status
+):
+    """Call `explore` for simulators first..last-1 of many; write each Status to `status`.
+
+    Args:
+        states: the state of every simulator.
+        futures: the pending events of every simulator.
+        tables: the workload's tables, shared by all.
+        net: the Network.
+        works: a Workspace for every simulator.
+        records: a Record for every simulator; those of first..last-1 are overwritten.
+        costing: which cost is recorded.
+        draw_seeds: uint64[num_simulators].
+        is_new: starts new runs if true, else resumes the current ones.
+        first: first simulator.
+        last: one past the last simulator.
+        status: int64[num_simulators], written.
+    """
     for row in range(first, last):
         state = select_cluster(states, row)
         future = select_future(futures, row)
         work = select_workspace(works, row)
         record = select_record(records, row)
-        status[row] = explore(state, future, tables, net, work, record, costing, luck[row], is_new)
+        status[row] = explore(
+            state, future, tables, net, work, record, costing, draw_seeds[row], is_new
+        )
 
 
 @kernel
-def _level_of(net, wanted):  # type: ignore[no-untyped-def]
-    """Column of the smallest level that is at least `wanted`, or the last."""
+def _smallest_level(net, wanted):  # type: ignore[no-untyped-def]
+    """Return the column of the smallest level that is at least `wanted`, or the last column."""
     for column in range(net.levels.shape[0]):
         if net.levels[column] >= wanted:
             return column
@@ -224,12 +271,15 @@ def _level_of(net, wanted):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _record_lesson(state, future, net, work, record, costing, lesson):  # type: ignore[no-untyped-def]
-    """Write down what the rule would choose; `lesson` is (stage, limit, executor_class).
+def _record_demonstration(  # type: ignore[no-untyped-def]
+    state, future, net, work, record, costing, demonstration
+):
+    """Record what the rule would choose; `demonstration` is (stage, limit, executor_class).
 
-    Rules add no idle slots. A lesson says that none was possible, so that the idle head stays as it is.
+    Rules add no idle slots. The record says that no slot was possible, so that training leaves the
+    idle head as it is.
     """
-    stage, limit, executor_class = lesson
+    stage, limit, executor_class = demonstration
     held = held_executors(state, net, stage)
     if held >= net.levels[net.levels.shape[0] - 1]:
         return
@@ -237,38 +287,67 @@ def _record_lesson(state, future, net, work, record, costing, lesson):  # type: 
         score_classes(state, net, work, stage, limit)
     work.idle_logits[0] = 0.0
     work.idle_logits[1:] = -np.inf
-    _note_heads(work, record, record.count[0], executor_class, 0)
+    _record_heads(work, record, record.count[0], executor_class, 0)
     _record(
-        state, future, net, work, record, costing, stage, _level_of(net, held + limit), held, 0.0
+        state,
+        future,
+        net,
+        work,
+        record,
+        costing,
+        stage,
+        _smallest_level(net, held + limit),
+        held,
+        0.0,
     )
 
 
 @kernel
-def demonstrate(state, future, tables, net, work, record, costing, luck_seed, is_new, rule, share):  # type: ignore[no-untyped-def]
-    """As `explore`, but what is recorded is what the rule would choose; it also decides in `share` of the cases.
+def demonstrate(  # type: ignore[no-untyped-def]
+    state, future, tables, net, work, record, costing, draw_seed, is_new, rule, share
+):
+    """Run like `explore`, but record what the rule would choose.
 
-    Where the rule lets executors idle, nothing is recorded: Decima cannot choose that. Where it leaves the class open, the
-    best-fitting one is shown, one after another.
+    The rule also makes a `share` of the decisions; the network draws the others. If the rule lets
+    executors idle, nothing is recorded, because Decima cannot choose that. If the rule leaves the
+    class open, the best-fitting class is recorded, and later decisions add the next ones.
+
+    Args:
+        state: the cluster's state, changed by the run.
+        future: the run's pending events.
+        tables: the workload's tables.
+        net: the Network.
+        work: the Workspace.
+        record: the Record; overwritten.
+        costing: which cost is recorded.
+        draw_seed: uint64, seed of the drawn decisions.
+        is_new: starts a new run if true, else resumes the current one.
+        rule: the Rule that demonstrates.
+        share: share of the decisions that the rule makes, 0 to 1.
+
+    Returns:
+        A Status.
     """
-    status = _begin(state, future, tables, work, record, is_new)
+    status = _start_recording(state, future, tables, work, record, is_new)
     while status == _NEEDS_DECISION and _has_room(state, record):
-        own_stage, own_limit, own_class, own_hold_ms, _, is_choice = draw_decision(
-            state, net, work, luck_seed
+        drawn_stage, drawn_limit, drawn_class, drawn_idle_ms, _, is_choice = draw_decision(
+            state, net, work, draw_seed
         )
         stage, limit, executor_class, idle_ms = decide_by_rule(state, rule)
         if net.has_classes and stage != NO_STAGE and executor_class == ANY_CLASS:
             executor_class = best_fitting(state, stage)
         if is_choice and stage != NO_STAGE:
-            _record_lesson(
+            _record_demonstration(
                 state, future, net, work, record, costing, (stage, limit, executor_class)
             )
-        if uniform(luck_seed + np.uint64(1), state.now.num_decisions[0]) >= share:
-            stage = own_stage
-            limit = own_limit
-            executor_class = own_class
-            idle_ms = own_hold_ms
+        # Another seed than that of the drawn decisions, so that the two are independent.
+        if uniform(draw_seed + np.uint64(1), state.now.num_decisions[0]) >= share:
+            stage = drawn_stage
+            limit = drawn_limit
+            executor_class = drawn_class
+            idle_ms = drawn_idle_ms
         status = step(state, future, tables, stage, limit, executor_class, idle_ms)
-    _end(state, future, net, work, record, costing)
+    _end_recording(state, future, net, work, record, costing)
     return status
 
 
@@ -281,7 +360,7 @@ def demonstrate_many(  # type: ignore[no-untyped-def]
     works,
     records,
     costing,
-    luck,
+    draw_seeds,
     is_new,
     first,
     last,
@@ -289,12 +368,29 @@ def demonstrate_many(  # type: ignore[no-untyped-def]
     rule,
     share,
 ):
-    """`demonstrate` with simulators first..last-1 of many; fills `status`."""
+    """Call `demonstrate` for simulators first..last-1 of many; write each Status to `status`.
+
+    Args:
+        states: the state of every simulator.
+        futures: the pending events of every simulator.
+        tables: the workload's tables, shared by all.
+        net: the Network.
+        works: a Workspace for every simulator.
+        records: a Record for every simulator; those of first..last-1 are overwritten.
+        costing: which cost is recorded.
+        draw_seeds: uint64[num_simulators].
+        is_new: starts new runs if true, else resumes the current ones.
+        first: first simulator.
+        last: one past the last simulator.
+        status: int64[num_simulators], written.
+        rule: the Rule that demonstrates.
+        share: share of the decisions that the rule makes, 0 to 1.
+    """
     for row in range(first, last):
         state = select_cluster(states, row)
         future = select_future(futures, row)
         work = select_workspace(works, row)
         record = select_record(records, row)
         status[row] = demonstrate(
-            state, future, tables, net, work, record, costing, luck[row], is_new, rule, share
+            state, future, tables, net, work, record, costing, draw_seeds[row], is_new, rule, share
         )

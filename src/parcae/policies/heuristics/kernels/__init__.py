@@ -1,1 +1,1 @@
-"""The hand-made policies, compiled: each is a pure function of the observation."""
+"""The compiled hand-made policies: each decision is a pure function of the observation."""

@@ -1,14 +1,14 @@
-"""Every hand-made policy's decision, and whole runs under one.
+"""The decisions of all hand-made policies, and whole simulated runs under one of them.
 
-`decide` answers one scheduling event with (stage, limit, executor class, hold); `play` runs a whole simulation in one call. The
-same functions decide live.
+`decide` returns the decision for one scheduling event, as (stage, limit, executor class, hold).
+`play` simulates a whole run in one call. The same functions decide for live clusters.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from parcae.cluster.kernels.tables import demand, is_schedulable, may_idle, num_held, select_cluster
+from parcae.cluster.kernels.tables import demand, is_schedulable, may_idle, num_held
 from parcae.cluster.state import NO_JOB, NO_STAGE
 from parcae.kernels import kernel, mix
 from parcae.policies.heuristics.kernels.graphene import graphene
@@ -24,10 +24,7 @@ from parcae.policies.heuristics.kernels.stages import (
 from parcae.policies.heuristics.kernels.tetris import tetris
 from parcae.policies.heuristics.layout import HeuristicKind
 from parcae.policies.idle.kernels import slot_ms
-from parcae.simulation.future import Status
-from parcae.simulation.kernels.event_loop import select_future, start, step
 
-_NEEDS_DECISION = int(Status.NEEDS_DECISION)
 _STATIC = int(HeuristicKind.STATIC)
 _GRANTED = int(HeuristicKind.GRANTED)
 _FAIR = int(HeuristicKind.FAIR)
@@ -41,188 +38,206 @@ _IDLE_THEORY = int(HeuristicKind.IDLE_THEORY)
 
 
 @kernel
-def _first_below_cap(seen, cap, by_granted):  # type: ignore[no-untyped-def]
-    """Local stages first; then the first job (in order of arrival) below a cap that is the same for all."""
-    stage = local_stage(seen)
-    if stage != NO_STAGE:
-        return all_to(seen, stage)
-    if seen.now.num_schedulable[0] == 0:
-        return all_to(seen, NO_STAGE)
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
-        held = seen.jobs.num_granted[job] if by_granted else seen.jobs.num_supplied[job]
-        if held < cap and seen.jobs.num_schedulable[job] > 0:
-            stage = stage_in_order(seen, job)
-            if stage != NO_STAGE:
-                return up_to(stage, min(demand(seen, stage), cap - held, seen.now.num_source[0]))
-    return when_all_are_capped(seen)
+def _first_below_cap(view, cap, by_granted):  # type: ignore[no-untyped-def]
+    """Give executors to the first job (in order of arrival) below a cap that all jobs share.
 
-
-@kernel
-def _fair(seen, counts_all):  # type: ignore[no-untyped-def]
-    """An equal share for every job.
-
-    Source: Decima, section 7.1, baseline 3; the released code divides by the jobs with an unsaturated stage.
+    Executors of a job stay with it as long as it has a stage for them, whatever the cap.
+    `by_granted` compares the cap with all executors ever granted to the job.
     """
-    num_jobs = max(1, seen.now.num_active[0] if counts_all else seen.now.num_open[0])
-    cap = (seen.now.num_executors[0] + num_jobs - 1) // num_jobs
-    return _first_below_cap(seen, cap, False)
+    stage = local_stage(view)
+    if stage != NO_STAGE:
+        return all_to(view, stage)
+    if view.now.num_schedulable[0] == 0:
+        return all_to(view, NO_STAGE)
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        held = view.jobs.num_granted[job] if by_granted else view.jobs.num_supplied[job]
+        if held < cap and view.jobs.num_schedulable[job] > 0:
+            stage = stage_in_order(view, job)
+            if stage != NO_STAGE:
+                return up_to(stage, min(demand(view, stage), cap - held, view.now.num_source[0]))
+    return when_all_are_capped(view)
 
 
 @kernel
-def _sjf_cp(seen):  # type: ignore[no-untyped-def]
-    """All executors to the job of the least total work, its stages by critical path (Decima, section 7.1, baseline 2)."""
+def _fair(view, counts_all):  # type: ignore[no-untyped-def]
+    """Give every job an equal share of the executors, rounded up.
+
+    Source: Decima, section 7.1, baseline 3. The released code divides by the number of jobs with an
+    unsaturated stage; `counts_all` divides by the number of all jobs in the system.
+    """
+    num_jobs = max(1, view.now.num_active[0] if counts_all else view.now.num_open[0])
+    cap = (view.now.num_executors[0] + num_jobs - 1) // num_jobs
+    return _first_below_cap(view, cap, False)
+
+
+@kernel
+def _sjf_cp(view):  # type: ignore[no-untyped-def]
+    """Give all executors to the job with the least total work, its stages by critical path.
+
+    Source: Decima, section 7.1, baseline 2.
+    """
     best = NO_STAGE
     best_work = 0.0
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
-        if seen.jobs.num_schedulable[job] > 0 and (
-            best == NO_STAGE or seen.jobs.work_ms[job] < best_work
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        if view.jobs.num_schedulable[job] > 0 and (
+            best == NO_STAGE or view.jobs.work_ms[job] < best_work
         ):
-            stage = stage_by_critical_path(seen, job)
+            stage = stage_by_critical_path(view, job)
             if stage != NO_STAGE:
                 best = stage
-                best_work = seen.jobs.work_ms[job]
-    return all_to(seen, best)
+                best_work = view.jobs.work_ms[job]
+    return all_to(view, best)
 
 
 @kernel
-def _random(seen, seed):  # type: ignore[no-untyped-def]
-    """A schedulable stage and a limit, both uniform; the draw is a hash of the seed and the number of decisions so far."""
+def _random(view, seed):  # type: ignore[no-untyped-def]
+    """Choose a schedulable stage and a limit, both uniformly at random.
+
+    The random bits are a hash of the seed and the number of decisions so far, so that a run can be
+    repeated exactly.
+    """
     count = 0
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
         for stage in range(
-            seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]
+            view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job]
         ):
-            count += is_schedulable(seen, stage)
+            count += is_schedulable(view, stage)
     if count == 0:
-        return all_to(seen, NO_STAGE)
-    luck = mix(mix(np.uint64(seed)) + np.uint64(seen.now.num_decisions[0]))
-    chosen = np.int64((luck >> np.uint64(33)) % np.uint64(count))
-    limit = 1 + np.int64((luck & np.uint64(0xFFFFFFFF)) % np.uint64(seen.now.num_source[0]))
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
+        return all_to(view, NO_STAGE)
+    # The upper bits choose the stage, the lower 32 bits the limit.
+    random_bits = mix(mix(np.uint64(seed)) + np.uint64(view.now.num_decisions[0]))
+    chosen = np.int64((random_bits >> np.uint64(33)) % np.uint64(count))
+    limit = 1 + np.int64((random_bits & np.uint64(0xFFFFFFFF)) % np.uint64(view.now.num_source[0]))
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
         for stage in range(
-            seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]
+            view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job]
         ):
-            if is_schedulable(seen, stage):
+            if is_schedulable(view, stage):
                 if chosen == 0:
                     return up_to(stage, limit)
                 chosen -= 1
-    return all_to(seen, NO_STAGE)
+    return all_to(view, NO_STAGE)
 
 
 @kernel
-def _shortest_below(seen, cap):  # type: ignore[no-untyped-def]
-    """The schedulable stage of the job with the least remaining work among those that hold fewer than `cap`."""
+def _shortest_below(view, cap):  # type: ignore[no-untyped-def]
+    """Find the job with the least remaining work among those that hold fewer than `cap` executors.
+
+    Returns (its best schedulable stage or NO_STAGE, number of executors that it holds).
+    """
     best = NO_STAGE
     best_work = 0.0
     best_held = 0
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
-        work = seen.jobs.remaining_ms[job]
-        if seen.jobs.num_schedulable[job] == 0 or (best != NO_STAGE and work >= best_work):
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        work = view.jobs.remaining_ms[job]
+        if view.jobs.num_schedulable[job] == 0 or (best != NO_STAGE and work >= best_work):
             continue
-        if num_held(seen, job) < cap:
-            stage = stage_by_critical_path(seen, job)
+        if num_held(view, job) < cap:
+            stage = stage_by_critical_path(view, job)
             if stage != NO_STAGE:
                 best = stage
                 best_work = work
-                best_held = num_held(seen, job)
+                best_held = num_held(view, job)
     return best, best_held
 
 
 @kernel
-def srpt_cap(seen, cap):  # type: ignore[no-untyped-def]
-    """Shortest remaining work first, at most `cap` executors a job; what is left over spills up to twice the cap.
+def srpt_cap(view, cap):  # type: ignore[no-untyped-def]
+    """Decide by shortest remaining work first, with at most `cap` executors per job.
 
-    Executors that the asked job already holds stay with it up to the cap. Where nobody would work at all, the caps do
-    not bind.
+    Executors of a job stay with it up to the cap. Executors that no job below its cap can use go to
+    jobs below twice the cap. If no executor would work at all, the caps are ignored.
+
+    Returns:
+        (stage, limit, executor class, hold).
     """
-    now = seen.now
-    source = seen.now.source_job[0]
+    now = view.now
+    source = view.now.source_job[0]
     if now.num_schedulable[0] == 0:
-        return all_to(seen, NO_STAGE)
-    if source != NO_JOB and seen.jobs.num_schedulable[source] > 0:
-        room = cap - num_held(seen, source)
-        stage = stage_by_critical_path(seen, source) if room > 0 else NO_STAGE
+        return all_to(view, NO_STAGE)
+    if source != NO_JOB and view.jobs.num_schedulable[source] > 0:
+        room = cap - num_held(view, source)
+        stage = stage_by_critical_path(view, source) if room > 0 else NO_STAGE
         if stage != NO_STAGE:
             return up_to(stage, min(room, now.num_source[0]))
     for widened in (cap, 2 * cap):
-        stage, held = _shortest_below(seen, widened)
+        stage, held = _shortest_below(view, widened)
         if stage != NO_STAGE:
             return up_to(stage, min(widened - held, now.num_source[0]))
-    if may_idle(seen):
-        return all_to(seen, NO_STAGE)
-    stage, held = _shortest_below(seen, now.num_executors[0] + 1)
-    return all_to(seen, stage)
+    if may_idle(view):
+        return all_to(view, NO_STAGE)
+    stage, held = _shortest_below(view, now.num_executors[0] + 1)
+    return all_to(view, stage)
 
 
 @kernel
-def _idle_theory(seen, cap, is_alone):  # type: ignore[no-untyped-def]
-    """As srpt-cap, with the idle slots of Theorem 2 before the stages that it chooses (Duan & Wu, section IV-A)."""
-    stage, limit, executor_class, hold_ms = srpt_cap(seen, cap)
+def _idle_theory(view, cap, is_alone):  # type: ignore[no-untyped-def]
+    """As `srpt_cap`, with an idle slot by Theorem 2 before the stage that it chooses.
+
+    Source: Duan & Wu, section IV-A.
+    """
+    stage, limit, executor_class, hold_ms = srpt_cap(view, cap)
     if stage != NO_STAGE:
-        hold_ms = slot_ms(seen, stage, is_alone)
+        hold_ms = slot_ms(view, stage, is_alone)
     return stage, limit, executor_class, hold_ms
 
 
 @kernel
-def in_order(seen, rank):  # type: ignore[no-untyped-def]
-    """All executors to the first job of a given order, its stages by critical path (Decima, Appendix H)."""
+def in_order(view, rank):  # type: ignore[no-untyped-def]
+    """Give all executors to the first job of a given order, its stages by critical path.
+
+    `rank` (float64[num_jobs]) has the rank of every job row; the smallest is served first.
+
+    Source: Decima, Appendix H.
+    """
     best = NO_STAGE
     best_rank = 0.0
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
-        if seen.jobs.num_schedulable[job] > 0 and (best == NO_STAGE or rank[job] < best_rank):
-            stage = stage_by_critical_path(seen, job)
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        if view.jobs.num_schedulable[job] > 0 and (best == NO_STAGE or rank[job] < best_rank):
+            stage = stage_by_critical_path(view, job)
             if stage != NO_STAGE:
                 best = stage
                 best_rank = rank[job]
-    return all_to(seen, best)
+    return all_to(view, best)
 
 
 @kernel
-def decide(seen, kind, params, known):  # type: ignore[no-untyped-def]
-    """The rule's decision: (stage, limit, executor class, hold); NO_STAGE lets all executors idle."""
+def decide(view, kind, params, memo):  # type: ignore[no-untyped-def]
+    """Return the policy's decision for one scheduling event.
+
+    Args:
+        view: the observation (an Observation or a ClusterState).
+        kind: HeuristicKind as an integer.
+        params: float64[...], the policy's parameters.
+        memo: HeuristicMemo; read and written by the kinds that use it.
+
+    Returns:
+        (stage, limit, executor class, hold); NO_STAGE lets all offered executors idle.
+    """
     if kind == _FAIR:
-        return _fair(seen, params[0] != 0.0)
+        return _fair(view, params[0] != 0.0)
     if kind == _STATIC:
-        return _first_below_cap(seen, np.int64(params[0]), False)
+        return _first_below_cap(view, np.int64(params[0]), False)
     if kind == _GRANTED:
-        return _first_below_cap(seen, np.int64(params[0]), True)
+        return _first_below_cap(view, np.int64(params[0]), True)
     if kind == _WEIGHTED_FAIR:
-        return weighted_fair(seen, params, known)
+        return weighted_fair(view, params, memo)
     if kind == _TETRIS:
-        return tetris(seen, params)
+        return tetris(view, params)
     if kind == _GRAPHENE:
-        return graphene(seen, params, known)
+        return graphene(view, params, memo)
     if kind == _SJF_CP:
-        return _sjf_cp(seen)
+        return _sjf_cp(view)
     if kind == _SRPT_CAP:
-        return srpt_cap(seen, np.int64(params[0]))
+        return srpt_cap(view, np.int64(params[0]))
     if kind == _ORDER:
-        return in_order(seen, params)
+        return in_order(view, params)
     if kind == _IDLE_THEORY:
-        return _idle_theory(seen, np.int64(params[0]), params[1] != 0.0)
-    return _random(seen, np.int64(params[0]))
-
-
-@kernel
-def play(state, future, tables, kind, params, known):  # type: ignore[no-untyped-def]
-    """Run a whole simulation under the rule. Returns a Status."""
-    status = start(state, future, tables)
-    while status == _NEEDS_DECISION:
-        stage, limit, executor_class, hold_ms = decide(state, kind, params, known)
-        status = step(state, future, tables, stage, limit, executor_class, hold_ms)
-    return status
-
-
-@kernel
-def play_many(states, futures, tables, kind, params, known, first, last, status):  # type: ignore[no-untyped-def]
-    """Run simulators first..last-1 of many, one after another; fills `status`."""
-    for row in range(first, last):
-        status[row] = play(
-            select_cluster(states, row), select_future(futures, row), tables, kind, params, known
-        )
+        return _idle_theory(view, np.int64(params[0]), params[1] != 0.0)
+    return _random(view, np.int64(params[0]))

@@ -1,7 +1,13 @@
-"""Graphene*: weighted fair shares and best-fit packing, with every job's troublesome stages held together.
+"""Graphene*: weighted fair shares and best-fit packing; troublesome stages of a job run together.
 
-Troublesome are the stages whose tasks are long beside the DAG's longest (LongScore) or hard to pack (FragScore), and all that lie
-on a path between two of them. They wait until no stage of theirs waits for a parent outside the group; then they come first.
+A stage is troublesome if its tasks are long compared with the longest tasks of the DAG (LongScore),
+if it is hard to pack (FragScore), or if it lies on a path between two troublesome stages. These
+stages form the job's group. The group is suppressed (it waits) until no stage of the group depends
+on an unfinished stage outside the group. After that its stages come first.
+
+Kernels read the observation `view` and keep the groups in `memo` (`HeuristicMemo`). `params` is
+float64[4]: alpha, smallest LongScore and largest FragScore of a troublesome stage, and the longest
+time in s that executors may wait for a stage's parents.
 
 Source: Grandl et al., Graphene (OSDI 2016), section 4.1; Decima, Appendix F.
 """
@@ -26,165 +32,200 @@ from parcae.policies.heuristics.kernels.shares import (
 from parcae.policies.heuristics.kernels.stages import all_to, when_all_are_capped
 from parcae.units import MS_PER_S
 
-_BITS = 1_048_576.0  # durations and demands enter fingerprints in steps of 1 / this
-_LARGEST = 1e6
+#: Fingerprints round durations and resource amounts down to multiples of 1 / this.
+_STEPS_PER_UNIT = 1_048_576.0
+#: Larger amounts (an unlimited resource) count as this in fingerprints, to avoid overflow.
+_LARGEST_AMOUNT = 1e6
+# Odd constants that spread the bits of hashed values.
 _FIRST_PRIME = np.uint64(0x9E3779B97F4A7C15)
 _SECOND_PRIME = np.uint64(0xD6E8FEB86659FD93)
 
 
 @inlined
-def _stages_of(seen, job):  # type: ignore[no-untyped-def]
-    return range(seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job])
+def _stages_of(view, job):  # type: ignore[no-untyped-def]
+    """Rows of the job's stages."""
+    return range(view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job])
 
 
 @inlined
-def _children_of(seen, stage):  # type: ignore[no-untyped-def]
+def _children_of(view, stage):  # type: ignore[no-untyped-def]
+    """Rows of the table `children` that belong to the stage."""
     return range(
-        seen.stages.child_start[stage],
-        seen.stages.child_start[stage] + seen.stages.num_children[stage],
+        view.stages.child_start[stage],
+        view.stages.child_start[stage] + view.stages.num_children[stage],
     )
 
 
 @inlined
-def _sized(cpu, memory):  # type: ignore[no-untyped-def]
-    """64 bits of cores and memory."""
-    cores = np.int64(min(cpu, _LARGEST) * _BITS)
-    units = np.int64(min(memory, _LARGEST) * _BITS)
+def _hash_resources(cpu, memory):  # type: ignore[no-untyped-def]
+    """Hash cores and memory to 64 bits."""
+    cores = np.int64(min(cpu, _LARGEST_AMOUNT) * _STEPS_PER_UNIT)
+    units = np.int64(min(memory, _LARGEST_AMOUNT) * _STEPS_PER_UNIT)
     return np.uint64(cores) * _FIRST_PRIME ^ np.uint64(units)
 
 
 @kernel
-def _fingerprint(seen, job):  # type: ignore[no-untyped-def]
-    """64 bits of all that the job's group depends on."""
-    stages = seen.stages
-    classes = seen.classes
-    start = seen.jobs.stage_start[job]
+def _fingerprint(view, job):  # type: ignore[no-untyped-def]
+    """Hash everything that the job's group depends on to 64 bits.
+
+    These are the executor classes, and the job's stages with their requests, durations and edges.
+    """
+    stages = view.stages
+    classes = view.classes
+    start = view.jobs.stage_start[job]
     digest = np.uint64(0)
     for c in range(classes.shape[0]):
         digest = mix(
             digest
-            ^ _sized(classes.cpu[c], classes.memory[c])
+            ^ _hash_resources(classes.cpu[c], classes.memory[c])
             + np.uint64(classes.num_executors[c]) * _SECOND_PRIME
         )
-    for stage in _stages_of(seen, job):
+    for stage in _stages_of(view, job):
         digest ^= (
-            _sized(stages.cpu[stage], stages.memory[stage])
+            _hash_resources(stages.cpu[stage], stages.memory[stage])
             + np.uint64(stages.fits[stage]) * _SECOND_PRIME
         )
-        for edge in _children_of(seen, stage):
-            digest = digest * _FIRST_PRIME + np.uint64(seen.children[edge] - start)
-        digest = mix(digest + np.uint64(np.int64(stages.task_ms[stage] * _BITS)))
+        for edge in _children_of(view, stage):
+            digest = digest * _FIRST_PRIME + np.uint64(view.children[edge] - start)
+        digest = mix(digest + np.uint64(np.int64(stages.task_ms[stage] * _STEPS_PER_UNIT)))
     return digest
 
 
 @inlined
-def _longest_ms(seen, job):  # type: ignore[no-untyped-def]
+def _longest_ms(view, job):  # type: ignore[no-untyped-def]
+    """Duration of the job's longest task."""
     longest_ms = 0.0
-    for stage in _stages_of(seen, job):
-        longest_ms = max(longest_ms, seen.stages.task_ms[stage])
+    for stage in _stages_of(view, job):
+        longest_ms = max(longest_ms, view.stages.task_ms[stage])
     return longest_ms
 
 
 @kernel
-def frag_score(seen, stage):  # type: ignore[no-untyped-def]
-    """Time in which the stage would run on the whole cluster if perfectly packed / as packed greedily, one task an executor.
+def frag_score(view, stage):  # type: ignore[no-untyped-def]
+    """Return the FragScore: duration if perfectly packed / if packed with one task per executor.
 
-    Perfectly packed, n tasks of d ms take n d max_r(demand_r / the cluster's r), r over cores and memory; packed greedily onto
-    executors of discrete classes, n d / (number of executors that fit). Both are taken in the limit of many tasks, so that a
-    stage does not count as hard to pack for being short. 1 is a stage that fills the cluster; one that needs a large class can
-    use few executors and leaves part of their memory, and scores little.
+    Both durations assume that the stage has the whole cluster. Perfectly packed, n tasks of d ms
+    take n d max_r(request_r / the cluster's total of r), with r over cores and memory. Packed one
+    task per executor, they take n d / (number of executors that fit). Both formulas hold in the
+    limit of many tasks, so that a stage is not hard to pack merely because it has few tasks.
 
-    # Deviation: Graphene packs tasks into machines of divisible resources; here a task has an executor to itself.
+    A stage that fills the cluster scores 1. A stage that needs a large class can use few executors
+    and leaves part of their memory unused, so that it scores little.
+
+    # Deviation: Graphene packs several tasks into a machine; here every task has its own executor.
     """
-    cpu, memory = totals(seen)
+    cpu, memory = totals(view)
     request = 0.0
     num_fitting = 0
     if cpu > 0.0:
-        request = max(request, seen.stages.cpu[stage] / cpu)
+        request = max(request, view.stages.cpu[stage] / cpu)
     if memory > 0.0:
-        request = max(request, seen.stages.memory[stage] / memory)
-    for c in range(seen.classes.shape[0]):
-        if (seen.stages.fits[stage] >> c) & 1:
-            num_fitting += seen.classes.num_executors[c]
+        request = max(request, view.stages.memory[stage] / memory)
+    for c in range(view.classes.shape[0]):
+        if (view.stages.fits[stage] >> c) & 1:
+            num_fitting += view.classes.num_executors[c]
     if math.isinf(cpu) and math.isinf(memory):
         return 1.0
     return min(1.0, request * num_fitting)
 
 
 @kernel
-def _spread(seen, known, job):  # type: ignore[no-untyped-def]
-    """One pass of marking what lies above and below troublesome stages. Returns whether anything changed."""
-    own = known.stages
+def _spread_marks(view, memo, job):  # type: ignore[no-untyped-def]
+    """Mark stages above and below troublesome ones, in one pass. Returns whether a mark changed."""
+    marks = memo.stages
     has_changed = False
-    for stage in _stages_of(seen, job):
-        for edge in _children_of(seen, stage):
-            child = seen.children[edge]
-            if own.is_below[child] == 0 and (own.is_troublesome[stage] or own.is_below[stage]):
-                own.is_below[child] = 1
+    for stage in _stages_of(view, job):
+        for edge in _children_of(view, stage):
+            child = view.children[edge]
+            if marks.is_below[child] == 0 and (
+                marks.is_troublesome[stage] or marks.is_below[stage]
+            ):
+                marks.is_below[child] = 1
                 has_changed = True
-            if own.is_above[stage] == 0 and (own.is_troublesome[child] or own.is_above[child]):
-                own.is_above[stage] = 1
+            if marks.is_above[stage] == 0 and (
+                marks.is_troublesome[child] or marks.is_above[child]
+            ):
+                marks.is_above[stage] = 1
                 has_changed = True
     return has_changed
 
 
 @kernel
-def find_group(seen, params, known, job):  # type: ignore[no-untyped-def]
-    """Mark the job's troublesome stages, unless that was done: T = {LongScore >= l or FragScore <= f}, closed over paths.
+def find_group(view, params, memo, job):  # type: ignore[no-untyped-def]
+    """Mark the job's troublesome stages in the memo, unless this was done for the same job before.
+
+    The group is {stages with LongScore >= params[1] or FragScore <= params[2]}, plus all stages on
+    paths between them.
+
+    Args:
+        view: the observation.
+        params: float64[4], see the module's description.
+        memo: HeuristicMemo; the job's row and its stages' rows are written.
+        job: row of the job.
 
     Source: Graphene, section 4.1 (LongScore, FragScore, Closure).
     """
-    own = known.stages
-    digest = _fingerprint(seen, job)
-    if known.jobs.fingerprint[job] == digest:
+    marks = memo.stages
+    digest = _fingerprint(view, job)
+    if memo.jobs.fingerprint[job] == digest:
         return
-    longest_ms = max(1e-9, _longest_ms(seen, job))
-    for stage in _stages_of(seen, job):
-        is_long = seen.stages.task_ms[stage] / longest_ms >= params[1]
-        own.is_troublesome[stage] = 1 if is_long or frag_score(seen, stage) <= params[2] else 0
-        own.is_above[stage] = own.is_below[stage] = 0
-    while _spread(seen, known, job):
+    longest_ms = max(1e-9, _longest_ms(view, job))
+    for stage in _stages_of(view, job):
+        is_long = view.stages.task_ms[stage] / longest_ms >= params[1]
+        marks.is_troublesome[stage] = 1 if is_long or frag_score(view, stage) <= params[2] else 0
+        marks.is_above[stage] = marks.is_below[stage] = 0
+    # Marks move along at least one edge a pass, so this ends after at most the DAG's depth.
+    while _spread_marks(view, memo, job):
         pass
     count = 0
-    for stage in _stages_of(seen, job):
-        if own.is_above[stage] and own.is_below[stage]:
-            own.is_troublesome[stage] = 1
-        count += own.is_troublesome[stage]
-    known.jobs.fingerprint[job] = digest
-    known.jobs.num_troublesome[job] = count
+    for stage in _stages_of(view, job):
+        if marks.is_above[stage] and marks.is_below[stage]:
+            marks.is_troublesome[stage] = 1
+        count += marks.is_troublesome[stage]
+    memo.jobs.fingerprint[job] = digest
+    memo.jobs.num_troublesome[job] = count
 
 
 @kernel
-def is_suppressed(seen, params, known, job):  # type: ignore[no-untyped-def]
-    """Whether some stage of the job's group still waits for a parent outside of it."""
-    find_group(seen, params, known, job)
-    if known.jobs.num_troublesome[job] == 0:
+def is_suppressed(view, params, memo, job):  # type: ignore[no-untyped-def]
+    """Whether a stage of the job's group depends on an unfinished stage outside the group.
+
+    Args:
+        view: the observation.
+        params: float64[4], see the module's description.
+        memo: HeuristicMemo; written if the job's group is not known yet.
+        job: row of the job.
+    """
+    find_group(view, params, memo, job)
+    if memo.jobs.num_troublesome[job] == 0:
         return False
-    for stage in _stages_of(seen, job):
-        is_open = seen.stages.num_finished[stage] < seen.stages.num_tasks[stage]
-        if known.stages.is_troublesome[stage] or not is_open:
+    for stage in _stages_of(view, job):
+        is_open = view.stages.num_finished[stage] < view.stages.num_tasks[stage]
+        if memo.stages.is_troublesome[stage] or not is_open:
             continue
-        for edge in _children_of(seen, stage):
-            if known.stages.is_troublesome[seen.children[edge]]:
+        for edge in _children_of(view, stage):
+            if memo.stages.is_troublesome[view.children[edge]]:
                 return True
     return False
 
 
 @kernel
-def _first_of(seen, params, known, job, is_troublesome):  # type: ignore[no-untyped-def]
-    """Of the job's schedulable stages in its group, or outside: the one that became runnable first, else by index.
+def _first_of(view, params, memo, job, is_troublesome):  # type: ignore[no-untyped-def]
+    """The job's first schedulable stage inside or outside its group, or NO_STAGE.
 
-    One whose parents may keep executors waiting for too long does not count.
+    Runnable stages come first, in the order in which they became runnable; then the others by
+    index. A stage whose parents may keep executors waiting longer than params[3] seconds does not
+    count.
 
-    # Deviation: Decima, Appendix F has no such bound; infinite, there is none.
+    # Deviation: Decima, Appendix F has no such bound. The default is infinite, which is no bound.
     """
     best = NO_STAGE
     best_rank = -1
-    for stage in _stages_of(seen, job):
-        if known.stages.is_troublesome[stage] != is_troublesome or not is_schedulable(seen, stage):
+    for stage in _stages_of(view, job):
+        if memo.stages.is_troublesome[stage] != is_troublesome or not is_schedulable(view, stage):
             continue
-        rank = seen.stages.frontier_rank[stage]
-        if rank < 0 and not math.isinf(params[3]) and wait_ms(seen, stage) > params[3] * MS_PER_S:
+        rank = view.stages.frontier_rank[stage]
+        if rank < 0 and not math.isinf(params[3]) and wait_ms(view, stage) > params[3] * MS_PER_S:
             continue
         if best == NO_STAGE or (rank >= 0 and (best_rank < 0 or rank < best_rank)):
             best = stage
@@ -193,48 +234,67 @@ def _first_of(seen, params, known, job, is_troublesome):  # type: ignore[no-unty
 
 
 @kernel
-def next_stage(seen, params, known, job, takes_suppressed):  # type: ignore[no-untyped-def]
-    """The job's next stage: its group first once that is available; suppressed stages only if asked for; or NO_STAGE."""
-    if seen.jobs.num_schedulable[job] == 0:
-        known.jobs.is_suppressed[job] = 0
+def next_stage(view, params, memo, job, takes_suppressed):  # type: ignore[no-untyped-def]
+    """Return the job's next stage, or NO_STAGE. A group that is not suppressed comes first.
+
+    Args:
+        view: the observation.
+        params: float64[4], see the module's description.
+        memo: HeuristicMemo; `is_suppressed` of the job is written.
+        job: row of the job.
+        takes_suppressed: whether a stage of a suppressed group may be returned as the last choice.
+    """
+    if view.jobs.num_schedulable[job] == 0:
+        memo.jobs.is_suppressed[job] = 0
         return NO_STAGE
-    suppressed = is_suppressed(seen, params, known, job)
-    known.jobs.is_suppressed[job] = suppressed
-    stage = NO_STAGE if suppressed else _first_of(seen, params, known, job, 1)
+    suppressed = is_suppressed(view, params, memo, job)
+    memo.jobs.is_suppressed[job] = suppressed
+    stage = NO_STAGE if suppressed else _first_of(view, params, memo, job, 1)
     if stage == NO_STAGE:
-        stage = _first_of(seen, params, known, job, 0)
+        stage = _first_of(view, params, memo, job, 0)
     if stage == NO_STAGE and suppressed and takes_suppressed:
-        stage = _first_of(seen, params, known, job, 1)
+        stage = _first_of(view, params, memo, job, 1)
     return stage
 
 
 @kernel
-def graphene(seen, params, known):  # type: ignore[no-untyped-def]
-    """Weighted fair shares, best-fitting class first; suppressed stages only where no other stage of any job is to be run."""
-    source = seen.now.source_job[0]
-    if seen.now.num_schedulable[0] == 0:
-        return all_to(seen, NO_STAGE)
-    total = total_weight(seen, known, params[0])
-    if seen.classes.shape[0] > 1:
-        count_resources(seen, known)
+def graphene(view, params, memo):  # type: ignore[no-untyped-def]
+    """Decide by weighted fair shares, with executors of the best-fitting class first.
+
+    Suppressed stages get executors only if no other stage of any job can be chosen.
+
+    Args:
+        view: the observation.
+        params: float64[4], see the module's description.
+        memo: HeuristicMemo; written.
+
+    Returns:
+        (stage, limit, executor class, hold).
+    """
+    source = view.now.source_job[0]
+    if view.now.num_schedulable[0] == 0:
+        return all_to(view, NO_STAGE)
+    total = total_weight(view, memo, params[0])
+    if view.classes.shape[0] > 1:
+        count_resources(view, memo)
     for takes_suppressed in (False, True):
         num_suppressed = 0
         stage = NO_STAGE
         if source != NO_JOB:
-            stage = next_stage(seen, params, known, source, takes_suppressed)
-            num_suppressed += known.jobs.is_suppressed[source]
+            stage = next_stage(view, params, memo, source, takes_suppressed)
+            num_suppressed += memo.jobs.is_suppressed[source]
         if stage != NO_STAGE:
-            return all_to(seen, stage)
-        for position in range(seen.now.num_active[0]):
-            job = seen.active[position]
-            if seen.jobs.num_schedulable[job] == 0:
+            return all_to(view, stage)
+        for position in range(view.now.num_active[0]):
+            job = view.active[position]
+            if view.jobs.num_schedulable[job] == 0:
                 continue
-            share = share_of(seen, known, job, params[0], total)
-            if not is_full(seen, known, job, share):
-                stage = next_stage(seen, params, known, job, takes_suppressed)
-                num_suppressed += known.jobs.is_suppressed[job]
+            share = share_of(view, memo, job, params[0], total)
+            if not is_full(view, memo, job, share):
+                stage = next_stage(view, params, memo, job, takes_suppressed)
+                num_suppressed += memo.jobs.is_suppressed[job]
                 if stage != NO_STAGE:
-                    return within_share(seen, known, job, share, stage)
+                    return within_share(view, memo, job, share, stage)
         if num_suppressed == 0:
             break
-    return when_all_are_capped(seen)
+    return when_all_are_capped(view)

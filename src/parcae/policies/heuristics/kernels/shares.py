@@ -1,6 +1,9 @@
-"""Shares in proportion to a power of the work, on executors that are alike or of several classes.
+"""Weighted fair shares: each job's share of the cluster is proportional to a power of its work.
 
-On several classes a job's allocation is its dominant share of the cluster's cores and memory, over all classes together.
+With several executor classes, a job's allocation is its dominant share: the larger of its shares of
+the cluster's cores and memory, over all classes together.
+
+Kernels read the observation `view` and keep weights and allocations in `memo` (`HeuristicMemo`).
 
 Source: Decima, section 7.1, baselines 4 and 5; Appendix F.
 """
@@ -20,149 +23,204 @@ from parcae.policies.heuristics.kernels.stages import (
     when_all_are_capped,
 )
 
+#: Tolerance for rounding errors in sums of shares.
 _ROUNDING = 1e-9
 
 
 @inlined
-def _weight(seen, known, job, alpha):  # type: ignore[no-untyped-def]
-    """T^alpha, remembered for the work T that it was found for."""
-    work_ms = seen.jobs.work_ms[job]
-    own = known.jobs
-    if own.weight[job] == 0.0 or own.work_ms[job] != work_ms:
-        own.work_ms[job] = work_ms
-        own.weight[job] = max(1.0, work_ms) ** alpha
-    return own.weight[job]
+def _weight(view, memo, job, alpha):  # type: ignore[no-untyped-def]
+    """Return T^alpha for the job's total work T; the memo avoids computing the power again."""
+    work_ms = view.jobs.work_ms[job]
+    jobs = memo.jobs
+    if jobs.weight[job] == 0.0 or jobs.work_ms[job] != work_ms:
+        jobs.work_ms[job] = work_ms
+        jobs.weight[job] = max(1.0, work_ms) ** alpha
+    return jobs.weight[job]
 
 
 @kernel
-def total_weight(seen, known, alpha):  # type: ignore[no-untyped-def]
-    """Sum of the weights over the jobs with an unsaturated stage."""
+def total_weight(view, memo, alpha):  # type: ignore[no-untyped-def]
+    """Return the sum of the weights over the jobs with an unsaturated stage.
+
+    Args:
+        view: the observation.
+        memo: HeuristicMemo; weights that are missing are written.
+        alpha: exponent of the work.
+    """
     total = 0.0
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
-        if seen.jobs.num_unsaturated[job] > 0:
-            total += _weight(seen, known, job, alpha)
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        if view.jobs.num_unsaturated[job] > 0:
+            total += _weight(view, memo, job, alpha)
     return total
 
 
 @inlined
-def _add(seen, known, job, executor_class, cpu, memory):  # type: ignore[no-untyped-def]
-    known.jobs.cpu[job] += of_total(seen, seen.classes.cpu[executor_class], cpu)
-    known.jobs.memory[job] += of_total(seen, seen.classes.memory[executor_class], memory)
-    known.jobs.num_seen[job] += 1
+def _add(view, memo, job, executor_class, cpu, memory):  # type: ignore[no-untyped-def]
+    """Add one executor of the class to the job's allocation."""
+    memo.jobs.cpu[job] += of_total(view, view.classes.cpu[executor_class], cpu)
+    memo.jobs.memory[job] += of_total(view, view.classes.memory[executor_class], memory)
+    memo.jobs.num_counted[job] += 1
 
 
 @kernel
-def count_resources(seen, known):  # type: ignore[no-untyped-def]
-    """Fill what share of the cluster's cores and memory every job in the system holds.
+def count_resources(view, memo):  # type: ignore[no-untyped-def]
+    """Write each job's share of the cluster's cores and memory to the memo.
 
-    Executors that were committed in this very round count with the mean size of all that were: tables do not say whose is which.
+    The tables do not say which executor was committed to which job in the current round. These
+    executors therefore count with the mean size of all executors committed in this round.
     """
-    cpu, memory = totals(seen)
-    own = known.jobs
-    executors = seen.executors
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
-        own.cpu[job] = 0.0
-        own.memory[job] = 0.0
-        own.num_seen[job] = 0
+    cpu, memory = totals(view)
+    jobs = memo.jobs
+    executors = view.executors
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        jobs.cpu[job] = 0.0
+        jobs.memory[job] = 0.0
+        jobs.num_counted[job] = 0
     for executor in range(executors.shape[0]):
         job = executors.job[executor]
+        # An executor that moves counts for the job that it moves to.
         if executors.destination[executor] != NO_STAGE:
-            job = seen.stages.job[executors.destination[executor]]
+            job = view.stages.job[executors.destination[executor]]
         if job != NO_JOB:
-            _add(seen, known, job, executors.executor_class[executor], cpu, memory)
-    mean_cpu, mean_memory = _mean_of_committed(seen, cpu, memory)
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
-        count = seen.jobs.num_supplied[job] - own.num_seen[job]
-        own.cpu[job] += count * mean_cpu
-        own.memory[job] += count * mean_memory
+            _add(view, memo, job, executors.executor_class[executor], cpu, memory)
+    mean_cpu, mean_memory = _mean_of_committed(view, cpu, memory)
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        count = view.jobs.num_supplied[job] - jobs.num_counted[job]
+        jobs.cpu[job] += count * mean_cpu
+        jobs.memory[job] += count * mean_memory
 
 
 @kernel
-def _mean_of_committed(seen, cpu, memory):  # type: ignore[no-untyped-def]
-    """Mean shares of the cores and of the memory over the executors that were committed in this round."""
+def _mean_of_committed(view, cpu, memory):  # type: ignore[no-untyped-def]
+    """Mean share of the cores and of the memory of the executors committed in this round."""
     count = 0
     sum_cpu = 0.0
     sum_memory = 0.0
-    first = seen.now.source[0]
-    for c in range(seen.classes.shape[0]):
-        committed = seen.sources.num_committed[first + c]
+    first = view.now.source[0]
+    for c in range(view.classes.shape[0]):
+        committed = view.sources.num_committed[first + c]
         count += committed
-        sum_cpu += committed * of_total(seen, seen.classes.cpu[c], cpu)
-        sum_memory += committed * of_total(seen, seen.classes.memory[c], memory)
+        sum_cpu += committed * of_total(view, view.classes.cpu[c], cpu)
+        sum_memory += committed * of_total(view, view.classes.memory[c], memory)
     return sum_cpu / max(1, count), sum_memory / max(1, count)
 
 
 @kernel
-def room(seen, known, job, share, executor_class):  # type: ignore[no-untyped-def]
-    """Executors of a class that the job may have until its allocation reaches its share; 0 where it has.
+def room(view, memo, job, share, executor_class):  # type: ignore[no-untyped-def]
+    """Return how many executors of a class the job may get before its allocation reaches its share.
 
-    The last one may exceed the share, as on alike executors, whose numbers are rounded up.
+    The number is rounded up, so that the last executor may exceed the share. The result is 0 or
+    less if the job has reached its share.
+
+    Args:
+        view: the observation.
+        memo: HeuristicMemo with current allocations (see `count_resources`).
+        job: row of the job.
+        share: the job's share of the cluster, 0 to 1.
+        executor_class: row of the class.
     """
-    if seen.classes.shape[0] == 1:
-        cap = max(1, math.ceil(seen.now.num_executors[0] * share - _ROUNDING))
-        return cap - seen.jobs.num_supplied[job]
-    cpu, memory = totals(seen)
-    of_cpu = of_total(seen, seen.classes.cpu[executor_class], cpu)
-    of_memory = of_total(seen, seen.classes.memory[executor_class], memory)
-    left = float(seen.now.num_executors[0])
+    if view.classes.shape[0] == 1:
+        cap = max(1, math.ceil(view.now.num_executors[0] * share - _ROUNDING))
+        return cap - view.jobs.num_supplied[job]
+    cpu, memory = totals(view)
+    of_cpu = of_total(view, view.classes.cpu[executor_class], cpu)
+    of_memory = of_total(view, view.classes.memory[executor_class], memory)
+    left = float(view.now.num_executors[0])
     if of_cpu > 0.0:
-        left = min(left, math.ceil((share - known.jobs.cpu[job]) / of_cpu - _ROUNDING))
+        left = min(left, math.ceil((share - memo.jobs.cpu[job]) / of_cpu - _ROUNDING))
     if of_memory > 0.0:
-        left = min(left, math.ceil((share - known.jobs.memory[job]) / of_memory - _ROUNDING))
+        left = min(left, math.ceil((share - memo.jobs.memory[job]) / of_memory - _ROUNDING))
     return int(left)
 
 
 @inlined
-def share_of(seen, known, job, alpha, total):  # type: ignore[no-untyped-def]
-    """The share of the cluster that is the job's due."""
-    return _weight(seen, known, job, alpha) / total
+def share_of(view, memo, job, alpha, total):  # type: ignore[no-untyped-def]
+    """Return the share of the cluster that the job is entitled to, 0 to 1.
 
-
-@inlined
-def is_full(seen, known, job, share):  # type: ignore[no-untyped-def]
-    """Whether the job has all that is its due, whatever the class."""
-    if seen.classes.shape[0] == 1:
-        return room(seen, known, job, share, 0) <= 0
-    return max(known.jobs.cpu[job], known.jobs.memory[job]) >= share - _ROUNDING
-
-
-@inlined
-def within_share(seen, known, job, share, stage):  # type: ignore[no-untyped-def]
-    """The decision that gives the job's stage executors of the best-fitting class, up to the job's share.
-
-    Of several classes, larger ones follow: the stage can be chosen again.
+    Args:
+        view: the observation.
+        memo: HeuristicMemo; a missing weight is written.
+        job: row of the job.
+        alpha: exponent of the work.
+        total: sum of all weights (see `total_weight`).
     """
-    executor_class = best_fitting(seen, stage)
+    return _weight(view, memo, job, alpha) / total
+
+
+@inlined
+def is_full(view, memo, job, share):  # type: ignore[no-untyped-def]
+    """Whether the job has reached its share of the cluster.
+
+    Args:
+        view: the observation.
+        memo: HeuristicMemo with current allocations (see `count_resources`).
+        job: row of the job.
+        share: the job's share of the cluster, 0 to 1.
+    """
+    if view.classes.shape[0] == 1:
+        return room(view, memo, job, share, 0) <= 0
+    return max(memo.jobs.cpu[job], memo.jobs.memory[job]) >= share - _ROUNDING
+
+
+@inlined
+def within_share(view, memo, job, share, stage):  # type: ignore[no-untyped-def]
+    """Return the decision that gives the stage executors of the best-fitting class.
+
+    The limit keeps the job within its share. With several classes, the stage can be chosen again
+    in the same round, for executors of a larger class.
+
+    Args:
+        view: the observation.
+        memo: HeuristicMemo with current allocations (see `count_resources`).
+        job: row of the job.
+        share: the job's share of the cluster, 0 to 1.
+        stage: row of the job's stage.
+
+    Returns:
+        (stage, limit, executor class, hold).
+    """
+    executor_class = best_fitting(view, stage)
     limit = min(
-        demand(seen, stage),
-        room(seen, known, job, share, executor_class),
-        seen.source_count[executor_class],
+        demand(view, stage),
+        room(view, memo, job, share, executor_class),
+        view.source_count[executor_class],
     )
-    return stage, limit, ANY_CLASS if seen.classes.shape[0] == 1 else executor_class, 0
+    return stage, limit, ANY_CLASS if view.classes.shape[0] == 1 else executor_class, 0
 
 
 @kernel
-def weighted_fair(seen, params, known):  # type: ignore[no-untyped-def]
-    """Shares in proportion to T^alpha, T the job's total work, over the jobs with an unsaturated stage.
+def weighted_fair(view, params, memo):  # type: ignore[no-untyped-def]
+    """Decide by shares proportional to T^alpha, where T is the job's total work.
+
+    Only jobs with an unsaturated stage have a share.
+
+    Args:
+        view: the observation.
+        params: float64[1], the exponent alpha.
+        memo: HeuristicMemo; written.
+
+    Returns:
+        (stage, limit, executor class, hold).
 
     Source: Decima, section 7.1, baselines 4 and 5; Appendix F for several classes.
     """
-    stage = local_stage(seen)
-    if stage != NO_STAGE or seen.now.num_schedulable[0] == 0:
-        return all_to(seen, stage)
-    total = total_weight(seen, known, params[0])
-    if seen.classes.shape[0] > 1:
-        count_resources(seen, known)
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
-        if seen.jobs.num_schedulable[job] == 0:
+    # Executors of a job stay with it as long as it has a stage for them.
+    stage = local_stage(view)
+    if stage != NO_STAGE or view.now.num_schedulable[0] == 0:
+        return all_to(view, stage)
+    total = total_weight(view, memo, params[0])
+    if view.classes.shape[0] > 1:
+        count_resources(view, memo)
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        if view.jobs.num_schedulable[job] == 0:
             continue
-        share = share_of(seen, known, job, params[0], total)
-        if not is_full(seen, known, job, share):
-            stage = stage_in_order(seen, job)
+        share = share_of(view, memo, job, params[0], total)
+        if not is_full(view, memo, job, share):
+            stage = stage_in_order(view, job)
             if stage != NO_STAGE:
-                return within_share(seen, known, job, share, stage)
-    return when_all_are_capped(seen)
+                return within_share(view, memo, job, share, stage)
+    return when_all_are_capped(view)

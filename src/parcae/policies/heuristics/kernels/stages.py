@@ -1,4 +1,7 @@
-"""Which stage of a job is next, and what is answered where nothing is left to choose."""
+"""Helpers that all hand-made policies share: a job's next stage, and the usual decisions.
+
+A decision is (stage, limit, executor class, hold), as in `parcae.cluster.decision.Decision`.
+"""
 
 from __future__ import annotations
 
@@ -15,39 +18,45 @@ from parcae.kernels import inlined, kernel
 
 @inlined
 def up_to(stage, limit):  # type: ignore[no-untyped-def]
-    """The decision that gives the stage up to `limit` of the best-fitting executors."""
+    """Return the decision that gives the stage up to `limit` of the best-fitting executors."""
     return stage, limit, ANY_CLASS, 0
 
 
 @inlined
-def all_to(seen, stage):  # type: ignore[no-untyped-def]
-    """The decision that gives the stage all that are asked about; NO_STAGE lets them idle."""
-    return stage, seen.now.num_source[0], ANY_CLASS, 0
+def all_to(view, stage):  # type: ignore[no-untyped-def]
+    """Return the decision that gives the stage all offered executors; NO_STAGE lets them idle."""
+    return stage, view.now.num_source[0], ANY_CLASS, 0
 
 
 @kernel
-def stage_in_order(seen, job):  # type: ignore[no-untyped-def]
-    """The job's schedulable stage that became runnable first, else the schedulable one of the smallest index."""
-    if seen.jobs.num_schedulable[job] == 0:
+def stage_in_order(view, job):  # type: ignore[no-untyped-def]
+    """Return the job's next stage in order of becoming runnable, or NO_STAGE.
+
+    If no stage is runnable, this is the schedulable stage with the smallest index.
+    """
+    if view.jobs.num_schedulable[job] == 0:
         return NO_STAGE
-    stage = first_runnable(seen, job)
-    return stage if stage != NO_STAGE else first_schedulable(seen, job)
+    stage = first_runnable(view, job)
+    return stage if stage != NO_STAGE else first_schedulable(view, job)
 
 
 @kernel
-def stage_by_critical_path(seen, job):  # type: ignore[no-untyped-def]
-    """The job's schedulable stage: runnable ones first, then by the heaviest path to a leaf, then by index."""
+def stage_by_critical_path(view, job):  # type: ignore[no-untyped-def]
+    """Return the job's schedulable stage with the heaviest path to a leaf, or NO_STAGE.
+
+    Runnable stages come before others; of equal paths the smallest index wins.
+    """
     best = NO_STAGE
     best_runnable = False
     best_path = 0.0
-    if seen.jobs.num_schedulable[job] == 0:
+    if view.jobs.num_schedulable[job] == 0:
         return best
-    first = seen.jobs.stage_start[job]
-    for stage in range(first, first + seen.jobs.num_stages[job]):
-        if not is_schedulable(seen, stage):
+    first = view.jobs.stage_start[job]
+    for stage in range(first, first + view.jobs.num_stages[job]):
+        if not is_schedulable(view, stage):
             continue
-        runnable = is_runnable(seen, stage)
-        path = seen.stages.downstream_ms[stage]
+        runnable = is_runnable(view, stage)
+        path = view.stages.downstream_ms[stage]
         if (
             best == NO_STAGE
             or (runnable and not best_runnable)
@@ -60,20 +69,24 @@ def stage_by_critical_path(seen, job):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def local_stage(seen):  # type: ignore[no-untyped-def]
-    """The next stage of the job whose executors are asked about, or NO_STAGE."""
-    job = seen.now.source_job[0]
+def local_stage(view):  # type: ignore[no-untyped-def]
+    """Return the next stage of the job whose executors are offered, or NO_STAGE."""
+    job = view.now.source_job[0]
     if job == NO_JOB:
         return NO_STAGE
-    return stage_in_order(seen, job)
+    return stage_in_order(view, job)
 
 
 @kernel
-def when_all_are_capped(seen):  # type: ignore[no-untyped-def]
-    """Let executors idle; but of several classes, those that jobs hold may not fit: if nobody works, caps do not bind."""
-    if seen.classes.shape[0] > 1 and not may_idle(seen):
-        for position in range(seen.now.num_active[0]):
-            stage = stage_in_order(seen, seen.active[position])
+def when_all_are_capped(view):  # type: ignore[no-untyped-def]
+    """Return the decision when every job has reached its cap: let the offered executors idle.
+
+    With several executor classes, the executors that jobs hold may be too small for their stages.
+    If no executor would work at all, the first job that can use the offered executors gets them.
+    """
+    if view.classes.shape[0] > 1 and not may_idle(view):
+        for position in range(view.now.num_active[0]):
+            stage = stage_in_order(view, view.active[position])
             if stage != NO_STAGE:
-                return all_to(seen, stage)
-    return all_to(seen, NO_STAGE)
+                return all_to(view, stage)
+    return all_to(view, NO_STAGE)

@@ -1,6 +1,7 @@
-"""Tetris: every executor class takes the stage whose request is best aligned with it.
+"""Tetris: each executor class goes to the stage whose resource request is best aligned with it.
 
-Source: Decima, Appendix F; Grandl et al., Multi-resource packing for cluster schedulers (SIGCOMM 2014), sections 3.2 and 3.3.
+Source: Decima, Appendix F; Grandl et al., Multi-resource packing for cluster schedulers
+(SIGCOMM 2014), sections 3.2 and 3.3.
 """
 
 from __future__ import annotations
@@ -16,47 +17,51 @@ from parcae.policies.heuristics.kernels.stages import all_to
 
 @inlined
 def _product(request, available):  # type: ignore[no-untyped-def]
-    """One term of the dot product; a resource without bounds aligns with nothing."""
+    """One term of the dot product; an unlimited resource contributes nothing."""
     return 0.0 if math.isinf(available) else request * available
 
 
 @inlined
-def _alignment(seen, stage, executor_class):  # type: ignore[no-untyped-def]
-    """Requested . available / available . available, so that 1 is a task that fills its executor."""
-    cpu = seen.classes.cpu[executor_class]
-    memory = seen.classes.memory[executor_class]
+def _alignment(view, stage, executor_class):  # type: ignore[no-untyped-def]
+    """(request . available) / (available . available); 1 for a task that fills its executor."""
+    cpu = view.classes.cpu[executor_class]
+    memory = view.classes.memory[executor_class]
     whole = _product(cpu, cpu) + _product(memory, memory)
     if whole == 0.0:
         return 0.0
     return (
-        _product(seen.stages.cpu[stage], cpu) + _product(seen.stages.memory[stage], memory)
+        _product(view.stages.cpu[stage], cpu) + _product(view.stages.memory[stage], memory)
     ) / whole
 
 
 @kernel
-def _mean_remaining_ms(seen):  # type: ignore[no-untyped-def]
+def _mean_remaining_ms(view):  # type: ignore[no-untyped-def]
+    """Mean remaining work over the jobs in the system, at least 1 ms."""
     total_ms = 0.0
-    num_jobs = seen.now.num_active[0]
+    num_jobs = view.now.num_active[0]
     for position in range(num_jobs):
-        total_ms += seen.jobs.remaining_ms[seen.active[position]]
+        total_ms += view.jobs.remaining_ms[view.active[position]]
     return max(1.0, total_ms / max(1, num_jobs))
 
 
 @kernel
-def _best_for(seen, knob, mean_ms, executor_class):  # type: ignore[no-untyped-def]
-    """The schedulable stage of the highest score that fits the class; of equals, the job that came first."""
+def _best_for(view, knob, mean_ms, executor_class):  # type: ignore[no-untyped-def]
+    """The schedulable stage with the highest score that fits the class, or NO_STAGE.
+
+    Of equal scores, the stage of the job that arrived first wins.
+    """
     best = NO_STAGE
     best_score = -math.inf
-    for position in range(seen.now.num_active[0]):
-        job = seen.active[position]
-        if seen.jobs.num_schedulable[job] == 0:
+    for position in range(view.now.num_active[0]):
+        job = view.active[position]
+        if view.jobs.num_schedulable[job] == 0:
             continue
-        is_short = knob * seen.jobs.remaining_ms[job] / mean_ms
+        penalty = knob * view.jobs.remaining_ms[job] / mean_ms
         for stage in range(
-            seen.jobs.stage_start[job], seen.jobs.stage_start[job] + seen.jobs.num_stages[job]
+            view.jobs.stage_start[job], view.jobs.stage_start[job] + view.jobs.num_stages[job]
         ):
-            if (seen.stages.fits[stage] >> executor_class) & 1 and is_schedulable(seen, stage):
-                score = _alignment(seen, stage, executor_class) - is_short
+            if (view.stages.fits[stage] >> executor_class) & 1 and is_schedulable(view, stage):
+                score = _alignment(view, stage, executor_class) - penalty
                 if score > best_score:
                     best = stage
                     best_score = score
@@ -64,45 +69,52 @@ def _best_for(seen, knob, mean_ms, executor_class):  # type: ignore[no-untyped-d
 
 
 @kernel
-def _next_larger(seen, executor_class):  # type: ignore[no-untyped-def]
-    """The offered class that follows in size (of equals, in row); ANY_CLASS before the first and after the last."""
+def _next_larger(view, executor_class):  # type: ignore[no-untyped-def]
+    """The offered class that follows `executor_class` by size (of equal sizes: by row).
+
+    ANY_CLASS as argument asks for the smallest class; as result it means that no class follows.
+    """
     best = ANY_CLASS
-    own = executor_class
-    for c in range(seen.classes.shape[0]):
-        if seen.source_count[c] == 0:
+    current = executor_class
+    for c in range(view.classes.shape[0]):
+        if view.source_count[c] == 0:
             continue
         follows = (
-            own == ANY_CLASS
-            or is_smaller(seen, own, c)
-            or (c > own and not is_smaller(seen, c, own))
+            current == ANY_CLASS
+            or is_smaller(view, current, c)
+            or (c > current and not is_smaller(view, c, current))
         )
-        if follows and (best == ANY_CLASS or is_smaller(seen, c, best)):
+        if follows and (best == ANY_CLASS or is_smaller(view, c, best)):
             best = c
     return best
 
 
 @kernel
-def tetris(seen, params):  # type: ignore[no-untyped-def]
-    """The best-aligned stage of the smallest offered class that some stage fits, with all the executors that it can use.
+def tetris(view, params):  # type: ignore[no-untyped-def]
+    """Decide for the smallest offered class that fits any stage: its best-aligned stage.
 
-    `params[0]` weighs the job's remaining work (over the mean of the jobs in the system) against the alignment, as Tetris
-    combines packing with shortest remaining time first; 0 is packing alone, as in Decima's Appendix F.
+    The stage gets all executors of the class that it can use.
 
-    # Deviation: Decima says that the stage is chosen for each executor type, not in which order: here the smallest first, so
-    that a stage is not given larger executors than it needs while right-sized ones are offered.
+    `params[0]` weighs the job's remaining work (relative to the mean over the jobs in the system)
+    against the alignment: Tetris combines packing with shortest remaining time first. With 0 only
+    packing counts, as in Decima's Appendix F.
+
+    # Deviation: Decima chooses a stage for each executor type, but does not say in which order.
+    Here the smallest class comes first, so that a stage does not get larger executors than it needs
+    while executors of the right size are offered.
     """
-    if seen.now.num_schedulable[0] == 0:
-        return all_to(seen, NO_STAGE)
-    mean_ms = _mean_remaining_ms(seen)
-    executor_class = _next_larger(seen, ANY_CLASS)
+    if view.now.num_schedulable[0] == 0:
+        return all_to(view, NO_STAGE)
+    mean_ms = _mean_remaining_ms(view)
+    executor_class = _next_larger(view, ANY_CLASS)
     while executor_class != ANY_CLASS:
-        stage = _best_for(seen, params[0], mean_ms, executor_class)
+        stage = _best_for(view, params[0], mean_ms, executor_class)
         if stage != NO_STAGE:
             return (
                 stage,
-                min(demand(seen, stage), seen.source_count[executor_class]),
+                min(demand(view, stage), view.source_count[executor_class]),
                 executor_class,
                 0,
             )
-        executor_class = _next_larger(seen, executor_class)
-    return all_to(seen, NO_STAGE)
+        executor_class = _next_larger(view, executor_class)
+    return all_to(view, NO_STAGE)

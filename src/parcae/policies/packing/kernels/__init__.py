@@ -1,1 +1,1 @@
-"""Compiled packing policies."""
+"""Compiled heuristics for packing rigid jobs."""

@@ -1,4 +1,4 @@
-"""First come first served, alone and with backfilling: what batch clusters run."""
+"""Compiled first come, first served, alone and with backfilling, as batch clusters use it."""
 
 from __future__ import annotations
 
@@ -7,36 +7,38 @@ from parcae.packing.layout import VOID
 
 
 @inlined
-def _next_eldest(view, row):  # type: ignore[no-untyped-def]
-    """Row of the job that arrived next after that of `row`, of equals in order of rows; after VOID the eldest; VOID at the end.
+def _next_oldest(view, row):  # type: ignore[no-untyped-def]
+    """Return the row of the next job in order of arrival, or VOID at the end.
 
-    With exact times rows stand in order of arrival; slots do not, for the backlog's head takes any that becomes empty.
+    After VOID comes the oldest job; of jobs that arrived together, the first row. With exact times
+    the rows are in order of arrival. In steps they are not, because the first job of the backlog
+    takes any slot that becomes empty.
     """
     if view.head.is_exact[0] == 1:
         return row + 1 if row + 1 < view.head.num_jobs[0] else VOID
-    found = VOID
+    best = VOID
     for other in range(view.head.num_jobs[0]):
         age = view.jobs.age[other]
         is_later = (
             row == VOID or age < view.jobs.age[row] or (age == view.jobs.age[row] and other > row)
         )
-        if is_later and (found == VOID or age > view.jobs.age[found]):
-            found = other
-    return found
+        if is_later and (best == VOID or age > view.jobs.age[best]):
+            best = other
+    return best
 
 
 @inlined
 def first_come(view):  # type: ignore[no-untyped-def]
-    """The eldest job if it can start now, else VOID: nobody overtakes."""
-    eldest = _next_eldest(view, VOID)
-    if eldest == VOID or view.jobs.can_start[eldest] == 0:
+    """Return the slot of the oldest job if it can start now, else VOID."""
+    oldest = _next_oldest(view, VOID)
+    if oldest == VOID or view.jobs.can_start[oldest] == 0:
         return VOID
-    return int(view.jobs.slot[eldest])
+    return int(view.jobs.slot[oldest])
 
 
 @inlined
 def _shadow(view, row):  # type: ignore[no-untyped-def]
-    """Point of the profile from which on the job fits, as far as is planned."""
+    """Return the point of the profile from which on the job fits, as far as the profile reaches."""
     point = view.head.num_points[0] - 1
     while point > 0:
         for resource in range(view.free.shape[0]):
@@ -48,33 +50,44 @@ def _shadow(view, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def easy(view, is_shortest_first):  # type: ignore[no-untyped-def]
-    """The eldest if it fits; else the first that does not delay it: it ends before the eldest can start, or fits beside it.
+    """Return the slot that EASY backfilling chooses.
+
+    This is the oldest job if it fits. Else it is the first job that does not delay the oldest one:
+    it ends before the oldest can start, or fits beside it.
+
+    Args:
+        view: the View of one cluster, with its profile.
+        is_shortest_first: whether the shortest of such jobs is taken, instead of the first.
 
     Source: Lifka, "The ANL/IBM SP scheduling system" (EASY, aggressive backfilling).
     """
-    eldest = _next_eldest(view, VOID)
-    if eldest == VOID or view.jobs.can_start[eldest] == 1:
-        return VOID if eldest == VOID else int(view.jobs.slot[eldest])
-    shadow = _shadow(view, eldest)
+    oldest = _next_oldest(view, VOID)
+    if oldest == VOID or view.jobs.can_start[oldest] == 1:
+        return VOID if oldest == VOID else int(view.jobs.slot[oldest])
+    shadow = _shadow(view, oldest)
     best = VOID
-    row = _next_eldest(view, eldest)
+    row = _next_oldest(view, oldest)
     while row != VOID:
-        if view.jobs.can_start[row] == 1 and _delays_nobody(view, row, eldest, shadow):
+        if view.jobs.can_start[row] == 1 and _does_not_delay(view, row, oldest, shadow):
             if not is_shortest_first:
                 return int(view.jobs.slot[row])
-            if best == VOID or view.jobs.told[row] < view.jobs.told[best]:
+            if best == VOID or view.jobs.estimate[row] < view.jobs.estimate[best]:
                 best = row
-        row = _next_eldest(view, row)
+        row = _next_oldest(view, row)
     return VOID if best == VOID else int(view.jobs.slot[best])
 
 
 @inlined
-def _delays_nobody(view, row, eldest, shadow):  # type: ignore[no-untyped-def]
-    if view.head.now[0] + view.jobs.told[row] <= view.points[shadow]:
+def _does_not_delay(view, row, oldest, shadow):  # type: ignore[no-untyped-def]
+    """Return whether a job can start now without delaying the oldest job.
+
+    The oldest job starts at the point `shadow` of the profile.
+    """
+    if view.head.now[0] + view.jobs.estimate[row] <= view.points[shadow]:
         return True
     for resource in range(view.free.shape[0]):
         if (
-            view.free_from[shadow, resource] - view.demand[eldest, resource]
+            view.free_from[shadow, resource] - view.demand[oldest, resource]
             < view.demand[row, resource]
         ):
             return False
@@ -83,29 +96,41 @@ def _delays_nobody(view, row, eldest, shadow):  # type: ignore[no-untyped-def]
 
 @inlined
 def conservative(view, plan, depth):  # type: ignore[no-untyped-def]
-    """The first job in order of arrival that can start now without delaying any before it; the `depth` eldest get reservations.
+    """Return the slot that conservative backfilling chooses.
 
-    Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2
-    with backfilling" (conservative backfilling). Reservations are made afresh at every event (compression).
+    This is the first job in order of arrival that can start now without delaying any job before it.
+    The `depth` oldest jobs get reservations.
+
+    Args:
+        view: the View of one cluster, with its profile.
+        plan: the Plan, overwritten.
+        depth: number of jobs that get a reservation.
+
+    Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime
+    estimates in scheduling the IBM SP2 with backfilling" (conservative backfilling). Reservations
+    are made anew at every event (compression).
     """
-    left = min(depth, view.head.num_jobs[0])
-    row = _next_eldest(view, VOID)
-    if not _can_any_start(view, left):
+    remaining = min(depth, view.head.num_jobs[0])
+    row = _next_oldest(view, VOID)
+    if not _can_any_start(view, remaining):
         return VOID
     _copy_profile(view, plan)
-    while left > 0:
+    while remaining > 0:
         point = _earliest(view, plan, row)
         if plan.points[point] == view.head.now[0]:
             return int(view.jobs.slot[row])
         _reserve(view, plan, row, point)
-        row = _next_eldest(view, row)
-        left -= 1
+        row = _next_oldest(view, row)
+        remaining -= 1
     return VOID
 
 
 @inlined
 def _can_any_start(view, depth):  # type: ignore[no-untyped-def]
-    """Whether one of the `depth` eldest can start now; in steps, one of the slots."""
+    """Return whether one of the `depth` oldest jobs can start now; in steps, any visible job.
+
+    It saves making a plan when there is nothing to decide.
+    """
     rows = depth if view.head.is_exact[0] == 1 else view.head.num_jobs[0]
     for row in range(rows):
         if view.jobs.can_start[row] == 1:
@@ -115,6 +140,7 @@ def _can_any_start(view, depth):  # type: ignore[no-untyped-def]
 
 @inlined
 def _copy_profile(view, plan):  # type: ignore[no-untyped-def]
+    """Copy the view's profile to the plan, without reservations."""
     plan.num_points[0] = view.head.num_points[0]
     for point in range(view.head.num_points[0]):
         plan.points[point] = view.points[point]
@@ -124,14 +150,15 @@ def _copy_profile(view, plan):  # type: ignore[no-untyped-def]
 
 @inlined
 def _earliest(view, plan, row):  # type: ignore[no-untyped-def]
-    """Point of the plan at which the job fits to its end."""
+    """Return the first point of the plan from which on the job fits until its end."""
     first = 0
     point = 0
-    told = view.jobs.told[row]
-    while point < plan.num_points[0] and plan.points[point] < plan.points[first] + told:
+    duration = view.jobs.estimate[row]
+    while point < plan.num_points[0] and plan.points[point] < plan.points[first] + duration:
         fits = True
         for resource in range(view.free.shape[0]):
             fits = fits and plan.free_from[point, resource] >= view.demand[row, resource]
+        # Where the job does not fit, it can start behind this point at the earliest.
         point += 1
         if not fits:
             first = point
@@ -140,7 +167,8 @@ def _earliest(view, plan, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def _reserve(view, plan, row, first):  # type: ignore[no-untyped-def]
-    end = plan.points[first] + view.jobs.told[row]
+    """Reserve the job's demand from a point of the plan on, for the job's duration."""
+    end = plan.points[first] + view.jobs.estimate[row]
     last = first
     while last < plan.num_points[0] and plan.points[last] < end:
         last += 1
@@ -153,7 +181,7 @@ def _reserve(view, plan, row, first):  # type: ignore[no-untyped-def]
 
 @inlined
 def _split(plan, at, time):  # type: ignore[no-untyped-def]
-    """A point more, before which nothing changes."""
+    """Add a point to the plan at a time; the free resources stay the same."""
     point = plan.num_points[0]
     while point > at:
         plan.points[point] = plan.points[point - 1]

@@ -1,4 +1,4 @@
-"""Policies that start the waiting job of the best score, as long as any fits; all see a `View` alone."""
+"""Compiled heuristics that start the waiting job with the best score, as long as any job fits."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ _LENGTH = int(WithholdParameter.LENGTH)
 _PATIENCE = int(WithholdParameter.PATIENCE)
 _CROWD = int(WithholdParameter.CROWD)
 _PAUSE = int(WithholdParameter.PAUSE)
-#: Alignment counts as in a cluster of 10 units a resource, which is DeepRM's.
+#: Alignment is scaled to a cluster with 10 units of each resource, like DeepRM's.
 _UNITS = 100.0
 
 
 @inlined
 def alignment(view, row):  # type: ignore[no-untyped-def]
-    """Dot product of what is free and what is asked, as shares of the capacities (Tetris; DeepRM, section 4.1)."""
+    """Return the dot product of free resources and demand, as shares of the capacities.
+
+    Source: Tetris; DeepRM, section 4.1.
+    """
     total = 0.0
     for resource in range(view.free.shape[0]):
         capacity = view.capacity[resource]
@@ -36,7 +39,10 @@ def alignment(view, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def dot_product(view, row):  # type: ignore[no-untyped-def]
-    """Of free and asked units, as in DeepRM's code; with exact times `alignment`, for units of logs differ widely."""
+    """Return the dot product of free and demanded units, as in DeepRM's code.
+
+    With exact times it is `alignment`, because the units of a log's resources differ widely.
+    """
     if view.head.is_exact[0] == 1:
         return alignment(view, row)
     total = 0.0
@@ -47,7 +53,7 @@ def dot_product(view, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def largest_share(view, row):  # type: ignore[no-untyped-def]
-    """The largest share of a resource that a job asks for."""
+    """Return the largest share of a resource that a job demands."""
     share = 0.0
     for resource in range(view.free.shape[0]):
         share = max(share, view.demand[row, resource] / view.capacity[resource])
@@ -56,93 +62,133 @@ def largest_share(view, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def score(view, row, kind, params):  # type: ignore[no-untyped-def]
-    """The larger, the sooner."""
-    told = view.jobs.told[row]
+    """Return a job's score; the job with the largest score starts first.
+
+    Args:
+        view: the View of one cluster.
+        row: the job's row in the view.
+        kind: SJF, PACKER, TETRIS or AREA.
+        params: float64 array, the heuristic's parameters.
+    """
+    estimate = view.jobs.estimate[row]
     if kind == _SJF:
-        return 1.0 / told
+        return 1.0 / estimate
     if kind == _PACKER:
         return dot_product(view, row)
     if kind == _AREA:
-        return -told * largest_share(view, row)
-    return float(params[0] * dot_product(view, row) + (1.0 - params[0]) / told)
+        return -estimate * largest_share(view, row)
+    return float(params[0] * dot_product(view, row) + (1.0 - params[0]) / estimate)
 
 
 @inlined
 def best_score(view, kind, params):  # type: ignore[no-untyped-def]
-    """Slot of the best job that can start now; the first of equals; VOID if there is none."""
+    """Return the slot of the job with the best score that can start now, or VOID.
+
+    Of equal scores the first row wins.
+
+    Args:
+        view: the View of one cluster.
+        kind: SJF, PACKER, TETRIS or AREA.
+        params: float64 array, the heuristic's parameters.
+    """
     best = VOID
     best_score = 0.0
     for row in range(view.head.num_jobs[0]):
         if view.jobs.can_start[row] == 1:
-            own = score(view, row, kind, params)
-            if best == VOID or own > best_score:
+            job_score = score(view, row, kind, params)
+            if best == VOID or job_score > best_score:
                 best = view.jobs.slot[row]
-                best_score = own
+                best_score = job_score
     return best
 
 
 @inlined
 def reserve(view, row, params, waiting):  # type: ignore[no-untyped-def]
-    """Share of every resource that should stay free when the job starts (see `withholding`)."""
+    """Return the share of every resource that should stay free when the job starts.
+
+    See `withholding`.
+
+    Args:
+        view: the View of one cluster.
+        row: the job's row in the view.
+        params: float64[len(WithholdParameter)].
+        waiting: log(1 + jobs waiting), see `log_num_waiting`.
+    """
     need = params[_RESERVE] / (
-        1.0 + math.exp(-params[_STEEPNESS] * (view.jobs.log_told[row] - params[_LENGTH]))
+        1.0 + math.exp(-params[_STEEPNESS] * (view.jobs.log_estimate[row] - params[_LENGTH]))
     )
     return (
         need
-        - params[_PATIENCE] * math.log1p(view.jobs.age[row] / view.jobs.told[row])
+        - params[_PATIENCE] * math.log1p(view.jobs.age[row] / view.jobs.estimate[row])
         - params[_CROWD] * waiting
     )
 
 
 @inlined
 def preference(view, row, params):  # type: ignore[no-untyped-def]
-    """The withholding rule's score of a job; the larger, the sooner."""
-    patience = params[_AGE] * math.log1p(view.jobs.age[row] / view.jobs.told[row])
-    return params[_ALIGNMENT] * alignment(view, row) / _UNITS + patience - view.jobs.log_told[row]
+    """Return the withholding rule's score of a job; the job with the largest score starts first.
+
+    Args:
+        view: the View of one cluster.
+        row: the job's row in the view.
+        params: float64[len(WithholdParameter)].
+    """
+    patience = params[_AGE] * math.log1p(view.jobs.age[row] / view.jobs.estimate[row])
+    return (
+        params[_ALIGNMENT] * alignment(view, row) / _UNITS + patience - view.jobs.log_estimate[row]
+    )
 
 
 @inlined
 def withholding(view, params):  # type: ignore[no-untyped-def]
-    """Shortest first, with alignment and age; a long job waits while starting it would leave too little free.
+    """Return the slot that the withholding rule chooses, or VOID.
 
-    A job is withheld while the least share of a resource that would stay free is below its reserve
-        RESERVE / (1 + exp(-STEEPNESS (log duration - LENGTH))) - PATIENCE log(1 + age / duration) - CROWD log(1 + jobs waiting);
-    an empty cluster is left empty for PAUSE steps after the last arrival at most.
+    Short jobs go first, corrected by alignment and age. A long job waits while starting it would
+    leave too little free. A job is withheld while the least share of a resource that would stay
+    free is below its reserve
 
-    Source: what DeepRM was seen to learn (section 4.3), as a rule.
+        RESERVE / (1 + exp(-STEEPNESS (log duration - LENGTH)))
+            - PATIENCE log(1 + age / duration) - CROWD log(1 + jobs waiting)
+
+    An empty cluster stays empty for at most PAUSE steps after the last arrival.
+
+    Source: the behaviour that DeepRM was observed to learn (section 4.3), as a rule.
     """
     best = VOID
     best_score = 0.0
-    waiting = crowd(view)
+    waiting = log_num_waiting(view)
     is_forced = must_start(view, params[_PAUSE])
     for row in range(view.head.num_jobs[0]):
         if view.jobs.can_start[row] == 1 and (
-            is_forced or left(view, row) >= reserve(view, row, params, waiting)
+            is_forced or free_after_start(view, row) >= reserve(view, row, params, waiting)
         ):
-            own = preference(view, row, params)
-            if best == VOID or own > best_score:
+            job_score = preference(view, row, params)
+            if best == VOID or job_score > best_score:
                 best = view.jobs.slot[row]
-                best_score = own
+                best_score = job_score
     return best
 
 
 @inlined
 def must_start(view, pause):  # type: ignore[no-untyped-def]
-    """Whether nobody may hold in this empty cluster any more; with exact times at once, for nothing else need ever happen."""
+    """Return whether the cluster is empty and no more time may pass without starting a job.
+
+    With exact times this holds at once, because no further event need ever happen.
+    """
     return view.head.num_running[0] == 0 and (
         view.head.is_exact[0] == 1 or view.head.since_arrival[0] >= pause
     )
 
 
 @inlined
-def crowd(view):  # type: ignore[no-untyped-def]
-    """log(1 + jobs waiting)"""
+def log_num_waiting(view):  # type: ignore[no-untyped-def]
+    """Return log(1 + jobs waiting)."""
     return math.log1p(view.head.num_jobs[0] + view.head.num_backlog[0])
 
 
 @inlined
-def left(view, row):  # type: ignore[no-untyped-def]
-    """Least share of a resource that stays free if the job starts."""
+def free_after_start(view, row):  # type: ignore[no-untyped-def]
+    """Return the least share of a resource that stays free if the job starts."""
     share = 1.0
     for resource in range(view.free.shape[0]):
         share = min(

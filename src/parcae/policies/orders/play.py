@@ -1,0 +1,66 @@
+"""Compiled whole runs under the orders by formula."""
+
+from __future__ import annotations
+
+from parcae.cluster.kernels.tables import select_cluster
+from parcae.cluster.orders import Orders
+from parcae.kernels import inlined, kernel
+from parcae.policies.orders.kernels import _POOLS, plan
+from parcae.simulation.future import Status
+from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
+from parcae.simulation.kernels.firing import select_future
+
+_NEEDS_DECISION = int(Status.NEEDS_DECISION)
+
+
+@inlined
+def _orders_of(state):  # type: ignore[no-untyped-def]
+    """The tables of the order in force in the cluster's state, so that `plan` writes in place."""
+    return Orders(state.job_orders, state.stage_orders, state.pools, state.now.wake_ms)
+
+
+@kernel
+def play(state, future, tables, kind, plan_tables):  # type: ignore[no-untyped-def]
+    """Simulate a whole run under the policy.
+
+    Args:
+        state: the cluster (ClusterState); modified in place.
+        future: the simulator's events (Future); modified in place.
+        tables: the workload's duration tables (WorkloadTables).
+        kind: OrderKind as an integer.
+        plan_tables: PlanTables; the virtual run in it is restarted.
+
+    Returns:
+        The Status in which the run stopped.
+    """
+    # Empty the virtual run: the tables may come from an earlier run.
+    plan_tables.virtual_now.num_jobs[0] = 0
+    plan_tables.virtual_now.num_members[0] = 0
+    plan_tables.virtual_now.clock_ms[0] = 0.0
+    status = start_cores(state, future, tables)
+    while status == _NEEDS_DECISION:
+        plan(state, _orders_of(state), kind, plan_tables)
+        if kind == _POOLS:
+            state.now.num_pools[0] = plan_tables.pools.shape[0]
+        status = follow_orders(state, future, tables)
+    return status
+
+
+@kernel
+def play_many(states, futures, tables, kind, plan_tables, first, last, status):  # type: ignore[no-untyped-def]
+    """Simulate the runs `first` to `last - 1` of many, one after another.
+
+    Args:
+        states: the clusters (ClusterState with one more leading axis); modified in place.
+        futures: their events (Future with one more leading axis); modified in place.
+        tables: the workload's duration tables (WorkloadTables).
+        kind: OrderKind as an integer.
+        plan_tables: PlanTables; the virtual run in it is restarted for every run.
+        first: first simulator to run.
+        last: one past the last simulator to run.
+        status: int64[num_simulators]; receives the Status of every run.
+    """
+    for row in range(first, last):
+        status[row] = play(
+            select_cluster(states, row), select_future(futures, row), tables, kind, plan_tables
+        )

@@ -1,0 +1,193 @@
+"""Compiled whole runs, and recorded runs to learn from."""
+
+from __future__ import annotations
+
+from parcae.cluster.kernels.tables import select_cluster
+from parcae.cluster.state import ANY_CLASS, NO_STAGE
+from parcae.kernels import kernel
+from parcae.policies.networks.kernels import draw, log_sum_exp, uniform
+from parcae.policies.parcae.kernels import (
+    _C,
+    _F,
+    _IMPOSSIBLE,
+    _L,
+    _class_of,
+    _encode_limits,
+    _score_jobs,
+    _score_limits,
+    decide,
+    encode,
+    select_record,
+    select_workspace,
+)
+from parcae.simulation.future import Status
+from parcae.simulation.kernels.costs import cost_so_far
+from parcae.simulation.kernels.event_loop import resume, select_future, start, step
+
+_NEEDS_DECISION = int(Status.NEEDS_DECISION)
+
+
+@kernel
+def play(state, future, tables, net, work):  # type: ignore[no-untyped-def]
+    """Simulate a whole run with the most probable decisions.
+
+    Args:
+        state: the cluster (ClusterState); modified in place.
+        future: the simulator's events (Future); modified in place.
+        tables: the workload's duration tables (WorkloadTables).
+        net: Network.
+        work: Workspace; written.
+
+    Returns:
+        The Status in which the run stopped.
+    """
+    status = start(state, future, tables)
+    while status == _NEEDS_DECISION:
+        stage, limit, executor_class, hold_ms = decide(state, net, work)
+        status = step(state, future, tables, stage, limit, executor_class, hold_ms)
+    return status
+
+
+@kernel
+def _num_choices(work, num_jobs):  # type: ignore[no-untyped-def]
+    """Number of possible choices: jobs that can be chosen, and hold."""
+    count = 0
+    for position in range(num_jobs + 1):
+        count += work.logits[position] != _IMPOSSIBLE
+    return count
+
+
+@kernel
+def _draw_decision(view, net, work, draw_seed):  # type: ignore[no-untyped-def]
+    """Draw a decision at random, and write the drawn position and column to `work.choices`.
+
+    Returns (stage, limit, log probability, whether there was more than one possible decision).
+    """
+    work.choices[2] = -1
+    work.choices[3] = -1
+    num_jobs = encode(view, net, work)
+    count = view.now.num_decisions[0]
+    _score_jobs(net, work, num_jobs)
+    num_choices = _num_choices(work, num_jobs)
+    if num_choices == 0:
+        return NO_STAGE, view.now.num_source[0], 0.0, False
+    # Each decision uses two draws: an even counter for the job, an odd one for the level.
+    position = draw(work.logits, num_jobs + 1, uniform(draw_seed, 2 * count))
+    log_prob = work.logits[position] - log_sum_exp(work.logits, num_jobs + 1)
+    work.choices[2] = position
+    for column in range(work.limits.shape[0]):
+        work.limit_logits[column] = _IMPOSSIBLE
+    if position == num_jobs:
+        work.limits[:] = 0.0
+        return NO_STAGE, view.now.num_source[0], log_prob, num_choices > 1
+    num_levels = _encode_limits(view, net, work, position)
+    _score_limits(net, work, position)
+    column = draw(work.limit_logits, work.limits.shape[0], uniform(draw_seed, 2 * count + 1))
+    log_prob += work.limit_logits[column] - log_sum_exp(work.limit_logits, work.limits.shape[0])
+    work.choices[3] = column
+    limit = min(net.rule.levels[column] - work.held[position], view.now.num_source[0])
+    return work.stage[position], limit, log_prob, num_choices > 1 or num_levels > 1
+
+
+@kernel
+def _record_state(view, work, record, num_jobs):  # type: ignore[no-untyped-def]
+    """Copy time and features from the workspace to row `count` of the record."""
+    row = record.count[0]
+    first = record.num_rows[0]
+    record.clock_ms[row] = view.now.clock_ms[0]
+    record.first_row[row] = first
+    record.first_row[row + 1] = first + num_jobs
+    for feature in range(_C):
+        record.shared[row, feature] = work.shared[feature]
+    for position in range(num_jobs):
+        for feature in range(_F):
+            record.rows[first + position, feature] = work.features[position, feature]
+        record.can_choose[first + position] = work.stage[position] != NO_STAGE
+    record.num_rows[0] = first + num_jobs
+
+
+@kernel
+def _record_limits(work, record):  # type: ignore[no-untyped-def]
+    """Copy the features of the levels from the workspace to row `count` of the record."""
+    row = record.count[0]
+    for column in range(work.limits.shape[0]):
+        record.can_limit[row, column] = work.limit_logits[column] != _IMPOSSIBLE
+        for feature in range(_L):
+            record.limits[row, column, feature] = work.limits[column, feature]
+
+
+@kernel
+def explore(state, future, tables, net, work, record, costing, draw_seed, is_new):  # type: ignore[no-untyped-def]
+    """Simulate a run with decisions drawn at random, and record every real choice.
+
+    A decision with a single possibility is carried out, but not recorded. The recording ends with
+    the run, at the episode's end time, or when the record is full.
+
+    Args:
+        state: the cluster (ClusterState); modified in place.
+        future: the simulator's events (Future); modified in place.
+        tables: the workload's duration tables (WorkloadTables).
+        net: Network.
+        work: Workspace; written.
+        record: Record; overwritten.
+        costing: how the cost of the run is computed (see `cost_so_far`).
+        draw_seed: uint64, seed of the drawn decisions.
+        is_new: true: start the run; false: continue the run where it stopped.
+
+    Returns:
+        The Status in which the run stopped.
+    """
+    record.count[0] = record.num_rows[0] = 0
+    status = start(state, future, tables) if is_new else resume(state, future, tables)
+    capacity = record.clock_ms.shape[0] - 1
+    rows = record.rows.shape[0]
+    while status == _NEEDS_DECISION:
+        # The record must also have room for the jobs of the final state, hence twice the jobs.
+        if record.count[0] == capacity or record.num_rows[0] + 2 * state.now.num_active[0] > rows:
+            break
+        stage, limit, log_prob, is_choice = _draw_decision(state, net, work, draw_seed)
+        if is_choice:
+            row = record.count[0]
+            _record_state(state, work, record, state.now.num_active[0])
+            record.cost[row] = cost_so_far(state, costing)
+            record.choice[row] = work.choices[2]
+            record.level[row] = work.choices[3]
+            record.log_prob[row] = log_prob
+            _record_limits(work, record)
+            record.count[0] = row + 1
+        executor_class = _class_of(state, net, stage) if stage != NO_STAGE else ANY_CLASS
+        status = step(state, future, tables, stage, limit, executor_class, 0)
+    record.end_ms[0] = state.now.clock_ms[0]
+    record.end_cost[0] = cost_so_far(state, costing)
+    _record_state(state, work, record, encode(state, net, work))
+    return status
+
+
+@kernel
+def explore_many(  # type: ignore[no-untyped-def]
+    states, futures, tables, net, works, records, costing, draw_seeds, is_new, first, last, status
+):
+    """Call `explore` for the simulators `first` to `last - 1` of many, one after another.
+
+    Args:
+        states: the clusters (ClusterState with one more leading axis); modified in place.
+        futures: their events (Future with one more leading axis); modified in place.
+        tables: the workload's duration tables (WorkloadTables).
+        net: Network.
+        works: Workspace with one more leading axis; written.
+        records: Record with one more leading axis; overwritten.
+        costing: how the cost of a run is computed (see `cost_so_far`).
+        draw_seeds: uint64[num_simulators], seeds of the drawn decisions.
+        is_new: true: start the runs; false: continue them.
+        first: first simulator to run.
+        last: one past the last simulator to run.
+        status: int64[num_simulators]; receives the Status of every run.
+    """
+    for row in range(first, last):
+        state = select_cluster(states, row)
+        future = select_future(futures, row)
+        work = select_workspace(works, row)
+        record = select_record(records, row)
+        status[row] = explore(
+            state, future, tables, net, work, record, costing, draw_seeds[row], is_new
+        )
