@@ -71,7 +71,9 @@ def test_a_pool_that_no_job_goes_to_is_refused(tmp_path: Path) -> None:
     allocation.check_used(["a", "b"], ["etl", "q9"])
     with pytest.raises(ConfigError) as caught:
         allocation.check_used(["q12", "a"])
-    assert "no job goes to pool 'q9'; jobs and recorded pools are a, q12;" in str(caught.value)
+    assert "no job is assigned to pool 'q9'; jobs and recorded pools are a, q12;" in str(
+        caught.value
+    )
     assert "\n" not in str(caught.value)
     Allocation((PoolSpec("default", 3),)).check_used(["a"])
     assert Allocation((PoolSpec("default", 3),)).all_pools == (PoolSpec("default", 3),)
@@ -138,7 +140,11 @@ _POOL = '<allocations><pool name="p">%s</pool></allocations>'
         ),
         ("p.xml", _POOL % '<pool name="q"/>', "unknown element <pool>"),
         ("p.xml", _POOL % "<weight>1</weight><weight>2</weight>", "<weight> is given twice"),
-        ("p.xml", _POOL % "<weight>1.5</weight>", "<weight> is '1.5'; Spark reads whole numbers"),
+        (
+            "p.xml",
+            _POOL % "<weight>1.5</weight>",
+            "<weight> is '1.5'; Spark reads only whole numbers",
+        ),
         ("p.xml", _POOL % "<weight></weight>", "<weight> is ''"),
         ("p.xml", _POOL % "<weight>0</weight>", "weight is 0"),
         ("p.xml", _POOL % "<minShare>-1</minShare>", "min_share is -1"),
@@ -159,11 +165,11 @@ _POOL = '<allocations><pool name="p">%s</pool></allocations>'
         ),
         ("p.json", '{"pools": {"p": {"schedulingMode": "FIFO"}}}', "did you mean 'mode'?"),
         ("p.json", '{"pools": {"": {}}}', "the name of a pool is ''"),
-        ("p.json", '{"pools": {}, "jobs": {"a": 1}}', "jobs 'a' go to 1"),
+        ("p.json", '{"pools": {}, "jobs": {"a": 1}}', "jobs 'a' are assigned to 1"),
         (
             "p.json",
             '{"pools": {"etl": {}}, "jobs": {"a*": "elt"}}',
-            "'a*' go to pool 'elt', which is not defined; did you mean 'etl'?",
+            "'a*' are assigned to pool 'elt', which is not defined; did you mean 'etl'?",
         ),
         ("p.json", '{"pools": {"p": {"weight": NaN}}}', "weight is nan"),
     ],

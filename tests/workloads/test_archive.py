@@ -69,7 +69,7 @@ def test_a_workload_without_spread_is_written_so_that_older_versions_read_it(
 
 
 def test_an_older_file_has_no_spread_and_keeps_its_fingerprint() -> None:
-    """The bundled workload was written by version 1 of the format; shipped policies are chosen by its fingerprint."""
+    """The bundled workload has format version 1; its fingerprint selects shipped policies."""
     read = load_workload("tpch")
     assert fingerprint(read) == "904943c2577bf2db"
     assert {(job.work_sigma, job.num_runs, job.pool) for job in read.jobs} == {(0.0, 1, "")}

@@ -22,16 +22,35 @@ _WORKLOAD = Workload("two", (chain(1, 10, 1_000, "a"), chain(2, 5, 3_000, "b")),
 
 @pytest.mark.parametrize(
     ("text", "kind", "value"),
-    [("batch", "batch", 0.0), ("poisson:25s", "poisson", 25_000.0), ("poisson:1.5m", "poisson", 90_000.0),
-     ("poisson:40ms", "poisson", 40.0), ("bursts:25s", "bursts", 25_000.0),
-     ("load:0.85", "load", 0.85), ("trace:0.85", "trace", 0.85), ("recorded", "recorded", 0.0)],
-)  # fmt: skip
+    [
+        ("batch", "batch", 0.0),
+        ("poisson:25s", "poisson", 25_000.0),
+        ("poisson:1.5m", "poisson", 90_000.0),
+        ("poisson:40ms", "poisson", 40.0),
+        ("bursts:25s", "bursts", 25_000.0),
+        ("load:0.85", "load", 0.85),
+        ("trace:0.85", "trace", 0.85),
+        ("recorded", "recorded", 0.0),
+    ],
+)
 def test_arrival_processes_are_read_from_text(text: str, kind: str, value: float) -> None:
     assert ArrivalProcess.parse(text) == ArrivalProcess(kind, value)
 
 
-@pytest.mark.parametrize("text", ["", "poisson", "poisson:25", "poisson:0s", "bursts:0s", "bursts:5",
-                                  "load:0", "load:-1", "sometimes"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "poisson",
+        "poisson:25",
+        "poisson:0s",
+        "bursts:0s",
+        "bursts:5",
+        "load:0",
+        "load:-1",
+        "sometimes",
+    ],
+)
 def test_other_text_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ConfigError, match="poisson:25s"):
         ArrivalProcess.parse(text)
@@ -57,7 +76,8 @@ def test_bursts_keep_the_mean_gap_and_bring_jobs_five_at_a_time() -> None:
 
 
 def test_a_load_of_half_leaves_half_of_the_executors_time() -> None:
-    # Mean work: (1 x 10 s + 3 x 30 s) / 4 = 25 s of one executor; 10 executors at 50% do 5 s of work a second.
+    # Mean work: (1 x 10 s + 3 x 30 s) / 4 = 25 s of one executor; 10 executors at 50% do 5 s of
+    # work per second.
     assert ArrivalProcess.parse("load:0.5").mean_gap_ms(_WORKLOAD, 10) == pytest.approx(5_000)
 
 

@@ -118,11 +118,12 @@ def test_a_load_is_read_as_a_number_a_percentage_or_a_rate() -> None:
     [
         (
             "1.9",
-            r"190\.0% cannot be: at most one job arrives a step, which is 184\.5% .* ask for at most 1\.845",
+            r"190\.0% is not possible: at most one job arrives per step, "
+            r"which is a load of 184\.5% .* ask for at most 1\.845",
         ),
-        ("130", "13000.0% cannot be"),
+        ("130", "13000.0% is not possible"),
         ("0", "a number above 0"),
-        ("rate:1.2", "at most one job arrives a step"),
+        ("rate:1.2", "at most one job arrives per step"),
         ("rate:70%", "write 1.3, 130% or rate:0.7"),
         ("-1", "not understood"),
         ("nan", "not understood"),
@@ -142,7 +143,8 @@ def test_the_papers_demands_cannot_fill_the_cluster_twice() -> None:
 def test_a_cluster_too_small_for_the_mix_is_refused() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"no whole number of 5 units is between 0\.05 and 0\.1 of them; give each .* at least 10",
+        match=r"no whole number of 5 units is between 0\.05 and 0\.1 of them; "
+        r"give each .* at least 10",
     ):
         draw_bernoulli(PAPER, 0.5, 10, (5, 5), _rng())
 
@@ -170,7 +172,14 @@ def test_draws_that_cannot_be_are_refused(rate: float, window: int, count: int) 
 )
 def test_mixes_that_cannot_be_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="mix 'mine'"):
-        JobMix(**{"name": "mine", "dominant": (0.5, 1.0), "other": (0.1, 0.2), **changes})  # type: ignore[arg-type]
+        JobMix(
+            **{  # type: ignore[arg-type]
+                "name": "mine",
+                "dominant": (0.5, 1.0),
+                "other": (0.1, 0.2),
+                **changes,
+            }
+        )
 
 
 def test_a_mix_is_found_by_its_name() -> None:

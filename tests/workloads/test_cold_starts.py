@@ -56,7 +56,7 @@ def test_stages_are_found_again_in_another_order() -> None:
     assert [stage.durations.fresh[0].tolist() for stage in merged.stages] == [[], [3_000], []]
 
 
-def test_stages_alike_are_told_apart_by_what_reads_them() -> None:
+def test_similar_stages_are_distinguished_by_their_readers() -> None:
     def job(first: TaskDurations, second: TaskDurations, swap: bool) -> JobSpec:
         scans = (StageSpec(8, first, name="scan"), StageSpec(8, second, name="scan"))
         sort = StageSpec(4, WARM, (int(swap),), name="sort")

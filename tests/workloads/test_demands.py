@@ -43,7 +43,7 @@ def _memory(workload: Workload) -> list[float]:
     return [stage.memory for job in workload.jobs for stage in job.stages]
 
 
-def test_the_largest_jobs_are_left_out_and_told() -> None:
+def test_the_largest_jobs_are_left_out_and_reported() -> None:
     kept, note = without_largest(0.9)(_TRACE)
     assert [job.name for job in kept.jobs] == ["late", "a", "b"]
     assert kept.weights == (1.0, 3.0, 4.0)

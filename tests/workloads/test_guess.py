@@ -52,7 +52,7 @@ def _first_estimates(config: SimulationConfig, sequence: JobSequence) -> list[fl
     return [float(value) for value in simulator.state.stages.task_ms[:2]]
 
 
-def test_schedulers_are_told_the_guess_of_an_unknown_job_in_the_world_of_cores_only() -> None:
+def test_schedulers_see_the_guess_of_an_unknown_job_in_the_world_of_cores_only() -> None:
     sequence = batch(job("a", (1, 100, ())), job("b", (1, 400, ())))
     cores = SimulationConfig(world=WorldName.CORES, num_executors=1, unknown_share=1.0)
     executors = SimulationConfig(num_executors=1, unknown_share=1.0)

@@ -34,8 +34,17 @@ def test_jobs_run_in_order_of_arrival_and_report_by_position(tmp_path: Path) -> 
     assert sets["a"].by_position(np.array([10, 20])) == [20, 10]
 
 
-@pytest.mark.parametrize("data", [[], {}, {"sets": {}}, {"sets": {"a": {}}}, {"sets": {"a": {"exec": 0, "jobs": [[1, "2g", 0]]}}},
-                                  {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", -4]]}}}])  # fmt: skip
+@pytest.mark.parametrize(
+    "data",
+    [
+        [],
+        {},
+        {"sets": {}},
+        {"sets": {"a": {}}},
+        {"sets": {"a": {"exec": 0, "jobs": [[1, "2g", 0]]}}},
+        {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", -4]]}}},
+    ],
+)
 def test_files_of_another_layout_are_refused(tmp_path: Path, data: object) -> None:
     with pytest.raises(FormatError, match=r"sets\.json"):
         read_job_sets(_write(tmp_path, data))

@@ -1,4 +1,4 @@
-"""Measuring TPC-H: the plan, what is left to do, the profile of the logs, and (slow) a real Spark."""
+"""Measuring TPC-H: the plan, pending runs, the profile from the logs, and (slow) a real Spark."""
 
 import importlib.util
 import json
@@ -68,7 +68,7 @@ def _note(folder: Path, application: str, *runs: tuple[int, int], end: str = "")
 
 
 def _write_log(folder: Path, application: str, jobs: list[tuple[str, int]]) -> None:
-    """An event log of one-stage jobs (name, ms of each of its two tasks) run one after another on one core."""
+    """An event log of one-stage jobs (name, ms of each of two tasks), run in turn on one core."""
     events = [executor(cores=1)]
     for number, (name, task_ms) in enumerate(jobs):
         start = number * 10_000
@@ -82,9 +82,7 @@ def _write_log(folder: Path, application: str, jobs: list[tuple[str, int]]) -> N
     (folder / "event-logs" / application / "log").write_bytes(to_bytes(events))
 
 
-def test_the_plan_has_one_warm_application_a_scale_factor_and_a_cold_one_a_query_at_the_smallest() -> (
-    None
-):
+def test_the_plan_has_a_warm_application_per_scale_factor_and_cold_ones_at_the_smallest() -> None:
     applications = list(plan(_config(Path("work"), scale_factors=(2.0, 0.1))))
     assert [a.name for a in applications] == ["sf0.1", "cold-sf0.1-q1", "cold-sf0.1-q6", "sf2"]
     assert [a.master for a in applications[:2]] == ["local[2]", "local-cluster[2,1,1500]"]
@@ -113,12 +111,12 @@ def test_what_is_finished_is_not_run_again_and_what_is_left_is_warmed_up_again(
 def test_progress_tells_how_far_it_is_and_how_long_the_rest_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Six runs of one unit of data and one of overhead each: four took 4 minutes, so the last two take 2."""
+    """Six runs of equal cost: four took 4 minutes, so the last two take 2."""
     lines: list[str] = []
     clock = iter((0.0, 240.0, 360.0))
     monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     config = _config(tmp_path, cold_scale_factors=())
-    estimate = measuring._Estimate(config, lines.append)
+    estimate = measuring._ProgressReport(config, lines.append)
     estimate.add(next(plan(config)), 4)
     estimate.add(next(plan(config)), 2)
     assert lines == ["sf1: 4 of 6 runs finished, about 2 min left", "sf1: 6 of 6 runs finished"]
@@ -139,7 +137,7 @@ def test_a_torn_note_does_not_count_as_finished(tmp_path: Path) -> None:
         ({"repetitions": 0}, "0 repetitions"),
         ({"cores": 0}, "0 cores"),
         ({"queries": (23,)}, "1 to 22"),
-        ({"cold_scale_factors": (5.0,)}, "only at scale factors that are measured"),
+        ({"cold_scale_factors": (5.0,)}, "choose among the scale factors that are measured"),
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -159,7 +157,7 @@ def test_a_missing_package_is_named_with_the_remedy(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_java_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_java_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
     monkeypatch.setattr(tpch_tools, "_generator", lambda: "tpchgen-cli")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -167,14 +165,14 @@ def test_a_missing_java_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         measure_tpch(_config(tmp_path))
 
 
-def test_a_spark_that_fails_is_told_with_its_log_and_leaves_nothing_finished(
+def test_a_spark_failure_is_reported_with_its_log_and_leaves_nothing_finished(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(measuring, "check_tools", lambda: None)
     monkeypatch.setattr(measuring, "describe_machine", lambda: MACHINE)
     monkeypatch.setattr(ApplicationRequest, "to_json", lambda request: "no request")
     (tmp_path / "data-sf1").mkdir()
-    with pytest.raises(ConfigError, match=r"sf1\.log; run again"):
+    with pytest.raises(ConfigError, match=r"sf1\.log; run the command again"):
         measure_tpch(_config(tmp_path))
     assert "JSONDecodeError" in (tmp_path / "sf1.log").read_text()
     assert len(pending(_config(tmp_path), next(plan(_config(tmp_path))))) == 6

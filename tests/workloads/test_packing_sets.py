@@ -134,7 +134,7 @@ def _without(key: str) -> dict[str, Any]:
         (_set(params=[5, 60]), "params: not an object"),
         (
             _set(params={**_PARAMS, "job_slots": 0}),
-            r"params\.job_slots: 0 is not a whole number of 1 up",
+            r"params\.job_slots: 0 is not a whole number from 1 to",
         ),
         (
             _set(params={**_PARAMS, "time_horizon": "20"}),
@@ -172,7 +172,7 @@ def test_files_of_another_layout_are_refused_with_the_place(
     ("job", "message"),
     [
         ([0, 3, 5, 1], "arrives at 0, before the job above it; sort"),
-        ([50, 3, 5, 1], r"arrives at 50, but jobs arrive before step 50 \(arrival_window\)"),
+        ([50, 3, 5, 1], r"arrives at 50, but jobs must arrive before step 50 \(arrival_window\)"),
         ([1, 21, 5, 1], "takes 21 steps, more than the horizon of 20"),
         ([1, 3, 11, 1], r"asks for \[11, 1\], more than the cluster's \[10, 10\]"),
         ([1, 3, 0, 0], r"asks for \[0, 0\]: nothing at all"),

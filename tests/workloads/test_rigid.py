@@ -22,7 +22,7 @@ def _jobs(**changes: Any) -> RigidJobs:
 
 def test_what_is_not_given_follows_from_the_rest() -> None:
     jobs = _jobs()
-    assert (len(jobs), jobs.told.tolist(), jobs.ids.tolist()) == (2, [3, 1], [0, 1])
+    assert (len(jobs), jobs.estimate.tolist(), jobs.ids.tolist()) == (2, [3, 1], [0, 1])
     assert (jobs.resources, jobs.step) == (("resource 0", "resource 1"), "step")
 
 
@@ -41,13 +41,14 @@ def test_jobs_cannot_be_changed() -> None:
         ({"arrival": [-1, 0]}, r"two: job 0 \(row 0\) arrives at -1, before time 0"),
         (
             {"arrival": [4, 1]},
-            r"job 1 \(row 1\) arrives at 1, before the job listed above it: sort by arrival",
+            r"job 1 \(row 1\) arrives at 1, before the job listed above it: "
+            r"sort the jobs by arrival",
         ),
         (
             {"duration": [3, 0], "ids": [7, 8]},
             r"job 8 \(row 1\) has duration 0: it must be at least 1",
         ),
-        ({"told": [0, 1]}, "told duration of 0"),
+        ({"estimate": [0, 1]}, "estimated duration of 0"),
         ({"capacity": [10, 0]}, r"capacity \[10, 0\]: every resource needs at least 1 unit"),
         (
             {"demand": [[5, 1], [-1, 6]]},
@@ -62,8 +63,8 @@ def test_jobs_cannot_be_changed() -> None:
         ({"demand": [5, 1]}, r"not \(2,\)"),
         ({"capacity": [], "demand": np.zeros((2, 0))}, "0 resources"),
         ({"duration": [3]}, "one entry a job"),
-        ({"told": [3]}, "one entry a job"),
-        ({"resources": ("cpu",)}, "resources one a name"),
+        ({"estimate": [3]}, "one entry a job"),
+        ({"resources": ("cpu",)}, "resources one name for each entry"),
         ({"duration": [3, 1.5]}, "duration holds a value that is not a whole number"),
         ({"arrival": [0, float("nan")]}, "arrival holds a value that is not a whole number"),
         ({"arrival": [0, "soon"]}, "arrival must be numbers"),
@@ -100,12 +101,17 @@ def test_a_piece_counts_time_from_its_first_job_and_keeps_identities() -> None:
         [1, 2, 3],
         [[1], [2], [3]],
         [4],
-        told=[5, 6, 7],
+        estimate=[5, 6, 7],
         resources=("cpu",),
         step="s",
     )
     piece = jobs.piece(1, 3)
-    assert (piece.name, piece.arrival.tolist(), piece.duration.tolist(), piece.told.tolist()) == (
+    assert (
+        piece.name,
+        piece.arrival.tolist(),
+        piece.duration.tolist(),
+        piece.estimate.tolist(),
+    ) == (
         "three[1:3]",
         [0, 5],
         [2, 3],
@@ -126,5 +132,5 @@ def test_halves_share_no_job_and_the_second_has_the_odd_one() -> None:
         [1, 2],
         [0, 5],
     )
-    with pytest.raises(WorkloadError, match="1 jobs cannot be parted"):
+    with pytest.raises(WorkloadError, match="1 jobs cannot be split"):
         first.halves()

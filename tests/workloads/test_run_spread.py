@@ -1,4 +1,6 @@
-"""How much runs of a recurring job differ: kept by the importer, around medians, without the slow first runs."""
+"""Spread between runs of a recurring job: kept by the importer, around medians, without first
+runs.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ LOG_2 = math.log(2)
 
 
 def _log(runs: list[tuple[int, int]], pools: tuple[str, ...] = (), app: str = "app-1") -> bytes:
-    """A job "report" of two stages, of 2 and 1 tasks, run once for each pair: ms of a task of each stage."""
+    """A job "report" of two stages, of 2 and 1 tasks.
+
+    It runs once for each pair: ms of a task of each stage.
+    """
     start = {
         "Event": "SparkListenerApplicationStart",
         "App Name": "a",
@@ -91,7 +96,7 @@ def test_stages_that_differ_within_runs_of_one_work_have_sigmas_of_their_own() -
 
 
 def test_runs_are_scaled_to_the_median_of_their_own_parallelism() -> None:
-    """Runs of one work whose stages differ: at one parallelism by chance, at two because of it, which is kept."""
+    """Equal work with different stages: by chance at one level, due to parallelism at two."""
     mean_ms = np.array([[90.0, 10.0], [90.0, 10.0], [10.0, 90.0]])
     num_tasks = np.ones((3, 2), np.int64)
     alike = spread_of_runs(mean_ms, num_tasks, np.ones((3, 2), np.int64))
@@ -153,10 +158,10 @@ def test_every_application_starts_cold_unless_it_ran_the_job_only_once(tmp_path:
 
 
 def test_what_fresh_executors_cost_is_neither_spread_nor_scaled(tmp_path: Path) -> None:
-    """The only slot is fresh in the first run of the first stage: its sample stays as it was measured."""
+    """The only slot is fresh in the first run of the first stage: its sample is not scaled."""
     workload, _ = _read(tmp_path, _log([(300, 300), (100, 100), (100, 100)]), keep_first_runs=True)
-    law = workload.jobs[0].stages[0].durations
-    assert law.fresh[0].tolist() == [300]
+    durations = workload.jobs[0].stages[0].durations
+    assert durations.fresh[0].tolist() == [300]
     assert workload.jobs[0].stages[0].mean_task_ms == 100.0
 
 
@@ -224,7 +229,8 @@ def test_a_description_tells_the_spread_and_the_first_runs_left_out() -> None:
         0.4,
     )
     assert described.runs_in_words == (
-        "sigma of log work: median 0.40, p95 0.49; of stages' durations: median 0.20, p95 0.20 (6 runs of 2 jobs);"
+        "sigma of log work: median 0.40, p95 0.49; "
+        "of stages' durations: median 0.20, p95 0.20 (6 runs of 2 jobs);"
         " first runs left out: 2"
     )
     plain = describe_workload(Workload("w", (_spread_job(),)))
@@ -248,12 +254,12 @@ def test_spread_and_pools_count_in_the_fingerprint_and_survive_preparation() -> 
 
 @pytest.mark.parametrize("value", [-0.1, math.nan, math.inf])
 def test_a_spread_that_cannot_be_is_refused(value: float) -> None:
-    law = TaskDurations.constant(1)
+    durations = TaskDurations.constant(1)
     with pytest.raises(WorkloadError, match="the work sigma is"):
-        JobSpec("bad", (StageSpec(1, law),), work_sigma=value)
+        JobSpec("bad", (StageSpec(1, durations),), work_sigma=value)
     with pytest.raises(WorkloadError, match="the duration sigma is"):
-        StageSpec(1, law, duration_sigma=value)
+        StageSpec(1, durations, duration_sigma=value)
     with pytest.raises(WorkloadError, match="the number of input bytes is"):
-        StageSpec(1, law, input_bytes=value)
+        StageSpec(1, durations, input_bytes=value)
     with pytest.raises(WorkloadError, match="a profile of 0 runs"):
-        JobSpec("bad", (StageSpec(1, law),), num_runs=0)
+        JobSpec("bad", (StageSpec(1, durations),), num_runs=0)

@@ -1,4 +1,4 @@
-"""The reader as a whole: real logs of Spark 1.2 to 4.3, merging, recorded arrivals, keys, reports."""
+"""The whole reader: real logs of Spark 1.2 to 4.3, merging, recorded arrivals, keys, reports."""
 
 from pathlib import Path
 
@@ -122,7 +122,7 @@ def test_recorded_runs_keep_their_arrivals(tmp_path: Path) -> None:
     assert workload.is_recorded
 
 
-def test_jobs_of_one_name_with_another_dag_are_told_apart(tmp_path: Path) -> None:
+def test_jobs_of_one_name_with_another_dag_are_distinguished(tmp_path: Path) -> None:
     one = stage_info(0, 4)
     two = stage_info(1, 4, scope="sort")
     events = [executor()]
@@ -199,7 +199,7 @@ def test_a_log_without_a_completed_job_is_refused_with_the_reasons(tmp_path: Pat
     )
     with pytest.raises(FormatError, match="no completed job in log \\(1 job failed\\)"):
         _read(tmp_path, data)
-    with pytest.raises(FormatError, match="the log holds no job at all"):
+    with pytest.raises(FormatError, match="the log contains no job at all"):
         _read(tmp_path, to_bytes([executor()]))
 
 

@@ -18,7 +18,7 @@ HEADER = struct.Struct("<8sBiiI")
 
 
 def _lz4_blocks(data: bytes, block_bytes: int = 700) -> bytes:
-    """Spark's lz4: blocks as LZ4BlockOutputStream frames them, an incompressible one raw, an empty one at the end."""
+    """Blocks of LZ4BlockOutputStream: an incompressible one is raw, the last one is empty."""
     out = b""
     for start in range(0, len(data), block_bytes):
         block = data[start : start + block_bytes]
@@ -56,7 +56,9 @@ def _rolling(folder: Path, data: bytes, parts: int = 3) -> Path:
         ("app-1.gz", lambda data: gzip.compress(data[:900]) + gzip.compress(data[900:])),
     ],
 )
-def test_every_compression_reads_the_same(tmp_path: Path, name: str, pack) -> None:  # type: ignore[no-untyped-def]
+def test_every_compression_reads_the_same(  # type: ignore[no-untyped-def]
+    tmp_path: Path, name: str, pack
+) -> None:
     (tmp_path / name).write_bytes(pack(small_log(runs=4)))
     assert _weights(tmp_path / name) == (4.0,)
 
@@ -87,11 +89,13 @@ def test_a_torn_log_keeps_its_complete_lines(tmp_path: Path) -> None:
     workload, report = read_spark_event_logs([tmp_path / "app-1.inprogress"])
     assert workload.weights == (2.0,)
     assert report.num_bad_rows == 0
-    assert "1 torn last line ignored; complete lines were kept." in report.notes
+    assert "1 truncated last line ignored; complete lines were kept." in report.notes
 
 
 @pytest.mark.parametrize("pack", [zstandard.compress, _lz4_blocks, gzip.compress])
-def test_a_compressed_log_that_is_cut_off_gives_what_it_holds(tmp_path: Path, pack) -> None:  # type: ignore[no-untyped-def]
+def test_a_truncated_compressed_log_gives_what_it_contains(  # type: ignore[no-untyped-def]
+    tmp_path: Path, pack
+) -> None:
     packed = pack(small_log(runs=400))
     (tmp_path / "log").write_bytes(packed[: len(packed) * 9 // 10])
     weights = _weights(tmp_path / "log")

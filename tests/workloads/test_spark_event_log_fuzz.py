@@ -22,7 +22,8 @@ LINES = (
     .decompress(PACKED, max_output_size=1 << 24)
     .splitlines(keepends=True)
 )
-#: A log short enough to be damaged thousands of times: the start, one query, the end of the real one.
+#: A log short enough to be damaged thousands of times: the start, one query and the end of the real
+#: one.
 REAL = b"".join(LINES[:100])
 SPLICES = st.sampled_from(
     [

@@ -1,4 +1,6 @@
-"""Runs of one recurring job are matched stage by stage; jobs of no interest leave executors fresh."""
+"""Runs of one recurring job are matched stage by stage; jobs that are left out do not warm up
+executors.
+"""
 
 import numpy as np
 
@@ -18,8 +20,8 @@ def _stage(kind: str, num_tasks: int, *parents: int) -> StageRun:
     )
 
 
-def test_alike_stages_are_told_apart_by_the_task_counts_around_them() -> None:
-    """A scan of 2 tasks is joined with one of 6 and with one of 28; which join was submitted first differs by run."""
+def test_similar_stages_are_distinguished_by_the_task_counts_around_them() -> None:
+    """A scan of 2 tasks is joined with one of 6 and one of 28; the order of the joins differs."""
     scans = [_stage("scan", tasks) for tasks in (2, 28, 6)]
     small = _stage("join", 64, 0, 2)
     large = _stage("join", 64, 0, 1)
@@ -38,7 +40,7 @@ def test_a_schema_reading_stage_leaves_the_executor_fresh_for_the_job_that_is_lo
     tasks = TaskColumns(
         stage_id, np.arange(4), launch, launch + 9, column, column, column, launch * 0 + 9, column
     )
-    assert place_tasks(tasks, [1], passing={0}).wave.tolist()[1:] == [
+    assert place_tasks(tasks, [1], ignored_stages={0}).wave.tolist()[1:] == [
         Wave.FRESH,
         Wave.REST,
         Wave.FIRST,

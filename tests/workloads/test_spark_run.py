@@ -42,7 +42,9 @@ def _task(run_ms: int, deserialize_ms: int, took_ms: int, **changes: Any) -> int
     return parsed.busy_ms  # type: ignore[union-attr]
 
 
-def test_a_core_is_busy_for_deserializing_and_running_not_until_the_driver_books_the_end() -> None:
+def test_a_core_is_busy_for_deserializing_and_running_not_until_the_driver_records_the_end() -> (
+    None
+):
     assert _task(run_ms=80, deserialize_ms=5, took_ms=100) == 85
     assert (
         _task(run_ms=300, deserialize_ms=5, took_ms=100) == 100
@@ -107,7 +109,7 @@ def test_a_query_completes_with_its_sql_execution(tmp_path: Path) -> None:
     assert _read(tmp_path, [*events, {**sql_end(7), "time": 140}]).jobs[0].jct_ms == 140
 
 
-def test_failed_and_unfinished_jobs_are_told_apart(tmp_path: Path) -> None:
+def test_failed_and_unfinished_jobs_are_distinguished(tmp_path: Path) -> None:
     stages = [stage_info(number, 1) for number in range(3)]
     events = [
         executor(),
@@ -179,7 +181,7 @@ def test_real_logs_of_spark_1_2_to_3_3_are_read_one_by_one_and_as_one_run() -> N
 def test_a_torn_log_gives_what_it_holds(tmp_path: Path) -> None:
     run = _read(tmp_path, small_log(runs=3)[:-30])
     assert [job.outcome.value for job in run.jobs] == ["completed", "completed", "unfinished"]
-    assert run.notes == ("1 torn last line ignored; complete lines were kept.",)
+    assert run.notes == ("1 truncated last line ignored; complete lines were kept.",)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_a_torn_log_gives_what_it_holds(tmp_path: Path) -> None:
     [
         (b"name,duration\nq1,3\n", "does not begin like a Spark event log"),
         (b"", "is empty"),
-        (to_bytes([executor()]), "no completed job .the log holds no job at all"),
+        (to_bytes([executor()]), "no completed job .the log contains no job at all"),
         (
             to_bytes([executor(), job_start(0, 0, [stage_info(0, 1)])]),
             "no completed job .jobs: 1 unfinished",

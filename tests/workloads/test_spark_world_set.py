@@ -1,4 +1,4 @@
-"""The reader of job sets of Spark's own world: what it reads, and its one line for what it does not."""
+"""The reader of job sets of Spark's world: what it reads, and its one-line errors."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ _NOTHING = object()
             ("sets", 0, "cores"),
             0,
             FormatError,
-            "set 'two': cores is 0; it must be a whole number of 1",
+            "set 'two': cores is 0; it must be a whole number from 1",
         ),
         (("sets", 0, "cores"), 2.5, FormatError, "cores is 2.5"),
         (("sets", 0, "cores"), _NOTHING, FormatError, "cores is null"),

@@ -16,16 +16,22 @@ _LOG = Path(__file__).parents[2] / "../shared/data/swf/DOST-ASTI_COARE-Saliksik-
 
 def _log() -> RigidJobs:
     return RigidJobs(
-        "log", [100, 3_700, 3_700, 9_000], [4_000, 3_600, 1, 100_000], [[20], [64], [1], [33]], [64],
-        told=[9_000, 9_000, 9_000, 100_000], step="s", ids=[5, 6, 7, 8],
-    )  # fmt: skip
+        "log",
+        [100, 3_700, 3_700, 9_000],
+        [4_000, 3_600, 1, 100_000],
+        [[20], [64], [1], [33]],
+        [64],
+        estimate=[9_000, 9_000, 9_000, 100_000],
+        step="s",
+        ids=[5, 6, 7, 8],
+    )
 
 
 def test_durations_and_demands_are_rounded_up_and_arrivals_down() -> None:
     stepped = to_steps(_log(), step_s=3_600, num_units=4, horizon=10)
     jobs = stepped.jobs
     assert jobs.arrival.tolist() == [0, 1, 1, 2]
-    assert jobs.duration.tolist() == jobs.told.tolist() == [2, 1, 1, 10]
+    assert jobs.duration.tolist() == jobs.estimate.tolist() == [2, 1, 1, 10]
     assert jobs.demand.tolist() == [[2], [4], [1], [3]]
     assert (jobs.capacity.tolist(), jobs.ids.tolist(), jobs.step, stepped.unit) == (
         [4],
@@ -50,7 +56,8 @@ def test_jobs_larger_than_a_smaller_cluster_are_left_out_and_counted() -> None:
     assert stepped.jobs.demand.tolist() == [[3], [1]]
     assert stepped.num_left_out == 2
     assert str(stepped).startswith(
-        "2 jobs in steps of 3,600 s and units of 8 of resource 0; 2 jobs larger than the cluster left out"
+        "2 jobs in steps of 3,600 s and units of 8 of resource 0; "
+        "2 jobs larger than the cluster left out"
     )
 
 
@@ -58,9 +65,9 @@ def test_jobs_larger_than_a_smaller_cluster_are_left_out_and_counted() -> None:
     ("change", "match"),
     [
         ({"step_s": 0}, "each must be at least 1"),
-        ({"num_units": 65}, r"65 units of a cluster of .64. would be less than one each"),
-        ({"capacity": (65,)}, r"a cluster of .65. is not one of 1 up to .64."),
-        ({"capacity": (8, 8)}, "a number for each resource"),
+        ({"num_units": 65}, r"a cluster of .64. cannot be divided into 65 units"),
+        ({"capacity": (65,)}, r"the capacity .65. must have .* from 1 up to the log's .64."),
+        ({"capacity": (8, 8)}, "one number for each resource"),
     ],
 )
 def test_what_cannot_be_is_refused(change: dict[str, object], match: str) -> None:
@@ -70,7 +77,7 @@ def test_what_cannot_be_is_refused(change: dict[str, object], match: str) -> Non
 
 
 def test_jobs_in_steps_and_clusters_that_nothing_fits_are_refused() -> None:
-    with pytest.raises(WorkloadError, match="its times are steps already"):
+    with pytest.raises(WorkloadError, match="its times are in steps already"):
         to_steps(RigidJobs("a", [0], [1], [[1]], [4]), step_s=60, num_units=4, horizon=4)
     with pytest.raises(WorkloadError, match=r"none of 1 jobs fits a cluster of .2.: give it more"):
         to_steps(

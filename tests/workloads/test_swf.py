@@ -52,7 +52,7 @@ def test_fields_become_rigid_jobs_in_seconds_since_the_first(tmp_path: Path) -> 
         [0, 30],
         [30, 50],
     )
-    assert (jobs.demand.tolist(), jobs.told.tolist()) == ([[4], [2]], [60, 50])
+    assert (jobs.demand.tolist(), jobs.estimate.tolist()) == ([[4], [2]], [60, 50])
     assert log.start_unix_s == 1_000_100
     assert (log.report.num_rows, log.report.num_jobs, log.report.num_bad_rows) == (2, 2, 0)
 
@@ -62,9 +62,12 @@ def test_the_header_is_kept_with_the_lines_that_go_on_with_a_value(tmp_path: Pat
     header += "; Queue: 0 a\n; Queue: 1 b\n; MaxProcs: -1\n"
     log = read_swf(_log(tmp_path, _line(1, 0, 5, 3), header=header))
     assert log.header.entries == (
-        ("Computer", "a cluster"), ("Note", "first and more: see http://there/"), ("Queue", "0 a"), ("Queue", "1 b"),
+        ("Computer", "a cluster"),
+        ("Note", "first and more: see http://there/"),
+        ("Queue", "0 a"),
+        ("Queue", "1 b"),
         ("MaxProcs", "-1"),
-    )  # fmt: skip
+    )
     assert (
         log.header.text("Queue"),
         log.header.number("MaxProcs"),
@@ -78,7 +81,7 @@ def test_the_header_is_kept_with_the_lines_that_go_on_with_a_value(tmp_path: Pat
     [
         ("; MaxNodes: 4\n; MaxProcs: 16\n", None, 16, "MaxProcs"),
         ("; MaxNodes: 4\n; MaxProcs: -1\n", None, 4, "MaxNodes"),
-        ("", None, 3, "what the largest job takes"),
+        ("", None, 3, "the largest job's"),
         ("; MaxProcs: 16\n", 9, 9, "given"),
     ],
 )
@@ -106,14 +109,15 @@ def test_memory_is_a_resource_where_the_clusters_is_given(tmp_path: Path) -> Non
     )
     assert log.jobs.demand.tolist() == [[4, 4_000], [2, 100], [1, 0]]
     assert [(f.what, f.count, f.first) for f in log.findings if "memory" in f.what] == [
-        ("no memory told, taken as 0", 1, f"{path}:5")
+        ("no memory given, taken as 0", 1, f"{path}:5")
     ]
     unknown = read_swf(path)
     assert unknown.jobs.demand.tolist() == [[4], [2], [1]]
-    assert any("give it to have it scheduled" in note for note in unknown.report.notes)
+    assert any("give it to make memory a resource" in note for note in unknown.report.notes)
     with pytest.raises(
         FormatError,
-        match=r"small\.swf:3: the job takes 4,000 KB of memory, the cluster has 3,999: give the true",
+        match=r"small\.swf:3: the job takes 4,000 KB of memory, the cluster has 3,999: "
+        "give the true",
     ):
         read_swf(path, memory=3_999)
 
@@ -121,10 +125,10 @@ def test_memory_is_a_resource_where_the_clusters_is_given(tmp_path: Path) -> Non
 def test_given_memory_is_of_no_use_where_no_job_tells_its_own(tmp_path: Path) -> None:
     log = read_swf(_log(tmp_path, _line(1, 0, 5, 4)), memory=8_000)
     assert log.jobs.resources == ("processors",)
-    assert any("tells no job's memory" in note for note in log.report.notes)
+    assert any("contains no job's memory" in note for note in log.report.notes)
 
 
-def test_schedulers_are_told_the_requested_or_the_actual_time(tmp_path: Path) -> None:
+def test_schedulers_see_the_requested_or_the_actual_time(tmp_path: Path) -> None:
     path = _log(
         tmp_path,
         _line(1, 0, 5, 1, requested_time=60),
@@ -133,10 +137,13 @@ def test_schedulers_are_told_the_requested_or_the_actual_time(tmp_path: Path) ->
     )
     requested = read_swf(path)
     actual = read_swf(path, estimates="actual")
-    assert (requested.jobs.told.tolist(), actual.jobs.told.tolist()) == ([60, 60, 7], [5, 90, 7])
+    assert (requested.jobs.estimate.tolist(), actual.jobs.estimate.tolist()) == (
+        [60, 60, 7],
+        [5, 90, 7],
+    )
     counts = {finding.what: (finding.count, finding.first) for finding in requested.findings}
     assert counts["ran longer than they asked for"] == (1, f"{path}:4")
-    assert counts["no requested time: the run time is told"] == (1, f"{path}:5")
+    assert counts["no requested time: schedulers see the run time"] == (1, f"{path}:5")
 
 
 def test_jobs_that_never_ran_are_dropped_each_with_its_reason_and_first_line(
@@ -160,7 +167,7 @@ def test_jobs_that_never_ran_are_dropped_each_with_its_reason_and_first_line(
         if finding.is_dropped
     }
     assert dropped == {
-        "parts of a job that was swapped out, which another line sums up (status 2, 3, 4)": (
+        "parts of a job that was swapped out, which another line summarises (status 2, 3, 4)": (
             1,
             f"{path}:9",
         ),
@@ -233,10 +240,10 @@ def test_jobs_of_some_partitions_alone(tmp_path: Path) -> None:
         (_line(2, 1, "nan", 1), r"field 4 \(run time\) is 'nan', not a number"),
         (_line(2, "1_0", 5, 1), r"field 2 \(submit time\) is '1_0', not a number"),
         (_line(2, "1-0", 5, 1), r"field 2 \(submit time\) is '1-0', not a number"),
-        (_line(2, 1, "1e999", 1), r"field 4 \(run time\) is inf, not a number that can be"),
+        (_line(2, 1, "1e999", 1), r"field 4 \(run time\) is inf, which is out of range"),
         (
             _line(2, 1, 5, 1, requested_time="1e300"),
-            r"field 9 \(requested time\) is 1e\+300, not a number that can be",
+            r"field 9 \(requested time\) is 1e\+300, which is out of range",
         ),
         (_line(2, -7, 5, 1), r"field 2 \(submit time\) is -7: negative"),
         (_line(2, 1, -5, 1), r"field 4 \(run time\) is -5: negative"),
@@ -245,7 +252,8 @@ def test_jobs_of_some_partitions_alone(tmp_path: Path) -> None:
         (_line(2, 1, 5, 1.5), r"field 5 \(allocated processors\) is 1\.5, not a whole number"),
         (
             _line(2, 1, 5, 17),
-            r"the job takes 17 processors, the cluster has 16 \(MaxProcs of the header\): give the true",
+            r"the job takes 17 processors, the cluster has 16 \(MaxProcs of the header\): "
+            r"give the true",
         ),
     ],
 )
@@ -267,7 +275,7 @@ def test_a_torn_log_keeps_its_complete_lines(tmp_path: Path) -> None:
     path = _log(tmp_path, _line(1, 0, 5, 1), _line(2, 1, 5, 1)[:9], end="")
     log = read_swf(path)
     assert (log.jobs.ids.tolist(), log.report.num_rows, log.report.num_bad_rows) == ([1], 2, 1)
-    assert log.report.bad_samples == (f"{path}:4: torn: 4 fields, expected 18",)
+    assert log.report.bad_samples == (f"{path}:4: truncated: 4 fields, expected 18",)
 
 
 def test_a_whole_last_line_needs_no_newline(tmp_path: Path) -> None:
@@ -278,9 +286,10 @@ def test_a_whole_last_line_needs_no_newline(tmp_path: Path) -> None:
 def test_blank_lines_comments_between_jobs_and_other_line_ends_are_no_rows(tmp_path: Path) -> None:
     path = tmp_path / "windows.swf"
     path.write_bytes(
-        f"; MaxProcs: 4\r\n{_line(1, 0, 5, 1)}\r\n\r\n  ; Note: caf\xe9\r\n\t{_line(2, 1, 5, 1)}\r\n".encode(
-            "latin-1"
-        )
+        (
+            f"; MaxProcs: 4\r\n{_line(1, 0, 5, 1)}\r\n\r\n"
+            f"  ; Note: caf\xe9\r\n\t{_line(2, 1, 5, 1)}\r\n"
+        ).encode("latin-1")
     )
     log = read_swf(path)
     assert (log.jobs.ids.tolist(), log.report.num_rows, log.header.number("MaxProcs")) == (
@@ -297,7 +306,7 @@ def test_compressed_logs_are_read_and_torn_ones_refused(tmp_path: Path) -> None:
     assert (len(read_swf(path).jobs), read_swf(path).jobs.name) == (500, "log")
     for content in (packed[:-20], b"; no gzip data", packed[:40] + b"\xff" * 40 + packed[80:]):
         path.write_bytes(content)
-        with pytest.raises(FormatError, match=r"log\.swf\.gz: torn or not gzip data"):
+        with pytest.raises(FormatError, match=r"log\.swf\.gz: truncated or not gzip data"):
             read_swf(path)
 
 
@@ -359,8 +368,8 @@ def test_the_log_of_an_academic_cluster_is_read_whole() -> None:
 def test_the_log_of_a_model_has_no_requested_times() -> None:
     log = read_swf(shared_data("swf/lublin_256.swf"))
     assert (len(log.jobs), log.jobs.capacity.tolist()) == (10_000, [256])
-    assert (log.jobs.told == log.jobs.duration).all()
+    assert (log.jobs.estimate == log.jobs.duration).all()
     assert [(f.what, f.count) for f in log.findings] == [
-        ("no requested time: the run time is told", 10_000)
+        ("no requested time: schedulers see the run time", 10_000)
     ]
     assert log.jobs.load[0] == pytest.approx(1.0608, abs=1e-4)

@@ -1,1 +1,1 @@
-"""What is asked: jobs as frozen data, their readers, and when they arrive."""
+"""Workloads: jobs as immutable data, readers of logs and traces, and arrival processes."""

@@ -1,7 +1,8 @@
-"""Alibaba's cluster-trace-v2018 batch tasks: DAG jobs with instance counts, durations and resource demands.
+"""Reads batch tasks of Alibaba's cluster-trace-v2018: DAG jobs with durations and resource demands.
 
-A task's name holds its place in the DAG: J3_1_2 is task 3 of its job, after tasks 1 and 2; names without numbers
-("task_Nzg3", "MergeTask") stand alone. An instance of a task is a task here, and a task of the trace is a stage.
+A task of the trace becomes a stage, and its instances become the stage's tasks. The task's name
+encodes its position in the DAG: J3_1_2 is task 3 of its job and runs after tasks 1 and 2. Tasks
+with names without numbers ("task_Nzg3", "MergeTask") have no edges.
 
 Source: Alibaba cluster-trace-v2018, batch_task; Decima, section 7.3.
 """
@@ -25,9 +26,10 @@ from parcae.workloads.demands import Step, in_memory_units, with_cpu_at_most, wi
 from parcae.workloads.import_report import BadRows, ImportReport
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 
-#: plan_cpu 100 is one core, plan_mem is a percentage of a machine's memory.
+#: A plan_cpu of 100 is one core; plan_mem is a percentage of a machine's memory.
 _CPU_UNIT = _MEMORY_UNIT = 100.0
-#: The trace's times are whole seconds: a task that ends in the second that it starts in took about half of one.
+#: The trace's times are whole seconds: a task that starts and ends in the same second is taken to
+#: last half a second.
 SHORTEST_TASK_MS = 500
 _COLUMNS = (
     "task_name",
@@ -40,8 +42,10 @@ _COLUMNS = (
     "plan_cpu",
     "plan_mem",
 )
-#: What makes the trace a workload for executors of 1 core and up to 1 unit of memory: 1% of the jobs have nearly all of the
-#: work, and in units of the 0.99 quantile of memory a quarter of each class could not serve a load above 0.52 (0.75 in these).
+#: Preparation of the trace for executors of 1 core and up to 1 unit of memory. The largest 1% of
+#: the jobs have nearly all of the work, so they are left out. Memory is in units of the 0.999
+#: quantile: with the 0.99 quantile, a cluster with a quarter of its executors in each class could
+#: not serve a load above 0.52 (now 0.75).
 DECIMA_STEPS: tuple[Step, ...] = (
     without_largest(0.99),
     in_memory_units(0.999),
@@ -60,8 +64,8 @@ class _Task:
     memory: float
 
 
-class _Counted(io.RawIOBase):
-    """Counts the bytes that are read of a file, for progress."""
+class _CountingFile(io.RawIOBase):
+    """Counts the bytes that are read from a file, for progress reports."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("rb")
@@ -88,16 +92,26 @@ def read_alibaba(
     max_bad_share: float = 0.01,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Workload, ImportReport]:
-    """Read batch tasks: CSV as published (batch_task.csv, with or without a header), or JSON lines, one job a line.
+    """Read batch tasks: CSV as published (batch_task.csv, with or without a header), or JSON lines.
 
-    Jobs keep their arrival: the smallest start of their tasks, relative to the earliest job of the file. The file is
-    streamed; a job's rows need not lie together.
+    A line of a JSON file is one job. A job arrives at the earliest start of its tasks, relative to
+    the earliest job of the file. The file is read as a stream; the rows of a job need not be
+    adjacent.
+
+    Args:
+        path: the file; a name that ends in .gz is decompressed.
+        name: name of the workload.
+        max_bad_share: largest share of bad rows that is tolerated, 0..1.
+        progress: called with (bytes read, size of the file) every 10,000 rows.
+
+    Returns:
+        The workload, with jobs in order of arrival, and the import report.
 
     Raises:
-        FormatError: more bad rows than `max_bad_share`, or no job at all.
+        FormatError: more bad rows than `max_bad_share`, a truncated file, or no job at all.
     """
     bad = BadRows(max_bad_share)
-    counted = _Counted(path)
+    counted = _CountingFile(path)
     stream: Any = io.BufferedReader(counted)
     if path.suffix == ".gz":
         stream = gzip.GzipFile(fileobj=stream)
@@ -114,7 +128,7 @@ def read_alibaba(
                 if progress is not None and num_rows % 10_000 == 0:
                     progress(counted.count, path.stat().st_size)
     except (EOFError, gzip.BadGzipFile) as error:
-        raise FormatError(f"{path}: torn ({error}); fetch the file again") from None
+        raise FormatError(f"{path}: truncated ({error}); download the file again") from None
     finally:
         counted.close()
     num_rows += bad.count
@@ -157,7 +171,7 @@ def _task(
 
 
 def _optional(value: Any) -> float:
-    """A demand that the trace left empty is 0."""
+    """The number, or 0 where the trace leaves the field empty."""
     if value in ("", None):
         return 0.0
     number = _number(value)
@@ -177,16 +191,25 @@ def _json_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[str, 
             continue
         for row in rows:
             try:
-                yield job, _task(
-                    str(row["task_name"]), row["instance_num"], row["start_time"], row["end_time"], row.get("duration_s"),
-                    row.get("plan_cpu"), row.get("plan_mem"),
-                )  # fmt: skip
+                yield (
+                    job,
+                    _task(
+                        str(row["task_name"]),
+                        row["instance_num"],
+                        row["start_time"],
+                        row["end_time"],
+                        row.get("duration_s"),
+                        row.get("plan_cpu"),
+                        row.get("plan_mem"),
+                    ),
+                )
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 bad.add(path, number, f"job {job}: {error}")
 
 
 def _csv_rows(lines: IO[str], path: Path, bad: BadRows) -> Iterator[tuple[str, _Task]]:
     for number, row in enumerate(csv.reader(lines), 1):
+        # Blank lines and a header are skipped.
         if not row or (number == 1 and row[0] == "task_name"):
             continue
         if len(row) != len(_COLUMNS):
@@ -210,26 +233,28 @@ def _workload(
         )
     first_s = min(task.start_s for rows in tasks.values() for task in rows)
     jobs = []
-    num_torn = 0
+    num_incomplete = 0
     dropped = 0
-    laws: dict[int, TaskDurations] = {}
+    tables: dict[int, TaskDurations] = {}
     for job_name, rows in tasks.items():
         try:
-            job, missing = _job(job_name, rows, first_s, laws)
+            job, missing = _job(job_name, rows, first_s, tables)
         except WorkloadError:
-            dropped += 1
+            dropped += 1  # the parents in the task names form a cycle
             continue
-        num_torn += missing > 0
+        num_incomplete += missing > 0
         jobs.append(job)
     if not jobs:
-        raise FormatError(f"{path}: no job of it is a DAG")
+        raise FormatError(f"{path}: none of its jobs is a DAG")
     notes = []
-    if num_torn:
+    if num_incomplete:
         notes.append(
-            f"{num_torn} jobs name parents whose rows are not in the file; those edges were left out"
+            f"{num_incomplete} jobs name parents whose rows are not in the file; "
+            "those edges were left out"
         )
     if dropped:
         notes.append(f"{dropped} jobs have a cycle in their task names and were left out")
+    # `or 0` is only for the type checker: every job has an arrival.
     jobs.sort(key=lambda job: job.arrival_ms or 0)
     workload = Workload(
         name, tuple(jobs), provenance={"source": "Alibaba cluster-trace-v2018 batch_task"}
@@ -240,9 +265,12 @@ def _workload(
 
 
 def _job(
-    job_name: str, rows: list[_Task], first_s: float, laws: dict[int, TaskDurations]
+    job_name: str, rows: list[_Task], first_s: float, tables: dict[int, TaskDurations]
 ) -> tuple[JobSpec, int]:
-    """The job, and how many parents that its tasks name are missing."""
+    """The job, and the number of parents that its tasks name but that are missing in the file.
+
+    `tables` caches the duration tables, so that stages of equal duration share one.
+    """
     number_of: dict[int, int] = {}
     parents_of: list[list[int]] = []
     for index, task in enumerate(rows):
@@ -254,7 +282,7 @@ def _job(
     stages = tuple(
         StageSpec(
             num_tasks=task.instances,
-            durations=_law(task.duration_s, laws),
+            durations=_constant_durations(task.duration_s, tables),
             parents=tuple(number_of[p] for p in parents if p in number_of),
             cpu=task.cpu,
             memory=task.memory,
@@ -266,8 +294,9 @@ def _job(
     return JobSpec(job_name, stages, arrival_ms), missing
 
 
-def _law(duration_s: float, laws: dict[int, TaskDurations]) -> TaskDurations:
+def _constant_durations(duration_s: float, tables: dict[int, TaskDurations]) -> TaskDurations:
+    """The duration table of a constant duration, from the cache `tables` (by duration in ms)."""
     duration_ms = max(SHORTEST_TASK_MS, round(duration_s * MS_PER_S))
-    if duration_ms not in laws:
-        laws[duration_ms] = TaskDurations.constant(duration_ms)
-    return laws[duration_ms]
+    if duration_ms not in tables:
+        tables[duration_ms] = TaskDurations.constant(duration_ms)
+    return tables[duration_ms]

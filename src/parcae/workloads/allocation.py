@@ -1,8 +1,9 @@
-"""Pools of Spark's fair scheduler: the allocation file (fairscheduler.xml), and the same as JSON.
+"""Reads the pools of Spark's fair scheduler from an allocation file (fairscheduler.xml) or JSON.
+
+Where Spark warns about an unreadable value and uses the default, this reader refuses the file:
+results with other pools than intended would be misleading.
 
 Source: Spark's FairSchedulableBuilder, Pool and SchedulingMode (core, org.apache.spark.scheduler).
-Where Spark warns of a value that it cannot read and takes the default, we refuse the file:
-a comparison with other pools than meant is worth nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from parcae.errors import ConfigError, FormatError
 
 Mode = Literal["FIFO", "FAIR"]
 
-#: The pool of jobs that name none; it exists in every Spark, whether the file defines it or not.
+#: The pool of jobs that name no pool; Spark always has it, whether the file defines it or not.
 DEFAULT_POOL = "default"
 _MODES = ("FIFO", "FAIR")
 _POOL_KEYS = ("weight", "min_share", "mode")
@@ -33,7 +34,7 @@ _XML_LAYOUT = (
     '<allocations><pool name="etl"><schedulingMode>FAIR</schedulingMode><weight>2</weight>'
     "<minShare>4</minShare></pool></allocations>"
 )
-#: Spark holds weights and minimum shares in 32 bits.
+#: Spark stores weights and minimum shares as 32-bit integers.
 _LARGEST = (1 << 31) - 1
 
 
@@ -42,13 +43,15 @@ class PoolSpec:
     """A pool of Spark's fair scheduler.
 
     Args:
-        name: what the pool is called.
-        weight: its share against other pools, > 0 (whole in Spark's own file).
-        min_share: cores that it gets before pools go by weight, >= 0; may be more than there are.
-        mode: the order inside: "FIFO" by job and stage, "FAIR" by running tasks of the task set.
+        name: name of the pool.
+        weight: its share relative to other pools, > 0 (a whole number in Spark's XML file).
+        min_share: cores that it gets before cores are shared by weight, >= 0; may exceed the
+            cluster's cores.
+        mode: order of the jobs in the pool: "FIFO" by job and stage, "FAIR" by running tasks of the
+            task set.
 
     Raises:
-        ConfigError: a value that cannot be; the message names the pool.
+        ConfigError: a value is invalid; the message names the pool.
 
     Example: `PoolSpec("etl", weight=2, min_share=4)`.
     """
@@ -61,7 +64,7 @@ class PoolSpec:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ConfigError(
-                f"the name of a pool is {_shown(self.name)}; it must be a text that is not empty"
+                f"the name of a pool is {_shown(self.name)}; it must be a non-empty text"
             )
         weight = self.weight
         if not _is_number(weight) or not 0 < weight <= _LARGEST:
@@ -83,12 +86,12 @@ class PoolSpec:
 
 @dataclass(frozen=True)
 class Allocation:
-    """The pools of an allocation file, and which jobs go to which.
+    """The pools of an allocation file, and the assignment of jobs to pools.
 
     Args:
         pools: the pools that the file defines, in its order.
-        job_pools: (glob pattern of job names, pool); the first that matches holds.
-        source: the file, for messages.
+        job_pools: pairs (glob pattern of job names, pool); the first pattern that matches applies.
+        source: path of the file, for messages.
 
     Raises:
         ConfigError: two pools of one name, or a pattern that names a pool that is not defined.
@@ -106,12 +109,15 @@ class Allocation:
         for pattern, pool in self.job_pools:
             if pool not in {DEFAULT_POOL, *names}:
                 hint = _hint(pool, [*names, DEFAULT_POOL])
-                where = f"{self.source}: jobs {pattern!r} go to pool {pool!r}"
+                where = f"{self.source}: jobs {pattern!r} are assigned to pool {pool!r}"
                 raise ConfigError(f"{where}, which is not defined; {hint}")
 
     @cached_property
     def all_pools(self) -> tuple[PoolSpec, ...]:
-        """The defined pools; behind them `default` (1, 0, FIFO) where it is not defined."""
+        """The defined pools, followed by `default` if the file does not define it.
+
+        The default pool has weight 1, minimum share 0 and mode FIFO.
+        """
         if any(pool.name == DEFAULT_POOL for pool in self.pools):
             return self.pools
         return (*self.pools, PoolSpec(DEFAULT_POOL))
@@ -123,11 +129,11 @@ class Allocation:
     def pool_of(self, job_name: str, recorded_pool: str | None = None) -> str:
         """The pool of a job.
 
-        Its recorded pool if that is defined here; else that of the first pattern that matches; else
-        the pool that is called as the job; else `default`.
+        The first of these that applies: the recorded pool, if it is defined here; the pool of the
+        first pattern that matches; the pool with the same name as the job; `default`.
 
         Args:
-            job_name: name of the recurring job; patterns tell capitals from small letters.
+            job_name: name of the recurring job; patterns are case-sensitive.
             recorded_pool: the pool that a log names for the job, if any.
         """
         if recorded_pool is not None and recorded_pool in self._defined:
@@ -153,12 +159,16 @@ class Allocation:
         job_names: Sequence[str],
         recorded_pools: Sequence[str | None] | None = None,
     ) -> None:
-        """Refuse pools that none of these jobs goes to (`default` may stay empty).
+        """Refuse pools to which none of these jobs is assigned (`default` may stay empty).
 
-        Such a pool is most likely a name that was misspelt.
+        Such a pool is most likely a misspelt name.
+
+        Args:
+            job_names: names of the jobs.
+            recorded_pools: the pool that a log names for each job, or None.
 
         Raises:
-            ConfigError: the first such pool.
+            ConfigError: a pool is not used; the message names the first such pool.
         """
         used = {DEFAULT_POOL, *self.pools_of(job_names, recorded_pools)}
         unused = [pool.name for pool in self.pools if pool.name not in used]
@@ -167,30 +177,33 @@ class Allocation:
         known = sorted({*job_names, *(pool for pool in recorded_pools or () if pool)})
         names = ", ".join(known[:6]) + (", ..." if len(known) > 6 else "")
         raise ConfigError(
-            f"{self.source}: no job goes to pool {unused[0]!r}; jobs and recorded pools are {names};"
-            ' send jobs to it under "jobs" in a JSON file, or remove the pool'
+            f"{self.source}: no job is assigned to pool {unused[0]!r}; "
+            f"jobs and recorded pools are {names}; "
+            'assign jobs to it under "jobs" in a JSON file, or remove the pool'
         )
 
 
 def read_allocation(path: Path | str) -> Allocation:
     """Read Spark's allocation file, or the same pools as JSON.
 
-    A name that ends in .xml or .json says which; else a file that begins with "<" is XML, as Spark
-    has it: `<allocations>` of `<pool name="etl">`, in each `<schedulingMode>`, `<weight>` and
-    `<minShare>`; what is left out is FIFO, 1, 0. JSON:
-    `{"pools": {"etl": {"weight": 2, "min_share": 4, "mode": "FAIR"}}, "jobs": {"q1*": "etl"}}`,
-    where "jobs" sends the recurring jobs of a glob pattern to a pool.
+    The file's extension, .xml or .json, decides the format; without one of these, a file that
+    begins with "<" is XML. XML has Spark's layout: `<allocations>` contains `<pool name="etl">`
+    elements, each with `<schedulingMode>`, `<weight>` and `<minShare>`; missing elements mean FIFO,
+    1 and 0. JSON has the layout `{"pools": {"etl": {"weight": 2, "min_share": 4, "mode": "FAIR"}},
+    "jobs": {"q1*": "etl"}}`, where "jobs" assigns the recurring jobs that match a glob pattern to a
+    pool.
 
     Raises:
-        FormatError: not such a file, an unknown key, a value that cannot be, a pool defined twice,
-            or a document type (entities).
-        ConfigError: a pattern that names a pool that is not defined.
+        FormatError: not an allocation file, an unknown key, an invalid value, a pool that is
+            defined twice, or an XML document type (which could define entities).
+        ConfigError: a pattern names a pool that is not defined.
         OSError: the file cannot be read.
     """
     path = Path(path)
     data = path.read_bytes()
     is_xml = data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
     if path.suffix.lower() in (".xml", ".json"):
+        # The extension decides; without a known one, the first character does.
         is_xml = path.suffix.lower() == ".xml"
     pools, job_pools = (_read_xml if is_xml else _read_json)(str(path), data)
     return Allocation(pools, job_pools, str(path))
@@ -200,11 +213,11 @@ _Parts = tuple[tuple[PoolSpec, ...], tuple[tuple[str, str], ...]]
 
 
 class _DocumentTypeError(Exception):
-    """The XML has a document type."""
+    """The XML contains a document type declaration."""
 
 
 class _PlainTree(ElementTree.TreeBuilder):
-    """Builds elements; a document type (only there can a file define entities) ends the reading."""
+    """Builds elements, but refuses a document type: only a document type can define entities."""
 
     def doctype(self, name: str, public: str | None, system: str | None) -> None:
         raise _DocumentTypeError
@@ -217,13 +230,15 @@ def _read_xml(path: str, data: bytes) -> _Parts:
         raise FormatError(f"{path}: has a DOCTYPE, which may define entities; remove it") from None
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise FormatError(f"{path}: not XML ({error}); expected {_XML_LAYOUT}") from None
+    # Spark ignores elements that it does not know; here they are errors.
     if root.tag != "allocations":
         raise FormatError(f"{path}: the root is <{root.tag[:60]}>; expected {_XML_LAYOUT}")
     pools: list[PoolSpec] = []
     for row, element in enumerate(root):
         if element.tag != "pool":
             raise FormatError(
-                f"{path}: unknown element <{element.tag[:60]}> in <allocations>; {_hint(element.tag, ['pool'])}"
+                f"{path}: unknown element <{element.tag[:60]}> in <allocations>; "
+                f"{_hint(element.tag, ['pool'])}"
             )
         pools.append(_xml_pool(path, row, element, {pool.name for pool in pools}))
     return tuple(pools), ()
@@ -233,7 +248,8 @@ def _xml_pool(path: str, row: int, element: ElementTree.Element, taken: set[str]
     for key in element.attrib:
         if key != "name":
             raise FormatError(
-                f"{path}: <pool> {row} has an unknown attribute {key[:60]!r}; {_hint(key, ['name'])}"
+                f"{path}: <pool> {row} has an unknown attribute {key[:60]!r}; "
+                f"{_hint(key, ['name'])}"
             )
     name = element.attrib.get("name", "")
     where = f"{path}: pool {name!r}" if name else f"{path}: <pool> {row}"
@@ -256,10 +272,12 @@ def _xml_pool(path: str, row: int, element: ElementTree.Element, taken: set[str]
 
 
 def _xml_number(where: str, tag: str, text: str) -> int:
+    # One sign is allowed, as in Java; more than 10 digits never fit 32 bits.
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 10):
         raise FormatError(
-            f"{where}: <{tag}> is {_shown(text)}; Spark reads whole numbers, and would take the default"
+            f"{where}: <{tag}> is {_shown(text)}; "
+            "Spark reads only whole numbers here, and would use the default"
         )
     return int(text)
 
@@ -284,28 +302,34 @@ def _read_json(path: str, data: bytes) -> _Parts:
     for pattern, pool in job_pools.items():
         if not isinstance(pool, str) or not pattern:
             raise FormatError(
-                f"{path}: jobs {pattern!r} go to {_shown(pool)}; expected a pattern and the name of a pool"
+                f"{path}: jobs {pattern!r} are assigned to {_shown(pool)}; "
+                "expected a pattern and the name of a pool"
             )
     return pools, tuple(job_pools.items())
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object of a JSON file as pairs: a key that is given twice can be told."""
+    """An object of a JSON file as a list of pairs, so that duplicate keys can be detected."""
 
 
 def _object(where: str, data: Any, known: Sequence[str] | None) -> dict[str, Any]:
+    """The JSON object as a dict.
+
+    Refuses duplicate keys, and keys that are not `known` (None: any key).
+    """
     if not isinstance(data, _Pairs):
         raise FormatError(f"{where}: not an object; expected {_LAYOUT}")
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in data:
-        if key in found:
+        if key in values:
             raise FormatError(f"{where}: {key[:60]!r} is defined twice; keep one")
+        # Spark's XML names ("minShare") are suggested by their JSON equivalents.
         if known is not None and key not in known:
             raise FormatError(
                 f"{where}: unknown key {key[:60]!r}; {_hint(_XML_KEYS.get(key, key), known)}"
             )
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def _pool(path: str, name: str, values: dict[str, Any]) -> PoolSpec:

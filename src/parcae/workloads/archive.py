@@ -1,6 +1,7 @@
-"""The project's own workload files: one `.parcae` file, a zip of numpy arrays and a JSON manifest. No pickle.
+"""Parcae's workload files (`.parcae`): a zip of numpy arrays and a JSON manifest, without pickle.
 
-Arrays are flat: a workload of a million tasks is read in well under a second, and durations that stages share are stored once.
+The arrays are flat, so that a workload of a million tasks is read in well under a second. Duration
+tables that several stages share are stored once.
 """
 
 from __future__ import annotations
@@ -19,20 +20,45 @@ from parcae.files import replacing
 from parcae.workloads.job import NUM_WAVES, JobSpec, StageSpec, TaskDurations, Wave, Workload
 
 FORMAT = "parcae-workload"
-#: Version 2 adds the spread of a recurring job's runs, its pool, and input bytes. A workload without any of these is
-#: written as version 1, which older Parcaes read.
+#: Version 2 adds the spread of a recurring job's runs, its pool, and input bytes. A workload
+#: without any of these is written as version 1, which older versions of Parcae can read.
 PLAIN_VERSION = 1
 VERSION = 2
-_ARRAYS = ("job_stages", "job_arrival_ms", "num_tasks", "num_parents", "parents", "demands", "task_ms", "law", "law_levels",
-           "levels", "sample_counts", "samples")  # fmt: skip
+#: Names of the arrays in the file. "law" holds the row of each stage's duration table, "law_levels"
+#: the number of parallelism levels of each table.
+_ARRAYS = (
+    "job_stages",
+    "job_arrival_ms",
+    "num_tasks",
+    "num_parents",
+    "parents",
+    "demands",
+    "task_ms",
+    "law",
+    "law_levels",
+    "levels",
+    "sample_counts",
+    "samples",
+)
 _SPREAD_ARRAYS = ("work_sigma", "num_runs", "duration_sigma", "input_bytes")
-#: What numpy, zip and JSON raise on a torn or foreign file.
-_TORN = (OSError, EOFError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, MemoryError,
-         zipfile.BadZipFile, zlib.error)  # fmt: skip
+#: Exceptions that numpy, zip and JSON raise on a truncated file or a file of another format.
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ArithmeticError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def write_workload(workload: Workload, path: Path) -> None:
-    """Write the workload to `path`, wholly or not at all.
+    """Write the workload to `path` atomically: the file is complete or unchanged.
 
     Raises:
         OSError: the folder does not exist or cannot be written.
@@ -56,7 +82,7 @@ def write_workload(workload: Workload, path: Path) -> None:
 
 
 def _is_plain(job: JobSpec) -> bool:
-    """Whether version 1 of the format holds all that is known of the job."""
+    """Whether version 1 of the format can hold everything about the job."""
     is_plain = job.work_sigma == 0 and job.num_runs == 1 and not job.pool
     return is_plain and all(
         stage.duration_sigma == 0 and stage.input_bytes == 0 for stage in job.stages
@@ -75,9 +101,12 @@ def _flatten_spread(workload: Workload) -> dict[str, npt.NDArray[Any]]:
 
 def _flatten(workload: Workload) -> dict[str, npt.NDArray[Any]]:
     stages = [stage for job in workload.jobs for stage in job.stages]
-    laws = {id(stage.durations): stage.durations for stage in stages}
-    row = {key: index for index, key in enumerate(laws)}
-    lists = [samples for law in laws.values() for wave in Wave for samples in law.by_wave(wave)]
+    # Duration tables are identified by object identity: stages that share a table store it once.
+    tables = {id(stage.durations): stage.durations for stage in stages}
+    row = {key: index for index, key in enumerate(tables)}
+    lists = [
+        samples for table in tables.values() for wave in Wave for samples in table.by_wave(wave)
+    ]
     return {
         "job_stages": np.array([len(job.stages) for job in workload.jobs], np.int64),
         "job_arrival_ms": np.array(
@@ -89,8 +118,10 @@ def _flatten(workload: Workload) -> dict[str, npt.NDArray[Any]]:
         "demands": np.array([(stage.cpu, stage.memory) for stage in stages], np.float64),
         "task_ms": np.array([stage.mean_task_ms for stage in stages], np.float64),
         "law": np.array([row[id(stage.durations)] for stage in stages], np.int64),
-        "law_levels": np.array([len(law.levels) for law in laws.values()], np.int64),
-        "levels": np.array([level for law in laws.values() for level in law.levels], np.int64),
+        "law_levels": np.array([len(table.levels) for table in tables.values()], np.int64),
+        "levels": np.array(
+            [level for table in tables.values() for level in table.levels], np.int64
+        ),
         "sample_counts": np.array([len(samples) for samples in lists], np.int64),
         "samples": np.concatenate(lists).astype(np.int64),
     }
@@ -100,7 +131,7 @@ def read_workload(path: Path) -> Workload:
     """Read a workload file.
 
     Raises:
-        FormatError: torn, foreign, or of a newer version of the format.
+        FormatError: the file is truncated, of another format, or of a newer version of the format.
         FileNotFoundError: no such file.
     """
     path = Path(path)
@@ -114,10 +145,11 @@ def read_workload(path: Path) -> Workload:
     except (FileNotFoundError, IsADirectoryError, PermissionError, FormatError):
         raise
     except WorkloadError as error:
-        raise FormatError(f"{path}: holds a workload that cannot be: {error}") from None
-    except _TORN as error:
+        raise FormatError(f"{path}: the workload in this file is invalid: {error}") from None
+    except _UNREADABLE as error:
         raise FormatError(
-            f"{path}: not a Parcae workload file, or a torn one ({type(error).__name__}); import the workload again"
+            f"{path}: not a Parcae workload file, or a truncated one ({type(error).__name__}); "
+            "import the workload again"
         ) from None
 
 
@@ -126,25 +158,26 @@ def _check_manifest(path: Path, manifest: Any) -> None:
         raise FormatError(f"{path}: not a Parcae workload file")
     if manifest.get("version") not in (PLAIN_VERSION, VERSION):
         raise FormatError(
-            f"{path}: workload format version {manifest.get('version')}; this Parcae reads versions {PLAIN_VERSION} to"
-            f" {VERSION}: update Parcae, or import the workload again"
+            f"{path}: workload format version {manifest.get('version')}; "
+            f"this Parcae reads versions {PLAIN_VERSION} to {VERSION}: "
+            "update Parcae, or import the workload again"
         )
 
 
 def _rebuild(manifest: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Workload:
-    laws = _laws(arrays)
+    tables = _duration_tables(arrays)
     starts = np.concatenate([[0], np.cumsum(arrays["num_parents"])])
     columns = [
         arrays[name].tolist() for name in ("num_tasks", "law", "demands", "task_ms", "parents")
     ]
-    num_tasks, law, demands, task_ms, parents = columns
+    num_tasks, table_row, demands, task_ms, parents = columns
     duration_sigma, input_bytes = (
         _added(arrays, name, len(num_tasks), 0.0) for name in ("duration_sigma", "input_bytes")
     )
     stages = [
         StageSpec(
             num_tasks=num_tasks[i],
-            durations=laws[law[i]],
+            durations=tables[table_row[i]],
             parents=tuple(parents[starts[i] : starts[i + 1]]),
             cpu=demands[i][0],
             memory=demands[i][1],
@@ -177,23 +210,27 @@ def _jobs(
     jobs: list[JobSpec] = []
     first = 0
     for name, count, arrival, work_sigma, num_runs, pool in zip(*columns, strict=True):
-        own = tuple(stages[first : first + count])
+        job_stages = tuple(stages[first : first + count])
         jobs.append(
-            JobSpec(name, own, None if arrival < 0 else arrival, work_sigma, num_runs, pool)
+            JobSpec(name, job_stages, None if arrival < 0 else arrival, work_sigma, num_runs, pool)
         )
         first += count
     return tuple(jobs)
 
 
 def _added(arrays: dict[str, npt.NDArray[Any]], name: str, count: int, default: float) -> list[Any]:
-    """A column that version 2 added, or its default where the file is older."""
+    """An array that version 2 added to the format, or its default for a file of version 1."""
     return arrays[name].tolist() if name in arrays else [default] * count
 
 
-def _laws(arrays: dict[str, npt.NDArray[Any]]) -> list[TaskDurations]:
+def _duration_tables(arrays: dict[str, npt.NDArray[Any]]) -> list[TaskDurations]:
+    """The duration tables.
+
+    A table has `law_levels` sample lists for each of its waves, wave after wave.
+    """
     ends = np.cumsum(arrays["sample_counts"]).tolist()
     lists = [arrays["samples"][a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
-    laws = []
+    tables = []
     level_row = 0
     list_row = 0
     for count in arrays["law_levels"].tolist():
@@ -202,7 +239,7 @@ def _laws(arrays: dict[str, npt.NDArray[Any]]) -> list[TaskDurations]:
             tuple(lists[list_row + w * count : list_row + (w + 1) * count])
             for w in range(NUM_WAVES)
         ]
-        laws.append(TaskDurations(levels, *waves))
+        tables.append(TaskDurations(levels, *waves))
         level_row = level_row + count
         list_row = list_row + NUM_WAVES * count
-    return laws
+    return tables

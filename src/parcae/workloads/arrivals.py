@@ -1,4 +1,7 @@
-"""When jobs arrive: batch, Poisson, load-targeted and recorded arrival processes, drawn from named random streams."""
+"""Job sequences and arrival processes: batch, Poisson, bursts, target load, and recorded arrivals.
+
+All draws come from named random streams.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +29,21 @@ class JobSequence:
 
     Args:
         workload: the job profiles.
-        job_index: int64[num_jobs], which job of the workload each arrival is.
-        arrival_ms: int64[num_jobs], when it arrives, ascending. Jobs with arrival 0 are in the system at the start.
+        job_index: int64[num_jobs], the index of each job's profile in the workload.
+        arrival_ms: int64[num_jobs], arrival times in ms, ascending. Jobs with arrival 0 are in the
+            system at the start.
+        arrivals: the arrival process that the sequence was drawn from, as text; "" if it was not
+            drawn. A comparison draws further sequences in the same way.
 
     Raises:
-        WorkloadError: no jobs, an index out of range, or arrivals that are negative or not ascending.
+        WorkloadError: no jobs, an index out of range, or arrivals that are negative or not
+            ascending.
     """
 
     workload: Workload
     job_index: Int64Array
     arrival_ms: Int64Array
+    arrivals: str = ""
 
     def __post_init__(self) -> None:
         for name in ("job_index", "arrival_ms"):
@@ -55,8 +63,18 @@ class JobSequence:
 
     @property
     def num_jobs(self) -> int:
-        """How many jobs arrive."""
+        """Number of jobs that arrive."""
         return len(self.job_index)
+
+    @property
+    def nearest_process(self) -> str:
+        """The arrival process, or the one most like these arrivals: a batch, or Poisson."""
+        if self.arrivals:
+            return self.arrivals
+        span_ms = int(self.arrival_ms[-1] - self.arrival_ms[0])
+        if span_ms == 0:
+            return "batch"
+        return f"poisson:{max(1, round(span_ms / (self.num_jobs - 1)))}ms"
 
     @cached_property
     def jobs(self) -> tuple[JobSpec, ...]:
@@ -65,7 +83,7 @@ class JobSequence:
 
     @cached_property
     def num_tasks(self) -> int:
-        """Tasks of all arrivals."""
+        """Number of tasks of all jobs that arrive."""
         return sum(job.num_tasks for job in self.jobs)
 
 
@@ -73,19 +91,21 @@ _UNITS_MS = {"ms": 1, "s": MS_PER_S, "m": MS_PER_MINUTE, "h": MS_PER_HOUR}
 _ARRIVALS_HELP = (
     "write batch, poisson:25s (also ms, m, h), bursts:25s, load:0.85, trace:0.85 or recorded"
 )
-#: Jobs that arrive together in a process of bursts, on average.
+#: Mean number of jobs that arrive together in a process of bursts.
 _MEAN_BURST = 5.0
 
 
 @dataclass(frozen=True)
 class ArrivalProcess:
-    """How arrivals come about.
+    """A process that generates arrival times.
 
     Args:
-        kind: "batch" (all at 0), "poisson", "bursts" (Poisson as well, but 5 jobs at a time on average, a geometric number),
-            "load", "trace" (a piece of the recorded arrivals, at another pace) or "recorded".
-        value: mean gap in ms between jobs for "poisson" and "bursts"; share of the executors' time that the work should fill
-            for "load" and "trace".
+        kind: "batch" (all jobs at 0), "poisson", "bursts" (Poisson arrivals of groups of jobs,
+            whose sizes are geometric with a mean of 5), "load" (Poisson with the rate that gives a
+            target load), "trace" (a random piece of the recorded arrivals, rescaled to a target
+            load) or "recorded".
+        value: for "poisson" and "bursts" the mean gap between jobs in ms; for "load" and "trace"
+            the target load, as a share of the executors' time.
 
     Example: `ArrivalProcess.parse("poisson:25s")` has kind "poisson" and value 25000.
     """
@@ -95,10 +115,10 @@ class ArrivalProcess:
 
     @classmethod
     def parse(cls, text: str) -> ArrivalProcess:
-        """Read batch | poisson:25s | bursts:25s | load:0.85 | trace:0.85 | recorded.
+        """Parse batch | poisson:25s | bursts:25s | load:0.85 | trace:0.85 | recorded.
 
         Raises:
-            ConfigError: anything else; the message shows what is understood.
+            ConfigError: any other text; the message lists the accepted forms.
         """
         if text in ("batch", "recorded"):
             return cls(text)
@@ -111,10 +131,11 @@ class ArrivalProcess:
         raise ConfigError(f"arrivals {text!r} are not understood: {_ARRIVALS_HELP}")
 
     def mean_gap_ms(self, workload: Workload, num_executors: int) -> float:
-        """Mean time between arrivals.
+        """Mean time between arrivals in ms.
 
-        For "load" and "trace": mean work of a drawn job / (load x executors), with mean task durations: work inflation and moving
-        delays come on top, so that executors are busier than the target where parallelism inflates work.
+        For "load" and "trace" it is the mean work of a drawn job / (load x executors), with mean
+        task durations. Work inflation and moving delays come on top, so that executors are busier
+        than the target where parallelism inflates the work.
         """
         if self.kind in ("poisson", "bursts"):
             return self.value
@@ -123,9 +144,21 @@ class ArrivalProcess:
         return 0.0
 
     def draw_gaps_ms(self, count: int, mean_gap_ms: float, rng: np.random.Generator) -> Int64Array:
-        """Times from job to job, whole ms, rounded down: int64[count]."""
+        """Draw the times between jobs.
+
+        Args:
+            count: number of gaps.
+            mean_gap_ms: mean gap in ms.
+            rng: source of the random numbers.
+
+        Returns:
+            int64[count], in whole ms, rounded down.
+        """
         if self.kind != "bursts":
             return np.floor(rng.exponential(mean_gap_ms, count)).astype(np.int64)
+        # A burst begins with probability 1 / mean size; the other jobs arrive with the job before
+        # them. Gaps between bursts are longer by the same factor, so that the mean gap stays the
+        # same.
         begins = rng.random(count) < 1 / _MEAN_BURST
         return np.floor(begins * rng.exponential(_MEAN_BURST * mean_gap_ms, count)).astype(np.int64)
 
@@ -137,12 +170,20 @@ def draw_sequence(
     num_executors: int,
     streams: RandomStreams,
 ) -> JobSequence:
-    """Draw `num_jobs` jobs by the workload's weights, and when they arrive.
+    """Draw `num_jobs` jobs by the workload's weights, and their arrival times.
 
-    The first job of an endless process arrives at 0; gaps are whole ms, rounded down.
+    Except for recorded arrivals, the first job arrives at 0; gaps are whole ms, rounded down.
+
+    Args:
+        workload: the job profiles.
+        arrivals: the arrival process, or its text as for `ArrivalProcess.parse`.
+        num_jobs: number of jobs, >= 1.
+        num_executors: executors of the cluster; a target load refers to them.
+        streams: source of the random numbers.
 
     Raises:
-        ConfigError: arrivals not understood, or "recorded" or "trace" with more jobs than were recorded.
+        ConfigError: arrivals that cannot be parsed, or "recorded" or "trace" with more jobs than
+            were recorded.
     """
     process = ArrivalProcess.parse(arrivals) if isinstance(arrivals, str) else arrivals
     if num_jobs < 1:
@@ -169,25 +210,31 @@ def _draw_jobs(workload: Workload, num_jobs: int, streams: RandomStreams) -> Int
 
 
 def recorded_sequence(workload: Workload, num_jobs: int | None = None) -> JobSequence:
-    """The workload's own arrivals, in order, the first at 0.
+    """The workload's recorded arrivals in order, with the first at 0.
+
+    Args:
+        workload: a workload with recorded arrivals.
+        num_jobs: number of jobs, the earliest ones; None means all.
 
     Raises:
-        ConfigError: a job without a recorded arrival, or fewer recorded jobs than asked for.
+        ConfigError: a job without a recorded arrival, or fewer recorded jobs than requested.
     """
     order, recorded = _recorded(workload, 1 if num_jobs is None else num_jobs)
     return JobSequence(workload, order[:num_jobs], recorded[:num_jobs] - recorded[0])
 
 
 def _recorded(workload: Workload, at_least: int) -> tuple[Int64Array, Int64Array]:
-    """The workload's jobs in the order in which they were recorded, and when: int64[num_jobs] each."""
+    """Job indices in order of recorded arrival, and the arrivals in ms: int64[num_jobs] each."""
     if not workload.is_recorded:
         raise ConfigError(
-            f"workload {workload.name!r} has no recorded arrivals; import it with its arrivals, or draw them"
+            f"workload {workload.name!r} has no recorded arrivals; "
+            "import it with its arrivals, or draw arrivals"
         )
     recorded = np.array([job.arrival_ms for job in workload.jobs], np.int64)
     if at_least > len(recorded):
         raise ConfigError(
-            f"workload {workload.name!r} recorded {len(recorded)} jobs, not {at_least}; ask for fewer"
+            f"workload {workload.name!r} recorded {len(recorded)} jobs, not {at_least}; "
+            "ask for fewer"
         )
     order = np.argsort(recorded, kind="stable")
     return order, recorded[order]
@@ -196,23 +243,26 @@ def _recorded(workload: Workload, at_least: int) -> tuple[Int64Array, Int64Array
 def _piece(
     workload: Workload, num_jobs: int, mean_gap_ms: float, rng: np.random.Generator
 ) -> JobSequence:
-    """So many recorded jobs in a row, from a random one on; the pace of the whole record is changed by one factor.
+    """`num_jobs` consecutive recorded jobs from a random position on, with rescaled gaps.
 
-    Jobs that were recorded at the same time arrive together. A piece may be busier than the record: that is its nature.
+    One factor gives the whole record the mean gap `mean_gap_ms`; a piece can be busier than the
+    whole record. Jobs that were recorded at the same time arrive together.
     """
     order, recorded = _recorded(workload, num_jobs)
     span_ms = int(recorded[-1] - recorded[0])
     if span_ms == 0:
         raise ConfigError(
-            f"workload {workload.name!r} recorded all its jobs at one time, so that they have no pace; write load:..."
+            f"workload {workload.name!r} recorded all its jobs at one time, "
+            "so that the arrivals cannot be rescaled to a load; write load:..."
         )
-    pace = mean_gap_ms * (len(recorded) - 1) / span_ms
+    scale = mean_gap_ms * (len(recorded) - 1) / span_ms
+    # The upper bound is exclusive: the last possible piece ends with the last job.
     first = int(rng.integers(0, len(recorded) - num_jobs + 1))
     piece = slice(first, first + num_jobs)
     return JobSequence(
         workload,
         order[piece],
-        np.floor((recorded[piece] - recorded[first]) * pace).astype(np.int64),
+        np.floor((recorded[piece] - recorded[first]) * scale).astype(np.int64),
     )
 
 
@@ -223,20 +273,30 @@ def endless_sequences(
     num_executors: int,
     streams: RandomStreams,
 ) -> Iterator[JobSequence]:
-    """Chunks of `num_jobs` arrivals for ever; the clock goes on from chunk to chunk.
+    """Generate chunks of `num_jobs` arrivals without end; the clock continues from chunk to chunk.
+
+    Args:
+        workload: the job profiles.
+        arrivals: the arrival process, or its text as for `ArrivalProcess.parse`.
+        num_jobs: number of jobs of a chunk.
+        num_executors: executors of the cluster; a target load refers to them.
+        streams: source of the random numbers.
 
     Raises:
-        ConfigError: a process that is not endless (batch, recorded).
+        ConfigError: a process that ends (batch, recorded, trace).
     """
     process = ArrivalProcess.parse(arrivals) if isinstance(arrivals, str) else arrivals
     if process.kind not in ("poisson", "bursts", "load"):
         raise ConfigError(
-            f"{process.kind!r} arrivals end; an endless run needs poisson:..., bursts:... or load:..."
+            f"{process.kind!r} arrivals end; "
+            "an endless run needs poisson:..., bursts:... or load:..."
         )
     gap_ms = process.mean_gap_ms(workload, num_executors)
     last_ms = 0
     for chunk in itertools.count():
         gaps = process.draw_gaps_ms(num_jobs, gap_ms, streams.arrivals)
+        # The first job of the run arrives at 0, the first of a later chunk one gap after the last
+        # job.
         if chunk == 0:
             gaps[0] = 0
         arrival_ms = last_ms + np.cumsum(gaps)

@@ -1,4 +1,6 @@
-"""DeepRM's jobs: at most one arrives a step, most are short, each asks for much of one resource and little of the others.
+"""Draws DeepRM's jobs: at most one arrives per step, and each has one dominant resource.
+
+Most jobs are short.
 
 Source: DeepRM (HotNets'16), section 4.1.
 """
@@ -18,27 +20,28 @@ import numpy.typing as npt
 from parcae.errors import ConfigError
 from parcae.workloads.rigid import IntArray, RigidJobs
 
-#: Units of each resource in DeepRM's experiments: with as many columns an image, its network has 89,451 parameters.
+#: Units of each resource in DeepRM's experiments; with this many image columns per resource its
+#: network has 89,451 parameters.
 CAPACITY = (10, 10)
-#: What rounding may do to a bound: 0.1 x 30 is a little more than 3.
+#: Tolerance for rounding errors of bounds: 0.1 x 30 is slightly more than 3.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class JobMix:
-    """How long jobs are, and how much they ask for.
+    """The distribution of job durations and demands.
 
-    Demands are drawn in whole units: the numbers of units in the range, so that no demand leaves it.
+    Demands are drawn uniformly from the whole numbers of units within the range.
 
     Args:
-        name: of the mix.
-        dominant, other: smallest and largest share of the capacity that a job asks for, of the one resource that it needs
-            most (each is equally often) and of every other.
+        name: name of the mix.
+        dominant, other: smallest and largest share of the capacity that a job needs of its dominant
+            resource and of every other resource. Each resource is the dominant one equally often.
         share_short: share of short jobs.
-        short, long: steps that short and long jobs take, shortest and longest.
+        short, long: shortest and longest duration of short and of long jobs, in steps.
 
     Raises:
-        ConfigError: a range that is empty or outside what can be.
+        ConfigError: a range that is empty or out of bounds.
 
     Example: `CODE.units(CODE.dominant, 10)` is (5, 10).
     """
@@ -53,44 +56,52 @@ class JobMix:
     def __post_init__(self) -> None:
         if not 0.0 <= self.share_short <= 1.0:
             raise ConfigError(
-                f"mix {self.name!r}: the share of short jobs is {self.share_short}; it must be between 0 and 1"
+                f"mix {self.name!r}: the share of short jobs is {self.share_short}; "
+                "it must be between 0 and 1"
             )
         for what, (low, high) in (("short", self.short), ("long", self.long)):
             if not 1 <= low <= high:
                 raise ConfigError(
-                    f"mix {self.name!r}: {what} jobs take {low}..{high} steps; write a range that begins at 1 or more"
+                    f"mix {self.name!r}: {what} jobs take {low}..{high} steps; "
+                    "write a range that begins at 1 or more"
                 )
         for what, (least, most) in (("dominant", self.dominant), ("other", self.other)):
             if not 0.0 <= least <= most <= 1.0 or most == 0.0:
                 raise ConfigError(
-                    f"mix {self.name!r}: {what} demands are {least}..{most} of the capacity; write shares up to 1"
+                    f"mix {self.name!r}: {what} demands are {least}..{most} of the capacity; "
+                    "write shares up to 1"
                 )
 
     def units(self, share: tuple[float, float], capacity: int) -> tuple[int, int]:
-        """The smallest and the largest whole number of units, at least 1, that lie in a range of shares of the capacity.
+        """The smallest and the largest whole number of units, at least 1, within a range of shares.
+
+        Args:
+            share: smallest and largest share of the capacity.
+            capacity: units of the resource.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: there is no whole number in the range.
         """
         low = max(1, math.ceil(share[0] * capacity - _ROUNDING))
         high = math.floor(share[1] * capacity + _ROUNDING)
         if low > high:
             raise ConfigError(
-                f"mix {self.name!r}: no whole number of {capacity} units is between {share[0]:g} and {share[1]:g} of them;"
-                f" give each resource at least {math.ceil(1 / share[1] - _ROUNDING)}"
+                f"mix {self.name!r}: no whole number of {capacity} units is between "
+                f"{share[0]:g} and {share[1]:g} of them; "
+                f"give each resource at least {math.ceil(1 / share[1] - _ROUNDING)}"
             )
         return low, high
 
     @property
     def mean_duration(self) -> float:
-        """Steps that a job takes on average.
+        """Mean duration of a job in steps.
 
         Example: 4.1 for 0.8 of 1..3 and 0.2 of 10..15.
         """
         return (self.share_short * sum(self.short) + (1 - self.share_short) * sum(self.long)) / 2
 
     def mean_demand(self, capacity: Sequence[int]) -> npt.NDArray[np.float64]:
-        """float64[num_resources]: units that a job asks for on average.
+        """float64[num_resources]: mean demand of a job in units.
 
         Example: `CODE.mean_demand((10, 10))` is [4.5, 4.5].
         """
@@ -101,17 +112,18 @@ class JobMix:
         return np.asarray(other + (dominant - other) / len(capacity), np.float64)
 
 
-#: What DeepRM's released code draws: 5..10 and 1..2 of 10 units.
+#: The mix of DeepRM's released code: 5..10 and 1..2 of 10 units.
 CODE = JobMix("code", dominant=(0.5, 1.0), other=(0.1, 0.2))
-# Deviation: DeepRM 4.1: of 10 units, demands are 3..5 and 1 because 2.5 and 0.5 are not whole, and the load is 1.025 x rate, not
-# 0.9225 x rate. Capacity 20 holds the ranges exactly, but its images have more columns than the paper's network has inputs for.
-#: What DeepRM's text says.
+# Deviation: DeepRM, section 4.1: of 10 units, demands are 3..5 and 1, because 2.5 and 0.5 units are
+# not whole; the load is 1.025 x rate instead of 0.9225 x rate. A capacity of 20 represents the
+# ranges exactly, but its images have more columns than the paper's network has inputs.
+#: The mix of DeepRM's text.
 PAPER = JobMix("paper", dominant=(0.25, 0.5), other=(0.05, 0.1))
 MIXES = {mix.name: mix for mix in (CODE, PAPER)}
 
 
 def job_mix(name: str) -> JobMix:
-    """The mix of that name: code, paper.
+    """The mix of a name: code or paper.
 
     Raises:
         ConfigError: no such mix.
@@ -126,6 +138,11 @@ def job_mix(name: str) -> JobMix:
 def load_of_rate(mix: JobMix, rate: float, capacity: Sequence[int] = CAPACITY) -> float:
     """Load of the busiest resource: rate x mean duration x mean demand / capacity.
 
+    Args:
+        mix: distribution of the jobs.
+        rate: jobs per step, 0..1.
+        capacity: units of each resource.
+
     Raises:
         ConfigError: a rate outside 0..1.
 
@@ -136,29 +153,41 @@ def load_of_rate(mix: JobMix, rate: float, capacity: Sequence[int] = CAPACITY) -
 
 
 def rate_of_load(mix: JobMix, load: float, capacity: Sequence[int] = CAPACITY) -> float:
-    """The rate of arrivals, jobs a step, that gives a load.
+    """The arrival rate, in jobs per step, that gives a load.
+
+    Args:
+        mix: distribution of the jobs.
+        load: load of the busiest resource, > 0.
+        capacity: units of each resource.
 
     Raises:
-        ConfigError: a load that is not above 0, or more than one job a step would have to arrive.
+        ConfigError: a load that is not above 0, or that needs more than one job per step.
 
     Example: `rate_of_load(CODE, 1.845)` is 1.
     """
     most = load_of_rate(mix, 1.0, capacity)
     if not 0.0 < load < math.inf:
-        raise ConfigError(f"a load of {load} cannot be: write a number above 0, as in 1.3")
+        raise ConfigError(f"a load of {load} is not possible: write a number above 0, as in 1.3")
     if load > most * (1 + _ROUNDING):
         raise ConfigError(
-            f"a load of {load:.1%} cannot be: at most one job arrives a step, which is {most:.1%} with the mix {mix.name!r}"
-            f" and capacity {list(capacity)}; ask for at most {math.floor(most * 1e4 + _ROUNDING) / 1e4:g}"
+            f"a load of {load:.1%} is not possible: at most one job arrives per step, "
+            f"which is a load of {most:.1%} with the mix {mix.name!r} "
+            f"and capacity {list(capacity)}; "
+            f"ask for at most {math.floor(most * 1e4 + _ROUNDING) / 1e4:g}"
         )
     return min(1.0, load / most)
 
 
 def parse_load(text: str, mix: JobMix = CODE, capacity: Sequence[int] = CAPACITY) -> float:
-    """Read a load, 1.3 or 130%, or the load of a rate, rate:0.7.
+    """Parse a load, as in 1.3 or 130%, or the load of an arrival rate, as in rate:0.7.
+
+    Args:
+        text: the load.
+        mix: distribution of the jobs.
+        capacity: units of each resource.
 
     Raises:
-        ConfigError: anything else, or a load or rate that cannot be.
+        ConfigError: any other text, or a load or rate that is not possible.
 
     Example: `parse_load("rate:0.7")` is 1.2915.
     """
@@ -167,12 +196,13 @@ def parse_load(text: str, mix: JobMix = CODE, capacity: Sequence[int] = CAPACITY
         raise ConfigError(f"load {text!r} is not understood: write 1.3, 130% or rate:0.7")
     value = float(match[2])
     load = load_of_rate(mix, value, capacity) if match[1] else value / 100 if match[3] else value
+    # Called only for its check that the load is possible.
     rate_of_load(mix, load, capacity)
     return load
 
 
 class JobArrays(NamedTuple):
-    """Many sequences of jobs side by side; the entries of sequence s from `num_jobs[s]` on are 0."""
+    """Many job sequences side by side; entries of sequence s from `num_jobs[s]` on are 0."""
 
     num_jobs: IntArray  # [num_sequences]
     arrival: IntArray  # [num_sequences, window], ascending
@@ -180,7 +210,13 @@ class JobArrays(NamedTuple):
     demand: IntArray  # [num_sequences, window, num_resources]
 
     def sequence(self, row: int, capacity: Sequence[int], name: str = "bernoulli") -> RigidJobs:
-        """One of the sequences by itself."""
+        """One of the sequences as `RigidJobs`.
+
+        Args:
+            row: index of the sequence.
+            capacity: units of each resource.
+            name: name of the result.
+        """
         jobs = (row, slice(0, int(self.num_jobs[row])))
         return RigidJobs(
             name,
@@ -201,6 +237,14 @@ def draw_bernoulli(
 ) -> RigidJobs:
     """Draw one sequence: in each of the steps 0..window-1 a job arrives with probability `rate`.
 
+    Args:
+        mix: distribution of the jobs.
+        rate: probability of an arrival per step, 0..1.
+        window: number of steps in which jobs can arrive.
+        capacity: units of each resource.
+        rng: source of the random numbers.
+        name: name of the sequence.
+
     Raises:
         ConfigError: a rate outside 0..1, no steps, or a capacity that the mix's demands do not fit.
     """
@@ -215,10 +259,18 @@ def draw_many(
     rng: np.random.Generator,
     count: int,
 ) -> JobArrays:
-    """Draw `count` sequences at once, as `draw_bernoulli` does; `rate` is one for all or float64[count].
+    """Draw `count` sequences at once, with the distribution of `draw_bernoulli`.
+
+    Args:
+        mix: distribution of the jobs.
+        rate: probability of an arrival per step, one for all sequences or float64[count].
+        window: number of steps in which jobs can arrive.
+        capacity: units of each resource.
+        rng: source of the random numbers.
+        count: number of sequences.
 
     Raises:
-        ConfigError: as `draw_bernoulli`; rates that are not one for each sequence.
+        ConfigError: as `draw_bernoulli`, or rates that are not one for each sequence.
     """
     rates = np.asarray(rate, np.float64)
     _check_rates(rates)
@@ -228,12 +280,14 @@ def draw_many(
         )
     if window < 1 or count < 1:
         raise ConfigError(
-            f"{count} sequences of {window} steps: at least one of at least one step is needed"
+            f"{count} sequences of {window} steps: at least one sequence of at least one step "
+            "is needed"
         )
     is_arrival = rng.random((count, window)) < rates.reshape(-1, 1)
     row, step = np.nonzero(is_arrival)
     duration, demand = _draw_jobs(mix, len(row), capacity, rng)
     num_jobs = is_arrival.sum(axis=1)
+    # Position of each job within its sequence: the number of arrivals before it.
     place = np.cumsum(is_arrival, axis=1)[row, step] - 1
     shape = (count, window)
     jobs = JobArrays(
@@ -251,7 +305,11 @@ def draw_many(
 def _draw_jobs(
     mix: JobMix, count: int, capacity: Sequence[int], rng: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
-    """Durations [count] and demands [count, num_resources]."""
+    """Draw durations [count] and demands [count, num_resources].
+
+    For every job both alternatives (short and long, dominant and other) are drawn; then one is
+    selected.
+    """
     ranges = [
         np.array([mix.units(share, c) for c in capacity]).T for share in (mix.dominant, mix.other)
     ]
@@ -265,5 +323,6 @@ def _draw_jobs(
 def _check_rates(rates: npt.NDArray[np.float64]) -> None:
     if not ((rates >= 0.0) & (rates <= 1.0)).all():
         raise ConfigError(
-            f"a rate of arrivals is {rates.tolist()}: at most one job arrives a step, so write 0..1 jobs a step"
+            f"a rate of arrivals is {rates.tolist()}: at most one job arrives per step, "
+            "so write 0..1 jobs per step"
         )

@@ -1,4 +1,4 @@
-"""Workloads by name: those that ship with the package, or a workload file."""
+"""Loads a workload by name: a built-in workload, a mixture, or a workload file."""
 
 from __future__ import annotations
 
@@ -25,11 +25,15 @@ BUILT_IN: dict[str, Callable[[], Workload]] = {
 
 
 def load_workload(source: str) -> Workload:
-    """A built-in workload (tpch, synthetic, one-stage, toy), mixed:ALPHA:WORKLOAD, or the workload file of that path.
+    """Load a workload by name or file.
+
+    Args:
+        source: a built-in name (tpch, synthetic, one-stage, toy), mixed:ALPHA:WORKLOAD, or the path
+            of a workload file.
 
     Raises:
-        ConfigError: neither; the message suggests a name.
-        FormatError: a file that is torn or foreign.
+        ConfigError: no such name or file; the message suggests a name.
+        FormatError: the file is truncated or of another format.
     """
     if source in BUILT_IN:
         return BUILT_IN[source]()
@@ -41,5 +45,6 @@ def load_workload(source: str) -> Workload:
     close = difflib.get_close_matches(source, BUILT_IN, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"built in are {', '.join(BUILT_IN)}"
     raise ConfigError(
-        f"no workload {source!r}: there is no such file, and {hint} (make a file with `parcae workload import`)"
+        f"no workload {source!r}: there is no such file, and {hint} "
+        "(make a file with `parcae workload import`)"
     )

@@ -1,4 +1,4 @@
-"""Takes the durations of fresh executors from a run in new executors into a profile that was measured in warm ones."""
+"""Adds the task durations of cold executors to a profile that was measured on warm executors."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from parcae.workloads.job import JobSpec, Samples, StageSpec, TaskDurations
 
 
 def with_fresh_durations(warm: JobSpec, cold: JobSpec) -> JobSpec:
-    """The warm job, its stages with the fresh samples of the same stages of the cold job.
+    """The warm job with the fresh samples of the corresponding stages of the cold job.
 
-    Stages are the same that are alike in name, task count, ancestors and descendants. Only fresh samples are taken: the
-    later tasks of a cold run are slow for reasons that an executor outlives (code that is not compiled yet). Fresh samples
-    that the warm job has are kept. What a scheduler is told of a task's duration stays that of the warm job.
+    Two stages correspond if they agree in name, task count, ancestors and descendants. Only fresh
+    samples are copied: later tasks of a cold run are slow for temporary reasons (code that is not
+    yet compiled). Fresh samples of the warm job are kept. The mean task duration that a scheduler
+    knows remains that of the warm job.
 
-    Example: a stage with the first samples [100] in the warm job, and in the cold one with the fresh samples [3000] and the
-    first samples [500], gets fresh [3000] and first [100].
+    Example: a stage has the first-wave samples [100] in the warm job; in the cold job it has the
+    fresh samples [3000] and the first-wave samples [500]. The result has fresh [3000] and first
+    [100].
     """
     fresh_of = dict(zip(_signatures(cold), cold.stages, strict=True))
     stages = [
@@ -30,7 +32,9 @@ def with_fresh_durations(warm: JobSpec, cold: JobSpec) -> JobSpec:
 
 
 def _with_fresh(stage: StageSpec, cold: TaskDurations) -> StageSpec:
-    """The stage with the cold fresh samples, each at the level nearest to the one that it was measured at."""
+    """The stage with the fresh samples of the cold stage, each at the nearest level of the
+    stage.
+    """
     warm = stage.durations
     fresh: list[list[Samples]] = [[samples] for samples in warm.fresh]
     for level, samples in zip(cold.levels, cold.fresh, strict=True):
@@ -41,13 +45,15 @@ def _with_fresh(stage: StageSpec, cold: TaskDurations) -> StageSpec:
 
 
 def _signatures(job: JobSpec) -> list[str]:
-    """For every stage a text that is equal for stages alike in name, task count, ancestors and descendants."""
+    """A text per stage, equal for stages with equal name, task count, ancestors and descendants."""
+    # First pass, from the roots: the signature of a stage and its ancestors.
     above = [""] * len(job.stages)
     for index in job.topological_order:
         stage = job.stages[index]
         above[index] = _digest(
             [stage.name, str(stage.num_tasks), *sorted(above[p] for p in stage.parents)]
         )
+    # Second pass, from the leaves: the same with the descendants.
     below = [""] * len(job.stages)
     for index in reversed(job.topological_order):
         below[index] = _digest(

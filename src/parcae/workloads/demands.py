@@ -1,8 +1,11 @@
-"""Workloads made ready for clusters of several executor classes: outliers, normalised demands, drawn demands, halves.
+"""Prepares workloads for clusters with several executor classes.
 
-Every step gives a new workload and a sentence about what it did, which also goes into the workload's provenance.
+The steps remove outliers, normalise or draw resource demands, and split a trace into halves. Every
+step returns a new workload and a sentence that describes the change; the workload's provenance
+records the sentence.
 
-Source: Decima, section 7.3: classes of 1 core and up to 1 unit of normalised memory; half of a trace trains, half tests.
+Source: Decima, section 7.3: executor classes have 1 core and up to 1 unit of normalised memory; the
+first half of a trace is for training, the second half for testing.
 """
 
 from __future__ import annotations
@@ -17,15 +20,16 @@ from parcae.errors import ConfigError
 from parcae.units import s_from_ms
 from parcae.workloads.job import StageSpec, Workload
 
-#: A new workload, and what was done, in words.
+#: A function that returns a changed workload and a description of the change.
 Step = Callable[[Workload], tuple[Workload, str]]
 
 
 def prepare(workload: Workload, steps: Sequence[Step]) -> tuple[Workload, tuple[str, ...]]:
-    """The steps one after another.
+    """Apply the steps one after another.
 
     Returns:
-        The workload and a note for each step; a workload that any step changed remembers the notes in its provenance.
+        The workload and a note for each step; the notes are also added to the workload's
+        provenance.
 
     Example: `prepare(trace, [without_largest(0.99), in_memory_units(0.999)])`.
     """
@@ -47,13 +51,13 @@ def _share(value: float, what: str) -> float:
 
 
 def without_largest(quantile: float) -> Step:
-    """Leave out the jobs with more work than this quantile of the jobs' work.
+    """Leave out the jobs whose work exceeds this quantile of the jobs' work.
 
-    A few records of a trace are absurd (in Alibaba's public sample one job of a thousand years of work), and a few
-    honest giants would decide every average alone.
+    Some records of a trace are implausible (Alibaba's public sample has a job of a thousand years
+    of work), and a few very large jobs would dominate every average.
 
     Raises:
-        ConfigError: no share, e.g. 0 or 1.5.
+        ConfigError: the quantile is not a share above 0 and at limit 1.
 
     Example: of jobs of 1, 2, 3 and 100 s, `without_largest(0.9)` leaves out the last.
     """
@@ -61,13 +65,15 @@ def without_largest(quantile: float) -> Step:
 
     def step(workload: Workload) -> tuple[Workload, str]:
         work = np.array([job.work_ms for job in workload.jobs])
-        most = float(np.quantile(work, quantile))
-        is_kept = work <= most
+        limit = float(np.quantile(work, quantile))
+        is_kept = work <= limit
         left_out = int((~is_kept).sum())
         total = float(work.sum())
         note = (
-            f"{left_out} of {len(work)} jobs were left out: those with more work than the {quantile:g} quantile, "
-            f"{s_from_ms(most):,.0f} s of one executor; they had {work[~is_kept].sum() / max(1.0, total):.2%} of all work"
+            f"{left_out} of {len(work)} jobs were left out: "
+            f"those with more work than the {quantile:g} quantile, "
+            f"{s_from_ms(limit):,.0f} s of one executor; "
+            f"they had {work[~is_kept].sum() / max(1.0, total):.2%} of all work"
         )
         return _kept(workload, [row for row, kept in enumerate(is_kept.tolist()) if kept]), note
 
@@ -80,18 +86,21 @@ def _kept(workload: Workload, rows: Sequence[int]) -> Workload:
 
 
 def _with_stages(workload: Workload, change: Callable[[StageSpec], StageSpec]) -> Workload:
-    """Every stage changed; jobs keep all else."""
+    """Apply `change` to every stage; everything else of the jobs stays as it is."""
     jobs = tuple(replace(job, stages=tuple(map(change, job.stages))) for job in workload.jobs)
     return replace(workload, jobs=jobs)
 
 
 def in_memory_units(quantile: float) -> Step:
-    """Measure memory in units of this quantile of the stages' demands; larger demands are cut to 1 unit.
+    """Express memory in units of this quantile of the stages' demands.
+
+    Larger demands are cut to 1 unit.
 
     Raises:
-        ConfigError: no share, or a workload whose stages ask for no memory.
+        ConfigError: the quantile is not a share above 0 and at most 1, or the workload's stages
+            need no memory.
 
-    Example: demands of 0.2, 0.4 and 0.5 are 0.4, 0.8 and 1 at the quantile 1.
+    Example: demands of 0.2, 0.4 and 0.5 become 0.4, 0.8 and 1 at the quantile 1.
     """
     _share(quantile, "the quantile of the memory demands")
 
@@ -100,13 +109,16 @@ def in_memory_units(quantile: float) -> Step:
         unit = float(np.quantile(demands, quantile))
         if unit <= 0:
             raise ConfigError(
-                f"workload {workload.name!r}: its stages ask for no memory at the {quantile:g} quantile, so there is no unit to "
-                f"normalise by; draw demands with --memory-demands uniform"
+                f"workload {workload.name!r}: its stages ask for no memory at the {quantile:g} "
+                "quantile, so there is no unit to normalise by; "
+                "draw demands with --memory-demands uniform"
             )
-        # Deviation: Decima does not say what it normalises by. Demands above the unit would fit no executor; they are cut.
+        # Deviation: Decima does not say what it normalises by. Demands above the unit would fit no
+        # executor; they are cut.
         note = (
             f"memory is in units of {unit:g}, the {quantile:g} quantile of the stages' demands; "
-            f"{int((demands > unit).sum())} of {len(demands)} stages asked for more and were cut to 1"
+            f"{int((demands > unit).sum())} of {len(demands)} stages asked for more "
+            "and were cut to 1"
         )
         return _with_stages(
             workload, lambda stage: replace(stage, memory=min(1.0, stage.memory / unit))
@@ -116,10 +128,10 @@ def in_memory_units(quantile: float) -> Step:
 
 
 def with_cpu_at_most(most: float) -> Step:
-    """Cut the stages' cpu demands, so that their tasks fit an executor of so many cores.
+    """Cut the stages' CPU demands, so that their tasks fit an executor of `most` cores.
 
     Raises:
-        ConfigError: not above 0.
+        ConfigError: `most` is not above 0.
     """
     if not most > 0:
         raise ConfigError(f"the most cpu is {most:g}; write a number of cores above 0, e.g. 1")
@@ -127,30 +139,35 @@ def with_cpu_at_most(most: float) -> Step:
     def step(workload: Workload) -> tuple[Workload, str]:
         demands = [stage.cpu for job in workload.jobs for stage in job.stages]
         num_cut = sum(cpu > most for cpu in demands)
-        note = f"{num_cut} of {len(demands)} stages asked for more than {most:g} cores and were cut to that"
+        note = (
+            f"{num_cut} of {len(demands)} stages asked for more than {most:g} cores "
+            "and were cut to that"
+        )
         return _with_stages(workload, lambda stage: replace(stage, cpu=min(most, stage.cpu))), note
 
     return step
 
 
 def with_drawn_memory(text: str) -> Step:
-    """Draw every stage's memory evenly from (0, 1]; "uniform" or "uniform:SEED".
+    """Draw every stage's memory uniformly from (0, 1]; `text` is "uniform" or "uniform:SEED".
 
     Raises:
-        ConfigError: anything else.
+        ConfigError: any other text.
 
     Source: Decima, section 7.3 (the TPC-H workload of Figure 11b).
     """
     match = re.fullmatch(r"uniform(?::(\d+))?", text)
     if match is None:
         raise ConfigError(
-            f"memory demands {text!r} are not understood: write uniform, or uniform:SEED, e.g. uniform:7"
+            f"memory demands {text!r} are not understood: "
+            "write uniform, or uniform:SEED, e.g. uniform:7"
         )
     seed = int(match[1] or 0)
 
     def step(workload: Workload) -> tuple[Workload, str]:
+        # The constant ("mem" in ASCII) separates these draws from others with the same seed.
         rng = np.random.default_rng(np.random.SeedSequence([0x6D65_6D00, seed]))
-        note = f"every stage's memory was drawn evenly from (0, 1], seed {seed}"
+        note = f"every stage's memory was drawn uniformly from (0, 1], seed {seed}"
         return _with_stages(
             workload, lambda stage: replace(stage, memory=1.0 - float(rng.random()))
         ), note
@@ -159,10 +176,11 @@ def with_drawn_memory(text: str) -> Step:
 
 
 def half(which: str) -> Step:
-    """The jobs that arrived first, or those that arrived after them: "first" or "second".
+    """The half of the jobs that arrived first ("first"), or the half that arrived later ("second").
 
     Raises:
-        ConfigError: another word, or a workload without recorded arrivals or with fewer than two jobs.
+        ConfigError: another word, or a workload without recorded arrivals or with fewer than two
+            jobs.
 
     Source: Decima, section 7.3: the first half of the trace trains, the second tests.
     """
@@ -172,8 +190,8 @@ def half(which: str) -> Step:
     def step(workload: Workload) -> tuple[Workload, str]:
         if not workload.is_recorded or len(workload.jobs) < 2:
             raise ConfigError(
-                f"workload {workload.name!r} has no recorded arrivals of at least two jobs, by which it could be split: "
-                f"import it with its arrivals"
+                f"workload {workload.name!r} has no recorded arrivals of at least two jobs, "
+                "by which it could be split: import it with its arrivals"
             )
         order = np.argsort([job.arrival_ms or 0 for job in workload.jobs], kind="stable").tolist()
         middle = len(order) // 2

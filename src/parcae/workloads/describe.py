@@ -1,4 +1,7 @@
-"""A workload in numbers: how much work, how it is spread, how the DAGs look, what was measured."""
+"""Summary statistics of a workload: work and its distribution, shape of the DAGs, measured samples.
+
+`parcae workload describe` prints them. `fingerprint` identifies a workload by its content.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,17 @@ from parcae.errors import ConfigError
 from parcae.units import s_from_ms
 from parcae.workloads.job import JobSpec, Wave, Workload
 
-#: "23% of the jobs contain 82% of the total work" (Decima, section 7.2): the share that is reported.
+#: The description reports how much of the work the largest jobs hold, for this share of the jobs,
+#: as
+#: in "23% of the jobs contain 82% of the total work" (Decima, section 7.2).
 TOP_SHARE = 0.23
-#: What the provenance of an import calls the number of first runs that it left out.
+#: Key in a workload's provenance: the number of first runs that the import left out.
 FIRST_RUNS_LEFT_OUT = "first_runs_left_out"
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean, median, 95th percentile and largest of one quantity over the jobs."""
+    """Mean, median, 95th percentile and maximum of one quantity over the jobs."""
 
     mean: float
     median: float
@@ -31,7 +36,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: list[float]) -> Spread:
-        """The spread of `values`."""
+        """Compute the spread of `values`."""
         array = np.asarray(values, np.float64)
         return cls(
             float(array.mean()),
@@ -43,13 +48,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class SpreadOfRuns:
-    """How much the runs of recurring jobs differ: standard deviations of logarithms (`JobSpec.work_sigma`).
+    """How much the runs of recurring jobs differ, as standard deviations of logarithms.
 
     Args:
-        num_jobs: recurring jobs that have a spread: profiled from two runs or more.
-        num_runs: the runs that those were profiled from.
-        work_sigma: over those jobs.
-        duration_sigma: over their stages.
+        num_jobs: number of recurring jobs that were profiled from two runs or more.
+        num_runs: number of runs of those jobs.
+        work_sigma: distribution of `JobSpec.work_sigma` over those jobs.
+        duration_sigma: distribution of `StageSpec.duration_sigma` over their stages.
     """
 
     num_jobs: int
@@ -61,27 +66,32 @@ class SpreadOfRuns:
         work = self.work_sigma
         stage = self.duration_sigma
         return (
-            f"sigma of log work: median {work.median:.2f}, p95 {work.p95:.2f}; of stages' durations: median"
-            f" {stage.median:.2f}, p95 {stage.p95:.2f} ({self.num_runs:,} runs of {self.num_jobs:,} jobs)"
+            f"sigma of log work: median {work.median:.2f}, p95 {work.p95:.2f}; "
+            f"of stages' durations: median {stage.median:.2f}, p95 {stage.p95:.2f} "
+            f"({self.num_runs:,} runs of {self.num_jobs:,} jobs)"
         )
 
 
 def spread_of_recurring_jobs(jobs: Sequence[JobSpec]) -> SpreadOfRuns | None:
-    """The spread of the runs of those jobs that were profiled from several; None where there is none."""
-    several = [job for job in jobs if job.num_runs > 1]
-    if not several:
+    """The spread of the runs of the jobs that were profiled from several runs; None without such
+    jobs.
+    """
+    repeated = [job for job in jobs if job.num_runs > 1]
+    if not repeated:
         return None
     return SpreadOfRuns(
-        num_jobs=len(several),
-        num_runs=sum(job.num_runs for job in several),
-        work_sigma=Spread.of([job.work_sigma for job in several]),
-        duration_sigma=Spread.of([stage.duration_sigma for job in several for stage in job.stages]),
+        num_jobs=len(repeated),
+        num_runs=sum(job.num_runs for job in repeated),
+        work_sigma=Spread.of([job.work_sigma for job in repeated]),
+        duration_sigma=Spread.of(
+            [stage.duration_sigma for job in repeated for stage in job.stages]
+        ),
     )
 
 
 @dataclass(frozen=True)
 class WorkloadDescription:
-    """What `parcae workload describe` shows; times in seconds."""
+    """The output of `parcae workload describe`; times are in seconds."""
 
     name: str
     fingerprint: str
@@ -108,36 +118,40 @@ class WorkloadDescription:
     jobs: tuple[dict[str, Any], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dicts and numbers."""
+        """The description as plain dicts, lists and numbers."""
         return asdict(self)
 
 
 def fingerprint(workload: Workload) -> str:
-    """Digest of everything that a simulation sees: DAGs, tasks, durations, demands, weights, spread and pools.
+    """Hash of everything that a simulation uses.
 
-    What was not known before there was a spread counts only where it is known: older workloads keep their fingerprints.
+    This includes DAGs, tasks, durations, demands, weights, spread and pools. Attributes that were
+    added later (spread, pools, input bytes) enter the hash only where they are set, so that older
+    workloads keep their fingerprints.
     """
     digest = hashlib.sha256(repr((len(workload.jobs), workload.weights)).encode())
-    seen: dict[int, int] = {}
+    table_index: dict[int, int] = {}
     for job in workload.jobs:
         digest.update(repr((job.name, job.arrival_ms)).encode())
         if job.work_sigma > 0 or job.pool:
             digest.update(repr(("job", job.work_sigma, job.pool)).encode())
         for stage in job.stages:
-            law = seen.get(id(stage.durations))
+            # Stages may share one duration table. Its samples are hashed once; later stages refer
+            # to its number.
+            shared = table_index.get(id(stage.durations))
             facts = (
                 stage.num_tasks,
                 stage.parents,
                 stage.cpu,
                 stage.memory,
                 stage.mean_task_ms,
-                law,
+                shared,
             )
             digest.update(repr(facts).encode())
             if stage.duration_sigma > 0 or stage.input_bytes > 0:
                 digest.update(repr(("stage", stage.duration_sigma, stage.input_bytes)).encode())
-            if law is None:
-                seen[id(stage.durations)] = len(seen)
+            if shared is None:
+                table_index[id(stage.durations)] = len(table_index)
                 digest.update(repr(stage.durations.levels).encode())
                 for wave in Wave:
                     for samples in stage.durations.by_wave(wave):
@@ -146,16 +160,16 @@ def fingerprint(workload: Workload) -> str:
 
 
 def depth(job: JobSpec) -> int:
-    """Stages on the longest path of the DAG."""
+    """Number of stages on the longest path of the DAG."""
     return int(max(job.downstream_ms([1.0] * len(job.stages))))
 
 
 def describe_workload(workload: Workload) -> WorkloadDescription:
-    """Describe a workload."""
+    """Compute the summary statistics of a workload."""
     jobs = workload.jobs
     work = [s_from_ms(job.work_ms) for job in jobs]
     stages = [stage for job in jobs for stage in job.stages]
-    laws = {id(stage.durations): stage.durations for stage in stages}.values()
+    tables = {id(stage.durations): stage.durations for stage in stages}.values()
     top = sorted(work, reverse=True)[: max(1, round(TOP_SHARE * len(work)))]
     arrivals = [job.arrival_ms for job in jobs if job.arrival_ms is not None]
     return WorkloadDescription(
@@ -171,10 +185,12 @@ def describe_workload(workload: Workload) -> WorkloadDescription:
         stages_per_job=Spread.of([len(job.stages) for job in jobs]),
         tasks_per_job=Spread.of([job.num_tasks for job in jobs]),
         depth=dict(sorted(Counter(depth(job) for job in jobs).items())),
+        # A workload of empty tasks has no work; its share is 0.
         share_of_work_in_top_23_percent=sum(top) / sum(work) if sum(work) > 0 else 0.0,
-        parallelism_levels=tuple(sorted({level for law in laws for level in law.levels})),
+        parallelism_levels=tuple(sorted({level for table in tables for level in table.levels})),
         samples_by_wave={
-            w.name.lower(): sum(len(s) for law in laws for s in law.by_wave(w)) for w in Wave
+            wave.name.lower(): sum(len(s) for table in tables for s in table.by_wave(wave))
+            for wave in Wave
         },
         cpu=(min(s.cpu for s in stages), max(s.cpu for s in stages)),
         memory=(min(s.memory for s in stages), max(s.memory for s in stages)),
@@ -212,14 +228,23 @@ def _row(job: JobSpec) -> dict[str, Any]:
 def sample_workload(workload: Workload, num_jobs: int, rng: np.random.Generator) -> Workload:
     """Draw `num_jobs` jobs (by weight, with replacement) into a workload of equally likely jobs.
 
+    Args:
+        workload: the jobs to draw from.
+        num_jobs: number of jobs to draw, >= 1.
+        rng: source of the random numbers.
+
+    Returns:
+        A workload of the drawn jobs, in the order of the original workload; a job can occur several
+        times.
+
     Raises:
         ConfigError: fewer than one job.
     """
     if num_jobs < 1:
         raise ConfigError(f"draw at least one job, not {num_jobs}")
-    odds = (
+    probabilities = (
         None if workload.weights is None else np.asarray(workload.weights) / sum(workload.weights)
     )
-    rows = np.sort(rng.choice(len(workload.jobs), size=num_jobs, p=odds))
+    rows = np.sort(rng.choice(len(workload.jobs), size=num_jobs, p=probabilities))
     provenance = {**workload.provenance, "sampled": f"{num_jobs} of {len(workload.jobs)} jobs"}
     return Workload(workload.name, tuple(workload.jobs[row] for row in rows), provenance=provenance)

@@ -1,4 +1,4 @@
-"""What a reader saw: how much was read, what was bad, and what the user should know; shared by all readers."""
+"""The report of an import, shared by all readers: rows read, bad rows, and notes for the user."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from pathlib import Path
 
 from parcae.errors import ConfigError, FormatError
 
-#: Bad rows that are quoted in messages and reports.
+#: Number of bad rows that messages and reports quote.
 NUM_SAMPLES = 5
 
 
 @dataclass(frozen=True)
 class ImportReport:
-    """The account of one import.
+    """The result of one import in numbers and notes.
 
     Args:
         source: what was read, e.g. "Spark event logs".
-        num_files: files that were read.
-        num_rows: rows (lines, events) that were read, bad ones included.
-        num_bad_rows: rows that could not be used.
-        bad_samples: the first few bad rows, "path:line: what".
+        num_files: number of files that were read.
+        num_rows: number of rows (lines, events) that were read, including bad ones.
+        num_bad_rows: number of rows that could not be used.
+        bad_samples: the first few bad rows, each as "path:line: problem".
         notes: sentences for the user.
-        num_jobs: jobs of the resulting workload.
+        num_jobs: number of jobs of the resulting workload.
     """
 
     source: str
@@ -35,7 +35,7 @@ class ImportReport:
 
 
 class BadRows:
-    """Collects rows that could not be used, and refuses the import when their share is too large.
+    """Collects rows that could not be used, and refuses the import if their share is too large.
 
     Args:
         max_share: largest share of bad rows that is tolerated, 0..1.
@@ -56,25 +56,33 @@ class BadRows:
         self._samples: list[str] = []
 
     def add(self, path: Path | str, line: int, what: str) -> None:
-        """Count one bad row: the file, the line from 1, and what is wrong with it."""
+        """Count one bad row.
+
+        Args:
+            path: the file.
+            line: number of the line, from 1.
+            what: what is wrong with the row.
+        """
         self.count += 1
         if len(self._samples) < NUM_SAMPLES:
             self._samples.append(f"{path}:{line}: {what}")
 
     @property
     def samples(self) -> tuple[str, ...]:
-        """The first few bad rows, "path:line: what"."""
+        """The first few bad rows, each as "path:line: problem"."""
         return tuple(self._samples)
 
     def finish(self, num_rows: int) -> None:
-        """Check the share of bad rows among `num_rows` rows read.
+        """Check the share of bad rows among `num_rows` rows that were read.
 
         Raises:
-            FormatError: more than `max_share` of the rows are bad; the message quotes the first few.
+            FormatError: more than `max_share` of the rows are bad; the message quotes the first few
+                bad rows.
         """
         if self.count > self.max_share * num_rows:
             share = self.count / max(num_rows, 1)
             raise FormatError(
-                f"{self.count:,} of {num_rows:,} rows could not be read ({share:.1%}; at most {self.max_share:.1%} is"
-                f" tolerated): {'; '.join(self._samples)}. Repair the input, or raise the tolerated share of bad rows"
+                f"{self.count:,} of {num_rows:,} rows could not be read ({share:.1%}; "
+                f"at most {self.max_share:.1%} is tolerated): {'; '.join(self._samples)}. "
+                "Repair the input, or raise the tolerated share of bad rows"
             )

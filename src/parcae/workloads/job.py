@@ -1,4 +1,7 @@
-"""What is asked of a cluster: stages, jobs (DAGs of stages) and workloads, frozen and checked at the door."""
+"""The data model of a workload: stages, jobs (DAGs of stages) and workloads.
+
+All objects are immutable and check their values when they are created.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import WorkloadError
 
+if TYPE_CHECKING:
+    from parcae.workloads.arrivals import JobSequence
+
 Samples = npt.NDArray[np.int64]
+
+
+class HasExecutors(Protocol):
+    """A cluster, as far as drawing jobs needs to know it."""
+
+    @property
+    def total_executors(self) -> int:
+        """Number of executors (or cores)."""
 
 
 class Wave(IntEnum):
     """Which tasks of a stage a duration sample belongs to (Decima, section 6.2, item 1)."""
 
-    FRESH = 0  # the first task that an executor runs for a job: a cold executor
+    FRESH = 0  # the first task that an executor runs for a job: the executor is cold
     FIRST = 1  # the first task of this stage on an executor that already worked for the job
     REST = 2  # every later task of the same stage on the same executor
 
@@ -51,17 +66,20 @@ def _as_samples(values: npt.ArrayLike, what: str) -> Samples:
 
 @dataclass(frozen=True, eq=False)
 class TaskDurations:
-    """Task durations in ms, by wave and by degree of parallelism, as measured samples.
+    """Measured task durations of a stage in ms, by wave and by degree of parallelism.
 
     Args:
-        levels: degrees of parallelism (executors of the job) at which samples were taken, ascending.
-        fresh, first, rest: one list of samples (int64 ms) for each level. A list may be empty where another wave
-            of the same level can stand in for it; every level needs at least one sample in `fresh` or `first`.
+        levels: degrees of parallelism (executors of the job) at which samples were taken,
+            ascending.
+        fresh, first, rest: samples of each wave, one int64 array (ms) for each level. An array may
+            be empty where another wave of the same level can replace it; every level needs at least
+            one sample in `fresh` or `first`.
 
     Raises:
-        WorkloadError: levels not ascending and positive, NaN or negative durations, or a level without samples.
+        WorkloadError: levels not ascending and positive, NaN or negative durations, or a level
+            without samples.
 
-    Example: `TaskDurations.constant(2_000)` is a stage whose every task takes two seconds.
+    Example: `TaskDurations.constant(2_000)` describes a stage whose every task takes two seconds.
     Source: Decima, section 6.2 and Appendix D.
     """
 
@@ -70,9 +88,10 @@ class TaskDurations:
     first: tuple[Samples, ...]
     rest: tuple[Samples, ...]
 
-    def __post_init__(
-        self,
-    ) -> None:  # accepts any list of numbers a wave and keeps checked int64 arrays
+    def __post_init__(self) -> None:
+        # Callers may pass any sequences of numbers; the object keeps checked int64 arrays. The
+        # class
+        # is frozen, so converted values need `object.__setattr__`.
         levels = tuple(int(level) for level in self.levels)
         if (
             not levels
@@ -100,40 +119,55 @@ class TaskDurations:
         for level, fresh, first in zip(levels, self.fresh, self.first, strict=True):
             if fresh.size == 0 and first.size == 0:
                 raise WorkloadError(
-                    f"level {level} has no samples in the fresh and the first wave; give at least one"
+                    f"level {level} has no samples in the fresh and the first wave; "
+                    "give at least one"
                 )
 
     @classmethod
     def constant(cls, duration_ms: int) -> TaskDurations:
-        """Every task takes `duration_ms`, whatever its wave and parallelism (a fresh executor costs no extra)."""
+        """Every task takes `duration_ms` in every wave and at every parallelism.
+
+        A fresh executor costs no extra time.
+        """
         sample = _as_samples([duration_ms], "a constant duration")
         return cls((1,), (sample,), (sample,), (sample,))
 
     def by_wave(self, wave: Wave) -> tuple[Samples, ...]:
-        """The sample lists of one wave, one for each level."""
+        """The samples of one wave, one array for each level."""
         return (self.fresh, self.first, self.rest)[wave]
 
     @cached_property
     def mean_ms(self) -> float:
-        """Mean of all samples of all waves and levels (the released simulator's "rough" duration)."""
+        """Mean of all samples of all waves and levels.
+
+        It is the "rough" duration of the released simulator.
+        """
         return float(np.concatenate([*self.first, *self.rest, *self.fresh]).mean())
 
 
 @dataclass(frozen=True, eq=False)
 class StageSpec:
-    """One stage: `num_tasks` alike tasks that may run in parallel once every parent stage is complete.
+    """One stage: `num_tasks` similar tasks that may run in parallel once all parents are complete.
 
     Args:
         num_tasks: number of tasks, >= 1.
         durations: task durations in ms.
         parents: indices of the parent stages within the job.
         cpu: cores that one task needs.
-        memory: memory that one task needs, in the workload's unit (normalised: 1 is the largest executor).
-        name: what the stage is called where it came from.
-        mean_task_ms: what a scheduler may know of a task's duration; the mean of all samples unless given.
-        duration_sigma: standard deviation, over the recurring job's runs, of the logarithm of the stage's mean task
-            duration around its median, after the run's own factor (`JobSpec.work_sigma`) is divided out; 0: not known.
-        input_bytes: bytes that a run of the stage reads on average (input and shuffle); 0: not known.
+        memory: memory that one task needs, in the workload's unit (normalised: 1 is the largest
+            executor).
+        name: name of the stage in its source.
+        mean_task_ms: the mean task duration that a scheduler may know; -1 (the default) stands for
+            the mean of all samples.
+        duration_sigma: spread of the stage's mean task duration over the runs of the recurring job:
+            standard deviation of its logarithm around the median, after the factor of the whole run
+            (`JobSpec.work_sigma`) is divided out. 0: not known.
+        input_bytes: bytes that a run of the stage reads on average (input and shuffle). 0: not
+            known.
+
+    Raises:
+        WorkloadError: no tasks, or a demand, mean duration, sigma or number of bytes that is
+            negative or not finite.
     """
 
     num_tasks: int
@@ -149,7 +183,8 @@ class StageSpec:
     def __post_init__(self) -> None:
         if int(self.num_tasks) != self.num_tasks or self.num_tasks < 1:
             raise WorkloadError(
-                f"stage {self.name!r}: an empty stage ({self.num_tasks} tasks); a stage needs >= 1 task"
+                f"stage {self.name!r}: an empty stage ({self.num_tasks} tasks); "
+                "a stage needs >= 1 task"
             )
         object.__setattr__(self, "num_tasks", int(self.num_tasks))
         object.__setattr__(self, "parents", tuple(sorted({int(p) for p in self.parents})))
@@ -162,7 +197,8 @@ class StageSpec:
             object.__setattr__(self, "mean_task_ms", self.durations.mean_ms)
         elif not math.isfinite(self.mean_task_ms) or self.mean_task_ms < 0:
             raise WorkloadError(
-                f"stage {self.name!r}: mean task duration is {self.mean_task_ms} ms; it must be >= 0"
+                f"stage {self.name!r}: mean task duration is {self.mean_task_ms} ms; "
+                "it must be >= 0"
             )
         for what, value in (
             ("duration sigma", self.duration_sigma),
@@ -185,18 +221,20 @@ class JobSpec:
 
     Args:
         name: the recurring job's name, e.g. "q9-100g".
-        stages: the stages; their order is the stage index.
-        arrival_ms: when it was recorded to arrive, or None.
-        work_sigma: standard deviation, over the recurring job's runs, of the logarithm of a run's total work around its
-            median: runs of work median x lognormal(0, work_sigma). 0: always the same, or not known.
-        num_runs: how many runs the profile was made from.
+        stages: the stages; a stage's index is its position here.
+        arrival_ms: the recorded arrival time, or None.
+        work_sigma: spread of the total work over the runs of the recurring job: standard deviation
+            of its logarithm around the median, so that a run's work is median x lognormal(0,
+            work_sigma). 0: no spread, or not known.
+        num_runs: number of runs from which the profile was made.
         pool: Spark's scheduler pool that the job ran in; "" where none was set.
 
     Raises:
-        WorkloadError: no stages, a sigma that is negative or no number, no runs, a parent that does not exist, or a
-            cycle (the message names its stages).
+        WorkloadError: no stages, a negative arrival, a sigma that is negative or not finite, no
+            runs, a parent that does not exist, or a cycle (the message names its stages).
 
-    Example: a two-stage job with 3 + 1 tasks of one second has work 4000 ms and critical path 2000 ms.
+    Example: a two-stage job with 3 + 1 tasks of one second has work 4000 ms and critical path 2000
+    ms.
     """
 
     name: str
@@ -226,15 +264,18 @@ class JobSpec:
             for parent in stage.parents:
                 if not 0 <= parent < len(self.stages):
                     raise WorkloadError(
-                        f"job {self.name!r}, stage {index}: parent {parent} does not exist (0..{len(self.stages) - 1})"
+                        f"job {self.name!r}, stage {index}: parent {parent} does not exist "
+                        f"(0..{len(self.stages) - 1})"
                     )
         object.__setattr__(self, "topological_order", self._topological_order())
 
     topological_order: tuple[int, ...] = field(init=False, repr=False, default=())
 
     def _topological_order(self) -> tuple[int, ...]:
+        """Stage indices, parents before children (Kahn's algorithm)."""
         missing = [len(stage.parents) for stage in self.stages]
         order = [index for index, count in enumerate(missing) if count == 0]
+        # `order` grows while the loop runs over it: it is also the queue of stages to visit.
         for stage in order:
             for child in self.children[stage]:
                 missing[child] -= 1
@@ -243,7 +284,8 @@ class JobSpec:
         if len(order) < len(self.stages):
             stuck = [index for index, count in enumerate(missing) if count > 0]
             raise WorkloadError(
-                f"job {self.name!r} has a cycle through some of its stages {stuck}; a job must be a DAG"
+                f"job {self.name!r} has a cycle through some of its stages {stuck}; "
+                "a job must be a DAG"
             )
         return tuple(order)
 
@@ -258,7 +300,7 @@ class JobSpec:
 
     @property
     def num_tasks(self) -> int:
-        """Tasks of all stages."""
+        """Number of tasks of all stages."""
         return sum(stage.num_tasks for stage in self.stages)
 
     @cached_property
@@ -267,7 +309,11 @@ class JobSpec:
         return float(sum(stage.work_ms for stage in self.stages))
 
     def downstream_ms(self, stage_ms: Sequence[float]) -> tuple[float, ...]:
-        """For every stage: its own `stage_ms` plus the largest downstream sum over its children."""
+        """For every stage the largest sum of `stage_ms` over the paths that start at this stage.
+
+        The stage itself is included: its downstream sum is its `stage_ms` plus the largest
+        downstream sum of its children.
+        """
         down = [0.0] * len(self.stages)
         for index in reversed(self.topological_order):
             down[index] = stage_ms[index] + max(
@@ -277,12 +323,18 @@ class JobSpec:
 
     @cached_property
     def critical_path_ms(self) -> float:
-        """Longest path through the DAG with one mean task per stage: a job's duration on unlimited executors."""
+        """Longest path through the DAG, counting one mean task per stage.
+
+        This is the duration of the job on unlimited executors.
+        """
         return max(self.downstream_ms([stage.mean_task_ms for stage in self.stages]))
 
     @cached_property
     def average_width(self) -> float:
-        """Total work / critical path: how many executors the job can keep busy on average (Duan & Wu, section III)."""
+        """Total work / critical path: how many executors the job can use on average.
+
+        Source: Duan & Wu, section III.
+        """
         return (
             self.work_ms / self.critical_path_ms
             if self.critical_path_ms > 0
@@ -296,13 +348,18 @@ class JobSpec:
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A named set of recurring (or recorded) jobs that sequences of arrivals are drawn from.
+    """A named set of recurring or recorded jobs from which job sequences are drawn.
 
     Args:
-        name: what the workload is called.
+        name: name of the workload.
         jobs: the job profiles.
-        weights: relative frequency of each job, or None for equal.
-        provenance: where it came from and how it was made (text to text), saved with it.
+        weights: relative frequency of each job, or None if all are equally frequent.
+        provenance: where the workload came from and how it was made (text to text); it is saved
+            with the workload.
+
+    Raises:
+        WorkloadError: no jobs, or weights that are negative, not finite, all zero or not one for
+            each job.
     """
 
     name: str
@@ -324,24 +381,47 @@ class Workload:
                 or sum(weights) <= 0
             ):
                 raise WorkloadError(
-                    f"workload {self.name!r}: weights must be {len(self.jobs)} numbers >= 0, not all zero"
+                    f"workload {self.name!r}: weights must be {len(self.jobs)} numbers >= 0, "
+                    "not all zero"
                 )
             object.__setattr__(self, "weights", weights)
 
     @property
     def num_stages(self) -> int:
-        """Stages of all jobs."""
+        """Number of stages of all jobs."""
         return sum(len(job.stages) for job in self.jobs)
 
     @property
     def num_tasks(self) -> int:
-        """Tasks of all jobs."""
+        """Number of tasks of all jobs."""
         return sum(job.num_tasks for job in self.jobs)
 
     @cached_property
     def mean_work_ms(self) -> float:
         """Expected work of one drawn job, in ms of one executor."""
         return float(np.average([job.work_ms for job in self.jobs], weights=self.weights))
+
+    def draw(
+        self, num_jobs: int, arrivals: str, cluster: HasExecutors, *, seed: int
+    ) -> JobSequence:
+        """Draw the jobs of one run, and when they arrive.
+
+        Args:
+            num_jobs: number of jobs.
+            arrivals: "batch", "poisson:25s", "bursts:25s", "load:0.85", "trace:0.85" or "recorded"
+                (see `parcae.workloads.arrivals`).
+            cluster: the cluster whose size a target load refers to.
+            seed: the seed; equal seeds draw equal jobs and arrivals.
+
+        Raises:
+            ConfigError: arrivals that cannot be parsed or drawn.
+        """
+        from parcae.workloads.arrivals import draw_sequence
+        from parcae.workloads.random_streams import RandomStreams
+
+        streams = RandomStreams(seed)
+        drawn = draw_sequence(self, arrivals, num_jobs, cluster.total_executors, streams)
+        return replace(drawn, arrivals=arrivals)
 
     @property
     def is_recorded(self) -> bool:

@@ -1,4 +1,7 @@
-"""Job sets: fixed lists of TPC-H jobs with arrival times, as the conformance file of Decima's released simulator has them."""
+"""Job sets: fixed lists of TPC-H jobs with arrival times, for conformance runs.
+
+The file format is that of the conformance file of Decima's released simulator.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,15 @@ from parcae.workloads.job import Workload
 
 @dataclass(frozen=True, eq=False)
 class JobSet:
-    """A fixed list of jobs.
+    """A fixed list of jobs and the cluster on which it runs.
 
     Args:
-        id: its name in the file.
-        num_executors, moving_delay_ms, warmup_delay_ms: the cluster that it runs on.
+        id: name of the job set in the file.
+        num_executors: number of executors of the cluster.
+        moving_delay_ms: time in ms that an executor takes to move to another job.
+        warmup_delay_ms: warm-up time in ms of an executor that starts on a job.
         job_names: name of each job's profile, by position in the file.
-        arrival_ms: int64[num_jobs], by position in the file.
+        arrival_ms: int64[num_jobs], arrival times by position in the file.
     """
 
     id: str
@@ -37,12 +42,13 @@ class JobSet:
         return np.argsort(self.arrival_ms, kind="stable")
 
     def sequence(self, workload: Workload) -> JobSequence:
-        """The jobs in order of arrival (ties: by position).
+        """The job sequence in order of arrival (ties: by position in the file).
 
         Raises:
             WorkloadError: the workload lacks one of the jobs.
         """
         index = {job.name: row for row, job in enumerate(workload.jobs)}
+        # Name all missing jobs in one message.
         missing = sorted({name for name in self.job_names if name not in index})
         if missing:
             raise WorkloadError(
@@ -52,19 +58,20 @@ class JobSet:
         return JobSequence(workload, rows[self._order], self.arrival_ms[self._order])
 
     def by_position(self, values: Int64Array) -> list[int]:
-        """Per-job results, given in order of arrival, by position in the file."""
+        """Reorder results per job from the order of arrival to the order of the file."""
         placed = np.empty(len(values), np.int64)
         placed[self._order] = values
         return [int(v) for v in placed]
 
 
 def read_job_sets(path: Path) -> dict[str, JobSet]:
-    """Read the `sets` of a JSON file: {"sets": {id: {"exec": E, "jobs": [[query, size, arrival ms], ...]}}}.
+    """Read a JSON file of job sets.
 
-    `moving_delay` and `warmup_delay` (ms) are optional: 2000 and 1000.
+    The layout is {"sets": {id: {"exec": E, "jobs": [[query, size, arrival ms], ...]}}}. A set may
+    also have `moving_delay` and `warmup_delay` in ms; the defaults are 2000 and 1000.
 
     Raises:
-        FormatError: not such a file; the message names the set and the entry.
+        FormatError: not a file of job sets; the message names the set and the entry.
     """
     try:
         data = json.loads(path.read_text())
@@ -73,20 +80,23 @@ def read_job_sets(path: Path) -> dict[str, JobSet]:
     sets = data.get("sets") if isinstance(data, dict) else None
     if not isinstance(sets, dict) or not sets:
         raise FormatError(
-            f'{path}: no "sets"; expected {{"sets": {{id: {{"exec": 50, "jobs": [[9, "2g", 0]]}}}}}}'
+            f'{path}: no "sets"; expected '
+            '{"sets": {id: {"exec": 50, "jobs": [[9, "2g", 0]]}}}'
         )
     return {set_id: _job_set(path, set_id, entry) for set_id, entry in sets.items()}
 
 
 def _job_set(path: Path, set_id: str, entry: Any) -> JobSet:
     try:
+        # Profiles are named by query and input size, as in `tpch_profiles`.
         jobs = [(f"q{int(query)}-{size}", int(arrival)) for query, size, arrival in entry["jobs"]]
         executors = int(entry["exec"])
         moving = int(entry.get("moving_delay", 2_000))
         warmup = int(entry.get("warmup_delay", 1_000))
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(
-            f'{path}: job set {set_id!r} is not {{"exec": E, "jobs": [[query, size, arrival ms], ...]}} ({error!r})'
+            f"{path}: job set {set_id!r} is not "
+            f'{{"exec": E, "jobs": [[query, size, arrival ms], ...]}} ({error!r})'
         ) from None
     if (
         executors < 1

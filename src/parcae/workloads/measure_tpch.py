@@ -1,8 +1,8 @@
-"""Measures the 22 TPC-H queries on a local Spark and makes a workload profile of the event logs.
+"""Measures the 22 TPC-H queries on a local Spark and makes a workload profile from the event logs.
 
-Every Spark application runs in a process of its own and notes every query that it finished, so that a measurement that was
-stopped goes on where it was. Durations are those of a few cores; what more parallelism does to them is a model that is chosen
-when the workload is used (`parcae.workloads.parallelism`).
+Every Spark application runs in a separate process and records every query that it finished, so that
+a stopped measurement can be continued. The durations are those of a few cores. A model of higher
+parallelism is chosen later, when the workload is used (`parcae.workloads.parallelism`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from parcae.workloads.tpch_tools import check_tools, describe_machine, generate_
 QUERIES = tuple(range(1, 23))
 POLL_S = 1.0
 
-#: Every stage of the plan is kept apart, tasks are many and small, and no two runs are planned differently.
+#: Spark's configuration: no adaptive execution, so that every run of a query has the same plan and
+#: all its stages stay separate, and many small tasks.
 SPARK_CONF: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
@@ -45,13 +46,13 @@ SPARK_CONF: Mapping[str, str] = {
     "spark.eventLog.rolling.enabled": "false",
 }
 EXECUTOR_MEMORY_MIB = 1500
-#: With executors in processes of their own the driver has little to hold.
+#: Executors in separate processes: the driver needs little memory.
 COLD_CONF: Mapping[str, str] = {
     "spark.driver.memory": "1g",
     "spark.executor.memory": f"{EXECUTOR_MEMORY_MIB}m",
 }
-#: What a query costs besides its data, warm and in new executors, in units of what the data of scale factor 1 cost; only
-#: for the estimate of the time left.
+#: Fixed cost of a query on warm and on new executors, in units of the cost of the data of scale
+#: factor 1. Used only to estimate the remaining time.
 WARM_COST = 1.0
 COLD_COST = 8.0
 
@@ -60,19 +61,19 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class MeasureConfig:
-    """What to measure.
+    """The settings of a measurement.
 
     Args:
         scale_factors: TPC-H scale factors (1 is about 1 GB of text).
-        repetitions: runs of every query after one warm-up, which is left out.
-        work_dir: holds the data, the event logs, and the notes of what is finished.
-        queries: which of the 22 queries.
-        cores: threads of the local Spark: the parallelism that durations are measured at.
-        cold_scale_factors: scale factors at which every query also runs once in new executors, for fresh durations; by
-            default the smallest.
+        repetitions: runs of every query after one warm-up run, which is not used.
+        work_dir: folder of the data, the event logs and the records of finished queries.
+        queries: numbers of the queries to run, from 1 to 22.
+        cores: threads of the local Spark; durations are measured at this parallelism.
+        cold_scale_factors: scale factors at which every query also runs once on new executors, for
+            fresh durations; by default the smallest.
 
     Raises:
-        ConfigError: a value out of its range.
+        ConfigError: a value is out of range.
     """
 
     scale_factors: tuple[float, ...] = (1.0, 2.0, 5.0)
@@ -85,7 +86,8 @@ class MeasureConfig:
     def __post_init__(self) -> None:
         if not self.scale_factors or any(not 0 < sf <= 1_000 for sf in self.scale_factors):
             raise ConfigError(
-                f"scale factors are {list(self.scale_factors)}; write numbers above 0, at most 1000"
+                f"scale factors are {list(self.scale_factors)}; "
+                "write numbers above 0 and at most 1000"
             )
         if len({*self.scale_factors}) < len(self.scale_factors):
             raise ConfigError(
@@ -93,7 +95,8 @@ class MeasureConfig:
             )
         if not {*(self.cold_scale_factors or ())} <= {*self.scale_factors}:
             raise ConfigError(
-                f"new executors at {self.cold_scale_factors}: only at scale factors that are measured"
+                f"new executors at scale factors {self.cold_scale_factors}: "
+                "choose among the scale factors that are measured"
             )
         if self.repetitions < 1 or self.cores < 1:
             raise ConfigError(
@@ -104,7 +107,7 @@ class MeasureConfig:
 
     @property
     def cold_factors(self) -> tuple[float, ...]:
-        """Scale factors at which queries run in new executors."""
+        """Scale factors at which queries run on new executors."""
         return (
             (min(self.scale_factors),)
             if self.cold_scale_factors is None
@@ -114,7 +117,11 @@ class MeasureConfig:
 
 @dataclass(frozen=True)
 class Application:
-    """One Spark application: all rounds at one scale factor (warm), or one query in new executors (cold)."""
+    """One Spark application of a measurement.
+
+    A warm application runs all rounds at one scale factor, a cold one runs one query on new
+    executors.
+    """
 
     name: str
     master: str
@@ -125,15 +132,17 @@ class Application:
 
     @property
     def cost_of_run(self) -> float:
-        """What one query costs, in units of what the data of scale factor 1 cost."""
+        """Estimated cost of one query, in units of the cost of the data of scale factor 1."""
         return self.scale_factor + (COLD_COST if self.is_cold else WARM_COST)
 
 
 def plan(config: MeasureConfig) -> Iterator[Application]:
-    """The Spark applications to run, small scale factors first; the cold ones of each follow its warm one.
+    """The Spark applications to run, in order of scale factor.
 
-    Example: one scale factor, two queries and three repetitions make three applications: "sf1" of eight runs (two of
-    them to warm up), "cold-sf1-q1" and "cold-sf1-q2".
+    The cold applications of a scale factor follow its warm one.
+
+    Example: one scale factor, two queries and three repetitions make three applications: "sf1" with
+    eight runs (two of them for warm-up), "cold-sf1-q1" and "cold-sf1-q2".
     """
     for scale_factor in sorted(config.scale_factors):
         suffix = f"sf{scale_factor:g}"
@@ -155,40 +164,46 @@ def plan(config: MeasureConfig) -> Iterator[Application]:
 
 
 def measure_tpch(config: MeasureConfig, progress: Progress = lambda line: None) -> Workload:
-    """Generate the data, run the queries, and make the profile of their event logs.
+    """Generate the data, run the queries, and make the profile from their event logs.
 
-    What was finished before in the same `work_dir` is not run again: a stopped or crashed measurement loses the query
-    that was running.
+    Queries that were finished before in the same `work_dir` are not run again: when a measurement
+    is stopped or crashes, only the running query is lost.
 
     Args:
-        config: what to measure.
-        progress: called with a line of text now and then.
+        config: the settings of the measurement.
+        progress: called with a line of text from time to time.
 
     Raises:
-        ConfigError: a tool is missing, or Spark or the data generator failed (the message tells where it said why).
+        ConfigError: a tool is missing, or Spark or the data generator failed (the message names the
+            log).
 
-    Example: `measure_tpch(MeasureConfig(scale_factors=(1.0,), work_dir=Path("work")), print)` has jobs q1-sf1 to q22-sf1.
+    Example: `measure_tpch(MeasureConfig(scale_factors=(1.0,), work_dir=Path("work")), print)` has
+    the jobs q1-sf1 to q22-sf1.
     """
     check_tools()
     config.work_dir.mkdir(parents=True, exist_ok=True)
-    _note_machine(config)
+    _record_machine(config)
     for scale_factor in sorted(config.scale_factors):
         _generate(config, scale_factor, progress)
-    estimate = _Estimate(config, progress)
+    report = _ProgressReport(config, progress)
     for application in plan(config):
         if pending(config, application):
-            _run(config, application, estimate)
+            _run(config, application, report)
     return profile(config)
 
 
-def _note_machine(config: MeasureConfig) -> None:
-    """Note once what the measurements are made with: a profile may be made elsewhere and later."""
+def _record_machine(config: MeasureConfig) -> None:
+    """Record once on which machine the measurement runs.
+
+    The profile may be made later and on another machine.
+    """
     path = config.work_dir / "machine.json"
     if not path.exists():
-        _write_whole(path, json.dumps(describe_machine(), indent=2) + "\n")
+        _write_atomically(path, json.dumps(describe_machine(), indent=2) + "\n")
 
 
-def _write_whole(path: Path, text: str) -> None:
+def _write_atomically(path: Path, text: str) -> None:
+    """Write the file atomically: it is complete or does not exist."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text)
     partial.replace(path)
@@ -214,50 +229,51 @@ def _generate(config: MeasureConfig, scale_factor: float, progress: Progress) ->
 
 
 def finished(config: MeasureConfig, application: Application) -> list[dict[str, Any]]:
-    """The notes of the application's finished queries: round, query, seconds, at (UTC), load (of the machine).
+    """The records of the application's finished queries.
 
-    A torn last line is left out.
+    A record has the keys round, query, seconds, at (UTC) and load (load average of the machine). A
+    truncated last line is ignored.
     """
     path = _finished_path(config, application)
-    notes = []
+    records = []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
-            notes.append(json.loads(line))
+            records.append(json.loads(line))
         except json.JSONDecodeError:
-            continue
-    return notes
+            continue  # the process was killed while it wrote the line
+    return records
 
 
 def pending(config: MeasureConfig, application: Application) -> tuple[QueryRun, ...]:
-    """The runs that are still to do; queries that have any are warmed up once more."""
+    """The runs that are still to do, preceded by a warm-up run for each of their queries."""
     done = {(note["round"], note["query"]) for note in finished(config, application)}
-    left = [
+    remaining = [
         run
         for run in application.runs
         if run.round != WARM_UP and (run.round, run.query) not in done
     ]
-    queries = {run.query for run in left}
+    queries = {run.query for run in remaining}
     warm_ups = [run for run in application.runs if run.round == WARM_UP and run.query in queries]
-    return (*warm_ups, *left)
+    return (*warm_ups, *remaining)
 
 
-class _Estimate:
-    """Tells how far the measurement is and about how long the rest takes."""
+class _ProgressReport:
+    """Reports the progress of a measurement and estimates the remaining time."""
 
     def __init__(self, config: MeasureConfig, progress: Progress) -> None:
-        left = [
+        remaining = [
             (len(pending(config, application)), application.cost_of_run)
             for application in plan(config)
         ]
         self.progress = progress
         self.started = time.monotonic()
-        self.num_runs = sum(count for count, _ in left)
-        self.cost = sum(count * cost for count, cost in left)
+        self.num_runs = sum(count for count, _ in remaining)
+        self.cost = sum(count * cost for count, cost in remaining)
         self.num_done = 0
         self.cost_done = 0.0
 
     def add(self, application: Application, num_runs: int) -> None:
-        """Take in so many more finished runs of the application, and tell."""
+        """Count `num_runs` more finished runs of the application, and report the progress."""
         self.num_done += num_runs
         self.cost_done += num_runs * application.cost_of_run
         seconds = (time.monotonic() - self.started) * (self.cost / self.cost_done - 1.0)
@@ -269,19 +285,19 @@ def _minutes(seconds: float) -> str:
     return f"{max(1, round(ms_from_s(seconds) / MS_PER_MINUTE))} min"
 
 
-def _run(config: MeasureConfig, application: Application, estimate: _Estimate) -> None:
-    """Run what is left of an application in a process of its own."""
+def _run(config: MeasureConfig, application: Application, report: _ProgressReport) -> None:
+    """Run the remaining queries of an application in a separate process."""
     logs = _log_dir(config, application)
-    noted = _finished_path(config, application)
+    records_path = _finished_path(config, application)
     logs.mkdir(parents=True, exist_ok=True)
-    noted.parent.mkdir(exist_ok=True)
+    records_path.parent.mkdir(exist_ok=True)
     request = ApplicationRequest(
         name=application.name,
         master=application.master,
         data_dir=str(_data_dir(config, application.scale_factor).resolve()),
         runs=pending(config, application),
         conf={**application.conf, "spark.eventLog.dir": logs.resolve().as_uri()},
-        finished=str(noted.resolve()),
+        finished=str(records_path.resolve()),
     )
     output = config.work_dir / f"{application.name}.log"
     command = [sys.executable, "-m", "parcae.workloads.tpch_application", request.to_json()]
@@ -291,38 +307,40 @@ def _run(config: MeasureConfig, application: Application, estimate: _Estimate) -
             status = _watch(
                 process,
                 lambda: len(finished(config, application)),
-                lambda n: estimate.add(application, n),
+                lambda n: report.add(application, n),
             )
         finally:
             process.terminate()
             process.wait()
     if status != 0:
         raise ConfigError(
-            f"Spark failed while measuring {application.name}; see {output}; run again to go on from there"
+            f"Spark failed while measuring {application.name}; see {output}; "
+            "run the command again to continue"
         )
 
 
 def _watch(
-    process: subprocess.Popen[bytes], count: Callable[[], int], tell: Callable[[int], None]
+    process: subprocess.Popen[bytes], count: Callable[[], int], report: Callable[[int], None]
 ) -> int:
-    """Wait for the process, telling every increase of the count; its exit status."""
-    told = count()
+    """Wait for the process and report every increase of the count; returns the exit status."""
+    reported = count()
     while True:
         try:
             status = process.wait(timeout=POLL_S)
         except subprocess.TimeoutExpired:
             status = None
-        if (now := count()) > told:
-            tell(now - told)
-            told = now
+        if (current := count()) > reported:
+            report(current - reported)
+            reported = current
         if status is not None:
             return status
 
 
 def profile(config: MeasureConfig) -> Workload:
-    """The profile of what was measured so far: jobs "q1-sf1" and so on, without warm-ups.
+    """The profile of everything measured so far: jobs "q1-sf1" and so on, without warm-up runs.
 
-    First and later waves are those of the warm applications; fresh durations are those of the new executors' first tasks.
+    Samples of the first and later waves are from the warm applications; fresh samples are the first
+    tasks of the new executors.
 
     Raises:
         ConfigError: nothing was measured yet.
@@ -334,10 +352,11 @@ def profile(config: MeasureConfig) -> Workload:
     warm = [a for a in applications if not a.is_cold]
     if not warm:
         raise ConfigError(
-            f"{config.work_dir}: no query was measured yet; run parcae workload measure-tpch"
+            f"{config.work_dir}: no query was measured yet; run `parcae workload measure-tpch`"
         )
     warm_jobs = _jobs(config, warm)
     cold_jobs = _jobs(config, [a for a in applications if a.is_cold])
+    # The order of the jobs is that of the first measured round.
     names = [run.job for a in warm for run in a.runs if run.round == 1 and run.job in warm_jobs]
     jobs = [
         with_fresh_durations(warm_jobs[n], cold_jobs[n]) if n in cold_jobs else warm_jobs[n]
@@ -347,19 +366,20 @@ def profile(config: MeasureConfig) -> Workload:
 
 
 def _jobs(config: MeasureConfig, applications: list[Application]) -> dict[str, JobSpec]:
-    """The jobs of the applications' event logs by name."""
+    """The jobs of the applications' event logs, by name."""
     if not applications:
         return {}
     logs = [_log_dir(config, application) for application in applications]
-    # Warm-up rounds, which carry another name, stand for the first runs: those of the name are warm.
+    # The first runs are the warm-up rounds, which have another name. All runs of the jobs are warm,
+    # so none has to be left out.
     workload, _ = read_spark_event_logs(logs, name="tpch", key=JOB_KEY, keep_first_runs=True)
     jobs: dict[str, JobSpec] = {}
     for job, _ in sorted(
         zip(workload.jobs, workload.weights or (), strict=True), key=lambda pair: pair[1]
     ):
-        name = re.sub(
-            r" \(\d+\)$", "", job.name
-        )  # of several DAGs of one name the most frequent stays
+        # Different DAGs of one name are called "name (2)" and so on. Jobs are sorted by frequency,
+        # so that the most frequent DAG is the one that stays in the dict.
+        name = re.sub(r" \(\d+\)$", "", job.name)
         jobs[name] = replace(job, name=name)
     return jobs
 
@@ -375,15 +395,17 @@ def _provenance(
     cold = [a for a in applications if a.is_cold]
     days = sorted({note["at"][:10] for note in notes if "at" in note})
     return {
-        "source": "TPC-H queries run on a local Spark, from its event logs (parcae workload measure-tpch)",
+        "source": "TPC-H queries run on a local Spark, from its event logs "
+        "(parcae workload measure-tpch)",
         "measured": "; ".join(_measured(config, a) for (a,) in warm),
         "fresh executors": _measured_cold(cold, f"{num_fresh} of {len(stages)} stages"),
-        "durations": f"of {config.cores} cores; first and later waves in a warm JVM; a task's known mean leaves out fresh ones",
+        "durations": f"of {config.cores} cores; first and later waves in a warm JVM; "
+        "a task's known mean leaves out fresh ones",
         "dates": " to ".join(days[:1] + days[1:][-1:]),
         "machine": f"{machine['cpu']}, {machine['cpus']} CPUs",
         "load average": "; ".join(_load(config, kind) for kind in (*warm, cold) if kind),
-        "versions": f"Spark {machine['pyspark']}, Java {machine['java']}, tpchgen-cli {machine['tpchgen-cli']},"
-        f" query texts of duckdb {machine['duckdb']}",
+        "versions": f"Spark {machine['pyspark']}, Java {machine['java']}, "
+        f"tpchgen-cli {machine['tpchgen-cli']}, query texts of duckdb {machine['duckdb']}",
         "spark configuration": ", ".join(
             f"{key}={value}" for key, value in SPARK_CONF.items() if ".sql." in key
         ),
@@ -411,7 +433,7 @@ def _measured_cold(cold: list[Application], where: str) -> str:
 
 
 def _load(config: MeasureConfig, applications: list[Application]) -> str:
-    """The machine's load average while the applications ran, e.g. "sf1: median 2.1"."""
+    """The machine's median load average while the applications ran, e.g. "sf1: median 2.1"."""
     loads = [
         note["load"]
         for a in applications

@@ -1,4 +1,4 @@
-"""Jobs of one stage: the synthetic data set of idle slots, its mixture with other workloads, and the abstraction of a DAG.
+"""Jobs of one stage: a synthetic data set, its mixtures with other workloads, and reduced DAGs.
 
 Source: Duan & Wu, sections IV-A and V-A.
 """
@@ -12,23 +12,23 @@ from parcae.errors import ConfigError
 from parcae.units import MS_PER_S
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 
-#: Lengths of the synthetic jobs and the mean gap between them; the paper has both kinds come alike.
+#: Durations of the two kinds of synthetic jobs, and the mean gap between jobs of either kind.
 SHORT_MS = 10 * MS_PER_S
 LONG_MS = 50 * MS_PER_S
 MEAN_GAP_S = 10.0
 
 
 def one_stage(job: JobSpec) -> JobSpec:
-    """The job as one task of all its work, rounded to ms: what it is to one executor.
+    """The job reduced to one task with all its work, rounded to ms: the view of a single executor.
 
     Source: Duan & Wu, section IV-A, one-stage job abstraction.
-    Example: stages of 2 + 5 + 8 + 12 s are one of 27 s, whatever their DAG.
+    Example: stages of 2 + 5 + 8 + 12 s become one stage of 27 s, whatever their DAG.
     """
     return replace(job, stages=(StageSpec(1, TaskDurations.constant(round(job.work_ms))),))
 
 
 def synthetic_jobs() -> Workload:
-    """Short jobs of 10 s and long ones of 50 s, half of each, one task a job.
+    """Short jobs of 10 s and long jobs of 50 s, half of each, with one task per job.
 
     # Deviation: the paper gives neither the share of the short jobs nor their number of tasks.
     """
@@ -42,7 +42,11 @@ def synthetic_jobs() -> Workload:
 
 
 def mixed(workload: Workload, alpha: float) -> Workload:
-    """Jobs drawn from the synthetic data set with probability `alpha`, else from the workload.
+    """Draw jobs from the synthetic data set with probability `alpha`, else from `workload`.
+
+    Args:
+        workload: the other workload.
+        alpha: probability of a synthetic job, 0..1.
 
     Raises:
         ConfigError: an alpha outside 0..1.
@@ -51,12 +55,13 @@ def mixed(workload: Workload, alpha: float) -> Workload:
     """
     if not 0 <= alpha <= 1:
         raise ConfigError(
-            f"a mixture needs an alpha within 0..1 (the share of one-stage jobs), not {alpha:g}"
+            f"the alpha of a mixture is {alpha:g}; it must be between 0 and 1 "
+            "(the share of one-stage jobs)"
         )
     synthetic = synthetic_jobs()
-    own = _odds(workload)
-    weights = [alpha * chance for chance in _odds(synthetic)] + [
-        (1 - alpha) * chance for chance in own
+    workload_probabilities = _probabilities(workload)
+    weights = [alpha * probability for probability in _probabilities(synthetic)] + [
+        (1 - alpha) * probability for probability in workload_probabilities
     ]
     source = f"one-stage jobs with probability {alpha:g}, else {workload.name}"
     jobs = tuple(job.at(None) for job in (*synthetic.jobs, *workload.jobs))
@@ -68,16 +73,20 @@ def mixed(workload: Workload, alpha: float) -> Workload:
     )
 
 
-def _odds(workload: Workload) -> list[float]:
+def _probabilities(workload: Workload) -> list[float]:
     weights = workload.weights or (1.0,) * len(workload.jobs)
     return [weight / sum(weights) for weight in weights]
 
 
 def load_mixed(text: str, load: Callable[[str], Workload]) -> Workload:
-    """The mixture that `ALPHA:WORKLOAD` names.
+    """Load the mixture that the text `ALPHA:WORKLOAD` names.
+
+    Args:
+        text: share of one-stage jobs and name of the other workload, as in "0.5:tpch".
+        load: function that loads a workload by name.
 
     Raises:
-        ConfigError: no number, or what `load` and `mixed` raise.
+        ConfigError: ALPHA is not a number, or an error of `load` or `mixed`.
 
     Example: `load_mixed("0.5:tpch", load_workload)`.
     """
@@ -86,6 +95,7 @@ def load_mixed(text: str, load: Callable[[str], Workload]) -> Workload:
         share = float(alpha)
     except ValueError:
         share = float("nan")
+    # NaN is the only number that differs from itself.
     if share != share or not source:
         raise ConfigError(f"mixture {text!r}: write mixed:ALPHA:WORKLOAD, e.g. mixed:0.5:tpch")
     return mixed(load(source), share)

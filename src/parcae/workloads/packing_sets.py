@@ -1,4 +1,7 @@
-"""Job sets of the packing world: fixed sequences of rigid jobs with the sizes of the world that they are for, as JSON."""
+"""Reads job sets of the packing world from JSON.
+
+A set is a fixed sequence of rigid jobs with the parameters of its world.
+"""
 
 from __future__ import annotations
 
@@ -18,27 +21,29 @@ from parcae.workloads.rigid import RigidJobs
 _FILE_KEYS = ("sequences", "description")
 _SET_KEYS = ("name", "arrival_window", "params", "jobs", "expected", "description")
 _PARAMS = ("job_slots", "backlog_size", "time_horizon", "capacity")
-#: How alike an unknown key must be to one that is known to be taken for a slip of the pen.
-_ALIKE = 0.75
-#: No duration, demand or product of the two comes near the largest int64.
+#: An unknown key that is at least this similar to a known key is taken for a misspelling.
+_MISSPELLING = 0.75
+#: Upper bound of durations and demands, so that their product stays far below the largest int64.
 _LARGEST = 1 << 31
 _LAYOUT = (
-    '{"sequences": [{"name": "a", "arrival_window": 50, "params": {"job_slots": 10, "backlog_size": 60, "time_horizon": 20,'
-    ' "capacity": 10}, "jobs": [[arrival, duration, demand, ...], ...]}]}'
+    '{"sequences": [{"name": "a", "arrival_window": 50, "params": {"job_slots": 10, '
+    '"backlog_size": 60, "time_horizon": 20, "capacity": 10}, '
+    '"jobs": [[arrival, duration, demand, ...], ...]}]}'
 )
 
 
 @dataclass(frozen=True, eq=False)
 class PackingSet:
-    """A fixed sequence of jobs, and the world that it is for.
+    """A fixed sequence of jobs and the parameters of its world.
 
     Args:
-        jobs: the jobs; `jobs.capacity` is the cluster, `jobs.name` the sequence's name.
-        arrival_window: steps in which jobs can arrive: all do so before this step.
-        job_slots: waiting jobs that a policy sees.
-        backlog_size: waiting jobs beyond those; what arrives when all are full is lost.
-        time_horizon: steps ahead for which jobs are booked.
-        expected: results to be met, by policy, as they are in the file; empty if there are none.
+        jobs: the jobs; `jobs.capacity` is the size of the cluster, `jobs.name` the sequence's name.
+        arrival_window: number of steps in which jobs can arrive: all jobs arrive before this step.
+        job_slots: number of waiting jobs that a policy sees.
+        backlog_size: number of further waiting jobs; a job that arrives when all places are taken
+            is lost.
+        time_horizon: number of steps ahead for which jobs can be booked.
+        expected: expected results by policy, as in the file; empty if there are none.
     """
 
     jobs: RigidJobs
@@ -55,14 +60,21 @@ class PackingSet:
 
 
 def read_packing_sets(path: Path | str, which: str = "all") -> tuple[PackingSet, ...]:
-    """Read the `sequences` of a file, all of them, or the one of a name or of a position from 0.
+    """Read the `sequences` of a file.
 
-    Jobs are [arrival step, duration, demand of each resource ...] in order of arrival; `capacity` is one number for all,
-    or a list. Other keys of a file or a sequence are let be, unless one looks like a misspelt key; `params` has no others.
+    A job is [arrival step, duration, demand of each resource ...]; jobs are in order of arrival.
+    `capacity` is one number for all resources, or a list. Unknown keys of the file or of a sequence
+    are ignored, unless they look like a misspelt key. `params` must not have unknown keys.
+
+    Args:
+        path: the JSON file.
+        which: "all", the name of one sequence, or its position from 0.
 
     Raises:
-        FormatError: not such a file; the message says where, as in "sets.json: sequences[2] ('a') jobs[4]: ...".
-        WorkloadError: a job that the cluster or the horizon is too small for, or that arrives out of order or window.
+        FormatError: not such a file; the message says where, as in "sets.json: sequences[2] ('a')
+            jobs[4]: ...".
+        WorkloadError: a job that does not fit the cluster or the horizon, or arrives out of order
+            or after the window.
         ConfigError: no sequence of that name or position.
 
     Example: `read_packing_sets("deeprm.json", "single job")[0].jobs.arrival` is [1].
@@ -91,28 +103,35 @@ def read_packing_sets(path: Path | str, which: str = "all") -> tuple[PackingSet,
 def select_sets(
     sets: Sequence[PackingSet], which: str, source: Path | str = "job sets"
 ) -> tuple[PackingSet, ...]:
-    """All of the sets ("all"), the one of that name, or the one of that position from 0.
+    """Select all sets ("all"), the set of a name, or the set at a position from 0.
+
+    Args:
+        sets: the sets to select from.
+        which: "all", a name, or a position.
+        source: where the sets are from, for messages.
 
     Raises:
-        ConfigError: there is none, or several have that name.
+        ConfigError: no such set, or several sets have that name.
     """
-    named = [one for one in sets if one.name == which]
+    named = [item for item in sets if item.name == which]
     if len(named) > 1:
-        rows = ", ".join(str(row) for row, one in enumerate(sets) if one.name == which)
+        rows = ", ".join(str(row) for row, item in enumerate(sets) if item.name == which)
         raise ConfigError(
-            f"{source}: several sequences have the name {which!r}; choose one by its position: {rows}"
+            f"{source}: several sequences have the name {which!r}; "
+            f"choose one by its position: {rows}"
         )
+    # A name takes precedence over "all" and over positions.
     if named:
         return (named[0],)
     if which == "all":
         return tuple(sets)
     if which.isdecimal() and int(which) < len(sets):
         return (sets[int(which)],)
-    close = difflib.get_close_matches(which, [one.name for one in sets], n=1)
+    close = difflib.get_close_matches(which, [item.name for item in sets], n=1)
     hint = (
         f"did you mean {close[0]!r}?"
         if close
-        else "known are " + "; ".join(one.name for one in sets)
+        else "known are " + "; ".join(item.name for item in sets)
     )
     raise ConfigError(
         f"{source}: no sequence {which!r}; {hint} (or all, or a position 0..{len(sets) - 1})"
@@ -122,11 +141,14 @@ def select_sets(
 def _keys(
     where: str, data: Any, known: Sequence[str], needed: Sequence[str], *, is_strict: bool = False
 ) -> dict[str, Any]:
-    """The data, once it is an object that has what is needed and nothing that looks like a slip."""
+    """Check that the data is an object with all needed keys and no misspelt keys, and return it.
+
+    If `is_strict`, every unknown key is refused.
+    """
     if not isinstance(data, dict):
         raise FormatError(f"{where}: not an object; expected {_LAYOUT}")
     for key in data:
-        close = difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)
+        close = difflib.get_close_matches(key, known, n=1, cutoff=_MISSPELLING)
         if key not in known and (close or is_strict):
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
             raise FormatError(f"{where}: unknown key {key!r}; {hint}")
@@ -139,7 +161,7 @@ def _keys(
 def _whole(where: str, value: Any, least: int) -> int:
     if type(value) is not int or not least <= value <= _LARGEST:
         raise FormatError(
-            f"{where}: {json.dumps(value)[:60]} is not a whole number of {least} up to {_LARGEST:,}"
+            f"{where}: {json.dumps(value)[:60]} is not a whole number from {least} to {_LARGEST:,}"
         )
     return value
 
@@ -152,6 +174,7 @@ def _packing_set(where: str, entry: Any) -> PackingSet:
     where = f"{where} ({name!r})"
     params = _keys(f"{where} params", data["params"], _PARAMS, _PARAMS, is_strict=True)
     sizes = {
+        # Only the backlog may be empty (0); the other sizes are at least 1.
         key: _whole(f"{where} params.{key}", params[key], int(key != "backlog_size"))
         for key in _PARAMS[:3]
     }
@@ -160,6 +183,7 @@ def _packing_set(where: str, entry: Any) -> PackingSet:
     capacity = _capacity(
         f"{where} params.capacity", params["capacity"], len(rows[0]) - 2 if rows else None
     )
+    # Checked before RigidJobs, so that messages name the place in the file.
     _check_jobs(where, rows, capacity, window, sizes["time_horizon"])
     table = np.array(rows, np.int64).reshape(-1, 2 + len(capacity))
     jobs = RigidJobs(name, table[:, 0], table[:, 1], table[:, 2:], np.array(capacity, np.int64))
@@ -170,7 +194,7 @@ def _packing_set(where: str, entry: Any) -> PackingSet:
 
 
 def _rows(where: str, jobs: Any) -> list[list[int]]:
-    """The jobs as whole numbers, all with the same number of resources."""
+    """Check that the jobs are lists of whole numbers, all with the same number of resources."""
     if not isinstance(jobs, list):
         raise FormatError(
             f'{where}: "jobs" must be a list of [arrival, duration, demand of each resource, ...]'
@@ -179,7 +203,8 @@ def _rows(where: str, jobs: Any) -> list[list[int]]:
         place = f"{where} jobs[{row}]"
         if not isinstance(job, list) or len(job) < 3 or len(job) != len(jobs[0]):
             raise FormatError(
-                f"{place}: {json.dumps(job)[:60]} is not [arrival, duration, demand of each resource, ...] as the first"
+                f"{place}: {json.dumps(job)[:60]} is not [arrival, duration, demand of each "
+                "resource, ...] with as many entries as the first job"
             )
         for value, what, least in zip(
             job,
@@ -192,7 +217,11 @@ def _rows(where: str, jobs: Any) -> list[list[int]]:
 
 
 def _capacity(where: str, value: Any, num_resources: int | None) -> list[int]:
-    """Units of each resource; without any job (None) one, unless there is a list."""
+    """Units of each resource.
+
+    A single number applies to every resource; without any job (`num_resources` is None) it means
+    one resource.
+    """
     values = (
         value
         if isinstance(value, list)
@@ -217,14 +246,18 @@ def _check_jobs(
             )
         if arrival >= window:
             raise WorkloadError(
-                f"{place}: arrives at {arrival}, but jobs arrive before step {window} (arrival_window)"
+                f"{place}: arrives at {arrival}, but jobs must arrive before step {window} "
+                "(arrival_window)"
             )
         if duration > horizon:
             raise WorkloadError(
-                f"{place}: takes {duration} steps, more than the horizon of {horizon} (time_horizon)"
+                f"{place}: takes {duration} steps, more than the horizon of {horizon} "
+                "(time_horizon)"
             )
         if any(d > c for d, c in zip(demand, capacity, strict=True)):
             raise WorkloadError(f"{place}: asks for {demand}, more than the cluster's {capacity}")
         if not any(demand):
-            raise WorkloadError(f"{place}: asks for {demand}: nothing at all")
+            raise WorkloadError(
+                f"{place}: asks for {demand}: nothing at all, but a job must need some resource"
+            )
         last = arrival

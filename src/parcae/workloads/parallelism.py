@@ -1,7 +1,8 @@
-"""What more parallelism than was measured does to task durations: a named model, chosen when a workload is used.
+"""Models of how task durations change at a higher parallelism than was measured.
 
-A profile from a small machine knows durations at the parallelism of that machine only. "none" takes them as they are at any
-parallelism; "decima-cluster" inflates them as the Decima authors' Spark cluster did (work inflation, Decima, section 2.2).
+A profile from a small machine has durations only at the parallelism of that machine. The model
+"none" uses them at any parallelism. "decima-cluster" inflates them as on the Decima authors' Spark
+cluster (work inflation, Decima, section 2.2). The model is chosen when a workload is used.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from parcae.workloads.job import JobSpec, Samples, StageSpec, TaskDurations, Wor
 
 PARALLELISM_MODELS = ("none", "decima-cluster")
 
-#: Ratio to the durations at 5 executors, median over the stages of the Decima authors' TPC-H profiles.
+#: Ratio of the durations at each level to those at 5 executors: median over the stages of the
+#: Decima authors' TPC-H profiles.
 _LEVELS = (5, 10, 20, 40, 60, 100)
 _FIRST_WAVE = (1.0, 1.02, 1.08, 1.33, 1.58, 2.10)
 _LATER_WAVES = (1.0, 1.09, 1.31, 1.75, 2.17, 2.96)
 
 
 def with_parallelism_model(workload: Workload, name: str) -> Workload:
-    """The workload under a model of parallelism; the model's name goes into its provenance.
+    """Apply a parallelism model to a workload; the model's name is added to the provenance.
 
-    The known mean duration of a task stays the measured one: it is what a scheduler is told.
+    The mean task duration that a scheduler knows stays the measured one.
 
     Raises:
         ConfigError: no such model.
@@ -35,6 +37,7 @@ def with_parallelism_model(workload: Workload, name: str) -> Workload:
         )
     if name == "none":
         return workload
+    # Stages that share a duration table share the scaled table, too.
     scaled: dict[int, TaskDurations] = {}
     jobs = tuple(_scaled_job(job, scaled) for job in workload.jobs)
     provenance = {
@@ -58,6 +61,7 @@ def _with_durations(stage: StageSpec, durations: TaskDurations) -> StageSpec:
 
 
 def _inflated(durations: TaskDurations) -> TaskDurations:
+    """The samples of the highest measured level, scaled to every level of the model."""
     fresh = durations.fresh[-1]
     first = durations.first[-1]
     rest = durations.rest[-1]

@@ -1,6 +1,7 @@
-"""Reads the plain data in a pickle without executing it: a tiny interpreter for the opcodes of dicts, lists and numbers.
+"""Reads plain data (dicts, lists, numbers) from a pickle file without executing the pickle.
 
-Every opcode and every global that is not listed here is refused, so that a hostile file can do nothing but be refused.
+It is a small interpreter for the pickle opcodes of plain data. All other opcodes and all globals
+that are not listed here are refused, so that a malicious file cannot run code.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from parcae.errors import FormatError
 
 
 class _Mark:
-    pass
+    """The mark on the stack at which a list or a tuple of unknown length begins."""
 
 
 class _Global:
+    """A reference to a permitted global; it is never imported."""
+
     def __init__(self, name: str) -> None:
         self.name = name
 
 
 class _Array:
-    """A numpy object array while its state is still to come."""
+    """A numpy object array whose content (the argument of BUILD) is not known yet."""
 
     def __init__(self) -> None:
         self.items: Any = None
@@ -34,6 +37,7 @@ _ARRAY_MAKERS = {"numpy.core.multiarray _reconstruct", "numpy._core.multiarray _
 _SCALAR_MAKERS = {"numpy.core.multiarray scalar", "numpy._core.multiarray scalar"}
 _DTYPE = "numpy dtype"
 _ALLOWED = _ARRAY_MAKERS | _SCALAR_MAKERS | {_DTYPE, "numpy ndarray", "_codecs encode"}
+#: Opcodes that push their argument.
 _PUSHED = {
     *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
     *("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
@@ -50,6 +54,8 @@ _IGNORED = {"PROTO", "FRAME", "STOP"}
 
 
 class _Machine:
+    """The pickle machine: a stack and a memo of values."""
+
     def __init__(self, where: str) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
@@ -57,16 +63,19 @@ class _Machine:
 
     def refuse(self, what: str) -> FormatError:
         return FormatError(
-            f"{self.where}: refused: the pickle holds {what}; expected only dicts, lists and numbers"
+            f"{self.where}: refused: the pickle contains {what}; "
+            "expected only dicts, lists and numbers"
         )
 
     def to_mark(self) -> list[Any]:
+        """Pop all items above the topmost mark, and the mark."""
         position = max(i for i, item in enumerate(self.stack) if isinstance(item, _Mark))
         items = self.stack[position + 1 :]
         del self.stack[position:]
         return items
 
     def run(self, name: str, argument: Any) -> None:
+        """Execute one opcode."""
         if name in _PUSHED:
             self.stack.append(argument)
         elif name in _CONSTANTS:
@@ -85,6 +94,7 @@ class _Machine:
             self.build(name)
 
     def push_global(self, name: str, argument: Any) -> None:
+        """Push a reference to a global, if it is a permitted one."""
         if name == "STACK_GLOBAL":
             attribute = self.stack.pop()
             module = self.stack.pop()
@@ -94,6 +104,7 @@ class _Machine:
         self.stack.append(_Global(argument))
 
     def build(self, name: str) -> None:
+        """Execute one of the opcodes that put values together."""
         stack = self.stack
         if name == "APPEND":
             value = stack.pop()
@@ -118,11 +129,13 @@ class _Machine:
         elif name == "BUILD":
             state = stack.pop()
             if isinstance(stack[-1], _Array):
+                # The last entry of a numpy array's state is the list of its items.
                 stack[-1].items = state[-1]
         else:
             raise self.refuse(f"the opcode {name}")
 
     def set_items(self, name: str) -> None:
+        """Execute SETITEM, SETITEMS or DICT."""
         if name == "SETITEM":
             value = self.stack.pop()
             key = self.stack.pop()
@@ -134,6 +147,7 @@ class _Machine:
         self.stack[-1].update(zip(flat[::2], flat[1::2], strict=True))
 
     def reduce(self, function: Any, arguments: tuple[Any, ...]) -> Any:
+        """The value of a call; only numpy's constructors of arrays, types and scalars are known."""
         name = function.name if isinstance(function, _Global) else ""
         if name in _ARRAY_MAKERS:
             return _Array()
@@ -147,10 +161,17 @@ class _Machine:
 
 
 def read_plain_pickle(data: bytes, where: str) -> Any:
-    """The dicts, lists and numbers in a pickle; a numpy object array comes back as the list of its items.
+    """Read the dicts, lists and numbers in a pickle.
+
+    Args:
+        data: content of the file.
+        where: name of the file in error messages.
+
+    Returns:
+        The data; a numpy object array becomes the list of its items.
 
     Raises:
-        FormatError: anything else in it (nothing is executed), or a torn file.
+        FormatError: the pickle contains anything else (nothing is executed), or is truncated.
     """
     machine = _Machine(where)
     try:
@@ -161,16 +182,20 @@ def read_plain_pickle(data: bytes, where: str) -> Any:
         raise
     except Exception as error:
         raise FormatError(
-            f"{where}: a torn or foreign pickle ({type(error).__name__}: {error})"
+            f"{where}: a truncated or invalid pickle ({type(error).__name__}: {error})"
         ) from None
     return result.items if isinstance(result, _Array) else result
 
 
 def read_object_array(data: bytes, where: str) -> Any:
-    """The plain data of a `.npy` file: numbers through numpy, a pickled object through `read_plain_pickle`.
+    """Read a `.npy` file: numbers with numpy, a pickled object with `read_plain_pickle`.
+
+    Args:
+        data: content of the file.
+        where: name of the file in error messages.
 
     Raises:
-        FormatError: not a npy file, or one that holds more than plain data.
+        FormatError: not a npy file, or one with other than plain data.
     """
     import io
 
@@ -191,4 +216,4 @@ def read_object_array(data: bytes, where: str) -> Any:
     try:
         return cast(Any, np.load(io.BytesIO(data), allow_pickle=False))
     except (ValueError, EOFError) as error:
-        raise FormatError(f"{where}: torn ({error})") from None
+        raise FormatError(f"{where}: truncated ({error})") from None

@@ -1,11 +1,12 @@
-"""Named streams of random numbers, spawned from one seed, so that one draw never shifts another."""
+"""Named streams of random numbers from one seed; draws from one stream never shift another."""
 
 from __future__ import annotations
 
 import numpy as np
 
-#: Comparisons use seeds below the first of these; tuning, training and the choice of checkpoints have ranges of their own, so
-#: that none ever meets another.
+#: Seed ranges. Comparisons use seeds below the first of these; tuning, training and the selection
+#: of
+#: checkpoints have separate ranges, so that no two of them ever use the same seed.
 TUNING_SEED_START = 1 << 40
 TRAINING_SEED_START = 1 << 41
 SELECTION_SEED_START = 1 << 42
@@ -14,9 +15,10 @@ STREAMS = ("arrivals", "jobs", "durations", "actions")
 
 
 class RandomStreams:
-    """One generator for each name in STREAMS, all from one seed.
+    """One random generator for each name in STREAMS, all derived from one seed.
 
-    Example: `RandomStreams(7).arrivals.exponential()` is the same whatever was drawn from the other streams.
+    Example: `RandomStreams(7).arrivals.exponential()` does not depend on draws from the other
+    streams.
     """
 
     def __init__(self, seed: int) -> None:

@@ -1,4 +1,6 @@
-"""What happened on a real cluster: when every job came and went, and which core worked for it when."""
+"""The record of a run on a real cluster: arrivals and completions of jobs, and the work of
+cores.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,18 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-#: Completion of a job that had not ended when the log did, and the job of a task that belongs to none of the run's jobs.
+#: Completion time of a job that had not ended when the log ended.
 NOT_COMPLETED = -1
+#: The job of a task that belongs to none of the run's jobs.
 NO_JOB = -1
 
-#: One row an attempt of a task: row of its job (or NO_JOB), row of the core, and the time in which the core worked for it.
+#: One row for each attempt of a task: row of its job (or NO_JOB), row of the core, and the interval
+#: in which the core worked for it.
 CORE_TASK = np.dtype([("job", "i8"), ("core", "i8"), ("start_ms", "i8"), ("finish_ms", "i8")])
 
 
-#: A job as it is matched between runs: its name, and which of that name it is, from 1.
+#: The key by which jobs are matched between runs: name, and position among the jobs of that name,
+#: from 1.
 JobKey = tuple[str, int]
 
 
@@ -30,13 +35,14 @@ class JobOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class RecordedJob:
-    """One job as it ran; times in ms since the run's first submission.
+    """One job of a recorded run; times in ms since the run's first submission.
 
     Args:
         name: the recurring job's name.
-        order: counts the jobs of that name in order of submission, from 1.
-        submission_ms: when it was submitted.
-        completion_ms: when it ended; NOT_COMPLETED if it had not when the log did.
+        order: position among the jobs of that name in order of submission, from 1.
+        submission_ms: time of submission.
+        completion_ms: time of completion; NOT_COMPLETED if the job had not ended when the log
+            ended.
         outcome: how it ended.
     """
 
@@ -48,28 +54,32 @@ class RecordedJob:
 
     @property
     def key(self) -> JobKey:
-        """What it is matched by with the same job of another run."""
+        """The key by which the job is matched with the same job of another run."""
         return self.name, self.order
 
     @property
     def jct_ms(self) -> int:
-        """Completion - submission, of a job that ended."""
+        """Job completion time: completion - submission. Only for a job that ended."""
         return self.completion_ms - self.submission_ms
 
 
 @dataclass(frozen=True, eq=False)
 class RecordedRun:
-    """What one or more event logs say happened; times in ms since the first submission of a job.
+    """The content of one or more event logs as one run.
+
+    All times are in ms since the first submission of a job.
 
     Args:
         label: the paths that were read.
         applications: names of the logs.
-        jobs: in order of submission.
-        tasks: CORE_TASK[num_attempts] by core and start; those of jobs that lack the key have NO_JOB. A core ("slot") is
-            what one task runs on: an executor has as many as its cores / `spark.task.cpus`.
-        num_cores: rows of cores, of all executors that ever were.
-        core_ms: time of all cores from the first submission to the last completion, while their executors were there;
-            None where the logs do not tell an executor's cores.
+        jobs: the jobs in order of submission.
+        tasks: CORE_TASK[num_attempts], sorted by core and start. Tasks of jobs that lack the naming
+            property have NO_JOB. A core runs one task at a time: an executor has (its cores /
+            `spark.task.cpus`) of them.
+        num_cores: number of core rows, over all executors that ever existed.
+        core_ms: total available time of all cores, from the first submission to the last
+            completion, while their executors existed; None where the logs do not contain an
+            executor's cores.
         notes: sentences for the user.
     """
 
@@ -83,25 +93,25 @@ class RecordedRun:
 
     @property
     def makespan_ms(self) -> int:
-        """Last completion (or failure) - first submission."""
+        """Last completion or failure - first submission."""
         return max(job.completion_ms for job in self.jobs)
 
     @property
     def num_tasks(self) -> int:
-        """Attempts of tasks of the run's jobs."""
+        """Number of task attempts of the run's jobs."""
         return int(np.count_nonzero(self.tasks["job"] != NO_JOB))
 
     @property
     def task_ms(self) -> int:
-        """Time that cores worked for the run's jobs, failed and repeated attempts included."""
-        own = self.tasks[self.tasks["job"] != NO_JOB]
-        return int((own["finish_ms"] - own["start_ms"]).sum())
+        """Time that cores worked for the run's jobs, including failed and repeated attempts."""
+        job_tasks = self.tasks[self.tasks["job"] != NO_JOB]
+        return int((job_tasks["finish_ms"] - job_tasks["start_ms"]).sum())
 
     @property
     def core_utilization(self) -> float | None:
-        """Share of the cores' time, from first submission to last completion, in which they worked; None where unknown.
+        """Share of the cores' available time in which they worked; None where it is not known.
 
-        Work for jobs that lack the key counts, too: the core was not free.
+        Work for jobs that lack the naming property counts as well: the core was not free.
         """
         if not self.core_ms:
             return None

@@ -1,4 +1,7 @@
-"""Rigid jobs: fixed resources for a fixed time, from start to end (DeepRM, section 3.1; batch clusters)."""
+"""Rigid jobs: jobs that hold fixed resources for a fixed time without interruption.
+
+They are the jobs of DeepRM (section 3.1) and of batch clusters.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,26 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class RigidJobs:
-    """A sequence of rigid jobs and the cluster that they are for.
+    """A sequence of rigid jobs and the cluster that they run on.
 
-    Times are whole steps; what a step is, `step` says ("step" in DeepRM's world, "s" in logs of batch clusters).
+    Times are whole numbers of `step` ("step" in DeepRM's world, "s" in logs of batch clusters).
 
     Args:
-        name: of the sequence.
+        name: name of the sequence.
         arrival: int64[num_jobs], ascending, >= 0.
-        duration: int64[num_jobs], >= 1.
-        demand: int64[num_jobs, num_resources], 0 <= demand <= capacity, some resource of each job > 0.
+        duration: int64[num_jobs], the true duration, >= 1.
+        demand: int64[num_jobs, num_resources], 0 <= demand <= capacity; each job needs some
+            resource.
         capacity: int64[num_resources], >= 1.
-        told: int64[num_jobs], the duration that a scheduler is told (what the user asked for); the true one unless given.
+        estimate: int64[num_jobs], the duration that schedulers see (what the user requested), >= 1;
+            the true duration by default.
         resources: a name for each resource.
         step: unit of time.
-        ids: int64[num_jobs], identity from outside; 0, 1, ... unless given.
+        ids: int64[num_jobs], identifiers of the jobs in their source; 0, 1, ... by default.
 
     Raises:
-        WorkloadError: arrays that do not fit, a negative time, a job larger than the cluster.
+        WorkloadError: arrays of inconsistent shapes, a negative time, or a job larger than the
+            cluster.
 
     Example: `RigidJobs("two", [0, 1], [3, 1], [[5, 1], [1, 6]], [10, 10])`
     """
@@ -40,17 +46,18 @@ class RigidJobs:
     duration: IntArray
     demand: IntArray
     capacity: IntArray
-    told: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    estimate: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     resources: tuple[str, ...] = ()
     step: str = "step"
     ids: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
-        for key in ("arrival", "duration", "demand", "capacity", "told", "ids"):
+        for key in ("arrival", "duration", "demand", "capacity", "estimate", "ids"):
             object.__setattr__(self, key, _whole(self.name, key, getattr(self, key)))
+        # Defaults: true durations as estimates, ids from 0, and numbered resource names.
         count = len(self.arrival)
-        if not len(self.told):
-            object.__setattr__(self, "told", self.duration)
+        if not len(self.estimate):
+            object.__setattr__(self, "estimate", self.duration)
         if not len(self.ids):
             object.__setattr__(self, "ids", _frozen(np.arange(count, dtype=np.int64)))
         if not self.resources:
@@ -63,13 +70,16 @@ class RigidJobs:
             or not len(self.capacity)
         ):
             raise WorkloadError(
-                f"{self.name}: demand must be [{count} jobs, {len(self.capacity)} resources], not {self.demand.shape}"
+                f"{self.name}: demand must be [{count} jobs, {len(self.capacity)} resources], "
+                f"not {self.demand.shape}"
             )
-        if len({count, len(self.duration), len(self.told), len(self.ids)}) != 1 or len(
+        # Shapes are checked here, values in `_check`.
+        if len({count, len(self.duration), len(self.estimate), len(self.ids)}) != 1 or len(
             self.resources
         ) != len(self.capacity):
             raise WorkloadError(
-                f"{self.name}: arrival, duration, demand, told and ids must have one entry a job, resources one a name"
+                f"{self.name}: arrival, duration, demand, estimate and ids must have one entry a "
+                "job, resources one name for each entry of capacity"
             )
         self._check()
 
@@ -77,19 +87,30 @@ class RigidJobs:
         self._refuse(self.arrival < 0, "arrives at {}, before time 0", self.arrival)
         self._refuse(
             np.diff(self.arrival, prepend=0) < 0,
-            "arrives at {}, before the job listed above it: sort by arrival",
+            "arrives at {}, before the job listed above it: sort the jobs by arrival",
             self.arrival,
         )
         self._refuse(self.duration < 1, "has duration {}: it must be at least 1", self.duration)
-        self._refuse(self.told < 1, "has a told duration of {}: it must be at least 1", self.told)
+        self._refuse(
+            self.estimate < 1,
+            "has an estimated duration of {}: it must be at least 1",
+            self.estimate,
+        )
         if (self.capacity < 1).any():
             raise WorkloadError(
-                f"{self.name}: capacity {self.capacity.tolist()}: every resource needs at least 1 unit"
+                f"{self.name}: capacity {self.capacity.tolist()}: "
+                "every resource needs at least 1 unit"
             )
         self._refuse(
-            (self.demand < 0).any(axis=1), "asks for {}: demands must not be negative", self.demand
+            (self.demand < 0).any(axis=1),
+            "asks for {}: demands must not be negative",
+            self.demand,
         )
-        self._refuse((self.demand == 0).all(axis=1), "asks for {}: nothing at all", self.demand)
+        self._refuse(
+            (self.demand == 0).all(axis=1),
+            "asks for {}: nothing at all, but a job must need some resource",
+            self.demand,
+        )
         too_large = (self.demand > self.capacity).any(axis=1)
         self._refuse(
             too_large,
@@ -100,6 +121,7 @@ class RigidJobs:
     def _refuse(
         self, is_bad: npt.NDArray[np.bool_] | np.bool_, what: str, values: IntArray
     ) -> None:
+        """Raise an error for the first bad job; `what` is formatted with its value."""
         if is_bad.any():
             row = int(np.flatnonzero(is_bad)[0])
             raise WorkloadError(
@@ -116,42 +138,53 @@ class RigidJobs:
 
     @property
     def load(self) -> npt.NDArray[np.float64]:
-        """float64[num_resources]: work that arrives a step / capacity.
+        """float64[num_resources]: work that arrives per step, divided by the capacity.
 
-        Example: one job of 2 steps and 5 of 10 units that arrives every step asks for a load of 1.
+        Example: if a job of 2 steps and 5 of 10 units arrives every step, the load is 1.
         """
         return np.asarray(
             (self.demand / self.capacity * self.duration[:, None]).sum(axis=0) / self.span
         )
 
     def piece(self, first: int, last: int) -> RigidJobs:
-        """Jobs first..last-1, time counted from the first of them."""
+        """Jobs first..last-1, with time counted from the first of them."""
         rows = slice(first, last)
         start = self.arrival[first] if first < len(self) else 0
         return RigidJobs(
-            f"{self.name}[{first}:{last}]", self.arrival[rows] - start, self.duration[rows], self.demand[rows], self.capacity,
-            self.told[rows], self.resources, self.step, self.ids[rows],
-        )  # fmt: skip
+            f"{self.name}[{first}:{last}]",
+            self.arrival[rows] - start,
+            self.duration[rows],
+            self.demand[rows],
+            self.capacity,
+            self.estimate[rows],
+            self.resources,
+            self.step,
+            self.ids[rows],
+        )
 
     def halves(self) -> tuple[RigidJobs, RigidJobs]:
-        """The first half of the jobs, to train on, and the second, to evaluate on; each counts time from its first job.
+        """The first half of the jobs (for training) and the second half (for evaluation).
+
+        In each half time is counted from its first job.
 
         Raises:
             WorkloadError: fewer than two jobs.
         """
         if len(self) < 2:
-            raise WorkloadError(f"{self.name}: {len(self)} jobs cannot be parted into two halves")
+            raise WorkloadError(f"{self.name}: {len(self)} jobs cannot be split into two halves")
         middle = len(self) // 2
         return self.piece(0, middle), self.piece(middle, len(self))
 
 
 def _whole(name: str, key: str, values: npt.ArrayLike) -> IntArray:
+    """The values as a read-only int64 array; refuses everything that is not a whole number."""
     try:
         array = np.asarray(values, np.float64)
     except (TypeError, ValueError):
         raise WorkloadError(f"{name}: {key} must be numbers, one entry a job") from None
     if not np.isfinite(array).all() or (array != np.floor(array)).any():
         raise WorkloadError(f"{name}: {key} holds a value that is not a whole number")
+    # An empty list would otherwise become a float64 array.
     return _frozen(np.array(values, np.int64) if array.size else np.zeros(array.shape, np.int64))
 
 

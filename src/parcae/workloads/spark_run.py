@@ -1,4 +1,4 @@
-"""Reads Spark event logs as what happened: when every job came and went, and which core worked for it when."""
+"""Reads Spark event logs as a recorded run: arrivals and completions of jobs, and work of cores."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 class _Job(NamedTuple):
-    """A job of a log; times of the wall clock."""
+    """A job of a log; times are wall-clock times in ms."""
 
     name: str
     submission_ms: int
@@ -47,7 +47,7 @@ class _Job(NamedTuple):
 
 
 class _Presence(NamedTuple):
-    """From when to when an executor was there, and its cores; times of the wall clock."""
+    """The interval in which an executor existed, in wall-clock ms, and its number of cores."""
 
     start_ms: int
     end_ms: int
@@ -56,7 +56,7 @@ class _Presence(NamedTuple):
 
 @dataclass(eq=False)
 class _Collected:
-    """Jobs, tasks and executors of the applications read so far; times of the wall clock."""
+    """Jobs, tasks and executors of the applications read so far; times are wall-clock ms."""
 
     jobs: list[_Job] = field(default_factory=list)
     tasks: list[npt.NDArray[np.void]] = field(default_factory=list)
@@ -76,32 +76,34 @@ def read_spark_run(
 ) -> RecordedRun:
     """Read event logs as one run.
 
-    Jobs are those of `read_spark_event_logs`: a SQL query with all the Spark jobs that it starts is one job, named by
-    `key`, job group, description or call site; outside SQL every Spark job is one. A job completes when its SQL execution
-    and the last of its Spark jobs have ended. Jobs that ran no stage (all was cached) count, too.
+    Jobs are those of `read_spark_event_logs`: a SQL query with all the Spark jobs that it starts is
+    one job, named by `key`, job group, description or call site; outside SQL every Spark job is one
+    job. A job completes when its SQL execution and the last of its Spark jobs have ended. Jobs that
+    ran no stage, because everything was cached, are included.
 
     Args:
-        paths: event logs, as for `read_spark_event_logs`; several are taken for one run.
+        paths: event logs, as for `read_spark_event_logs`; several are read as one run.
         key: the Spark property that names recurring jobs; jobs without it are left out.
-        max_bad_share: largest share of unreadable lines that is tolerated.
-        progress: called with (bytes read, bytes in all).
+        max_bad_share: largest share of unreadable lines that is tolerated, 0..1.
+        progress: called with (bytes read, bytes in total).
 
     Raises:
-        FormatError: no event log, a damaged one, a compacted or incomplete rolling one, too many unreadable lines, or
-            no job in any of them that completed.
+        FormatError: no event log; a damaged, compacted or incomplete log; too many unreadable
+            lines; or no completed job in any of the logs.
 
-    Example: a log of one job from 1,000 to 3,500 ms gives one job with `jct_ms` 2500 and a makespan of 2500.
+    Example: a log of one job from 1,000 to 3,500 ms gives one job with `jct_ms` 2500 and a makespan
+    of 2500.
     """
-    found = find_logs([Path(path) for path in paths])
+    logs = find_logs([Path(path) for path in paths])
     lines = LineTally(BadRows(max_bad_share))
     collected = _Collected()
-    for log in read_applications(found.sources, lines, progress):
+    for log in read_applications(logs.sources, lines, progress):
         _collect(log, key, collected)
     lines.bad.finish(lines.num_rows)
     label = ", ".join(str(path) for path in paths)
     if not any(job.outcome is JobOutcome.COMPLETED for job in collected.jobs):
         raise FormatError(_no_jobs_message(label, collected, key))
-    return _run(label, collected, (*found.notes, *_notes(lines, collected)))
+    return _run(label, collected, (*logs.notes, *_notes(lines, collected)))
 
 
 def _counted(count: int, noun: str) -> str:
@@ -112,9 +114,12 @@ def _no_jobs_message(label: str, collected: _Collected, key: str | None) -> str:
     outcomes = Counter(job.outcome for job in collected.jobs)
     reasons = [f"{count} {outcome}" for outcome, count in outcomes.items()]
     reasons += [f"{count} that {why}" for why, count in collected.left_out.items()]
-    what = f"jobs: {', '.join(reasons)}" if reasons else "the log holds no job at all"
+    what = f"jobs: {', '.join(reasons)}" if reasons else "the log contains no job at all"
     check = "; check the property given as the key" if key else ""
-    return f"{label}: no completed job ({what}); give logs of batch jobs or queries that finished{check}"
+    return (
+        f"{label}: no completed job ({what}); "
+        f"give logs of batch jobs or queries that finished{check}"
+    )
 
 
 def _notes(lines: LineTally, collected: _Collected) -> list[str]:
@@ -122,19 +127,22 @@ def _notes(lines: LineTally, collected: _Collected) -> list[str]:
         f"Left out {_counted(count, 'job')} that {why}."
         for why, count in sorted(collected.left_out.items())
     ]
-    if lines.num_torn:
+    if lines.num_truncated:
         notes.append(
-            f"{_counted(lines.num_torn, 'torn last line')} ignored; complete lines were kept."
+            f"{_counted(lines.num_truncated, 'truncated last line')} ignored; "
+            "complete lines were kept."
         )
     if lines.bad.count:
         notes.append(
-            f"Left out {_counted(lines.bad.count, 'unreadable line')}, such as {lines.bad.samples[0]}."
+            f"Left out {_counted(lines.bad.count, 'unreadable line')}, "
+            f"such as {lines.bad.samples[0]}."
         )
     return notes
 
 
 def _collect(log: ApplicationLog, key: str | None, into: _Collected) -> None:
-    """Take in one application."""
+    """Add one application to what was collected."""
+    # A stage that several Spark jobs list belongs to the first one; the others skip it.
     owner = first_listing_job(log)
     job_of_stage = dict[int, int]()
     into.applications.append(log.label)
@@ -150,7 +158,7 @@ def _collect(log: ApplicationLog, key: str | None, into: _Collected) -> None:
         if name is None:
             into.left_out[f"did not carry the property {key!r}"] += 1
         elif job is None:
-            into.left_out["began at a time that the log does not tell"] += 1
+            into.left_out["began at a time that the log does not contain"] += 1
         else:
             job_of_stage.update(dict.fromkeys(stages, len(into.jobs)))
             into.jobs.append(job)
@@ -159,7 +167,7 @@ def _collect(log: ApplicationLog, key: str | None, into: _Collected) -> None:
 
 
 def _job(name: str, group: JobGroup, log: ApplicationLog, stages: Sequence[int]) -> _Job | None:
-    """The job of a group; None where the log does not tell when it began."""
+    """The job of a group; None if the log does not contain its submission time."""
     records = [log.stages[stage_id] for stage_id in stages if stage_id in log.stages]
     start_ms = submission_ms(group, records)
     end_ms = completion_ms(group, log, records)
@@ -172,11 +180,14 @@ def _job(name: str, group: JobGroup, log: ApplicationLog, stages: Sequence[int])
 
 
 def _collect_tasks(log: ApplicationLog, job_of_stage: dict[int, int], into: _Collected) -> None:
-    """Put every attempt on a core, busy from its launch on for as long as the core deserialized and ran it.
+    """Place every attempt on a core.
 
-    The log's finish time is when the driver had come to the task's end, often after the core's next task was launched.
+    The core is busy from the launch on while it deserializes and runs the attempt. The log's finish
+    time is not used: it is when the driver processed the end of the task, often after the core's
+    next task was launched.
     """
     tasks = log.tasks()
+    # Slots are assigned by the time in which a core works, not by the driver's finish time.
     tasks = tasks._replace(finish_ms=tasks.launch_ms + tasks.busy_ms)
     core, num_cores = _core_rows(
         log, place_tasks(tasks, log.slots_of_executor()).slot, tasks.executor
@@ -193,27 +204,31 @@ def _collect_tasks(log: ApplicationLog, job_of_stage: dict[int, int], into: _Col
 def _core_rows(
     log: ApplicationLog, slot: Int64Array, executor: Int64Array
 ) -> tuple[Int64Array, int]:
-    """For every attempt the row of its core, executor by executor in order of their numbers, and how many rows there are.
+    """The row of the core of every attempt, and the number of rows.
+
+    Rows are sorted by executor number.
 
     Args:
         log: one application.
-        slot: int64[num_attempts], numbered over all executors in order of first use.
+        slot: int64[num_attempts], task slots numbered over all executors in order of first use.
         executor: int64[num_attempts], codes of executors.
     """
     used = {name: np.unique(slot[executor == code]) for name, code in log.executor_codes.items()}
     row_of_slot = np.zeros(int(slot.max(initial=-1)) + 1, np.int64)
     next_row = 0
+    # Executor names are usually numbers as text: sorting by length first gives numeric order.
     for name in sorted({*log.executors, *used}, key=lambda name: (len(name), name)):
-        own = used.get(name, np.zeros(0, np.int64))
-        row_of_slot[own] = next_row + np.arange(len(own))
-        next_row += max(len(own), log.slots_of(name))
+        slots = used.get(name, np.zeros(0, np.int64))
+        row_of_slot[slots] = next_row + np.arange(len(slots))
+        next_row += max(len(slots), log.slots_of(name))
     return row_of_slot[slot], next_row
 
 
 def _collect_executors(log: ApplicationLog, into: _Collected) -> None:
-    """When the executors were there: to the application's end unless they went before."""
+    """Record when the executors existed: until their removal, or until the application's end."""
     finish_ms = into.tasks[-1]["finish_ms"]
     last_ms = max([log.end_ms, *log.job_end_ms.values(), int(finish_ms.max(initial=-1))])
+    # Without every executor's cores and start the available core time is unknown for the whole run.
     into.is_cores_known &= bool(log.executors) and UNKNOWN_SLOTS not in log.slots_of_executor()
     for name, added in log.executors.items():
         into.is_cores_known &= added.time_ms >= 0 and added.cores > 0
@@ -223,29 +238,31 @@ def _collect_executors(log: ApplicationLog, into: _Collected) -> None:
 
 
 def _run(label: str, collected: _Collected, notes: tuple[str, ...]) -> RecordedRun:
-    """All applications on one time axis, which begins with the first submission."""
+    """Put all applications on one time axis, which begins with the first submission."""
     order = sorted(
         range(len(collected.jobs)), key=lambda row: (collected.jobs[row].submission_ms, row)
     )
     zero_ms = collected.jobs[order[0]].submission_ms
     end_ms = max(job.completion_ms for job in collected.jobs)
-    new_row = np.full(len(order) + 1, NO_JOB)  # the last for NO_JOB itself
+    # The extra last entry maps NO_JOB (-1, so the last index) to itself.
+    new_row = np.full(len(order) + 1, NO_JOB)
     new_row[order] = np.arange(len(order))
-    times = Counter[str]()
+    count_of_name = Counter[str]()
     jobs = []
     for name, submission, completion, outcome in (collected.jobs[row] for row in order):
-        times[name] += 1
+        count_of_name[name] += 1
         ended = completion - zero_ms if outcome is not JobOutcome.UNFINISHED else NOT_COMPLETED
-        jobs.append(RecordedJob(name, times[name], submission - zero_ms, ended, outcome))
+        jobs.append(RecordedJob(name, count_of_name[name], submission - zero_ms, ended, outcome))
     tasks = np.concatenate(collected.tasks)
     tasks["job"] = new_row[tasks["job"]]
     tasks["start_ms"] -= zero_ms
     tasks["finish_ms"] -= zero_ms
+    # Sorted by core, then by start.
     tasks = tasks[np.lexsort((tasks["start_ms"], tasks["core"]))]
-    there = [
+    available_ms = [
         (min(p.end_ms, end_ms) - max(p.start_ms, zero_ms)) * p.num_cores for p in collected.presence
     ]
-    core_ms = sum(max(0, ms) for ms in there) if collected.is_cores_known else None
+    core_ms = sum(max(0, ms) for ms in available_ms) if collected.is_cores_known else None
     return RecordedRun(
         label,
         tuple(collected.applications),

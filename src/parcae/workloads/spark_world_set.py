@@ -1,4 +1,4 @@
-"""Job sets of Spark's own world: the duration of every task, pools, tiers and limits, as JSON."""
+"""Reads job sets of Spark's world from JSON: durations of all tasks, pools, tiers and limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from parcae.workloads.allocation import DEFAULT_POOL, PoolSpec
 from parcae.workloads.arrivals import Int64Array, JobSequence
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 
-#: The text under "format" of a file of such sets.
+#: The value of "format" in files of such sets.
 SPARK_WORLD_FORMAT = "parcae spark world conformance 1"
 _LAYOUT = (
     f'{{"format": "{SPARK_WORLD_FORMAT}", "sets": [{{"name": "a", "cores": 8,'
@@ -25,28 +25,30 @@ _LAYOUT = (
     ' "task_ms": [[5, 6], [7]], "pool": "p", "tier": 0, "limits": [2, 2]}]}]}'
 )
 _POOL_KEYS = ("weight", "min_share", "mode")
-#: No duration, arrival or limit is larger: sums stay far from the largest int64.
+#: Upper bound of durations, arrivals and limits, so that sums stay far below the largest int64.
 _LARGEST = 1 << 40
 
 
 @dataclass(frozen=True, eq=False)
 class SparkWorldSet:
-    """A fixed list of jobs on the cores of one Spark application; lists are by position in the file.
+    """A fixed list of jobs on the cores of one Spark application.
+
+    Tuples with one entry per job are in the order of the file.
 
     Args:
-        name: its name in the file.
+        name: name of the set in the file.
         cores: cores of the application.
-        workload: the jobs, named job-000 onwards; the samples of a stage are the durations of its
-            tasks, in the order of the tasks.
-        sequence: the jobs in order of arrival (ties: by position); its `job_index` holds their
-            positions.
-        pools: the pools that the set defines, some perhaps without jobs, and `default` behind them
-            where a job is in it and the file is silent about it.
+        workload: the jobs, named job-000, job-001, ...; the samples of a stage are the durations of
+            its tasks, in the order of the tasks.
+        sequence: the jobs in order of arrival (ties: by position in the file); its `job_index`
+            contains their positions.
+        pools: the pools that the set defines, possibly without jobs, followed by `default` if a job
+            uses it and the file does not define it.
         job_pools: name of each job's pool.
-        tiers: each job's tier under standing orders, smaller first.
+        tiers: each job's tier under standing orders; smaller tiers first.
         limits: for each job, how many tasks of each stage may run at once under standing orders;
-            None: as many as there are.
-        expected: results to be met, by order, as they are in the file; empty if there are none.
+            None means no limit.
+        expected: expected results by order, as in the file; empty if there are none.
     """
 
     name: str
@@ -60,14 +62,16 @@ class SparkWorldSet:
     expected: Mapping[str, Mapping[str, Any]]
 
     def by_position(self, values: npt.ArrayLike) -> list[int]:
-        """Per-job results, given in order of arrival, by position in the file."""
+        """Reorder results per job from the order of arrival to the order of the file."""
         placed = np.empty(self.sequence.num_jobs, np.int64)
         placed[self.sequence.job_index] = values
         return [int(value) for value in placed]
 
 
 def holds_spark_world_sets(path: Path | str) -> bool:
-    """Whether a file says that it is of this format (False for all else, also what is not JSON).
+    """Whether a file declares this format; False for any other file.
+
+    Files that are not JSON also give False.
 
     Raises:
         OSError: the file cannot be read.
@@ -80,16 +84,17 @@ def holds_spark_world_sets(path: Path | str) -> bool:
 
 
 def read_spark_world_sets(path: Path | str) -> dict[str, SparkWorldSet]:
-    """Read the `sets` of a file, by name, in the file's order.
+    """Read the `sets` of a file: a dict by name, in the file's order.
 
-    Durations, arrivals, limits and cores are whole numbers (ms, tasks). `edges`, `pools`, `pool`,
-    `tier` and `limits` may be left out: no edges, the pool `default`, tier 0, no limits.
+    Durations, arrivals, limits and cores are whole numbers (ms, tasks). The optional keys `edges`,
+    `pools`, `pool`, `tier` and `limits` default to no edges, no pools, the pool `default`, tier 0
+    and no limits.
 
     Raises:
-        FormatError: not such a file, or a value that cannot be; the message says where
-            ("sets.json: set 'a', job 3, stage 1: ...").
-        WorkloadError: a job that cannot be: a cycle, an edge to no stage, no stages, a stage
-            without tasks, a missing duration, a limit that would let it never end.
+        FormatError: not such a file, or an invalid value; the message says where ("sets.json: set
+            'a', job 3, stage 1: ...").
+        WorkloadError: an invalid job: a cycle, an edge to a stage that does not exist, no stages, a
+            stage without tasks, a missing duration, or a limit that would stall the job.
         OSError: the file cannot be read.
 
     Example: `read_spark_world_sets("spark-world.json")["set-4001"].cores` is 8.
@@ -111,10 +116,10 @@ def read_spark_world_sets(path: Path | str) -> dict[str, SparkWorldSet]:
         raise FormatError(f'{path}: "sets" must be a list of at least one; expected {_LAYOUT}')
     sets: dict[str, SparkWorldSet] = {}
     for row, entry in enumerate(entries):
-        one = _set(f"{path}", row, entry)
-        if one.name in sets:
-            raise FormatError(f"{path}: several sets have the name {one.name!r}; rename one")
-        sets[one.name] = one
+        job_set = _set(f"{path}", row, entry)
+        if job_set.name in sets:
+            raise FormatError(f"{path}: several sets have the name {job_set.name!r}; rename one")
+        sets[job_set.name] = job_set
     return sets
 
 
@@ -124,7 +129,7 @@ def _set(path: str, row: int, entry: Any) -> SparkWorldSet:
     name = entry.get("name")
     if not isinstance(name, str) or not name:
         raise FormatError(
-            f"{path}: set {row}: the name is {_shown(name)}; it must be a text that is not empty"
+            f"{path}: set {row}: the name is {_shown(name)}; it must be a non-empty text"
         )
     where = f"{path}: set {name!r}"
     cores = _whole(f"{where}: cores", entry.get("cores"), 1)
@@ -141,8 +146,9 @@ def _set(path: str, row: int, entry: Any) -> SparkWorldSet:
         name, tuple(part[0] for part in parts), provenance={"source": Path(path).name}
     )
     job_pools = tuple(part[1] for part in parts)
+    # `default` comes last, as in Spark's list of pools when the file does not define it.
     if DEFAULT_POOL in set(job_pools) - defined:
-        pools = (*pools, PoolSpec(DEFAULT_POOL))  # it exists in every Spark
+        pools = (*pools, PoolSpec(DEFAULT_POOL))  # Spark always has this pool
     arrivals = np.array([part[0].arrival_ms for part in parts], np.int64)
     order: Int64Array = np.argsort(arrivals, kind="stable").astype(np.int64)
     return SparkWorldSet(
@@ -167,7 +173,8 @@ def _expected(where: str, entry: Any) -> Mapping[str, Mapping[str, Any]]:
 def _pools(where: str, entry: Any) -> tuple[PoolSpec, ...]:
     if not isinstance(entry, dict):
         raise FormatError(
-            f'{where}: "pools" is {_shown(entry)}; expected {{"p": {{"weight": 1, "min_share": 0}}}}'
+            f'{where}: "pools" is {_shown(entry)}; '
+            'expected {"p": {"weight": 1, "min_share": 0}}'
         )
     pools = []
     for name, values in entry.items():
@@ -185,7 +192,7 @@ def _pools(where: str, entry: Any) -> tuple[PoolSpec, ...]:
 def _job(
     where: str, position: int, entry: Any, pools: set[str]
 ) -> tuple[JobSpec, str, float, tuple[int, ...] | None]:
-    """One job, its pool, its tier and the limits of its stages."""
+    """One job, its pool, its tier, and the limits of its stages."""
     if not isinstance(entry, dict):
         raise FormatError(f"{where}: not an object; expected {_LAYOUT}")
     arrival = _whole(f"{where}: arrival_ms", entry.get("arrival_ms"), 0)
@@ -228,7 +235,8 @@ def _parents(where: str, edges: Any, num_stages: int) -> list[list[int]]:
             raise FormatError(f"{where}: edge {_shown(edge)} is not [parent stage, child stage]")
         if not all(0 <= end < num_stages for end in edge):
             raise WorkloadError(
-                f"{where}: edge {_shown(edge)} names a stage that does not exist (0..{num_stages - 1})"
+                f"{where}: edge {_shown(edge)} names a stage that does not exist "
+                f"(0..{num_stages - 1})"
             )
         parents[edge[1]].append(edge[0])
     return parents
@@ -239,6 +247,7 @@ def _stage(where: str, tasks: Any, parents: tuple[int, ...]) -> StageSpec:
         raise WorkloadError(
             f"{where}: no tasks ({_shown(tasks)}); a stage needs the duration of at least one task"
         )
+    # Fast check for valid lists; only otherwise look for the task that is wrong.
     if not all(type(task) is int and 0 <= task <= _LARGEST for task in tasks):
         tasks = [_duration(f"{where}, task {row}", task) for row, task in enumerate(tasks)]
     samples = np.array(tasks, np.int64)
@@ -260,7 +269,8 @@ def _limits(where: str, entry: Any, num_stages: int) -> tuple[int, ...]:
     for stage, limit in enumerate(entry):
         if limit == 0 and not isinstance(limit, bool):
             raise WorkloadError(
-                f"{where}, stage {stage}: a limit of 0 would stall the cluster for ever; it must be >= 1"
+                f"{where}, stage {stage}: a limit of 0 would stall the cluster for ever; "
+                "it must be >= 1"
             )
     return tuple(
         _whole(f"{where}, stage {stage}: limit", limit, 1) for stage, limit in enumerate(entry)
@@ -268,14 +278,15 @@ def _limits(where: str, entry: Any, num_stages: int) -> tuple[int, ...]:
 
 
 def _whole(what: str, value: Any, least: int) -> int:
+    # `bool` is a subclass of `int` but not a number here; 5.0 is accepted as 5.
     is_whole = type(value) is int or (isinstance(value, float) and value.is_integer())
     if not is_whole or not least <= value <= _LARGEST:
         raise FormatError(
-            f"{what} is {_shown(value)}; it must be a whole number of {least} up to {_LARGEST:,}"
+            f"{what} is {_shown(value)}; it must be a whole number from {least} to {_LARGEST:,}"
         )
     return int(value)
 
 
 def _shown(value: Any) -> str:
-    """A value as the file has it, cut short."""
+    """A value as JSON, cut to 60 characters."""
     return json.dumps(value)[:60]

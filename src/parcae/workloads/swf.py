@@ -1,9 +1,11 @@
-"""Logs of batch clusters in the Standard Workload Format of the Parallel Workloads Archive, as rigid jobs.
+"""Reads logs of batch clusters in the Standard Workload Format (SWF) as rigid jobs.
 
-A line is a job: 18 numbers apart by white space, -1 where something is not known; lines that begin with `;` are comments, the
-first of which describe the cluster as `; Key: value`.
+It is the format of the Parallel Workloads Archive. A line is a job: 18 numbers separated by white
+space, with -1 for unknown values. Lines that begin with `;` are comments; the first of them
+describe the cluster as `; Key: value`.
 
-Source: Standard Workload Format, version 2.2 (https://www.cs.huji.ac.il/labs/parallel/workload/swf.html).
+Source: Standard Workload Format, version 2.2
+(https://www.cs.huji.ac.il/labs/parallel/workload/swf.html).
 """
 
 from __future__ import annotations
@@ -54,9 +56,9 @@ class Field(IntEnum):
 
 
 NUM_FIELDS = len(Field)
-#: What stands for a number that is not known.
+#: The value of a number that is not known.
 MISSING = -1
-#: Fields that count or name something: no fractions.
+#: Fields that are counts or identifiers and must be whole numbers.
 _WHOLE = (
     Field.JOB_NUMBER,
     Field.ALLOCATED_PROCESSORS,
@@ -67,11 +69,12 @@ _WHOLE = (
 _FAILED = 0
 _COMPLETED = 1
 _CANCELLED = 5
-#: Statuses of the parts of a job that was swapped out; a line of its own sums such a job up.
+#: Statuses of the parts of a job that was swapped out; a separate line summarises such a job.
 _PARTS = (2, 3, 4)
-#: Beyond this not every whole number is one of the floating-point numbers.
+#: Above this bound a float cannot represent every whole number.
 _LARGEST = 2.0**53
-#: What the lines of numbers are made of, as neither "nan" nor Python's 1_000 is; and one number.
+# `float` also accepts "nan" and "1_000", which are not valid here: a line is checked first.
+#: Characters of a line of numbers, and the syntax of one number.
 _NUMERIC = re.compile(rb"[-+.\deE\s]+")
 _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _HEADER_KEY = re.compile(r"(\w+):(?:\s+(.*))?$")
@@ -79,32 +82,37 @@ _HEADER_KEY = re.compile(r"(\w+):(?:\s+(.*))?$")
 
 @dataclass(frozen=True)
 class SwfHeader:
-    """The header comments: (key, value) in the order of the file; lines that go on with a value are joined to it.
+    """The header comments as pairs (key, value) in the order of the file.
 
-    Example: `header.number("MaxProcs")` of a log that says `; MaxProcs: 1728` is 1728.
+    A comment line without a key continues the value of the line before it.
+
+    Example: `header.number("MaxProcs")` of a log with the line `; MaxProcs: 1728` is 1728.
     """
 
     entries: tuple[tuple[str, str], ...] = ()
 
     def text(self, key: str) -> str | None:
-        """The first value of a key, None where the header lacks it."""
+        """The first value of a key; None if the header lacks the key."""
         return next((value for name, value in self.entries if name == key), None)
 
     def number(self, key: str) -> int | None:
-        """The whole number >= 0 that a value begins with; None where it does not, as in `; MaxNodes: -1`."""
+        """The whole number >= 0 at the start of a key's value.
+
+        None if there is none, as in `; MaxNodes: -1`.
+        """
         match = re.match(r"\d+", self.text(key) or "")
         return int(match[0]) if match else None
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Jobs of a log that were left out or changed, and the first of them.
+    """A group of jobs of a log that were left out or changed for one reason.
 
     Args:
-        what: why or how, to be read after a number of jobs.
-        count: how many jobs.
-        first: "path:line" of the first one.
-        is_dropped: they were left out.
+        what: the reason, worded to follow a number of jobs.
+        count: number of jobs.
+        first: "path:line" of the first job.
+        is_dropped: whether the jobs were left out.
     """
 
     what: str
@@ -113,14 +121,18 @@ class Finding:
     is_dropped: bool
 
     def __str__(self) -> str:
-        return f"{self.count:,} {'dropped' if self.is_dropped else 'kept'}: {self.what} (first: {self.first})"
+        return (
+            f"{self.count:,} {'dropped' if self.is_dropped else 'kept'}: "
+            f"{self.what} (first: {self.first})"
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class SwfLog:
-    """A log: its jobs in seconds since the first submission, what its header says, and what reading it met.
+    """A log: its jobs in seconds since the first submission, its header, and an import report.
 
-    Every line of a job is accounted for: `report.num_rows` = jobs + `report.num_bad_rows` + the dropped ones of `findings`.
+    Every line with a job is accounted for: `report.num_rows` = number of jobs +
+    `report.num_bad_rows` + the dropped jobs of `findings`.
     """
 
     jobs: RigidJobs
@@ -131,7 +143,9 @@ class SwfLog:
 
     @property
     def start_unix_s(self) -> int | None:
-        """When the first job was submitted, in seconds since 1970; None where the header lacks UnixStartTime."""
+        """Time of the first submission in seconds since 1970; None without UnixStartTime in the
+        header.
+        """
         start = self.header.number("UnixStartTime")
         return None if start is None else start + self.first_submit_s
 
@@ -140,11 +154,11 @@ class _Lines(NamedTuple):
     header: SwfHeader
     values: FloatArray  # [num_lines, NUM_FIELDS]
     number: npt.NDArray[np.int64]  # [num_lines], from 1
-    torn: str  # what is wrong with a last line without a newline, "" if nothing
+    truncated: str  # what is wrong with a last line without a newline, "" if nothing
 
 
-class _Sieve:
-    """Which lines are kept, and an account of those that are not."""
+class _LineFilter:
+    """Selects the lines that are kept, and records the reasons for all others."""
 
     def __init__(self, path: Path, lines: _Lines, bad: BadRows) -> None:
         self.path = path
@@ -153,24 +167,24 @@ class _Sieve:
         self.is_kept = np.ones(len(lines.number), np.bool_)
         self.findings: list[Finding] = []
 
-    def note(self, is_hit: BoolArray, what: str, *, is_dropped: bool = False) -> None:
-        """Count the kept lines that are hit, if there are any."""
-        rows = np.flatnonzero(is_hit & self.is_kept)
+    def note(self, is_match: BoolArray, what: str, *, is_dropped: bool = False) -> None:
+        """Record a finding for the kept lines that match, if there are any."""
+        rows = np.flatnonzero(is_match & self.is_kept)
         if len(rows):
             self.findings.append(
                 Finding(what, len(rows), f"{self.path}:{self.number[rows[0]]}", is_dropped)
             )
 
-    def drop(self, is_hit: BoolArray, what: str) -> None:
-        """Leave out the kept lines that are hit, and count them."""
-        self.note(is_hit, what, is_dropped=True)
-        self.is_kept &= ~is_hit
+    def drop(self, is_match: BoolArray, what: str) -> None:
+        """Leave out the kept lines that match, and record a finding."""
+        self.note(is_match, what, is_dropped=True)
+        self.is_kept &= ~is_match
 
-    def refuse(self, is_hit: BoolArray, values: FloatArray, what: str) -> None:
-        """Take the kept lines that are hit as bad rows; `what` is completed with the line's value."""
-        for row in np.flatnonzero(is_hit & self.is_kept):
+    def refuse(self, is_match: BoolArray, values: FloatArray, what: str) -> None:
+        """Count the kept lines that match as bad rows; `what` is formatted with the value."""
+        for row in np.flatnonzero(is_match & self.is_kept):
             self.bad.add(self.path, int(self.number[row]), what.format(values[row]))
-        self.is_kept &= ~is_hit
+        self.is_kept &= ~is_match
 
 
 def read_swf(
@@ -183,29 +197,42 @@ def read_swf(
     partitions: Collection[int] | None = None,
     max_bad_share: float = 0.0,
 ) -> SwfLog:
-    """Read a log (plain, or compressed as `.gz`) as rigid jobs in whole seconds; nothing is left out uncounted.
+    """Read a log (plain, or compressed as `.gz`) as rigid jobs in whole seconds.
 
-    A job holds its allocated processors (else those that it requested) for its run time; what a scheduler is told is the
-    requested time, or the run time where none was requested. Memory is requested KB (else used KB) times processors.
+    A job holds its allocated processors for its run time; if they are not known, the requested
+    ones. Schedulers see the requested time, or the run time if no time was requested. Memory is the
+    requested KB per processor (else the used KB) times the number of processors.
 
-    - *Bad* lines are not of the format, or cannot be: another number of fields, a word that is no number, a negative number
-      other than -1, no submit time, more than the cluster has. They refuse the log, unless `max_bad_share` tolerates them.
-    - A last line without a newline that is not whole is *torn*: it counts as bad in the report and is always tolerated.
-    - *Dropped* with a reason: jobs that never ran (cancelled before they started, no run time, no processors), and the parts of
-      a job that was swapped out (status 2, 3, 4), which a line of its own sums up.
-    - *Changed* and counted: a run time below 1 s is 1 s; fractions of seconds are rounded; unsorted lines are sorted.
+    No line is left out silently:
+
+    - *Bad* lines violate the format: a wrong number of fields, a word that is not a number, a
+      negative number other than -1, no submit time, or more resources than the cluster has. A log
+      with bad lines is refused, unless `max_bad_share` tolerates them.
+    - A last line that lacks its newline and is incomplete is *truncated*: it counts as bad in the
+      report, but is always tolerated.
+    - *Dropped* lines are counted by reason: jobs that never ran (cancelled before they started, no
+      run time, no processors), and the parts of a job that was swapped out (status 2, 3, 4), which
+      a separate line summarises.
+    - *Changed* lines are counted: a run time below 1 s becomes 1 s, fractions of seconds are
+      rounded, unsorted lines are sorted.
 
     Args:
-        processors: of the cluster; unless given MaxProcs of the header, else MaxNodes, else what the largest job takes.
-        memory: KB of the whole cluster. The format does not tell it, so that memory is a resource only if it is given.
-        estimates: tell schedulers the "requested" time, or the "actual" one.
-        cancelled: "keep" jobs that were cancelled (status 5) while they ran, as they took processors till then; or "drop" them.
-        partitions: only the jobs of these partitions; `processors` should then be given, as the header's are of all partitions.
+        path: the log.
+        processors: processors of the cluster. Default: MaxProcs of the header, else MaxNodes, else
+            the processors of the largest job.
+        memory: memory of the whole cluster in KB. The format does not contain it, so memory is a
+            resource only if it is given.
+        estimates: whether schedulers see the "requested" time or the "actual" run time.
+        cancelled: "keep" the jobs that were cancelled while they ran (status 5), since they
+            occupied processors until then, or "drop" them.
+        partitions: read only the jobs of these partitions. `processors` should then be given, since
+            the header counts the processors of all partitions.
         max_bad_share: largest share of bad lines that is tolerated, 0..1.
 
     Raises:
-        ConfigError: an option that cannot be.
-        FormatError: a torn `.gz`, no job at all, or more bad lines than tolerated; the message has the first as path:line.
+        ConfigError: an option with an invalid value.
+        FormatError: a truncated `.gz`, no job at all, or more bad lines than tolerated; the message
+            gives the first bad line as path:line.
         FileNotFoundError: no such file.
 
     Example: `read_swf("lublin_256.swf").jobs.capacity` is [256].
@@ -214,26 +241,28 @@ def read_swf(
     path = Path(path)
     bad = BadRows(max_bad_share)
     lines = _read_lines(path, bad)
-    num_rows = len(lines.number) + bad.count + bool(lines.torn)
-    sieve = _Sieve(path, lines, bad)
-    _refuse_values(sieve, lines.values)
-    _drop_what_never_ran(sieve, lines.values, cancelled, partitions)
-    demand, capacity, notes = _resources(sieve, lines, processors, memory)
+    # All lines with a job: good, bad and truncated.
+    num_rows = len(lines.number) + bad.count + bool(lines.truncated)
+    line_filter = _LineFilter(path, lines, bad)
+    _refuse_values(line_filter, lines.values)
+    _drop_what_never_ran(line_filter, lines.values, cancelled, partitions)
+    demand, capacity, notes = _resources(line_filter, lines, processors, memory)
+    # Too many bad lines are reported before a log without jobs: they explain it best.
     bad.finish(num_rows)
-    if not sieve.is_kept.any():
+    if not line_filter.is_kept.any():
         what = (
-            "; ".join(map(str, sieve.findings))
-            or lines.torn
+            "; ".join(map(str, line_filter.findings))
+            or lines.truncated
             or f"expected lines of {NUM_FIELDS} numbers"
         )
         raise FormatError(f"{path}: no job that ran; {what}")
-    jobs, first_submit_s = _jobs(sieve, lines.values, demand, capacity, estimates)
-    samples = (*bad.samples, lines.torn) if lines.torn else bad.samples
+    jobs, first_submit_s = _jobs(line_filter, lines.values, demand, capacity, estimates)
+    samples = (*bad.samples, lines.truncated) if lines.truncated else bad.samples
     report = ImportReport(
-        "Standard Workload Format log", 1, num_rows, bad.count + bool(lines.torn), samples,
-        (*notes, *map(str, sieve.findings)), len(jobs),
+        "Standard Workload Format log", 1, num_rows, bad.count + bool(lines.truncated), samples,
+        (*notes, *map(str, line_filter.findings)), len(jobs),
     )  # fmt: skip
-    return SwfLog(jobs, lines.header, report, tuple(sieve.findings), first_submit_s)
+    return SwfLog(jobs, lines.header, report, tuple(line_filter.findings), first_submit_s)
 
 
 def _check_options(
@@ -251,7 +280,7 @@ def _check_options(
 def _read_lines(path: Path, bad: BadRows) -> _Lines:
     values = array("d")
     numbers = array("q")
-    torn = ""
+    truncated = ""
     comments: list[str] = []
     try:
         with _opened(path) as stream:
@@ -269,11 +298,13 @@ def _read_lines(path: Path, bad: BadRows) -> _Lines:
                     if line.endswith(b"\n"):
                         bad.add(path, number, str(error))
                     else:
-                        torn = f"{path}:{number}: torn: {error}"
+                        truncated = f"{path}:{number}: truncated: {error}"
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(f"{path}: torn or not gzip data ({error}); fetch the log again") from None
+        raise FormatError(
+            f"{path}: truncated or not gzip data ({error}); download the log again"
+        ) from None
     table = np.array(values, np.float64).reshape(-1, NUM_FIELDS)
-    return _Lines(_header(comments), table, np.array(numbers, np.int64), torn)
+    return _Lines(_header(comments), table, np.array(numbers, np.int64), truncated)
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -281,13 +312,18 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _numbers(line: bytes) -> list[float]:
-    """The fields of a line, once all are found to be numbers."""
+    """The fields of a line as numbers.
+
+    Raises:
+        ValueError: a wrong number of fields, or a field that is not a number.
+    """
     words = line.split()
     if len(words) != NUM_FIELDS:
         raise ValueError(f"{len(words)} fields, expected {NUM_FIELDS}")
     if _NUMERIC.fullmatch(line):
         with contextlib.suppress(ValueError):
             return list(map(float, words))
+    # Slow path: the line does not parse as a whole, so find the field that is to blame.
     column = next(column for column, word in enumerate(words) if not _NUMBER.fullmatch(word))
     text = words[column][:40].decode(errors="replace")
     raise ValueError(f"{_field(column)} is {text!r}, not a number")
@@ -310,105 +346,114 @@ def _header(comments: list[str]) -> SwfHeader:
     return SwfHeader(tuple(entries))
 
 
-def _refuse_values(sieve: _Sieve, values: FloatArray) -> None:
-    """Lines with 18 numbers that cannot be."""
+def _refuse_values(line_filter: _LineFilter, values: FloatArray) -> None:
+    """Refuse lines with 18 numbers if one of them is out of range."""
     for field in Field:
         column = values[:, field]
         name = _field(field)
-        sieve.refuse(
-            ~(np.abs(column) <= _LARGEST), column, f"{name} is {{:g}}, not a number that can be"
+        line_filter.refuse(
+            ~(np.abs(column) <= _LARGEST), column, f"{name} is {{:g}}, which is out of range"
         )
-        sieve.refuse(
+        line_filter.refuse(
             (column < 0) & (column != MISSING),
             column,
             f"{name} is {{:g}}: negative, and only -1 stands for missing",
         )
         if field in _WHOLE:
-            sieve.refuse(
+            line_filter.refuse(
                 column != np.floor(column), column, f"{name} is {{:g}}, not a whole number"
             )
     submit = values[:, Field.SUBMIT_TIME]
-    sieve.refuse(
+    line_filter.refuse(
         submit == MISSING,
         submit,
         f"{_field(Field.SUBMIT_TIME)} is missing: when the job arrived is not known",
     )
-    values[~sieve.is_kept] = MISSING
+    # Refused lines may hold NaN or huge numbers, which later comparisons must not meet.
+    values[~line_filter.is_kept] = MISSING
 
 
 def _drop_what_never_ran(
-    sieve: _Sieve, values: FloatArray, cancelled: str, partitions: Collection[int] | None
+    line_filter: _LineFilter, values: FloatArray, cancelled: str, partitions: Collection[int] | None
 ) -> None:
     status = values[:, Field.STATUS]
     run_time = values[:, Field.RUN_TIME]
     has_no_processors = _processors(values) <= 0
     is_cancelled = status == _CANCELLED
     if partitions is not None:
-        sieve.drop(~np.isin(values[:, Field.PARTITION], list(partitions)), "of other partitions")
-    sieve.drop(
+        line_filter.drop(
+            ~np.isin(values[:, Field.PARTITION], list(partitions)), "of other partitions"
+        )
+    line_filter.drop(
         np.isin(status, _PARTS),
-        "parts of a job that was swapped out, which another line sums up (status 2, 3, 4)",
+        "parts of a job that was swapped out, which another line summarises (status 2, 3, 4)",
     )
-    sieve.drop(
+    line_filter.drop(
         is_cancelled & ((run_time <= 0) | has_no_processors), "cancelled before they started"
     )
-    sieve.drop(run_time == MISSING, "no run time")
-    sieve.drop(has_no_processors, "no processors")
+    line_filter.drop(run_time == MISSING, "no run time")
+    line_filter.drop(has_no_processors, "no processors")
     if cancelled == "drop":
-        sieve.drop(is_cancelled, "cancelled while they ran")
-    sieve.note(
+        line_filter.drop(is_cancelled, "cancelled while they ran")
+    line_filter.note(
         is_cancelled, "cancelled while they ran, with the processors and the time that they took"
     )
     is_known = np.isin(status, (MISSING, _FAILED, _COMPLETED, _CANCELLED))
-    sieve.note(~is_known, "a status that the format does not have, taken as jobs that ran")
+    line_filter.note(~is_known, "a status that the format does not have, taken as jobs that ran")
 
 
 def _processors(values: FloatArray) -> FloatArray:
+    """Allocated processors of each job, or the requested ones where the allocation is not known."""
     allocated = values[:, Field.ALLOCATED_PROCESSORS]
     return np.where(allocated > 0, allocated, values[:, Field.REQUESTED_PROCESSORS])
 
 
 def _memory(values: FloatArray) -> FloatArray:
-    """KB of each job on all its processors, 0 where nothing is known."""
+    """Memory of each job on all its processors in KB, 0 where it is not known."""
     requested = values[:, Field.REQUESTED_MEMORY]
     used = values[:, Field.USED_MEMORY]
     return np.ceil(np.where(requested > 0, requested, np.maximum(used, 0)) * _processors(values))
 
 
 def _resources(
-    sieve: _Sieve, lines: _Lines, processors: int | None, memory: int | None
+    line_filter: _LineFilter, lines: _Lines, processors: int | None, memory: int | None
 ) -> tuple[FloatArray, list[int], list[str]]:
-    """Demands [num_lines, num_resources], capacity and notes; jobs larger than the cluster are refused."""
-    taken = _processors(lines.values)
-    taken_kb = _memory(lines.values)
-    size, source = _cluster_size(lines.header, processors, taken[sieve.is_kept])
+    """Demands [num_lines, num_resources], capacity and notes.
+
+    Refuses jobs larger than the cluster.
+    """
+    used = _processors(lines.values)
+    used_kb = _memory(lines.values)
+    size, source = _cluster_size(lines.header, processors, used[line_filter.is_kept])
     remedy = "give the true number of processors"
-    sieve.refuse(
-        taken > size,
-        taken,
+    line_filter.refuse(
+        used > size,
+        used,
         f"the job takes {{:,.0f}} processors, the cluster has {size:,} ({source}): {remedy}",
     )
     notes = [f"the cluster has {size:,} processors ({source})"]
-    has_memory = bool((taken_kb[sieve.is_kept] > 0).any())
+    has_memory = bool((used_kb[line_filter.is_kept] > 0).any())
     if memory is None or not has_memory:
         if has_memory:
             notes.append(
-                "the jobs' memory is not a resource: the log does not tell the cluster's; give it to have it scheduled"
+                "the jobs' memory is not a resource: the log does not contain the cluster's "
+                "memory; give it to make memory a resource"
             )
         elif memory is not None:
-            notes.append("the log tells no job's memory: it is not a resource")
-        return taken[:, None], [size], notes
+            notes.append("memory is not a resource: the log contains no job's memory")
+        return used[:, None], [size], notes
     remedy = "give the true memory"
-    sieve.refuse(
-        taken_kb > memory,
-        taken_kb,
+    line_filter.refuse(
+        used_kb > memory,
+        used_kb,
         f"the job takes {{:,.0f}} KB of memory, the cluster has {memory:,}: {remedy}",
     )
-    sieve.note(taken_kb <= 0, "no memory told, taken as 0")
-    return np.stack([taken, taken_kb], axis=1), [size, memory], notes
+    line_filter.note(used_kb <= 0, "no memory given, taken as 0")
+    return np.stack([used, used_kb], axis=1), [size, memory], notes
 
 
-def _cluster_size(header: SwfHeader, processors: int | None, taken: FloatArray) -> tuple[int, str]:
+def _cluster_size(header: SwfHeader, processors: int | None, used: FloatArray) -> tuple[int, str]:
+    """Processors of the cluster, and a text that says where the number is from."""
     if processors is not None:
         return processors, "given"
     for key in ("MaxProcs", "MaxNodes"):
@@ -416,27 +461,34 @@ def _cluster_size(header: SwfHeader, processors: int | None, taken: FloatArray) 
         if size:
             return size, f"{key} of the header"
     return max(
-        1, int(taken.max(initial=1))
-    ), "what the largest job takes, as the header has neither MaxProcs nor MaxNodes"
+        1, int(used.max(initial=1))
+    ), "the largest job's, as the header has neither MaxProcs nor MaxNodes"
 
 
 def _jobs(
-    sieve: _Sieve, values: FloatArray, demand: FloatArray, capacity: list[int], estimates: str
+    line_filter: _LineFilter,
+    values: FloatArray,
+    demand: FloatArray,
+    capacity: list[int],
+    estimates: str,
 ) -> tuple[RigidJobs, int]:
-    """The kept jobs in order of submission, and the first submission in whole seconds of the log."""
-    _note_changes(sieve, values, estimates)
-    rows = np.flatnonzero(sieve.is_kept)
+    """The kept jobs in order of submission, and the first submission in seconds of the log's
+    clock.
+    """
+    _note_changes(line_filter, values, estimates)
+    rows = np.flatnonzero(line_filter.is_kept)
+    # A stable sort keeps the file's order of jobs that were submitted at the same time.
     rows = rows[np.argsort(values[rows, Field.SUBMIT_TIME], kind="stable")]
     submit, run_time, requested = (
         values[rows, f] for f in (Field.SUBMIT_TIME, Field.RUN_TIME, Field.REQUESTED_TIME)
     )
-    is_told = (requested > 0) & (estimates == "requested")
+    has_estimate = (requested > 0) & (estimates == "requested")
     arrival = np.rint(submit).astype(np.int64)
     jobs = RigidJobs(
-        name=sieve.path.name.removesuffix(".gz").removesuffix(".swf"),
+        name=line_filter.path.name.removesuffix(".gz").removesuffix(".swf"),
         arrival=arrival - arrival[0],
         duration=_whole_s(run_time),
-        told=_whole_s(np.where(is_told, requested, run_time)),
+        estimate=_whole_s(np.where(has_estimate, requested, run_time)),
         demand=demand[rows].astype(np.int64),
         capacity=np.array(capacity, np.int64),
         resources=("processors", "memory")[: len(capacity)],
@@ -446,21 +498,24 @@ def _jobs(
     return jobs, int(arrival[0])
 
 
-def _note_changes(sieve: _Sieve, values: FloatArray, estimates: str) -> None:
+def _note_changes(line_filter: _LineFilter, values: FloatArray, estimates: str) -> None:
+    """Record findings for all values that are changed or unusual."""
     submit, run_time, requested = (
         values[:, f] for f in (Field.SUBMIT_TIME, Field.RUN_TIME, Field.REQUESTED_TIME)
     )
-    sieve.note(run_time < 1, "ran less than 1 s, taken as 1 s")
-    sieve.note(
+    line_filter.note(run_time < 1, "ran less than 1 s, taken as 1 s")
+    line_filter.note(
         (submit != np.floor(submit)) | (run_time != np.floor(run_time)),
         "fractions of seconds, rounded",
     )
-    sieve.note((requested > 0) & (run_time > requested), "ran longer than they asked for")
+    line_filter.note((requested > 0) & (run_time > requested), "ran longer than they asked for")
     if estimates == "requested":
-        sieve.note(requested <= 0, "no requested time: the run time is told")
-    last_submit = np.maximum.accumulate(np.where(sieve.is_kept, submit, 0.0))
-    sieve.note(submit < last_submit, "submitted before a job listed above them, sorted")
+        line_filter.note(requested <= 0, "no requested time: schedulers see the run time")
+    # Running maximum of the submit times so far.
+    last_submit = np.maximum.accumulate(np.where(line_filter.is_kept, submit, 0.0))
+    line_filter.note(submit < last_submit, "submitted before a job listed above them, sorted")
 
 
 def _whole_s(seconds: FloatArray) -> npt.NDArray[np.int64]:
+    """Seconds rounded to whole numbers, at least 1."""
     return np.maximum(np.rint(seconds), 1).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Made-up workloads: random DAGs, and toy instances whose best schedule is known."""
+"""Synthetic workloads: random DAGs, and small instances whose best schedule is known."""
 
 from __future__ import annotations
 
@@ -11,21 +11,28 @@ from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 
 #: Samples per wave of a random stage.
 _NUM_SAMPLES = 16
-#: A fresh executor's and a first wave's durations over those of later waves.
+#: Ratio of the durations of fresh executors, and of first waves, to those of later waves.
 _FRESH_RATIO = 1.5
 _FIRST_RATIO = 1.2
 
 
 @dataclass(frozen=True)
 class RandomDags:
-    """How random DAGs are drawn.
+    """Parameters of random DAGs.
 
     Args:
-        num_jobs: jobs to draw.
-        max_depth, max_width: layers of a DAG and stages of a layer, each uniform from 1.
-        mean_tasks: mean number of tasks of a stage (geometric).
-        median_task_ms, sigma: log-normal task durations; `sigma` spreads stages, a fifth of it the tasks of a stage.
-        edge_share: odds of an edge between stages of neighbouring layers (every stage has at least one parent above).
+        num_jobs: number of jobs to draw.
+        max_depth, max_width: largest number of layers of a DAG and of stages of a layer; both are
+            drawn uniformly from 1.
+        mean_tasks: mean number of tasks of a stage (geometric distribution).
+        median_task_ms: median of the log-normal task durations in ms.
+        sigma: sigma of the log-normal distribution over stages; tasks of one stage vary with a
+            fifth of it.
+        edge_share: probability of an edge between stages of neighbouring layers. Every stage below
+            the first layer gets at least one parent.
+
+    Raises:
+        ConfigError: a value is out of range.
     """
 
     num_jobs: int = 100
@@ -50,7 +57,13 @@ class RandomDags:
 
 
 def random_dags(shape: RandomDags, rng: np.random.Generator, name: str = "synthetic") -> Workload:
-    """Random layered DAGs with log-normal durations."""
+    """Draw random layered DAGs with log-normal durations.
+
+    Args:
+        shape: parameters of the DAGs.
+        rng: source of the random numbers.
+        name: name of the workload.
+    """
     jobs = tuple(JobSpec(f"dag-{row}", _random_stages(shape, rng)) for row in range(shape.num_jobs))
     return Workload(name, jobs, provenance={"source": f"random layered DAGs, {shape}"})
 
@@ -68,6 +81,7 @@ def _random_stages(shape: RandomDags, rng: np.random.Generator) -> tuple[StageSp
 
 
 def _random_stage(shape: RandomDags, above: list[int], rng: np.random.Generator) -> StageSpec:
+    # A stage without a drawn parent gets a random one, unless it is in the first layer.
     parents = [p for p in above if rng.random() < shape.edge_share] or (
         [int(rng.choice(above))] if above else []
     )
@@ -81,7 +95,16 @@ def _random_stage(shape: RandomDags, above: list[int], rng: np.random.Generator)
 
 
 def chain(num_stages: int, num_tasks: int, task_ms: int, name: str = "chain") -> JobSpec:
-    """Stages one after the other: on n executors and no delays it takes stages x ceil(tasks / n) x duration."""
+    """A job whose stages run one after the other.
+
+    On n executors without delays it takes num_stages x ceil(num_tasks / n) x task_ms.
+
+    Args:
+        num_stages: number of stages.
+        num_tasks: tasks of each stage.
+        task_ms: duration of every task in ms.
+        name: name of the job.
+    """
     durations = TaskDurations.constant(task_ms)
     return JobSpec(
         name,
@@ -90,7 +113,15 @@ def chain(num_stages: int, num_tasks: int, task_ms: int, name: str = "chain") ->
 
 
 def fork_join(width: int, task_ms: int, name: str = "fork-join") -> JobSpec:
-    """One task, `width` one-task stages, one task: on `width` executors and no delays it takes 3 x the duration."""
+    """A job of one task, then `width` stages of one task each, then one task.
+
+    On `width` executors without delays it takes 3 x task_ms.
+
+    Args:
+        width: number of parallel stages.
+        task_ms: duration of every task in ms.
+        name: name of the job.
+    """
     durations = TaskDurations.constant(task_ms)
     middle = tuple(StageSpec(1, durations, (0,)) for _ in range(width))
     return JobSpec(
@@ -100,9 +131,10 @@ def fork_join(width: int, task_ms: int, name: str = "fork-join") -> JobSpec:
 
 
 def toy_workload() -> Workload:
-    """Three jobs whose best order is known: on one executor without delays, average JCT is least (5 s) for short, middle, long.
+    """Three jobs whose best order is known: short, middle, long.
 
-    short 1 s (done at 1 s), middle 3 s (at 4 s), long 6 s (at 10 s): (1 + 4 + 10) / 3 = 5 s.
+    On one executor without delays they end at 1 s (short, 1 s of work), 4 s (middle, 3 s) and 10 s
+    (long, 6 s). The average JCT of (1 + 4 + 10) / 3 = 5 s is the smallest possible.
     """
     jobs = (chain(1, 6, 1_000, "long"), chain(3, 1, 1_000, "middle"), chain(1, 1, 1_000, "short"))
     return Workload("toy", jobs, provenance={"source": "toy instance with a known optimum"})

@@ -1,6 +1,7 @@
-"""One Spark application of a TPC-H measurement, run in a process of its own: `python -m parcae.workloads.tpch_application`.
+"""Runs one Spark application of a TPC-H measurement, in a separate process.
 
-It reads its request (JSON) from the command line, and appends a line to a file for every query that it finished.
+The process is started with `python -m parcae.workloads.tpch_application` and its request as JSON.
+It appends a line to a file for every finished query.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from typing import Any
 #: The Spark property that names the recurring job in the event log.
 JOB_KEY = "parcae.job"
 TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
-#: The round that is run first and left out.
+#: Number of the first round, whose durations are not used.
 WARM_UP = 0
 
 
 @dataclass(frozen=True)
 class QueryRun:
-    """One query run once: its round (WARM_UP, then 1, 2, ...), its number, and the recurring job that it is a run of."""
+    """One run of a query.
+
+    `round` is WARM_UP, then 1, 2, ...; `query` is the query's number; `job` is the recurring job's
+    name.
+    """
 
     round: int
     query: int
@@ -33,15 +38,15 @@ class QueryRun:
 
 @dataclass(frozen=True)
 class ApplicationRequest:
-    """What one Spark application does.
+    """The task of one Spark application.
 
     Args:
         name: the application's name.
         master: Spark's master URL, e.g. "local[2]".
-        data_dir: the folder of the tables' parquet files.
-        runs: the queries in order.
+        data_dir: folder of the tables' parquet files.
+        runs: the queries, in order.
         conf: Spark's configuration.
-        finished: the file that gets a line for every finished query.
+        finished: the file to which a line is appended for every finished query.
     """
 
     name: str
@@ -57,7 +62,7 @@ class ApplicationRequest:
 
     @classmethod
     def from_json(cls, text: str) -> ApplicationRequest:
-        """The request of `to_json`."""
+        """The inverse of `to_json`."""
         fields = json.loads(text)
         return cls(**{**fields, "runs": tuple(QueryRun(**run) for run in fields["runs"])})
 
@@ -71,7 +76,7 @@ def query_texts() -> dict[int, str]:
 
 
 def run_application(request: ApplicationRequest) -> None:
-    """Start Spark, run the queries one after another, and stop it."""
+    """Start Spark, run the queries one after another, and stop Spark."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(request.master).appName(request.name)

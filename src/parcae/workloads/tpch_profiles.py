@@ -1,6 +1,7 @@
-"""TPC-H profiles in the Decima authors' layout: their npy folder, or the same data as JSON.
+"""Reads TPC-H profiles in the Decima authors' layout: a folder of npy files, or the data as JSON.
 
-Source: Decima, section 6.2; hongzimao/decima-sim, spark_env/tpch and its preprocessing of task durations.
+Source: Decima, section 6.2; hongzimao/decima-sim, spark_env/tpch and its preprocessing of task
+durations.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from parcae.workloads.pickle_free import read_object_array
 
 QUERIES = range(1, 23)
 SIZES = ("2g", "5g", "10g", "20g", "50g", "80g", "100g")
-#: Degrees of parallelism between which the released simulator interpolates (2 only counts tasks).
+#: Degrees of parallelism between which the released simulator interpolates. The profiles also have
+#: samples at 2, which are used only to count tasks.
 LEVELS = (5, 10, 20, 40, 50, 60, 80, 100)
 
 Lists = dict[int, list[int]]
@@ -45,7 +47,8 @@ def read_tpch_profiles(path: Path, *, name: str = "tpch-decima") -> tuple[Worklo
         num_files = 1
     if not jobs:
         raise FormatError(
-            f"{path}: no profiles; expected folders 2g..100g with adj_mat_Q.npy and task_duration_Q.npy"
+            f"{path}: no profiles; expected folders 2g..100g "
+            "with adj_mat_Q.npy and task_duration_Q.npy"
         )
     provenance = {
         "source": "TPC-H profiles in the Decima authors' layout",
@@ -96,6 +99,7 @@ def _job_from_npy(folder: Path, query: int, size: str) -> JobSpec | None:
     duration_path = base / f"task_duration_{query}.npy"
     if not matrix_path.exists() and not duration_path.exists():
         return None
+    # Row: parent stage, column: child stage.
     matrix = np.asarray(read_object_array(matrix_path.read_bytes(), str(matrix_path)))
     durations = read_object_array(duration_path.read_bytes(), str(duration_path))
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
@@ -134,7 +138,7 @@ def _lists(where: str, raw: Mapping[Any, Any], wave: str) -> Lists:
 
 
 def _stage(where: str, raw: Any, parents: tuple[int, ...]) -> StageSpec:
-    """One stage after the released simulator's preprocessing of its lists."""
+    """One stage, with the same preprocessing of the samples as in the released simulator."""
     fresh, first, rest = (
         _lists(where, raw, wave) for wave in ("fresh_durations", "first_wave", "rest_wave")
     )
@@ -142,30 +146,37 @@ def _stage(where: str, raw: Any, parents: tuple[int, ...]) -> StageSpec:
         raise FormatError(
             f"{where}: the three waves must have the same parallelism levels, at least one"
         )
-    counted = next(iter(first))
-    num_tasks = len(first[counted]) + len(rest[counted])
+    # Every level holds all tasks of the stage: the released simulator counts those of the first.
+    count_level = next(iter(first))
+    num_tasks = len(first[count_level]) + len(rest[count_level])
     first = _without_fresh(first, fresh)
-    every = [ms for lists in (first, rest, fresh) for samples in lists.values() for ms in samples]
-    if not every:
+    all_samples = [
+        ms for lists in (first, rest, fresh) for samples in lists.values() for ms in samples
+    ]
+    if not all_samples:
         raise FormatError(f"{where}: no task durations")
     durations = TaskDurations(LEVELS, *(_at_levels(lists) for lists in (fresh, first, rest)))
-    return StageSpec(num_tasks, durations, parents, mean_task_ms=float(np.mean(every)))
+    return StageSpec(num_tasks, durations, parents, mean_task_ms=float(np.mean(all_samples)))
 
 
 def _without_fresh(first: Lists, fresh: Lists) -> Lists:
-    """First-wave samples less those of fresh executors; an empty level takes the next lower level's list."""
+    """First-wave samples without those of fresh executors.
+
+    The profiles list a fresh executor's first task in both waves. An empty level uses the next
+    lower level's list.
+    """
     result: Lists = {}
     below: list[int] = []
     for level in sorted(first):
-        left = list(first[level])
+        remaining = list(first[level])
         for ms in fresh[level]:
-            if ms in left:
-                left.remove(ms)
-        below = result[level] = left or below
+            if ms in remaining:
+                remaining.remove(ms)
+        below = result[level] = remaining or below
     return result
 
 
 def _at_levels(lists: Lists) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]:
-    """The lists at LEVELS; a level that was not measured takes the largest that was."""
+    """The lists at LEVELS; a level that was not measured uses the largest measured level's list."""
     largest = max(lists)
     return tuple(np.array(lists.get(level, lists[largest]), np.int64) for level in LEVELS)

@@ -1,4 +1,4 @@
-"""What a TPC-H measurement runs on: the data generator, Java, and a description of the machine."""
+"""Tools of a TPC-H measurement: data generator, Java, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pathlib import Path
 
 from parcae.errors import ConfigError
 
-#: The packages of `parcae[measure]`.
+#: The packages that `pip install 'parcae[measure]'` installs.
 PACKAGES = ("pyspark", "duckdb", "tpchgen-cli")
 
 
 def check_tools() -> None:
-    """Check that everything that measuring needs is installed.
+    """Check that all tools for a measurement are installed.
 
     Raises:
-        ConfigError: something is not; the message says how to install it.
+        ConfigError: a tool is missing; the message says how to install it.
     """
     missing = missing_tools(PACKAGES)
     if missing:
@@ -36,7 +36,7 @@ def check_tools() -> None:
 
 
 def missing_tools(names: Iterable[str]) -> list[str]:
-    """Those of some of `PACKAGES` that are not installed."""
+    """The names (of those in `PACKAGES`) that are not installed."""
     return [name for name in names if not _is_installed(name)]
 
 
@@ -47,6 +47,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _generator() -> str | None:
+    # A virtual environment that is not activated is not in PATH: look beside Python first.
     beside = Path(sys.executable).parent / "tpchgen-cli"
     return str(beside) if beside.exists() else shutil.which("tpchgen-cli")
 
@@ -54,6 +55,7 @@ def _generator() -> str | None:
 def _java_version() -> str:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
+    # Java prints `openjdk version "17.0.1" ...` to stderr.
     result = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
     return result.stderr.partition("\n")[0].partition('"')[2].partition('"')[0]
 
@@ -69,16 +71,16 @@ def _cpu_model() -> str:
 
 
 def describe_machine() -> dict[str, str]:
-    """The processor's model, the number of CPUs, and the versions of Java and the packages that measure."""
+    """Processor model, number of CPUs, and the versions of Java and of the packages used."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     return {"cpu": _cpu_model(), "cpus": str(os.cpu_count()), "java": _java_version(), **versions}
 
 
 def generate_tables(target: Path, scale_factor: float) -> None:
-    """Write the eight TPC-H tables as parquet files into the new folder `target`, wholly or not at all.
+    """Write the eight TPC-H tables as parquet files into the new folder `target`, atomically.
 
     Raises:
-        ConfigError: the generator failed; the message ends with what it said.
+        ConfigError: the generator failed; the message ends with the generator's output.
     """
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)

@@ -1,1 +1,1 @@
-"""The parts of the Spark event log reader: files, events, one application's log, its DAGs, durations, profiles."""
+"""Parts of the Spark event log reader: files, events, applications, DAGs, durations, profiles."""

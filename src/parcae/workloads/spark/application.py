@@ -1,4 +1,7 @@
-"""What one application's event log says, collected event by event: jobs, stages, tasks, executors, SQL executions."""
+"""Collects the content of one application's event log.
+
+These are its Spark jobs, stages, tasks, executors and SQL executions.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +37,16 @@ from parcae.workloads.spark.plan import Plan
 
 Int64Array = npt.NDArray[np.int64]
 
-#: An executor whose cores the log does not tell.
+#: Number of slots of an executor whose number of cores is not in the log.
 UNKNOWN_SLOTS = 0
 
 
 class TaskColumns(NamedTuple):
-    """Every attempt of every task, int64[num_attempts] each.
+    """Every attempt of every task as columns, int64[num_attempts] each.
 
-    `task_index` is within the stage; `executor` counts executors in order of appearance. A core worked for the task
-    for `busy_ms` from its launch on; the finish is when the driver had booked it. `input_bytes` include shuffle reads.
+    `task_index` is the index within the stage. `executor` is a number in order of appearance. A
+    core worked for the task for `busy_ms` from its launch on; `finish_ms` is when the driver
+    recorded the end. `input_bytes` include shuffle reads.
     """
 
     stage_id: Int64Array
@@ -58,7 +62,7 @@ class TaskColumns(NamedTuple):
 
 @dataclass(eq=False)
 class StageRecord:
-    """A stage that ran, its attempts taken together; `info` is that of the first attempt."""
+    """A stage that ran, with all its attempts combined; `info` is that of the first attempt."""
 
     info: StageInfo
     last_attempt: int
@@ -68,7 +72,10 @@ class StageRecord:
     accumulators: frozenset[int]
 
     def merge(self, event: StageCompleted) -> None:
-        """Take in another attempt of the stage: the last attempt decides, times span all of them."""
+        """Add another attempt of the stage.
+
+        The last attempt decides the result; the times span all attempts.
+        """
         if event.info.attempt < self.info.attempt:
             self.info = event.info
         if event.info.attempt >= self.last_attempt:
@@ -81,7 +88,11 @@ class StageRecord:
 
 @dataclass(eq=False)
 class SqlRecord:
-    """A SQL execution: `is_ended` once its end was seen, `is_success` None where the log does not say; times in ms."""
+    """A SQL execution; times in ms.
+
+    `is_ended` is True once its end was read. `is_success` is None where the log does not contain
+    the result.
+    """
 
     execution_id: int
     root_id: int
@@ -102,7 +113,7 @@ def _int64_columns() -> tuple[array[int], ...]:
 class ApplicationLog:
     """One application's events, reduced to what profiles need; `label` names the log in messages.
 
-    Of a Spark job's properties only those are kept that differ from the application's settings.
+    Only those properties of a Spark job are kept that differ from the application's settings.
     """
 
     label: str
@@ -123,7 +134,7 @@ class ApplicationLog:
     _columns: tuple[array[int], ...] = field(default_factory=_int64_columns)
 
     def add(self, event: Event) -> None:
-        """Take in one event."""
+        """Add one event."""
         match event:
             case TaskEnd():
                 self._add_task(event)
@@ -131,14 +142,17 @@ class ApplicationLog:
                 if info.stage_id in self.stages:
                     self.stages[info.stage_id].merge(event)
                 else:
+                    # The fields after `info` and `last_attempt` are those of the event, in order.
                     self.stages[info.stage_id] = StageRecord(info, info.attempt, *event[1:])
             case JobStart():
-                own = {
+                # Every Spark job repeats the application's settings; they are dropped to save
+                # memory.
+                job_properties = {
                     name: value
                     for name, value in event.properties.items()
                     if self.settings.get(name) != value
                 }
-                self.jobs[event.job_id] = event._replace(properties=own)
+                self.jobs[event.job_id] = event._replace(properties=job_properties)
             case JobEnd():
                 self.job_results[event.job_id] = event.is_success
                 self.job_end_ms[event.job_id] = event.time_ms
@@ -153,8 +167,8 @@ class ApplicationLog:
 
     def _add_task(self, task: TaskEnd) -> None:
         code = self.executor_codes.setdefault(task.executor, len(self.executor_codes))
-        own = (task.outcome, task.is_speculative, task.busy_ms, task.input_bytes)
-        row = (task.stage_id, task.task_index, task.launch_ms, task.finish_ms, code, *own)
+        details = (task.outcome, task.is_speculative, task.busy_ms, task.input_bytes)
+        row = (task.stage_id, task.task_index, task.launch_ms, task.finish_ms, code, *details)
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
 
@@ -184,21 +198,27 @@ class ApplicationLog:
                 self.task_cpus[profile_id] = task_cpus
 
     def tasks(self) -> TaskColumns:
-        """All attempts of tasks in order of launch."""
+        """All attempts of tasks, in order of launch."""
         columns = [
             np.frombuffer(column, dtype=np.int64) if column else np.zeros(0, np.int64)
             for column in self._columns
         ]
         table = TaskColumns(*columns)
+        # By launch; ties by stage, then by task index.
         order = np.lexsort((table.task_index, table.stage_id, table.launch_ms))
         return TaskColumns(*(column[order] for column in columns))
 
     def slots_of_executor(self) -> list[int]:
-        """Tasks that each executor can run at once (cores / `spark.task.cpus`); UNKNOWN_SLOTS where not told."""
+        """How many tasks each executor can run at once (cores / `spark.task.cpus`), or
+        UNKNOWN_SLOTS.
+        """
         return [self.slots_of(executor) for executor in self.executor_codes]
 
     def slots_of(self, executor: str) -> int:
-        """Tasks that one executor can run at once; UNKNOWN_SLOTS where not told."""
+        """How many tasks one executor can run at once.
+
+        It is UNKNOWN_SLOTS if the log does not contain the executor's cores.
+        """
         added = self.executors.get(executor)
         if added is None or added.cores <= 0:
             return UNKNOWN_SLOTS
@@ -212,7 +232,8 @@ class ApplicationLog:
         return float(setting) if setting.isdigit() and int(setting) > 0 else 1.0
 
     def count_attempts(self) -> dict[str, int]:
-        """How many attempts failed, were killed, or were speculative."""
+        """Numbers of attempts that failed, were killed, or were speculative."""
+        # Columns 5 and 6 of TaskColumns are `outcome` and `is_speculative`.
         outcome = (
             np.frombuffer(self._columns[5], dtype=np.int64)
             if self._columns[5]

@@ -1,4 +1,7 @@
-"""Decompresses Spark event logs as streams: plain, zstd, Spark's lz4 blocks, gzip; told apart by their first bytes."""
+"""Decompresses Spark event logs as streams: plain, zstd, Spark's lz4 blocks, gzip.
+
+The first bytes of a stream decide which format it has.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,14 @@ from parcae.units import BYTES_PER_MIB
 CHUNK_BYTES = 2 * BYTES_PER_MIB
 #: LZ4BlockOutputStream writes blocks of at most 32 MiB.
 MAX_LZ4_BLOCK_BYTES = 32 * BYTES_PER_MIB
-#: zstd needs at most this much memory for its window (Spark writes 8 MiB at most; 22 --long writes 128 MiB).
+#: Limit of the memory for zstd's window (Spark writes at most 8 MiB; level 22 with --long writes
+#: 128 MiB).
 MAX_ZSTD_WINDOW_BYTES = 128 * BYTES_PER_MIB
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 LZ4_BLOCK_MAGIC = b"LZ4Block"
 GZIP_MAGIC = b"\x1f\x8b"
-#: Formats that are recognised and refused: first bytes to name.
+#: Formats that are recognised and refused: first bytes, name.
 REFUSED_MAGIC = {
     b"\x82SNAPPY\x00": "snappy",
     b"ZV": "lzf",
@@ -37,28 +41,32 @@ _LZ4_COMPRESSED = 0x20
 
 
 class ByteStream(Protocol):
-    """What can be read from: a file, a member of an archive, or a wrapper around one."""
+    """Anything with a `read` method for bytes, such as a file or a member of an archive."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Up to `size` bytes, all if negative."""
+        """Read up to `size` bytes, or all if negative."""
 
 
 def decompressed_chunks(stream: ByteStream, label: str) -> Iterator[bytes]:
-    """The decompressed bytes of a log, in pieces; a stream that ends early gives what it holds.
+    """Yield the decompressed bytes of a log in pieces.
+
+    A stream that ends early yields what it contains.
 
     Args:
         stream: the file, opened for reading bytes.
-        label: how errors name the file.
+        label: name of the file in error messages.
 
     Raises:
-        FormatError: damaged compressed data, or a compression that cannot be read (snappy, lzf).
+        FormatError: damaged compressed data, or a compression that is not supported (snappy, lzf).
     """
     head = stream.read(16)
     for magic, name in REFUSED_MAGIC.items():
         if head.startswith(magic):
             raise FormatError(
-                f"{label}: {name} data cannot be read; expected a plain, zstd, lz4 or gzip Spark event log."
-                " Decompress it first, or write logs with spark.eventLog.compression.codec=zstd"
+                f"{label}: {name} data cannot be read; "
+                "expected a plain, zstd, lz4 or gzip Spark event log. "
+                "Decompress it first, or write logs with "
+                "spark.eventLog.compression.codec=zstd"
             )
     if head.startswith(ZSTD_MAGIC):
         yield from _zstd_chunks(stream, head, label)
@@ -86,7 +94,9 @@ def _zstd_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]
             while chunk := reader.read(CHUNK_BYTES):
                 yield chunk
     except zstandard.ZstdError as error:
-        raise FormatError(f"{label}: damaged zstd data ({error}); fetch the log again") from error
+        raise FormatError(
+            f"{label}: damaged zstd data ({error}); download the log again"
+        ) from error
 
 
 def _gzip_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]:
@@ -98,15 +108,18 @@ def _gzip_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]
                 if chunk := decompressor.decompress(data, CHUNK_BYTES):
                     yield chunk
                 data = decompressor.unconsumed_tail
+                # A gzip file may consist of several members, one after the other.
                 if decompressor.eof:
                     data = decompressor.unused_data
                     decompressor = zlib.decompressobj(wbits=31)
     except zlib.error as error:
-        raise FormatError(f"{label}: damaged gzip data ({error}); fetch the log again") from error
+        raise FormatError(
+            f"{label}: damaged gzip data ({error}); download the log again"
+        ) from error
 
 
 def _lz4_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]:
-    """Blocks of net.jpountz.lz4.LZ4BlockOutputStream, as Spark's `LZ4CompressionCodec` writes them."""
+    """Decompress the blocks of net.jpountz.lz4.LZ4BlockOutputStream, which Spark uses for lz4."""
     source = _Rejoined(head, stream)
     while len(header := source.read(_LZ4_HEADER.size)) == _LZ4_HEADER.size:
         magic, token, num_compressed, num_original, _checksum = _LZ4_HEADER.unpack(header)
@@ -116,11 +129,13 @@ def _lz4_chunks(stream: ByteStream, head: bytes, label: str) -> Iterator[bytes]:
         )
         if magic != LZ4_BLOCK_MAGIC or not sane:
             raise FormatError(
-                f"{label}: damaged lz4 data (no block header where one was expected); fetch the log again"
+                f"{label}: damaged lz4 data (no block header where one was expected); "
+                "download the log again"
             )
         block = source.read(num_compressed)
         if len(block) < num_compressed:
-            return
+            return  # truncated log
+        # A block without content marks the end of a stream; another stream may follow.
         if num_original:
             yield _lz4_block(block, token & 0xF0, num_original, label)
 
@@ -132,21 +147,21 @@ def _lz4_block(block: bytes, method: int, num_original: int, label: str) -> byte
         if method == _LZ4_COMPRESSED:
             return bytes(lz4.block.decompress(block, uncompressed_size=num_original))
     except lz4.block.LZ4BlockError as error:
-        raise FormatError(f"{label}: damaged lz4 data ({error}); fetch the log again") from error
+        raise FormatError(f"{label}: damaged lz4 data ({error}); download the log again") from error
     raise FormatError(
-        f"{label}: damaged lz4 data (unknown block method {method:#x}); fetch the log again"
+        f"{label}: damaged lz4 data (unknown block method {method:#x}); download the log again"
     )
 
 
 class _Rejoined:
-    """A stream with the bytes that were read to recognise it put back in front."""
+    """A stream with its first bytes, which were read to recognise the format, put back in front."""
 
     def __init__(self, head: bytes, stream: ByteStream) -> None:
         self._head = head
         self._stream = stream
 
     def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes, all if negative; fewer only at the end of the stream."""
+        """Read up to `size` bytes, or all if negative; fewer only at the end of the stream."""
         if not self._head:
             return self._stream.read(size)
         if 0 <= size <= len(self._head):

@@ -1,4 +1,4 @@
-"""Turns one application's log into runs of jobs: which Spark jobs belong together, and the DAG of their stages."""
+"""Converts one application's log into runs of jobs, each with the DAG of its stages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from parcae.workloads.spark.events import StageInfo
 from parcae.workloads.spark.groups import JobGroup, first_listing_job, job_groups, submission_ms
 from parcae.workloads.spark.naming import job_name, stage_kind, stage_name
 
-#: Stages submitted within this time of each other are taken to wait for the same thing.
+#: Stages submitted within this time of each other are assumed to wait for the same event.
 TOGETHER_MS = 50
-#: Set with `sc.setLocalProperty`; Spark's FAIR scheduler shares cores between pools of this name.
+#: The property that names a job's pool in Spark's FAIR scheduler (set with `sc.setLocalProperty`).
 POOL_PROPERTY = "spark.scheduler.pool"
 
 
@@ -24,8 +24,8 @@ POOL_PROPERTY = "spark.scheduler.pool"
 class StageRun:
     """One run of one stage.
 
-    `name` is for people; `kind` is the same in every run. Parents are indices within the job's run, `control_parents`
-    inferred from timing.
+    `name` is for display; `kind` is the same in every run. Parents are indices within the job's
+    run; `control_parents` are inferred from timing.
     """
 
     name: str
@@ -38,9 +38,10 @@ class StageRun:
 
 @dataclass(eq=False)
 class JobRun:
-    """One run of a recurring job, its stages in order of submission; `submission_ms` is wall-clock time.
+    """One run of a recurring job, its stages in order of submission.
 
-    `application` tells applications apart (each starts cold); `pool` is Spark's scheduler pool, "" where none was set.
+    `submission_ms` is wall-clock time. `application` identifies the application (each application
+    starts cold). `pool` is Spark's scheduler pool, "" if none was set.
     """
 
     name: str
@@ -55,22 +56,23 @@ def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> lis
 
     Args:
         log: one application's events.
-        key: the Spark property that names recurring jobs (others are dropped, and do not count as having warmed an
-            executor up: most read schemas), or None for job group or description.
-        dropped: counts, by reason, jobs that were left out.
+        key: the Spark property that names recurring jobs, or None for job group or description.
+            Jobs without the property are left out, and do not count as warming up an executor: most
+            of them read schemas.
+        dropped: counter, by reason, of jobs that were left out; this function adds to it.
     """
     named = [
         (group, job_name(group.jobs, group.executions, log.settings, key))
         for group in job_groups(log)
     ]
-    passing = {
+    ignored_stages = {
         info.stage_id
         for group, name in named
         if name is None
         for job in group.jobs
         for info in job.stages
     }
-    placed = place_tasks(log.tasks(), log.slots_of_executor(), passing)
+    placed = place_tasks(log.tasks(), log.slots_of_executor(), ignored_stages)
     rows_of_stage = _rows_of_stage(placed.tasks.stage_id)
     owner = first_listing_job(log)
     runs = []
@@ -89,6 +91,7 @@ def job_runs(log: ApplicationLog, key: str | None, dropped: Counter[str]) -> lis
 
 
 def _rows_of_stage(stage_id: Int64Array) -> dict[int, Int64Array]:
+    """For every stage the rows of its task attempts, in order."""
     order = np.argsort(stage_id, kind="stable")
     ids, starts = np.unique(stage_id[order], return_index=True)
     return dict(zip(ids.tolist(), np.split(order, starts[1:]), strict=True)) if ids.size else {}
@@ -102,13 +105,14 @@ def _job_run(
     rows_of_stage: dict[int, Int64Array],
     placed: PlacedTasks,
 ) -> JobRun | str:
-    """The run of one group, or the reason why there is none."""
+    """The run of one group, or the reason why it is left out."""
     listed = {
         info.stage_id
         for job in group.jobs
         for info in job.stages
         if owner[info.stage_id] == job.job_id
     }
+    # Stages that were skipped have no completion event.
     ran = {stage_id: log.stages[stage_id] for stage_id in listed if stage_id in log.stages}
     kept = {
         s: record for s, record in ran.items() if record.is_success and record.info.num_tasks > 0
@@ -117,6 +121,7 @@ def _job_run(
     if not order:
         return "ran no stage (everything was skipped or empty)"
     rows = {stage_id: rows_of_stage.get(stage_id, np.zeros(0, np.int64)) for stage_id in order}
+    # No entry: the log has no attempts of the stage. None: no attempt succeeded.
     samples = {
         stage_id: stage_samples(placed, rows, stage_id) for stage_id in order if rows[stage_id].size
     }
@@ -142,7 +147,10 @@ def _job_run(
 
 
 def _pool(group: JobGroup, log: ApplicationLog) -> str:
-    """The scheduler pool of a group: of its first Spark job that names one, else the application's."""
+    """The scheduler pool of a group.
+
+    It is that of the first Spark job with a pool, else the application's.
+    """
     named = (job.properties.get(POOL_PROPERTY, "") for job in group.jobs)
     return next((pool for pool in named if pool), log.settings.get(POOL_PROPERTY, ""))
 
@@ -150,15 +158,20 @@ def _pool(group: JobGroup, log: ApplicationLog) -> str:
 def _data_parents(
     group: JobGroup, kept: dict[int, StageRecord], position: dict[int, int]
 ) -> dict[int, set[int]]:
-    """Parents by Parent IDs (skipped stages resolved to what ran instead), by broadcasts and by subqueries."""
+    """Parents of every stage, without those inferred from timing.
+
+    They follow from Parent IDs (skipped stages are resolved), broadcasts and subqueries.
+    """
     infos = {info.stage_id: info for job in group.jobs for info in job.stages}
     infos.update({stage_id: record.info for stage_id, record in kept.items()})
     by_rdd: dict[int, list[int]] = defaultdict(list)
+    # `position` is in order of submission, so the stages of one RDD are in that order, too.
     for stage_id in position:
         by_rdd[kept[stage_id].info.top_rdd].append(stage_id)
     parents = {
         stage_id: _executed_parents(stage_id, infos, by_rdd, position) for stage_id in position
     }
+    # An edge must go forward in time, so that the graph stays acyclic.
     for producer, consumer in _linked_stages(group.executions, kept):
         if position[producer] < position[consumer]:
             parents[consumer].add(producer)
@@ -171,34 +184,38 @@ def _executed_parents(
     by_rdd: dict[int, list[int]],
     position: dict[int, int],
 ) -> set[int]:
-    """The stages that ran and whose output this one reads.
+    """The stages that ran and whose output this stage reads.
 
-    A parent that was skipped is the stage of the same highest RDD id that ran before; one that never ran in this job
-    (its output was there from an earlier job, or it had no tasks) is stood in for by its own parents.
+    A skipped parent is replaced by the stage with the same highest RDD id that ran before. A parent
+    that never ran in this job (its output existed from an earlier job, or it had no tasks) is
+    replaced by its parents.
     """
-    found: set[int] = set()
+    executed: set[int] = set()
     seen: set[int] = set()
-    waiting = list(infos[stage_id].parents or ())
-    while waiting:
-        parent = waiting.pop()
+    pending = list(infos[stage_id].parents or ())
+    while pending:
+        parent = pending.pop()
         if parent in seen:
             continue
         seen.add(parent)
         info = infos.get(parent)
-        twins = by_rdd.get(info.top_rdd, []) if info and info.top_rdd >= 0 else []
-        ran = [parent] if parent in position else twins
+        same_rdd = by_rdd.get(info.top_rdd, []) if info and info.top_rdd >= 0 else []
+        ran = [parent] if parent in position else same_rdd
         before = [candidate for candidate in ran if position[candidate] < position[stage_id]]
         if before:
-            found.add(before[-1])
+            executed.add(before[-1])
         elif info:
-            waiting += info.parents or ()
-    return found
+            pending += info.parents or ()
+    return executed
 
 
 def _linked_stages(
     executions: list[SqlRecord], kept: dict[int, StageRecord]
 ) -> Iterator[tuple[int, int]]:
-    """Pairs (producer, consumer) of stages that a broadcast or a subquery joins, by the metrics that they updated."""
+    """Pairs (producer, consumer) of stages that a broadcast or a subquery connects.
+
+    Stages are identified by the SQL metrics that their tasks updated.
+    """
     stages_of: dict[int, set[int]] = defaultdict(set)
     for stage_id, record in kept.items():
         for accumulator in record.accumulators:
@@ -213,7 +230,7 @@ def _linked_stages(
                 yield from (
                     (producer, consumer) for producer in producers for consumer in consumers
                 )
-                break
+                break  # the nearest operators above that ran as a stage are the consumers
 
 
 def _control_parents(
@@ -222,9 +239,10 @@ def _control_parents(
     position: dict[int, int],
     parents: dict[int, set[int]],
 ) -> dict[int, set[int]]:
-    """Edges from stages that nobody reads, save the last, to the stages submitted next (an inference from timing).
+    """Edges from stages without readers to the stages submitted next, inferred from timing.
 
-    The sampling job of an ORDER BY is of this kind: its result, the ranges, reaches the sort through the driver.
+    The last stage of the job has no such edge. An example is the sampling job of an ORDER BY: its
+    result, the ranges, reaches the sort through the driver.
     """
     control: dict[int, set[int]] = {stage_id: set() for stage_id in position}
     read = set().union(*parents.values())
@@ -232,17 +250,18 @@ def _control_parents(
     order = sorted(position, key=position.__getitem__)
     for sink in order:
         done_ms = kept[sink].completion_ms
-        after = [
+        later = [
             s for s in order if position[s] > position[sink] and kept[s].submission_ms >= done_ms
         ]
-        if sink in read or not after:
+        if sink in read or not later:
             continue
-        first = after[0]
+        first = later[0]
         limit_ms = kept[first].submission_ms + TOGETHER_MS
-        next_up = {
-            s for s in after if job_of[s] == job_of[first] or kept[s].submission_ms <= limit_ms
+        next_stages = {
+            s for s in later if job_of[s] == job_of[first] or kept[s].submission_ms <= limit_ms
         }
-        for stage_id in next_up:
-            if not parents[stage_id] & next_up:
+        for stage_id in next_stages:
+            # A stage with a parent among them waits for that parent instead.
+            if not parents[stage_id] & next_stages:
                 control[stage_id].add(sink)
     return control

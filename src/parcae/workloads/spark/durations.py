@@ -1,4 +1,7 @@
-"""Reconstructs the slots that tasks ran on, and from them waves, parallelism and durations of every stage."""
+"""Reconstructs the task slots of tasks, and derives waves, parallelism and durations of stages.
+
+A task slot is the part of an executor that runs one task at a time (`spark.task.cpus` cores).
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,17 @@ from parcae.workloads.spark.events import Outcome
 
 Int64Array = npt.NDArray[np.int64]
 
-#: Where an executor's cores are unknown, a task that ends this much after the next starts still frees its slot for it:
-#: Spark's driver launches the next task before it has booked the end of the last (median 1 ms, rarely above 50 ms).
+#: Tolerated overlap of two tasks on one slot, if the executor's number of cores is not known.
+#: Spark's driver launches the next task before it has recorded the end of the last one (median 1
+#: ms, rarely above 50 ms).
 OVERLAP_MS = 50
 
 
 class PlacedTasks(NamedTuple):
-    """Tasks with the slot (int64[num_attempts], numbered over all executors) and the wave that each one ran in."""
+    """Tasks with the slot and the wave of each attempt.
+
+    `slot` is int64[num_attempts], numbered over all executors; `wave` is int64[num_attempts].
+    """
 
     tasks: TaskColumns
     slot: Int64Array
@@ -31,9 +38,9 @@ class PlacedTasks(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class StageSamples:
-    """Measured durations (int64 ms) of one run of a stage by wave, at the parallelism that its job held.
+    """Measured durations (int64 ms) of one run of a stage by wave, and the parallelism of its job.
 
-    `input_bytes` are those that its successful attempts read.
+    `input_bytes` are the bytes that its successful attempts read.
     """
 
     level: int
@@ -44,7 +51,7 @@ class StageSamples:
 
 @dataclass(eq=False)
 class _Slot:
-    """One core's worth of an executor while it is followed through the log."""
+    """The state of one task slot while the log is replayed."""
 
     number: int
     launch_ms: int
@@ -52,29 +59,38 @@ class _Slot:
     stage_id: int
 
     def is_free_at(self, launch_ms: int, overlap_ms: int) -> bool:
+        """Whether a task can be launched on the slot.
+
+        An overlap of `overlap_ms` is tolerated, but at most a quarter of the last task.
+        """
         return self.free_ms <= launch_ms + min(overlap_ms, (self.free_ms - self.launch_ms) // 4)
 
 
 def place_tasks(
-    tasks: TaskColumns, slots_of_executor: Sequence[int], passing: Container[int] = frozenset()
+    tasks: TaskColumns,
+    slots_of_executor: Sequence[int],
+    ignored_stages: Container[int] = frozenset(),
 ) -> PlacedTasks:
-    """Put every attempt on a slot of its executor, and tell its wave.
+    """Place every attempt on a slot of its executor, and determine its wave.
 
-    A slot's first task is FRESH (a cold JVM), its first of a stage FIRST, every later one of that stage REST. A task
-    goes to a free slot, by preference the one that last ran its stage; if none is free, and the executor has no more
-    cores, to the one that is free soonest.
+    A slot's first task is FRESH (a cold JVM), its first task of a stage FIRST, and every later task
+    of that stage REST. A task goes to a free slot, preferably the one that last ran the same stage.
+    If no slot is free and the executor has no more cores, it goes to the slot that becomes free
+    first.
 
     Args:
         tasks: attempts in order of launch.
-        slots_of_executor: tasks that each executor can run at once, UNKNOWN_SLOTS where the log does not say.
-        passing: stages whose tasks do not count as a slot's first (they belong to no job of interest).
+        slots_of_executor: number of tasks that each executor can run at once, UNKNOWN_SLOTS where
+            the log does not contain it.
+        ignored_stages: stages whose tasks do not count as a slot's first (they belong to jobs that
+            are left out).
     """
     slot = np.zeros(len(tasks.stage_id), np.int64)
     wave = np.full(len(tasks.stage_id), int(Wave.REST), np.int64)
     open_slots: list[list[_Slot]] = [[] for _ in slots_of_executor]
     num_slots = 0
-    seen = set()
-    is_warm = set()
+    known_stages = set()
+    warm_slots = set()
     columns = (
         tasks.executor.tolist(),
         tasks.stage_id.tolist(),
@@ -89,12 +105,12 @@ def place_tasks(
             chosen = _Slot(num_slots, launch_ms, finish_ms, stage_id)
             open_slots[executor].append(chosen)
             num_slots += 1
-        if stage_id not in passing and chosen.number not in is_warm:
-            is_warm.add(chosen.number)
+        if stage_id not in ignored_stages and chosen.number not in warm_slots:
+            warm_slots.add(chosen.number)
             wave[row] = Wave.FRESH
-        elif (chosen.number, stage_id) not in seen:
+        elif (chosen.number, stage_id) not in known_stages:
             wave[row] = Wave.FIRST
-        seen.add((chosen.number, stage_id))
+        known_stages.add((chosen.number, stage_id))
         chosen.launch_ms, chosen.free_ms, chosen.stage_id = (
             launch_ms,
             max(finish_ms, chosen.free_ms),
@@ -105,7 +121,7 @@ def place_tasks(
 
 
 def _choose_slot(slots: list[_Slot], capacity: int, stage_id: int, launch_ms: int) -> _Slot | None:
-    """The slot for a task, or None to open another."""
+    """The slot for a task, or None if a new slot has to be created."""
     overlap_ms = OVERLAP_MS if capacity == UNKNOWN_SLOTS else 0
     best: _Slot | None = None
     for slot in slots:
@@ -119,11 +135,14 @@ def _choose_slot(slots: list[_Slot], capacity: int, stage_id: int, launch_ms: in
 
 
 def _rank(slot: _Slot, stage_id: int) -> tuple[bool, int]:
+    """Preference among free slots: the same stage first, then the one that became free last."""
     return slot.stage_id == stage_id, slot.free_ms
 
 
 def level_bucket(num_slots: int) -> int:
-    """The degree of parallelism that `num_slots` counts as: 1, 2, 3, 4, 6, 8, 12, 16, 24, ... (nearest ratio).
+    """The degree of parallelism to which `num_slots` is rounded: 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
+
+    The level with the nearest ratio is chosen.
 
     Example: `level_bucket(7)` is 8 and `level_bucket(50)` is 48.
     """
@@ -135,34 +154,42 @@ def level_bucket(num_slots: int) -> int:
 def stage_samples(
     placed: PlacedTasks, stages: dict[int, Int64Array], stage_id: int
 ) -> StageSamples | None:
-    """Durations of the successful task attempts of one stage, one an index; None if no task succeeded.
+    """Durations of the successful task attempts of one stage, one per task index.
 
-    The parallelism is the number of slots that the whole job used between the stage's first launch and last finish.
+    The parallelism is the number of slots that the whole job used between the stage's first launch
+    and its last finish.
 
     Args:
         placed: the application's tasks.
-        stages: rows of `placed` of every stage of the job.
+        stages: for every stage of the job, its rows in `placed`.
         stage_id: the stage.
+
+    Returns:
+        The samples, or None if no task succeeded.
     """
     rows = stages[stage_id]
-    won = rows[placed.tasks.outcome[rows] == Outcome.SUCCESS]
-    if won.size == 0:
+    succeeded = rows[placed.tasks.outcome[rows] == Outcome.SUCCESS]
+    if succeeded.size == 0:
         return None
-    by_finish = won[np.lexsort((placed.tasks.finish_ms[won], placed.tasks.task_index[won]))]
+    # Of several successful attempts of one task (speculation) the first to finish counts.
+    by_finish = succeeded[
+        np.lexsort((placed.tasks.finish_ms[succeeded], placed.tasks.task_index[succeeded]))
+    ]
     _, first_of_index = np.unique(placed.tasks.task_index[by_finish], return_index=True)
-    won = np.sort(by_finish[first_of_index])
-    duration_ms = placed.tasks.finish_ms[won] - placed.tasks.launch_ms[won]
-    by_wave = [duration_ms[placed.wave[won] == wave] for wave in range(NUM_WAVES)]
-    if (
-        by_wave[Wave.FRESH].size == 0 and by_wave[Wave.FIRST].size == 0
-    ):  # all first attempts of the slots failed
+    succeeded = np.sort(by_finish[first_of_index])
+    duration_ms = placed.tasks.finish_ms[succeeded] - placed.tasks.launch_ms[succeeded]
+    by_wave = [duration_ms[placed.wave[succeeded] == wave] for wave in range(NUM_WAVES)]
+    # If the first attempts on all slots failed, the later ones take their place: a profile needs
+    # samples of a fresh or first wave.
+    if by_wave[Wave.FRESH].size == 0 and by_wave[Wave.FIRST].size == 0:
         by_wave[Wave.FIRST], by_wave[Wave.REST] = by_wave[Wave.REST], by_wave[Wave.FIRST]
     level = level_bucket(_slots_held(placed, np.concatenate(list(stages.values())), rows))
-    input_bytes = float(placed.tasks.input_bytes[won].sum(dtype=np.float64))
-    return StageSamples(level, tuple(by_wave), int(won.size), input_bytes)
+    input_bytes = float(placed.tasks.input_bytes[succeeded].sum(dtype=np.float64))
+    return StageSamples(level, tuple(by_wave), int(succeeded.size), input_bytes)
 
 
 def _slots_held(placed: PlacedTasks, job_rows: Int64Array, stage_rows: Int64Array) -> int:
+    """Number of slots on which the job ran tasks while the stage ran."""
     start_ms = placed.tasks.launch_ms[stage_rows].min()
     end_ms = placed.tasks.finish_ms[stage_rows].max()
     during = (placed.tasks.launch_ms[job_rows] <= end_ms) & (

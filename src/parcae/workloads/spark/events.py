@@ -1,4 +1,7 @@
-"""Turns lines of a Spark event log into small typed records; events that the reader has no use for are not parsed."""
+"""Parses lines of a Spark event log into small typed records.
+
+Lines of events that are not needed are skipped without parsing.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from parcae.errors import FormatError
 from parcae.workloads.spark.fingerprint import PlanNames, plan_names
 from parcae.workloads.spark.plan import Plan, read_plan
 
-#: Times and counts beyond this are damage (the year 292 million).
+#: Larger times and counts are treated as damage (as a time it is the year 146 million).
 MAX_INTEGER = 1 << 62
 
 
@@ -26,13 +29,13 @@ class Outcome(IntEnum):
 
 
 class LogStart(NamedTuple):
-    """Spark's version."""
+    """The version of Spark."""
 
     version: str
 
 
 class ApplicationStart(NamedTuple):
-    """The application's name, its id and when it started (ms)."""
+    """The application's name, its id, and its start time in ms."""
 
     name: str
     app_id: str
@@ -40,7 +43,7 @@ class ApplicationStart(NamedTuple):
 
 
 class ApplicationEnd(NamedTuple):
-    """When the application ended (ms)."""
+    """The end time of the application in ms."""
 
     time_ms: int
 
@@ -52,14 +55,16 @@ class Environment(NamedTuple):
 
 
 class ResourceProfile(NamedTuple):
-    """Cores that a task of a resource profile takes (Spark 3.1 on)."""
+    """Number of cores that a task of a resource profile takes (since Spark 3.1)."""
 
     profile_id: int
     task_cpus: float
 
 
 class ExecutorAdded(NamedTuple):
-    """An executor, its cores, and when it came (ms; -1 where the log does not say)."""
+    """A new executor, its cores, and its start time in ms (-1 where the log does not contain
+    it).
+    """
 
     executor: str
     cores: int
@@ -68,14 +73,14 @@ class ExecutorAdded(NamedTuple):
 
 
 class ExecutorRemoved(NamedTuple):
-    """An executor that went, and when (ms)."""
+    """A removed executor, and the time of its removal in ms."""
 
     executor: str
     time_ms: int
 
 
 class StageInfo(NamedTuple):
-    """A stage as a job start lists it: `parents` is None where the log does not say (Spark 1.x)."""
+    """A stage as listed by a job start; `parents` is None if they are not logged (Spark 1.x)."""
 
     stage_id: int
     attempt: int
@@ -87,7 +92,7 @@ class StageInfo(NamedTuple):
 
 
 class JobStart(NamedTuple):
-    """A Spark job; `submission_ms` is -1 where the log does not say (Spark 1.x)."""
+    """A Spark job; `submission_ms` is -1 where the log does not contain it (Spark 1.x)."""
 
     job_id: int
     submission_ms: int
@@ -96,7 +101,7 @@ class JobStart(NamedTuple):
 
 
 class JobEnd(NamedTuple):
-    """How a Spark job ended, and when (ms; -1 where the log does not say)."""
+    """The result of a Spark job, and its end time in ms (-1 where the log does not contain it)."""
 
     job_id: int
     is_success: bool
@@ -104,7 +109,7 @@ class JobEnd(NamedTuple):
 
 
 class StageCompleted(NamedTuple):
-    """One attempt of a stage; `accumulators` are the ids of the SQL metrics that its tasks updated."""
+    """One attempt of a stage; `accumulators` are the ids of SQL metrics that its tasks updated."""
 
     info: StageInfo
     submission_ms: int
@@ -116,9 +121,10 @@ class StageCompleted(NamedTuple):
 class TaskEnd(NamedTuple):
     """One attempt of a task; times in ms.
 
-    `busy_ms` is how long its core worked for it: deserializing and running. The finish is stamped by the driver, which
-    comes to it later; it counts where the log does not tell the task's metrics (lost executors, Spark 1.0).
-    `input_bytes` are those read from files and caches and from shuffles, 0 where the log does not say.
+    `busy_ms` is how long its core worked for it: deserializing and running. The finish time is set
+    by the driver, which processes it later; it is used where the log has no task metrics (lost
+    executors, Spark 1.0). `input_bytes` are the bytes read from files, caches and shuffles, 0 where
+    the log does not contain them.
     """
 
     stage_id: int
@@ -134,9 +140,9 @@ class TaskEnd(NamedTuple):
 
 
 class SqlStart(NamedTuple):
-    """A SQL execution; `root_id` is the execution that it is a part of (itself, as a rule).
+    """A SQL execution; `root_id` is the execution that it belongs to (usually itself).
 
-    `plan_names` are None where the log does not describe the physical plan.
+    `plan_names` is None where the log does not contain a description of the physical plan.
     """
 
     execution_id: int
@@ -148,14 +154,17 @@ class SqlStart(NamedTuple):
 
 
 class SqlPlanUpdate(NamedTuple):
-    """The plan of a SQL execution as adaptive execution changed it."""
+    """The plan of a SQL execution after a change by adaptive execution."""
 
     execution_id: int
     plan: Plan
 
 
 class SqlEnd(NamedTuple):
-    """The end of a SQL execution (ms; -1 where not told); `is_success` is None where the log does not say (before Spark 3.4)."""
+    """The end of a SQL execution in ms (-1 where the log does not contain it).
+
+    `is_success` is None where the log does not contain the result (before Spark 3.4).
+    """
 
     execution_id: int
     is_success: bool | None
@@ -184,12 +193,15 @@ _EVENT_PREFIX = b'{"Event":"'
 _ACCUMULABLES = b'"Accumulables":['
 _IGNORED_METRICS = "internal.metrics."
 _METRICS = b'"Task Metrics":'
-#: The metrics that make up the time in which a core works for a task: as Spark writes them, and in any order.
+#: The two metrics whose sum is the time in which a core works for a task.
 _BUSY_NAMES = (b"Executor Deserialize Time", b"Executor Run Time")
+#: Both metrics at the start of the metrics, in the order in which Spark writes them (the fast
+#: path).
 _BUSY = re.compile(
-    rb'"Executor Deserialize Time":(\d{1,18}),(?:"Executor Deserialize CPU Time":\d+,)?"Executor Run Time":(\d{1,18})[,}]'
+    rb'"Executor Deserialize Time":(\d{1,18}),(?:"Executor Deserialize CPU Time":\d+,)?'
+    rb'"Executor Run Time":(\d{1,18})[,}]'
 )
-#: "Input Metrics" have the first; "Shuffle Read Metrics" the others.
+#: "Input Metrics" contain the first, "Shuffle Read Metrics" the others.
 _READ_NAMES = (b"Bytes Read", b"Remote Bytes Read", b"Local Bytes Read")
 _READ_METRICS = tuple(re.compile(rb'"%s":\s*(\d{1,17})[,}]' % name) for name in _READ_NAMES)
 _BUSY_METRICS = tuple(re.compile(rb'"%s":\s*(\d{1,18})[,}]' % name) for name in _BUSY_NAMES)
@@ -217,34 +229,35 @@ def _stage_info(data: Any) -> StageInfo:
 
 
 def _scope_name(rdd: Any) -> str:
-    """The operator that made an RDD, without the number that Spark gives to generated code."""
+    """The operator that created an RDD, without the number that Spark gives to generated code."""
     scope = rdd.get("Scope")
     return _CODEGEN_NUMBER.sub("", str(orjson.loads(scope)["name"]).strip()) if scope else ""
 
 
 def _busy_ms(line: bytes, took_ms: int) -> int:
-    """How long a core worked for the task of the line; `took_ms`, from launch to finish, at most and where not told.
+    """How long a core worked for the task of the line.
 
-    Metrics of 0 are those of a task that ended before it could report any.
+    It is at most `took_ms`, the time from launch to finish, and `took_ms` where the metrics are
+    missing or 0: metrics of 0 belong to a task that ended before it could report any.
     """
     at = line.find(_METRICS)
     if at < 0:
         return took_ms
     if match := _BUSY.match(line, at + len(_METRICS) + 1):
-        told_ms = int(match[1]) + int(match[2])
+        reported_ms = int(match[1]) + int(match[2])
     else:
-        told_ms = sum(
-            int(found[1]) for pattern in _BUSY_METRICS if (found := pattern.search(line, at))
+        reported_ms = sum(
+            int(hit[1]) for pattern in _BUSY_METRICS if (hit := pattern.search(line, at))
         )
-    return min(told_ms, took_ms) if told_ms > 0 else took_ms
+    return min(reported_ms, took_ms) if reported_ms > 0 else took_ms
 
 
 def _input_bytes(line: bytes) -> int:
-    """Bytes that the task of the line read: its input and its shuffles, local and remote."""
+    """Bytes that the task of the line read: its input, and local and remote shuffle data."""
     at = line.find(_METRICS)
     if at < 0:
         return 0
-    return sum(int(found[1]) for pattern in _READ_METRICS if (found := pattern.search(line, at)))
+    return sum(int(hit[1]) for pattern in _READ_METRICS if (hit := pattern.search(line, at)))
 
 
 def _task_end(data: Any, line: bytes) -> TaskEnd:
@@ -257,6 +270,7 @@ def _task_end(data: Any, line: bytes) -> TaskEnd:
         outcome = Outcome.KILLED
     launch_ms = _integer(info["Launch Time"])
     finish_ms = _integer(info["Finish Time"])
+    # Such times would give negative durations.
     if launch_ms > finish_ms or launch_ms < 0:
         raise ValueError(f"a task is launched at {launch_ms} and finished at {finish_ms} ms")
     return TaskEnd(
@@ -274,19 +288,25 @@ def _task_end(data: Any, line: bytes) -> TaskEnd:
 
 
 def _task_end_from_line(line: bytes) -> TaskEnd:
-    """Parse only the head of the line: of accumulables and metrics (nine tenths of it) five numbers are looked up."""
+    """Parse a task end, but only the head of the line as JSON.
+
+    Accumulables and metrics are nine tenths of the line; five numbers are searched in them.
+    """
+    # Spark writes the accumulables at the end of the task info: the line up to them is valid JSON
+    # once both open objects are closed.
     cut = line.find(_ACCUMULABLES)
     if cut > 0 and line.endswith(b"}"):
         try:
             return _task_end(orjson.loads(line[:cut] + b'"Accumulables":[]}}'), line)
         except (ValueError, KeyError):
-            pass  # Unusual order of fields: the whole line decides.
+            pass  # The fields have an unusual order: parse the whole line.
     return _task_end(orjson.loads(line), line)
 
 
 def _job_start(data: Any) -> JobStart:
     infos = data.get("Stage Infos")
     if infos is None:
+        # Spark 1.x lists stage ids only.
         infos = [{"Stage ID": stage, "Number of Tasks": -1} for stage in data["Stage IDs"]]
     return JobStart(
         job_id=_integer(data["Job ID"]),
@@ -310,6 +330,7 @@ def _stage_completed(data: Any) -> StageCompleted:
     ids = (
         _integer(a["ID"])
         for a in accumulables
+        # Internal metrics are updated by every task and connect no operators.
         if not str(a.get("Name", "")).startswith(_IGNORED_METRICS)
     )
     completion_ms = _integer(info.get("Completion Time", -1))
@@ -401,7 +422,7 @@ _PARSERS: dict[bytes, Callable[[Any], Event]] = {
 
 
 def _event_name(line: bytes) -> bytes:
-    """The value of "Event", which Spark writes first; from the parsed line where another program wrote it."""
+    """The value of "Event", which Spark writes first; other programs may write it elsewhere."""
     if line.startswith(_EVENT_PREFIX):
         return line[len(_EVENT_PREFIX) : line.find(b'"', len(_EVENT_PREFIX))]
     data = orjson.loads(line)
@@ -409,10 +430,10 @@ def _event_name(line: bytes) -> bytes:
 
 
 def parse_event(line: bytes) -> Event | None:
-    """The record of one line, or None for an event that the reader has no use for.
+    """The record of one line, or None for an event that is not needed.
 
     Raises:
-        FormatError: the line is not JSON, or lacks a field; the message says what.
+        FormatError: the line is not JSON, or lacks a field; the message says what is wrong.
     """
     try:
         name = _event_name(line)

@@ -1,4 +1,6 @@
-"""Finds Spark event logs: single files, rolling v2 directories, folders of many, the history server's zip downloads."""
+"""Finds Spark event logs: files, rolling v2 directories, folders, zip files of the history
+server.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ ZIP_MAGIC = b"PK\x03\x04"
 
 @dataclass(frozen=True)
 class LogPart:
-    """One file of a log: a path, or a member of a zip archive; `size` in bytes as stored."""
+    """One file of a log: a path, or a member of a zip archive; `size` is the stored size in
+    bytes.
+    """
 
     path: Path
     size: int
@@ -31,18 +35,18 @@ class LogPart:
 
     @property
     def label(self) -> str:
-        """How messages name it."""
+        """The name of the part in messages."""
         return f"{self.path}!{self.member}" if self.member else str(self.path)
 
     @property
     def name(self) -> str:
-        """The file name alone."""
+        """The file name without folders."""
         return PurePosixPath(self.member).name if self.member else self.path.name
 
 
 @dataclass(frozen=True)
 class LogSource:
-    """The event log of one application: its parts in order."""
+    """The event log of one application; its parts are in order."""
 
     name: str
     parts: tuple[LogPart, ...]
@@ -50,18 +54,21 @@ class LogSource:
 
 @dataclass(frozen=True)
 class FoundLogs:
-    """The logs found, and sentences about what was left out."""
+    """The logs found, and sentences about files that were left out."""
 
     sources: tuple[LogSource, ...]
     notes: tuple[str, ...]
 
 
 def find_logs(paths: Sequence[Path]) -> FoundLogs:
-    """All event logs at `paths`, each a file, a rolling directory, a zip archive, or a folder that holds any of them.
+    """Find all event logs at `paths`.
+
+    Args:
+        paths: files, rolling directories, zip archives, or folders that contain any of them.
 
     Raises:
-        FormatError: a path that does not exist or is no event log, a rolling log that was compacted or lacks parts,
-            or no log at all.
+        FormatError: a path that does not exist or is not an event log, a rolling log that was
+            compacted or lacks parts, or no log at all.
     """
     sources: list[LogSource] = []
     notes: list[str] = []
@@ -71,7 +78,7 @@ def find_logs(paths: Sequence[Path]) -> FoundLogs:
                 f"{path}: no such file or directory; expected a Spark event log or a folder of them"
             )
         try:
-            sources += _found_in_folder(path, notes) if _is_plain_folder(path) else _found_at(path)
+            sources += _logs_in_folder(path, notes) if _is_plain_folder(path) else _logs_at(path)
         except OSError as error:
             raise FormatError(f"{path}: cannot be read ({error}); check its permissions") from error
     if not sources:
@@ -91,28 +98,32 @@ def _is_rolling(path: Path) -> bool:
     return path.is_dir() and any(ROLLING_FILE.match(child.name) for child in path.iterdir())
 
 
-def _found_in_folder(folder: Path, notes: list[str]) -> list[LogSource]:
+def _logs_in_folder(folder: Path, notes: list[str]) -> list[LogSource]:
+    """The logs in a folder and its subfolders; adds a note for each file that is not a log."""
     sources: list[LogSource] = []
     for path in sorted(folder.iterdir()):
-        is_link_to_folder = path.is_symlink() and path.is_dir()  # it may lead back here
+        # A link to a folder may lead back to this folder, and is not followed.
+        is_link_to_folder = path.is_symlink() and path.is_dir()
         if (
+            # Checksums, marker files and status files of rolling logs are no logs.
             path.name.startswith((".", "_", "appstatus_"))
             or path.suffix == ".crc"
             or is_link_to_folder
         ):
             continue
         if _is_plain_folder(path):
-            sources += _found_in_folder(path, notes)
+            sources += _logs_in_folder(path, notes)
             continue
         try:
-            sources += _found_at(path)
+            sources += _logs_at(path)
+        # A folder may contain other files: they are reported, but do not stop the import.
         except (FormatError, OSError) as error:
             notes.append(f"Left out {error}.")
     return sources
 
 
-def _found_at(path: Path) -> list[LogSource]:
-    """The logs of one file or rolling directory."""
+def _logs_at(path: Path) -> list[LogSource]:
+    """The logs of one file or one rolling directory."""
     if path.is_dir():
         parts = [
             LogPart(child, child.stat().st_size)
@@ -122,14 +133,14 @@ def _found_at(path: Path) -> list[LogSource]:
         return [_rolling_log(path.name, str(path), parts)]
     with path.open("rb") as stream:
         if stream.read(4) == ZIP_MAGIC:
-            return _found_in_zip(path)
+            return _logs_in_zip(path)
     part = LogPart(path, path.stat().st_size)
     _check_is_log(part)
     return [LogSource(path.name, (part,))]
 
 
-def _found_in_zip(path: Path) -> list[LogSource]:
-    """The logs of the archive that the history server's `/api/v1/applications/<id>/logs` gives."""
+def _logs_in_zip(path: Path) -> list[LogSource]:
+    """The logs of a zip archive from the history server (`/api/v1/applications/<id>/logs`)."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = [info for info in archive.infolist() if not info.is_dir()]
@@ -148,21 +159,25 @@ def _found_in_zip(path: Path) -> list[LogSource]:
         _rolling_log(folder, f"{path}!{folder}", parts) for folder, parts in rolling.items()
     ]
     if not sources:
-        raise FormatError(f"{path}: the zip archive holds no Spark event log")
+        raise FormatError(f"{path}: the zip archive contains no Spark event log")
     return sources
 
 
 def _rolling_log(name: str, label: str, parts: Iterable[LogPart]) -> LogSource:
-    """A rolling log's parts in order of their numbers, checked to be whole."""
+    """A rolling log with its parts in order of their numbers.
+
+    Refuses an incomplete or compacted log.
+    """
     by_number = sorted(parts, key=_number)
     compacted = [part.name for part in by_number if part.name.endswith(".compact")]
     if compacted:
         raise FormatError(
-            f"{label}: the log was compacted ({compacted[0]}), which drops the events of finished jobs;"
-            " import logs that were never compacted"
-            " (spark.history.fs.eventLog.rolling.maxFilesToRetain high enough)"
+            f"{label}: the log was compacted ({compacted[0]}), "
+            "which drops the events of finished jobs; import logs that were never compacted "
+            "(spark.history.fs.eventLog.rolling.maxFilesToRetain high enough)"
         )
     numbers = [_number(part) for part in by_number]
+    # A rolling log starts with part 1 and has no gaps.
     if numbers != list(range(1, len(numbers) + 1)):
         missing = sorted(set(range(1, numbers[-1] + 1)) - set(numbers))
         what = (
@@ -171,7 +186,8 @@ def _rolling_log(name: str, label: str, parts: Iterable[LogPart]) -> LogSource:
             else f"part numbers {numbers[:9]} occur twice"
         )
         raise FormatError(
-            f"{label}: {what}; expected events_1_..., events_2_..., ... without gaps; copy the whole directory"
+            f"{label}: {what}; expected events_1_..., events_2_..., ... without gaps; "
+            "copy the whole directory"
         )
     return LogSource(name, tuple(by_number))
 
@@ -187,15 +203,16 @@ def _check_is_log(part: LogPart) -> None:
     if not EVENT_START.match(head[:200]):
         what = "is empty" if not head else "does not begin like a Spark event log"
         raise FormatError(
-            f"{part.label} {what}; expected lines of JSON such as {{'Event':'SparkListenerLogStart',...}}"
+            f"{part.label} {what}; "
+            "expected lines of JSON such as {'Event':'SparkListenerLogStart',...}"
         )
 
 
 def open_part(part: LogPart) -> BinaryIO:
-    """The stored bytes of a part.
+    """Open a part for reading its stored bytes.
 
     Raises:
-        FormatError: it cannot be opened.
+        FormatError: the part cannot be opened.
     """
     try:
         if part.member is None:
@@ -215,11 +232,13 @@ def open_part(part: LogPart) -> BinaryIO:
 def read_lines(
     part: LogPart, progress: Callable[[int], None] | None = None
 ) -> Iterator[tuple[bytes, bool]]:
-    """The lines of a part without their ends, each with whether its end was there (False: the last line, perhaps torn).
+    """Yield the lines of a part without line ends, each with whether its line end was there.
+
+    Only the last line can lack its end (False); it may be truncated.
 
     Args:
         part: what to read.
-        progress: called with the stored bytes read since the last call.
+        progress: called with the number of stored bytes read since the last call.
 
     Raises:
         FormatError: damaged compressed data or a line longer than 1 GiB.
@@ -227,8 +246,10 @@ def read_lines(
     rest: list[bytes] = []
     try:
         with open_part(part) as stream:
-            counted = _Counted(stream, progress)
+            counted = _CountingStream(stream, progress)
             for chunk in decompressed_chunks(counted, part.label):
+                # The first piece ends the line that the previous chunk began; the last piece begins
+                # a new line.
                 first, *others = chunk.split(b"\n")
                 rest.append(first)
                 if others:
@@ -246,15 +267,15 @@ def read_lines(
         yield tail, False
 
 
-class _Counted:
-    """A stream that reports how many bytes were read from it."""
+class _CountingStream:
+    """A stream that reports how many bytes are read from it."""
 
     def __init__(self, stream: ByteStream, progress: Callable[[int], None] | None) -> None:
         self._stream = stream
         self._progress = progress
 
     def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes of the stream."""
+        """Read up to `size` bytes of the stream."""
         data = self._stream.read(size)
         if self._progress and data:
             self._progress(len(data))

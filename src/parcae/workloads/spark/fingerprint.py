@@ -1,7 +1,7 @@
-"""Names of recurring SQL queries by their physical plan: the same in every session and run.
+"""Names recurring SQL queries by a hash of their physical plan, which is the same in every session.
 
-The Java class `parcae.spark.guest.Fingerprint` has the same two functions; a fixture holds both to
-the same names.
+The Java class `parcae.spark.guest.Fingerprint` implements the same functions; a test fixture checks
+that both give the same names.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import hashlib
 import re
 from typing import NamedTuple
 
-#: `--key` of the importer that names queries by `plan_name`, and by `shape_name`.
+#: Values of the importer's `--key` that name queries by `plan_name` and by `shape_name`.
 PLAN_KEY = "plan"
 SHAPE_KEY = "shape"
-#: Local property of Spark with which a user names the jobs of a thread.
+#: Local property of Spark by which a user can name the jobs of a thread.
 NAME_PROPERTY = "spark.parcae.jobKey"
 
 _DIGITS = 16
-#: What differs between runs of one query, and what stands for it, in the order of replacement.
+#: Patterns of text that differs between runs of one query, with their replacements, in this order.
 _VARYING = (
     (re.compile(r"Location: ([A-Za-z]+)[^\[\n]*\[[^\]\n]*\]"), r"Location: \1"),
     (re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}:/[^ ,)\]\n]*"), ""),
@@ -29,15 +29,16 @@ _VARYING = (
     (re.compile(r"\[(?:plan_)?id=#?[0-9]+\]"), ""),
 )
 _EXPRESSION_ID = re.compile(r"#[0-9]+L?")
-#: An operator of the tree, or the title of its paragraph, in Spark's formatted plans: no literals.
+#: A line of Spark's formatted plans without literals: an operator of the tree, or a paragraph's
+#: title.
 _OPERATOR = re.compile(r"[ :+*-]*[A-Za-z][^:\n]*\([0-9]+\)|\([0-9]+\) [^\n]*")
 _FIRST_WORD = re.compile(r"[ :+*()0-9-]*[A-Za-z]*")
-#: A column (its id follows) or a function (its arguments follow).
+#: A column (followed by its id) or a function (followed by its arguments).
 _REFERENCE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*(?=#[0-9]|\()")
 
 
 class PlanNames(NamedTuple):
-    """The two names of a plan: with its literals, and without."""
+    """The two names of a plan: with literals and without."""
 
     plan: str
     shape: str
@@ -49,31 +50,33 @@ def plan_names(description: str) -> PlanNames:
     Args:
         description: `physicalPlanDescription` of the event `SparkListenerSQLExecutionStart`.
 
-    Example: `plan_names(event["physicalPlanDescription"]).plan` is like "plan-0f3a...", 16 digits.
+    Example: `plan_names(event["physicalPlanDescription"]).plan` is like "plan-0f3a...", with 16
+    digits.
     """
     return PlanNames(plan_name(description), shape_name(description))
 
 
 def plan_name(description: str) -> str:
-    """The query's name by its whole plan, literals included: without ids and paths."""
-    return "plan-" + _hash(_EXPRESSION_ID.sub("", _lasting(description)))
+    """The query's name by its whole plan, including literals but not ids and paths."""
+    return "plan-" + _hash(_EXPRESSION_ID.sub("", _without_varying_parts(description)))
 
 
 def shape_name(description: str) -> str:
-    """The query's name by its operators, columns and functions, whatever its literals are."""
-    lines = _lasting(description).split("\n")
-    bare = (line if _OPERATOR.fullmatch(line) else _bare(line) for line in lines)
-    return "shape-" + _hash("\n".join(bare))
+    """The query's name by its operators, columns and functions; literals do not matter."""
+    lines = _without_varying_parts(description).split("\n")
+    shape_lines = (line if _OPERATOR.fullmatch(line) else _without_literals(line) for line in lines)
+    return "shape-" + _hash("\n".join(shape_lines))
 
 
-def _lasting(description: str) -> str:
+def _without_varying_parts(description: str) -> str:
+    """The description without the parts that differ between runs of one query."""
     for pattern, replacement in _VARYING:
         description = pattern.sub(replacement, description)
     return description
 
 
-def _bare(line: str) -> str:
-    """The first word of a line, and the columns and functions in it."""
+def _without_literals(line: str) -> str:
+    """The first word of a line, and the columns and functions in the line."""
     first = _FIRST_WORD.match(line)
     end = first.end() if first else 0
     return " ".join([line[:end], *_REFERENCE.findall(line, end)])

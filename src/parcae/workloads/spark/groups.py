@@ -1,4 +1,7 @@
-"""Which Spark jobs of a log belong together: a SQL execution with all that it started, or one Spark job."""
+"""Groups the Spark jobs of a log into jobs.
+
+A job is a SQL execution with all the Spark jobs that it started, or one Spark job outside SQL.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +14,34 @@ from parcae.workloads.spark.events import JobStart
 
 @dataclass(eq=False)
 class JobGroup:
-    """Spark jobs that make up one job: a SQL execution with all that it started, or one Spark job."""
+    """The Spark jobs of one job, and its SQL executions."""
 
     jobs: list[JobStart]
     executions: list[SqlRecord] = field(default_factory=list)
 
     def is_ended(self, log: ApplicationLog) -> bool:
-        """Whether the log holds the ends of all its Spark jobs and SQL executions."""
+        """Whether the log contains the ends of all its Spark jobs and SQL executions."""
         return all(job.job_id in log.job_results for job in self.jobs) and all(
             e.is_ended for e in self.executions
         )
 
     def is_successful(self, log: ApplicationLog) -> bool:
-        """By the execution where it says so (it may cancel Spark jobs and succeed), else by its Spark jobs.
+        """Whether the job succeeded; only for a group that has ended.
 
-        Only of a group that has ended.
+        The SQL executions decide if they have a result: an execution may cancel Spark jobs and
+        succeed. Otherwise the Spark jobs decide.
         """
-        told = [execution.is_success for execution in self.executions]
-        if told and all(is_success is not None for is_success in told):
-            return all(told)
+        results = [execution.is_success for execution in self.executions]
+        if results and all(is_success is not None for is_success in results):
+            return all(results)
         return all(log.job_results[job.job_id] for job in self.jobs)
 
 
 def first_listing_job(log: ApplicationLog) -> dict[int, int]:
-    """For every stage the first Spark job that lists it (later ones that share it find it skipped)."""
+    """For every stage the first Spark job that lists it.
+
+    Later jobs that share the stage skip it.
+    """
     owner: dict[int, int] = {}
     for job_id in sorted(log.jobs):
         for info in log.jobs[job_id].stages:
@@ -43,7 +50,10 @@ def first_listing_job(log: ApplicationLog) -> dict[int, int]:
 
 
 def job_groups(log: ApplicationLog) -> Iterator[JobGroup]:
-    """Spark jobs by root SQL execution; a Spark job without one is on its own."""
+    """The Spark jobs grouped by root SQL execution.
+
+    A Spark job without a SQL execution is a group by itself.
+    """
     by_root: dict[int, JobGroup] = {}
     for job_id in sorted(log.jobs):
         job = log.jobs[job_id]
@@ -52,6 +62,7 @@ def job_groups(log: ApplicationLog) -> Iterator[JobGroup]:
             yield JobGroup([job])
         else:
             by_root.setdefault(root, JobGroup([])).jobs.append(job)
+    # Subqueries are separate executions; they belong to the group of their root.
     for execution in log.sql.values():
         root = execution.root_id if execution.root_id in log.sql else execution.execution_id
         if root in by_root:
@@ -62,6 +73,7 @@ def job_groups(log: ApplicationLog) -> Iterator[JobGroup]:
 def _root_execution(job: JobStart, log: ApplicationLog) -> int | None:
     for name in ("spark.sql.execution.root.id", "spark.sql.execution.id"):
         value = job.properties.get(name, "")
+        # At most 18 digits: the id fits an int64.
         if value.isdecimal() and len(value) < 19:
             execution = log.sql.get(int(value))
             return execution.root_id if execution and execution.root_id in log.sql else int(value)
@@ -69,13 +81,17 @@ def _root_execution(job: JobStart, log: ApplicationLog) -> int | None:
 
 
 def submission_ms(group: JobGroup, stages: Iterable[StageRecord]) -> int | None:
-    """When a group was submitted, in ms of the wall clock; None where the log does not say.
+    """When a group was submitted, in wall-clock ms; None if the log does not contain it.
 
-    `stages` are the group's that ran: they tell where its jobs do not (Spark 1.x).
+    Args:
+        group: the group.
+        stages: the stages of the group that ran; used if the jobs have no submission times (Spark
+            1.x).
     """
     times = [job.submission_ms for job in group.jobs] + [
         execution.time_ms for execution in group.executions
     ]
+    # -1 stands for a time that the log does not contain.
     known = [ms for ms in times if ms >= 0] or [
         stage.submission_ms for stage in stages if stage.submission_ms >= 0
     ]
@@ -85,13 +101,20 @@ def submission_ms(group: JobGroup, stages: Iterable[StageRecord]) -> int | None:
 def completion_ms(
     group: JobGroup, log: ApplicationLog, stages: Iterable[StageRecord]
 ) -> int | None:
-    """When the last of a group's Spark jobs and SQL executions ended, in ms of the wall clock; None where unknown.
+    """When the last of a group's Spark jobs and SQL executions ended, in wall-clock ms.
 
-    `stages` are the group's that ran: they tell where its jobs do not.
+    Args:
+        group: the group.
+        log: the application's log.
+        stages: the stages of the group that ran; used if the jobs have no completion times.
+
+    Returns:
+        The time, or None if it is not known.
     """
     times = [log.job_end_ms.get(job.job_id, -1) for job in group.jobs] + [
         execution.end_ms for execution in group.executions
     ]
+    # A job that has not ended has no end time (-1).
     known = [ms for ms in times if ms > 0] or [
         stage.completion_ms for stage in stages if stage.completion_ms > 0
     ]

@@ -1,4 +1,4 @@
-"""Names of recurring jobs and of their stages: readable, and the same for every run."""
+"""Names recurring jobs and their stages: readable names that are the same in every run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from parcae.workloads.spark.events import JobStart, StageInfo
 from parcae.workloads.spark.fingerprint import NAME_PROPERTY, PLAN_KEY, SHAPE_KEY
 
 MAX_NAME = 80
-#: Job groups that a thrift server or a notebook makes up for every statement: hexadecimal, 16 digits or more.
-_MADE_UP = re.compile(r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}")
-#: What differs from one micro-batch of a streaming query to the next.
+#: Job groups that a thrift server or a notebook generates for every statement: hexadecimal, 16
+#: digits or more.
+_GENERATED = re.compile(r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}")
+#: The parts of a name that differ between the micro-batches of a streaming query.
 _BATCH = re.compile(r"\b(?:batch|runId|id) = [0-9a-fA-F-]+|\bbatch = init", re.IGNORECASE)
-#: Descriptions that Spark itself gives to a part of a query.
+#: Descriptions that Spark generates for a part of a query.
 _INNER = re.compile(r"broadcast exchange \(runId", re.IGNORECASE)
 _SPACES = re.compile(r"\s+")
 _NUMBERED_TABLE = re.compile(r"#\d+L?")
-#: Nodes of a plan that say nothing about what is done.
+#: Nodes of a plan that do not describe an operation.
 _WRAPPERS = ("WholeStageCodegen", "AQEShuffleRead", "ColumnarToRow", "InputAdapter")
-#: Operators that only hand data on; a stage made of more than these is told without them.
+#: Operators that only pass on data; the name of a stage omits them if it has other operators.
 _PLUMBING = frozenset(
     {"Exchange", "AQEShuffleRead", "mapPartitionsInternal", "collect", "DeserializeToObject"}
 )
@@ -32,13 +33,19 @@ def job_name(
     settings: Mapping[str, str],
     key: str | None,
 ) -> str | None:
-    """What a recurring job is called, the same in every run; None if it lacks the property `key`.
+    """The name of a recurring job, the same in every run; None if it lacks the property `key`.
 
-    The key is a property of the Spark jobs or a setting of the application (such as "spark.app.name"), or "plan" or "shape":
-    the property `spark.parcae.jobKey` where it is set, else a hash of the SQL query's physical plan with or without its
-    literals, as the plugin names queries; outside SQL as without a key. Without a key:
-    the job group (unless made up by a server), else the SQL execution's description (the user's where given), else the
-    Spark job's description, else the call site.
+    Without a key the name is the first of these: the job group (unless a server generated it), the
+    SQL execution's description (the user's, if given), the Spark job's description, the call site.
+
+    Args:
+        jobs: the Spark jobs of the job.
+        executions: its SQL executions.
+        settings: the application's settings.
+        key: a property of the Spark jobs or a setting of the application (such as
+            "spark.app.name"); or "plan" or "shape": the property `spark.parcae.jobKey` if it is
+            set, else a hash of the SQL query's physical plan with or without its literals, as in
+            the Spark plugin, and outside SQL the name without a key; or None.
 
     Example: a job run after `sc.setJobGroup("nightly", "...")` is called "nightly".
     """
@@ -53,7 +60,7 @@ def job_name(
     described = (job.properties.get("spark.job.description", "") for job in jobs)
     roots = sorted(executions, key=lambda execution: execution.execution_id)
     return (
-        _first(group for group in groups if not _MADE_UP.search(group))
+        _first(group for group in groups if not _GENERATED.search(group))
         or _first(execution.description for execution in roots)
         or _first(text for text in described if not _INNER.match(text))
         or _first(job.properties.get("callSite.short", "") for job in jobs)
@@ -63,7 +70,7 @@ def job_name(
 
 
 def _name_of_plan(executions: Sequence[SqlRecord], key: str) -> str:
-    """The name of the root execution's plan; "" without one."""
+    """The name of the root execution's plan; "" if there is none."""
     roots = (execution for execution in executions if execution.execution_id == execution.root_id)
     names = next((execution.plan_names for execution in roots if execution.plan_names), None)
     if names is None:
@@ -72,7 +79,7 @@ def _name_of_plan(executions: Sequence[SqlRecord], key: str) -> str:
 
 
 def _first(texts: Iterable[str]) -> str:
-    """The first text that says something, tidied and cut to MAX_NAME characters."""
+    """The first text that is not empty after cleaning, cut to MAX_NAME characters."""
     for text in texts:
         tidy = _SPACES.sub(" ", _BATCH.sub("", _NUMBERED_TABLE.sub("", text))).strip(" ,")
         if tidy:
@@ -81,13 +88,19 @@ def _first(texts: Iterable[str]) -> str:
 
 
 def stage_kind(info: StageInfo) -> str:
-    """What a stage does, the same in every run: its RDDs' operators, or its call site where there are none."""
-    telling = [scope for scope in info.scopes if scope not in _PLUMBING]
-    return " > ".join(telling or info.scopes) or info.name or "stage"
+    """What a stage does, the same in every run.
+
+    It consists of the operators of the stage's RDDs, or is the call site if there are none.
+    """
+    informative = [scope for scope in info.scopes if scope not in _PLUMBING]
+    return " > ".join(informative or info.scopes) or info.name or "stage"
 
 
 def stage_name(record: StageRecord, executions: Sequence[SqlRecord]) -> str:
-    """What a stage is called: the operators of its SQL plan from input to output, or its kind where there are none.
+    """The name of a stage.
+
+    It consists of the operators of the SQL plan from input to output, or is the stage's kind if
+    there are none.
 
     Example: "Scan parquet > Filter > HashAggregate".
     """

@@ -1,6 +1,7 @@
-"""Merges runs of the same recurring job into one profile, matching their stages by recursive signatures.
+"""Merges the runs of a recurring job into one profile; stages are matched by recursive signatures.
 
-A profile is that of the median run; how much runs differ from it is kept beside it (`parcae.workloads.spark.spread`).
+The profile is that of the median run. How much the runs differ is stored with it
+(`parcae.workloads.spark.spread`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from parcae.workloads.spark.dag import JobRun, StageRun
 from parcae.workloads.spark.durations import StageSamples
 from parcae.workloads.spark.spread import RunSpread, scaled, spread_of_runs
 
-#: Runs whose task counts differ by at most this factor (or by two tasks) in every stage are the same job.
+#: Runs are the same job if their task counts differ by at most this factor, or by at most
+#: SAME_TASKS_SLACK tasks, in every stage.
 SAME_TASKS_FACTOR = 1.5
 SAME_TASKS_SLACK = 2
 
@@ -26,9 +28,10 @@ Edges = frozenset[tuple[int, int]]
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """A recurring job and how often it ran; `variant` counts, from 1, the different DAGs of one name.
+    """A recurring job and its number of runs.
 
-    `num_runs` counts all runs, also those that were left out of the profile, which are `num_left_out`.
+    `variant` numbers the different DAGs of one name, from 1. `num_runs` counts all runs, including
+    the `num_left_out` runs that were left out of the profile.
     """
 
     job: JobSpec
@@ -39,7 +42,10 @@ class Profile:
 
 @dataclass(eq=False)
 class _OrderedRun:
-    """A run with its stages in canonical order; `shape` is equal for runs of the same operators and edges."""
+    """A run with its stages in canonical order.
+
+    `shape` is equal for runs with the same operators and edges.
+    """
 
     run: JobRun
     order: list[int]
@@ -55,27 +61,32 @@ class _OrderedRun:
 
 
 def merge_runs(runs: Sequence[JobRun], *, keep_first_runs: bool = False) -> list[Profile]:
-    """One profile for each recurring job, in order of first run; different DAGs of one name get "name (2)", ...
+    """Merge runs into one profile for each recurring job, in order of first run.
 
-    Runs are the same job if they have the same name, the same operators and edges, and alike task counts.
+    Runs are the same job if they have the same name, the same operators and edges, and similar task
+    counts. Other jobs of the same name are called "name (2)", "name (3)", ...
 
     Args:
         runs: the runs of all applications.
-        keep_first_runs: profile a job's first run in an application like any other. By default it is left out where the
-            job ran again in the same application: code that is not compiled yet and cold caches make it slow.
+        keep_first_runs: use a job's first run in an application like any other. By default it is
+            left out if the job ran again in the same application, since uncompiled code and cold
+            caches make it slow.
     """
     by_shape: dict[tuple[str, object], list[_OrderedRun]] = defaultdict(list)
     for run in runs:
         ordered = _in_canonical_order(run)
         by_shape[run.name, ordered.shape].append(ordered)
-    clusters = [cluster for alike in by_shape.values() for cluster in _alike_in_tasks(alike)]
+    clusters = [
+        cluster for same_shape in by_shape.values() for cluster in _with_similar_tasks(same_shape)
+    ]
+    # Numbers in names must not depend on the order of the logs, so sort by time.
     clusters.sort(key=lambda cluster: min(ordered.run.submission_ms for ordered in cluster))
-    times_named: dict[str, int] = defaultdict(int)
+    count_of_name: dict[str, int] = defaultdict(int)
     profiles = []
     for cluster in clusters:
         name = cluster[0].run.name
-        times_named[name] += 1
-        number = times_named[name]
+        count_of_name[name] += 1
+        number = count_of_name[name]
         kept = cluster if keep_first_runs else _without_first_runs(cluster)
         job = _merged(name if number == 1 else f"{name} ({number})", kept)
         profiles.append(Profile(job, len(cluster), number, len(cluster) - len(kept)))
@@ -83,25 +94,28 @@ def merge_runs(runs: Sequence[JobRun], *, keep_first_runs: bool = False) -> list
 
 
 def job_of_run(run: JobRun, arrival_ms: int | None) -> JobSpec:
-    """A job that is this one run alone."""
+    """A job that consists of this single run."""
     stages = tuple(_merged_stage([stage], stage, 0.0) for stage in run.stages)
     return JobSpec(run.name, stages, arrival_ms, pool=run.pool)
 
 
 def _parents(stage: StageRun) -> tuple[int, ...]:
+    """Data parents and control parents of a stage."""
     return tuple(stage.parents | stage.control_parents)
 
 
 def _in_canonical_order(run: JobRun) -> _OrderedRun:
-    """Order stages by signature, so that runs can be compared stage by stage.
+    """Order the stages by signature, so that runs can be compared stage by stage.
 
-    Signatures are refined by those of parents and children until the classes no longer split (Weisfeiler and Leman);
-    stages that remain alike are ordered by their task count and those of the stages around them, then by submission.
+    Signatures are refined by those of parents and children until the classes no longer split
+    (Weisfeiler-Leman). Stages that remain equal are ordered by their task counts and those of the
+    stages count_signature them, then by submission.
     """
     signature = _refined_signatures(run, [stage.kind for stage in run.stages])
+    # Zero-padded numbers sort like numbers.
     counted = [f"{signature[i]:09d} {stage.num_tasks:09d}" for i, stage in enumerate(run.stages)]
-    around = _refined_signatures(run, counted)
-    order = sorted(range(len(run.stages)), key=lambda i: (signature[i], around[i], i))
+    count_signature = _refined_signatures(run, counted)
+    order = sorted(range(len(run.stages)), key=lambda i: (signature[i], count_signature[i], i))
     rank = {index: position for position, index in enumerate(order)}
     edges = frozenset(
         (rank[p], rank[i]) for i, stage in enumerate(run.stages) for p in stage.parents
@@ -111,9 +125,9 @@ def _in_canonical_order(run: JobRun) -> _OrderedRun:
 
 
 def _refined_signatures(run: JobRun, labels: Sequence[str]) -> list[int]:
-    """For every stage a number that is equal for stages alike in label, ancestors and descendants.
+    """A number per stage, equal for stages with equal label, ancestors and descendants.
 
-    Numbers are ranks of signatures within the run, so they compare between runs of the same shape.
+    The numbers are ranks within the run, so they can be compared between runs of the same shape.
     """
     children: list[list[int]] = [[] for _ in run.stages]
     for index, stage in enumerate(run.stages):
@@ -131,6 +145,7 @@ def _refined_signatures(run: JobRun, labels: Sequence[str]) -> list[int]:
                 for i, stage in enumerate(run.stages)
             ]
         )
+        # No class was split, so another round would not split any.
         if max(refined) == max(numbers):
             break
         numbers = refined
@@ -142,18 +157,21 @@ def _ranks(keys: Sequence[object]) -> list[int]:
     return [rank[repr(key)] for key in keys]
 
 
-def _alike_in_tasks(runs: list[_OrderedRun]) -> list[list[_OrderedRun]]:
-    """Split runs of one shape by task counts; the most frequent counts attract those that are close to them."""
+def _with_similar_tasks(runs: list[_OrderedRun]) -> list[list[_OrderedRun]]:
+    """Split runs of one shape by task counts.
+
+    The most frequent counts attract those close to them.
+    """
     by_counts: dict[tuple[int, ...], list[_OrderedRun]] = defaultdict(list)
     for run in runs:
         by_counts[run.task_counts].append(run)
     clusters: list[list[_OrderedRun]] = []
-    for counts, alike in sorted(by_counts.items(), key=lambda item: -len(item[1])):
-        near = next((c for c in clusters if _are_close(c[0].task_counts, counts)), None)
-        if near is None:
-            clusters.append(list(alike))
+    for counts, equal_runs in sorted(by_counts.items(), key=lambda item: -len(item[1])):
+        similar = next((c for c in clusters if _are_close(c[0].task_counts, counts)), None)
+        if similar is None:
+            clusters.append(list(equal_runs))
         else:
-            near.extend(alike)
+            similar.extend(equal_runs)
     return clusters
 
 
@@ -165,7 +183,7 @@ def _are_close(counts: tuple[int, ...], others: tuple[int, ...]) -> bool:
 
 
 def _without_first_runs(cluster: list[_OrderedRun]) -> list[_OrderedRun]:
-    """Without the first run of each application that holds another one."""
+    """The runs without the first run of each application that has another run."""
     in_order = sorted(cluster, key=lambda ordered: ordered.run.submission_ms)
     num_runs = Counter(ordered.run.application for ordered in in_order)
     first: dict[str, _OrderedRun] = {}
@@ -176,7 +194,10 @@ def _without_first_runs(cluster: list[_OrderedRun]) -> list[_OrderedRun]:
 
 
 def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
-    """The job of a cluster: DAG, order and task counts of its first run, samples of all."""
+    """The job of a cluster.
+
+    DAG, order and task counts are those of its first run; the samples are those of all runs.
+    """
     first = cluster[0]
     canonical = {index: position for position, index in enumerate(first.order)}
     in_order = [
@@ -191,12 +212,13 @@ def _merged(name: str, cluster: list[_OrderedRun]) -> JobSpec:
         )
         for i, runs in enumerate(in_order)
     )
+    # The most frequent pool of the runs.
     (pool, _), *_ = Counter(ordered.run.pool for ordered in cluster).most_common(1)
     return JobSpec(name, stages, work_sigma=spread.work_sigma, num_runs=len(cluster), pool=pool)
 
 
 def _spread(stages: list[list[StageRun]]) -> RunSpread:
-    """The spread of runs that are given stage by stage."""
+    """The spread of the runs, which are given stage by stage."""
     mean_ms = np.array([[_mean_ms(run.samples) for run in runs] for runs in stages], np.float64).T
     num_tasks = np.array([[run.num_tasks for run in runs] for runs in stages], np.int64).T
     level = np.array([[run.samples.level for run in runs] for runs in stages], np.int64).T
@@ -204,30 +226,35 @@ def _spread(stages: list[list[StageRun]]) -> RunSpread:
 
 
 def _mean_ms(samples: StageSamples) -> float:
-    """Mean duration, without those of fresh executors where there are others: what these cost is no spread of runs."""
+    """Mean duration without the tasks of fresh executors, if there are others.
+
+    The extra time of fresh executors is not a difference between runs.
+    """
     warm = np.concatenate([samples.by_wave[Wave.FIRST], samples.by_wave[Wave.REST]])
     return float((warm if warm.size else samples.by_wave[Wave.FRESH]).mean())
 
 
 def _at_median(runs: Sequence[StageRun], scale: npt.NDArray[np.float64]) -> list[StageRun]:
-    """The runs of a stage with their durations scaled to the median run's; those of fresh executors stay as they are."""
-    found = []
+    """The runs of a stage with durations scaled to the median run.
+
+    Durations of fresh executors are not scaled.
+    """
+    scaled_runs = []
     for run, factor in zip(runs, scale.tolist(), strict=True):
         fresh, first, rest = run.samples.by_wave
         by_wave = (fresh, scaled(first, factor), scaled(rest, factor))
-        found.append(replace(run, samples=replace(run.samples, by_wave=by_wave)))
-    return found
+        scaled_runs.append(replace(run, samples=replace(run.samples, by_wave=by_wave)))
+    return scaled_runs
 
 
 def _merged_stage(runs: Sequence[StageRun], like: StageRun, duration_sigma: float) -> StageSpec:
-    """A stage with the DAG and the task count of one of its runs, and the samples of all."""
+    """A stage with the DAG and the task count of the run `like`, and the samples of all runs."""
     levels = sorted({run.samples.level for run in runs})
     waves = [tuple(_pooled(runs, level, wave) for level in levels) for wave in range(NUM_WAVES)]
     durations = TaskDurations(tuple(levels), *waves)
     warm = np.concatenate([*durations.first, *durations.rest])
-    is_median = (
-        len(runs) > 1 and warm.size > 0
-    )  # fresh executors' durations are not scaled to the median run's
+    # Durations of fresh executors are not scaled to the median run, so they do not enter its mean.
+    is_median = len(runs) > 1 and warm.size > 0
     return StageSpec(
         like.num_tasks,
         durations,

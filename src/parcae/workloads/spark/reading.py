@@ -1,4 +1,4 @@
-"""Reads the files of event logs line by line, counting what cannot be read."""
+"""Reads the files of event logs line by line, and counts lines that cannot be read."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from parcae.workloads.spark.application import ApplicationLog
 from parcae.workloads.spark.events import parse_event
 from parcae.workloads.spark.files import LogPart, LogSource, read_lines
 
-#: Called with (bytes read, bytes in all).
+#: Called with (bytes read, bytes in total).
 Progress = Callable[[int, int], None]
 
 
 @dataclass(eq=False)
 class LineTally:
-    """Lines that were read: all, those that could not be used, and torn last ones."""
+    """Counts of lines: all, those that could not be used, and truncated last lines."""
 
     bad: BadRows
     num_rows: int = 0
-    num_torn: int = 0
+    num_truncated: int = 0
 
 
 def read_applications(
     sources: Sequence[LogSource], tally: LineTally, progress: Progress | None = None
 ) -> Iterator[ApplicationLog]:
-    """What the logs say, one application at a time.
+    """Read the logs, one application at a time.
 
     Args:
-        sources: as found by `find_logs`.
-        tally: counts the lines; `tally.bad.finish(tally.num_rows)` afterwards refuses too many bad ones.
-        progress: called with (bytes read, bytes in all).
+        sources: logs from `find_logs`.
+        tally: counts the lines; afterwards, `tally.bad.finish(tally.num_rows)` refuses too many bad
+            lines.
+        progress: called with (bytes read, bytes in total).
 
     Raises:
         FormatError: damaged compressed data, or a line longer than 1 GiB.
@@ -48,7 +49,7 @@ def read_applications(
 def _advance(
     sources: Sequence[LogSource], progress: Progress | None
 ) -> Callable[[int], None] | None:
-    """A function to call with bytes just read, which tells `progress` the sum."""
+    """A function to call with the number of bytes just read; it passes the sum on to `progress`."""
     if progress is None:
         return None
     total = sum(part.size for source in sources for part in source.parts)
@@ -65,6 +66,7 @@ def _advance(
 def _read_part(
     part: LogPart, log: ApplicationLog, tally: LineTally, advance: Callable[[int], None] | None
 ) -> None:
+    """Add the events of one file to the log."""
     for number, (line, is_whole) in enumerate(read_lines(part, advance), start=1):
         if not line or line.isspace():
             continue
@@ -75,7 +77,9 @@ def _read_part(
             if is_whole:
                 tally.bad.add(part.label, number, str(error))
             else:
-                tally.num_torn += 1
+                # The application was killed, or is still running: this does not count as a bad
+                # line.
+                tally.num_truncated += 1
             continue
         if event is not None:
             log.add(event)
