@@ -1,4 +1,7 @@
-"""Schedules of the world of cores solved by hand. A change here is a change of results: say so in the changelog."""
+"""Schedules of the world of cores solved by hand.
+
+A change here is a change of results: note it in the changelog.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ def _policy(kind: OrderKind) -> OrderPolicy:
 
 
 def test_two_jobs_share_two_cores_as_tasks_end() -> None:
-    # The first takes both cores. At 3, 1 core against 0: job 1; at 4 again 0 (only job 1 runs) against 1: job 0.
+    # The first takes both cores. At 3, 1 core against 0: job 1.
+    # At 4, again 0 (only job 1 runs) against 1: job 0.
     sequence = _arriving((0, [[3, 4, 5]], []), (0, [[6, 2]], []))
     trace = simulate(sequence, _policy(OrderKind.FAIR), config_of(2), 1, record=True)
     assert starts(trace) == [(0, 0, 0), (0, 0, 0), (3, 1, 0), (4, 0, 0), (9, 1, 0)]
@@ -43,7 +47,8 @@ def test_two_jobs_share_two_cores_as_tasks_end() -> None:
 
 
 def test_a_job_with_less_left_overtakes_at_the_next_task() -> None:
-    # At 2 job 1 (6 ms of work) arrives; job 0 has 3 x 10 left. Its running task goes on, then job 1 has both cores.
+    # At 2 job 1 (6 ms of work) arrives; job 0 has 3 x 10 left. Its running task goes on, then job 1
+    # has both cores.
     sequence = _arriving((0, [[10, 10, 10, 10, 10]], []), (2, [[3, 3]], []))
     overtaken = simulate(sequence, _policy(OrderKind.SRPT), config_of(2), 1, record=True)
     assert starts(overtaken) == [
@@ -76,8 +81,9 @@ def test_the_core_of_a_parent_s_last_task_is_offered_before_the_children_are_run
 
 
 def test_parentless_stages_are_revealed_one_by_one_depth_first_from_the_final_stage() -> None:
-    # Final stage 1 with parents 0 and 4, of which 4 has parents 2 and 3: revealed are 0, 2, 3, each with its offer round.
-    # Stage 0 has one task, so that stage 2 gets the other two cores, and stage 3 waits although it has the better rank.
+    # Final stage 1 has parents 0 and 4; stage 4 has parents 2 and 3. Stages 0, 2, 3 are revealed in
+    # this order, each followed by an offer round. Stage 0 has one task, so stage 2 gets the other
+    # two cores, and stage 3 waits although it has the better rank.
     class Ranked:
         name = "ranked"
 
@@ -103,9 +109,10 @@ def test_parentless_stages_are_revealed_one_by_one_depth_first_from_the_final_st
 
 @pytest.mark.parametrize(("min_share", "completion_ms"), [(0, [6, 18, 16]), (2, [6, 18, 14])])
 def test_a_minimum_share_goes_before_weights(min_share: int, completion_ms: list[int]) -> None:
-    # Three cores, pools a (weight 3: jobs 0 and 1) and b (weight 1: job 2). Job 0 is revealed first and takes all cores.
-    # At 6 they end one by one. By weight: b (2/3 against 0), a (1/3 against 1), a. At 10 b (2/3 against 0), at 12 a, b.
-    # With a minimum share of 2 in b: b, b, a at 6; b below its share at 10, then a, which is all that is left.
+    # Three cores, pools a (weight 3: jobs 0 and 1) and b (weight 1: job 2). Job 0 is revealed first
+    # and takes all cores. At 6 its tasks end one by one. By weight: b (2/3 against 0), a (1/3
+    # against 1), a. At 10 b (2/3 against 0), at 12 a, b. With a minimum share of 2 in b: b, b, a at
+    # 6; b below its share at 10, then a, which is all that is left.
     sequence = _arriving((0, [[6, 6, 6]], []), (0, [[6, 6, 6]], []), (0, [[4, 4, 4]], []))
     pools = np.zeros(2, POOL).view(np.recarray)
     pools.weight[:] = [3.0, 1.0]

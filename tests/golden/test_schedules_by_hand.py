@@ -70,7 +70,8 @@ def test_an_arriving_job_waits_until_an_executor_is_free() -> None:
 def test_the_waves_of_a_stage_take_their_own_durations() -> None:
     durations = TaskDurations((1,), ([3_000],), ([2_000],), ([1_000],))
     spec = JobSpec("a", (StageSpec(2, durations), StageSpec(1, durations, (0,))))
-    # fresh 3 s, rest 1 s; the executor is parked when the next stage unlocks, so it pays the fresh duration again.
+    # fresh 3 s, rest 1 s; the executor is parked when the next stage unlocks, so it pays the fresh
+    # duration again.
     trace = simulate(batch(spec), make_policy("fifo", 1), _config(1, moving=0), seed=1, record=True)
     assert trace.tasks is not None
     assert (trace.tasks["finish_ms"] - trace.tasks["start_ms"]).tolist() == [3_000, 1_000, 3_000]
@@ -113,10 +114,10 @@ def test_a_stage_has_one_idle_slot_whose_end_may_be_decided_anew_while_it_runs()
     simulator.step(Decision(stage=0, limit=1, hold_ms=400))
     assert (
         simulator.observe().now.clock_ms[0] == 300
-    )  # the second job arrives, and the executor that waits is asked about
+    )  # the second job arrives, and the waiting executor is offered again
     simulator.step(Decision(stage=0, limit=1, hold_ms=200))
     assert simulator.observe().now.clock_ms[0] == 500
-    with pytest.raises(PolicyError, match="stage 0 had its idle slot, until 500 ms"):
+    with pytest.raises(PolicyError, match="stage 0 already had its idle slot, until 500 ms"):
         simulator.step(Decision(stage=0, limit=1, hold_ms=1))
     simulator.step(Decision(stage=1, limit=1))
     simulator.step(Decision(stage=0, limit=1))
@@ -170,7 +171,7 @@ def test_a_stage_may_be_given_executors_of_one_class_after_another() -> None:
         [1, 0],
         [0],
     )
-    with pytest.raises(PolicyError, match="no executor of class 1 is asked about"):
+    with pytest.raises(PolicyError, match="no executor of class 1 is offered"):
         simulator.step(Decision(stage=0, limit=1, executor_class=1))
     simulator.step(Decision(stage=0, limit=1, executor_class=0))
     assert simulator.trace("by hand").completion_ms.tolist() == [1_000]

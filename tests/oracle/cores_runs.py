@@ -130,7 +130,10 @@ class GivenOrders:
 
 
 def orders_key(planner: GivenOrders) -> Any:
-    """The oracle's key of the same order: (tier, running / weight, job, rank, stage), in pools if there are several."""
+    """The oracle's key of the same order: (tier, running / weight, job, rank, stage).
+
+    If there are several pools, the pool comes first.
+    """
 
     def key(world: World, stage: OracleStage) -> tuple[Any, ...]:
         job = world.jobs[stage.job]

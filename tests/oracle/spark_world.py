@@ -67,8 +67,8 @@ class Pool:
 class Job:
     """One job: `task_ms` lists every stage's task durations, `edges` are (parent, child) stages.
 
-    The rest belongs to orders. A job's `limit` bounds its running tasks, `limits` those of each
-    stage (None: no bound). `stage_tiers`, where given, stand in for the job's `tier`. Jobs of one tier
+    The other fields are its order. `limit` bounds the running tasks of the job, `limits` those of
+    each stage (None: no bound). `stage_tiers`, if given, replace the job's `tier`. Jobs of one tier
     share by running tasks / weight; a job without a weight comes before those with one, first come.
     """
 

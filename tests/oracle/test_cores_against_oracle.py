@@ -1,4 +1,4 @@
-"""The kernels of the world of cores against the plain-Python oracle, set by set and start by start."""
+"""The kernels of the world of cores against the plain-Python oracle, start by start."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_many_and_larger_sets_too() -> None:
 
 
 def _with_zero_means(drawn: RandomSet, rng: random.Random) -> RandomSet:
-    """Some stages of which every task takes no time."""
+    """Some stages whose tasks all take no time."""
     jobs = []
     for job in drawn.jobs:
         task_ms = [[0] * len(tasks) if rng.random() < 0.5 else tasks for tasks in job.task_ms]

@@ -1,4 +1,7 @@
-"""The plain-Python oracle against the released simulator's runs: what holds the kernels to it is itself held to the reference."""
+"""The plain-Python oracle, with which other tests compare the kernels, against reference runs.
+
+The reference runs come from the released simulator.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import numpy as np
 import pytest
 
 from parcae.simulation import oracle_policies
-from parcae.simulation.oracle import LuckDraws, Oracle, OraclePolicy, TaskKey, task_luck
+from parcae.simulation.oracle import Oracle, OraclePolicy, RandomBitDraws, TaskKey, task_bits
 from parcae.simulation.tables import DurationMode, Interpolation
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from parcae.workloads.job_set import JobSet, read_job_sets
@@ -36,7 +39,7 @@ def _legacy(seed: int) -> np.random.RandomState:
 
 @dataclass
 class LegacyDraws:
-    """The reference run's two streams of numpy's legacy generator: one of levels, one of samples."""
+    """The reference run's two streams of numpy's legacy generator: for levels and for samples."""
 
     levels: np.random.RandomState = field(default_factory=lambda: _legacy(1000))
     samples: np.random.RandomState = field(default_factory=lambda: _legacy(1000))
@@ -106,7 +109,7 @@ def _assert_reproduces(
 def _check_deterministic(
     job_set: JobSet, workload: Workload, results: dict[str, Any], policy: str, mode: DurationMode
 ) -> None:
-    draws = LuckDraws(lambda job, stage, task: 0, mode, Interpolation.LOWER)
+    draws = RandomBitDraws(lambda job, stage, task: 0, mode, Interpolation.LOWER)
     got = _run(job_set, workload, policy, draws)
     what = f"{job_set.id} {policy} {mode}"
     _assert_reproduces(got, results[job_set.id][policy][f"det_{mode}"], fields=8, what=what)
@@ -172,32 +175,34 @@ def _single_task(levels: tuple[int, ...], *samples: list[int]) -> JobSpec:
         (Interpolation.LOWER, 0, 100),
     ],
 )
-def test_the_upper_half_of_the_luck_chooses_between_two_levels(
+def test_the_upper_half_of_the_random_bits_chooses_between_two_levels(
     interpolation: Interpolation, upper_bits: int, expected_ms: int
 ) -> None:
-    draws = LuckDraws(
+    draws = RandomBitDraws(
         lambda job, stage, task: upper_bits << 32, DurationMode.SAMPLED, interpolation
     )
     assert draws.takes_upper((0, 0, 0), 3, 2, 5) is (expected_ms == 900)
     oracle = Oracle(batch(_single_task((2, 5), [100], [900])), 3, moving_delay_ms=0, draws=draws)
     oracle.run(oracle_policies.fair)
-    # Executors attach one after another: the third starts when three are attached, between levels 2 and 5.
+    # Executors attach one after another: the third starts with three attached, between 2 and 5.
     assert [finish - start for *_, start, finish in oracle.tasks] == [100, 100, expected_ms]
 
 
-def test_the_lower_half_of_the_luck_chooses_the_sample() -> None:
-    draws = LuckDraws(lambda job, stage, task: task * (1 << 30))
+def test_the_lower_half_of_the_random_bits_chooses_the_sample() -> None:
+    draws = RandomBitDraws(lambda job, stage, task: task * (1 << 30))
     assert [draws.sample((0, 0, task), [10, 20, 30, 40]) for task in range(4)] == [10, 20, 30, 40]
 
 
-def test_luck_that_is_passed_in_replaces_the_seed() -> None:
+def test_random_bits_that_are_passed_in_replace_the_seed() -> None:
     spec = _single_task((1,), [100, 200, 300])
-    oracle = Oracle(batch(spec), 1, seed=77, draws=LuckDraws(lambda job, stage, task: 0xFFFFFFFF))
+    oracle = Oracle(
+        batch(spec), 1, seed=77, draws=RandomBitDraws(lambda job, stage, task: 0xFFFFFFFF)
+    )
     oracle.run(oracle_policies.fair)
     assert [finish - start for *_, start, finish in oracle.tasks] == [300, 300, 300]
 
 
-def test_task_luck_is_the_documented_chain_of_finalisers() -> None:
+def test_task_bits_are_the_documented_chain_of_finalisers() -> None:
     mask = (1 << 64) - 1
 
     def mix(z: int) -> int:
@@ -210,4 +215,4 @@ def test_task_luck_is_the_documented_chain_of_finalisers() -> None:
     for seed, job, stage, task in ((0, 0, 0, 0), (1000, 3, 2, 17), (mask, 5_000, 40, 100_000)):
         inner = mix((seed ^ 0x9E3779B97F4A7C15) & mask)
         outer = mix((inner + job * 0xD1342543DE82EF95 + 1) & mask)
-        assert task_luck(seed, job, stage, task) == mix((outer + (stage << 32 | task)) & mask)
+        assert task_bits(seed, job, stage, task) == mix((outer + (stage << 32 | task)) & mask)

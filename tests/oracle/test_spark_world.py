@@ -76,7 +76,7 @@ def test_a_pool_below_its_minimum_share_comes_first() -> None:
     jobs = [Job(0, [], [[2] * 4], pool="a"), Job(0, [], [[3] * 2], pool="b")]
     pools = {"a": Pool(weight=3), "b": Pool(min_share=9), "empty": Pool(min_share=50)}
     assert run(1, jobs, "fair-pools", pools) == [14, 8]
-    assert run(1, jobs, "fair-pools", {}) == [8, 14]  # pools that nobody defined: a before b
+    assert run(1, jobs, "fair-pools", {}) == [8, 14]  # pools without a definition: a before b
 
 
 def test_fair_inside_a_pool_goes_by_running_tasks_and_then_by_name_as_text() -> None:

@@ -42,7 +42,7 @@ def _simulator(sequence: JobSequence, num_cores: int, seed: int, **more: Any) ->
 
 @dataclass
 class _Dice:
-    """Orders at random, all of which let every job end."""
+    """Random orders that all let every job end."""
 
     rng: np.random.Generator
     has_limits: bool = False
@@ -124,7 +124,10 @@ def _check_bounds(trace: Trace, sequence: JobSequence) -> None:
 
 
 def _check_no_core_idles(trace: Trace, sequence: JobSequence, num_cores: int) -> None:
-    """Whenever some time passes, either all cores run or every stage whose parents have ended has started all its tasks."""
+    """Work conservation: whenever time passes, all cores run or no runnable task is left.
+
+    No runnable task is left when every stage whose parents have ended has started all its tasks.
+    """
     tasks = trace.tasks
     assert tasks is not None
     moments = np.unique(np.concatenate([tasks["start_ms"], tasks["finish_ms"], trace.arrival_ms]))

@@ -118,7 +118,7 @@ def _with_memory_demands(rng: np.random.Generator, num_executors: int, seed: int
 
 @settings(max_examples=25, deadline=None)
 @given(seed=_SEEDS, policy=_POLICIES, num_small=st.integers(1, 4), num_large=st.integers(1, 4))
-def test_the_books_are_true_at_every_decision_also_with_executor_classes(
+def test_the_tables_are_consistent_at_every_decision_also_with_executor_classes(
     seed: int, policy: str, num_small: int, num_large: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -141,7 +141,7 @@ def test_the_books_are_true_at_every_decision_also_with_executor_classes(
 
 
 def _by_dice(observation: Observation, rng: np.random.Generator) -> Decision:
-    """A decision that can be carried out: any stage, limit and class, every other time an idle slot."""
+    """A random valid decision: any stage, limit and class, every other time an idle slot."""
     stages = observation.schedulable_stages()
     while stages and rng.random() < 0.9:
         executor_class = int(rng.integers(ANY_CLASS, len(observation.classes)))
@@ -160,7 +160,7 @@ def _by_dice(observation: Observation, rng: np.random.Generator) -> Decision:
     sizes=st.lists(st.integers(1, 3), min_size=1, max_size=4),
     moving_delay_ms=st.sampled_from([0, 700]),
 )
-def test_whatever_classes_and_idle_slots_are_chosen_every_task_runs_where_it_fits_and_the_books_are_true(
+def test_with_any_classes_and_idle_slots_tasks_fit_and_the_tables_are_consistent(
     seed: int, sizes: list[int], moving_delay_ms: int
 ) -> None:
     rng = np.random.default_rng(seed)

@@ -1,10 +1,10 @@
-"""A client that numbers its requests, and short words for what it says and is told."""
+"""Helpers for tests of the service: a client that numbers its requests, and short constructors."""
 
 from __future__ import annotations
 
 from parcae.policies.orders.layout import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
-from parcae.service.jobs import DurationBook
+from parcae.service.jobs import DurationModel
 from parcae.service.policies import LivePolicy, PolicyFor
 from parcae.service.protocol import (
     ClientMessage,
@@ -18,7 +18,7 @@ from parcae.service.protocol import (
     ServerMessage,
     StageMessage,
     State,
-    TasksTold,
+    TasksReported,
     decode_server_message,
     encode,
     frame,
@@ -34,10 +34,18 @@ def planner(kind: OrderKind = OrderKind.FAIR) -> PolicyFor:
 
 
 def service_of(
-    policy_for: PolicyFor | None = None, *, book: DurationBook | None = None, **settings: object
+    policy_for: PolicyFor | None = None,
+    *,
+    duration_model: DurationModel | None = None,
+    **settings: object,
 ) -> Service:
     """A service of fair sharing, or of another policy, without a profile."""
-    return Service(policy_for or planner(), "fair", book or DurationBook(None), **settings)  # type: ignore[arg-type]
+    return Service(
+        policy_for or planner(),
+        "fair",
+        duration_model or DurationModel(None),
+        **settings,  # type: ignore[arg-type]
+    )
 
 
 def stages_of(*stages: tuple[int, tuple[int, ...]], first: int = 0) -> tuple[StageMessage, ...]:
@@ -66,18 +74,18 @@ def job_of(
     )
 
 
-def began(job_id: str, stage_id: int, count: int = 1) -> TasksTold:
-    """So many tasks began."""
-    return TasksTold(job_id=job_id, stage_id=stage_id, started=count)
+def began(job_id: str, stage_id: int, count: int = 1) -> TasksReported:
+    """The event that `count` tasks started."""
+    return TasksReported(job_id=job_id, stage_id=stage_id, started=count)
 
 
-def ended(job_id: str, stage_id: int, count: int, executed_ms: int) -> TasksTold:
-    """So many tasks ended well."""
-    return TasksTold(job_id=job_id, stage_id=stage_id, finished=count, executed_ms=executed_ms)
+def ended(job_id: str, stage_id: int, count: int, executed_ms: int) -> TasksReported:
+    """The event that `count` tasks ended successfully, with the sum of their durations."""
+    return TasksReported(job_id=job_id, stage_id=stage_id, finished=count, executed_ms=executed_ms)
 
 
 class Wire:
-    """A client and a session, with nothing but bytes between them."""
+    """A client and a session that exchange encoded bytes."""
 
     def __init__(self, service: Service) -> None:
         self.session: Session = service.open()
@@ -100,7 +108,7 @@ class Wire:
 
 
 class Speaker:
-    """Speaks to a session and numbers its requests."""
+    """A client that sends messages to a session and numbers its requests."""
 
     def __init__(self, service: Service, application: str = "app") -> None:
         self.wire = Wire(service)
@@ -110,7 +118,7 @@ class Speaker:
 
     @property
     def pushed(self) -> list[ServerMessage]:
-        """What the service said unasked."""
+        """The messages of the service that were no replies."""
         return self.wire.session.pushed
 
     def state(self, cores: int, *jobs: JobMessage, clock_ms: int = 0) -> Orders | Error:

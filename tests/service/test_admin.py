@@ -15,7 +15,7 @@ import pytest
 import parcae.service
 from parcae.service.client import Client
 from parcae.service.protocol import Events, Hello, JobArrived, JobEnded, State
-from parcae.service.running import ServeSettings, serve
+from parcae.service.serve import ServeSettings, serve
 from parcae.workloads.catalog import load_workload
 from tests.service.speaking import began, ended, job_of
 
@@ -24,20 +24,23 @@ _PAGE = Path(parcae.service.__file__).parent / "page.html"
 
 @pytest.fixture(scope="module")
 def ports() -> Iterator[tuple[int, int]]:
-    """A whole service of srpt, and a client that has submitted three jobs, of which one has ended."""
+    """The ports of a running service with policy srpt.
+
+    Its client has submitted three jobs; one of them has ended.
+    """
     ready = threading.Event()
-    found = list[int]()
+    opened = list[int]()
     settings = ServeSettings(policy="srpt", port=0, admin_port=0, num_cores=4, for_s=30.0)
 
     def on_ready(port: int, admin_port: int | None) -> None:
-        found.extend((port, admin_port or 0))
+        opened.extend((port, admin_port or 0))
         ready.set()
 
     threading.Thread(
         target=serve, args=(settings, load_workload("toy"), on_ready), daemon=True
     ).start()
     assert ready.wait(240)
-    with Client("127.0.0.1", found[0]) as client:
+    with Client("127.0.0.1", opened[0]) as client:
         client.greet(Hello(protocol=2, application_id="app", application_name="<b>nightly</b>"))
         client.orders(State(seq=1, clock_ms=0, cores=4, jobs=()))
         for number, tasks in ((1, 9), (2, 5), (3, 1)):
@@ -45,7 +48,7 @@ def ports() -> Iterator[tuple[int, int]]:
             client.orders(Events(seq=1 + number, clock_ms=number, events=(JobArrived(job=job),)))
         done = (began("j3", 0), ended("j3", 0, 1, 4_000), JobEnded(job_id="j3"), began("j1", 0, 3))
         client.orders(Events(seq=9, clock_ms=4_003, events=done))
-        yield found[0], found[1]
+        yield opened[0], opened[1]
 
 
 def _get(ports: tuple[int, int], path: str, **headers: str) -> str:
@@ -66,23 +69,23 @@ def test_health_says_who_serves(ports: tuple[int, int]) -> None:
 
 def test_metrics_are_those_that_prometheus_reads(ports: tuple[int, int]) -> None:
     text = _get(ports, "/metrics")
-    told = [
+    expected = [
         "parcae_plan_seconds_bucket",
         'parcae_request_seconds_count{type="events"} 4.0',
         "parcae_events_total 7.0",
     ]
-    told += [
+    expected += [
         "parcae_fallbacks_total 0.0",
         'parcae_jobs{state="waiting"} 1.0',
         "parcae_sessions 1.0",
         "parcae_cores 4.0",
     ]
-    told += [
+    expected += [
         "parcae_cores_busy 3.0",
         "parcae_completion_seconds_total 4.003",
         "parcae_fair_completion_seconds_total",
     ]
-    for name in told:
+    for name in expected:
         assert name in text, name
 
 

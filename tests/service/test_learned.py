@@ -10,11 +10,11 @@ import pytest
 
 from parcae.errors import ConfigError, FormatError
 from parcae.service import learned as learned_module
-from parcae.service import running
+from parcae.service import serve as serving
 from parcae.service.client import Client
 from parcae.service.learned import Learned, LearnedFile, read_learned, write_learned
 from parcae.service.protocol import Events, Hello, JobArrived, State
-from parcae.service.running import ServeSettings, serve
+from parcae.service.serve import ServeSettings, serve
 from parcae.workloads.catalog import load_workload
 from tests.service.speaking import began, ended, job_of
 
@@ -63,13 +63,13 @@ def test_a_file_holds_it_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("garbage", "not what `parcae serve --learned` writes"),
-        ("[]", "no 'parcae_learned' in it"),
+        ("garbage", "not a file of `parcae serve --learned`"),
+        ("[]", "has no 'parcae_learned'"),
         ('{"parcae_learned": 9}', "version 9; this Parcae reads 1: update Parcae"),
-        ('{"parcae_learned": 1, "tasks": [[1]]}', "not what"),
-        ('{"parcae_learned": 1, "tasks": [["a", 0, 0, 5.0]]}', "a count below 1"),
-        ('{"parcae_learned": 1, "tasks": [["a", 0, 1, -5.0]]}', "a mean that is none"),
-        ('{"parcae_learned": 1, "runs": [["a", [-5]]]}', "a negative task time"),
+        ('{"parcae_learned": 1, "tasks": [[1]]}', "not a file of"),
+        ('{"parcae_learned": 1, "tasks": [["a", 0, 0, 5.0]]}', "a count is below 1"),
+        ('{"parcae_learned": 1, "tasks": [["a", 0, 1, -5.0]]}', "a mean is not a finite number"),
+        ('{"parcae_learned": 1, "runs": [["a", [-5]]]}', "a task time is negative"),
         ('{"parcae_learned": 1, "more": []}', "more"),
     ],
 )
@@ -102,7 +102,7 @@ def test_a_file_is_written_where_something_changed_only(
     with monkeypatch.context() as failing:
         failing.setattr(Path, "replace", _full_disk)
         kept.save(kept.snapshot())
-    assert "is not written to" in caplog.text
+    assert "are not written to" in caplog.text
     assert read_learned(kept.path).run_ms("a") == 5.0
     assert [path.name for path in tmp_path.iterdir()] == ["learned.json"]
     kept.save(kept.snapshot())
@@ -113,7 +113,7 @@ def test_a_service_remembers_what_another_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "learned.json"
-    monkeypatch.setattr(running, "_SAVE_EVERY_S", 0.05)
+    monkeypatch.setattr(serving, "_SAVE_EVERY_S", 0.05)
     for mean in (40.0, 45.0):
         ready = threading.Event()
         ports = list[int]()

@@ -1,4 +1,4 @@
-"""The live page in a real browser: what it draws, that it goes on by itself, and how it survives the service's end."""
+"""The live page in a real browser: contents, updates without reload, and loss of the service."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ class _Served:
     """`parcae serve` in a process of its own, with a simulated application of two hundred jobs."""
 
     def __init__(self, admin_port: int = 0) -> None:
-        command = "serve --policy srpt --workload tpch --demo 200 --cores 8 --port 0 --for 120 --json --admin-port"
+        command = (
+            "serve --policy srpt --workload tpch --demo 200 --cores 8 --port 0 --for 120 "
+            "--json --admin-port"
+        )
         words = [sys.executable, "-m", "parcae.cli.main", *command.split(), str(admin_port)]
         self.process = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -107,13 +110,13 @@ def test_the_page_shows_the_order_in_force_and_goes_on_without_a_reload(seen: _S
     sync_api.expect(page.locator("#link")).to_have_text("live")
     sync_api.expect(page.locator("#jobs tr").first).to_be_visible()
     sync_api.expect(page.locator("#ended tr").first).to_be_visible()
-    for title in ("Jobs and busy cores", "Completion times", "Last ended"):
+    for title in ("Jobs and busy cores", "Completion times", "Last ended jobs"):
         sync_api.expect(page.get_by_role("heading", name=title)).to_be_visible()
     sync_api.expect(
-        page.locator("h2", has_text=re.compile(r"^The order in force: \d+ jobs$"))
+        page.locator("h2", has_text=re.compile(r"^Order in force: \d+ jobs$"))
     ).to_be_visible()
     assert re.search(r"\d+ / 8cores in use", seen.text("#tiles"))
-    assert "mean time under FAIR, foretold" in seen.text("#tiles")
+    assert "mean under FAIR, estimated" in seen.text("#tiles")
     for what, read in {
         "the chart": seen.pixels,
         "the jobs": lambda: seen.text("#jobs"),
@@ -132,7 +135,7 @@ def test_the_search_box_finds_jobs(seen: _Seen) -> None:
     page = seen.page
     page.fill("#search", "no job is called so")
     sync_api.expect(page.locator("#title")).to_have_text(
-        re.compile(r"^The order in force: 0 of \d+ jobs$")
+        re.compile(r"^Order in force: 0 of \d+ jobs$")
     )
     sync_api.expect(page.locator("#jobs tr")).to_have_count(0)
     page.fill("#search", "DEMONSTRATION")
@@ -140,7 +143,7 @@ def test_the_search_box_finds_jobs(seen: _Seen) -> None:
     page.fill("#search", "")
 
 
-def test_the_browser_reports_no_errors_and_asks_nobody_else(seen: _Seen) -> None:
+def test_the_browser_reports_no_errors_and_requests_nothing_from_elsewhere(seen: _Seen) -> None:
     assert seen.errors == []
     assert set(seen.requests) == {
         f"http://127.0.0.1:{seen.service.port}/{path}" for path in ("", "events")
@@ -157,7 +160,7 @@ def test_a_page_whose_service_goes_away_says_so_and_is_live_again_when_it_return
     seen: _Seen,
 ) -> None:
     seen.service.end()
-    sync_api.expect(seen.page.locator("#link")).to_have_text("the service is away; trying again")
+    sync_api.expect(seen.page.locator("#link")).to_have_text("connection lost; retrying")
     sync_api.expect(seen.page.locator("main.away")).to_be_visible()
     before = seen.text("#jobs")
     seen.service = _Served(seen.service.port)

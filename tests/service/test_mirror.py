@@ -1,4 +1,4 @@
-"""The live state: what events do to it, jobs whose stages come late, and a service that runs for weeks."""
+"""The mirror: effects of events, jobs whose stages come late, and tables that stay small."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from parcae.cluster.invariants import check_invariants
 from parcae.cluster.state import UNLIMITED
 from parcae.policies.orders.layout import OrderKind
-from parcae.service.jobs import ASSUMED_TASK_MS, LEFT_SHARE, DurationBook
+from parcae.service.jobs import ASSUMED_TASK_MS, LEFT_SHARE, DurationModel
 from parcae.service.mirror import EndedJob, Mirror
 from parcae.service.policies import PolicyFor, policies_for
 from parcae.service.protocol import (
@@ -24,7 +24,7 @@ from parcae.service.protocol import (
     StageMessage,
     StagesAdded,
     State,
-    TasksTold,
+    TasksReported,
 )
 from parcae.service.tables import Room
 from parcae.workloads.guess import guess_task_ms
@@ -33,27 +33,27 @@ from tests.conftest import job
 from tests.service.speaking import began, ended, job_of, planner, stages_of
 
 
-class Told:
-    """A mirror, told of events one after the other, whose invariants are checked after each."""
+class CheckedMirror:
+    """A mirror whose invariants are checked after every message."""
 
     def __init__(
         self,
         policy_for: PolicyFor | None = None,
         cores: int = 4,
-        book: DurationBook | None = None,
+        duration_model: DurationModel | None = None,
         **settings: object,
     ):
         self.ended: list[EndedJob] = []
         self.mirror = Mirror(
             policy_for or planner(),
-            book or DurationBook(None),
+            duration_model or DurationModel(None),
             on_end=self.ended.append,
             **settings,  # type: ignore[arg-type]
         )
         self.mirror.take_state("app", State(seq=0, clock_ms=0, cores=cores, jobs=()))
         self.clock_ms = 0
 
-    def tell(self, *events: Event, after_ms: int = 10, cores: int | None = None) -> None:
+    def send(self, *events: Event, after_ms: int = 10, cores: int | None = None) -> None:
         self.clock_ms += after_ms
         self.mirror.take_events(
             "app", Events(seq=0, clock_ms=self.clock_ms, cores=cores, events=events)
@@ -62,146 +62,150 @@ class Told:
 
     def counts(self, job_id: str, stage_id: int) -> tuple[int, int, int]:
         """(tasks, started, finished) of a stage."""
-        own = self.mirror.jobs["app", job_id]
-        row = self.mirror.stage_row(own, own.positions[stage_id])
+        live_job = self.mirror.jobs["app", job_id]
+        row = self.mirror.stage_row(live_job, live_job.positions[stage_id])
         stage = self.mirror.state.stages[row]
         return int(stage.num_tasks), int(stage.num_started), int(stage.num_finished)
 
     def is_runnable(self, job_id: str, stage_id: int) -> bool:
-        own = self.mirror.jobs["app", job_id]
+        live_job = self.mirror.jobs["app", job_id]
         return bool(
             self.mirror.state.stages["frontier_rank"][
-                self.mirror.stage_row(own, own.positions[stage_id])
+                self.mirror.stage_row(live_job, live_job.positions[stage_id])
             ]
             >= 0
         )
 
 
 def test_a_job_of_two_stages_runs_to_its_end() -> None:
-    told = Told()
-    told.tell(JobArrived(job=job_of("a", (3, ()), (1, (0,)))))
-    assert (told.is_runnable("a", 0), told.is_runnable("a", 1)) == (True, False)
-    told.tell(began("a", 0, 3))
-    assert told.mirror.num_running == 3
-    told.tell(TasksTold(job_id="a", stage_id=0, finished=1, failed=1, executed_ms=10))
-    assert told.counts("a", 0) == (3, 2, 1)
-    assert told.is_runnable("a", 0)
-    told.tell(TasksTold(job_id="a", stage_id=0, started=1, finished=2, executed_ms=20))
-    assert told.is_runnable("a", 1)
-    told.tell(began("a", 1), ended("a", 1, 1, 7))
-    assert told.mirror.jobs == {}
-    assert [(one.job_id, one.took_ms) for one in told.ended] == [("a", 50)]
-    told.tell(JobEnded(job_id="a"))  # told late
-    assert told.mirror.counts.finished_jobs == 1
-    assert told.mirror.counts.finished_tasks == 4
+    checked = CheckedMirror()
+    checked.send(JobArrived(job=job_of("a", (3, ()), (1, (0,)))))
+    assert (checked.is_runnable("a", 0), checked.is_runnable("a", 1)) == (True, False)
+    checked.send(began("a", 0, 3))
+    assert checked.mirror.num_running == 3
+    checked.send(TasksReported(job_id="a", stage_id=0, finished=1, failed=1, executed_ms=10))
+    assert checked.counts("a", 0) == (3, 2, 1)
+    assert checked.is_runnable("a", 0)
+    checked.send(TasksReported(job_id="a", stage_id=0, started=1, finished=2, executed_ms=20))
+    assert checked.is_runnable("a", 1)
+    checked.send(began("a", 1), ended("a", 1, 1, 7))
+    assert checked.mirror.jobs == {}
+    assert [(one.job_id, one.took_ms) for one in checked.ended] == [("a", 50)]
+    checked.send(JobEnded(job_id="a"))  # a late event
+    assert checked.mirror.counts.finished_jobs == 1
+    assert checked.mirror.counts.finished_tasks == 4
 
 
-def test_an_open_job_ends_when_it_is_told_and_its_later_stages_are_revealed() -> None:
-    told = Told()
-    told.tell(
+def test_an_open_job_ends_by_its_event_and_its_later_stages_are_revealed() -> None:
+    checked = CheckedMirror()
+    checked.send(
         JobArrived(job=job_of("a", (1, ()), is_open=True)), began("a", 0), ended("a", 0, 1, 5)
     )
-    assert ("app", "a") in told.mirror.jobs
-    told.tell(StagesAdded(job_id="a", stages=stages_of((2, (0,)), (1, (1,)), first=1)))
-    assert (told.is_runnable("a", 1), told.is_runnable("a", 2)) == (True, False)
+    assert ("app", "a") in checked.mirror.jobs
+    checked.send(StagesAdded(job_id="a", stages=stages_of((2, (0,)), (1, (1,)), first=1)))
+    assert (checked.is_runnable("a", 1), checked.is_runnable("a", 2)) == (True, False)
     for number in range(3, 40):  # more than there was room for
-        told.tell(StagesAdded(job_id="a", stages=stages_of((2, (number - 1,)), first=number)))
-    told.tell(began("a", 1, 2), ended("a", 1, 2, 9))
-    assert (told.is_runnable("a", 2), told.is_runnable("a", 3)) == (True, False)
-    told.tell(JobEnded(job_id="a"))
-    assert told.mirror.jobs == {}
+        checked.send(StagesAdded(job_id="a", stages=stages_of((2, (number - 1,)), first=number)))
+    checked.send(began("a", 1, 2), ended("a", 1, 2, 9))
+    assert (checked.is_runnable("a", 2), checked.is_runnable("a", 3)) == (True, False)
+    checked.send(JobEnded(job_id="a"))
+    assert checked.mirror.jobs == {}
 
 
 def test_more_cores_fewer_cores_and_tasks_beyond_them() -> None:
-    told = Told(cores=2)
-    told.tell(JobArrived(job=job_of("a", (9, ()))))
-    told.tell(began("a", 0, 5))  # e.g. an executor that was not told of yet
-    assert (told.mirror.num_running, told.mirror.num_cores) == (5, 2)
-    told.tell(cores=7)
-    assert int(told.mirror.state.now.num_idle[0]) == 2
-    told.tell(cores=3)
-    assert int(told.mirror.state.now.num_idle[0]) == 0
-    told.tell(ended("a", 0, 4, 40))
-    assert int(told.mirror.state.now.num_idle[0]) == 2
-    told.tell(cores=0)
-    assert told.mirror.num_cores == 1  # nobody divides by no cores
+    checked = CheckedMirror(cores=2)
+    checked.send(JobArrived(job=job_of("a", (9, ()))))
+    checked.send(began("a", 0, 5))  # e.g. on an executor that was not reported yet
+    assert (checked.mirror.num_running, checked.mirror.num_cores) == (5, 2)
+    checked.send(cores=7)
+    assert int(checked.mirror.state.now.num_idle[0]) == 2
+    checked.send(cores=3)
+    assert int(checked.mirror.state.now.num_idle[0]) == 0
+    checked.send(ended("a", 0, 4, 40))
+    assert int(checked.mirror.state.now.num_idle[0]) == 2
+    checked.send(cores=0)
+    assert checked.mirror.num_cores == 1  # at least one, as a divisor
 
 
 def test_a_stage_may_change_end_early_and_run_again() -> None:
-    told = Told()
-    told.tell(JobArrived(job=job_of("a", (4, ()), (2, (0,)), (1, (1,)), is_open=True)))
-    told.tell(StageChanged(job_id="a", stage_id=0, tasks=2), began("a", 0, 2), ended("a", 0, 2, 20))
-    assert told.is_runnable("a", 1)
-    told.tell(StageBegunAgain(job_id="a", stage_id=0, tasks=1))
-    assert (told.counts("a", 0), told.is_runnable("a", 0), told.is_runnable("a", 1)) == (
+    checked = CheckedMirror()
+    checked.send(JobArrived(job=job_of("a", (4, ()), (2, (0,)), (1, (1,)), is_open=True)))
+    checked.send(
+        StageChanged(job_id="a", stage_id=0, tasks=2), began("a", 0, 2), ended("a", 0, 2, 20)
+    )
+    assert checked.is_runnable("a", 1)
+    checked.send(StageBegunAgain(job_id="a", stage_id=0, tasks=1))
+    assert (checked.counts("a", 0), checked.is_runnable("a", 0), checked.is_runnable("a", 1)) == (
         (2, 1, 1),
         True,
         False,
     )
-    told.tell(began("a", 0), ended("a", 0, 1, 10))
-    assert told.is_runnable("a", 1)
-    told.tell(began("a", 1), StageEnded(job_id="a", stage_id=1))  # cancelled while a task ran
-    assert told.mirror.num_running == 0
-    assert told.is_runnable("a", 2)
-    told.tell(ended("a", 1, 1, 10))  # the cancelled task's end, told late
-    told.tell(JobEnded(job_id="a", is_failed=True))
-    assert told.mirror.counts.failed_jobs == 1
-    assert told.ended == []
+    checked.send(began("a", 0), ended("a", 0, 1, 10))
+    assert checked.is_runnable("a", 1)
+    checked.send(began("a", 1), StageEnded(job_id="a", stage_id=1))  # cancelled while a task ran
+    assert checked.mirror.num_running == 0
+    assert checked.is_runnable("a", 2)
+    checked.send(ended("a", 1, 1, 10))  # the cancelled task's end, a late event
+    checked.send(JobEnded(job_id="a", is_failed=True))
+    assert checked.mirror.counts.failed_jobs == 1
+    assert checked.ended == []
 
 
 def test_a_skipped_stage_lets_its_children_run_and_is_never_revealed() -> None:
-    told = Told()
-    told.tell(JobArrived(job=job_of("a", (2, ()), (3, (0,)), (1, (1,)), is_open=True)))
-    told.tell(StageEnded(job_id="a", stage_id=1))
-    assert told.is_runnable("a", 2)
-    told.tell(began("a", 0, 2), ended("a", 0, 2, 20))
-    assert not told.is_runnable("a", 1)
+    checked = CheckedMirror()
+    checked.send(JobArrived(job=job_of("a", (2, ()), (3, (0,)), (1, (1,)), is_open=True)))
+    checked.send(StageEnded(job_id="a", stage_id=1))
+    assert checked.is_runnable("a", 2)
+    checked.send(began("a", 0, 2), ended("a", 0, 2, 20))
+    assert not checked.is_runnable("a", 1)
 
 
 def test_a_stage_that_runs_before_its_parents_ended_is_believed() -> None:
-    told = Told()
-    told.tell(JobArrived(job=job_of("a", (2, ()), (3, (0,)), is_open=True)))
-    told.tell(began("a", 1, 1))
-    assert told.is_runnable("a", 1)
-    told.tell(began("a", 0, 2), ended("a", 0, 2, 20))
-    assert told.counts("a", 1) == (3, 1, 0)
+    checked = CheckedMirror()
+    checked.send(JobArrived(job=job_of("a", (2, ()), (3, (0,)), is_open=True)))
+    checked.send(began("a", 1, 1))
+    assert checked.is_runnable("a", 1)
+    checked.send(began("a", 0, 2), ended("a", 0, 2, 20))
+    assert checked.counts("a", 1) == (3, 1, 0)
 
 
-def _some_events(draw: random.Random, told: Told, known: dict[str, int]) -> list[Event]:
+def _some_events(draw: random.Random, checked: CheckedMirror, known: dict[str, int]) -> list[Event]:
     """Something that may happen now."""
-    jobs = list(told.mirror.jobs.values())
+    jobs = list(checked.mirror.jobs.values())
     if not jobs or draw.random() < 0.15:
         name = f"j{len(known)}"
         parents = [
             tuple(draw.sample(range(i), min(i, draw.randrange(3))))
             for i in range(draw.randrange(1, 5))
         ]
-        stages = [(draw.randrange(1, 5), own) for own in parents]
+        stages = [(draw.randrange(1, 5), stage_parents) for stage_parents in parents]
         known[name] = len(stages)
         return [JobArrived(job=job_of(name, *stages, is_open=draw.random() < 0.7))]
-    own = draw.choice(jobs)
-    position = draw.randrange(len(own.stage_ids))
-    stage_id = own.stage_ids[position]
-    num_tasks, started, finished = told.counts(own.job_id, stage_id)
-    one = {"job_id": own.job_id, "stage_id": stage_id}
+    live_job = draw.choice(jobs)
+    position = draw.randrange(len(live_job.stage_ids))
+    stage_id = live_job.stage_ids[position]
+    num_tasks, started, finished = checked.counts(live_job.job_id, stage_id)
+    one = {"job_id": live_job.job_id, "stage_id": stage_id}
     kind = draw.random()
-    if position in own.ended:
+    if position in live_job.ended:
         return (
             [StageBegunAgain(**one, tasks=draw.randrange(1, 3))]
-            if kind < 0.1 and own.is_open
+            if kind < 0.1 and live_job.is_open
             else []
         )
     if kind < 0.4:
-        is_ready = told.is_runnable(own.job_id, stage_id) or draw.random() < 0.05
+        is_ready = checked.is_runnable(live_job.job_id, stage_id) or draw.random() < 0.05
         return (
-            [TasksTold(**one, started=draw.randrange(num_tasks - started + 1))] if is_ready else []
+            [TasksReported(**one, started=draw.randrange(num_tasks - started + 1))]
+            if is_ready
+            else []
         )
     if kind < 0.8:
         running = started - finished
         done = draw.randrange(running + 1)
         failed = draw.randrange(running - done + 1) if draw.random() < 0.2 else 0
         return [
-            TasksTold(
+            TasksReported(
                 **one, finished=done, failed=failed, executed_ms=draw.randrange(1, 100) * done
             )
         ]
@@ -209,32 +213,36 @@ def _some_events(draw: random.Random, told: Told, known: dict[str, int]) -> list
         return [StageEnded(**one)]
     if kind < 0.9:
         return [StageChanged(**one, tasks=max(1, started, draw.randrange(1, 6)))]
-    if kind < 0.96 and own.is_open:
-        first = known[own.job_id]
-        parents = tuple(draw.sample(own.stage_ids, min(2, len(own.stage_ids))))
-        known[own.job_id] += 2
+    if kind < 0.96 and live_job.is_open:
+        first = known[live_job.job_id]
+        parents = tuple(draw.sample(live_job.stage_ids, min(2, len(live_job.stage_ids))))
+        known[live_job.job_id] += 2
         return [
             StagesAdded(
-                job_id=own.job_id, stages=stages_of((2, parents), (3, (first,)), first=first)
+                job_id=live_job.job_id, stages=stages_of((2, parents), (3, (first,)), first=first)
             )
         ]
     return (
-        [JobEnded(job_id=own.job_id, is_failed=draw.random() < 0.3)] if draw.random() < 0.3 else []
+        [JobEnded(job_id=live_job.job_id, is_failed=draw.random() < 0.3)]
+        if draw.random() < 0.3
+        else []
     )
 
 
 @pytest.mark.parametrize("name", ["fair", "srpt", "fsp", "tuned+guard:1.1", "parcae"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_books_are_right_whatever_happens(name: str, seed: int, toy: Workload) -> None:
+def test_the_tables_are_consistent_after_random_events(name: str, seed: int, toy: Workload) -> None:
     draw = random.Random(seed)
-    told = Told(policies_for(name, toy), foretells=True, room=Room(8, 32, 16))
+    checked = CheckedMirror(policies_for(name, toy), predicts_fair=True, room=Room(8, 32, 16))
     known: dict[str, int] = {}
     for _ in range(400):
-        events = _some_events(draw, told, known)
-        told.tell(*events, after_ms=draw.randrange(30), cores=draw.choice([None] * 9 + [1, 3, 8]))
-    assert told.mirror.counts.fallbacks == 0
-    assert told.mirror.counts.finished_jobs > 3
-    assert len(told.mirror.orders("app").jobs) == len(told.mirror.jobs)
+        events = _some_events(draw, checked, known)
+        checked.send(
+            *events, after_ms=draw.randrange(30), cores=draw.choice([None] * 9 + [1, 3, 8])
+        )
+    assert checked.mirror.counts.fallbacks == 0
+    assert checked.mirror.counts.finished_jobs > 3
+    assert len(checked.mirror.orders("app").jobs) == len(checked.mirror.jobs)
 
 
 @pytest.fixture(scope="module")
@@ -251,62 +259,66 @@ def toy() -> Workload:
 
 
 def test_the_first_name_that_the_profile_knows_counts(toy: Workload) -> None:
-    book = DurationBook(toy)
+    duration_model = DurationModel(toy)
     message = job_of("a", (4, ()), (1, (0,)))
-    known = book.look_up(("nobody", "short", "long"), message.stages)
-    rows = book.rows(message, known)
+    known = duration_model.look_up(("unknown", "short", "long"), message.stages)
+    rows = duration_model.rows(message, known)
     assert rows.profile == 0
     assert rows.specs.task_ms.tolist() == [100.0, 50.0]
 
 
 def test_an_open_job_of_the_profile_has_left_what_the_profile_says(toy: Workload) -> None:
-    told = Told(planner(OrderKind.SRPT), book=DurationBook(toy))
-    told.tell(JobArrived(job=job_of("a", (4, ()), name="short", is_open=True)))
-    told.tell(JobArrived(job=job_of("b", (4, ()), name="long", is_open=True)))
+    checked = CheckedMirror(planner(OrderKind.SRPT), duration_model=DurationModel(toy))
+    checked.send(JobArrived(job=job_of("a", (4, ()), name="short", is_open=True)))
+    checked.send(JobArrived(job=job_of("b", (4, ()), name="long", is_open=True)))
     left = {
-        own.job_id: float(told.mirror.state.jobs["remaining_ms"][own.row])
-        for own in told.mirror.jobs.values()
+        live_job.job_id: float(checked.mirror.state.jobs["remaining_ms"][live_job.row])
+        for live_job in checked.mirror.jobs.values()
     }
     assert left == {"a": pytest.approx(450.0), "b": pytest.approx(44_000.0)}
-    tiers = {one.job_id: one.tier for one in told.mirror.orders("app").jobs}
+    tiers = {one.job_id: one.tier for one in checked.mirror.orders("app").jobs}
     assert tiers["a"] < tiers["b"]
 
 
 def test_a_job_that_outlives_its_estimate_has_something_left(toy: Workload) -> None:
-    told = Told(planner(OrderKind.SRPT), book=DurationBook(toy))
-    told.tell(JobArrived(job=job_of("a", (64, ()), name="short", is_open=True)))
-    told.tell(began("a", 0, 64), ended("a", 0, 64, 6_400))
-    own = told.mirror.jobs["app", "a"]
-    known_ms = 64 * float(told.mirror.state.stages["task_ms"][told.mirror.stage_row(own, 0)])
-    assert float(told.mirror.state.jobs["remaining_ms"][own.row]) == pytest.approx(
+    checked = CheckedMirror(planner(OrderKind.SRPT), duration_model=DurationModel(toy))
+    checked.send(JobArrived(job=job_of("a", (64, ()), name="short", is_open=True)))
+    checked.send(began("a", 0, 64), ended("a", 0, 64, 6_400))
+    live_job = checked.mirror.jobs["app", "a"]
+    known_ms = 64 * float(
+        checked.mirror.state.stages["task_ms"][checked.mirror.stage_row(live_job, 0)]
+    )
+    assert float(checked.mirror.state.jobs["remaining_ms"][live_job.row]) == pytest.approx(
         LEFT_SHARE * known_ms
     )
-    told.tell(JobArrived(job=job_of("b", (1, ()), is_open=True)))
-    unknown = told.mirror.jobs["app", "b"]
+    checked.send(JobArrived(job=job_of("b", (1, ()), is_open=True)))
+    unknown = checked.mirror.jobs["app", "b"]
     assert (
-        float(told.mirror.state.jobs["remaining_ms"][unknown.row]) > float(toy.jobs[0].work_ms) / 5
+        float(checked.mirror.state.jobs["remaining_ms"][unknown.row])
+        > float(toy.jobs[0].work_ms) / 5
     )
 
 
 def test_durations_of_unknown_jobs_are_learned_for_the_next_time() -> None:
-    told = Told()
-    told.tell(JobArrived(job=job_of("a", (2, ()), (1, (0,)), name="nightly", is_open=True)))
-    own = told.mirror.jobs["app", "a"]
+    checked = CheckedMirror()
+    checked.send(JobArrived(job=job_of("a", (2, ()), (1, (0,)), name="nightly", is_open=True)))
+    live_job = checked.mirror.jobs["app", "a"]
     assert (
-        float(told.mirror.state.stages["task_ms"][told.mirror.stage_row(own, 0)]) == ASSUMED_TASK_MS
+        float(checked.mirror.state.stages["task_ms"][checked.mirror.stage_row(live_job, 0)])
+        == ASSUMED_TASK_MS
     )
-    told.tell(
+    checked.send(
         began("a", 0, 2),
         ended("a", 0, 2, 300),
         began("a", 1),
         ended("a", 1, 1, 40),
         JobEnded(job_id="a"),
     )
-    told.tell(JobArrived(job=job_of("b", (2, ()), name="nightly", is_open=True)))
-    again = told.mirror.jobs["app", "b"]
-    row = told.mirror.stage_row(again, 0)
-    assert float(told.mirror.state.stages["task_ms"][row]) == 150.0
-    assert float(told.mirror.state.jobs["work_ms"][again.row]) == pytest.approx(
+    checked.send(JobArrived(job=job_of("b", (2, ()), name="nightly", is_open=True)))
+    again = checked.mirror.jobs["app", "b"]
+    row = checked.mirror.stage_row(again, 0)
+    assert float(checked.mirror.state.stages["task_ms"][row]) == 150.0
+    assert float(checked.mirror.state.jobs["work_ms"][again.row]) == pytest.approx(
         340.0
     )  # as the last run took
 
@@ -322,34 +334,38 @@ def test_unknown_jobs_are_guessed_by_their_bytes_as_in_the_simulator() -> None:
         for i, size in enumerate(sizes)
     ]
     guesses = guess_task_ms(Workload("all", tuple(jobs)))
-    book = DurationBook(Workload("others", tuple(jobs[1:])))
+    duration_model = DurationModel(Workload("others", tuple(jobs[1:])))
     stage = StageMessage(stage_id=0, tasks=5, input_bytes=round(5 * float(sizes[0])))
-    assert book.look_up(("nobody",), (stage,)).guess_ms == pytest.approx(guesses[0], rel=1e-6)
+    assert duration_model.look_up(("unknown",), (stage,)).guess_ms == pytest.approx(
+        guesses[0], rel=1e-6
+    )
     nothing = StageMessage(stage_id=0, tasks=5)
-    assert book.look_up((), (nothing,)).guess_ms == pytest.approx(book.typical_task_ms)
+    assert duration_model.look_up((), (nothing,)).guess_ms == pytest.approx(
+        duration_model.typical_task_ms
+    )
 
 
 def test_ended_jobs_are_compared_with_fair_sharing() -> None:
-    told = Told(planner(OrderKind.SJF), cores=1, foretells=True)
-    told.tell(
+    checked = CheckedMirror(planner(OrderKind.SJF), cores=1, predicts_fair=True)
+    checked.send(
         JobArrived(job=job_of("long", (8, ()))),
         JobArrived(job=job_of("short", (2, ()))),
         after_ms=0,
     )
-    told.tell(began("short", 0), after_ms=0)
-    told.tell(ended("short", 0, 1, 1_000), began("short", 0), after_ms=1_000)
-    told.tell(ended("short", 0, 1, 1_000), began("long", 0), after_ms=1_000)
-    (short,) = told.ended
+    checked.send(began("short", 0), after_ms=0)
+    checked.send(ended("short", 0, 1, 1_000), began("short", 0), after_ms=1_000)
+    checked.send(ended("short", 0, 1, 1_000), began("long", 0), after_ms=1_000)
+    (short,) = checked.ended
     assert short.took_ms == 2_000
     assert short.fair_ms is not None
     assert 2_000 < short.fair_ms < 10_000  # it would have shared the core
 
 
-def _run_short_jobs(told: Told, first: int, count: int) -> None:
-    mirror = told.mirror
+def _run_short_jobs(checked: CheckedMirror, first: int, count: int) -> None:
+    mirror = checked.mirror
     for number in range(first, first + count):
         name = f"j{number}"
-        told.clock_ms += 20
+        checked.clock_ms += 20
         events: list[Event] = [
             JobArrived(job=job_of(name, (2, ()), name="short", is_open=number % 2 == 0)),
             began(name, 0, 2),
@@ -361,31 +377,34 @@ def _run_short_jobs(told: Told, first: int, count: int) -> None:
                 StageEnded(job_id=old, stage_id=0),
                 JobEnded(job_id=old),
             ]
-        mirror.take_events("app", Events(seq=0, clock_ms=told.clock_ms, events=tuple(events)))
+        mirror.take_events("app", Events(seq=0, clock_ms=checked.clock_ms, events=tuple(events)))
     last = f"j{first + count - 1}"
-    told.tell(ended(last, 0, 2, 20), JobEnded(job_id=last))
+    checked.send(ended(last, 0, 2, 20), JobEnded(job_id=last))
 
 
 def _assert_rows_are_given_back(num_jobs: int, toy: Workload) -> None:
-    told = Told(
-        policies_for("tuned+guard:1.1", toy), cores=4, book=DurationBook(toy), foretells=True
+    checked = CheckedMirror(
+        policies_for("tuned+guard:1.1", toy),
+        cores=4,
+        duration_model=DurationModel(toy),
+        predicts_fair=True,
     )
-    _run_short_jobs(told, 0, 2_000)
+    _run_short_jobs(checked, 0, 2_000)
     room = (
-        len(told.mirror.state.jobs),
-        len(told.mirror.state.stages),
-        len(told.mirror.state.children),
+        len(checked.mirror.state.jobs),
+        len(checked.mirror.state.stages),
+        len(checked.mirror.state.children),
     )
-    _run_short_jobs(told, 2_000, num_jobs - 2_000)
+    _run_short_jobs(checked, 2_000, num_jobs - 2_000)
     assert (
-        len(told.mirror.state.jobs),
-        len(told.mirror.state.stages),
-        len(told.mirror.state.children),
+        len(checked.mirror.state.jobs),
+        len(checked.mirror.state.stages),
+        len(checked.mirror.state.children),
     ) == room
     assert room[0] <= 1_024
-    assert told.mirror.counts.finished_jobs == num_jobs
-    assert told.mirror.counts.fallbacks == 0
-    assert (told.mirror.state.job_orders["limit"][: room[0]] <= UNLIMITED).all()
+    assert checked.mirror.counts.finished_jobs == num_jobs
+    assert checked.mirror.counts.fallbacks == 0
+    assert (checked.mirror.state.job_orders["limit"][: room[0]] <= UNLIMITED).all()
 
 
 def test_thousands_of_jobs_leave_no_rows_behind(toy: Workload) -> None:

@@ -1,8 +1,8 @@
-"""A policy cannot tell the simulator from the service: every observation of a simulated run is met again, bit by bit.
+"""Policies see the same observations in the service as in the simulator, bit by bit.
 
-The run's jobs and task durations go to the service as messages, through encoded and decoded bytes; the
-client starts tasks by the orders that it gets, in simulated time. Were one order or one field of one
-table different, the two would part for good.
+The jobs and task durations of a simulated run go to the service as encoded messages. The client
+starts tasks by the orders that it receives, in simulated time. If one order or one field of a table
+differed, the two runs would diverge.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from parcae.cluster.invariants import check_invariants
 from parcae.cluster.state import ClusterState
-from parcae.service.jobs import DurationBook
+from parcae.service.jobs import DurationModel
 from parcae.service.mirror import Mirror
 from parcae.service.policies import LivePolicy, policies_for
 from parcae.service.simulated_client import SimulatedClient, task_times
@@ -36,8 +36,8 @@ _SYNTHETIC = random_dags(
 )
 #: What is kept of a cluster's tables at a plan: all that policies read, and the orders in force.
 _NOW = (
-    "clock_ms", "num_executors", "num_jobs", "num_active", "num_open", "num_schedulable", "num_idle",
-    "num_revealed", "has_limits", "is_corrected", "guess_ms", "guard", "job_ms",
+    "clock_ms", "num_executors", "num_jobs", "num_active", "num_open", "num_schedulable",
+    "num_idle", "num_revealed", "has_limits", "is_corrected", "guess_ms", "guard", "job_ms",
 )  # fmt: skip
 _JOBS_SKIPPED = {"stage_start", "num_granted", "num_moves"}
 _STAGES_SKIPPED = {"job", "child_start", "selected_round"}
@@ -117,7 +117,7 @@ def simulated(
 def served(
     simulator: Simulator,
     live: LivePolicy,
-    book: DurationBook,
+    duration_model: DurationModel,
     *,
     room: Room = FIRST_ROOM,
     checks: bool = False,
@@ -134,16 +134,16 @@ def served(
         names=names,
         follows_simulator=True,
     )
-    service = service_of(lambda _: live, book=book)
+    service = service_of(lambda _: live, duration_model=duration_model)
     mirror = Watched.__new__(Watched)
     mirror.seen = []
-    Mirror.__init__(mirror, lambda _: live, book, follows_simulator=True, room=room)
+    Mirror.__init__(mirror, lambda _: live, duration_model, follows_simulator=True, room=room)
     service.mirrors[client.application_id] = mirror
     wire = Wire(service)
     wire.ask(client.hello())
-    client.obey(wire.orders(client.state()))
+    client.apply_orders(wire.orders(client.state()))
     while (message := client.next_message()) is not None:
-        client.obey(wire.orders(message))
+        client.apply_orders(wire.orders(message))
         if checks:
             check_invariants(mirror.state)
     return client, mirror, mirror.seen
@@ -203,13 +203,15 @@ def test_the_service_shows_a_policy_the_very_observations_of_the_simulator(
     policy_for = policies_for(name, workload, arrivals)
     simulator, in_simulator = simulated(sequence, policy_for(num_cores), config, 3)
     live = policies_for(name, workload, arrivals)(num_cores)
-    client, mirror, in_service = served(simulator, live, DurationBook(workload, is_learning=False))
+    client, mirror, in_service = served(simulator, live, DurationModel(workload, is_learning=False))
     assert len(in_simulator) > num_jobs
     _assert_same(in_simulator, in_service)
     trace = simulator.trace(name)
     assert trace.tasks is not None
-    told = [(t["job"], t["stage"], t["task"], t["start_ms"], t["finish_ms"]) for t in trace.tasks]
-    assert client.tasks == [tuple(int(value) for value in task) for task in told]
+    recorded = [
+        (t["job"], t["stage"], t["task"], t["start_ms"], t["finish_ms"]) for t in trace.tasks
+    ]
+    assert client.tasks == [tuple(int(value) for value in task) for task in recorded]
     assert mirror.counts.fallbacks == 0
     assert not mirror.jobs
 
@@ -220,18 +222,20 @@ def test_tables_that_grow_and_give_rows_back_change_no_plan(name: str) -> None:
     sequence = draw_sequence(_SYNTHETIC, "load:0.7", 400, 4, RandomStreams(5))
     simulator, in_simulator = simulated(sequence, policies_for(name, _SYNTHETIC)(4), config, 5)
     live = policies_for(name, _SYNTHETIC)(4)
-    book = DurationBook(_SYNTHETIC, is_learning=False)
-    _, mirror, in_service = served(simulator, live, book, room=Room(4, 8, 8))
+    duration_model = DurationModel(_SYNTHETIC, is_learning=False)
+    _, mirror, in_service = served(simulator, live, duration_model, room=Room(4, 8, 8))
     assert len(mirror.state.jobs) < 2 * sequence.num_jobs
     for snapshot in (*in_simulator, *in_service):
         snapshot.now["num_jobs"] = 0  # rows
     _assert_same(in_simulator, in_service)
 
 
-def test_the_books_are_right_while_the_simulators_run_is_met() -> None:
+def test_the_tables_are_consistent_during_a_simulated_run() -> None:
     config = SimulationConfig(world=WorldName.CORES, num_executors=3, unknown_share=0.5)
     sequence = draw_sequence(_SYNTHETIC, "load:0.8", 12, 3, RandomStreams(2))
     simulator, in_simulator = simulated(sequence, policies_for("fair", _SYNTHETIC)(3), config, 2)
-    book = DurationBook(_SYNTHETIC, is_learning=False)
-    _, _, in_service = served(simulator, policies_for("fair", _SYNTHETIC)(3), book, checks=True)
+    duration_model = DurationModel(_SYNTHETIC, is_learning=False)
+    _, _, in_service = served(
+        simulator, policies_for("fair", _SYNTHETIC)(3), duration_model, checks=True
+    )
     _assert_same(in_simulator, in_service)

@@ -71,8 +71,8 @@ def test_every_message_of_both_sides_has_a_fixture() -> None:
     }
 
 
-def test_an_older_protocol_is_told_the_versions_that_are_spoken() -> None:
-    with pytest.raises(ProtocolError, match=r"this service speaks protocol 2, not 0"):
+def test_an_older_protocol_gets_the_supported_versions() -> None:
+    with pytest.raises(ProtocolError, match=r"this service supports protocol 2, not 0"):
         decode_client_message(b'{"type":"hello","protocol":0}')
 
 

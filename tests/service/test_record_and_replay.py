@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parcae.errors import FormatError
-from parcae.service.jobs import DurationBook
+from parcae.service.jobs import DurationModel
 from parcae.service.policies import policies_for
 from parcae.service.protocol import Bye
 from parcae.service.record import PART, Recorder, read_recording
@@ -32,13 +32,13 @@ def _recorded(folder: Path, policy: str, max_file_bytes: int = 1 << 20) -> Simul
     policy_for = policies_for(policy, _WORKLOAD)
     trace = simulate(sequence, policy_for(4).policy, config, 1, record=True)
     recorder = Recorder(folder, max_file_bytes)
-    service = Service(policy_for, policy, DurationBook(_WORKLOAD), watchers=[recorder])
+    service = Service(policy_for, policy, DurationModel(_WORKLOAD), watchers=[recorder])
     client = SimulatedClient(sequence, task_times(trace), 4, "../app one")
     wire = Wire(service)
     wire.ask(client.hello())
-    client.obey(wire.orders(client.state()))
+    client.apply_orders(wire.orders(client.state()))
     while (message := client.next_message()) is not None:
-        client.obey(wire.orders(message))
+        client.apply_orders(wire.orders(message))
     if max_file_bytes == 1 << 20:
         wire.ask(Bye())
     return client

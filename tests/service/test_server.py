@@ -106,7 +106,7 @@ def test_a_simulated_cluster_is_scheduled_to_its_end(start: Start) -> None:
         (struct.pack(">I", (8 << 20) + 1), "too_large"),
     ],
 )
-def test_nonsense_gets_one_clear_error_and_disturbs_nobody(
+def test_nonsense_gets_one_clear_error_and_disturbs_no_other_client(
     start: Start, data: bytes, code: str
 ) -> None:
     server = start()
@@ -137,7 +137,7 @@ def test_a_wrong_secret_is_denied_and_the_right_one_is_not(start: Start) -> None
         assert client.greet(_hello(), _SECRET).policy == "fair"
 
 
-def test_a_client_that_does_not_read_is_dropped_and_disturbs_nobody(start: Start) -> None:
+def test_a_client_that_does_not_read_is_dropped_and_disturbs_no_other_client(start: Start) -> None:
     server = start(max_waiting_bytes=50_000, write_timeout_s=0.5)
     with Client("127.0.0.1", server.port) as client:
         client.greet(_hello())
@@ -158,7 +158,7 @@ def test_of_two_clients_with_one_application_id_the_newer_wins(start: Start) -> 
         assert newer.ask(Ping(seq=1)) == Pong(seq=1)
 
 
-def test_one_client_too_many_is_told_so(start: Start) -> None:
+def test_one_client_too_many_is_refused_as_busy(start: Start) -> None:
     server = start(max_connections=1)
     with Client("127.0.0.1", server.port) as first:
         first.greet(_hello())
@@ -188,7 +188,8 @@ def _assert_nothing_is_left_of_dropped(server: Server, count: int) -> None:
             elif number % 3 == 2:
                 connection.sendall(
                     frame(
-                        b'{"type":"hello","protocol":2,"application_id":"a","nonce":"0123456789abcdef"}'
+                        b'{"type":"hello","protocol":2,"application_id":"a",'
+                        b'"nonce":"0123456789abcdef"}'
                     )
                 )
     _wait(lambda: _serves(server))  # those that were dropped may still wait in line
@@ -206,7 +207,7 @@ def test_ten_thousand_dropped_connections_leave_nothing_behind(start: Start) -> 
     _assert_nothing_is_left_of_dropped(start(), 10_000)
 
 
-def test_a_service_that_was_killed_is_told_all_again_and_every_job_ends() -> None:
+def test_a_restarted_service_gets_the_whole_state_and_every_job_ends() -> None:
     def make(port: int) -> Callable[[], Server]:
         service = service_of()
         return lambda: Server(service, ServerConfig(port=port))
@@ -216,11 +217,11 @@ def test_a_service_that_was_killed_is_told_all_again_and_every_job_ends() -> Non
     port = server.port
     client = Client("127.0.0.1", server.port)
     client.greet(simulated.hello())
-    simulated.obey(client.orders(simulated.state()))
+    simulated.apply_orders(client.orders(simulated.state()))
     for _ in range(25):
         message = simulated.next_message()
         assert message is not None
-        simulated.obey(client.orders(message))
+        simulated.apply_orders(client.orders(message))
     lost = simulated.next_message()  # happened while the service was away
     assert lost is not None
     stop()
@@ -231,9 +232,9 @@ def test_a_service_that_was_killed_is_told_all_again_and_every_job_ends() -> Non
     reply = client.ask(lost)
     assert isinstance(reply, Error)
     assert (reply.code, reply.then) == ("no_state", "state")
-    simulated.obey(client.orders(simulated.state()))
+    simulated.apply_orders(client.orders(simulated.state()))
     while (message := simulated.next_message()) is not None:
-        simulated.obey(client.orders(message))
+        simulated.apply_orders(client.orders(message))
     assert len(simulated.tasks) == simulated.sequence.num_tasks
     client.close()
     stop()

@@ -1,4 +1,4 @@
-"""Sessions: messages in, replies out, no sockets; what a client can get wrong, and policies that fail."""
+"""Sessions without sockets: replies, errors of clients, and policies that fail."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from parcae.service.protocol import (
     StageEnded,
     StageMessage,
     StagesAdded,
-    TasksTold,
+    TasksReported,
     Welcome,
     proof_mac,
 )
-from parcae.service.running import warm_up
+from parcae.service.serve import warm_up
 from parcae.service.sharing import Sharing
 from parcae.workloads.catalog import load_workload
 from tests.service.speaking import (
@@ -100,7 +100,7 @@ def test_ping_is_answered_and_bye_closes() -> None:
         (began("a", 9), "unknown_stage"),
         (began("a", 0, 4), "bad_job"),
         (ended("a", 0, 1, 5), "bad_job"),
-        (TasksTold(job_id="a", stage_id=0, started=2, finished=2, failed=1), "bad_job"),
+        (TasksReported(job_id="a", stage_id=0, started=2, finished=2, failed=1), "bad_job"),
         (JobArrived(job=job_of("a", (1, ()))), "duplicate_job"),
         (JobArrived(job=job_of("b", (1, (1,)), (1, (0,)))), "bad_job"),
         (JobArrived(job=job_of("b", (1, (7,)))), "bad_job"),
@@ -115,7 +115,7 @@ def test_ping_is_answered_and_bye_closes() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else value.type,
 )
-def test_what_cannot_be_is_told_and_mended_by_state(event: Event, code: str) -> None:
+def test_a_wrong_event_gets_an_error_and_state_recovers_from_it(event: Event, code: str) -> None:
     service = service_of()
     client = Speaker(service)
     other = Speaker(service, "other")
@@ -125,7 +125,7 @@ def test_what_cannot_be_is_told_and_mended_by_state(event: Event, code: str) -> 
     assert code_of(reply) == (code, "state")
     assert reply.message.startswith("event 0: ")  # type: ignore[union-attr]
     assert code_of(client.events(6)) == ("no_state", "state")
-    assert order_of(other.events(6, began("a", 0))) == ["a"]  # nobody else is disturbed
+    assert order_of(other.events(6, began("a", 0))) == ["a"]  # the other client is not affected
     assert order_of(client.state(2, job_of("a", (3, ())), clock_ms=7)) == ["a"]
 
 
@@ -146,7 +146,7 @@ def _nonsense(draw: random.Random) -> Event:
             StagesAdded(job_id=job_id, stages=(stage,)),
             StageChanged(job_id=job_id, stage_id=stage_id, tasks=draw.randrange(1, 6)),
             began(job_id, stage_id, draw.randrange(3)),
-            TasksTold(
+            TasksReported(
                 job_id=job_id,
                 stage_id=stage_id,
                 started=counts[0],
@@ -164,7 +164,7 @@ def _nonsense(draw: random.Random) -> Event:
 def test_contradictory_events_never_break_the_service_or_disturb_another(is_shared: bool) -> None:
     draw = random.Random(7)
     service = service_of(
-        planner(OrderKind.FSP), sharing=Sharing(4) if is_shared else None, foretells=True
+        planner(OrderKind.FSP), sharing=Sharing(4) if is_shared else None, predicts_fair=True
     )
     client = Speaker(service)
     other = Speaker(service, "other")
@@ -196,15 +196,16 @@ def test_numbers_and_clocks_must_rise() -> None:
 def test_a_client_of_version_1_gets_one_clear_line() -> None:
     wire = Wire(service_of())
     replies = wire.session.receive(
-        b'{"type":"hello","protocol":1,"application_id":"app","application_name":"n","client":"parcae-spark 0.1",'
-        b'"nonce":"0123456789abcdef"}'
+        b'{"type":"hello","protocol":1,"application_id":"app","application_name":"n",'
+        b'"client":"parcae-spark 0.1","nonce":"0123456789abcdef"}'
     )
     (reply,) = replies
     assert isinstance(reply, Error)
     assert (reply.code, reply.then) == ("bad_protocol", "close")
     assert (
         reply.message
-        == "this service speaks protocol 2, not 1: use the plugin and the service of one Parcae"
+        == "this service supports protocol 2, not 1: use plugin and service from the same version "
+        "of Parcae"
     )
     assert wire.session.is_closed
 
@@ -319,7 +320,7 @@ def test_policies_that_a_live_cluster_cannot_follow_are_refused(tmp_path: Any) -
 def test_the_warm_up_runs_every_kernel_without_a_fallback() -> None:
     workload = load_workload("toy")
     for name in ("tuned+guard:1.1", "psbs"):
-        service = service_of(policies_for(name, workload), sharing=Sharing(4), foretells=True)
+        service = service_of(policies_for(name, workload), sharing=Sharing(4), predicts_fair=True)
         warm_up(service)
         assert service.counts.fallbacks == 0
         assert service.counts.plans > 5

@@ -28,7 +28,7 @@ def _service(
 
 
 def _executors(client: Speaker) -> int | None:
-    """What the client was told last, by a push or a reply."""
+    """The executors in the last orders that were pushed to the client."""
     last = client.pushed[-1]
     assert isinstance(last, Orders)
     assert last.seq is None
@@ -46,7 +46,7 @@ def test_executors_go_to_the_application_whose_jobs_come_first() -> None:
     reply = two.events(5, JobArrived(job=job_of("short", (5, ()))))
     assert reply.executors == 3  # type: ignore[union-attr]
     assert _executors(one) == 1  # never below one while the order serves its job
-    assert order_of(reply) == ["short"]  # each is told of its own jobs only
+    assert order_of(reply) == ["short"]  # each application gets its own jobs only
     two.events(9, began("short", 0, 5), ended("short", 0, 5, 20), JobEnded(job_id="short"))
     assert _executors(one) == 4
     assert order_of(one.events(10)) == ["long"]
@@ -63,7 +63,7 @@ def test_jobs_of_two_applications_may_have_one_id() -> None:
     assert set(mirror.jobs) == {("two", "a")}
 
 
-def test_an_application_keeps_what_nobody_else_needs() -> None:
+def test_an_application_keeps_executors_that_no_other_needs() -> None:
     service = _service(cores=4)
     one = Speaker(service, "one")
     two = Speaker(service, "two")
@@ -81,11 +81,18 @@ def test_executors_are_not_taken_too_often() -> None:
     two = Speaker(service, "two")
     one.state(4, job_of("long", (100, ())))
     two.state(0)
-    assert two.events(10, JobArrived(job=job_of("short", (50, ())))).executors == 1  # type: ignore[union-attr]
+    assert (
+        two.events(
+            10,
+            JobArrived(job=job_of("short", (50, ()))),
+        ).executors  # type: ignore[union-attr]
+        == 1
+    )
     assert two.events(500).executors == 1  # type: ignore[union-attr]
     assert two.events(1_010).executors == 2  # type: ignore[union-attr]
     assert two.events(2_010).executors == 3  # type: ignore[union-attr]
-    assert two.events(9_000).executors == 3  # type: ignore[union-attr]  # the long job is served, too
+    # The long job is served as well.
+    assert two.events(9_000).executors == 3  # type: ignore[union-attr]
 
 
 def test_nothing_is_pushed_where_nothing_changed_for_the_other() -> None:
@@ -118,7 +125,7 @@ def test_one_applications_nonsense_leaves_the_others_alone() -> None:
     two = Speaker(service, "two")
     one.state(4, job_of("long", (100, ())))
     two.state(0, job_of("short", (50, ())))
-    assert code_of(two.events(5, began("nobody", 0))) == ("unknown_job", "state")
+    assert code_of(two.events(5, began("unknown", 0))) == ("unknown_job", "state")
     assert order_of(one.events(6, began("long", 0, 4))) == ["long"]
     assert not any(isinstance(message, Error) for message in one.pushed)
     assert order_of(two.state(0, job_of("short", (50, ())), clock_ms=7)) == ["short"]

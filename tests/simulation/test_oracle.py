@@ -69,7 +69,10 @@ def test_kernels_and_oracle_run_the_same_tasks_at_the_same_times(
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_decisions_lead_both_through_the_same_states(seed: int) -> None:
-    """The oracle mirrors a random policy's decisions; both must offer the same sets and run the same tasks."""
+    """The oracle repeats a random policy's decisions.
+
+    Both must offer the same schedulable sets and run the same tasks.
+    """
     sequence = _sequence(seed)
     config = SimulationConfig(num_executors=5, moving_delay_ms=700)
     simulator = Simulator(sequence, config, seed, record=True)
@@ -81,7 +84,7 @@ def test_random_decisions_lead_both_through_the_same_states(seed: int) -> None:
     def take(decision: Decision) -> None:
         try:
             simulator.step(decision)
-        except PolicyError as error:  # a random policy may let every executor idle for ever
+        except PolicyError as error:  # a random policy may leave every executor idle forever
             stuck.append(error)
 
     def mirrored(seen: Oracle) -> tuple[OracleStage | None, int]:

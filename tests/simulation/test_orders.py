@@ -1,4 +1,4 @@
-"""Orders that make no sense, orders that stall, and what follows from orders that are the same in other words."""
+"""Invalid orders, orders that stall, and equivalent orders that must give the same run."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _pools(weight: float, min_share: int) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (_tier, "job 1 has tier NaN; a tier must be a number"),
         (_stage_tier, "stage 0 of job 1 has tier 0.0 + nan and rank 0.0; they must be numbers"),
@@ -116,7 +116,7 @@ def _pools(weight: float, min_share: int) -> Change:
         ),
     ],
 )
-def test_orders_that_make_no_sense_are_refused_in_one_line(change: Change, said: str) -> None:
+def test_invalid_orders_are_refused_in_one_line(change: Change, message: str) -> None:
     simulator = Simulator(_TWO, _CONFIG, 1)
     simulator.start()
     simulator.follow(first_come(simulator.observe()))
@@ -126,24 +126,23 @@ def test_orders_that_make_no_sense_are_refused_in_one_line(change: Change, said:
     changed = change(orders)
     with pytest.raises(PolicyError) as refused:
         simulator.follow(orders if changed is None else changed)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_orders_that_hold_every_core_back_for_ever_are_a_stall() -> None:
+def test_orders_that_hold_every_core_back_forever_are_a_stall() -> None:
     simulator = Simulator(_TWO, _CONFIG, 1)
     simulator.start()
     orders = first_come(simulator.observe())
     orders.jobs.limit[:] = 0
-    simulator.follow(orders)  # the second job arrives: asked again
-    with pytest.raises(PolicyError, match="hold every core back for ever while 2 jobs wait"):
+    simulator.follow(orders)  # the second job arrives: a plan is due again
+    with pytest.raises(PolicyError, match="hold every core back forever while 2 jobs wait"):
         simulator.follow(orders)
 
 
-def test_an_order_that_holds_the_rest_of_a_stage_back_is_thought_over_when_nothing_runs_any_more() -> (
-    None
-):
-    # At 1,000 ms one task ends, and what waits is held back because another runs; that ends as well, and all is given away.
+def test_an_order_that_holds_back_the_rest_of_a_stage_is_replaced_when_nothing_runs() -> None:
+    # At 1,000 ms one task ends, and the rest is held back because another runs. When that one ends
+    # as well, the policy plans again, now without limits.
     sequence = arriving((job("a", (3, 1_000, ())), 0), (job("b", (1, 100, ())), 500))
 
     class Patient:
@@ -236,7 +235,7 @@ def test_a_planner_in_the_world_of_executors_is_refused() -> None:
     config = SimulationConfig(num_executors=2)
     with pytest.raises(
         PolicyError,
-        match="first come: the policy plans orders, which only the world of cores knows",
+        match="first come: the policy plans orders, which only the world of cores supports",
     ):
         simulate(_TWO, _FirstCome(), config, 1)
     simulator = Simulator(_TWO, config, 1)
@@ -248,12 +247,12 @@ def test_a_planner_in_the_world_of_executors_is_refused() -> None:
 def test_there_are_no_idle_slots_in_the_world_of_cores() -> None:
     simulator = Simulator(_TWO, _CONFIG, 1)
     simulator.start()
-    with pytest.raises(PolicyError, match="no idle slots in the world of cores"):
+    with pytest.raises(PolicyError, match="the world of cores has no idle slots"):
         simulator.step(Decision(stage=0, limit=1, hold_ms=100))
 
 
 def _tasks(cores: int, planner: GivenOrders, seed: int, *, never_binds: bool) -> Any:
-    """All tasks of the run; a limit that never binds keeps cores from being given on in one step."""
+    """All tasks of the run; a limit that never binds turns the fast path off."""
     jobs = list(planner.jobs)
     if never_binds:
         jobs = [replace(job, limit=1_000_000) for job in jobs]

@@ -1,4 +1,4 @@
-"""When nothing runs or moves although work could, idle executors are asked about; a policy that then idles is refused."""
+"""Stalled runs: idle executors are offered again, and a policy that still idles is an error."""
 
 import numpy as np
 import pytest
@@ -32,11 +32,11 @@ class _Every:
         return Decision(stages[0], 1) if stages and self.asked % self.n == 0 else Decision()
 
 
-def test_a_policy_that_idles_is_asked_again_before_the_next_arrival_but_not_for_ever() -> None:
+def test_a_policy_that_idles_is_asked_again_before_the_next_arrival_but_not_forever() -> None:
     sequence = arriving((job("a", (1, 1_000, ())), 0), (job("b", (1, 1_000, ())), 50_000))
     trace = simulate(sequence, _Every(2), _FREE, 0)
-    assert trace.completion_ms.tolist() == [1_000, 51_000]  # asked twice at 0, twice at 50 s
-    with pytest.raises(PolicyError, match="idle for ever"):
+    assert trace.completion_ms.tolist() == [1_000, 51_000]  # decides twice at 0 and twice at 50 s
+    with pytest.raises(PolicyError, match="idle forever"):
         simulate(batch(job("a", (1, 1_000, ()))), _Every(10**9), _FREE, 0)
 
 

@@ -1,4 +1,4 @@
-"""What schedulers are told, and how runs differ from their profiles."""
+"""Errors of the durations that schedulers see, and of runs against their profiles."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 
 
 def _sequence(num_jobs: int, work_sigma: float = 0.5, duration_sigma: float = 0.2) -> JobSequence:
-    """Jobs that arrive at once, every other one of two stages with spread, the rest of one stage without any."""
-    law = TaskDurations.constant(1_000)
-    spread = tuple(StageSpec(1, law, duration_sigma=sigma) for sigma in (duration_sigma, 0.0))
+    """Jobs that arrive at once, alternating: two stages with spread, one stage without spread."""
+    durations = TaskDurations.constant(1_000)
+    spread = tuple(StageSpec(1, durations, duration_sigma=sigma) for sigma in (duration_sigma, 0.0))
     jobs = (
         JobSpec("spread", spread, work_sigma=work_sigma),
-        JobSpec("exact", (StageSpec(1, law),)),
+        JobSpec("exact", (StageSpec(1, durations),)),
     )
     return JobSequence(Workload("two", jobs), np.arange(num_jobs) % 2, np.zeros(num_jobs, np.int64))
 
@@ -46,7 +46,7 @@ def test_another_estimate_error_is_refused_in_one_line(text: str) -> None:
 @pytest.mark.parametrize(
     ("sigma", "unknown_share"), [(0.0, 0.0), (0.5, 0.0), (0.0, 0.4), (1.0, 0.4)]
 )
-def test_told_durations_are_those_of_earlier_simulations_bit_for_bit(
+def test_known_durations_are_those_of_earlier_simulations_bit_for_bit(
     sigma: float, unknown_share: float
 ) -> None:
     sequence = _sequence(20)
@@ -58,30 +58,33 @@ def test_told_durations_are_those_of_earlier_simulations_bit_for_bit(
     ).all()
 
 
-def test_told_durations_by_the_numbers() -> None:
-    told = draw_knowledge(_sequence(4), 0.5, 0.5, np.random.default_rng(1))
-    assert told.round(6).tolist() == [0.0, 0.0, 1.179651, 0.0]
+def test_known_durations_in_numbers() -> None:
+    knowledge = draw_knowledge(_sequence(4), 0.5, 0.5, np.random.default_rng(1))
+    assert knowledge.round(6).tolist() == [0.0, 0.0, 1.179651, 0.0]
 
 
-def test_with_log_the_profile_is_told_and_some_jobs_stay_unknown() -> None:
+def test_with_log_the_profile_is_known_and_some_jobs_stay_unknown() -> None:
     assert draw_knowledge(_sequence(3), "log", 0.0, np.random.default_rng(1)).tolist() == [
         1.0,
         1.0,
         1.0,
     ]
-    told = draw_knowledge(_sequence(1_000), "log", 0.25, np.random.default_rng(1))
-    assert set(told.tolist()) == {0.0, 1.0}
-    assert (told == 0).sum() == 239
+    knowledge = draw_knowledge(_sequence(1_000), "log", 0.25, np.random.default_rng(1))
+    assert set(knowledge.tolist()) == {0.0, 1.0}
+    assert (knowledge == 0).sum() == 239
 
 
-def test_runs_are_like_their_profiles_where_only_what_is_told_is_wrong() -> None:
+def test_runs_are_like_their_profiles_where_only_estimates_are_wrong() -> None:
     rng = np.random.default_rng(1)
     assert draw_run_factors(_sequence(4), 1.0, rng).tolist() == [1.0] * 6
     assert draw_run_factors(_sequence(4, 0.0, 0.0), "log", rng).tolist() == [1.0] * 6
 
 
 def test_factors_of_runs_by_the_numbers() -> None:
-    """Two jobs of two stages with spread, two of one stage without: the second stage has the job's factor alone."""
+    """Two jobs of two stages with spread, two of one stage without.
+
+    The second stage has only the job's factor.
+    """
     factors = draw_run_factors(_sequence(4), "log", np.random.default_rng(1))
     assert factors.round(6).tolist() == [0.425402, 0.726033, 1.0, 1.051005, 0.821539, 1.0]
 
@@ -104,7 +107,10 @@ def test_drawing_factors_shifts_no_other_draw() -> None:
 
 
 def test_simulators_run_with_the_factors_of_the_log() -> None:
-    """Alone and in a batch, also where another run has more stages; a sigma leaves runs like their profiles."""
+    """Alone and in a batch, even if another run has more stages.
+
+    With a sigma, runs are like their profiles.
+    """
     sequence = _sequence(4)
     config = SimulationConfig(num_executors=2, estimate_error="log")
     rng = np.random.default_rng(np.random.SeedSequence([0x70617263, 7]))

@@ -1,1 +1,1 @@
-"""The live scheduler: messages in, commands out, over the same cluster state as the simulator."""
+"""The live scheduler: events of applications in, orders out, on the simulator's cluster state."""

@@ -1,6 +1,7 @@
-"""The admin side over HTTP, for people and for Prometheus: /health, /metrics, the live page and its stream of events.
+"""The admin side over HTTP: /health, /metrics for Prometheus, the live page and its event stream.
 
-It listens on the loopback only and changes nothing; from elsewhere, use a tunnel.
+It listens on the loopback address only and is read-only. To reach it from another machine, use a
+tunnel.
 """
 
 from __future__ import annotations
@@ -14,28 +15,38 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from parcae import __version__
 from parcae.service.board import Board
 from parcae.service.server import Server
+from parcae.version import __version__
 
 _HOST = "127.0.0.1"
-#: Seconds between two looks at what changed, and between two signs of life.
+#: Seconds between two checks whether the state changed.
 _REFRESH_S = 0.25
+#: Seconds without data after which a comment keeps the stream alive.
 _ALIVE_S = 15.0
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:"
+)
 _NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 @web.middleware
 async def _only_here(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse requests that a foreign page sends through a name of its own (DNS rebinding)."""
+    """Refuse requests for another host name: they come from a foreign page by DNS rebinding."""
     if request.host.rsplit(":", 1)[0] not in _NAMES:
-        raise web.HTTPForbidden(text="the admin side answers to 127.0.0.1 and localhost only\n")
+        raise web.HTTPForbidden(text="use http://127.0.0.1 or http://localhost for this page\n")
     return await handler(request)
 
 
 class Admin:
-    """The HTTP side of a server."""
+    """The HTTP server beside a `Server`.
+
+    Args:
+        server: the server whose service is shown.
+        board: source of the figures; must be a watcher of that service.
+        port: port on the loopback address; 0 takes a free one.
+    """
 
     def __init__(self, server: Server, board: Board, port: int) -> None:
         self.server = server
@@ -46,15 +57,15 @@ class Admin:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         assert self._runner is not None
         return int(self._runner.addresses[0][1])
 
     async def start(self) -> None:
-        """Listen.
+        """Start to listen.
 
         Raises:
-            OSError: the port is taken.
+            OSError: the port is in use.
         """
         app = web.Application(middlewares=[_only_here])
         app.router.add_get("/", self._show)
@@ -67,7 +78,7 @@ class Admin:
         await web.TCPSite(self._runner, _HOST, self._port).start()
 
     async def stop(self) -> None:
-        """Close."""
+        """Stop the HTTP server."""
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -101,7 +112,7 @@ class Admin:
         return _json(self.board.snapshot())
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events: the whole state whenever it changed, four times a second at most."""
+        """Server-sent events: the whole state when it has changed, at most four times a second."""
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         )

@@ -1,4 +1,4 @@
-"""How long a scheduling event takes through the wire: a client over loopback TCP, and a server in a process of its own."""
+"""Latency of the service: a client sends messages over loopback TCP to a server process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from parcae.service.protocol import PROTOCOL_VERSION, Hello, Ping, new_nonce
 from parcae.service.simulated_client import SimulatedClient
 from parcae.workloads.job import Workload
 
-#: Messages before the clock starts: compiled code is loaded, memory is touched.
+#: Messages that are not counted: the first ones also load compiled code and touch new memory.
 _WARM_UP = 200
 _MS_PER_S = 1e3
 _NUM_PINGS = 3_000
@@ -27,12 +27,13 @@ _NUM_PINGS = 3_000
 
 @dataclass(frozen=True)
 class ServiceBenchmark:
-    """Milliseconds of one policy's replies over loopback TCP, from the client's message to its decoded orders.
+    """Latencies with one policy over loopback TCP: from the client's message to decoded orders.
 
     Args:
-        messages, message_p50_ms, message_p99_ms: all messages, most of which only tell of tasks.
-        ping_p50_ms, ping_p99_ms: the same way there and back for a message that asks nothing: what the machine itself takes.
-        plans, p50_ms, p99_ms, max_ms: messages of jobs that arrive, and of stages that end, on which the service plans.
+        messages, message_p50_ms, message_p99_ms: all messages; most only report tasks.
+        ping_p50_ms, ping_p99_ms: `ping` messages, which need no planning: the round trip alone.
+        plans, p50_ms, p99_ms, max_ms: messages after which the service plans: arrivals of jobs and
+            ends of stages.
     """
 
     policy: str
@@ -49,7 +50,7 @@ class ServiceBenchmark:
     max_ms: float
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """The figures as a dictionary for JSON."""
         return asdict(self)
 
 
@@ -62,10 +63,15 @@ def benchmark_service(
     num_cores: int = 50,
     runs: int = 2,
 ) -> list[ServiceBenchmark]:
-    """Time every message of batches of the workload.
+    """Measure the latency of every message while batches of jobs run.
 
     Args:
-        source: how `parcae serve --workload` calls the workload.
+        workload: the jobs to draw from.
+        source: the same workload as an argument of `parcae serve --workload`.
+        policies: names of the policies; each gets a new server process.
+        num_jobs: jobs of one batch.
+        num_cores: cores of the application.
+        runs: number of batches.
 
     Raises:
         ConfigError: the server did not start.
@@ -107,26 +113,28 @@ def _start(policy: str, source: str, num_cores: int) -> tuple[subprocess.Popen[s
         "0",
     ]
     command += ["--admin-port", "-1", "--cores", str(num_cores), "--arrivals", "batch", "--json"]
+    # `--json` prints one line with the ports when the service is ready.
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise ConfigError(f"`parcae serve --policy {policy}` did not start; what it said is above")
+        raise ConfigError(f"`parcae serve --policy {policy}` did not start; see its output above")
     return process, int(json.loads(line)["port"])
 
 
 def _play(port: int, simulated: SimulatedClient) -> list[tuple[float, bool]]:
-    """(milliseconds, whether the service planned) of every message."""
+    """Run a batch. Returns (milliseconds, whether the service planned) for every message."""
     timed = []
     with Client("127.0.0.1", port, timeout_s=120.0) as client:
         client.greet(simulated.hello())
-        simulated.obey(client.orders(simulated.state()))
+        simulated.apply_orders(client.orders(simulated.state()))
         while (message := simulated.next_message()) is not None:
+            # Reports of tasks alone do not make a plan due.
             is_plan = any(event.type != "tasks" for event in message.events)
             start = time.perf_counter()
             reply = client.orders(message)
             timed.append((_MS_PER_S * (time.perf_counter() - start), is_plan))
-            simulated.obey(reply)
+            simulated.apply_orders(reply)
     return timed
 
 
@@ -154,11 +162,11 @@ def _percentiles(values: npt.NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _ping(port: int) -> list[float]:
-    taken = []
+    times_ms = []
     with Client("127.0.0.1", port) as client:
         client.greet(Hello(protocol=PROTOCOL_VERSION, application_id="ping", nonce=new_nonce()))
         for seq in range(_NUM_PINGS):
             start = time.perf_counter()
             client.ask(Ping(seq=seq))
-            taken.append(_MS_PER_S * (time.perf_counter() - start))
-    return taken[_WARM_UP:]
+            times_ms.append(_MS_PER_S * (time.perf_counter() - start))
+    return times_ms[_WARM_UP:]

@@ -1,4 +1,8 @@
-"""What the live page and the metrics show: the order in force, what waits, and how long jobs take beside fair sharing."""
+"""`Board`: the figures of the live page and of the Prometheus metrics.
+
+They are the order in force, running and waiting jobs, latencies, and completion times compared with
+estimates for fair sharing.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +22,17 @@ from parcae.service.session import Service, Session, Watcher
 from parcae.units import MS_PER_S
 
 _BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
-#: Samples of the chart: ten minutes, one a second.
+#: Samples of the chart: one a second for ten minutes.
 _NUM_SAMPLES = 600
 _SAMPLE_S = 1.0
-#: Ended jobs that the page draws.
+#: Number of ended jobs that the page draws.
 _NUM_ENDED = 300
-#: Jobs that the page lists for each cluster, those that are served first.
+#: Number of jobs that the page lists for each cluster: the first in the order.
 _NUM_JOBS = 200
 
 
 class Board(Watcher):
-    """Keeps samples of the clusters and the last ended jobs, and measures latencies."""
+    """Keeps samples of the clusters and the last ended jobs, and records latencies."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -42,13 +46,13 @@ class Board(Watcher):
         self.registry = CollectorRegistry()
         self._plan_s = Histogram(
             "parcae_plan_seconds",
-            "What a plan takes.",
+            "Time of one plan.",
             buckets=_BUCKETS_S,
             registry=self.registry,
         )
         self._request_s = Histogram(
             "parcae_request_seconds",
-            "From a decoded request to its reply.",
+            "Time from a decoded request to its reply.",
             ["type"],
             buckets=_BUCKETS_S,
             registry=self.registry,
@@ -56,22 +60,23 @@ class Board(Watcher):
         self.registry.register(self)
 
     def opened(self, session: Session) -> None:
-        """The page shows it."""
+        """Note that the page must be updated."""
         self.version += 1
 
     def closed(self, session: Session) -> None:
-        """The page shows it no more."""
+        """Drop the samples of clusters that are gone."""
         self.version += 1
         self._history = {
             name: samples for name, samples in self._history.items() if name in self.service.mirrors
         }
 
     def planned(self, mirror: Mirror, plan: Plan) -> None:
-        """Measure it."""
+        """Record the time of the plan."""
         self._plan_s.observe(plan.took_ms / MS_PER_S)
 
     def ended(self, job: EndedJob) -> None:
-        """Keep how long it took, and how long it would have taken under fair sharing."""
+        """Record the job's completion time and its estimate for fair sharing."""
+        # Without an estimate, count no difference from fair sharing.
         fair_ms = float(job.took_ms) if job.fair_ms is None else job.fair_ms
         self._num_ended += 1
         self._took_ms += job.took_ms
@@ -87,7 +92,13 @@ class Board(Watcher):
         )
 
     def answered(self, session: Session, message: State | Events, took_ms: float) -> None:
-        """Measure it, and sample the clusters from time to time."""
+        """Record the latency, and sample the clusters once a second.
+
+        Args:
+            session: the session that sent the request.
+            message: the request.
+            took_ms: time from the decoded request to its reply.
+        """
         self.version += 1
         self._request_s.labels(message.type).observe(took_ms / MS_PER_S)
         now_s = time.time()
@@ -98,17 +109,17 @@ class Board(Watcher):
                 samples.append((round(now_s, 2), len(mirror.jobs), mirror.num_running))
 
     def collect(self) -> Any:
-        """The counters and gauges, read when Prometheus asks."""
+        """The counters and gauges; called when Prometheus reads the metrics."""
         counts = asdict(self.service.counts)
         for name, value in counts.items():
             yield CounterMetricFamily(
                 f"parcae_{name}", f"Number of {name.replace('_', ' ')}.", value=value
             )
-        took = "Completion times of all jobs that ended well, together"
+        took = "Sum of the completion times of all jobs that ended successfully"
         yield CounterMetricFamily(
             "parcae_completion_seconds", f"{took}.", value=self._took_ms / MS_PER_S
         )
-        fair = f"{took}, as foretold for fair sharing."
+        fair = f"{took}, as estimated for fair sharing."
         yield CounterMetricFamily(
             "parcae_fair_completion_seconds", fair, value=self._fair_ms / MS_PER_S
         )
@@ -123,7 +134,7 @@ class Board(Watcher):
             family.add_metric([state], number)
         yield family
         yield GaugeMetricFamily(
-            "parcae_sessions", "Applications that are connected.", value=len(self.service.sessions)
+            "parcae_sessions", "Connected applications.", value=len(self.service.sessions)
         )
         yield GaugeMetricFamily(
             "parcae_cores", "Cores of all clusters.", value=sum(m.num_cores for m in mirrors)
@@ -133,7 +144,7 @@ class Board(Watcher):
         )
 
     def snapshot(self) -> dict[str, Any]:
-        """All that the page shows."""
+        """Everything that the page shows, as plain values for JSON."""
         return {
             "policy": self.service.policy_name,
             "scope": self.service.scope.value,
@@ -171,7 +182,7 @@ class Board(Watcher):
 
 
 def job_rows(mirror: Mirror) -> list[dict[str, Any]]:
-    """One row for every job in the system, in the order in force: the first served first."""
+    """A row for every job in the system, in the order in force; at most `_NUM_JOBS`."""
     in_order = sorted(mirror.orders_by_job(), key=lambda pair: pair[1].tier)
     return [_job_row(mirror, job, order) for job, order in in_order[:_NUM_JOBS]]
 
@@ -180,7 +191,7 @@ def _job_row(mirror: Mirror, job: LiveJob, order: JobOrder) -> dict[str, Any]:
     jobs = mirror.state.jobs
     stages = mirror.state.stages
     first = mirror.stage_row(job, 0)
-    own = slice(first, first + len(job.stage_ids))
+    rows = slice(first, first + len(job.stage_ids))
     running = int(jobs["num_attached"][job.row])
     return {
         "key": f"{job.application}/{job.job_id}",
@@ -188,9 +199,10 @@ def _job_row(mirror: Mirror, job: LiveJob, order: JobOrder) -> dict[str, Any]:
         "job_id": job.job_id,
         "name": job.name,
         "arrival_ms": job.arrival_ms,
-        "tasks": int(stages["num_tasks"][own].sum()),
-        "finished": int(stages["num_finished"][own].sum()),
+        "tasks": int(stages["num_tasks"][rows].sum()),
+        "finished": int(stages["num_finished"][rows].sum()),
         "running": running,
+        # Remaining work by the profile, corrected by the durations of the job's finished tasks.
         "left_ms": round(float(jobs["remaining_ms"][job.row]) * correction(mirror.state, job.row)),
         "tier": order.tier,
         "weight": order.weight,

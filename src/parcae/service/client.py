@@ -1,4 +1,4 @@
-"""A small blocking client over TCP: for benchmarks, tests and demonstrations."""
+"""`Client`: a small blocking TCP client for benchmarks, tests and demonstrations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CHUNK = 1 << 16
 
 
 class Client:
-    """One connection.
+    """One connection to a service.
 
     Example:
         with Client("127.0.0.1", 7177) as client:
@@ -41,6 +41,7 @@ class Client:
     def __init__(
         self, host: str, port: int, *, timeout_s: float = 10.0, tls: ssl.SSLContext | None = None
     ) -> None:
+        # Without Nagle's algorithm: small requests must not wait for the reply before.
         self.socket: socket.socket = socket.create_connection((host, port), timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
@@ -60,19 +61,19 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection without `bye`."""
         self.socket.close()
 
     def send(self, message: ClientMessage) -> None:
-        """Say something."""
+        """Send a message."""
         self.socket.sendall(frame(encode(message)))
 
     def receive(self) -> ServerMessage:
-        """The next thing that the service says.
+        """Wait for the next message of the service.
 
         Raises:
-            ConnectionError: it closed the connection.
-            TimeoutError: it says nothing.
+            ConnectionError: the service closed the connection.
+            TimeoutError: no message came in time.
         """
         while not self._ready:
             data = self.socket.recv(_CHUNK)
@@ -82,23 +83,23 @@ class Client:
         return decode_server_message(self._ready.pop(0))
 
     def ask(self, message: ClientMessage) -> ServerMessage:
-        """Say something and take the reply."""
+        """Send a message and wait for the next message of the service."""
         self.send(message)
         return self.receive()
 
     def orders(self, message: ClientMessage) -> Orders:
-        """The reply to `state` or `events`.
+        """Send `state` or `events` and return the orders in the reply.
 
         Raises:
-            ProtocolError: the service refused it.
+            ProtocolError: the service refused the request.
         """
         return _expected(self.ask(message), Orders)
 
     def greet(self, hello: Hello, secret: bytes | None = None) -> Welcome:
-        """Introduce oneself, and prove and check the secret where the service asks for it.
+        """Open the session; if the service has a secret, prove it and check the service's proof.
 
         Raises:
-            ProtocolError: refused, or a service that does not know the secret.
+            ProtocolError: the service refused, or does not know the secret.
         """
         reply = self.ask(hello)
         if isinstance(reply, Challenge):
@@ -111,11 +112,11 @@ class Client:
         return _expected(reply, Welcome)
 
     def play(self, simulated: SimulatedClient, secret: bytes | None = None) -> None:
-        """Run a simulated application to its end under the service's orders."""
+        """Run a simulated application to its end with the orders of the service."""
         self.greet(simulated.hello(), secret)
-        simulated.obey(self.orders(simulated.state()))
+        simulated.apply_orders(self.orders(simulated.state()))
         while (message := simulated.next_message()) is not None:
-            simulated.obey(self.orders(message))
+            simulated.apply_orders(self.orders(message))
 
 
 _Reply = TypeVar("_Reply", Orders, Welcome)
@@ -125,5 +126,7 @@ def _expected(reply: ServerMessage, kind: type[_Reply]) -> _Reply:
     if isinstance(reply, Error):
         raise ProtocolError(reply.code, reply.message)
     if not isinstance(reply, kind):
-        raise ProtocolError(Code.UNEXPECTED, f"a {reply.type}, where {kind.__name__} was expected")
+        raise ProtocolError(
+            Code.UNEXPECTED, f"the service sent {reply.type}; {kind.__name__} was expected"
+        )
     return reply

@@ -1,4 +1,4 @@
-"""A simulated application that a service schedules for show: something to see on the live page without a cluster."""
+"""A simulated application for `parcae serve --demo`: fills the live page without a real cluster."""
 
 from __future__ import annotations
 
@@ -30,10 +30,22 @@ def simulated_client(
     seed: int = 0,
     name: str = "demonstration",
 ) -> SimulatedClient:
-    """A client with drawn jobs, whose tasks take as long as they took in a simulated run; its stages are revealed late."""
+    """Make a client with drawn jobs and with the task durations of a simulated run.
+
+    It reports the stages of a job only when they become runnable, as Spark does.
+
+    Args:
+        workload: the jobs to draw from.
+        num_jobs: number of jobs.
+        num_cores: cores of the application.
+        arrivals: the arrival process, e.g. "load:0.9" or "batch".
+        seed: seed of arrivals and task durations.
+        name: id of the application.
+    """
     config = SimulationConfig(world=WorldName.CORES, num_executors=num_cores)
     sequence = draw_sequence(workload, arrivals, num_jobs, num_cores, RandomStreams(seed))
     fifo = make_order_policy("fifo", workload, config)
+    # The policy does not matter: in the world of cores durations do not depend on it.
     trace = simulate(sequence, fifo, config, seed, record=True)
     first_ms = int(time.time() * MS_PER_S)
     return SimulatedClient(
@@ -44,7 +56,17 @@ def simulated_client(
 def demonstrate(
     port: int, client: SimulatedClient, times_faster: float, secret: bytes | None = None
 ) -> threading.Thread:
-    """Play the client against the service on this machine, in a thread, so many times faster than its own clock."""
+    """Run the client against the service on this machine, in a thread.
+
+    Args:
+        port: port of the service on 127.0.0.1.
+        client: the simulated application.
+        times_faster: simulated time / real time.
+        secret: the service's secret, or None.
+
+    Returns:
+        the started thread (a daemon).
+    """
     thread = threading.Thread(target=_play, args=(port, client, times_faster, secret), daemon=True)
     thread.start()
     return thread
@@ -55,12 +77,13 @@ def _play(port: int, simulated: SimulatedClient, times_faster: float, secret: by
     try:
         with Client("127.0.0.1", port) as client:
             client.greet(simulated.hello(), secret)
-            simulated.obey(client.orders(simulated.state()))
+            simulated.apply_orders(client.orders(simulated.state()))
             while (message := simulated.next_message()) is not None:
                 elapsed_s = (message.clock_ms - simulated.first_ms) / MS_PER_S
+                # Wait until real time has caught up with the simulated clock.
                 ahead_s = elapsed_s / times_faster - (time.monotonic() - begun_s)
                 if ahead_s > 0:
                     time.sleep(ahead_s)
-                simulated.obey(client.orders(message))
+                simulated.apply_orders(client.orders(message))
     except (OSError, ProtocolError) as error:
-        _LOG.info("the demonstration ends: %s", error)
+        _LOG.info("the demonstration has stopped: %s", error)

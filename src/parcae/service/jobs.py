@@ -1,7 +1,8 @@
-"""What is known of a job that a client submits: its rows, and how long its tasks take.
+"""`DurationModel`: estimates the task durations of submitted jobs and makes their table rows.
 
-Durations come from the profile, by the first of the job's names that it knows; else from what was
-learned of jobs of that name; else they are guessed by the bytes that the job reads.
+Durations come from the profile, by the first of the job's names that is in it. Otherwise they come
+from what was learned from earlier jobs of that name, and otherwise they are guessed from the bytes
+that the job reads.
 """
 
 from __future__ import annotations
@@ -23,25 +24,26 @@ from parcae.workloads.guess import guess_new_task_ms
 from parcae.workloads.job import JobSpec, Workload
 
 _Shape = tuple[tuple[int, tuple[int, ...]], ...]
-#: What a task is assumed to last where there is no profile and nothing was learned.
+#: Assumed task duration if there is no profile and nothing was learned.
 ASSUMED_TASK_MS = 1_000.0
-#: After so many tasks, whatever jobs they were of, their mean is a better guess than the profile's.
+#: After this many tasks of any jobs, their mean replaces the guess from the profile.
 _ENOUGH_TASKS = 50
-#: What an open job that outlived its estimate is assumed to bring yet, as a share of what is known.
+#: Work still expected of an open job that exceeds its estimate, as a share of its known work.
 LEFT_SHARE = 0.25
-#: A job has outlived its estimate where more than so many times that is known of it.
+#: A job exceeds its estimate if its known work is more than this many times the estimate.
 _OUTLIVED = 1.001
 
 
 @dataclass(frozen=True)
-class Known:
-    """What a recurring job is known by.
+class RecurringJob:
+    """By which names, and where, the durations of a job are looked up.
 
     Args:
         names: all of the job's names.
-        rows: rows of the profile's jobs of the first name that the profile knows; empty if none.
-        learned: the first name of which something was learned; "" if none.
-        guess_ms: the duration that is guessed of a task of which nothing else is known.
+        rows: rows in the profile of the jobs with the first name that the profile has; empty if it
+            has none.
+        learned: the first name with learned durations; "" if there is none.
+        guess_ms: guessed duration of a task for which there is no other estimate.
     """
 
     names: tuple[str, ...]
@@ -51,19 +53,19 @@ class Known:
 
     @property
     def is_learned(self) -> bool:
-        """Whether its durations are (or will be) learned: the profile does not know it."""
+        """Whether its durations are learned, because the profile does not have it."""
         return not self.rows
 
 
 @dataclass(frozen=True)
 class JobRows:
-    """A job as `job_arrived` takes it.
+    """A job in the form that the transition `job_arrived` takes.
 
     Args:
-        specs: STAGE_SPEC[num_stages]; of an open job, the first is its hidden stage.
-        children: int64[number of edges], child stages by index; every stage's follow each other.
+        specs: STAGE_SPEC[num_stages]; the first stage of an open job is its hidden stage.
+        children: int64[number of edges], indices of child stages, grouped by parent.
         profile: row of the recurring job in the workload, or NO_PROFILE.
-        roots: parentless stages by index, in the order in which Spark submits them.
+        roots: indices of the stages without parents, in Spark's submission order.
     """
 
     specs: Any
@@ -75,18 +77,24 @@ class JobRows:
 def parents_by_index(
     job_id: str, ids: Sequence[int], stages: Sequence[StageMessage]
 ) -> list[tuple[int, ...]]:
-    """The parents of every stage of `stages` as positions in `ids`, ascending.
+    """The parents of each stage as positions in `ids`, ascending; checks the stages on the way.
 
     Args:
+        job_id: the job, for error messages.
         ids: ids of all stages of the job.
+        stages: some stages of the job.
+
+    Returns:
+        a tuple of positions for each of `stages`.
 
     Raises:
-        ProtocolError: a stage id twice, a parent that does not exist, or counts that cannot be.
+        ProtocolError: a stage id occurs twice, a parent does not exist, or the numbers of tasks
+            contradict each other.
     """
     index = {stage_id: position for position, stage_id in enumerate(ids)}
     if len(index) < len(ids):
         raise ProtocolError(
-            Code.DUPLICATE_STAGE, f"job {job_id}: two of its stages have one stage_id"
+            Code.DUPLICATE_STAGE, f"job {job_id}: two of its stages have the same stage_id"
         )
     for stage in stages:
         where = f"job {job_id}, stage {stage.stage_id}"
@@ -98,28 +106,29 @@ def parents_by_index(
         if not stage.finished <= stage.started <= stage.tasks:
             raise ProtocolError(
                 Code.BAD_JOB,
-                f"{where}: {stage.finished} tasks finished and {stage.started} began, of {stage.tasks}",
+                f"{where}: {stage.finished} tasks finished and {stage.started} started, of "
+                f"{stage.tasks}",
             )
     return [tuple(sorted({index[parent] for parent in stage.parents})) for stage in stages]
 
 
 def children_of(parents: Sequence[tuple[int, ...]]) -> list[list[int]]:
-    """The children of every stage, ascending, from the parents."""
+    """The children of each stage, ascending, from the parents of each stage."""
     children: list[list[int]] = [[] for _ in parents]
-    for stage, own in enumerate(parents):
-        for parent in own:
+    for stage, stage_parents in enumerate(parents):
+        for parent in stage_parents:
             children[parent].append(stage)
     return children
 
 
 def topological_order(job_id: str, parents: Sequence[tuple[int, ...]]) -> list[int]:
-    """Stage indices, parents before children.
+    """The indices of all stages, parents before children.
 
     Raises:
-        ProtocolError: a cycle.
+        ProtocolError: the stages form a cycle.
     """
     children = children_of(parents)
-    missing = [len(own) for own in parents]
+    missing = [len(stage_parents) for stage_parents in parents]
     order = [stage for stage, count in enumerate(missing) if count == 0]
     for stage in order:
         for child in children[stage]:
@@ -130,13 +139,13 @@ def topological_order(job_id: str, parents: Sequence[tuple[int, ...]]) -> list[i
         stuck = [stage for stage, count in enumerate(missing) if count > 0]
         raise ProtocolError(
             Code.BAD_JOB,
-            f"job {job_id}: a cycle through some of its stages at positions {stuck[:20]}",
+            f"job {job_id}: the stages at positions {stuck[:20]} form or follow a cycle",
         )
     return order
 
 
 def spark_roots(parents: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Parentless stages in the order in which Spark submits them: depth first from the final stages.
+    """Stages without parents in Spark's submission order: depth first from the final stages.
 
     Source: Spark, DAGScheduler.submitStage (missing parents by ascending id).
     """
@@ -155,15 +164,16 @@ def spark_roots(parents: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(order)
 
 
-class DurationBook:
-    """Task durations by recurring job: the profile's, what was learned, and guesses.
+class DurationModel:
+    """Estimates of task durations by recurring job: from the profile, learned, or guessed.
 
     Args:
-        workload: the profile, or None where there is none.
-        is_learning: learn the durations of jobs that the profile does not know as their tasks end.
-        learned: what is known already.
+        workload: the profile, or None.
+        is_learning: learn the durations of jobs that are not in the profile, as their tasks end.
+        learned: durations that were learned before.
 
-    Example: a job named "q9-100g" with the stages of the TPC-H profile's gets that profile's durations.
+    Example: a job named "q9-100g" with the same stages as in the TPC-H profile gets the durations
+    of that profile.
     """
 
     def __init__(
@@ -181,52 +191,67 @@ class DurationBook:
                 workload, config.durations, config.interpolation, World.CORES
             )
             self._guess = guess_new_task_ms(workload)
-            for row, job in reversed(list(enumerate(workload.jobs))):  # of alike jobs, the first
+            # Reversed, so that the first of several equal jobs wins.
+            for row, job in reversed(list(enumerate(workload.jobs))):
                 self._profiles[job.name, _shape_of(job)] = row
                 self._named[job.name] = (row, *self._named.get(job.name, ()))
 
     @property
     def typical_task_ms(self) -> float:
-        """A typical task's duration by the profile."""
+        """Duration of a typical task by the profile, in ms."""
         return self._guess(0.0)
 
-    def look_up(self, names: Sequence[str], stages: Sequence[StageMessage]) -> Known:
-        """What is known by the names, the best first; unknown jobs are guessed by what their roots read."""
+    def look_up(self, names: Sequence[str], stages: Sequence[StageMessage]) -> RecurringJob:
+        """Look a job up by its names.
+
+        Args:
+            names: names of the recurring job, the preferred one first.
+            stages: its known stages; the bytes that the roots read decide the guess.
+        """
         used = tuple(name for name in names if name)
         rows = next((self._named[name] for name in used if name in self._named), ())
         learned = next((name for name in used if self.learned.knows(name)), "")
-        return Known(used, rows, learned, self._guessed_ms(stages))
+        return RecurringJob(used, rows, learned, self._guessed_ms(stages))
 
     def _guessed_ms(self, stages: Sequence[StageMessage]) -> float:
+        # Tasks of this cluster say more about its speed than the profile, once there are enough.
         if self.is_learning and self.learned.num_any_tasks >= _ENOUGH_TASKS:
             return max(1.0, self.learned.any_task_ms)
         roots = [stage for stage in stages if not stage.parents]
         num_tasks = sum(stage.tasks for stage in roots)
         return self._guess(sum(stage.input_bytes or 0 for stage in roots) / max(1, num_tasks))
 
-    def rows(self, job: JobMessage, known: Known) -> JobRows:
-        """The job's rows.
+    def rows(self, job: JobMessage, recurring: RecurringJob) -> JobRows:
+        """Make the table rows of a job.
 
         Raises:
-            ProtocolError: the job cannot be; the message says why.
+            ProtocolError: the job contradicts itself; the message says how.
         """
         parents = parents_by_index(job.job_id, [stage.stage_id for stage in job.stages], job.stages)
         order = topological_order(job.job_id, parents)
         roots = spark_roots(parents)
-        shape = tuple((stage.tasks, own) for stage, own in zip(job.stages, parents, strict=True))
+        shape = tuple(
+            (stage.tasks, stage_parents)
+            for stage, stage_parents in zip(job.stages, parents, strict=True)
+        )
         profile = next(
-            (row for name in known.names if (row := self._profiles.get((name, shape))) is not None),
+            (
+                row
+                for name in recurring.names
+                if (row := self._profiles.get((name, shape))) is not None
+            ),
             NO_PROFILE,
         )
+        # Name and stages are those of a profiled job: its rows can be copied.
         if profile != NO_PROFILE and not job.is_open:
             return self._profiled(profile, roots)
         if not job.stages and not job.is_open:
             raise ProtocolError(
-                Code.BAD_JOB, f"job {job.job_id}: no stages; only an open job may have none yet"
+                Code.BAD_JOB, f"job {job.job_id} has no stages; only an open job may have none yet"
             )
-        if profile == NO_PROFILE and len(known.rows) == 1:
-            profile = known.rows[0]
-        task_ms = self.durations(known, job.stages)
+        if profile == NO_PROFILE and len(recurring.rows) == 1:
+            profile = recurring.rows[0]
+        task_ms = self.durations(recurring, job.stages)
         children = children_of(parents)
         specs = np.zeros(len(job.stages), STAGE_SPEC).view(np.recarray)
         start = 0
@@ -243,13 +268,17 @@ class DurationBook:
                 0.0,
             )
             start += len(below)
+        # Children before parents: the longest path of work below a stage needs theirs.
         for row in reversed(order):
             down = max((float(specs.downstream_ms[child]) for child in children[row]), default=0.0)
             specs.downstream_ms[row] = job.stages[row].tasks * task_ms[row] + down
+        # The hidden stage becomes stage 0, so all indices of an open job move up by one.
         flat = np.array([child for below in children for child in below], np.int64)
         if not job.is_open:
             return JobRows(specs, flat, NO_PROFILE, roots)
-        tasks, hidden_ms = self.hidden_stage(known, float((specs.num_tasks * specs.task_ms).sum()))
+        tasks, hidden_ms = self.hidden_stage(
+            recurring, float((specs.num_tasks * specs.task_ms).sum())
+        )
         hidden = np.zeros(1, STAGE_SPEC).view(np.recarray)
         hidden[0] = (tasks, 1, 0, 0, hidden_ms, tasks * hidden_ms, 1.0, 0.0)
         whole = np.concatenate([hidden, specs]).view(np.recarray)
@@ -265,54 +294,66 @@ class DurationBook:
         return JobRows(specs, tables.spec_children[start : start + count].copy(), profile, roots)
 
     def durations(
-        self, known: Known, stages: Sequence[StageMessage], first: int = 0
+        self, recurring: RecurringJob, stages: Sequence[StageMessage], first: int = 0
     ) -> list[float]:
-        """Mean task durations of some stages of a job, in ms, > 0 unless the profile says 0.
+        """Mean task durations of some stages of a job, in ms; > 0 unless the profile has 0.
 
         Args:
-            stages: those at the positions `first`, `first` + 1 and so on of the job.
+            recurring: where the job's durations are looked up.
+            stages: consecutive stages of the job.
+            first: position in the job of the first of them.
         """
         return [
-            self._stage_ms(known, position, stage.tasks)
+            self._stage_ms(recurring, position, stage.tasks)
             for position, stage in enumerate(stages, first)
         ]
 
-    def _stage_ms(self, known: Known, position: int, num_tasks: int) -> float:
-        if not known.rows:
-            learned_ms = self.learned.task_ms(known.learned, position) if known.learned else 0.0
-            return learned_ms or known.guess_ms
+    def _stage_ms(self, recurring: RecurringJob, position: int, num_tasks: int) -> float:
+        """Mean task duration of a stage: the best match of position and number of tasks."""
+        if not recurring.rows:
+            learned_ms = (
+                self.learned.task_ms(recurring.learned, position) if recurring.learned else 0.0
+            )
+            return learned_ms or recurring.guess_ms
         assert self.workload is not None
-        all_stages = [self.workload.jobs[row].stages for row in known.rows]
+        all_stages = [self.workload.jobs[row].stages for row in recurring.rows]
+        # 1. The same position and number of tasks, if all profiled jobs of that name agree.
         here = {
-            own[position].mean_task_ms
-            for own in all_stages
-            if position < len(own) and own[position].num_tasks == num_tasks
+            stages[position].mean_task_ms
+            for stages in all_stages
+            if position < len(stages) and stages[position].num_tasks == num_tasks
         }
         if len(here) == 1:
             return here.pop()
+        # 2. The mean of all stages with that number of tasks.
         alike = [
             stage.mean_task_ms
-            for own in all_stages
-            for stage in own
+            for stages in all_stages
+            for stage in stages
             if stage.num_tasks == num_tasks
         ]
         if alike:
             return float(np.mean(alike))
-        work_ms = sum(self.workload.jobs[row].work_ms for row in known.rows)
-        return work_ms / sum(self.workload.jobs[row].num_tasks for row in known.rows)
+        # 3. The mean of all tasks of those jobs.
+        work_ms = sum(self.workload.jobs[row].work_ms for row in recurring.rows)
+        return work_ms / sum(self.workload.jobs[row].num_tasks for row in recurring.rows)
 
-    def hidden_stage(self, known: Known, known_ms: float) -> tuple[int, float]:
-        """What stages to come of an open job are likely to bring: (tasks, at least one; mean duration in ms).
+    def hidden_stage(self, recurring: RecurringJob, known_ms: float) -> tuple[int, float]:
+        """Estimate the stages of an open job that are not known yet, as one stage.
+
+        The estimate is the work of jobs of that name in the profile, or of their last runs, minus
+        the known work. For a job without estimate, or one that exceeds it, a share of the known
+        work is assumed.
 
         Args:
-            known_ms: work of the stages that are known: tasks x mean durations.
+            recurring: where the job's durations are looked up.
+            known_ms: work of the known stages: tasks x mean durations.
 
         Returns:
-            what jobs of that name take in the profile, or took of late, less what is known. A job of which
-            nothing is known, and one that outlived its estimate, has a share of what is known left.
+            (number of tasks, at least 1; mean duration in ms).
         """
-        total_ms = self._total_ms(known)
-        task_ms = known.guess_ms
+        total_ms = self._total_ms(recurring)
+        task_ms = recurring.guess_ms
         if total_ms > 0.0 and known_ms <= _OUTLIVED * total_ms:
             left_ms = max(0.0, total_ms - known_ms)
         else:
@@ -320,25 +361,40 @@ class DurationBook:
         num_tasks = max(1, round(left_ms / max(1.0, task_ms)))
         return num_tasks, left_ms / num_tasks
 
-    def _total_ms(self, known: Known) -> float:
-        if known.rows:
+    def _total_ms(self, recurring: RecurringJob) -> float:
+        """Expected work of a whole run, or 0 without an estimate."""
+        if recurring.rows:
             assert self.workload is not None
-            return float(np.mean([self.workload.jobs[row].work_ms for row in known.rows]))
-        return self.learned.run_ms(known.learned) if known.learned else 0.0
+            return float(np.mean([self.workload.jobs[row].work_ms for row in recurring.rows]))
+        return self.learned.run_ms(recurring.learned) if recurring.learned else 0.0
 
-    def tasks_finished(self, known: Known, position: int, count: int, executed_ms: int) -> None:
-        """Tasks of a job's stage ended; they took so long together."""
+    def tasks_finished(
+        self, recurring: RecurringJob, position: int, count: int, executed_ms: int
+    ) -> None:
+        """Learn from finished tasks.
+
+        Args:
+            recurring: the job.
+            position: position of the stage in the job.
+            count: number of tasks that finished.
+            executed_ms: sum of their durations.
+        """
         if not self.is_learning:
             return
         self.learned.add_any_tasks(count, executed_ms)
-        if known.is_learned:
-            for name in known.names:
+        if recurring.is_learned:
+            for name in recurring.names:
                 self.learned.add_tasks(name, position, count, executed_ms)
 
-    def job_finished(self, known: Known, worked_ms: int | None) -> None:
-        """An open job ended well; its tasks took `worked_ms` together, or None where not all of them were seen."""
-        if self.is_learning and worked_ms is not None and known.is_learned:
-            for name in known.names:
+    def job_finished(self, recurring: RecurringJob, worked_ms: int | None) -> None:
+        """Learn the total work of a job that ended successfully.
+
+        Args:
+            recurring: the job.
+            worked_ms: sum of its task durations; None if the service did not see all tasks.
+        """
+        if self.is_learning and worked_ms is not None and recurring.is_learned:
+            for name in recurring.names:
                 self.learned.add_run(name, worked_ms)
 
 

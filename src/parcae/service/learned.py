@@ -1,4 +1,7 @@
-"""What was learned of recurring jobs while serving: durations of their tasks, and how much work a run takes; and its file."""
+"""Durations that the service learns from recurring jobs, and the file that keeps them.
+
+For each name it learns the mean task duration of every stage and the total work of the last runs.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,19 @@ from parcae.files import replacing
 _LOG = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 _FORMAT = "parcae_learned"
-#: Runs of a recurring job of which the total task time is kept.
+#: Number of last runs of a recurring job whose total task time is kept.
 NUM_RUNS = 5
-#: Tasks after which a mean follows what is new as if there had been only so many.
+#: Largest weight of the past in a mean, in tasks: so a mean still follows new durations.
 _LARGEST_COUNT = 1_000
-#: Stages that are remembered; those that were not heard of for longest are forgotten first.
+#: Number of stages (and of jobs) that are kept; the least recently updated are dropped first.
 _MAX_STAGES = 100_000
 
 
 class Learned:
-    """Mean task durations by (name, position of the stage), and the task time of the last runs by name.
+    """Mean task durations by (name, position of the stage), and total task times of runs by name.
 
-    Example: after `add_tasks("nightly", 0, 1, 100)` and `add_tasks("nightly", 0, 1, 200)`, `task_ms("nightly", 0)` is 150.0.
+    Example: after `add_tasks("nightly", 0, 1, 100)` and `add_tasks("nightly", 0, 1, 200)`,
+    `task_ms("nightly", 0)` is 150.0.
     """
 
     def __init__(self) -> None:
@@ -38,30 +42,38 @@ class Learned:
         self.num_changes = 0
 
     def task_ms(self, name: str, position: int) -> float:
-        """Mean duration of the tasks of this stage so far; 0 where none is known."""
+        """Mean task duration of this stage so far; 0 if nothing was learned."""
         return self._tasks.get((name, position), (0, 0.0))[1]
 
     @property
     def any_task_ms(self) -> float:
-        """Mean duration of the last tasks of whatever job; 0 where none is known."""
+        """Mean duration of the last tasks of all jobs; 0 if nothing was learned."""
         return self._any_task[1]
 
     @property
     def num_any_tasks(self) -> int:
-        """Tasks that `any_task_ms` is the mean of, so many at most."""
+        """Number of tasks in `any_task_ms`, at most `_LARGEST_COUNT`."""
         return self._any_task[0]
 
     def knows(self, name: str) -> bool:
-        """Whether anything is known of this recurring job."""
+        """Whether anything was learned about this recurring job."""
         return name in self._runs or (name, 0) in self._tasks
 
     def run_ms(self, name: str) -> float:
-        """Mean task time of the last runs of this recurring job; 0 where none is known."""
+        """Mean total task time of the last runs of this recurring job; 0 if there is none."""
         runs = self._runs.get(name, ())
         return sum(runs) / len(runs) if runs else 0.0
 
     def add_tasks(self, name: str, position: int, count: int, executed_ms: int) -> None:
-        """Add finished tasks of a recurring job's stage, which took so long together."""
+        """Add finished tasks of a stage.
+
+        Args:
+            name: name of the recurring job.
+            position: position of the stage in the job.
+            count: number of tasks.
+            executed_ms: sum of their durations.
+        """
+        # Removed and inserted again: the dictionary stays in order of the last update.
         self._tasks[name, position] = _averaged(
             self._tasks.pop((name, position), (0, 0.0)), count, executed_ms
         )
@@ -70,11 +82,11 @@ class Learned:
         self.num_changes += 1
 
     def add_any_tasks(self, count: int, executed_ms: int) -> None:
-        """Add finished tasks of whatever job."""
+        """Add finished tasks of any job."""
         self._any_task = _averaged(self._any_task, count, executed_ms)
 
     def add_run(self, name: str, total_ms: int) -> None:
-        """Add a whole run of a recurring job; a job without a name is none."""
+        """Add the total task time of a whole run; ignored if the job has no name."""
         if name:
             self._runs[name] = (*self._runs.pop(name, ()), total_ms)[-NUM_RUNS:]
             if len(self._runs) > _MAX_STAGES:
@@ -82,7 +94,7 @@ class Learned:
             self.num_changes += 1
 
     def copy(self) -> Learned:
-        """The same, which changes no more with this one."""
+        """A copy that later changes do not affect."""
         other = Learned()
         other._tasks = dict(self._tasks)
         other._runs = dict(self._runs)
@@ -91,7 +103,12 @@ class Learned:
         return other
 
     def dump(self) -> dict[str, list[list[Any]]]:
-        """All of it as plain lists: `tasks` [name, position, number of tasks, mean in ms], `runs` [name, task times in ms]."""
+        """Everything as plain lists for JSON.
+
+        Returns:
+            `tasks`: [name, position, number of tasks, mean in ms];
+            `runs`: [name, task times in ms].
+        """
         return {
             "tasks": [
                 [name, position, count, mean]
@@ -100,73 +117,75 @@ class Learned:
             "runs": [[name, list(runs)] for name, runs in self._runs.items()],
         }
 
-    def recall(self, tasks: Iterable[Any] = (), runs: Iterable[Any] = ()) -> None:
-        """Take up what another dumped.
+    def restore(self, tasks: Iterable[Any] = (), runs: Iterable[Any] = ()) -> None:
+        """Add what another object's `dump` returned.
 
         Raises:
-            TypeError, ValueError: not what `dump` gives.
+            TypeError, ValueError: the arguments do not have the form that `dump` returns.
         """
-        own_tasks = {(str(n), int(p)): (int(count), float(mean)) for n, p, count, mean in tasks}
-        own_runs = {
+        new_tasks = {(str(n), int(p)): (int(count), float(mean)) for n, p, count, mean in tasks}
+        new_runs = {
             str(name): tuple(int(total) for total in totals)[-NUM_RUNS:] for name, totals in runs
         }
-        if any(count < 1 or not 0 <= mean < math.inf for count, mean in own_tasks.values()):
-            raise ValueError("a count below 1, or a mean that is none")
-        if any(total < 0 for totals in own_runs.values() for total in totals):
-            raise ValueError("a negative task time")
-        self._tasks.update(own_tasks)
-        if own_tasks:
-            total = sum(count for count, _ in own_tasks.values())
+        if any(count < 1 or not 0 <= mean < math.inf for count, mean in new_tasks.values()):
+            raise ValueError("a count is below 1, or a mean is not a finite number >= 0")
+        if any(total < 0 for totals in new_runs.values() for total in totals):
+            raise ValueError("a task time is negative")
+        self._tasks.update(new_tasks)
+        if new_tasks:
+            total = sum(count for count, _ in new_tasks.values())
             self._any_task = (
                 min(total, _LARGEST_COUNT),
-                sum(count * mean for count, mean in own_tasks.values()) / total,
+                sum(count * mean for count, mean in new_tasks.values()) / total,
             )
-        self._runs.update(own_runs)
+        self._runs.update(new_runs)
 
 
 def _averaged(before: tuple[int, float], num_tasks: int, executed_ms: int) -> tuple[int, float]:
+    """Update (number of tasks, mean) with new tasks; the number is bounded, see _LARGEST_COUNT."""
     count = min(before[0] + num_tasks, _LARGEST_COUNT)
     share = min(1.0, num_tasks / count)
     return count, before[1] + (executed_ms / num_tasks - before[1]) * share
 
 
 def read_learned(path: Path) -> Learned:
-    """What a file holds that `write_learned` wrote.
+    """Read a file that `write_learned` wrote.
 
     Raises:
-        FormatError: it is not such a file, or one of another version; the message says what to do.
-        OSError: it cannot be read.
+        FormatError: the file has another format or version; the message says what to do.
+        OSError: the file cannot be read.
     """
     remedy = "move it away to learn afresh, or name another file"
     try:
         data: Any = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:
         raise FormatError(
-            f"{path}: not what `parcae serve --learned` writes ({error}); {remedy}"
+            f"{path}: not a file of `parcae serve --learned` ({error}); {remedy}"
         ) from None
     if not isinstance(data, dict) or _FORMAT not in data:
         raise FormatError(
-            f"{path}: not what `parcae serve --learned` writes (no {_FORMAT!r} in it); {remedy}"
+            f"{path}: not a file of `parcae serve --learned` (it has no {_FORMAT!r}); {remedy}"
         )
     if data[_FORMAT] != FORMAT_VERSION:
         raise FormatError(
-            f"{path}: of version {data[_FORMAT]}; this Parcae reads {FORMAT_VERSION}: update Parcae, or {remedy}"
+            f"{path}: has version {data[_FORMAT]}; this Parcae reads {FORMAT_VERSION}: update "
+            f"Parcae, or {remedy}"
         )
     learned = Learned()
     try:
-        learned.recall(**{key: value for key, value in data.items() if key != _FORMAT})
+        learned.restore(**{key: value for key, value in data.items() if key != _FORMAT})
     except (TypeError, ValueError, OverflowError) as error:
         raise FormatError(
-            f"{path}: not what `parcae serve --learned` writes ({error}); {remedy}"
+            f"{path}: not a file of `parcae serve --learned` ({error}); {remedy}"
         ) from None
     return learned
 
 
 def write_learned(path: Path, learned: Learned) -> None:
-    """Write a file under a temporary name, then rename it: a crash leaves the old one.
+    """Write a temporary file and rename it, so that a crash leaves the old file.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     with replacing(path) as stream:
         stream.write(orjson.dumps({_FORMAT: FORMAT_VERSION, **learned.dump()}))
@@ -175,31 +194,35 @@ def write_learned(path: Path, learned: Learned) -> None:
 
 
 class LearnedFile:
-    """Keeps what is learned in a file. A disk that fails is reported, and tried again; it never ends the service.
+    """Keeps learned durations in a file.
+
+    A failed write is logged and tried again later; it never ends the service.
 
     Raises:
-        ConfigError: the file's folder does not exist.
-        FormatError, OSError: as `read_learned`, where there is a file.
+        ConfigError: the folder of the file does not exist.
+        FormatError, OSError: the file exists but cannot be read; see `read_learned`.
     """
 
     def __init__(self, path: Path) -> None:
         if not path.parent.is_dir():
-            raise ConfigError(f"--learned {path}: there is no folder {path.parent}; make it first")
+            raise ConfigError(
+                f"--learned {path}: folder {path.parent} does not exist; make it first"
+            )
         self.path = path
         self.learned = read_learned(path) if path.exists() else Learned()
         self._num_written = self.learned.num_changes
 
     def snapshot(self) -> Learned | None:
-        """What is to be written now, or None where nothing changed."""
+        """A copy to write, or None if nothing changed since the last write."""
         return self.learned.copy() if self.learned.num_changes != self._num_written else None
 
     def save(self, snapshot: Learned | None) -> None:
-        """Write a snapshot; may run in another thread than what learns."""
+        """Write a snapshot; may run in another thread, since a snapshot does not change."""
         if snapshot is None:
             return
         try:
             write_learned(self.path, snapshot)
         except OSError as error:
-            _LOG.error("what was learned is not written to %s: %s", self.path, error)
+            _LOG.error("learned durations are not written to %s: %s", self.path, error)
         else:
             self._num_written = snapshot.num_changes

@@ -1,7 +1,11 @@
-"""The live cluster's state: messages fire the simulator's own transitions, and orders are planned where a plan is due.
+"""`Mirror`: the state of a live cluster, kept up to date by the messages of its applications.
 
-One `ClusterState` of the world of cores holds the jobs of one application, or of all that share a
-cluster. Everything that a client can get wrong is checked before an event changes anything.
+Events apply the same transitions as in the simulator, and orders are planned when a plan is due.
+One `ClusterState` of the world of cores holds the jobs of one application, or of all applications
+that share a cluster. All checks of an event come before its first change to the state.
+
+Terms: a *row* is an index into the cluster's tables, a *position* is an index into the stages that
+the client has listed for a job.
 """
 
 from __future__ import annotations
@@ -16,21 +20,27 @@ import numpy as np
 from parcae.cluster.kernels.cores import complete_stage, reveal_stage
 from parcae.cluster.kernels.serving import (
     add_stage,
-    begin_again,
     durations_changed,
-    foretell_fair,
-    hide,
-    job_over,
+    hide_stage,
+    job_ended,
+    rerun_tasks,
     resize,
     set_counts,
-    stages_joined,
-    tasks_began,
-    tasks_left,
+    stages_added,
+    tasks_ended,
+    tasks_started,
+    update_virtual_run,
 )
 from parcae.cluster.kernels.transitions import job_arrived
 from parcae.cluster.state import NO_JOB, NOT_YET, UNLIMITED, ClusterState, VirtualRun
 from parcae.errors import ProtocolError
-from parcae.service.jobs import DurationBook, JobRows, Known, parents_by_index, topological_order
+from parcae.service.jobs import (
+    DurationModel,
+    JobRows,
+    RecurringJob,
+    parents_by_index,
+    topological_order,
+)
 from parcae.service.policies import Plan, Planning, PolicyFor
 from parcae.service.protocol import (
     Code,
@@ -48,7 +58,7 @@ from parcae.service.protocol import (
     StageOrder,
     StagesAdded,
     State,
-    TasksTold,
+    TasksReported,
 )
 from parcae.service.tables import (
     FIRST_ROOM,
@@ -64,15 +74,15 @@ from parcae.service.tables import (
     with_more_cores,
 )
 
-#: Ended jobs of an application that are remembered: what is told of them late is ignored.
+#: Number of ended jobs per application that are remembered: late events of them are ignored.
 _REMEMBERED = 4_096
-#: JSON knows no infinity.
+#: Infinite tiers are sent as this number: JSON has no infinity.
 _LARGEST_TIER = 1e300
 
 
 @dataclass
 class Counts:
-    """What happened since the service began."""
+    """Counters since the start of the service."""
 
     events: int = 0
     plans: int = 0
@@ -89,12 +99,18 @@ class LiveJob:
     """A job in the system.
 
     Args:
-        row: of the cluster's tables.
-        known: what its durations are looked up by.
-        stage_ids: of the client's stages, by position.
-        parents: positions of their parents.
-        worked_ms: durations of its finished tasks, together.
-        is_seen_whole: all of its tasks were seen to end.
+        application: id of its application.
+        job_id: the client's id of the job.
+        row: row in the cluster's tables.
+        arrival_ms: when it arrived.
+        is_open: the client may still add stages.
+        recurring: where its durations are looked up.
+        stage_ids: the client's stage ids, by position.
+        parents: positions of the parents, by position.
+        worked_ms: sum of the durations of its finished tasks.
+        is_seen_whole: the service has seen all of its tasks end so far.
+        positions: position by stage id.
+        ended: positions of the stages that have ended.
     """
 
     application: str
@@ -102,13 +118,13 @@ class LiveJob:
     row: int
     arrival_ms: int
     is_open: bool
-    known: Known
+    recurring: RecurringJob
     stage_ids: list[int]
     parents: list[tuple[int, ...]]
     worked_ms: int = 0
     is_seen_whole: bool = True
     positions: dict[int, int] = field(default_factory=dict)
-    ended: set[int] = field(default_factory=set)  # positions of stages that have ended
+    ended: set[int] = field(default_factory=set)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -117,18 +133,24 @@ class LiveJob:
 
     @property
     def name(self) -> str:
-        """How people call it."""
-        return self.known.names[-1] if self.known.names else self.job_id
+        """Name for people: the last of its names, or its id."""
+        return self.recurring.names[-1] if self.recurring.names else self.job_id
 
     @property
     def num_hidden(self) -> int:
-        """Rows before those of its client's stages."""
+        """Number of hidden stages, whose rows come before those of the client's stages."""
         return int(self.is_open)
 
 
 @dataclass(frozen=True)
 class EndedJob:
-    """A job that ended well: how long it took, and how long it would have taken under fair sharing (a forecast)."""
+    """A job that ended successfully.
+
+    Args:
+        clock_ms: when it ended.
+        took_ms: its completion time.
+        fair_ms: its estimated completion time under fair sharing, or None without an estimate.
+    """
 
     application: str
     job_id: str
@@ -139,59 +161,61 @@ class EndedJob:
 
 
 class Mirror:
-    """One cluster, mirrored from the messages of one application or of several.
+    """The state of one cluster, built from the messages of one or several applications.
 
     Args:
-        policy_for: who plans.
-        book: what is known of durations.
-        num_cores: of a cluster that applications share; None where the application tells them.
-        follows_simulator: plan and reveal stages at the very moments at which the simulator does. It asks for a plan
-            only where a core is idle: it starts no task before the plan. A live cluster does not wait, so that by
-            default every plan that is due is made at once.
-        counts: where to count.
-        foretells: keep a virtual run of fair sharing, by which ended jobs are measured (`on_end`).
-        on_plan: told of every plan.
-        on_end: told of every job that ended well.
+        policy_for: makes the policy for a number of cores.
+        duration_model: estimates of task durations.
+        num_cores: cores of a shared cluster; None if the application reports them.
+        follows_simulator: plan and reveal stages at exactly the moments at which the simulator
+            does, for tests. The simulator plans only if a core is idle, because it starts no task
+            before the plan. A live cluster does not wait, so by default a plan is made as soon as
+            it is due.
+        counts: counters to increase; new ones by default.
+        predicts_fair: keep a virtual run of fair sharing, to which ended jobs are compared.
+        on_plan: called after every plan.
+        on_end: called for every job that ended successfully.
+        room: size of the first tables.
     """
 
     def __init__(
         self,
         policy_for: PolicyFor,
-        book: DurationBook,
+        duration_model: DurationModel,
         *,
         num_cores: int | None = None,
         follows_simulator: bool = False,
         counts: Counts | None = None,
-        foretells: bool = False,
+        predicts_fair: bool = False,
         on_plan: Callable[[Mirror, Plan], None] | None = None,
         on_end: Callable[[EndedJob], None] | None = None,
         room: Room = FIRST_ROOM,
     ) -> None:
         self._policy_for = policy_for
-        self._book = book
+        self._duration_model = duration_model
         self._room = room
         self._shared_cores = num_cores
         self._follows = follows_simulator
         self.counts = counts or Counts()
-        self._foretells = foretells
+        self._predicts_fair = predicts_fair
         self._on_plan = on_plan
         self._on_end = on_end
         self.jobs: dict[tuple[str, str], LiveJob] = {}
         self.by_row: dict[int, LiveJob] = {}
         self._ended: dict[str, OrderedDict[str, None]] = {}
         self._clocks: dict[str, int] = {}
-        self._told: dict[str, tuple[int, Orders]] = {}
-        self._version = 0  # changes with whatever orders tell of
+        self._orders_cache: dict[str, tuple[int, Orders]] = {}  # by application: version, orders
+        self._version = 0  # increases when the orders may have changed
         self._planned_ms = -1
         self._begin(num_cores or 1, 0)
 
     # -- the tables --------------------------------------------------------------------------------
 
     def _begin(self, num_cores: int, clock_ms: int) -> None:
-        """An empty cluster."""
+        """Replace everything by an empty cluster."""
         state = empty_state(num_cores, self._room)
         state.now["is_corrected"][0] = 1
-        state.now["guess_ms"][0] = self._book.typical_task_ms
+        state.now["guess_ms"][0] = self._duration_model.typical_task_ms
         state.now["clock_ms"][0] = state.now["accounted_ms"][0] = clock_ms
         self.jobs.clear()
         self.by_row.clear()
@@ -200,10 +224,14 @@ class Mirror:
         self._use(state)
         self.planning = Planning(self._policy_for, num_cores, room_of(state))
         state.now["guard"][0] = self.planning.guard
-        self.fair_run: VirtualRun | None = new_virtual(room_of(state)) if self._foretells else None
+        self.fair_run: VirtualRun | None = (
+            new_virtual(room_of(state)) if self._predicts_fair else None
+        )
 
     def _use(self, state: ClusterState) -> None:
+        """Take new tables into use."""
         self.state = state
+        # Columns as plain arrays, which are faster to read than attributes of a record array.
         plain = [np.asarray(table) for table in (state.now, state.jobs, state.stages)]
         self._now = {name: plain[0][name] for name in plain[0].dtype.names or ()}
         self._job = {name: plain[1][name] for name in plain[1].dtype.names or ()}
@@ -216,26 +244,31 @@ class Mirror:
 
     @property
     def num_cores(self) -> int:
-        """Cores of the cluster, at least 1."""
+        """Number of cores of the cluster, at least 1."""
         return int(self._now["num_executors"][0])
 
     @property
     def num_running(self) -> int:
-        """Tasks that run."""
+        """Number of running tasks."""
         active = self.state.active[: int(self._now["num_active"][0])]
         return int(self._job["num_attached"][active].sum())
 
     def stage_row(self, job: LiveJob, position: int) -> int:
-        """The row of a client's stage by its position in the job."""
+        """The row of the stage at a position of the job."""
         return int(self._job["stage_start"][job.row]) + job.num_hidden + position
 
     def _runs(self) -> list[VirtualRun]:
+        """All virtual runs: the guard's, those of the policy and the one of fair sharing."""
         state = self.state
-        own = VirtualRun(state.virtual_now, state.virtual_jobs, state.virtual_stages)
-        return [own, *self.planning.runs, *([self.fair_run] if self.fair_run is not None else [])]
+        guard_run = VirtualRun(state.virtual_now, state.virtual_jobs, state.virtual_stages)
+        return [
+            guard_run,
+            *self.planning.runs,
+            *([self.fair_run] if self.fair_run is not None else []),
+        ]
 
     def _make_room(self, jobs: int, stages: int, edges: int, job: LiveJob | None = None) -> None:
-        """Room for so many more; the stages behind those of `job`, where it is given."""
+        """Make room for more rows; with `job`, the stages must directly follow those of the job."""
         now = self._now
         room = room_of(self.state)
         used = Room(*(int(now[name][0]) for name in ("num_jobs", "num_stages", "num_edges")))
@@ -255,12 +288,13 @@ class Mirror:
         job: LiveJob | None = None,
         is_dropped: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        """Give the rows of ended jobs back, and make room for more; after that at least half of it is free."""
+        """Release the rows of ended jobs and make room for more; half of the tables stays free."""
         state = self.state
         kept = kept_jobs(state, self._runs(), is_dropped)
         counts = self._job["num_stages"]
 
         def spare(row: int) -> int:
+            """Free stage rows behind a job; an open job gets as many as it has stages, plus two."""
             live = self.by_row.get(row)
             if live is None or not live.is_open:
                 return more.stages if live is not None and live is job else 0
@@ -290,6 +324,7 @@ class Mirror:
         return range(start, start + int(self._job["num_stages"][row]))
 
     def _renumber(self, repacked: Repacked) -> None:
+        """Replace all rows that this object holds by their new rows."""
         for job in self.jobs.values():
             job.row = int(repacked.jobs[job.row])
         self.by_row = {job.row: job for job in self.jobs.values()}
@@ -298,10 +333,11 @@ class Mirror:
     # -- requests ----------------------------------------------------------------------------------
 
     def take_state(self, application: str, message: State) -> None:
-        """Forget what was known of the application, and take what it says.
+        """Replace everything about the application by the contents of the message.
 
         Raises:
-            ProtocolError: the message contradicts itself; of the application nothing is known then.
+            ProtocolError: the message contradicts itself; the caller must then `forget` the
+                application.
         """
         self.forget(application)
         self._clocks[application] = message.clock_ms
@@ -310,21 +346,23 @@ class Mirror:
             self._begin(max(1, message.cores), message.clock_ms)
         self.counts.states += 1
         self._version += 1
+        # Rows must be in order of arrival: policies break ties by it.
         for job in sorted(message.jobs, key=lambda one: one.arrival_ms):
             self._job_arrived(application, job)
         self._now["is_plan_due"][0] = 1
         self.settle()
 
     def take_events(self, application: str, message: Events) -> None:
-        """Fire a message's events in order, and plan where that is due.
+        """Apply the events of a message in order, then plan if a plan is due.
 
         Raises:
-            ProtocolError: an event that cannot be, with its position; those before it were fired.
+            ProtocolError: an event contradicts the state; the message has its position. The events
+                before it were applied.
         """
         last_ms = self._clocks.get(application, 0)
         if message.clock_ms < last_ms:
             raise ProtocolError(
-                Code.CLOCK, f"the clock runs backwards, from {last_ms} to {message.clock_ms} ms"
+                Code.CLOCK, f"the clock went backwards, from {last_ms} to {message.clock_ms} ms"
             )
         self._clocks[application] = message.clock_ms
         self._set_clock(message.clock_ms)
@@ -335,6 +373,7 @@ class Mirror:
                 self.fire(application, event)
             except ProtocolError as error:
                 raise ProtocolError(error.code, f"event {position}: {error}") from None
+        # When it follows the simulator, an empty message reveals the next waiting stage.
         if self._follows and not message.events and self._reveals:
             reveal_stage(self.state, self._reveals.popleft())
         elif not message.events or not self._follows:
@@ -342,16 +381,16 @@ class Mirror:
         self.settle()
 
     def forget(self, application: str) -> None:
-        """The application's jobs are gone, as if they had never been; the caller settles."""
+        """Remove the application's jobs without a trace; the caller must `settle` afterwards."""
         gone = [job for job in self.jobs.values() if job.application == application]
-        self._told.pop(application, None)
+        self._orders_cache.pop(application, None)
         self._ended.pop(application, None)
         self._clocks.pop(application, None)
         if not gone:
             return
         rows = {job.row for job in gone}
         for job in gone:
-            job_over(self.state, job.row)
+            job_ended(self.state, job.row)
             del self.jobs[job.key], self.by_row[job.row]
         if self.jobs:
             self._repack(Room(0, 0, 0), is_dropped=rows.__contains__)
@@ -359,18 +398,20 @@ class Mirror:
             self._begin(self.num_cores, self.clock_ms)
 
     def _set_clock(self, clock_ms: int) -> None:
+        """Advance the cluster's clock; clocks of applications that share it may differ a little."""
         self._now["clock_ms"][0] = max(clock_ms, self.clock_ms)
 
     def _resize(self, num_cores: int) -> None:
         if num_cores == self.num_cores:
             return
+        # Rows are added but never removed: `resize` decides which of them stand for a core.
         if num_cores > len(self.state.executors):
             self._use(with_more_cores(self.state, num_cores))
         resize(self.state, num_cores)
         self.planning.resize(num_cores)
 
     def _wake(self) -> None:
-        """Plan again where the policy asked for it."""
+        """Make a plan due if the wake-up time of the policy has come."""
         wake_ms = int(self._now["wake_ms"][0])
         if wake_ms != NOT_YET and self.clock_ms >= max(wake_ms, self._planned_ms + 1):
             self._version += 1
@@ -381,6 +422,7 @@ class Mirror:
 
     @property
     def _can_plan(self) -> bool:
+        """Whether to plan now."""
         now = self._now
         if self._follows:
             return bool(
@@ -392,7 +434,7 @@ class Mirror:
 
     @property
     def _stands_still(self) -> bool:
-        """Nothing runs, limits hold all back that could, and time has passed since the last plan."""
+        """Whether limits hold back all tasks while nothing runs, after some time without a plan."""
         now = self._now
         is_idle = now["num_idle"][0] == now["num_executors"][0] and now["num_schedulable"][0] > 0
         return bool(
@@ -400,12 +442,12 @@ class Mirror:
         )
 
     def settle(self) -> None:
-        """Plan where that is due."""
+        """Plan if a plan is due."""
         if self._can_plan:
             self.make_plan()
 
     def make_plan(self) -> None:
-        """Plan now."""
+        """Plan now, whether a plan is due or not."""
         plan = self.planning.plan(self.state)
         self._planned_ms = self.clock_ms
         self._version += 1
@@ -416,22 +458,22 @@ class Mirror:
 
     @property
     def wake_ms(self) -> int | None:
-        """When the policy wants to plan again."""
+        """When the policy wants to plan again, or None."""
         wake_ms = int(self._now["wake_ms"][0])
         return None if wake_ms == NOT_YET else max(wake_ms, self._planned_ms + 1)
 
     def orders_by_job(self) -> list[tuple[LiveJob, JobOrder]]:
-        """Every job in the system with its order, in order of arrival."""
+        """All jobs in the system with their orders, in order of arrival."""
         active = self.state.active[: int(self._now["num_active"][0])].tolist()
         tiers, weights, limits = (
             np.asarray(self.state.job_orders)[name] for name in ("tier", "weight", "limit")
         )
-        found = []
+        pairs = []
         for row in active:
             job = self.by_row[row]
             tier = _finite(tiers[row])
             weight = float(weights[row])
-            found.append(
+            pairs.append(
                 (
                     job,
                     JobOrder(
@@ -439,40 +481,41 @@ class Mirror:
                     ),
                 )
             )
-        return found
+        return pairs
 
     def orders(self, application: str) -> Orders:
         """The standing order of an application's jobs."""
-        version, known = self._told.get(application, (-1, None))
-        if known is not None and version == self._version:
-            return known
+        version, cached = self._orders_cache.get(application, (-1, None))
+        if cached is not None and version == self._version:
+            return cached
         orders = self._fresh_orders(application)
-        self._told[application] = self._version, orders
+        self._orders_cache[application] = self._version, orders
         return orders
 
     def _fresh_orders(self, application: str) -> Orders:
         by_job = self.orders_by_job()
-        own = [(job, order) for job, order in by_job if job.application == application]
+        pairs = [(job, order) for job, order in by_job if job.application == application]
         return Orders(
             seq=None,
-            jobs=tuple(order for _, order in own),
-            stages=tuple(self._stage_orders(job for job, _ in own)),
+            jobs=tuple(order for _, order in pairs),
+            stages=tuple(self._stage_orders(job for job, _ in pairs)),
             other_tier=max((order.tier for _, order in by_job), default=0.0),
             wake_ms=self.wake_ms,
         )
 
     def _stage_orders(self, jobs: Iterable[LiveJob]) -> Iterable[StageOrder]:
+        """Orders of the stages that have not ended and differ from the default."""
         orders = np.asarray(self.state.stage_orders)
         tiers = orders["tier"]
         ranks = orders["rank"]
         limits = orders["limit"]
         used = int(self._now["num_stages"][0])
-        is_told = (tiers[:used] != 0.0) | (ranks[:used] != 0.0) | (limits[:used] != UNLIMITED)
-        if not is_told.any():
+        is_set = (tiers[:used] != 0.0) | (ranks[:used] != 0.0) | (limits[:used] != UNLIMITED)
+        if not is_set.any():
             return
         for job in jobs:
             first = self.stage_row(job, 0)
-            for position in np.flatnonzero(is_told[first : first + len(job.stage_ids)]).tolist():
+            for position in np.flatnonzero(is_set[first : first + len(job.stage_ids)]).tolist():
                 if position not in job.ended:
                     row = first + position
                     yield StageOrder(
@@ -486,20 +529,21 @@ class Mirror:
     # -- events ------------------------------------------------------------------------------------
 
     def fire(self, application: str, event: Event) -> None:
-        """Fire one event.
+        """Apply one event.
 
         Raises:
-            ProtocolError: the event cannot be. Nothing is changed.
+            ProtocolError: the event contradicts the state, which is unchanged then.
         """
         self.counts.events += 1
-        self._version += not isinstance(event, TasksTold)
+        # Reports of tasks alone do not change orders.
+        self._version += not isinstance(event, TasksReported)
         if isinstance(event, JobArrived):
             self._job_arrived(application, event.job)
             return
         job = self.jobs.get((application, event.job_id))
         if job is None:
             if event.job_id in self._ended.get(application, ()):
-                return  # told late
+                return  # a late event of a job that has ended
             raise ProtocolError(Code.UNKNOWN_JOB, f"job {event.job_id} is not in the system")
         if isinstance(event, JobEnded):
             self._job_ended(job, event.is_failed)
@@ -509,7 +553,7 @@ class Mirror:
             self._stage_event(job, self._position(job, event.stage_id), event)
 
     def _stage_event(self, job: LiveJob, position: int, event: Event) -> None:
-        if isinstance(event, TasksTold):
+        if isinstance(event, TasksReported):
             self._tasks(job, position, event)
         elif isinstance(event, StageEnded):
             self._stage_ended(job, position)
@@ -528,12 +572,13 @@ class Mirror:
         key = (application, message.job_id)
         if key in self.jobs or message.job_id in self._ended.get(application, ()):
             raise ProtocolError(Code.DUPLICATE_JOB, f"job {message.job_id} has arrived before")
-        known = self._book.look_up(message.names, message.stages)
-        rows = self._book.rows(message, known)
+        recurring = self._duration_model.look_up(message.names, message.stages)
+        rows = self._duration_model.rows(message, recurring)
         parents = parents_by_index(
             message.job_id, [stage.stage_id for stage in message.stages], message.stages
         )
         num_stages = len(rows.specs)
+        # An open job gets as many free rows as it has stages, plus two, for stages to come.
         spare = len(rows.specs) + 2 if message.is_open else 0
         self._make_room(1, num_stages + spare, len(rows.children))
         arrival_ms = min(message.arrival_ms, self.clock_ms)
@@ -544,7 +589,7 @@ class Mirror:
             row,
             arrival_ms,
             message.is_open,
-            known,
+            recurring,
             [stage.stage_id for stage in message.stages],
             parents,
         )
@@ -552,13 +597,14 @@ class Mirror:
         self.jobs[key] = self.by_row[row] = job
         start = int(self._job["stage_start"][row])
         if job.is_open:
-            hide(self.state, start)
+            hide_stage(self.state, start)
         self._reveals.extend(start + root for root in rows.roots)
         if not self._follows:
             self._reveal_all()
         self._catch_up(job, message.stages, topological_order(job.job_id, parents))
 
     def _arrive(self, rows: JobRows, arrival_ms: int, spare: int) -> int:
+        """Add the rows of a job, with `spare` free stage rows behind them. Returns its row."""
         count = len(rows.specs)
         row = int(
             job_arrived(
@@ -569,6 +615,7 @@ class Mirror:
         return row
 
     def _reveal_all(self) -> None:
+        """Make the waiting stages without parents runnable, unless their tasks made them so."""
         while self._reveals:
             row = self._reveals.popleft()
             if self._stage["num_parents_unsaturated"][row] > 0:
@@ -577,22 +624,30 @@ class Mirror:
     def _catch_up(
         self, job: LiveJob, stages: tuple[StageMessage, ...], order: Iterable[int]
     ) -> None:
-        """What stages had done already when they were told of."""
-        for position in order:
-            stage = stages[position]
+        """Apply the progress that new stages already had when they were reported.
+
+        Args:
+            job: their job.
+            stages: the new stages.
+            order: indices into `stages`, parents before children.
+        """
+        for index in order:
+            stage = stages[index]
             if stage.started or stage.is_ended:
                 job.is_seen_whole = False
-            own = self._position(job, stage.stage_id)
+            position = self._position(job, stage.stage_id)
             if job.key not in self.jobs:
-                return  # all of it was done
+                return  # the stages before completed the job
             if stage.started:
-                self._count_tasks(job, own, stage.started, stage.finished, 0, stage.executed_ms)
+                self._count_tasks(
+                    job, position, stage.started, stage.finished, 0, stage.executed_ms
+                )
             if stage.is_ended and job.key in self.jobs:
-                self._stage_ended(job, own)
+                self._stage_ended(job, position)
 
-    def _tasks(self, job: LiveJob, position: int, event: TasksTold) -> None:
+    def _tasks(self, job: LiveJob, position: int, event: TasksReported) -> None:
         if position in job.ended:
-            return  # told late, of a stage that was cancelled
+            return  # a late event of a cancelled stage
         row = self.stage_row(job, position)
         num_tasks, started, finished = (
             int(self._stage[n][row]) for n in ("num_tasks", "num_started", "num_finished")
@@ -601,17 +656,21 @@ class Mirror:
         if started + event.started > num_tasks:
             raise ProtocolError(
                 Code.BAD_JOB,
-                f"{where}: {event.started} tasks more than the {started} of {num_tasks} that began",
+                f"{where}: {event.started} more tasks started, but {started} of {num_tasks} had "
+                "already",
             )
         if event.finished + event.failed > started + event.started - finished:
             raise ProtocolError(
                 Code.BAD_JOB,
-                f"{where}: {event.finished + event.failed} tasks ended where {started + event.started - finished} run",
+                f"{where}: {event.finished + event.failed} tasks ended, but only "
+                f"{started + event.started - finished} were running",
             )
         self.counts.finished_tasks += event.finished
         self.counts.failed_tasks += event.failed
         if event.finished:
-            self._book.tasks_finished(job.known, position, event.finished, event.executed_ms)
+            self._duration_model.tasks_finished(
+                job.recurring, position, event.finished, event.executed_ms
+            )
         self._count_tasks(
             job, position, event.started, event.finished, event.failed, event.executed_ms
         )
@@ -625,21 +684,22 @@ class Mirror:
         failed: int,
         executed_ms: int,
     ) -> None:
+        """Apply started, finished and failed tasks of a stage, in this order."""
         row = self.stage_row(job, position)
         if started and self._stage["num_parents_unsaturated"][row] > 0:
-            self._stage["num_parents_unfinished"][row] = (
-                0  # it runs, whatever is known of its parents
-            )
+            # The stage runs, so it is runnable even if its parents have not ended here.
+            self._stage["num_parents_unfinished"][row] = 0
             reveal_stage(self.state, row)
             if row in self._reveals:
                 self._reveals.remove(row)
+        # More tasks may run than the cluster has cores: then rows are added that stand for none.
         while started:
-            begun = int(tasks_began(self.state, row, started))
+            begun = int(tasks_started(self.state, row, started))
             started -= begun
             if started:
                 self._use(with_more_cores(self.state, 2 * len(self.state.executors) + started))
         if finished or failed:
-            tasks_left(self.state, row, finished, failed, executed_ms)
+            tasks_ended(self.state, row, finished, failed, executed_ms)
             job.worked_ms += executed_ms
         if (
             finished
@@ -649,7 +709,7 @@ class Mirror:
             self._complete(job, position)
 
     def _complete(self, job: LiveJob, position: int) -> None:
-        """All tasks of the stage have finished."""
+        """End a stage whose tasks have all finished, and the job if it was the last stage."""
         self._version += 1
         job.ended.add(position)
         complete_stage(self.state, self.stage_row(job, position))
@@ -657,6 +717,7 @@ class Mirror:
             self._remove(job)
 
     def _stage_ended(self, job: LiveJob, position: int) -> None:
+        """End a stage that may have unfinished tasks: it was skipped or cancelled."""
         if position in job.ended:
             return
         row = self.stage_row(job, position)
@@ -664,12 +725,13 @@ class Mirror:
         running = int(self._stage["num_bound"][row])
         if finished < self._stage["num_tasks"][row]:
             if running:
-                tasks_left(self.state, row, 0, running, 0)
-            if finished == 0:  # skipped: one task of no work
+                tasks_ended(self.state, row, 0, running, 0)
+            if finished == 0:  # skipped: count it as one task without work
                 self._stage["task_ms"][row] = 0.0
             set_counts(self.state, row, max(1, finished), max(1, finished), max(1, finished))
             self._stage["num_parents_unsaturated"][row] = 0
-            self._stage["num_parents_unfinished"][row] = 0  # its parents do not reveal it any more
+            # When its parents end later, they must not reveal the stage again.
+            self._stage["num_parents_unfinished"][row] = 0
             self._derive(job)
         self._complete(job, position)
 
@@ -682,7 +744,8 @@ class Mirror:
         if num_tasks < started:
             raise ProtocolError(
                 Code.BAD_JOB,
-                f"job {job.job_id}: a stage of {num_tasks} tasks, of which {started} have begun",
+                f"job {job.job_id}: a stage changed to {num_tasks} tasks, but {started} have "
+                "already started",
             )
         set_counts(self.state, row, num_tasks, started, finished)
         self._derive(job)
@@ -695,24 +758,27 @@ class Mirror:
         job.ended.discard(position)
         job.is_seen_whole = False
         if finished:
-            begin_again(self.state, row, min(finished, num_tasks))
-        if num_tasks > finished:  # a stage that had ended before all of its tasks had run
+            rerun_tasks(self.state, row, min(finished, num_tasks))
+        if num_tasks > finished:  # the stage ended before all of its tasks had run
             counts = [
                 int(self._stage[name][row]) for name in ("num_tasks", "num_started", "num_finished")
             ]
             set_counts(self.state, row, counts[0] + num_tasks - finished, counts[1], counts[2])
         if self._stage["task_ms"][row] == 0.0:
-            self._stage["task_ms"][row] = job.known.guess_ms
+            self._stage["task_ms"][row] = job.recurring.guess_ms
         self._derive(job)
 
     def _derive(self, job: LiveJob) -> None:
-        """Tasks or durations of the job's stages changed: derive what depends on them, work to come first."""
+        """Update what depends on the numbers and durations of the job's tasks, after a change.
+
+        The hidden stage of an open job comes first: the job's total work includes it.
+        """
         if job.is_open:
             rows = self._rows_of(job.row)
             stages = self._stage
-            known = slice(rows.start + 1, rows.stop)
-            known_ms = float((stages["num_tasks"][known] * stages["task_ms"][known]).sum())
-            tasks, task_ms = self._book.hidden_stage(job.known, known_ms)
+            listed = slice(rows.start + 1, rows.stop)
+            known_ms = float((stages["num_tasks"][listed] * stages["task_ms"][listed]).sum())
+            tasks, task_ms = self._duration_model.hidden_stage(job.recurring, known_ms)
             stages["num_tasks"][rows.start] = tasks
             stages["task_ms"][rows.start] = task_ms
         durations_changed(self.state, job.row)
@@ -722,12 +788,14 @@ class Mirror:
         parents = [*job.parents, *parents_by_index(job.job_id, ids, stages)]
         order = topological_order(job.job_id, parents)
         num_old = len(job.stage_ids)
-        task_ms = self._book.durations(job.known, stages, num_old)
-        degrees = sum(len(own) for own in parents)
+        task_ms = self._duration_model.durations(job.recurring, stages, num_old)
+        degrees = sum(len(stage_parents) for stage_parents in parents)
         self._make_room(0, len(stages), degrees + len(ids), job)
         first = self.stage_row(job, num_old)
-        for stage, own, duration_ms in zip(stages, parents[num_old:], task_ms, strict=True):
-            num_unfinished = sum(parent not in job.ended for parent in own)
+        for stage, stage_parents, duration_ms in zip(
+            stages, parents[num_old:], task_ms, strict=True
+        ):
+            num_unfinished = sum(parent not in job.ended for parent in stage_parents)
             add_stage(self.state, job.row, stage.tasks, duration_ms, num_unfinished)
         job.stage_ids = ids
         job.parents = parents
@@ -735,7 +803,8 @@ class Mirror:
         self._link(job, num_old)
         self._derive(job)
         for run in self._runs():
-            stages_joined(self.state, run, job.row, first)
+            stages_added(self.state, run, job.row, first)
+        # New stages whose parents have all ended are runnable at once.
         for position in order:
             row = self.stage_row(job, position)
             if position >= num_old and self._stage["num_parents_unfinished"][row] == 0:
@@ -745,7 +814,11 @@ class Mirror:
         )
 
     def _link(self, job: LiveJob, first_new: int) -> None:
-        """Write the edges to the stages from the position `first_new` on; a stage's edges follow each other."""
+        """Write the edges to the stages from position `first_new` on.
+
+        The edges of one parent must be contiguous, so a parent with new children gets a new range
+        at the end of the table.
+        """
         children: dict[int, list[int]] = {}
         for position in range(first_new, len(job.stage_ids)):
             for parent in job.parents[position]:
@@ -763,14 +836,15 @@ class Mirror:
 
     def _job_ended(self, job: LiveJob, is_failed: bool) -> None:
         is_whole = job.is_seen_whole and len(job.ended) == len(job.stage_ids)
-        job_over(self.state, job.row)
+        job_ended(self.state, job.row)
         if is_failed:
             self.counts.failed_jobs += 1
         else:
-            self._book.job_finished(job.known, job.worked_ms if is_whole else None)
+            self._duration_model.job_finished(job.recurring, job.worked_ms if is_whole else None)
         self._remove(job, is_failed=is_failed)
 
     def _remove(self, job: LiveJob, *, is_failed: bool = False) -> None:
+        """Remove an ended job and report it; its rows are released with the next repacking."""
         del self.jobs[job.key], self.by_row[job.row]
         ended = self._ended.setdefault(job.application, OrderedDict())
         ended[job.job_id] = None
@@ -784,10 +858,10 @@ class Mirror:
             self._on_end(EndedJob(*job.key, job.name, self.clock_ms, took_ms, self._fair_ms(job)))
 
     def _fair_ms(self, job: LiveJob) -> float | None:
-        """How long the job would have taken under fair sharing, as far as that can be foretold."""
+        """Estimated completion time under fair sharing, or None without a virtual run."""
         if self.fair_run is None:
             return None
-        foretell_fair(self.state, self.fair_run)
+        update_virtual_run(self.state, self.fair_run)
         return max(1.0, float(self.fair_run.jobs["end_ms"][job.row]) - job.arrival_ms)
 
 
@@ -799,5 +873,5 @@ def _limit(value: Any) -> int | None:
     return None if value >= _LARGEST_LIMIT else int(value)
 
 
-#: Limits beyond this are none.
+#: Limits from this on mean no limit.
 _LARGEST_LIMIT = 1 << 53

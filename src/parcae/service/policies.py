@@ -1,4 +1,7 @@
-"""Policies of a live cluster by name, and the plan that they make: a scheduler must answer whatever its policy does."""
+"""Policies for live clusters: make them by name, and let them plan.
+
+If a policy fails, fair sharing plans in its place: a live cluster always gets orders.
+"""
 
 from __future__ import annotations
 
@@ -35,26 +38,32 @@ _MS_PER_S = 1e3
 
 @dataclass(frozen=True)
 class LivePolicy:
-    """A policy and the factor of its guard (0: none). It belongs to one cluster: planners keep a memory of its jobs."""
+    """A policy and the factor of its guard (0: no guard).
+
+    It belongs to one cluster, because planners remember the cluster's jobs.
+    """
 
     policy: Any
     guard: float = 0.0
 
 
-#: Makes a policy for a cluster of so many cores.
+#: Makes a policy for a cluster with a given number of cores.
 PolicyFor = Callable[[int], LivePolicy]
 
 
 def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> PolicyFor:
-    """The policy of the world of cores that `text` names; what it takes long to make is made once for a number of cores.
+    """A function that makes the named policy of the world of cores.
+
+    The expensive part of a policy is made once for each number of cores.
 
     Args:
+        text: name of the policy, optionally with a guard.
         workload: the profile that learned policies are bound to.
-        arrivals: how jobs arrive, by which the nearest of the shipped variants is chosen.
+        arrivals: the expected arrival process; chooses the nearest shipped variant.
 
     Raises:
-        PolicyError, ConfigError, FormatError, OSError: when it is called: no such policy, or one that a live
-            cluster cannot follow.
+        PolicyError, ConfigError, FormatError, OSError: raised when the function is called, if the
+            policy does not exist or cannot be used for a live cluster.
     """
     bare, factor = split_guard(text)
 
@@ -66,34 +75,34 @@ def policies_for(text: str, workload: Workload, arrivals: str = "load:0.9") -> P
         policy = make_cores_policy(bare, workload, config)
         if isinstance(policy, OrderPolicy) and policy.kind in (OrderKind.POOLS, OrderKind.GIVEN):
             raise PolicyError(
-                f"policy {text!r} orders by Spark's pools, of which a live order knows nothing: "
-                "set spark.scheduler.allocation.file in Spark, or choose `fair`"
+                f"policy {text!r} orders by Spark's pools, which orders of the service do not "
+                "contain: set spark.scheduler.allocation.file in Spark, or choose `fair`"
             )
         return policy
 
-    return lambda num_cores: LivePolicy(_of_its_own(made(num_cores)), factor or 0.0)
+    return lambda num_cores: LivePolicy(_with_new_memory(made(num_cores)), factor or 0.0)
 
 
-def _of_its_own(policy: Any) -> Any:
-    """The same policy with a memory of its own; those without one are shared."""
+def _with_new_memory(policy: Any) -> Any:
+    """The same policy with a separate, empty memory; policies without memory are shared."""
     return replace(policy) if isinstance(policy, DecimaPolicy | ParcaePolicy) else policy
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What came of one plan."""
+    """How long a plan took, and whether fair sharing made it in place of the policy."""
 
     took_ms: float
     is_fallback: bool
 
 
 class Planning:
-    """Plans for one cluster, by its policy or, where that fails, by fair sharing.
+    """Plans for one cluster with its policy or, if that fails, with fair sharing.
 
     Args:
-        policy_for: asked for every number of cores.
-        num_cores: of the cluster now.
-        room: of its tables.
+        policy_for: makes the policy for a number of cores.
+        num_cores: present number of cores.
+        room: present size of the cluster's tables.
     """
 
     def __init__(self, policy_for: PolicyFor, num_cores: int, room: Room) -> None:
@@ -106,37 +115,39 @@ class Planning:
         self._make_memory(room)
 
     def _make_memory(self, room: Room) -> None:
+        """Allocate the policy's tables for jobs and stages; they are empty."""
         policy = self._live.policy
         if isinstance(policy, CompiledPlanner):
             self._arguments = policy.arguments(room.jobs, room.stages)
 
     @property
     def guard(self) -> float:
-        """Factor of the policy's guard; 0: none."""
+        """Factor of the policy's guard; 0: no guard."""
         return self._live.guard
 
     @property
     def decides(self) -> bool:
-        """Whether the policy decides about stages, and plans through the adapter."""
+        """Whether the policy makes decisions about stages, which an adapter turns into a plan."""
         return not isinstance(self._live.policy, CompiledPlanner | Planner)
 
     @property
     def runs(self) -> list[VirtualRun]:
-        """The virtual runs that the policy keeps."""
+        """The virtual runs in the policy's memory."""
         return list(virtual_runs(self._arguments))
 
     def resize(self, num_cores: int) -> None:
-        """The cluster has so many cores now."""
+        """Adapt the policy to a new number of cores."""
         if num_cores == self._num_cores:
             return
         self._num_cores = num_cores
-        if self.decides:  # planners see the number of cores in every observation
+        # A planner reads the number of cores from every observation and stays as it is.
+        if self.decides:
             self._live = self._policy_for(num_cores)
 
     def moved(self, repacked: Repacked, room: Room) -> None:
-        """Rows are elsewhere: take the memory along."""
+        """Move the policy's memory to the rows of repacked tables, which have the size `room`."""
         if self.decides:
-            self._live = replace(self._live, policy=_of_its_own(self._live.policy))
+            self._live = replace(self._live, policy=_with_new_memory(self._live.policy))
             return
         old = self.runs
         self._make_memory(room)
@@ -144,16 +155,16 @@ class Planning:
             copy_virtual(before, after, repacked.jobs, repacked.stages)
 
     def plan(self, state: ClusterState) -> Plan:
-        """Put new orders into force, whatever the policy does."""
+        """Put new orders into force: the policy's or, if it fails, those of fair sharing."""
         state.now["guard"][0] = self.guard
         start = time.perf_counter()
         try:
             self._ask(state)
             self._accept(state)
             is_fallback = False
-        except Exception as error:  # whatever a policy raises, the cluster must go on
+        except Exception as error:  # a policy may raise anything; the cluster must go on
             _LOG.warning(
-                "policy %s failed (%s: %s); fair plans",
+                "policy %s failed (%s: %s); fair sharing made this plan",
                 _name(self._live.policy),
                 type(error).__name__,
                 error,
@@ -171,6 +182,7 @@ class Planning:
         forget_orders(state)
 
     def _ask(self, state: ClusterState) -> None:
+        """Let the policy write its orders into the state."""
         policy = self._live.policy
         self._begin(state)
         if isinstance(policy, CompiledPlanner):
@@ -182,8 +194,13 @@ class Planning:
 
     @staticmethod
     def _accept(state: ClusterState) -> None:
+        """Put the written orders into force.
+
+        Raises:
+            PolicyError: the orders are invalid, or with them the cluster would stand still forever.
+        """
         if not accept_orders(state):
-            raise PolicyError(f"its orders make no sense: {objection_to_orders(state)}")
+            raise PolicyError(f"its orders are invalid: {objection_to_orders(state)}")
         now = state.now
         runs_nothing = now["num_idle"][0] == now["num_executors"][0]
         if (
@@ -192,14 +209,14 @@ class Planning:
             and now["wake_ms"][0] == NOT_YET
             and state.contest[1] == NO_JOB
         ):
-            raise PolicyError("its orders hold every core back for ever")
+            raise PolicyError("its orders hold every core back forever")
 
 
 def _decide(policy: Policy, state: ClusterState) -> None:
-    """Ask a policy that decides until all cores are given away.
+    """Call a policy that decides until all cores are assigned.
 
     Raises:
-        PolicyError: a decision that cannot be carried out.
+        PolicyError: a decision cannot be carried out.
     """
     num_left = np.inf
     while (num_source := int(state.now["num_source"][0])) > 0 and num_source < num_left:
@@ -211,7 +228,7 @@ def _decide(policy: Policy, state: ClusterState) -> None:
             raise PolicyError(why)
         plan_stage(state, decision.stage, decision.limit)
     if state.now["num_source"][0] > 0:
-        raise PolicyError("its decision takes no core")
+        raise PolicyError("its decision assigns no core")
 
 
 def _name(policy: Any) -> str:

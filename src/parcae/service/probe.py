@@ -1,4 +1,7 @@
-"""Asks a running service whether it would take an application: hello, and a proof of the secret."""
+"""`greet`: checks that a running service accepts an application, for `parcae spark doctor`.
+
+It does not import `parcae.service.protocol`, and so does not need pydantic.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,22 @@ from typing import Any
 
 from parcae.errors import ConfigError
 
-#: The version of the protocol that the plugin speaks.
+#: The protocol version of the Spark plugin.
 PROTOCOL = 2
 
 _HEADER = struct.Struct(">I")
-_LARGEST_REPLY = 1 << 20  # bytes; greetings have a few hundred
-_IS_SERVICE = "is it a service of Parcae, and does it speak TLS?"
+_LARGEST_REPLY = 1 << 20  # bytes; a greeting has a few hundred
+_IS_SERVICE = "is it a Parcae service, and does it use TLS?"
 _START = "start one with `parcae serve`"
 
 
 @dataclass(frozen=True)
 class Greeting:
-    """What a service that takes the application says.
+    """The reply of a service that accepts the application.
 
     Args:
-        policy: by which it schedules.
-        has_secret: it asked for a proof of the secret, and gave one of its own.
+        policy: name of the service's policy.
+        has_secret: the service required a proof of the secret, and proved its own knowledge.
     """
 
     policy: str
@@ -42,16 +45,17 @@ def greet(
     tls_ca: Path | None = None,
     timeout_s: float = 5.0,
 ) -> Greeting:
-    """Introduce an application to the service, and leave at once.
+    """Open a session with the service as an application would, and close it at once.
 
     Args:
-        service: HOST:PORT.
-        secret: what both sides must know, without the line's end; None where there is none.
-        tls_ca: certificates (PEM) of whoever may sign the service's; None without TLS.
+        service: address as HOST:PORT.
+        secret: the shared secret, without a line end; None if there is none.
+        tls_ca: file of CA certificates (PEM) that sign the service's certificate; None without TLS.
         timeout_s: how long to wait for each reply.
 
     Raises:
-        ConfigError: it is not there, is no service, speaks another version, or refuses; in words.
+        ConfigError: the service cannot be reached, is not a Parcae service, has another protocol
+            version, or refuses the application; the message says which.
     """
     host, _, port = service.rpartition(":")
     if not host or not port.isdigit():
@@ -93,7 +97,7 @@ def _introduce(stream: socket.socket, service: str, secret: bytes | None) -> Gre
     challenge = reply.get("nonce") if reply.get("type") == "challenge" else None
     if challenge is not None:
         if not secret:
-            raise ConfigError(f"{service} asks for a secret: give its file with --secret-file")
+            raise ConfigError(f"{service} requires a secret: give its file with --secret-file")
         names = (nonce, str(challenge), application)
         _send(stream, type="proof", mac=_mac(secret, "client", *names))
         reply = _receive(stream, service)
@@ -102,11 +106,13 @@ def _introduce(stream: socket.socket, service: str, secret: bytes | None) -> Gre
         if reply.get("type") == "welcome" and not is_proved:
             raise ConfigError(f"{service} does not know the secret: is it your service?")
     if reply.get("type") != "welcome":
-        raise ConfigError(f"{service} answers {reply.get('type')!r} to hello: it is no service")
+        raise ConfigError(
+            f"{service} answers {reply.get('type')!r} to hello: it is not a Parcae service"
+        )
     if reply.get("protocol") != PROTOCOL:
         raise ConfigError(
-            f"{service} speaks version {reply.get('protocol')} of the protocol, the plugin speaks "
-            f"{PROTOCOL}: take both from one version of Parcae"
+            f"{service} uses protocol version {reply.get('protocol')}, the plugin uses "
+            f"{PROTOCOL}: install both from the same version of Parcae"
         )
     _send(stream, type="bye")
     return Greeting(str(reply.get("policy")), challenge is not None)
@@ -123,16 +129,20 @@ def _send(stream: socket.socket, **message: object) -> None:
 
 
 def _receive(stream: socket.socket, service: str) -> dict[str, Any]:
-    """The next message; an error that the service tells is raised."""
+    """Wait for the next message.
+
+    Raises:
+        ConfigError: the service sent an error, or bytes that are not a message.
+    """
     (length,) = _HEADER.unpack(_take(stream, _HEADER.size, service))
     if length > _LARGEST_REPLY:
-        raise ConfigError(f"{service} is no service of Parcae: it does not answer in its frames")
+        raise ConfigError(f"{service} is not a Parcae service: its reply is not a valid frame")
     try:
         message = json.loads(_take(stream, length, service))
     except ValueError as error:
-        raise ConfigError(f"{service} is no service of Parcae: it does not answer JSON") from error
+        raise ConfigError(f"{service} is not a Parcae service: its reply is not JSON") from error
     if not isinstance(message, dict):
-        raise ConfigError(f"{service} is no service of Parcae: it does not answer messages")
+        raise ConfigError(f"{service} is not a Parcae service: its reply is not a JSON object")
     if message.get("type") == "error":
         raise ConfigError(f"{service} refuses ({message.get('code')}): {message.get('message')}")
     return message
@@ -143,6 +153,6 @@ def _take(stream: socket.socket, size: int, service: str) -> bytes:
     while len(content) < size:
         part = stream.recv(size - len(content))
         if not part:
-            raise ConfigError(f"{service} closes the connection: {_IS_SERVICE}")
+            raise ConfigError(f"{service} closed the connection: {_IS_SERVICE}")
         content += part
     return content

@@ -1,8 +1,9 @@
-"""The wire protocol, version 2: messages, framing and proofs, as pure functions on bytes.
+"""The wire protocol, version 2: messages, frames and proofs, as pure functions on bytes.
 
-A frame is a 4-byte big-endian length and as many bytes of UTF-8 JSON. Every message is one JSON
-object whose `type` names it; unknown keys are refused and sizes are bounded. Clients tell events and
-get standing orders. `protocol/README.md` tells it to whoever writes a client.
+A frame is a 4-byte big-endian length, followed by that many bytes of UTF-8 JSON. Every message is
+one JSON object whose `type` names the kind of message. Unknown keys are refused and sizes are
+limited. Clients send events and receive standing orders. `protocol/README.md` describes the
+protocol for authors of clients.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from parcae.errors import ProtocolError
 
 PROTOCOL_VERSION = 2
-SPOKEN_VERSIONS = (2,)
-#: Largest frame that is read unless the server is told otherwise.
+SUPPORTED_VERSIONS = (2,)
+#: Default limit on the size of a frame.
 MAX_FRAME_BYTES = 8 << 20
 _HEADER = struct.Struct(">I")
-_LARGEST = 1 << 53  # what a double in JSON holds exactly
+_LARGEST = 1 << 53  # integers up to this are exact in a double, the number type of JSON
 _MOST_TASKS = 10_000_000
 _MOST_STAGES = 10_000
 
@@ -38,30 +39,30 @@ Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Code(StrEnum):
-    """What an `error` message may say."""
+    """The codes of `error` messages."""
 
-    BAD_MESSAGE = "bad_message"  # not JSON, no such message, an unknown key, a value out of range
-    BAD_PROTOCOL = "bad_protocol"  # a version that is not spoken
-    TOO_LARGE = "too_large"  # a frame above the limit
-    DENIED = "denied"  # a wrong proof, or none
-    UNEXPECTED = "unexpected"  # a message that has no place here, e.g. a second hello
-    SEQUENCE = "sequence"  # a request number that does not rise
-    CLOCK = "clock"  # a clock that runs backwards
-    NO_STATE = "no_state"  # the service knows nothing of this application: send `state`
+    BAD_MESSAGE = "bad_message"  # not JSON, an unknown type or key, or a value out of range
+    BAD_PROTOCOL = "bad_protocol"  # an unsupported protocol version
+    TOO_LARGE = "too_large"  # a frame above the size limit
+    DENIED = "denied"  # a wrong or missing proof
+    UNEXPECTED = "unexpected"  # a message that is not allowed now, e.g. a second hello
+    SEQUENCE = "sequence"  # a request number that is not larger than the last
+    CLOCK = "clock"  # a clock that went backwards
+    NO_STATE = "no_state"  # the service has no state of this application: send `state`
     UNKNOWN_JOB = "unknown_job"
     UNKNOWN_STAGE = "unknown_stage"
     DUPLICATE_JOB = "duplicate_job"
     DUPLICATE_STAGE = "duplicate_stage"
-    BAD_JOB = "bad_job"  # a cycle, an unknown parent, more tasks begun or ended than there are
-    REPLACED = "replaced"  # a newer connection speaks for this application
+    BAD_JOB = "bad_job"  # a cycle, an unknown parent, or more tasks started or ended than exist
+    REPLACED = "replaced"  # a newer connection of this application replaced this one
     BUSY = "busy"  # too many connections
-    TIMEOUT = "timeout"  # silent for too long, or does not read
+    TIMEOUT = "timeout"  # the client was silent for too long, or did not read its replies
     CLOSING = "closing"  # the service shuts down
-    INTERNAL = "internal"  # a bug of the service; its log tells more
+    INTERNAL = "internal"  # an internal error of the service; see its log
 
 
-#: After these errors the client sends `state` and goes on; after all others the connection closes.
-MENDED_BY_STATE = frozenset(
+#: After these errors the client sends `state` and continues; after others the connection closes.
+RECOVERED_BY_STATE = frozenset(
     {
         Code.SEQUENCE,
         Code.CLOCK,
@@ -77,10 +78,10 @@ MENDED_BY_STATE = frozenset(
 
 
 class Then(StrEnum):
-    """What follows an `error`."""
+    """What happens after an `error`."""
 
-    CLOSE = "close"  # the connection is closed
-    STATE = "state"  # the service forgot this application's jobs: send `state`
+    CLOSE = "close"  # the service closes the connection
+    STATE = "state"  # the service dropped this application's jobs: send `state`
 
 
 class _Message(BaseModel):
@@ -88,14 +89,17 @@ class _Message(BaseModel):
 
 
 class StageMessage(_Message):
-    """A stage: `tasks` alike tasks that may run once the stages `parents` have ended.
+    """A stage: `tasks` similar tasks that can run when the stages `parents` have ended.
 
     Args:
-        input_bytes: bytes that the stage reads, where the client knows them.
-        started: tasks that ever began; one that failed and will be tried again is not among them.
-        finished: of these, tasks that ended well.
-        executed_ms: durations of the finished tasks, together.
-        is_ended: no further task of it will run.
+        stage_id: id of the stage, unique in the application.
+        tasks: number of its tasks.
+        parents: ids of its parent stages, in the same job.
+        input_bytes: bytes that the stage reads, or None if unknown.
+        started: tasks that started so far, without those that failed and will be retried.
+        finished: those of the started tasks that ended successfully.
+        executed_ms: sum of the durations of the finished tasks.
+        is_ended: no more tasks of the stage will run.
     """
 
     stage_id: StageId
@@ -109,11 +113,15 @@ class StageMessage(_Message):
 
 
 class JobMessage(_Message):
-    """A job: what the user waits for.
+    """A job: the work whose end a user waits for.
 
     Args:
-        names: of the recurring job, the best first; durations are looked up and learned by them.
-        is_open: more stages may come at any time; it ends by `job_ended` alone.
+        job_id: id of the job, unique in the application.
+        names: names of the recurring job, the preferred one first; durations are looked up and
+            learned by them.
+        arrival_ms: when it was submitted.
+        is_open: more stages may be added at any time; only `job_ended` ends the job.
+        stages: the stages known so far.
     """
 
     job_id: Text
@@ -124,14 +132,14 @@ class JobMessage(_Message):
 
 
 class JobArrived(_Message):
-    """A job was submitted: as much of its DAG as is known."""
+    """A job was submitted, with the part of its DAG that is known."""
 
     type: Literal["job_arrived"] = "job_arrived"
     job: JobMessage
 
 
 class StagesAdded(_Message):
-    """More stages of a job are known; parents may be old ones or new ones."""
+    """A job has more stages; their parents may be old or new stages."""
 
     type: Literal["stages_added"] = "stages_added"
     job_id: Text
@@ -139,7 +147,7 @@ class StagesAdded(_Message):
 
 
 class StageChanged(_Message):
-    """A stage has another number of tasks than was listed."""
+    """The number of tasks of a stage changed."""
 
     type: Literal["stage_changed"] = "stage_changed"
     job_id: Text
@@ -147,8 +155,12 @@ class StageChanged(_Message):
     tasks: Annotated[int, Field(ge=1, le=_MOST_TASKS)]
 
 
-class TasksTold(_Message):
-    """Tasks of a stage began, ended well, or will be tried again, since the last word about it."""
+class TasksReported(_Message):
+    """Numbers of tasks of a stage that started, finished or failed since its last report.
+
+    Failed tasks are those that will be retried. `executed_ms` is the sum of the durations of the
+    finished tasks.
+    """
 
     type: Literal["tasks"] = "tasks"
     job_id: Text
@@ -160,7 +172,7 @@ class TasksTold(_Message):
 
 
 class StageEnded(_Message):
-    """No further task of the stage will run: it is complete, skipped or cancelled."""
+    """No more tasks of the stage will run: it is complete, skipped or cancelled."""
 
     type: Literal["stage_ended"] = "stage_ended"
     job_id: Text
@@ -168,7 +180,7 @@ class StageEnded(_Message):
 
 
 class StageBegunAgain(_Message):
-    """So many finished tasks of the stage are to run once more."""
+    """`tasks` finished tasks of the stage must run again."""
 
     type: Literal["stage_begun_again"] = "stage_begun_again"
     job_id: Text
@@ -177,7 +189,7 @@ class StageBegunAgain(_Message):
 
 
 class JobEnded(_Message):
-    """A job is over, well or not."""
+    """A job ended, successfully or not."""
 
     type: Literal["job_ended"] = "job_ended"
     job_id: Text
@@ -185,13 +197,19 @@ class JobEnded(_Message):
 
 
 Event = Annotated[
-    JobArrived | StagesAdded | StageChanged | TasksTold | StageEnded | StageBegunAgain | JobEnded,
+    JobArrived
+    | StagesAdded
+    | StageChanged
+    | TasksReported
+    | StageEnded
+    | StageBegunAgain
+    | JobEnded,
     Field(discriminator="type"),
 ]
 
 
 class Hello(_Message):
-    """The client says who it is; the nonce is needed where a secret is set."""
+    """The client introduces its application; a service with a secret requires the nonce."""
 
     type: Literal["hello"] = "hello"
     protocol: int
@@ -208,10 +226,13 @@ class Proof(_Message):
 
 
 class State(_Message):
-    """Everything that the client knows: replaces what the service knew of this application.
+    """The whole state of the application; replaces all that the service has of it.
 
     Args:
-        cores: tasks that the application can run at once.
+        seq: number of the request, larger than the last one.
+        clock_ms: the client's clock.
+        cores: number of tasks that the application can run at once.
+        jobs: its jobs in the system.
     """
 
     type: Literal["state"] = "state"
@@ -222,7 +243,14 @@ class State(_Message):
 
 
 class Events(_Message):
-    """What happened, in order. Without events, only time passed."""
+    """Events in the order in which they happened; an empty list reports that time passed.
+
+    Args:
+        seq: number of the request, larger than the last one.
+        clock_ms: the client's clock.
+        cores: number of tasks that the application can run at once; None if it did not change.
+        events: the events.
+    """
 
     type: Literal["events"] = "events"
     seq: Seq
@@ -232,7 +260,7 @@ class Events(_Message):
 
 
 class Ping(_Message):
-    """Is the service there?"""
+    """Asks the service for a `pong`."""
 
     type: Literal["ping"] = "ping"
     seq: Seq
@@ -245,29 +273,31 @@ class Bye(_Message):
 
 
 class Challenge(_Message):
-    """The service wants a proof that the client knows the secret."""
+    """The service asks for a proof that the client knows the secret."""
 
     type: Literal["challenge"] = "challenge"
     nonce: Nonce
 
 
 class Welcome(_Message):
-    """The session is open; `state` comes next."""
+    """The session is open; the client sends `state` next."""
 
     type: Literal["welcome"] = "welcome"
     protocol: int
     session: Text
     policy: Text
-    mac: Mac | None = None  # the service's own proof, after a challenge
+    mac: Mac | None = None  # after a challenge: proof that the service knows the secret
 
 
 class JobOrder(_Message):
-    """Where a job stands in the order.
+    """The order of one job.
 
     Args:
-        tier: smaller is served first.
-        weight: jobs of one tier share by running tasks / weight; 0: as if it ran nothing.
-        limit: so many tasks of it at once; None: no limit.
+        job_id: the job.
+        tier: jobs with a smaller tier are served first.
+        weight: within a tier, the job with the smallest running tasks / weight is first; with
+            weight 0 that ratio counts as 0.
+        limit: most tasks of the job at once; None: no limit.
     """
 
     job_id: Text
@@ -277,7 +307,7 @@ class JobOrder(_Message):
 
 
 class StageOrder(_Message):
-    """Where a stage stands in the order; its tier is added to its job's."""
+    """The order of one stage; its tier is added to the tier of its job."""
 
     job_id: Text
     stage_id: StageId
@@ -287,17 +317,18 @@ class StageOrder(_Message):
 
 
 class Orders(_Message):
-    """The standing order, whole: it replaces the one before.
+    """The complete standing order; it replaces the last one.
 
-    Task sets are served by (job tier + stage tier, running tasks of the job / weight, order of the
-    job's arrival, rank, stage_id), smallest first.
+    Task sets are sorted by (job tier + stage tier, running tasks of the job / weight, order of the
+    job's arrival, rank, stage_id), and the smallest is served first.
 
     Args:
-        seq: of the request that it answers; None where the service speaks by itself.
-        stages: those that are not all at their defaults.
-        other_tier: of jobs that the service has not heard of.
-        wake_ms: send `events` (empty, if nothing happened) when the clock gets there.
-        executors: where applications share a cluster, so many this one should have now.
+        seq: number of the request that this answers; None if it answers none.
+        jobs: the orders of all jobs of the application.
+        stages: the orders of stages that differ from the default.
+        other_tier: tier of jobs that the service does not know yet.
+        wake_ms: when the client must send `events`, empty if nothing happened; or None.
+        executors: if applications share a cluster: how many executors this one should have.
     """
 
     type: Literal["orders"] = "orders"
@@ -317,7 +348,7 @@ class Pong(_Message):
 
 
 class Error(_Message):
-    """A request was refused; `then` says what follows."""
+    """A message was refused; `then` says what happens next."""
 
     type: Literal["error"] = "error"
     code: Code
@@ -338,13 +369,18 @@ _FROM_SERVER: TypeAdapter[ServerMessage] = TypeAdapter(
 
 
 def _refused(error: ValidationError) -> ProtocolError:
+    """The first validation error as an error of the protocol."""
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"]) or "the message"
     return ProtocolError(Code.BAD_MESSAGE, f"{where}: {first['msg']} (see protocol/README.md)")
 
 
 def _check_version(payload: bytes) -> None:
-    """A hello of another version is told so, whatever else is in it."""
+    """Check the version of a hello, even if the rest of it does not fit this version.
+
+    Raises:
+        ProtocolError: bad_protocol.
+    """
     try:
         message: Any = json.loads(payload)
     except (ValueError, RecursionError):
@@ -352,21 +388,22 @@ def _check_version(payload: bytes) -> None:
     if (
         not isinstance(message, dict)
         or message.get("type") != "hello"
-        or message.get("protocol") in SPOKEN_VERSIONS
+        or message.get("protocol") in SUPPORTED_VERSIONS
     ):
         return
-    spoken = ", ".join(map(str, SPOKEN_VERSIONS))
+    supported = ", ".join(map(str, SUPPORTED_VERSIONS))
     raise ProtocolError(
         Code.BAD_PROTOCOL,
-        f"this service speaks protocol {spoken}, not {message.get('protocol')!r}: use the plugin and the service of one Parcae",
+        f"this service supports protocol {supported}, not {message.get('protocol')!r}: use plugin "
+        "and service from the same version of Parcae",
     )
 
 
 def decode_client_message(payload: bytes) -> ClientMessage:
-    """What a client said.
+    """Decode a message of a client.
 
     Raises:
-        ProtocolError: bad_message or bad_protocol; the message names the field.
+        ProtocolError: bad_message, which names the field, or bad_protocol.
 
     Example: `decode_client_message(b'{"type":"ping","seq":7}')` is `Ping(seq=7)`.
     """
@@ -375,13 +412,13 @@ def decode_client_message(payload: bytes) -> ClientMessage:
     except ValidationError as error:
         _check_version(payload)
         raise _refused(error) from None
-    if isinstance(message, Hello) and message.protocol not in SPOKEN_VERSIONS:
+    if isinstance(message, Hello) and message.protocol not in SUPPORTED_VERSIONS:
         _check_version(payload)
     return message
 
 
 def decode_server_message(payload: bytes) -> ServerMessage:
-    """What the service said.
+    """Decode a message of the service.
 
     Raises:
         ProtocolError: bad_message.
@@ -398,7 +435,7 @@ def encode(message: ClientMessage | ServerMessage) -> bytes:
 
 
 def frame(payload: bytes, max_bytes: int = MAX_FRAME_BYTES) -> bytes:
-    """The payload with its length before it.
+    """The frame of a payload: its length, then the payload.
 
     Raises:
         ProtocolError: too_large.
@@ -413,7 +450,7 @@ def frame(payload: bytes, max_bytes: int = MAX_FRAME_BYTES) -> bytes:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into payloads.
+    """Splits a stream of bytes into the payloads of its frames.
 
     Example: `FrameReader().feed(b"\\x00\\x00\\x00\\x02{}")` is `[b"{}"]`.
     """
@@ -424,14 +461,14 @@ class FrameReader:
 
     @property
     def num_waiting(self) -> int:
-        """Bytes of a frame that has not ended yet."""
+        """Number of bytes of the incomplete last frame."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The payloads that are complete with these bytes.
+        """Add bytes and return the payloads that are complete now.
 
         Raises:
-            ProtocolError: too_large, as soon as the length is known.
+            ProtocolError: too_large, as soon as the length of the frame is known.
         """
         self._buffer += data
         payloads = []
@@ -452,7 +489,7 @@ class FrameReader:
 
 
 def new_nonce() -> str:
-    """A fresh random nonce, 32 hex digits."""
+    """A new random nonce: 32 hex digits."""
     return secrets.token_hex(16)
 
 
@@ -463,11 +500,22 @@ def proof_mac(
     service_nonce: str,
     application_id: str,
 ) -> str:
-    """HMAC-SHA256 of "parcae 2", the side, both nonces and the application id, each ended by a zero byte; hex."""
+    """The proof that one side knows the secret: HMAC-SHA256, in lower-case hex.
+
+    It is computed over "parcae 2", the side, both nonces and the application id, each followed by a
+    zero byte.
+
+    Args:
+        secret: the shared secret.
+        side: the side that proves; makes the proofs of both sides different.
+        client_nonce: the nonce of `hello`.
+        service_nonce: the nonce of `challenge`.
+        application_id: the application of `hello`.
+    """
     parts = ("parcae 2", side, client_nonce, service_nonce, application_id)
     return hmac.new(secret, b"".join(part.encode() + b"\0" for part in parts), "sha256").hexdigest()
 
 
 def is_proof(mac: str, expected: str) -> bool:
-    """Whether two proofs are equal, in constant time."""
+    """Whether two proofs are equal, compared in constant time."""
     return hmac.compare_digest(mac.encode(), expected.encode())

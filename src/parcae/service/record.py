@@ -1,7 +1,8 @@
-"""Sessions as files: JSON lines of what clients said and what the service said.
+"""Recordings of sessions: files of JSON lines with all messages of clients and of the service.
 
-A file is written under a temporary name (`.part`) and renamed when it is full or its session ends; after a crash the `.part` is
-still readable, but for a torn last line. Each application has a file of its own; applications that share a cluster share one.
+A file has a temporary name (`.part`) until it is full or its session ends; then it is renamed.
+After a crash the `.part` file is still readable, except for an incomplete last line. Each
+application has its own file; applications that share a cluster share one.
 """
 
 from __future__ import annotations
@@ -16,32 +17,36 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from parcae import __version__
 from parcae.errors import FormatError
 from parcae.service.protocol import ClientMessage, ServerMessage, encode
 from parcae.service.session import Scope, Session, Watcher
+from parcae.version import __version__
 
 _LOG = logging.getLogger(__name__)
 FORMAT_VERSION = 2
 PART = ".part"
-#: A file is full when it is larger than this.
+#: A file that is larger than this is full.
 MAX_FILE_BYTES = 64 << 20
 _MS_PER_S = 1e3
 
 
 @dataclass
 class _File:
-    path: Path  # its name when it is done
+    """An open file of a recording."""
+
+    path: Path  # its final name, without `.part`
     stream: BinaryIO
     num_parts: int
     size: int = 0
 
 
 class Recorder(Watcher):
-    """Writes every session to files in a folder. A disk that fails ends the recording, never a session.
+    """Writes every session to files in a folder.
+
+    A failed write ends the recording, never a session.
 
     Raises:
-        OSError: the folder cannot be made.
+        OSError: the folder cannot be created.
     """
 
     def __init__(self, folder: Path, max_file_bytes: int = MAX_FILE_BYTES) -> None:
@@ -56,21 +61,21 @@ class Recorder(Watcher):
         return "cluster" if session.service.scope is Scope.CLUSTER else session.application
 
     def opened(self, session: Session) -> None:
-        """Begin a file where there is none."""
+        """Begin a file for the session, if it needs one."""
         if self._key(session) not in self._files:
             self._begin(session, self._key(session), 1)
 
-    def heard(self, session: Session, message: ClientMessage) -> None:
-        """Write what a client said."""
+    def received(self, session: Session, message: ClientMessage) -> None:
+        """Write a message of a client."""
         self._write(session, b'"from":"client","message":' + encode(message))
 
-    def said(self, session: Session, message: ServerMessage) -> None:
-        """Write what the service said."""
+    def sent(self, session: Session, message: ServerMessage) -> None:
+        """Write a message of the service."""
         if self._key(session) in self._files:
             self._write(session, b'"from":"service","message":' + encode(message))
 
     def closed(self, session: Session) -> None:
-        """End the file, if it was this session's alone."""
+        """End the file, unless other sessions still use it."""
         self._write(session, b'"from":"service","left":true')
         if session.service.scope is not Scope.CLUSTER or not session.service.sessions:
             self._end(self._key(session))
@@ -81,6 +86,7 @@ class Recorder(Watcher):
             self._end(key)
 
     def _begin(self, session: Session, key: str, number: int) -> None:
+        """Open part `number` of a recording and write its head."""
         if self._is_broken:
             return
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", key).lstrip(".")[:80] or "application"
@@ -99,9 +105,10 @@ class Recorder(Watcher):
             "cores": session.service.sharing.num_cores
             if session.service.sharing is not None
             else None,
-            "learned": session.service.book.learned.dump(),
+            "learned": session.service.duration_model.learned.dump(),
         }
         try:
+            # Unbuffered: after a crash the file has everything but a part of the last line.
             stream = path.with_name(path.name + PART).open("wb", buffering=0)
             stream.write(orjson.dumps(head) + b"\n")
         except OSError as error:
@@ -136,7 +143,7 @@ class Recorder(Watcher):
             file.path.with_name(file.path.name + PART).rename(file.path)
 
     def _give_up(self, error: OSError) -> None:
-        _LOG.error("the recording in %s ends: %s", self._folder, error)
+        _LOG.error("the recording in %s stops after an error: %s", self._folder, error)
         self._is_broken = True
         for file in self._files.values():
             file.stream.close()
@@ -144,38 +151,44 @@ class Recorder(Watcher):
 
 
 def find_recordings(paths: Sequence[Path]) -> list[Path]:
-    """The files themselves, or of a folder the newest recording: its parts in order.
+    """The files of a recording, in order.
+
+    Args:
+        paths: files, which are returned as they are; or one folder, whose newest recording is used.
 
     Raises:
-        FormatError: a folder without a recording.
+        FormatError: the folder has no recording.
     """
     if len(paths) != 1 or not paths[0].is_dir():
         return list(paths)
-    found = sorted(
+    files = sorted(
         path for path in paths[0].iterdir() if path.name.removesuffix(PART).endswith(".jsonl")
     )
-    if not found:
+    if not files:
         raise FormatError(
-            f"{paths[0]}: no recording in this folder; make one with `parcae serve --record {paths[0]}`"
+            f"{paths[0]}: no recording in this folder; make one with "
+            f"`parcae serve --record {paths[0]}`"
         )
-    newest = found[-1].name.rpartition("-")[0]
-    return [path for path in found if path.name.rpartition("-")[0] == newest]
+    # Names begin with the time and end with the number of the part.
+    newest = files[-1].name.rpartition("-")[0]
+    return [path for path in files if path.name.rpartition("-")[0] == newest]
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What a file (or the parts of one) holds: its head and its lines."""
+    """A recording in memory: the head of its first file and the lines of all its files."""
 
     head: dict[str, Any]
     lines: list[dict[str, Any]]
 
 
 def read_recording(*paths: Path) -> Recording:
-    """A recording, of one file or of its parts in order; a torn last line is left out.
+    """Read a recording from its files, given in order; an incomplete last line is left out.
 
     Raises:
-        FormatError: not a recording, another version, or a torn line that is not the last.
-        OSError: no such file.
+        FormatError: a file is not a recording, has another version, or has an incomplete line
+            before its last.
+        OSError: a file does not exist.
     """
     heads = []
     lines = []
@@ -185,7 +198,8 @@ def read_recording(*paths: Path) -> Recording:
             raise FormatError(f"{path}: not a recording of `parcae serve --record`")
         if rows[0]["parcae_recording"] != FORMAT_VERSION:
             raise FormatError(
-                f"{path}: recording version {rows[0]['parcae_recording']}; this Parcae reads {FORMAT_VERSION}: update Parcae"
+                f"{path}: recording version {rows[0]['parcae_recording']}; this Parcae reads "
+                f"{FORMAT_VERSION}: update Parcae"
             )
         heads.append(rows[0])
         lines.extend(rows[1:])
@@ -193,7 +207,7 @@ def read_recording(*paths: Path) -> Recording:
 
 
 def _content(path: Path) -> bytes:
-    """What the file holds; a `.part` that the service finished since it was found goes by its own name now."""
+    """The bytes of a file; a `.part` file may have been renamed since it was listed."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -211,7 +225,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             row = orjson.loads(part)
         except orjson.JSONDecodeError:
             if number == len(parts):
-                return  # torn: the service was killed while it wrote
+                return  # incomplete: the service was killed while it wrote
             raise FormatError(f"{path}:{number}: not a line of a recording") from None
         if not isinstance(row, dict):
             raise FormatError(f"{path}:{number}: not a line of a recording")

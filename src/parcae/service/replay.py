@@ -1,4 +1,7 @@
-"""A recorded session under another policy: where it would have ordered jobs otherwise, and what the simulator makes of both."""
+"""`replay_recording`: compares the recorded orders of a session with those of another policy.
+
+It also estimates both policies' average JCT by simulating the recorded jobs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from parcae.errors import FormatError, InputError, ProtocolError
 from parcae.metrics.jobs import jct_ms
 from parcae.policies.guard import Guarded
-from parcae.service.jobs import DurationBook
+from parcae.service.jobs import DurationModel
 from parcae.service.mirror import Mirror
 from parcae.service.policies import policies_for
 from parcae.service.protocol import (
@@ -25,7 +28,7 @@ from parcae.service.protocol import (
     StageMessage,
     StagesAdded,
     State,
-    TasksTold,
+    TasksReported,
 )
 from parcae.service.record import Recording, find_recordings, read_recording
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -34,14 +37,15 @@ from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 
 _REQUEST: TypeAdapter[State | Events] = TypeAdapter(State | Events)
-#: Differences that are listed, and jobs of each.
+#: Number of differences in the result.
 _NUM_LISTED = 20
+#: Number of first jobs that are compared and listed.
 _NUM_FIRST = 5
 
 
 @dataclass(frozen=True)
 class Difference:
-    """An order in which the two differ: ids of the jobs that they serve first."""
+    """A moment at which the orders differ: ids of the first jobs in each order."""
 
     clock_ms: int
     recorded: tuple[str, ...]
@@ -50,7 +54,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the simulator makes of the recorded jobs whose every stage was seen to run."""
+    """Average JCT of both policies in the simulator, over jobs with known durations of all stages.
+
+    `num_left_out` is the number of jobs that the recording does not show completely.
+    """
 
     num_jobs: int
     num_left_out: int
@@ -60,15 +67,17 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Replay:
-    """A recorded run under another policy.
+    """The comparison of a recording with another policy.
 
     Args:
-        num_orders: orders of one job or more that were compared.
-        num_first: orders in which the two serve different jobs first.
-        num_other: orders in which they serve the same job first, and the others in another order.
-        num_lost: recorded requests that could not be followed (before the first state, or refused then as now).
-        differences: the first of them.
-        estimate: None where no job was seen whole, or a policy cannot be simulated.
+        recorded_policy: name of the policy of the recording.
+        other_policy: name of the policy that it is compared with.
+        num_orders: number of compared orders; they have at least one job.
+        num_first: orders in which the first job differs.
+        num_other: orders in which the first job is the same and a later one differs.
+        num_lost: recorded requests that could not be applied: before the first state, or refused.
+        differences: the first differences.
+        estimate: None if no job was recorded completely, or a policy cannot be simulated.
     """
 
     recorded_policy: str
@@ -81,28 +90,38 @@ class Replay:
     estimate: Estimate | None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers and names."""
+        """The result as a dictionary for JSON."""
         return asdict(self)
 
 
 @dataclass
 class _Comparison:
+    """Counts and lists the differences between recorded and other orders."""
+
     num_orders: int = 0
     num_first: int = 0
     num_other: int = 0
     differences: list[Difference] = field(default_factory=list)
 
     def add(self, clock_ms: int, recorded: Orders, other: Orders) -> None:
-        """Compare two orders of the same jobs."""
-        theirs = _ranked(recorded)
-        mine = _ranked(other)
-        if not theirs or {job for job, *_ in theirs} != {job for job, *_ in mine}:
+        """Compare two orders; orders of different jobs are ignored.
+
+        Args:
+            clock_ms: the cluster's clock.
+            recorded: the recorded order.
+            other: the other policy's order.
+        """
+        recorded_jobs = _ranked(recorded)
+        other_jobs = _ranked(other)
+        if not recorded_jobs or {job for job, *_ in recorded_jobs} != {
+            job for job, *_ in other_jobs
+        }:
             return
         self.num_orders += 1
-        if theirs == mine:
+        if recorded_jobs == other_jobs:
             return
-        first = _first(theirs)
-        other_first = _first(mine)
+        first = _first(recorded_jobs)
+        other_first = _first(other_jobs)
         self.num_first += first[0] != other_first[0]
         self.num_other += first[0] == other_first[0]
         if len(self.differences) < _NUM_LISTED:
@@ -110,7 +129,7 @@ class _Comparison:
 
 
 def _ranked(orders: Orders) -> list[tuple[str, float, int | None]]:
-    """(job, weight, limit), the first served first; jobs of one tier by their order of arrival."""
+    """(job, weight, limit) in the order of service; jobs of one tier in order of arrival."""
     return [
         (job.job_id, job.weight, job.limit) for job in sorted(orders.jobs, key=lambda job: job.tier)
     ]
@@ -121,26 +140,26 @@ def _first(ranked: list[tuple[str, float, int | None]]) -> tuple[str, ...]:
 
 
 def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Replay:
-    """Follow a recording, and let another policy plan at every request.
+    """Apply the requests of a recording to a mirror, and let another policy plan each time.
 
     Args:
-        paths: the parts of a recording, or a folder, whose newest is taken.
-        policy: the other policy, as in `parcae policies`.
-        workload: the profile that durations are looked up in, and that learned policies are bound to.
+        paths: the files of a recording in order, or a folder, whose newest recording is used.
+        policy: name of the other policy, see `parcae policies`.
+        workload: the profile with the durations, to which learned policies are bound.
 
     Raises:
-        FormatError: not a recording.
-        PolicyError: no such policy.
+        FormatError: the files are not a recording.
+        PolicyError: there is no such policy.
     """
     recording = read_recording(*find_recordings(paths))
     policy_for = policies_for(policy, workload)
-    policy_for(1)  # a policy that does not exist is refused here
-    book = DurationBook(workload)
-    _recall(book, recording.head.get("learned", {}))
-    mirror = Mirror(policy_for, book, num_cores=recording.head.get("cores"))
-    seen = _Seen()
+    policy_for(1)  # raises an error now if the policy does not exist
+    duration_model = DurationModel(workload)
+    _restore(duration_model, recording.head.get("learned", {}))
+    mirror = Mirror(policy_for, duration_model, num_cores=recording.head.get("cores"))
+    recorded = _RecordedJobs()
     compared = _Comparison()
-    num_lost = _follow(recording, mirror, seen, compared)
+    num_lost = _follow(recording, mirror, recorded, compared)
     return Replay(
         str(recording.head["policy"]),
         policy,
@@ -149,22 +168,28 @@ def replay_recording(paths: list[Path], policy: str, workload: Workload) -> Repl
         compared.num_other,
         num_lost,
         tuple(compared.differences),
-        seen.estimate(
-            str(recording.head["policy"]), policy, recording.head.get("cores") or seen.num_cores
+        recorded.estimate(
+            str(recording.head["policy"]), policy, recording.head.get("cores") or recorded.num_cores
         ),
     )
 
 
-def _recall(book: DurationBook, learned: Any) -> None:
+def _restore(duration_model: DurationModel, learned: Any) -> None:
+    """Restore the durations that the service had learned before the recording."""
     try:
-        book.learned.recall(**learned)
+        duration_model.learned.restore(**learned)
     except (TypeError, ValueError):
-        raise FormatError("a recording whose `learned` is none; was the file edited?") from None
+        raise FormatError(
+            "the recording's `learned` has a wrong form; was the file edited?"
+        ) from None
 
 
-def _follow(recording: Recording, mirror: Mirror, seen: _Seen, compared: _Comparison) -> int:
+def _follow(
+    recording: Recording, mirror: Mirror, recorded: _RecordedJobs, compared: _Comparison
+) -> int:
+    """Apply all lines of the recording. Returns the number of requests that were lost."""
     num_lost = 0
-    waiting = set[str]()
+    waiting = set[str]()  # applications whose next usable request is a `state`
     for line in recording.lines:
         application = str(line.get("application"))
         message = line.get("message", {})
@@ -189,7 +214,7 @@ def _follow(recording: Recording, mirror: Mirror, seen: _Seen, compared: _Compar
                 continue
             try:
                 _carry_out(mirror, application, request)
-                seen.add(application, request)
+                recorded.add(application, request)
                 waiting.discard(application)
             except ProtocolError:
                 num_lost += 1
@@ -202,7 +227,7 @@ def _request(message: dict[str, Any]) -> State | Events:
         return _REQUEST.validate_json(orjson.dumps(message))
     except ValidationError:
         raise FormatError(
-            f"a recorded {message.get('type')} that is not of protocol 2; was the file edited?"
+            f"a recorded {message.get('type')} is not a message of protocol 2; was the file edited?"
         ) from None
 
 
@@ -214,8 +239,8 @@ def _carry_out(mirror: Mirror, application: str, message: State | Events) -> Non
 
 
 @dataclass
-class _Seen:
-    """Jobs and task durations that a recording tells of."""
+class _RecordedJobs:
+    """The jobs and task durations in a recording."""
 
     jobs: dict[tuple[str, str], JobMessage] = field(default_factory=dict)
     samples: dict[tuple[str, str, int], list[int]] = field(
@@ -224,31 +249,34 @@ class _Seen:
     num_cores: int = 1
 
     def add(self, application: str, message: State | Events) -> None:
-        """Remember what a request tells of."""
+        """Add the jobs and finished tasks of a request."""
         if message.cores:
             self.num_cores = message.cores
         if isinstance(message, State):
             for job in message.jobs:
-                self._know(application, job)
+                self._add_job(application, job)
             return
         for event in message.events:
             if isinstance(event, JobArrived):
-                self._know(application, event.job)
-            elif isinstance(event, TasksTold) and event.finished:
+                self._add_job(application, event.job)
+            elif isinstance(event, TasksReported) and event.finished:
+                # Only the sum of the durations is known: each task gets their mean.
                 samples = self.samples[application, event.job_id, event.stage_id]
                 samples += [round(event.executed_ms / event.finished)] * event.finished
             elif isinstance(event, StagesAdded) and (application, event.job_id) in self.jobs:
                 job = self.jobs[application, event.job_id]
-                self._know(
+                self._add_job(
                     application, job.model_copy(update={"stages": (*job.stages, *event.stages)})
                 )
 
-    def _know(self, application: str, job: JobMessage) -> None:
-        known = self.jobs.get((application, job.job_id))
-        if known is None or len(job.stages) > len(known.stages):
+    def _add_job(self, application: str, job: JobMessage) -> None:
+        """Keep the message of a job with the most stages."""
+        present = self.jobs.get((application, job.job_id))
+        if present is None or len(job.stages) > len(present.stages):
             self.jobs[application, job.job_id] = job
 
     def _spec(self, application: str, job: JobMessage) -> JobSpec | None:
+        """The job for the simulator, or None if a stage has no recorded task."""
         position = {stage.stage_id: index for index, stage in enumerate(job.stages)}
         stages = [self._stage(application, job.job_id, stage, position) for stage in job.stages]
         whole = [stage for stage in stages if stage is not None]
@@ -262,12 +290,21 @@ class _Seen:
         samples = self.samples.get((application, job_id, stage.stage_id))
         if not samples:
             return None
-        own = np.array(samples, np.int64)
+        times = np.array(samples, np.int64)
         parents = tuple(position[parent] for parent in stage.parents)
-        return StageSpec(stage.tasks, TaskDurations((1,), (own,), (own,), (own,)), parents)
+        return StageSpec(stage.tasks, TaskDurations((1,), (times,), (times,), (times,)), parents)
 
     def estimate(self, recorded: str, other: str, num_cores: int) -> Estimate | None:
-        """Both policies in the simulator."""
+        """Simulate the recorded jobs under both policies.
+
+        Args:
+            recorded: name of the recorded policy.
+            other: name of the other policy.
+            num_cores: cores of the cluster.
+
+        Returns:
+            None if no job was recorded completely, or a policy cannot be simulated.
+        """
         specs = [self._spec(application, job) for (application, _), job in self.jobs.items()]
         whole = sorted((s for s in specs if s is not None), key=lambda spec: spec.arrival_ms or 0)
         if not whole:
@@ -285,5 +322,5 @@ class _Seen:
 
 def _average_jct_ms(policy: str, sequence: JobSequence, config: SimulationConfig) -> float:
     live = policies_for(policy, sequence.workload)(config.num_executors)
-    own = Guarded(policy, live.policy, live.guard) if live.guard else live.policy
-    return float(jct_ms(simulate(sequence, own, config, 0)).mean())
+    guarded = Guarded(policy, live.policy, live.guard) if live.guard else live.policy
+    return float(jct_ms(simulate(sequence, guarded, config, 0)).mean())

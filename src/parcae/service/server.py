@@ -1,7 +1,7 @@
-"""The TCP server: connections in, sessions behind them, limits around them.
+"""`Server`: serves sessions over TCP, with limits on time, memory and message rate per client.
 
-Decisions take well under a millisecond, so they run in the loop's own thread; a client that stalls, floods or talks nonsense
-only ever stops itself.
+A plan takes well under a millisecond, so plans run in the thread of the event loop. A client that
+stalls, sends too much or sends invalid messages affects only itself.
 """
 
 from __future__ import annotations
@@ -32,28 +32,30 @@ from parcae.service.session import Service, Session
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 16
-#: Shortest secret that is taken.
+#: Shortest secret that is accepted.
 _MIN_SECRET_BYTES = 16
 
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """Where the server listens, and what it puts up with.
+    """Address and limits of the server.
 
     Args:
-        host: the loopback unless there is a secret.
-        port: 0 takes a free one.
+        host: address to listen on; without a secret it must be a loopback address.
+        port: port to listen on; 0 takes a free one.
+        secret: the secret that clients must prove to know, or None.
         tls_cert, tls_key: PEM files; both or none.
-        max_frame_bytes: largest frame of a client.
-        max_connections: of all clients together; one more is told `busy`.
-        max_waiting_bytes: unread replies of one client, beyond which it is dropped.
-        messages_per_s: of one connection; a faster one is read more slowly.
-        hello_timeout_s: to be welcomed, from the connection on.
-        idle_timeout_s: silence after which a client is dropped.
-        write_timeout_s: how long a reply may wait to be read.
+        max_frame_bytes: largest frame that a client may send.
+        max_connections: number of connections; more are refused with `busy`.
+        max_waiting_bytes: a client with more unread bytes of replies is dropped.
+        messages_per_s: rate limit of a connection; messages beyond it are read later.
+        hello_timeout_s: time from the connection until the session must be open.
+        idle_timeout_s: a client that is silent for longer is dropped.
+        write_timeout_s: a client that does not read a reply for longer is dropped.
 
     Raises:
-        ConfigError: an open door (another host than the loopback without a secret), or half of a pair.
+        ConfigError: the host is not a loopback address and there is no secret, or only one of
+            `tls_cert` and `tls_key` is given.
     """
 
     host: str = "127.0.0.1"
@@ -72,29 +74,31 @@ class ServerConfig:
     def __post_init__(self) -> None:
         if self.secret is None and not is_loopback(self.host):
             raise ConfigError(
-                f"--host {self.host}: other machines could reach it; give --secret-file, or stay on 127.0.0.1"
+                f"--host {self.host}: other machines could connect; give --secret-file, or use "
+                "127.0.0.1"
             )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("--tls-cert and --tls-key belong together; give both or none")
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """TLS with the certificate, or None.
+        """The TLS settings with the certificate, or None without TLS.
 
         Raises:
-            ConfigError: files that are not a certificate and its key.
-            OSError: files that cannot be read.
+            ConfigError: the files are not a certificate and its key.
+            OSError: a file cannot be read.
         """
         if self.tls_cert is None or self.tls_key is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         for path in (self.tls_cert, self.tls_key):
-            path.open("rb").close()  # an error that names the file
+            path.open("rb").close()  # `load_cert_chain` does not name the file in its error
         try:
             context.load_cert_chain(self.tls_cert, self.tls_key)
         except ssl.SSLError as error:
             raise ConfigError(
-                f"{self.tls_cert}, {self.tls_key}: not a certificate and its key in PEM ({error.reason})"
+                f"{self.tls_cert}, {self.tls_key}: not a certificate and its key in PEM "
+                f"({error.reason})"
             ) from None
         return context
 
@@ -110,23 +114,24 @@ def is_loopback(host: str) -> bool:
 
 
 def read_secret(path: Path) -> bytes:
-    """The secret in a file, without white space at its end.
+    """Read the secret in a file, without white space at its end.
 
     Raises:
-        ConfigError: shorter than 16 bytes.
-        OSError: no such file.
+        ConfigError: the secret is shorter than 16 bytes.
+        OSError: the file cannot be read.
     """
     secret = path.read_bytes().rstrip()
     if len(secret) < _MIN_SECRET_BYTES:
         raise ConfigError(
-            f"{path}: a secret of {len(secret)} bytes; it needs {_MIN_SECRET_BYTES} at least (openssl rand -hex 32)"
+            f"{path}: a secret of {len(secret)} bytes; it needs {_MIN_SECRET_BYTES} at least "
+            "(make one with: openssl rand -hex 32)"
         )
     return secret
 
 
 @dataclass
 class _Connection:
-    """One client: its streams, its session, and how much it may still say this second."""
+    """One connection: its streams, its session and its rate limit (a token bucket)."""
 
     session: Session
     reader: asyncio.StreamReader
@@ -139,31 +144,32 @@ class _Connection:
         self.allowance = self.config.messages_per_s
 
     def send(self, message: ServerMessage) -> None:
-        """Queue a message; a client that does not read is dropped."""
+        """Queue a message; drop a client with too many unread bytes."""
         transport = self.writer.transport
         if transport.is_closing():
             return
         if transport.get_write_buffer_size() > self.config.max_waiting_bytes:
             _LOG.warning(
-                "%s does not read its replies; dropped", self.session.application or "a client"
+                "%s does not read its replies and was dropped",
+                self.session.application or "a client",
             )
             transport.abort()
             return
         self.writer.write(frame(encode(message), 1 << 31))
         if isinstance(message, Error) and message.then is Then.CLOSE:
-            self.writer.close()  # after what is written
+            self.writer.close()  # `close` first writes what is queued
 
     async def flush(self) -> None:
-        """Wait until the client has read enough.
+        """Wait until the client has read most of its replies.
 
         Raises:
-            TimeoutError: it does not read.
+            TimeoutError: it does not read them in time.
         """
         async with asyncio.timeout(self.config.write_timeout_s):
             await self.writer.drain()
 
     async def pause(self) -> None:
-        """Wait if the client said more than it may."""
+        """Wait if the client sends messages faster than its rate limit."""
         now_s = time.monotonic()
         rate = self.config.messages_per_s
         self.allowance = min(rate, self.allowance + (now_s - self.refilled_s) * rate) - 1.0
@@ -192,20 +198,20 @@ class Server:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
     @property
     def num_connections(self) -> int:
-        """Clients now."""
+        """Number of open connections."""
         return len(self._connections)
 
     async def start(self) -> None:
-        """Listen.
+        """Start to listen.
 
         Raises:
-            OSError: the address is taken or is not this machine's.
+            OSError: the address is in use or does not belong to this machine.
         """
         context = self.config.ssl_context()
         self._server = await asyncio.start_server(
@@ -213,8 +219,10 @@ class Server:
         )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection from its beginning to its end."""
         task = asyncio.current_task()
         assert task is not None
+        # Too many clients: send the reason, and do not read anything.
         if len(self._connections) >= self.config.max_connections:
             self.num_refused += 1
             message = f"{self.config.max_connections} clients are connected; try again later"
@@ -226,7 +234,7 @@ class Server:
         self._connections[task] = connection
         try:
             await self._converse(connection)
-        except TimeoutError:  # replies that nobody reads: `close` would wait for them for ever
+        except TimeoutError:  # the client does not read: `close` would wait for that forever
             writer.transport.abort()
         except (ConnectionError, ssl.SSLError, asyncio.CancelledError):
             pass
@@ -236,6 +244,11 @@ class Server:
             writer.close()
 
     async def _converse(self, connection: _Connection) -> None:
+        """Read and answer messages until the session or the connection is closed.
+
+        Raises:
+            TimeoutError: the client does not read its replies.
+        """
         frames = FrameReader(self.config.max_frame_bytes)
         session = connection.session
         begun_s = time.monotonic()
@@ -248,7 +261,9 @@ class Server:
                     data = await connection.reader.read(_CHUNK)
             except TimeoutError:
                 connection.send(
-                    session.refuse(ProtocolError(Code.TIMEOUT, "nothing was said for too long"))
+                    session.refuse(
+                        ProtocolError(Code.TIMEOUT, "the client sent no message for too long")
+                    )
                 )
                 break
             if not data:
@@ -257,6 +272,7 @@ class Server:
         await connection.flush()
 
     async def _answer(self, connection: _Connection, frames: FrameReader, data: bytes) -> None:
+        """Answer all messages that are complete with the new data."""
         session = connection.session
         try:
             payloads = frames.feed(data)
@@ -272,16 +288,15 @@ class Server:
                 return
 
     def request_stop(self) -> None:
-        """Let `run_until_stopped` end."""
+        """Make `run_until_stopped` return."""
         self._stopped.set()
 
     async def run_until_stopped(self, for_s: float | None = None) -> None:
-        """Serve until SIGTERM, Ctrl-C, `request_stop` or (where given) so many seconds."""
+        """Serve until SIGTERM, Ctrl-C, `request_stop` or, if given, `for_s` seconds have passed."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            with contextlib.suppress(
-                NotImplementedError, ValueError, RuntimeError
-            ):  # other threads and systems
+            # Handlers cannot be added on Windows, nor outside the main thread.
+            with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
                 loop.add_signal_handler(number, self.request_stop)
         try:
             async with asyncio.timeout(for_s):
@@ -291,13 +306,13 @@ class Server:
         await self.stop()
 
     async def stop(self) -> None:
-        """Tell every client that the service closes, and close."""
+        """Send `closing` to every client and close all connections."""
         if self._server is not None:
             self._server.close()
         tasks = list(self._connections)
         for connection in list(self._connections.values()):
             connection.session.dismiss(
-                Code.CLOSING, "the service shuts down; schedule by yourself and connect again"
+                Code.CLOSING, "the service shuts down; use your own order and connect again later"
             )
         for task in tasks:
             task.cancel()
@@ -305,7 +320,17 @@ class Server:
 
 
 def serve_in_thread(make: Callable[[], Server]) -> tuple[Server, Callable[[], None]]:
-    """A server in a thread of its own, for tests and benchmarks. Returns it and what stops it."""
+    """Run a server in a new thread, for tests and benchmarks.
+
+    Args:
+        make: makes the server; called in that thread.
+
+    Returns:
+        the server, and a function that stops it.
+
+    Raises:
+        ConfigError: the server did not start within a minute.
+    """
     import threading
 
     started: list[Server] = []

@@ -1,8 +1,8 @@
-"""Sessions without I/O: a client's messages in, the service's messages out.
+"""Sessions without I/O: messages of a client in, messages of the service out.
 
-A session belongs to one application. With scope `application` every session has a mirror of its own;
-with scope `cluster` all share one, and what one application's events mean for another's order is
-pushed to the other.
+A session belongs to one application. With scope `application` every session has its own mirror.
+With scope `cluster` all sessions share one mirror; if the events of one application change the
+order of another, the new order is pushed to that other one.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
 from parcae.errors import ProtocolError
-from parcae.service.jobs import DurationBook
+from parcae.service.jobs import DurationModel
 from parcae.service.mirror import Counts, EndedJob, Mirror
 from parcae.service.policies import Plan, PolicyFor
 from parcae.service.protocol import (
-    MENDED_BY_STATE,
     PROTOCOL_VERSION,
+    RECOVERED_BY_STATE,
     Bye,
     Challenge,
     ClientMessage,
@@ -47,13 +47,15 @@ _MS_PER_S = 1e3
 
 
 class Scope(StrEnum):
-    """Who shares a cluster."""
+    """Which applications share a cluster."""
 
-    APPLICATION = "application"  # every application has its own
-    CLUSTER = "cluster"  # all applications share one
+    APPLICATION = "application"  # every application has its own cluster
+    CLUSTER = "cluster"  # all applications share one cluster
 
 
 class _Stage(Enum):
+    """How far the connection has been set up."""
+
     NEW = "new"
     CHALLENGED = "challenged"
     OPEN = "open"
@@ -61,83 +63,97 @@ class _Stage(Enum):
 
 
 class Watcher:
-    """Whoever looks on: metrics, the live page, a recording. Does nothing by itself."""
+    """Base class of observers such as metrics, the live page and recordings.
+
+    The service calls these methods; by default they do nothing.
+    """
 
     def opened(self, session: Session) -> None:
-        """A client was welcomed."""
+        """A session was opened: its client was welcomed."""
 
     def closed(self, session: Session) -> None:
-        """A session that was open is no more."""
+        """An open session was closed."""
 
-    def heard(self, session: Session, message: ClientMessage) -> None:
-        """An open session's client said something."""
+    def received(self, session: Session, message: ClientMessage) -> None:
+        """The client of an open session sent a message."""
 
-    def said(self, session: Session, message: ServerMessage) -> None:
-        """The service said something to it."""
+    def sent(self, session: Session, message: ServerMessage) -> None:
+        """The service sent a message to the session's client."""
 
     def planned(self, mirror: Mirror, plan: Plan) -> None:
         """New orders came into force."""
 
     def ended(self, job: EndedJob) -> None:
-        """A job ended well."""
+        """A job ended successfully."""
 
     def answered(self, session: Session, message: State | Events, took_ms: float) -> None:
-        """A request was carried out, after so many milliseconds."""
+        """A request was carried out.
+
+        Args:
+            session: the session that sent it.
+            message: the request.
+            took_ms: time from the decoded request to its reply.
+        """
 
 
 @dataclass
 class Service:
-    """All sessions, and the mirrors behind them.
+    """All sessions, and the mirrors of their clusters.
 
     Args:
-        policy_for: the policy for a cluster of so many cores.
-        policy_name: what clients are told.
-        book: what is known of durations, shared by all.
-        secret: what clients must prove to know, or None.
-        sharing: how applications share one cluster, or None where each has its own.
-        foretells: let mirrors keep a virtual run of fair sharing, for who shows it.
-        watchers: who looks on; must be there before the first session.
+        policy_for: makes the policy for a cluster with a given number of cores.
+        policy_name: name of the policy that clients receive.
+        duration_model: estimates of task durations, shared by all mirrors.
+        secret: the secret that clients must prove to know, or None.
+        sharing: how applications share one cluster, or None if each has its own.
+        predicts_fair: let mirrors keep a virtual run of fair sharing, to which ended jobs are
+            compared.
+        watchers: observers; add them before the first session opens.
     """
 
     policy_for: PolicyFor
     policy_name: str
-    book: DurationBook
+    duration_model: DurationModel
     secret: bytes | None = None
     sharing: Sharing | None = None
-    foretells: bool = False
+    predicts_fair: bool = False
     watchers: list[Watcher] = field(default_factory=list)
     sessions: dict[str, Session] = field(default_factory=dict, init=False)  # by application
-    mirrors: dict[str, Mirror] = field(
-        default_factory=dict, init=False
-    )  # by application; one under "" where all share it
+    # By application; if all share one cluster, its only key is "".
+    mirrors: dict[str, Mirror] = field(default_factory=dict, init=False)
     counts: Counts = field(default_factory=Counts, init=False)
     _num_opened: int = field(default=0, init=False)
 
     @property
     def scope(self) -> Scope:
-        """Who shares a cluster."""
+        """Which applications share a cluster."""
         return Scope.APPLICATION if self.sharing is None else Scope.CLUSTER
 
     def open(self, push: Callable[[ServerMessage], None] | None = None) -> Session:
-        """A session for a client that just connected; `push` takes what the service says unasked."""
+        """Make a session for a new connection.
+
+        Args:
+            push: called with messages that are not replies; by default they are kept in
+                `Session.pushed`.
+        """
         self._num_opened += 1
         return Session(self, f"s{self._num_opened}", push)
 
     def mirror_of(self, application: str) -> Mirror:
-        """The application's mirror; a new one where there is none."""
+        """The mirror that holds the application's jobs; made if there is none."""
         key = self._key(application)
         if key not in self.mirrors:
             self.mirrors[key] = self.new_mirror()
         return self.mirrors[key]
 
     def new_mirror(self) -> Mirror:
-        """An empty cluster."""
+        """A mirror without jobs, with the settings of this service."""
         return Mirror(
             self.policy_for,
-            self.book,
+            self.duration_model,
             num_cores=self.sharing.num_cores if self.sharing is not None else None,
             counts=self.counts,
-            foretells=self.foretells,
+            predicts_fair=self.predicts_fair,
             on_plan=self._planned if self.watchers else None,
             on_end=self._ended if self.watchers else None,
         )
@@ -154,16 +170,16 @@ class Service:
             watcher.ended(job)
 
     def enter(self, session: Session) -> None:
-        """The session speaks for its application from now on; an older one is closed."""
+        """Register an opened session for its application; an older session of it is closed."""
         older = self.sessions.get(session.application)
         if older is not None:
-            older.dismiss(Code.REPLACED, "a newer connection speaks for this application")
+            older.dismiss(Code.REPLACED, "a newer connection of this application replaced this one")
         self.sessions[session.application] = session
         for watcher in self.watchers:
             watcher.opened(session)
 
     def left(self, session: Session) -> None:
-        """The session ended; its application's jobs with it, unless a newer session speaks for them."""
+        """Remove a closed session and its application's jobs, unless a newer one replaced it."""
         if self.sessions.get(session.application) is not session:
             return
         del self.sessions[session.application]
@@ -188,7 +204,10 @@ class Service:
         )
 
     def push_orders(self, mirror: Mirror, asker: str) -> None:
-        """Tell the others what the asker's events mean for them, where that is something new."""
+        """Push orders that changed to all applications but `asker`, which gets a reply anyway.
+
+        Does nothing if applications do not share a cluster.
+        """
         if self.sharing is None:
             return
         for application, session in self.sessions.items():
@@ -196,7 +215,10 @@ class Service:
                 session.push_if_new(self.orders_for(mirror, application))
 
     def forget(self, application: str) -> None:
-        """A bug of ours left a state that cannot be trusted: drop it; whoever relied on it must send `state`."""
+        """Drop the application's mirror after an internal error left it in an unknown state.
+
+        All applications that shared it must send `state`.
+        """
         self.mirrors.pop(self._key(application), None)
         for name, session in self.sessions.items():
             if self.sharing is not None and name != application:
@@ -204,14 +226,14 @@ class Service:
                 session.push(
                     Error(
                         code=Code.NO_STATE,
-                        message="the shared state was lost; send state",
+                        message="the service lost the shared state; send state",
                         then=Then.STATE,
                     )
                 )
 
 
 class Session:
-    """One client's connection, without the connection."""
+    """The protocol state of one connection; the caller transports the bytes."""
 
     def __init__(
         self, service: Service, name: str, push: Callable[[ServerMessage], None] | None
@@ -224,7 +246,7 @@ class Session:
         self._hello: Hello | None = None
         self._nonce = ""
         self._last_seq = -1
-        self._told: tuple[object, ...] | None = None
+        self._last_meaning: tuple[object, ...] | None = None  # of the last orders sent
         self.needs_state = True
 
     @property
@@ -239,35 +261,38 @@ class Session:
 
     @property
     def application(self) -> str:
-        """The application's id; empty before its hello."""
+        """The application's id; empty before `hello`."""
         return self._hello.application_id if self._hello else ""
 
     @property
     def application_name(self) -> str:
-        """How the application calls itself."""
+        """The application's name, or its id if it has none."""
         return (self._hello.application_name or self._hello.application_id) if self._hello else ""
 
     def redirect(self, push: Callable[[ServerMessage], None]) -> None:
-        """Let `push` take what the service says unasked."""
+        """Call `push` with messages that are not replies, from now on."""
         self._push = push
 
     def push(self, message: ServerMessage) -> None:
-        """Say something unasked."""
-        self._watch_said(message)
+        """Send a message that is not a reply."""
+        self._watch_sent(message)
         self._push(message)
 
     def push_if_new(self, orders: Orders) -> None:
-        """Say orders unasked where they order jobs otherwise than those before."""
+        """Send orders, unless they mean the same as the last ones that were sent."""
         meaning = _meaning(orders)
-        if meaning != self._told:
-            self._told = meaning
+        if meaning != self._last_meaning:
+            self._last_meaning = meaning
             self.push(orders)
 
     def receive(self, payload: bytes) -> list[ServerMessage]:
-        """Answer one message; never raises. Afterwards look at `is_closed`."""
+        """Handle one message of the client and return the replies; never raises.
+
+        The session may be closed afterwards: see `is_closed`.
+        """
         if self.is_closed:
             return []
-        seq = None
+        seq = None  # stays None if the message cannot be decoded
         try:
             message = decode_client_message(payload)
             seq = getattr(message, "seq", None)
@@ -275,30 +300,31 @@ class Session:
         except ProtocolError as error:
             replies = [self._refuse(error, seq)]
         for reply in replies:
-            self._watch_said(reply)
+            self._watch_sent(reply)
         return replies
 
     def refuse(self, error: ProtocolError) -> Error:
-        """What is said about bytes that are no message; the session is closed."""
+        """Close the session because of bytes that are not a message. Returns the error to send."""
         self.close()
         return Error(code=Code(error.code), message=str(error), then=Then.CLOSE)
 
     def dismiss(self, code: Code, why: str) -> None:
-        """Close the session from this side."""
+        """Close the session from the service's side and send the reason."""
         if not self.is_closed:
             self.push(Error(code=code, message=why, then=Then.CLOSE))
             self.close()
 
     def close(self) -> None:
-        """The connection is gone, or is to go."""
+        """Close the session, because the connection is lost or will be closed."""
         was_open = self.is_open
         self._stage = _Stage.CLOSED
         if was_open:
             self.service.left(self)
 
     def _refuse(self, error: ProtocolError, seq: int | None) -> Error:
+        """Close the session or make it wait for `state`. Returns the error to send."""
         code = Code(error.code)
-        then = Then.STATE if self.is_open and error.code in MENDED_BY_STATE else Then.CLOSE
+        then = Then.STATE if self.is_open and error.code in RECOVERED_BY_STATE else Then.CLOSE
         if then is Then.CLOSE:
             self.close()
         else:
@@ -306,16 +332,21 @@ class Session:
         return Error(code=code, message=str(error), then=then, seq=seq)
 
     def _handle(self, message: ClientMessage) -> list[ServerMessage]:
+        """Handle a decoded message by the stage of the session.
+
+        Raises:
+            ProtocolError: the message is not allowed now, or its contents are wrong.
+        """
         if self._stage is _Stage.NEW and isinstance(message, Hello):
             return self._greet(message)
         if self._stage is _Stage.CHALLENGED and isinstance(message, Proof):
             return self._verify(message)
         if self._stage is not _Stage.OPEN or isinstance(message, Hello | Proof):
             raise ProtocolError(
-                Code.UNEXPECTED, f"{message.type} has no place here: {_EXPECTED[self._stage]}"
+                Code.UNEXPECTED, f"{message.type} is not expected here: {_EXPECTED[self._stage]}"
             )
         for watcher in self.service.watchers:
-            watcher.heard(self, message)
+            watcher.received(self, message)
         if isinstance(message, Ping):
             return [Pong(seq=message.seq)]
         if isinstance(message, Bye):
@@ -330,7 +361,7 @@ class Session:
         if hello.nonce is None:
             raise ProtocolError(
                 Code.DENIED,
-                "this service has a secret: send a nonce with hello, and answer the challenge",
+                "this service requires a secret: send a nonce with hello and answer the challenge",
             )
         self._nonce = new_nonce()
         self._stage = _Stage.CHALLENGED
@@ -362,12 +393,12 @@ class Session:
     def _request(self, message: State | Events) -> ServerMessage:
         if message.seq <= self._last_seq:
             raise ProtocolError(
-                Code.SEQUENCE, f"seq {message.seq} does not rise above {self._last_seq}"
+                Code.SEQUENCE, f"seq {message.seq} must be larger than the last, {self._last_seq}"
             )
         self._last_seq = message.seq
         if self.needs_state and not isinstance(message, State):
             raise ProtocolError(
-                Code.NO_STATE, "the service knows nothing of this application; send state"
+                Code.NO_STATE, "the service has no state of this application; send state"
             )
         start = time.perf_counter()
         reply = self._carry_out(message)
@@ -376,6 +407,7 @@ class Session:
         return reply
 
     def _carry_out(self, message: State | Events) -> ServerMessage:
+        """Apply a request to the mirror, plan if needed, and return the new orders."""
         service = self.service
         application = self.application
         mirror = service.mirror_of(application)
@@ -384,34 +416,35 @@ class Session:
                 mirror.take_state(application, message)
                 self.needs_state = False
                 if service.sharing is not None:
-                    service.sharing.told_cores(application, message.cores)
+                    service.sharing.report_cores(application, message.cores)
             else:
                 mirror.take_events(application, message)
                 if service.sharing is not None and message.cores is not None:
-                    service.sharing.told_cores(application, message.cores)
+                    service.sharing.report_cores(application, message.cores)
             orders = service.orders_for(mirror, application)
             service.push_orders(mirror, application)
         except ProtocolError:
+            # Events before the wrong one were applied: only a full state makes both sides agree.
             mirror.forget(application)
             mirror.settle()
             service.push_orders(mirror, application)
             raise
         except Exception:
-            _LOG.exception("a bug of the service, on a message %s of %s", message.type, application)
+            _LOG.exception("internal error while handling %s of %s", message.type, application)
             service.forget(application)
             raise ProtocolError(
-                Code.INTERNAL, "a bug of the service; its log tells more; send state"
+                Code.INTERNAL, "internal error of the service (see its log); send state"
             ) from None
-        self._told = _meaning(orders)
+        self._last_meaning = _meaning(orders)
         return orders.model_copy(update={"seq": message.seq})
 
-    def _watch_said(self, message: ServerMessage) -> None:
+    def _watch_sent(self, message: ServerMessage) -> None:
         for watcher in self.service.watchers if self._hello else ():
-            watcher.said(self, message)
+            watcher.sent(self, message)
 
 
 _EXPECTED = {
-    _Stage.NEW: "say hello first",
+    _Stage.NEW: "send hello first",
     _Stage.CHALLENGED: "answer the challenge with proof",
     _Stage.OPEN: "the session is open; send state, events, ping or bye",
     _Stage.CLOSED: "the session is closed",
@@ -419,7 +452,7 @@ _EXPECTED = {
 
 
 def _meaning(orders: Orders) -> tuple[object, ...]:
-    """What a client would do by the orders: tiers may change without changing that."""
+    """What the orders mean for a client: two orders with other tiers may mean the same."""
     ranked = sorted(orders.jobs, key=lambda job: job.tier)
     jobs = tuple((job.job_id, job.weight, job.limit) for job in ranked)
     stages = tuple((stage.job_id, stage.stage_id, stage.limit) for stage in orders.stages)

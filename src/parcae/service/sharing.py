@@ -1,7 +1,7 @@
-"""How applications share one cluster: how many executors each should have, by the order of all jobs.
+"""`Sharing`: how many executors of a shared cluster each application should have.
 
-The cluster's cores are given away by the order in force, to the tasks that run or could start, as if
-none were given away. An application's executors are those that hold its cores.
+All cores of the cluster are assigned anew, by the order in force, to the tasks that run or could
+start. An application should have as many executors as it needs for the cores assigned to it.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parcae.cluster.kernels.serving import hand_out
+from parcae.cluster.kernels.serving import share_out_cores
 from parcae.errors import ConfigError
 from parcae.service.mirror import Mirror
 
 
 @dataclass
 class Sharing:
-    """One cluster for all applications.
+    """Divides the executors of one cluster among all applications.
 
     Args:
-        num_cores: of the cluster.
-        executor_cores: of one executor.
-        moving_delay_ms: an executor is taken from an application that could use it at most this often.
+        num_cores: cores of the cluster.
+        executor_cores: cores of one executor.
+        moving_delay_ms: shortest time between two executors taken from one application.
 
     Raises:
-        ConfigError: a cluster without room for one executor.
+        ConfigError: the cluster is too small for one executor.
 
-    Example: `Sharing(num_cores=20, executor_cores=2)` has ten executors to give away.
+    Example: `Sharing(num_cores=20, executor_cores=2)` divides ten executors.
     """
 
     num_cores: int
@@ -39,20 +39,24 @@ class Sharing:
     def __post_init__(self) -> None:
         if self.executor_cores < 1 or self.num_cores < self.executor_cores:
             raise ConfigError(
-                f"--cores {self.num_cores} --executor-cores {self.executor_cores}: the cluster needs room for one executor"
+                f"--cores {self.num_cores} --executor-cores {self.executor_cores}: the cluster "
+                "must have at least the cores of one executor"
             )
 
     @property
     def num_executors(self) -> int:
-        """Executors that the cluster has room for."""
+        """Number of executors that fit into the cluster."""
         return self.num_cores // self.executor_cores
 
-    def told_cores(self, application: str, cores: int) -> None:
-        """The application says how many cores it has: it keeps those executors until they are taken."""
+    def report_cores(self, application: str, cores: int) -> None:
+        """Record the cores that a new application already has.
+
+        It keeps those executors until they are taken; later reports change nothing.
+        """
         self._given.setdefault(application, min(self.num_executors, cores // self.executor_cores))
 
     def forget(self, application: str) -> None:
-        """The application is gone."""
+        """Remove an application that ended; its executors become free."""
         self._given.pop(application, None)
         self._taken_ms.pop(application, None)
 
@@ -62,13 +66,17 @@ class Sharing:
         return self._given.get(application, 0)
 
     def share_out(self, mirror: Mirror) -> dict[str, int]:
-        """Executors by application. What an application has is taken only for one that goes first."""
+        """Compute the number of executors of every application, and remember it.
+
+        An application loses executors only if another one has a right to them.
+        """
         wanted, ranks, minimum = self._wanted(mirror)
         names = sorted({*wanted, *self._given}, key=lambda name: ranks.get(name, len(ranks)))
         goal = self._goal(names, wanted, minimum)
         given = {name: self._given.get(name, 0) for name in names}
         free = self.num_executors - sum(given.values())
-        for name in reversed(names):  # together they said that they have more than there are
+        # Applications may together report more executors than the cluster has: cut the last ones.
+        for name in reversed(names):
             cut = max(0, min(-free, given[name] - goal[name]))
             given[name] -= cut
             free += cut
@@ -82,10 +90,15 @@ class Sharing:
         return given
 
     def _wanted(self, mirror: Mirror) -> tuple[dict[str, int], dict[str, int], set[str]]:
-        """(executors that each could use, place of its first job in the order, who must not be left without one)."""
+        """What the order in force means for the applications.
+
+        Returns:
+            executors that each application could use; the rank of each, by its first job in the
+            order; the applications that must get at least one executor.
+        """
         state = mirror.state
         cores = np.zeros(len(state.jobs), np.int64)
-        hand_out(state, self.num_cores, cores, np.zeros(len(state.stages), np.int64))
+        share_out_cores(state, self.num_cores, cores, np.zeros(len(state.stages), np.int64))
         jobs = sorted(
             mirror.jobs.values(),
             key=lambda job: (float(state.job_orders["tier"][job.row]), job.row),
@@ -98,13 +111,14 @@ class Sharing:
             wanted[job.application] = wanted.get(job.application, 0) + int(cores[job.row])
             if state.job_orders["limit"][job.row] > 0:
                 served.add(job.application)
-        executors = {name: -(-own // self.executor_cores) for name, own in wanted.items()}
+        # Round up: an application may need a part of its last executor only.
+        executors = {name: -(-count // self.executor_cores) for name, count in wanted.items()}
         for name in served:
             executors[name] = max(1, executors[name])
         return executors, ranks, served
 
     def _goal(self, names: list[str], wanted: dict[str, int], minimum: set[str]) -> dict[str, int]:
-        """As many executors as there are, first to those that must have one, then by the order."""
+        """Divide all executors: first one to each that must have one, then the rest by rank."""
         goal = dict.fromkeys(names, 0)
         free = self.num_executors
         for name in names:
@@ -125,7 +139,11 @@ class Sharing:
         taker: str,
         clock_ms: int,
     ) -> bool:
-        """Take an executor from the last application that has more than it should. Returns whether there is one."""
+        """Take an executor from the last application that has more than its goal.
+
+        Returns:
+            whether one could be taken.
+        """
         for name in reversed(names):
             is_rested = (
                 clock_ms - self._taken_ms.get(name, -self.moving_delay_ms) >= self.moving_delay_ms

@@ -1,7 +1,7 @@
-"""An application of the world of cores in simulated time, as a client of the service: for tests, benchmarks and for show.
+"""`SimulatedClient`: a simulated application as a client of the service.
 
-It starts tasks by the standing order that it was told, as the plugin does, and fires events in the
-order in which the simulator does.
+It is used in tests, benchmarks and demonstrations. It starts tasks by the standing order that it
+received, as the Spark plugin does, and its events have the same order as in the simulator.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from parcae.service.protocol import (
     StageMessage,
     StagesAdded,
     State,
-    TasksTold,
+    TasksReported,
     new_nonce,
 )
 from parcae.workloads.arrivals import JobSequence
 
-#: Duration of every task: (job, stage, task) by row, index and number, in ms.
+#: Duration of every task in ms, by (row of the job, index of the stage, number of the task).
 TaskTimes = Mapping[tuple[int, int, int], int]
 
 
 def task_times(trace: Trace) -> dict[tuple[int, int, int], int]:
-    """How long every task of a recorded run took.
+    """The duration of every task of a run that was simulated with `record=True`.
 
     Raises:
-        ConfigError: a trace without tasks.
+        ConfigError: the trace has no tasks.
     """
     if trace.tasks is None:
         raise ConfigError("the run was not recorded; pass record=True to simulate")
@@ -55,6 +55,8 @@ def task_times(trace: Trace) -> dict[tuple[int, int, int], int]:
 
 @dataclass
 class _Job:
+    """A job that has arrived and not ended."""
+
     row: int
     job_id: str
     num_running: int = 0
@@ -63,12 +65,12 @@ class _Job:
 
 @dataclass
 class _TaskSet:
-    """A stage of a job that arrived."""
+    """A stage of a job that has arrived."""
 
     job: _Job
     index: int
     num_tasks: int
-    parents_left: int
+    parents_left: int  # parents that have not completed
     children: list[int]
     started: int = 0
     finished: int = 0
@@ -77,22 +79,23 @@ class _TaskSet:
 
 @dataclass
 class SimulatedClient:
-    """An application of so many cores, and what the service must be told of it.
+    """A simulated application and the messages that it sends.
 
     Args:
-        sequence: its jobs.
-        times: duration of every task.
-        num_cores: tasks that it runs at once.
-        application_id: who it says it is.
-        is_open: say of every job that more stages may come, and reveal stages only as they become runnable.
-        follows_simulator: tell that a stage ended, and reveal stages, as the simulator does (`Mirror`).
-        names: of every job of the sequence; the workload's names if None.
+        sequence: the jobs of the application.
+        times: the duration of every task.
+        num_cores: number of tasks that it runs at once.
+        application_id: id that it sends to the service.
+        is_open: send all jobs as open, and report a stage only when it becomes runnable.
+        follows_simulator: report ends of stages, and reveal stages, at exactly the moments of the
+            simulator (see `Mirror`).
+        names: a name for every job of the sequence; None: the names in the workload.
         first_ms: its clock when the sequence begins.
 
     Example:
-        client.obey(ask(client.state()))
+        client.apply_orders(ask(client.state()))
         while (message := client.next_message()) is not None:
-            client.obey(ask(message))
+            client.apply_orders(ask(message))
     """
 
     sequence: JobSequence
@@ -109,7 +112,8 @@ class SimulatedClient:
     def __post_init__(self) -> None:
         self._seq = itertools.count(1)
         self._pushes = itertools.count()
-        self._running: list[tuple[int, int, _TaskSet, int]] = []  # end, push, task set, start
+        # Heap of running tasks: (end, push counter, task set, start).
+        self._running: list[tuple[int, int, _TaskSet, int]] = []
         self._sets: dict[tuple[int, int], _TaskSet] = {}
         self._jobs: dict[int, _Job] = {}
         self._next_arrival = 0
@@ -118,19 +122,19 @@ class SimulatedClient:
         self._stage_tiers: dict[tuple[str, int], tuple[float, float, int | None]] = {}
         self._other_tier = 0.0
         self._wake_ms: int | None = None
-        self._told: deque[Events] = deque()
+        self._outbox: deque[Events] = deque()
         self._started: dict[tuple[int, int], int] = {}
 
     # -- messages ----------------------------------------------------------------------------------
 
     def hello(self) -> Hello:
-        """Who it is."""
+        """The message that introduces the application."""
         return Hello(
             protocol=PROTOCOL_VERSION, application_id=self.application_id, nonce=new_nonce()
         )
 
     def state(self) -> State:
-        """What it would tell a service that knows nothing."""
+        """The message with the whole state of the application."""
         jobs = tuple(self._job_message(row, self._known_stages(row)) for row in self._jobs)
         self._started.clear()
         return State(seq=next(self._seq), clock_ms=self._now, cores=self.num_cores, jobs=jobs)
@@ -160,10 +164,10 @@ class SimulatedClient:
 
     def _stage_message(self, row: int, index: int, known: Sequence[int]) -> StageMessage:
         spec = self.sequence.jobs[row].stages[index]
-        own = self._sets[row, index]
+        task_set = self._sets[row, index]
         executed_ms = sum(
             end_ms - start_ms
-            for job, stage, _, start_ms, end_ms in (self.tasks if own.finished else ())
+            for job, stage, _, start_ms, end_ms in (self.tasks if task_set.finished else ())
             if (job, stage) == (row, index) and end_ms <= self.clock_ms
         )
         return StageMessage(
@@ -171,21 +175,25 @@ class SimulatedClient:
             tasks=spec.num_tasks,
             parents=tuple(parent for parent in spec.parents if parent in known),
             input_bytes=int(spec.input_bytes) or None,
-            started=own.started,
-            finished=own.finished,
+            started=task_set.started,
+            finished=task_set.finished,
             executed_ms=executed_ms,
-            is_ended=own.finished == own.num_tasks,
+            is_ended=task_set.finished == task_set.num_tasks,
         )
 
-    def _say(self, *events: Event) -> Events:
+    def _message(self, *events: Event) -> Events:
         return Events(seq=next(self._seq), clock_ms=self._now, events=events)
 
-    # -- what happens ------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     def next_message(self) -> Events | None:
-        """The next thing to tell; None when all is over."""
+        """Advance to the next event and return its message; None when all jobs have ended.
+
+        Events at the same time come in this order: arrivals and wake-ups, ends of tasks,
+        follow-ups.
+        """
         if self._started:
-            return self._say(*self._starts())
+            return self._message(*self._starts())
         while True:
             other_ms = self._next_other_ms()
             end_ms = self._running[0][0] if self._running else None
@@ -205,10 +213,11 @@ class SimulatedClient:
 
     def _starts(self) -> Iterator[Event]:
         for (row, index), count in self._started.items():
-            yield TasksTold(job_id=str(row), stage_id=index, started=count)
+            yield TasksReported(job_id=str(row), stage_id=index, started=count)
         self._started.clear()
 
     def _next_other_ms(self) -> int | None:
+        """Time of the next arrival or wake-up, or None."""
         times = []
         if self._next_arrival < self.sequence.num_jobs:
             times.append(int(self.sequence.arrival_ms[self._next_arrival]))
@@ -222,12 +231,13 @@ class SimulatedClient:
         return min(times, default=None)
 
     def _other(self) -> Events:
+        """Fire an arrival or, if none is due, the wake-up."""
         row = self._next_arrival
         if row < self.sequence.num_jobs and int(self.sequence.arrival_ms[row]) == self.clock_ms:
             self._next_arrival += 1
-            return self._say(self._arrive(row))
+            return self._message(self._arrive(row))
         self._wake_ms = None
-        return self._say()
+        return self._message()
 
     def _arrive(self, row: int) -> JobArrived:
         spec = self.sequence.jobs[row]
@@ -248,45 +258,49 @@ class SimulatedClient:
         return JobArrived(job=self._job_message(row, sorted(known)))
 
     def _end_task(self) -> Events:
-        end_ms, _, own, start_ms = heapq.heappop(self._running)
-        own.finished += 1
-        own.job.num_running -= 1
-        event = TasksTold(
-            job_id=own.job.job_id, stage_id=own.index, finished=1, executed_ms=end_ms - start_ms
+        end_ms, _, task_set, start_ms = heapq.heappop(self._running)
+        task_set.finished += 1
+        task_set.job.num_running -= 1
+        event = TasksReported(
+            job_id=task_set.job.job_id,
+            stage_id=task_set.index,
+            finished=1,
+            executed_ms=end_ms - start_ms,
         )
-        if own.finished == own.num_tasks:
-            self._followups.append(("complete", own, own.job.row))
+        if task_set.finished == task_set.num_tasks:
+            self._followups.append(("complete", task_set, task_set.job.row))
             if not self.follows_simulator:
                 more = self._complete()
-                return self._say(event, *more)
-        return self._say(event)
+                return self._message(event, *more)
+        return self._message(event)
 
     def _follow_up(self) -> Events | None:
-        kind, own, _ = self._followups[0]
+        """Fire the oldest follow-up: reveal a stage or complete one."""
+        kind, task_set, _ = self._followups[0]
         if kind == "reveal":
             self._followups.popleft()
-            own.is_revealed = True
-            return self._say()
-        return self._say(*self._complete())
+            task_set.is_revealed = True
+            return self._message()
+        return self._message(*self._complete())
 
     def _complete(self) -> list[Event]:
-        """The oldest stage that has no task left ends."""
-        _, own, row = self._followups.popleft()
-        events: list[Event] = [StageEnded(job_id=own.job.job_id, stage_id=own.index)]
-        own.job.num_complete += 1
+        """Complete the stage of the oldest follow-up, and its job if it was the last stage."""
+        _, task_set, row = self._followups.popleft()
+        events: list[Event] = [StageEnded(job_id=task_set.job.job_id, stage_id=task_set.index)]
+        task_set.job.num_complete += 1
         revealed = []
-        for child in own.children:
-            task_set = self._sets[row, child]
-            task_set.parents_left -= 1
-            if task_set.parents_left == 0:
-                task_set.is_revealed = True
+        for child in task_set.children:
+            child_set = self._sets[row, child]
+            child_set.parents_left -= 1
+            if child_set.parents_left == 0:
+                child_set.is_revealed = True
                 revealed.append(child)
         if self.is_open and revealed:
             known = self._known_stages(row)
             stages = tuple(self._stage_message(row, index, known) for index in sorted(revealed))
-            events.append(StagesAdded(job_id=own.job.job_id, stages=stages))
-        if own.job.num_complete == self._num_stages(row):
-            events.append(JobEnded(job_id=own.job.job_id))
+            events.append(StagesAdded(job_id=task_set.job.job_id, stages=stages))
+        if task_set.job.num_complete == self._num_stages(row):
+            events.append(JobEnded(job_id=task_set.job.job_id))
             del self._jobs[row]
             for index in range(self._num_stages(row)):
                 del self._sets[row, index]
@@ -294,8 +308,8 @@ class SimulatedClient:
 
     # -- orders ------------------------------------------------------------------------------------
 
-    def obey(self, orders: Orders) -> None:
-        """Take the order, and start tasks by it on the cores that are free."""
+    def apply_orders(self, orders: Orders) -> None:
+        """Put the order into force, and start tasks by it on the free cores."""
         self._wake_ms = None if orders.wake_ms is None else orders.wake_ms - self.first_ms
         self._other_tier = orders.other_tier
         self._tiers = {job.job_id: (job.tier, job.weight, job.limit) for job in orders.jobs}
@@ -305,39 +319,46 @@ class SimulatedClient:
         self._dispatch()
 
     def _dispatch(self) -> None:
-        """An offer round: task sets are sorted once, and each starts what it may."""
+        """An offer round: sort the task sets once, and let each start as many tasks as allowed."""
         free = self.num_cores - len(self._running)
         if free == 0:
             return
         ready = [
-            own for own in self._sets.values() if own.is_revealed and own.started < own.num_tasks
+            task_set
+            for task_set in self._sets.values()
+            if task_set.is_revealed and task_set.started < task_set.num_tasks
         ]
-        for own in sorted(ready, key=self._key):
-            job_limit = self._tiers.get(own.job.job_id, (0.0, 0.0, None))[2]
-            stage_limit = self._stage_tiers.get((own.job.job_id, own.index), (0.0, 0.0, None))[2]
-            count = min(free, own.num_tasks - own.started)
+        for task_set in sorted(ready, key=self._key):
+            job_limit = self._tiers.get(task_set.job.job_id, (0.0, 0.0, None))[2]
+            stage_limit = self._stage_tiers.get(
+                (task_set.job.job_id, task_set.index), (0.0, 0.0, None)
+            )[2]
+            count = min(free, task_set.num_tasks - task_set.started)
             if job_limit is not None:
-                count = min(count, job_limit - own.job.num_running)
+                count = min(count, job_limit - task_set.job.num_running)
             if stage_limit is not None:
-                count = min(count, stage_limit - (own.started - own.finished))
+                count = min(count, stage_limit - (task_set.started - task_set.finished))
             for _ in range(count):
-                self._start(own)
+                self._start(task_set)
             free -= max(0, count)
             if free == 0:
                 break
 
-    def _key(self, own: _TaskSet) -> tuple[float, float, int, float, int]:
-        tier, weight, _ = self._tiers.get(own.job.job_id, (self._other_tier, 0.0, None))
-        stage_tier, rank, _ = self._stage_tiers.get((own.job.job_id, own.index), (0.0, 0.0, None))
-        share = own.job.num_running / weight if weight > 0 else 0.0
-        return tier + stage_tier, share, own.job.row, rank, own.index
+    def _key(self, task_set: _TaskSet) -> tuple[float, float, int, float, int]:
+        """The sorting key of a task set, as `Orders` defines it."""
+        tier, weight, _ = self._tiers.get(task_set.job.job_id, (self._other_tier, 0.0, None))
+        stage_tier, rank, _ = self._stage_tiers.get(
+            (task_set.job.job_id, task_set.index), (0.0, 0.0, None)
+        )
+        share = task_set.job.num_running / weight if weight > 0 else 0.0
+        return tier + stage_tier, share, task_set.job.row, rank, task_set.index
 
-    def _start(self, own: _TaskSet) -> None:
-        task = own.started
-        own.started += 1
-        own.job.num_running += 1
-        key = (own.job.row, own.index)
+    def _start(self, task_set: _TaskSet) -> None:
+        task = task_set.started
+        task_set.started += 1
+        task_set.job.num_running += 1
+        key = (task_set.job.row, task_set.index)
         self._started[key] = self._started.get(key, 0) + 1
-        end_ms = self.clock_ms + self.times[own.job.row, own.index, task]
-        heapq.heappush(self._running, (end_ms, next(self._pushes), own, self.clock_ms))
-        self.tasks.append((own.job.row, own.index, task, self.clock_ms, end_ms))
+        end_ms = self.clock_ms + self.times[task_set.job.row, task_set.index, task]
+        heapq.heappush(self._running, (end_ms, next(self._pushes), task_set, self.clock_ms))
+        self.tasks.append((task_set.job.row, task_set.index, task, self.clock_ms, end_ms))

@@ -1,8 +1,8 @@
-"""The tables of a live cluster: they grow, and rows of ended jobs are given back.
+"""Tables of a live cluster that grow when needed and release the rows of ended jobs.
 
-Rows are in order of arrival. Some ended jobs keep theirs: the latest, from which policies learn how
-estimates err and how much work arrives, and those that still run in a virtual run of fair sharing.
-Open jobs have free rows behind their stages, for stages to come.
+Rows are in order of arrival. Some ended jobs keep their rows: the latest jobs, from which policies
+learn how estimates err and how much work arrives, and the jobs that have not ended in a virtual run
+of fair sharing. Open jobs have free rows behind their stages, for stages to come.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from parcae.cluster.state import (
 )
 
 Rows = npt.NDArray[np.int64]
-#: So many of the latest jobs keep their rows: the guard learns from 128, and the one before them.
+#: Number of latest jobs that keep their rows: the guard learns from 128 and the job before them.
 _LATEST = 130
-#: Ended jobs that keep their rows because they still run in a virtual run; beyond, the oldest go.
+#: Number of ended jobs that keep their rows for a virtual run; if there are more, the oldest go.
 _MOST_VIRTUAL = 1_000
 _ROOM_JOBS = 256
 _ROOM_STAGES = 1_024
@@ -39,23 +39,23 @@ _ROOM_EDGES = 1_024
 
 
 class Room(NamedTuple):
-    """So many jobs, stages and edges."""
+    """The size of the tables: numbers of jobs, stages and edges."""
 
     jobs: int
     stages: int
     edges: int
 
     def covers(self, other: Room) -> bool:
-        """Whether the other fits."""
+        """Whether the other size fits into this one."""
         return all(mine >= theirs for mine, theirs in zip(self, other, strict=True))
 
 
-#: The room of a new cluster.
+#: Size of the tables of a new cluster.
 FIRST_ROOM = Room(_ROOM_JOBS, _ROOM_STAGES, _ROOM_EDGES)
 
 
 def empty_state(num_cores: int, room: Room) -> ClusterState:
-    """A cluster of the world of cores in which nothing has happened."""
+    """A new cluster of the world of cores without jobs."""
     cores = ExecutorClass(max(1, num_cores), float("inf"), float("inf"))
     state = select(allocate(1, (cores,), *room, World.CORES), 0)
     reset(state)
@@ -63,20 +63,20 @@ def empty_state(num_cores: int, room: Room) -> ClusterState:
 
 
 def room_of(state: ClusterState) -> Room:
-    """The room that the tables have."""
+    """The size of the state's tables."""
     return Room(len(state.jobs), len(state.stages), len(state.children))
 
 
 class Repacked(NamedTuple):
-    """New tables, and where the old rows are in them (NO_JOB or NO_STAGE: nowhere)."""
+    """New tables, and the new row of every old row (NO_JOB or NO_STAGE if it was released)."""
 
     state: ClusterState
-    jobs: Rows  # int64[old number of jobs]
-    stages: Rows  # int64[old number of stages]
+    jobs: Rows  # int64[old number of jobs], new row of each job
+    stages: Rows  # int64[old number of stages], new row of each stage
 
 
 def virtual_runs(arguments: Any) -> Iterator[VirtualRun]:
-    """The virtual runs in what a policy was given: in a tuple of tables, or of tuples of tables."""
+    """The virtual runs in the arguments of a policy: tables, or nested tuples of tables."""
     if hasattr(arguments, "virtual_now"):
         yield VirtualRun(arguments.virtual_now, arguments.virtual_jobs, arguments.virtual_stages)
     elif isinstance(arguments, tuple):
@@ -87,17 +87,19 @@ def virtual_runs(arguments: Any) -> Iterator[VirtualRun]:
 def kept_jobs(
     state: ClusterState, runs: list[VirtualRun], is_dropped: Callable[[int], bool]
 ) -> Rows:
-    """Rows of the jobs that must stay, ascending.
+    """The rows of the jobs that must stay, ascending.
 
     Args:
-        runs: all virtual runs.
-        is_dropped: whether a row goes whatever it is.
+        state: the cluster.
+        runs: all virtual runs; jobs that have not ended in one of them stay.
+        is_dropped: whether the job in a row is removed in any case.
     """
     num_jobs = int(state.now.num_jobs[0])
     keeps = np.asarray(state.jobs["completion_ms"][:num_jobs]) == NOT_YET
     is_member = np.zeros(num_jobs, bool)
     for run in runs:
         is_member[run.jobs["member"][: int(run.now.num_members[0])]] = True
+    # Ended jobs that still take part in a virtual run.
     late = np.flatnonzero(is_member & ~keeps)
     keeps[late[-_MOST_VIRTUAL:]] = True
     keeps[max(0, num_jobs - _LATEST) :] = True
@@ -106,12 +108,13 @@ def kept_jobs(
 
 
 def repack(state: ClusterState, kept: Rows, spare: Callable[[int], int], room: Room) -> Repacked:
-    """The cluster in new tables, with some of its jobs.
+    """Copy the cluster with some of its jobs into new tables.
 
     Args:
-        kept: rows of the jobs that stay, ascending; all jobs in the system unless they are forgotten.
-        spare: free rows behind a job's stages, by its old row.
-        room: of the new tables.
+        state: the cluster; read only.
+        kept: rows of the jobs that stay, ascending.
+        spare: number of free stage rows behind the job of an old row.
+        room: size of the new tables.
     """
     num_rows = len(state.executors)
     new = empty_state(num_rows, room)
@@ -140,7 +143,7 @@ def repack(state: ClusterState, kept: Rows, spare: Callable[[int], int], room: R
     new.now.num_active[0] = len(active)
     new.executors[:] = state.executors
     for name, mapping in (("job", job_map), ("stage", stage_map)):
-        column = new.executors[name]
+        column = new.executors[name]  # -1: no job, no stage
         column[column >= 0] = mapping[column[column >= 0]]
     new.sources[0] = state.sources[0]
     new.pools[:] = state.pools
@@ -150,6 +153,7 @@ def repack(state: ClusterState, kept: Rows, spare: Callable[[int], int], room: R
     run = VirtualRun(new.virtual_now, new.virtual_jobs, new.virtual_stages)
     old_run = VirtualRun(state.virtual_now, state.virtual_jobs, state.virtual_stages)
     copy_virtual(old_run, run, job_map, stage_map)
+    # The winner tree of jobs holds rows: build it anew.
     new.contest[:] = NO_JOB
     new.contenders["front"] = NO_STAGE
     for job in active.tolist():
@@ -158,6 +162,7 @@ def repack(state: ClusterState, kept: Rows, spare: Callable[[int], int], room: R
 
 
 def _copy_rows(state: ClusterState, new: ClusterState, job_map: Rows, stage_map: Rows) -> None:
+    """Copy the rows of jobs and stages, and translate the rows that they refer to."""
     jobs = np.flatnonzero(job_map >= 0)
     stages = np.flatnonzero(stage_map >= 0)
     for name in ("jobs", "job_orders", "contenders"):
@@ -171,7 +176,7 @@ def _copy_rows(state: ClusterState, new: ClusterState, job_map: Rows, stage_map:
 
 
 def _copy_edges(state: ClusterState, new: ClusterState, stage_map: Rows) -> int:
-    """Every stage's edges follow each other. Returns how many there are."""
+    """Copy the edges, those of one parent contiguously. Returns their number."""
     num_edges = 0
     starts = state.stages["child_start"]
     counts = state.stages["num_children"]
@@ -188,13 +193,21 @@ def _copy_edges(state: ClusterState, new: ClusterState, stage_map: Rows) -> int:
 
 
 def copy_virtual(old: VirtualRun, new: VirtualRun, job_map: Rows, stage_map: Rows) -> None:
-    """A virtual run in new tables; jobs that have no row any more leave it."""
-    known = int(old.now.num_jobs[0])
-    jobs = np.flatnonzero(job_map[:known] >= 0)
+    """Copy a virtual run into new tables; jobs whose row was released leave it.
+
+    Args:
+        old: the virtual run in the old tables; read only.
+        new: the new tables; written.
+        job_map: new row of every old job row, or NO_JOB.
+        stage_map: new row of every old stage row, or NO_STAGE.
+    """
+    num_jobs = int(old.now.num_jobs[0])
+    jobs = np.flatnonzero(job_map[:num_jobs] >= 0)
     stages = np.flatnonzero(stage_map >= 0)
     stages = stages[stages < len(old.stages)]
     new.jobs[job_map[jobs]] = old.jobs[jobs]
     new.stages[stage_map[stages]] = old.stages[stages]
+    # `member` lists the rows of the jobs that have not ended in this run.
     rows = job_map[old.jobs["member"][: int(old.now.num_members[0])]]
     rows = rows[rows != NO_JOB]
     new.jobs["member"][: len(rows)] = rows
@@ -209,14 +222,14 @@ def new_virtual(room: Room) -> VirtualRun:
 
 
 def grown(room: Room, needed: Room) -> Room:
-    """The room, doubled as often as it takes."""
+    """The size, with every number raised to a power of two >= the needed one if it is too small."""
     return Room(
         *(max(have, 1 << (need - 1).bit_length()) for have, need in zip(room, needed, strict=True))
     )
 
 
 def with_more_cores(state: ClusterState, num_rows: int) -> ClusterState:
-    """The state with more executor rows; the new ones stand for no core yet."""
+    """The state with `num_rows` executor rows; the new rows stand for no core yet."""
     cores = ExecutorClass(num_rows, float("inf"), float("inf"))
     new = select(allocate(1, (cores,), 1, 1, 1, World.CORES), 0)
     old_rows = len(state.executors)

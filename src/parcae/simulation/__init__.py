@@ -1,1 +1,1 @@
-"""When it happens: the event loop that fires a workload's events at a cluster state."""
+"""The simulator: event loops that apply a workload's events to a cluster state."""

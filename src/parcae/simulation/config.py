@@ -21,9 +21,10 @@ _CLASSES_HELP = (
 
 
 def decima_classes(num_executors: int) -> tuple[ExecutorClass, ...]:
-    """Decima's four classes: 1 core and 0.25, 0.5, 0.75 or 1 unit of memory, a quarter of the executors each.
+    """Decima's four executor classes, each with a quarter of the executors.
 
-    What a division by four leaves over goes to the largest classes.
+    Every executor has 1 core; the classes have 0.25, 0.5, 0.75 and 1 unit of memory. If the number
+    of executors is not a multiple of four, the classes with the most memory get the rest.
 
     Raises:
         ConfigError: fewer than four executors.
@@ -38,9 +39,11 @@ def decima_classes(num_executors: int) -> tuple[ExecutorClass, ...]:
 
 
 def _sized(classes: tuple[ExecutorClass, ...], num_executors: int) -> tuple[ExecutorClass, ...]:
-    """The classes with so many executors together, in the shares that they have now, at least one each."""
-    shares = [c.num_executors / sum(own.num_executors for own in classes) for c in classes]
+    """Scale the classes to `num_executors` in total: same shares, at least one executor each."""
+    shares = [c.num_executors / sum(one.num_executors for one in classes) for c in classes]
     counts = [max(1, math.floor(share * num_executors)) for share in shares]
+    # What rounding down leaves over goes to the last classes, one executor each. If the minimum of
+    # one executor each gives too many, they are taken from the last classes.
     for row in range(len(classes) - 1, -1, -1):
         missing = num_executors - sum(counts)
         counts[row] = max(1, counts[row] + (missing > 0) + min(0, missing))
@@ -50,10 +53,14 @@ def _sized(classes: tuple[ExecutorClass, ...], num_executors: int) -> tuple[Exec
 
 
 def parse_executor_classes(text: str, num_executors: int) -> tuple[ExecutorClass, ...]:
-    """Read executor classes: decima (of so many executors), or EXECUTORSxCPUxMEMORY of each class, separated by commas.
+    """Parse a description of executor classes.
+
+    Args:
+        text: "decima", or EXECUTORSxCPUxMEMORY for each class, separated by commas.
+        num_executors: total number of executors; used for "decima" only.
 
     Raises:
-        ConfigError: anything else; the message shows what is understood.
+        ConfigError: the text has another form; the message shows the valid ones.
 
     Example: "50x1x0.25,50x1x1" is two classes of 50 executors.
     """
@@ -63,47 +70,57 @@ def parse_executor_classes(text: str, num_executors: int) -> tuple[ExecutorClass
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)x(\d*\.?\d+)x(\d*\.?\d+)", part.strip())
         if match is None:
-            raise ConfigError(f"executor classes {text!r} are not understood: {_CLASSES_HELP}")
+            raise ConfigError(f"executor classes {text!r} cannot be parsed: {_CLASSES_HELP}")
         classes.append(ExecutorClass(int(match[1]), float(match[2]), float(match[3])))
     return tuple(classes)
 
 
 class WorldName(StrEnum):
-    """How the cluster gives its executors away, by the names of `--world`."""
+    """How the cluster assigns its executors to jobs; the values are the names of `--world`."""
 
-    CORES = (
-        "cores"  # one Spark application: every core is free after every task and goes to any job
-    )
-    EXECUTORS = "executors"  # Decima's cluster: executors stay with a stage and move between jobs
+    # One Spark application: a core is free after every task and can take a task of any job.
+    CORES = "cores"
+    # Decima's cluster: an executor stays with a stage, and moving it to another job takes time.
+    EXECUTORS = "executors"
 
     @property
     def world(self) -> World:
-        """The state machine's world."""
+        """The value that the state machine uses for this world."""
         return World[self.name]
 
 
 class SimulationConfig(BaseModel):
-    """A simulated cluster; every field is saved beside the results.
+    """Settings of a simulated cluster; every field is saved with the results.
 
     Args:
-        world: which world the cluster lives in; a core of the world of cores is an executor that runs one task at a time.
-        num_executors: alike executors of the cluster (each runs one task at a time).
-        executor_classes: executors of several sizes instead; `num_executors` is then how many they are. Text is understood as
-            well: "decima" for that paper's classes of `num_executors`, or EXECUTORSxCPUxMEMORY of each class.
-        moving_delay_ms: time that an executor takes to move between jobs (Decima, section 6.2, item 2).
-        warmup_delay_ms: added to a first-wave duration where a fresh executor's was not measured.
-        durations: sampled from the profile, or deterministic (first, mean).
-        interpolation: which level of parallelism stands for numbers of executors between the measured ones.
-        end_ms: end of the episode, or None to run to the last event.
-        mean_episode_ms: draw the episode's end from an exponential distribution of this mean (Decima, section 5.3).
-        unknown_share: share of the jobs whose task durations the scheduler is not told (Decima, Appendix J).
-        estimate_error: sigma of a log-normal error on the durations that the scheduler is told; or "log": it is told the
-            profile, and runs differ from that as they did in the workload's log (`parcae.simulation.uncertainty`).
-        corrects_estimates: world of cores: estimates follow what the finished tasks of a run took.
+        world: the rules by which executors are assigned. In the world of cores, "executor" means
+            one core.
+        num_executors: number of identical executors; each runs one task at a time.
+        executor_classes: executors of several sizes, instead of identical ones; `num_executors` is
+            then set to their total. Also accepts text: "decima" for the classes of that paper with
+            `num_executors` in total, or EXECUTORSxCPUxMEMORY for each class.
+        moving_delay_ms: time that an executor takes to move between jobs (Decima, section 6.2,
+            item 2).
+        warmup_delay_ms: added to a first-wave duration if the profile has no samples of fresh
+            executors.
+        durations: how task durations follow from the profile's samples: drawn at random (sampled)
+            or deterministic (first, mean, listed).
+        interpolation: which measured level of parallelism is used for a number of executors between
+            two levels.
+        end_ms: end of the episode in ms, or None to run to the last event.
+        mean_episode_ms: draw the end of the episode from an exponential distribution with this mean
+            (Decima, section 5.3).
+        unknown_share: share of the jobs, 0..1, whose task durations are hidden from the scheduler
+            (Decima, Appendix J).
+        estimate_error: sigma of a log-normal error on the task durations that the scheduler sees.
+            With "log" the scheduler sees the profile, and the real durations deviate from it as
+            they did in the workload's log (`parcae.simulation.uncertainty`).
+        corrects_estimates: world of cores: adjust the estimate of a job by the durations of its
+            finished tasks.
 
     Raises:
-        pydantic.ValidationError: an unknown key, or a value out of range.
-        ConfigError: executor classes that are not understood.
+        pydantic.ValidationError: a key is unknown or a value is out of range.
+        ConfigError: the text of `executor_classes` cannot be parsed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -138,7 +155,8 @@ class SimulationConfig(BaseModel):
             )
         if self.executor_classes and self.world is WorldName.CORES:
             raise ValueError(
-                "executor classes exist in the world of executors only; leave them out or choose world='executors'"
+                "executor classes exist in the world of executors only; leave them out or choose "
+                "world='executors'"
             )
         if self.end_ms is not None and self.mean_episode_ms is not None:
             raise ValueError("give end_ms or mean_episode_ms, not both")
@@ -146,33 +164,39 @@ class SimulationConfig(BaseModel):
 
     @property
     def classes(self) -> tuple[ExecutorClass, ...]:
-        """The executor classes: those given, or one class that holds every demand."""
+        """The executor classes; without any, one class with unlimited cpu and memory."""
         if self.executor_classes:
             return self.executor_classes
         return (ExecutorClass(self.num_executors, cpu=float("inf"), memory=float("inf")),)
 
     @property
     def total_executors(self) -> int:
-        """Executors of all classes."""
+        """Number of executors in all classes together."""
         return sum(c.num_executors for c in self.classes)
 
     def resized(self, num_executors: int) -> SimulationConfig:
-        """The same cluster with another number of executors; classes keep their shares, and at least one executor each.
+        """The same cluster with another number of executors.
+
+        Classes keep their shares of the total and at least one executor each.
 
         Raises:
-            ConfigError: fewer executors than classes.
+            ConfigError: there are fewer executors than classes.
 
         Example: two classes of 30 and 10 executors, resized to 20, have 15 and 5.
         """
         if num_executors < max(1, len(self.executor_classes)):
             raise ConfigError(
-                f"{num_executors} executors are too few for {len(self.executor_classes)} executor classes"
+                f"{num_executors} executors are too few for {len(self.executor_classes)} executor "
+                "classes"
             )
         classes = _sized(self.executor_classes, num_executors) if self.executor_classes else ()
         return self.model_copy(update={"num_executors": num_executors, "executor_classes": classes})
 
     def with_reference_semantics(self) -> SimulationConfig:
-        """The released code's choices where it departs from the paper (Decima's public simulator)."""
+        """The same settings with the choices of Decima's public simulator.
+
+        They are used where that code deviates from the paper.
+        """
         lower = self.durations is not DurationMode.SAMPLED
         return self.model_copy(
             update={"interpolation": Interpolation.LOWER if lower else Interpolation.INVERTED}

@@ -1,4 +1,4 @@
-"""What a scheduler may not know: pending events, durations not yet drawn, arrivals to come."""
+"""The part of a simulation that no scheduler may see: pending events, durations and arrivals."""
 
 from __future__ import annotations
 
@@ -12,82 +12,77 @@ from parcae.cluster.trace import DECISION_RECORD, TASK_RECORD
 
 #: A time that never comes.
 NEVER_MS = np.iinfo(np.int64).max
-#: Relative times in an event key have this many bits (24.8 days of ms); the keys are rebased before they run out.
+#: Bits of the relative time in an event key: 24.8 days in ms. Keys are rebased before overflow.
 TIME_BITS = 31
 
 
 class Followup(IntEnum):
-    """World of cores: what follows from an event at the same time, as an event of its own."""
+    """World of cores: kinds of events that an event causes at the same simulated time."""
 
-    REVEAL_STAGE = 0  # a parentless stage of a job that arrived becomes runnable
-    COMPLETE_STAGE = 1  # the scheduler hears that a stage's last task ended
-    END_TASK = 2  # a task of no duration ends
+    REVEAL_STAGE = 0  # a stage without parents of a new job becomes runnable
+    COMPLETE_STAGE = 1  # the scheduler learns that the last task of a stage has ended
+    END_TASK = 2  # a task with a duration of 0 ms ends
 
 
 class Status(IntEnum):
     """Why the event loop returned."""
 
-    NEEDS_DECISION = 0  # executors wait for the policy
+    NEEDS_DECISION = 0  # the policy must decide or plan
     COMPLETE = 1  # no events are left
-    ENDED = 2  # the episode's end time came first
-    BAD_DECISION = 3  # the policy gave a decision that cannot be carried out
-    TIME_OVERFLOW = 4  # two pending events lie more than 24 days apart
-    BAD_ORDERS = 5  # the policy gave orders that make no sense
+    ENDED = 2  # the end time of the episode was reached
+    BAD_DECISION = 3  # the decision of the policy cannot be carried out
+    TIME_OVERFLOW = 4  # two pending events are more than 24 days apart
+    BAD_ORDERS = 5  # the orders of the policy are invalid
 
 
 EVENTS = np.dtype(
     [
-        ("base_ms", "i8"),  # keys count time from here
-        (
-            "next_push",
-            "i8",
-        ),  # push counter: ties at one time are fired in the order of their pushes
-        ("slot_bits", "i8"),
-        ("num_leaves", "i8"),
-        (
-            "next_other_ms",
-            "i8",
-        ),  # the earliest of next arrival, end of an idle slot, end of the episode
-        ("next_arrival", "i8"),
-        ("num_fired_arrivals", "i8"),  # arrivals after the start, which are events
-        ("num_moves", "i8"),
-        ("num_tasks", "i8"),
-        ("stall_count", "i8"),  # tasks and moves when everything last stood still
-        (
-            "stall_position",
-            "i8",
-        ),  # whose pool was asked about then: a position among the jobs in the system, then all others
-        ("end_ms", "i8"),
+        ("base_ms", "i8"),  # times in the keys are relative to this time
+        ("next_push", "i8"),  # push counter: events at the same time fire in push order
+        ("slot_bits", "i8"),  # low bits of a key that hold the executor
+        ("num_leaves", "i8"),  # leaves of the winner tree
+        # The earliest of: next arrival, end of an idle slot or wake-up, end of the episode.
+        ("next_other_ms", "i8"),
+        ("next_arrival", "i8"),  # index of the next job in the sequence
+        ("num_fired_arrivals", "i8"),  # arrivals after time 0; only those count as events
+        ("num_moves", "i8"),  # executor moves so far
+        ("num_tasks", "i8"),  # tasks started so far
+        ("stall_count", "i8"),  # tasks + moves at the last stall; -1: there was none
+        # Next pool to offer in this stall: position of its job in `active`, then the common pool.
+        ("stall_position", "i8"),
+        ("end_ms", "i8"),  # end of the episode, or NEVER_MS
         ("moving_delay_ms", "i8"),
         ("warmup_delay_ms", "i8"),
         ("seed", "u8"),
-        ("first_followup", "i8"),  # world of cores: place of the oldest follow-up in its ring
-        ("num_followups", "i8"),
+        ("first_followup", "i8"),  # world of cores: index of the oldest follow-up in its ring
+        ("num_followups", "i8"),  # world of cores: follow-ups that wait
     ],
     align=True,
 )
 
 
 class Future(NamedTuple):
-    """What one simulator (or, with one more leading axis, many) has yet to fire."""
+    """Pending events and future draws of one simulator (with a leading axis: of many)."""
 
     events: Any  # EVENTS[1]
-    keys: Any  # int64[2 * num_leaves], a winner tree: keys[1] is the next event, keys[num_leaves + executor] an executor's
-    job_profile: Any  # int64[num_jobs], which job of the workload arrives
+    # int64[2 * num_leaves], a winner tree: keys[1] is the key of the next event,
+    # keys[num_leaves + executor] is the key of that executor's pending event.
+    keys: Any
+    job_profile: Any  # int64[num_jobs], index in the workload of the job that arrives
     arrival_ms: Any  # int64[num_jobs]
-    knowledge: Any  # float64[num_jobs], told duration / profiled duration: 1 is known, 0 is unknown
+    # float64[num_jobs], duration that the scheduler sees / profiled duration; 0: it sees none.
+    knowledge: Any
     stage_profile: Any  # int64[num_stages], row in the workload's tables
-    stage_luck: Any  # uint64[num_stages], where the luck of a stage's tasks starts
-    tasks: Any  # TASK_RECORD[num_tasks], or empty where nothing is recorded
-    decisions: Any  # DECISION_RECORD[capacity], or empty
-    run_factor: (
-        Any  # float64[num_stages], this run's durations / the profile's; stages in order of arrival
-    )
+    stage_bits: Any  # uint64[num_stages], hash input for the random bits of a stage's tasks
+    tasks: Any  # TASK_RECORD[num_tasks], or empty if tasks are not recorded
+    decisions: Any  # DECISION_RECORD[capacity], or empty if decisions are not recorded
+    # float64[num_stages], real duration / profiled duration; stages in order of arrival.
+    run_factor: Any
     followups: Any  # int64[capacity], a ring of Followup + 3 * row; empty in the world of executors
 
 
 def num_leaves(num_executors: int) -> int:
-    """Leaves of the winner tree: the power of two that holds all executors (at least 2).
+    """Leaves of the winner tree: the smallest power of two >= `num_executors`, at least 2.
 
     Example: `num_leaves(50)` is 64.
     """
@@ -103,9 +98,19 @@ def allocate_future(
     num_recorded_decisions: int,
     world: World = World.EXECUTORS,
 ) -> Future:
-    """Tables of the future for `num_simulators` simulators (the leading axis)."""
+    """Allocate the `Future` tables of several simulators.
+
+    Args:
+        num_simulators: length of the leading axis.
+        num_executors: executors (or cores) of each cluster.
+        num_jobs: jobs of each sequence.
+        num_stages: stages of all jobs of a sequence, at most.
+        num_recorded_tasks: rows for recorded tasks; 0 to record none.
+        num_recorded_decisions: rows for recorded decisions; 0 to record none.
+        world: only the world of cores needs the ring of follow-ups.
+    """
     leaves = num_leaves(num_executors)
-    # At one time every stage can be revealed or complete, and every core can end a task of no duration.
+    # At one time, every stage can be revealed or complete and every core can end a task of 0 ms.
     num_followups = num_stages + num_executors + 1 if world is World.CORES else 0
     future = Future(
         np.zeros((num_simulators, 1), EVENTS).view(np.recarray),

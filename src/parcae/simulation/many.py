@@ -1,4 +1,4 @@
-"""Many simulators side by side, each run whole in compiled calls spread over threads."""
+"""Many simulators side by side, each run from start to end in compiled code on several threads."""
 
 from __future__ import annotations
 
@@ -31,12 +31,17 @@ PlayMany = Callable[[ClusterState, Future, Any, int, int, npt.NDArray[np.int64]]
 
 
 class SimulatorBatch:
-    """Simulators of one workload and one cluster, one for each sequence, in tables with a leading axis.
+    """One simulator for each job sequence, all with the same workload and cluster settings.
+
+    The simulators share tables that have the simulator as leading axis.
 
     Args:
-        sequences: the jobs of every simulator; the same workload and number of jobs for all.
-        config: the cluster, the same for all.
-        seeds: the luck of each.
+        sequences: the job sequence of each simulator; all have the same workload and length.
+        config: the cluster settings.
+        seeds: the seed of each simulator's random bits.
+
+    Raises:
+        ConfigError: sequences of different workloads or lengths, or not one seed for each.
     """
 
     def __init__(
@@ -48,7 +53,8 @@ class SimulatorBatch:
             s.workload is not workload or len(s.job_index) != num_jobs for s in sequences
         ) or len(seeds) != len(sequences):
             raise ConfigError(
-                "simulators of a batch share one workload and number of jobs, and have a seed each"
+                "all sequences of a batch need the same workload and number of jobs, and one seed "
+                "each"
             )
         self.sequences = tuple(sequences)
         self.config = config
@@ -74,6 +80,7 @@ class SimulatorBatch:
             prepare(future, sequence, config, seed)
 
     def _sizes(self, sequence: JobSequence) -> tuple[int, int]:
+        """(stages, edges) of all jobs of a sequence."""
         first = self.tables.job_first_stage
         rows = np.concatenate([np.arange(first[p], first[p + 1]) for p in sequence.job_index])
         return len(rows), int(self.tables.specs.num_children[rows].sum())
@@ -82,11 +89,20 @@ class SimulatorBatch:
         return len(self.sequences)
 
     def future(self, row: int) -> Future:
-        """The future of one simulator (views)."""
+        """The `Future` tables of one simulator, as views."""
         return Future(*(table[row] for table in self.futures))
 
     def run(self, play_many: PlayMany, num_threads: int | None = None) -> None:
-        """Run every simulator from start to end, spread over threads (kernels release the interpreter's lock)."""
+        """Run every simulator from start to end.
+
+        Args:
+            play_many: compiled function that runs a range of simulators.
+            num_threads: threads to use; None: one for each CPU. Threads help because the kernels
+                release the interpreter's lock.
+
+        Raises:
+            PolicyError, WorkloadError: a run failed; see `check_status`.
+        """
         status = np.zeros(len(self), np.int64)
         threads = max(1, min(num_threads or os.cpu_count() or 1, len(self)))
         bounds = np.linspace(0, len(self), threads + 1).astype(int)
@@ -103,5 +119,5 @@ class SimulatorBatch:
             check_status(int(status[row]), select(self.states, row), sequence)
 
     def trace(self, row: int, policy: str) -> Trace:
-        """What happened in one simulator."""
+        """The trace of one simulator."""
         return build_trace(select(self.states, row), self.future(row), self.sequences[row], policy)

@@ -1,9 +1,11 @@
-"""A slow simulator in plain Python, written from the semantics alone: what the compiled kernels are checked against.
+"""A slow reference simulator in plain Python, against which tests check the compiled kernels.
 
-Jobs, stages and executors are objects here and every book is derived afresh where it is needed, so that its mistakes are not
-the kernels' mistakes. It answers the same questions with the same luck: completion times, decisions, events, tasks.
+It is written from the semantics alone. Jobs, stages and executors are objects, and every count is
+computed anew when it is needed, so that it does not share the kernels' mistakes. With the same
+random bits it gives the same completion times, decisions, events and tasks.
 
-Source: Decima, section 6.2; the released simulator's executor commitments, pools, moving and warm-up delays.
+Source: Decima, section 6.2; the released simulator's executor commitments, pools, moving and
+warm-up delays.
 """
 
 from __future__ import annotations
@@ -24,14 +26,15 @@ _LOW_BITS = (1 << 32) - 1
 #: Rows of a job, of a stage within the job and of a task within the stage.
 TaskKey = tuple[int, int, int]
 
-#: luck(job, stage, task) -> 64 bits
-Luck = Callable[[int, int, int], int]
+#: random_bits(job, stage, task) -> 64 bits
+RandomBits = Callable[[int, int, int], int]
 
 #: decide(oracle) -> (stage or None, limit)
 OraclePolicy = Callable[["Oracle"], "tuple[OracleStage | None, int]"]
 
 
 def _mix(z: int) -> int:
+    """Hash 64 bits; the same function as `parcae.kernels.mix`."""
     z ^= z >> 30
     z = z * 0xBF58476D1CE4E5B9 & _MASK
     z ^= z >> 27
@@ -39,58 +42,85 @@ def _mix(z: int) -> int:
     return z ^ (z >> 31)
 
 
-def task_luck(seed: int, job: int, stage: int, task: int) -> int:
-    """The 64 bits of luck of one task, the same as the kernels'."""
+def task_bits(seed: int, job: int, stage: int, task: int) -> int:
+    """The 64 random bits of one task, the same as in the kernels.
+
+    Args:
+        seed: seed of the run.
+        job: row of the job, in order of arrival.
+        stage: index of the stage within the job.
+        task: number of the task within the stage.
+    """
     start = _mix((_mix((seed ^ 0x9E3779B97F4A7C15) & _MASK) + job * 0xD1342543DE82EF95 + 1) & _MASK)
     return _mix((start + (stage << 32) + task) & _MASK)
 
 
 class Draws(Protocol):
-    """What chance decides when a task starts: first its level where n lies between two, then its sample."""
+    """The random choices when a task starts: the level of parallelism, then the sample."""
 
     def takes_upper(self, task: TaskKey, n: int, low: int, high: int) -> bool:
-        """Whether level `high` stands for n executors, low < n < high."""
+        """Choose between two measured levels of parallelism.
+
+        Args:
+            task: the task that starts.
+            n: executors of its job; low < n < high.
+            low: the next smaller measured level.
+            high: the next larger measured level.
+
+        Returns:
+            whether level `high` is used.
+        """
 
     def sample(self, task: TaskKey, samples: list[int]) -> int:
-        """The duration in ms out of a list that is not empty."""
+        """Choose the duration in ms from a list that is not empty."""
 
 
 @dataclass(frozen=True)
-class LuckDraws:
-    """Draws by each task's own luck: the upper 32 bits choose the level, the lower 32 the sample.
+class RandomBitDraws:
+    """Draws by a task's random bits: the upper 32 choose the level, the lower 32 the sample.
 
     Args:
-        luck: luck(job, stage, task) -> 64 bits.
+        random_bits: random_bits(job, stage, task) -> 64 bits.
         durations, interpolation: which sample, and which level, as in `SimulationConfig`.
 
-    Example: `LuckDraws(lambda job, stage, task: 0)` takes the first sample always, and the upper level where its odds are not 0.
+    Example: `RandomBitDraws(lambda job, stage, task: 0)` always takes the first sample, and the
+    upper level if its probability is not 0.
     """
 
-    luck: Luck
+    random_bits: RandomBits
     durations: DurationMode = DurationMode.SAMPLED
     interpolation: Interpolation = Interpolation.LINEAR
 
     def takes_upper(self, task: TaskKey, n: int, low: int, high: int) -> bool:
+        """See `Draws.takes_upper`.
+
+        Args:
+            task: the task that starts.
+            n: executors of its job; low < n < high.
+            low: the next smaller measured level.
+            high: the next larger measured level.
+        """
         weight = {
             Interpolation.LINEAR: n - low,
             Interpolation.INVERTED: high - n,
             Interpolation.LOWER: 0,
         }[self.interpolation]
-        return ((self.luck(*task) >> 32) * (high - low)) >> 32 < weight
+        return ((self.random_bits(*task) >> 32) * (high - low)) >> 32 < weight
 
     def sample(self, task: TaskKey, samples: list[int]) -> int:
+        """See `Draws.sample`."""
         if self.durations is DurationMode.FIRST:
             return samples[0]
         if self.durations is DurationMode.LISTED:
             return samples[task[2] % len(samples)]
         if self.durations is DurationMode.MEAN:
             return int(sum(samples) / len(samples) + 0.5)
-        return samples[((self.luck(*task) & _LOW_BITS) * len(samples)) >> 32]
+        return samples[((self.random_bits(*task) & _LOW_BITS) * len(samples)) >> 32]
 
 
 @dataclass(eq=False)
 class OracleStage:
-    """A stage of a job in the system."""
+    """A stage of a job that has arrived."""
 
     job: OracleJob
     index: int
@@ -102,16 +132,18 @@ class OracleStage:
 
     @property
     def has_unstarted(self) -> bool:
+        """Whether some of its tasks have not started."""
         return self.started < self.spec.num_tasks
 
     @property
     def is_done(self) -> bool:
+        """Whether all of its tasks have finished."""
         return self.finished == self.spec.num_tasks
 
 
 @dataclass(eq=False)
 class OracleJob:
-    """A job in the system."""
+    """A job that has arrived; `frontier` are its runnable stages with tasks to start."""
 
     row: int
     spec: JobSpec
@@ -119,32 +151,34 @@ class OracleJob:
     stages: list[OracleStage] = field(default_factory=list)
     frontier: list[OracleStage] = field(default_factory=list)
     executors: list[OracleExecutor] = field(default_factory=list)
-    completion_ms: int = -1
-    granted: int = 0
+    completion_ms: int = -1  # -1: it has not completed
+    granted: int = 0  # executors that decisions moved here from elsewhere, in total
 
 
 @dataclass(eq=False)
 class OracleExecutor:
-    """An executor; `stage` is that of its current or last task, None while idle or moving."""
+    """An executor; `stage` is the stage of its present or last task, None while idle or moving."""
 
     row: int
     job: OracleJob | None = None
     stage: OracleStage | None = None
 
 
+#: Where free executors come from: a stage whose tasks ended, the pool of a job, or the common pool.
 Source = OracleStage | OracleJob | None
 
 
 class Oracle:
-    """One run; see `run`.
+    """One simulated run; `run` plays it.
 
     Args:
-        sequence: the jobs and their arrivals in ms.
+        sequence: the jobs and their arrival times in ms.
         num_executors: executors of the cluster.
-        seed: of the tasks' luck.
-        moving_delay_ms, warmup_delay_ms: what a move between jobs and a cold start without fresh samples cost.
+        seed: seed of the tasks' random bits.
+        moving_delay_ms: time of a move between jobs, in ms.
+        warmup_delay_ms: added to a cold start without fresh samples, in ms.
         durations, interpolation: as in `SimulationConfig`.
-        draws: what decides durations instead of the seed, `durations` and `interpolation`.
+        draws: replaces `seed`, `durations` and `interpolation`.
     """
 
     def __init__(
@@ -160,7 +194,7 @@ class Oracle:
         draws: Draws | None = None,
     ) -> None:
         self.sequence = sequence
-        self.draws = draws or LuckDraws(partial(task_luck, seed), durations, interpolation)
+        self.draws = draws or RandomBitDraws(partial(task_bits, seed), durations, interpolation)
         self.moving_delay_ms = moving_delay_ms
         self.warmup_delay_ms = warmup_delay_ms
         self.executors = [OracleExecutor(row) for row in range(num_executors)]
@@ -180,7 +214,7 @@ class Oracle:
         self.decisions: list[list[float]] = []
         self.tasks: list[tuple[int, int, int, int, int, int]] = []
 
-    # What a policy asks
+    # What policies read
 
     def num_supplied(self, job: OracleJob) -> int:
         """Executors attached to the job, moving to it, or committed to it from outside."""
@@ -195,13 +229,13 @@ class Oracle:
         return len(job.executors) + moving + outside
 
     def demand(self, stage: OracleStage) -> int:
-        """Unstarted tasks - committed - moving."""
+        """Tasks not started - executors committed to the stage - executors moving to it."""
         committed = sum(destinations.get(stage, 0) for destinations in self.commitments.values())
         moving = sum(destination is stage for destination in self.moving.values())
         return stage.spec.num_tasks - stage.started - committed - moving
 
     def is_schedulable(self, stage: OracleStage) -> bool:
-        """Unsaturated, not chosen in this round, and every parent saturated."""
+        """Whether it has demand, was not chosen in this round, and no parent has demand."""
         return (
             stage not in self.selected
             and self.demand(stage) > 0
@@ -209,13 +243,13 @@ class Oracle:
         )
 
     def schedulable(self) -> list[OracleStage]:
-        """The schedulable set, by arrival of the job, then index."""
+        """The schedulable stages, in order of the jobs' arrival, then by stage index."""
         return [stage for job in self.active for stage in job.stages if self.is_schedulable(stage)]
 
     # The run
 
     def run(self, policy: OraclePolicy) -> None:
-        """Run to the last event."""
+        """Run to the last event under a policy."""
         pending = list(zip(self.sequence.jobs, self.sequence.arrival_ms.tolist(), strict=True))
         for spec, arrival_ms in pending:
             if arrival_ms == 0:
@@ -230,7 +264,10 @@ class Oracle:
                 self._fire(event)
 
     def _open_stalled(self) -> bool:
-        """Where nothing runs or moves although work could: ask about every pool of idle executors, once."""
+        """In a stalled run, offer the next pool of idle executors; each pool once for each stall.
+
+        A run is stalled if no task runs and no executor moves although stages are schedulable.
+        """
         if (
             any(isinstance(event, OracleExecutor) for _, _, event in self.heap)
             or not self.schedulable()

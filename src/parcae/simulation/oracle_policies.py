@@ -1,4 +1,7 @@
-"""The released simulator's heuristics on the plain-Python oracle, written apart from the compiled ones."""
+"""The released simulator's heuristics for the oracle, written independently of the compiled ones.
+
+Every policy takes the oracle and returns (stage or None, limit).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from parcae.simulation.oracle import Oracle, OracleJob, OraclePolicy, OracleStag
 
 
 def _in_order(oracle: Oracle, job: OracleJob) -> OracleStage | None:
+    """The job's next schedulable stage: runnable ones first, then by index."""
     runnable = [stage for stage in job.frontier if oracle.is_schedulable(stage)]
     if runnable:
         return runnable[0]
@@ -16,6 +20,7 @@ def _in_order(oracle: Oracle, job: OracleJob) -> OracleStage | None:
 
 
 def _local(oracle: Oracle) -> OracleStage | None:
+    """A stage of the job that the free executors belong to, if it has not ended."""
     job = oracle.source_job
     return _in_order(oracle, job) if job is not None and job.completion_ms < 0 else None
 
@@ -23,6 +28,7 @@ def _local(oracle: Oracle) -> OracleStage | None:
 def _below_cap(
     oracle: Oracle, caps: dict[OracleJob, int], by_granted: bool
 ) -> tuple[OracleStage | None, int]:
+    """Keep executors in their job if possible; else the first job below its cap gets them."""
     stage = _local(oracle)
     if stage is not None:
         return stage, oracle.num_source
@@ -40,18 +46,18 @@ def _wanting(oracle: Oracle) -> list[OracleJob]:
 
 
 def static(cap: int, *, by_granted: bool) -> OraclePolicy:
-    """First job in order of arrival below a fixed cap."""
+    """A policy that serves the first job, in order of arrival, with fewer executors than `cap`."""
     return lambda oracle: _below_cap(oracle, dict.fromkeys(oracle.active, cap), by_granted)
 
 
 def fair(oracle: Oracle) -> tuple[OracleStage | None, int]:
-    """Equal shares over the jobs with an unsaturated stage."""
+    """Equal shares for the jobs that have a stage with demand."""
     cap = math.ceil(len(oracle.executors) / max(1, len(_wanting(oracle))))
     return _below_cap(oracle, dict.fromkeys(oracle.active, cap), False)
 
 
 def weighted_fair(alpha: float) -> OraclePolicy:
-    """Shares in proportion to total work ^ alpha over the jobs with an unsaturated stage."""
+    """Shares in proportion to total work ^ alpha for the jobs that have a stage with demand."""
 
     def decide(oracle: Oracle) -> tuple[OracleStage | None, int]:
         weight = {job: job.spec.work_ms**alpha for job in _wanting(oracle)}
@@ -64,7 +70,7 @@ def weighted_fair(alpha: float) -> OraclePolicy:
 
 
 def sjf_cp(oracle: Oracle) -> tuple[OracleStage | None, int]:
-    """Least total work first, its stages by critical path."""
+    """The job with the least total work first; its stages by critical path."""
     for job in sorted(oracle.active, key=lambda job: (job.spec.work_ms, job.row)):
         down = job.spec.downstream_ms([stage.work_ms for stage in job.spec.stages])
         stages = [stage for stage in job.stages if oracle.is_schedulable(stage)]
@@ -78,7 +84,7 @@ def sjf_cp(oracle: Oracle) -> tuple[OracleStage | None, int]:
 
 
 def randomly(rng: random.Random) -> OraclePolicy:
-    """Any schedulable stage with any limit: reaches states that no sensible policy does."""
+    """A random schedulable stage and limit: reaches states that no sensible policy reaches."""
 
     def decide(oracle: Oracle) -> tuple[OracleStage | None, int]:
         stages = oracle.schedulable()

@@ -1,4 +1,4 @@
-"""Whole runs: a sequence, a policy, a trace."""
+"""`simulate`: one run of a job sequence under a policy, which returns its trace."""
 
 from __future__ import annotations
 
@@ -22,10 +22,19 @@ class CompiledPolicy(Protocol):
 
     @property
     def name(self) -> str:
-        """How reports call the policy."""
+        """Name of the policy in reports."""
 
     def play(self, state: ClusterState, future: Future, tables: WorkloadTables) -> int:
-        """Run from the start to the end. Returns a Status."""
+        """Run from start to end in one compiled call.
+
+        Args:
+            state: the cluster; written.
+            future: the pending events; written.
+            tables: the workload; read only.
+
+        Returns:
+            a `Status`.
+        """
 
 
 def simulate(
@@ -39,17 +48,18 @@ def simulate(
     """Run a sequence of jobs under a policy.
 
     Args:
-        sequence: the jobs and when they arrive.
-        policy: who decides, or (world of cores) plans; a compiled policy plays the run in one call. In the world of cores a
-            policy that decides is asked at every plan until all cores are given away.
-        config: the cluster.
-        seed: seed of the tasks' luck: the same for every policy that is compared.
+        sequence: the jobs and their arrival times.
+        policy: a policy that decides, or (world of cores only) one that plans. A compiled policy
+            plays the run in one call. In the world of cores, a policy that decides is called at
+            every plan until all cores are assigned.
+        config: the cluster settings.
+        seed: seed of the tasks' random bits. Use the same seed for policies that are compared.
         record: keep every task and decision in the trace.
 
     Raises:
-        PolicyError: a decision or orders that cannot be carried out, a policy that idles for ever, or one that plans orders
-            where the world knows none.
-        WorkloadError: jobs that this cluster cannot run.
+        PolicyError: a decision or orders that cannot be carried out, a policy that leaves
+            everything idle forever, or a planning policy in the executors world.
+        WorkloadError: a job that this cluster cannot run.
     """
     if isinstance(policy, Planner) and config.world is not WorldName.CORES:
         raise PolicyError(f"{policy.name}: {NO_ORDERS}")

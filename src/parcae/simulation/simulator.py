@@ -1,4 +1,4 @@
-"""One simulated cluster, stepped decision by decision, and many of them side by side."""
+"""`Simulator`: one simulated cluster that the caller steps, by decisions or by plans."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.guess import mean_log_task_ms
 from parcae.workloads.job import Workload
 
-#: What a policy is told that plans orders where there are none.
-NO_ORDERS = "the policy plans orders, which only the world of cores knows: choose --world cores, or a policy that decides"
-#: Room for recorded decisions, per task start and stage: a run is asked at most about this often.
+#: Error message for a policy that plans orders in the executors world.
+NO_ORDERS = (
+    "the policy plans orders, which only the world of cores supports: choose --world cores, or a "
+    "policy that decides"
+)
+#: Rows for recorded decisions, per stage: a generous bound on how often a run needs a decision.
 _DECISIONS_PER_STAGE = 64
 
 
@@ -30,13 +33,14 @@ class Simulator:
     """A cluster that runs one sequence of jobs.
 
     Args:
-        sequence: the jobs and when they arrive.
-        config: the cluster.
-        seed: seed of the tasks' luck (and of the episode's end and the told durations).
+        sequence: the jobs and their arrival times.
+        config: the cluster settings.
+        seed: seed of the tasks' random bits, of the drawn end of the episode and of the errors of
+            the durations that the scheduler sees.
         record: keep every task and decision for the trace.
 
     Raises:
-        WorkloadError: a stage that fits no executor class.
+        WorkloadError: a stage fits no executor class.
 
     Example:
         simulator = Simulator(sequence, SimulationConfig(num_executors=50), seed=1)
@@ -62,7 +66,7 @@ class Simulator:
         num_edges = int(self.tables.specs.num_children[stage_rows].sum())
         num_tasks = int(self.tables.specs.num_tasks[stage_rows].sum())
         world = config.world.world
-        # Orders are not decisions: in the world of cores only tasks are recorded.
+        # In the world of cores policies give orders, not decisions: only tasks are recorded.
         keeps_decisions = record and world is World.EXECUTORS
         recorded_decisions = (
             _DECISIONS_PER_STAGE * num_stages + 4 * config.total_executors if keeps_decisions else 0
@@ -88,16 +92,16 @@ class Simulator:
         self.status = Status.COMPLETE
 
     def start(self) -> Status:
-        """Run to the first decision."""
+        """Run until the first decision or plan is due."""
         self.status = self._checked(start(self.state, self.future, self.tables))
         return self.status
 
     def observe(self) -> Observation:
-        """What the policy sees now."""
+        """The present observation: all that the policy sees."""
         return observe(self.state)
 
     def step(self, decision: Decision) -> Status:
-        """Apply a decision and run to the next.
+        """Apply a decision and run until the next one is due.
 
         Raises:
             PolicyError: the decision cannot be carried out; the message says why.
@@ -112,7 +116,7 @@ class Simulator:
         """Put orders into force and run until the next plan is due (world of cores).
 
         Raises:
-            PolicyError: orders that make no sense, or that hold every core back for ever.
+            PolicyError: the orders are invalid, or they hold every core back forever.
         """
         if self.config.world.world is not World.CORES:
             raise PolicyError(NO_ORDERS)
@@ -124,12 +128,18 @@ class Simulator:
         return check_status(status, self.state, self.sequence)
 
     def trace(self, policy: str) -> Trace:
-        """What happened so far."""
+        """The trace of the run so far."""
         return build_trace(self.state, self.future, self.sequence, policy)
 
 
 def prepare_state(states: ClusterState, config: SimulationConfig, workload: Workload) -> None:
-    """World of cores: set what the scheduler assumes of durations, in the state of one cluster or of many."""
+    """Set the scheduler's assumptions about durations in a state; only the world of cores has any.
+
+    Args:
+        states: the state of one cluster, or of many; written.
+        config: the cluster settings.
+        workload: its typical task duration is the guess for unknown tasks.
+    """
     if config.world is WorldName.EXECUTORS:
         return
     states.now.is_corrected[...] = config.corrects_estimates
@@ -137,14 +147,22 @@ def prepare_state(states: ClusterState, config: SimulationConfig, workload: Work
 
 
 def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, seed: int) -> None:
-    """Set one simulator's delays, luck, told durations, runs' factors and episode end from its config and seed.
+    """Set the parameters and draws of one simulator that follow from its config and seed.
 
-    The future may have room for more stages than the sequence has.
+    They are the delays, the seed, the end of the episode, the scheduler's knowledge of durations
+    and the factors of the real durations.
+
+    Args:
+        future: written; it may have rows for more stages than the sequence has.
+        sequence: the jobs of the run.
+        config: the cluster settings.
+        seed: any integer; its low 64 bits are used.
     """
     events = future.events
     events.moving_delay_ms[0] = config.moving_delay_ms
     events.warmup_delay_ms[0] = config.warmup_delay_ms
     events.seed[0] = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
+    # The order of the draws below is fixed: another order would change the results of every seed.
     rng = np.random.default_rng(np.random.SeedSequence([0x70617263, seed & 0xFFFFFFFFFFFFFFFF]))
     if config.end_ms is not None:
         events.end_ms[0] = config.end_ms
@@ -156,7 +174,11 @@ def prepare(future: Future, sequence: JobSequence, config: SimulationConfig, see
 
 
 def check_fits(sequence: JobSequence, config: SimulationConfig) -> None:
-    """Raise WorkloadError where a stage's demand fits no executor class."""
+    """Check that every stage fits at least one executor class.
+
+    Raises:
+        WorkloadError: a stage fits none.
+    """
     if not config.executor_classes:
         return
     for index in np.unique(sequence.job_index):
@@ -164,29 +186,40 @@ def check_fits(sequence: JobSequence, config: SimulationConfig) -> None:
         for row, stage in enumerate(job.stages):
             if not any(c.cpu >= stage.cpu and c.memory >= stage.memory for c in config.classes):
                 raise WorkloadError(
-                    f"job {job.name!r}, stage {row} needs {stage.cpu} cpu and {stage.memory} memory; no executor class is "
-                    f"as large: add one, or leave the job out"
+                    f"job {job.name!r}, stage {row} needs {stage.cpu} cpu and {stage.memory} "
+                    f"memory; no executor class is as large: add one, or leave the job out"
                 )
 
 
 def check_status(status: int, state: ClusterState, sequence: JobSequence) -> Status:
-    """The kernel's status, or the error that it means."""
+    """Convert the status of a kernel, and raise the error that it stands for.
+
+    Args:
+        status: what the kernel returned.
+        state: the cluster after the call.
+        sequence: the jobs of the run.
+
+    Returns:
+        the status, if the run goes on or ended well.
+
+    Raises:
+        PolicyError: the decision or the orders were invalid, or the policy leaves everything idle.
+        WorkloadError: two pending events are too far apart.
+    """
     if status == Status.BAD_DECISION:
-        why = (
-            " (there are no idle slots in the world of cores)"
-            if state.now.world[0] == World.CORES
-            else ""
-        )
+        why = " (the world of cores has no idle slots)" if state.now.world[0] == World.CORES else ""
         raise PolicyError(
             f"the policy's decision at {state.now.clock_ms[0]} ms cannot be carried out{why}"
         )
     if status == Status.BAD_ORDERS:
         raise PolicyError(
-            f"the policy's orders at {state.now.clock_ms[0]} ms make no sense: {objection_to_orders(state)}"
+            f"the policy's orders at {state.now.clock_ms[0]} ms are invalid: "
+            f"{objection_to_orders(state)}"
         )
     if status == Status.TIME_OVERFLOW:
         raise WorkloadError(
-            f"{sequence.workload.name!r}: two pending events lie more than 24 days apart; shorten its tasks"
+            f"{sequence.workload.name!r}: two pending events are more than 24 days apart; use a "
+            "workload with shorter tasks"
         )
     if (
         status == Status.COMPLETE
@@ -194,19 +227,30 @@ def check_status(status: int, state: ClusterState, sequence: JobSequence) -> Sta
         and state.now.world[0] == World.CORES
     ):
         raise PolicyError(
-            f"the policy's orders hold every core back for ever while {state.now.num_active[0]} jobs wait "
-            f"(at {state.now.clock_ms[0]} ms): a limit of 0 must end at a wake-up, or with another job's tasks"
+            f"the policy's orders hold every core back forever while {state.now.num_active[0]} "
+            f"jobs wait (at {state.now.clock_ms[0]} ms): with a limit of 0, a policy must ask for "
+            "a wake-up or let another job run tasks"
         )
     if status == Status.COMPLETE and state.now.num_active[0] > 0:
         raise PolicyError(
-            f"the policy lets every executor idle for ever while {state.now.num_active[0]} jobs wait "
-            f"(at {state.now.clock_ms[0]} ms); it must schedule something when nothing else is pending"
+            f"the policy leaves every executor idle forever while {state.now.num_active[0]} jobs "
+            f"wait (at {state.now.clock_ms[0]} ms); it must schedule a stage if no event is pending"
         )
     return Status(status)
 
 
 def build_trace(state: ClusterState, future: Future, sequence: JobSequence, policy: str) -> Trace:
-    """The trace of one simulator."""
+    """Build the trace of one simulator.
+
+    Args:
+        state: the cluster after the run.
+        future: its event counters and recorded tasks and decisions.
+        sequence: the jobs of the run.
+        policy: name of the policy, for reports.
+
+    Raises:
+        PolicyError: there were more decisions than rows to record them.
+    """
     jobs = state.jobs
     stages = state.stages
     now = state.now
@@ -223,7 +267,8 @@ def build_trace(state: ClusterState, future: Future, sequence: JobSequence, poli
     num_decisions = int(now.num_decisions[0])
     if 0 < len(future.decisions) < num_decisions:
         raise PolicyError(
-            f"{num_decisions} decisions are more than the {len(future.decisions)} that can be recorded"
+            f"the policy made {num_decisions} decisions, but only {len(future.decisions)} can be "
+            "recorded: run it without recording"
         )
     return Trace(
         policy=policy,

@@ -1,4 +1,4 @@
-"""A workload and a sequence of arrivals as the flat tables that the event loop runs on."""
+"""`workload_tables`: a workload as the flat tables that the event loop reads."""
 
 from __future__ import annotations
 
@@ -18,55 +18,59 @@ LARGEST_SAMPLE_MS = np.iinfo(np.int32).max
 
 
 class DurationMode(StrEnum):
-    """Which of a list's samples a task takes."""
+    """Which sample of a list is the duration of a task."""
 
-    SAMPLED = "sampled"  # one at random
-    FIRST = "first"  # the first: a deterministic run
-    MEAN = "mean"  # the mean, rounded half up: a deterministic run
-    LISTED = "listed"  # task i of a stage takes sample i: a recorded run
+    SAMPLED = "sampled"  # a random one
+    FIRST = "first"  # the first one: deterministic
+    MEAN = "mean"  # the mean of all, rounded half up: deterministic
+    LISTED = "listed"  # sample i for task i of the stage: repeats a recorded run
 
 
 class Interpolation(StrEnum):
-    """Which measured level of parallelism stands for n executors between levels a < n < b."""
+    """Which measured level of parallelism is used for n executors between levels a < n < b."""
 
     LINEAR = "linear"  # b with probability (n - a) / (b - a)
     INVERTED = "inverted"  # b with probability (b - n) / (b - a), as in the released code
     LOWER = "lower"  # always a: deterministic
 
 
-DURATION_LAW = np.dtype(
+#: Where the task durations of a stage are: its lists of samples and its grid rows.
+STAGE_DURATIONS = np.dtype(
     [
-        ("list_row", "i8"),
-        ("num_levels", "i8"),
-        ("grid_row", "i8"),
-        ("top", "i8"),
-        ("is_listed", "i8"),  # task i takes sample i
+        ("list_row", "i8"),  # first row in `lists`
+        ("num_levels", "i8"),  # measured levels of parallelism
+        ("grid_row", "i8"),  # first row in `grids`
+        ("top", "i8"),  # largest level; more executors count as this many
+        ("is_listed", "i8"),  # 1: task i takes sample i
     ],
     align=True,
 )
+#: A list of samples, as a range of `samples`; `adds_warmup` is 1 if the warm-up delay is added.
 DURATION_LIST = np.dtype([("start", "i8"), ("count", "i8"), ("adds_warmup", "i8")], align=True)
+#: Levels for one number of executors: `upper` with probability weight / span, else `lower`.
 GRID = np.dtype([("lower", "i8"), ("upper", "i8"), ("span", "i8"), ("weight", "i8")], align=True)
 
 
 class WorkloadTables(NamedTuple):
-    """A workload, flat. Rows of stages are counted over all jobs of the workload."""
+    """A workload as flat tables; the stages of all its jobs are numbered consecutively."""
 
-    job_first_stage: Any  # int64[num_jobs + 1]
-    specs: Any  # STAGE_SPEC[num_stages], what a scheduler may know
-    guesses: Any  # STAGE_SPEC[num_stages], the same where it does not know the job
-    spec_children: Any  # int64[num_edges], child stages within the job
-    laws: Any  # DURATION_LAW[num_stages]
+    job_first_stage: Any  # int64[num_jobs + 1], first stage of each job
+    specs: Any  # STAGE_SPEC[num_stages], what the scheduler sees of a known job
+    guesses: Any  # STAGE_SPEC[num_stages], what it sees of an unknown job
+    spec_children: Any  # int64[num_edges], child stages, numbered within the job
+    durations: Any  # STAGE_DURATIONS[num_stages]
     lists: Any  # DURATION_LIST: row list_row + wave * num_levels + level
     grids: Any  # GRID: row grid_row + min(number of executors, top)
     samples: Any  # int32[num_samples], ms
-    job_first_root: Any  # int64[num_jobs + 1]
-    roots: Any  # int64[num_roots], parentless stages within the job, in the order in which Spark submits them
+    job_first_root: Any  # int64[num_jobs + 1], first root of each job
+    # int64[num_roots], stages without parents, numbered within the job, in Spark's order.
+    roots: Any
 
 
 def _grid(levels: tuple[int, ...], interpolation: Interpolation) -> npt.NDArray[np.void]:
-    """GRID rows for 0..levels[-1] executors: lower and upper level, and the odds (weight / span) of the upper.
+    """GRID rows for 0..levels[-1] executors.
 
-    Source: Decima, section 6.2; decima-sim's wave lookup for what lies outside the levels.
+    Source: Decima, section 6.2; decima-sim's wave lookup for numbers outside the levels.
     """
     grid = np.zeros(levels[-1] + 1, GRID)
     executors = np.arange(levels[-1] + 1)
@@ -89,6 +93,8 @@ def _grid(levels: tuple[int, ...], interpolation: Interpolation) -> npt.NDArray[
 
 
 class _Builder:
+    """Collects samples, lists and grids; a duration table used by many stages is added once."""
+
     def __init__(self, mode: DurationMode, interpolation: Interpolation, world: World) -> None:
         self.mode = mode
         self.interpolation = interpolation
@@ -99,9 +105,10 @@ class _Builder:
         self.grids: list[npt.NDArray[np.void]] = []
         self.grid_rows: dict[tuple[int, ...], int] = {}
         self.num_grid_rows = 0
-        self.laws: dict[int, tuple[int, int, int, int, int]] = {}
+        self.rows: dict[int, tuple[int, int, int, int, int]] = {}  # by id of the duration table
 
     def _add_samples(self, samples: npt.NDArray[np.int64]) -> tuple[int, int]:
+        """Add a list of samples. Returns (start, count) in the flat table."""
         if samples.size == 0:
             return 0, 0
         if samples.max() > LARGEST_SAMPLE_MS:
@@ -124,15 +131,19 @@ class _Builder:
             self.num_grid_rows += levels[-1] + 1
         return self.grid_rows[levels]
 
-    def law(self, durations: TaskDurations) -> tuple[int, int, int, int, int]:
-        """The law's row; the wave rule is resolved here: which list stands in for an empty one."""
-        known = self.laws.get(id(durations))
-        if known is not None:
-            return known
+    def durations_row(self, durations: TaskDurations) -> tuple[int, int, int, int, int]:
+        """The STAGE_DURATIONS row of a duration table, whose lists are added on the first call.
+
+        The wave rule is applied here: it says which list replaces an empty one.
+        """
+        cached = self.rows.get(id(durations))
+        if cached is not None:
+            return cached
         if self.world is World.CORES:
-            return self._pooled_law(durations)
+            return self._pooled_row(durations)
         at = {wave: [self._add_samples(s) for s in durations.by_wave(wave)] for wave in Wave}
         row = len(self.lists)
+        # Without samples of fresh executors: those of the first wave, plus the warm-up delay.
         for fresh, first in zip(at[Wave.FRESH], at[Wave.FIRST], strict=True):
             self.lists.append((*fresh, 0) if fresh[1] else (*first, 1))
         later = [
@@ -144,42 +155,43 @@ class _Builder:
             (*(rest if rest[1] else stand_in), 0)
             for rest, stand_in in zip(at[Wave.REST], later, strict=True)
         )
-        law = (
+        result = (
             row,
             len(durations.levels),
             self._grid_row(durations.levels),
             durations.levels[-1],
             self._is_listed,
         )
-        self.laws[id(durations)] = law
-        return law
+        self.rows[id(durations)] = result
+        return result
 
     @property
     def _is_listed(self) -> int:
         return int(self.mode is DurationMode.LISTED)
 
-    def _pooled_law(self, durations: TaskDurations) -> tuple[int, int, int, int, int]:
-        """World of cores: every task draws from all samples of its stage, wherever and beside whatever it runs.
+    def _pooled_row(self, durations: TaskDurations) -> tuple[int, int, int, int, int]:
+        """World of cores: the row with which every task draws from all samples of its stage.
 
-        There a core is warm, no executor belongs to a job, and a task contends with all that runs in the application: waves and
-        the parallelism of a job, by which the samples were sorted, mean nothing.
+        In that world a core is always warm, no executor belongs to a job, and a task contends with
+        all tasks of the application. So the wave and the job's parallelism, by which the samples
+        are sorted, have no meaning.
         """
         samples = np.concatenate([*durations.first, *durations.rest, *durations.fresh])
         row = len(self.lists)
         self.lists.extend([(*self._add_samples(samples), 0)] * len(Wave))
-        law = (row, 1, self._grid_row((1,)), 1, self._is_listed)
-        self.laws[id(durations)] = law
-        return law
+        result = (row, 1, self._grid_row((1,)), 1, self._is_listed)
+        self.rows[id(durations)] = result
+        return result
 
 
 def _guesses(workload: Workload, specs: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-    """The specs of every job as they are guessed where the job is not known."""
+    """The specs of every job as the scheduler guesses them for an unknown job."""
     guesses = specs.copy()
     first = 0
     for job, task_ms in zip(workload.jobs, guess_task_ms(workload), strict=True):
-        own = slice(first, first + len(job.stages))
-        guesses["task_ms"][own] = task_ms
-        guesses["downstream_ms"][own] = job.downstream_ms(
+        rows = slice(first, first + len(job.stages))
+        guesses["task_ms"][rows] = task_ms
+        guesses["downstream_ms"][rows] = job.downstream_ms(
             [stage.num_tasks * task_ms for stage in job.stages]
         )
         first += len(job.stages)
@@ -187,18 +199,19 @@ def _guesses(workload: Workload, specs: npt.NDArray[np.void]) -> npt.NDArray[np.
 
 
 def _spec_rows(job: JobSpec, first_edge: int) -> tuple[list[tuple[Any, ...]], list[int]]:
+    """(STAGE_SPEC rows of the job's stages, their child stages); edges count from `first_edge`."""
     downstream = job.downstream_ms([stage.work_ms for stage in job.stages])
     rows: list[tuple[Any, ...]] = []
     children: list[int] = []
-    for stage, own_children, down in zip(job.stages, job.children, downstream, strict=True):
+    for stage, stage_children, down in zip(job.stages, job.children, downstream, strict=True):
         start = first_edge + len(children)
-        children.extend(own_children)
+        children.extend(stage_children)
         rows.append(
             (
                 stage.num_tasks,
                 len(stage.parents),
                 start,
-                len(own_children),
+                len(stage_children),
                 stage.mean_task_ms,
                 down,
                 stage.cpu,
@@ -220,8 +233,14 @@ def workload_tables(
 ) -> WorkloadTables:
     """The workload's tables, built once for each duration mode, interpolation and world.
 
+    Args:
+        workload: the jobs to draw from.
+        mode: which sample is the duration of a task.
+        interpolation: which level is used between measured levels of parallelism.
+        world: in the world of cores the samples of a stage are pooled.
+
     Raises:
-        WorkloadError: a task longer than 24 days.
+        WorkloadError: a task is longer than 24 days.
     """
     tables = _CACHE.setdefault(workload, {})
     key = (mode, interpolation, world)
@@ -231,7 +250,7 @@ def workload_tables(
 
 
 def _roots(job: JobSpec) -> list[int]:
-    """Parentless stages in the order in which Spark's DAGScheduler submits them: depth first from the final stages.
+    """Stages without parents in Spark's submission order: depth first from the final stages.
 
     Source: Spark, DAGScheduler.submitStage (missing parents by ascending id).
     """
@@ -257,13 +276,13 @@ def _build(
     specs: list[tuple[Any, ...]] = []
     children: list[int] = []
     first_stage = [0]
-    laws: list[tuple[int, int, int, int, int]] = []
+    durations: list[tuple[int, int, int, int, int]] = []
     roots = [_roots(job) for job in workload.jobs]
     for job in workload.jobs:
         rows, job_children = _spec_rows(job, len(children))
         specs.extend(rows)
         children.extend(job_children)
-        laws.extend(builder.law(stage.durations) for stage in job.stages)
+        durations.extend(builder.durations_row(stage.durations) for stage in job.stages)
         first_stage.append(len(specs))
     stage_specs = np.array(specs, STAGE_SPEC)
     return WorkloadTables(
@@ -271,10 +290,10 @@ def _build(
         stage_specs.view(np.recarray),
         _guesses(workload, stage_specs).view(np.recarray),
         np.array(children, np.int64),
-        np.array(laws, DURATION_LAW).view(np.recarray),
+        np.array(durations, STAGE_DURATIONS).view(np.recarray),
         np.array(builder.lists, DURATION_LIST).view(np.recarray),
         np.concatenate(builder.grids).view(np.recarray),
         np.concatenate(builder.samples),
-        np.cumsum([0, *(len(own) for own in roots)]),
-        np.array([stage for own in roots for stage in own], np.int64),
+        np.cumsum([0, *(len(job_roots) for job_roots in roots)]),
+        np.array([stage for job_roots in roots for stage in job_roots], np.int64),
     )

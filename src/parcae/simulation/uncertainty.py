@@ -1,4 +1,7 @@
-"""What schedulers are told wrong, and how runs differ from their profiles: the draws behind `--estimate-error`."""
+"""Random errors of the scheduler's estimates, and of runs against their profiles.
+
+These are the draws behind the option `--estimate-error`.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,16 @@ from parcae.errors import ConfigError
 from parcae.workloads.arrivals import JobSequence
 
 Float64Array = npt.NDArray[np.float64]
-#: A sigma of the error on what is told, or "log": runs differ from their profiles as they did in the log.
+#: Sigma of the error of the durations that the scheduler sees; or "log": the scheduler sees the
+#: profile, and runs deviate from it as they did in the log.
 EstimateError = float | Literal["log"]
 
 
 def parse_estimate_error(text: str) -> EstimateError:
-    """Read an estimate error: "log" (the workload's own spread), or the sigma of a log-normal factor.
+    """Parse an estimate error: "log" (the workload's spread) or the sigma of a log-normal factor.
 
     Raises:
-        ConfigError: neither "log" nor a number >= 0.
+        ConfigError: the text is neither "log" nor a number >= 0.
 
     Example: `parse_estimate_error("0.5")` is 0.5.
     """
@@ -32,7 +36,8 @@ def parse_estimate_error(text: str) -> EstimateError:
         sigma = math.nan
     if not math.isfinite(sigma) or sigma < 0:
         raise ConfigError(
-            f"estimate error {text!r}: write log (the spread of the workload's own runs) or a sigma >= 0, e.g. 0.5"
+            f"estimate error {text!r}: write log (the spread of the workload's own runs) or a "
+            "sigma >= 0, e.g. 0.5"
         )
     return sigma
 
@@ -43,16 +48,17 @@ def draw_knowledge(
     unknown_share: float,
     rng: np.random.Generator,
 ) -> Float64Array:
-    """How long the scheduler is told that each job's tasks take, in units of what its profile says.
+    """Draw, for each job, the task duration that the scheduler sees / the profiled task duration.
 
     Args:
         sequence: the jobs of the run.
-        estimate_error: sigma of the told factor; with "log" the profile itself is told (the runs differ from it).
-        unknown_share: share of the jobs, 0..1, of which nothing is told (Decima, Appendix J).
-        rng: drawn from as often as is needed: nothing where all is known exactly.
+        estimate_error: sigma of that factor; with "log" the scheduler sees the profile itself.
+        unknown_share: share of the jobs, 0..1, that the scheduler knows nothing of (Decima,
+            Appendix J).
+        rng: used only if something is uncertain.
 
     Returns:
-        float64[num_jobs]: 1 is known exactly, 0 is unknown.
+        float64[num_jobs]: 1 means known exactly, 0 means unknown.
     """
     knowledge = np.ones(sequence.num_jobs, np.float64)
     if estimate_error != "log" and estimate_error > 0:
@@ -65,18 +71,19 @@ def draw_knowledge(
 def draw_run_factors(
     sequence: JobSequence, estimate_error: EstimateError, rng: np.random.Generator
 ) -> Float64Array:
-    """How long the tasks of every stage of every run really take, in units of what the job's profile says.
+    """Draw, for each stage of each job in the sequence, the real task duration / the profiled one.
 
-    With "log" a run's factor is lognormal(0, work_sigma) and a stage's lognormal(0, duration_sigma) times that, around the
-    profile's median. The mean factor is above 1, by exp(sigma ** 2 / 2): the load is as much higher.
+    With "log", a run's factor is lognormal(0, work_sigma), and each of its stages has that factor
+    times lognormal(0, duration_sigma). The median is the profile. The mean factor is
+    exp(sigma ** 2 / 2) > 1, so the load is higher by that factor.
 
     Args:
         sequence: the jobs of the run.
-        estimate_error: with a sigma runs are like their profiles; only what is told of them is wrong.
-        rng: never drawn from: a generator is spawned from it, so that no other draw is shifted.
+        estimate_error: with a sigma all factors are 1: only the scheduler's estimates are wrong.
+        rng: a generator is spawned from it, so that its other draws stay the same.
 
     Returns:
-        float64[num_stages of all arrivals]: arrival by arrival, stages in the order of the job.
+        float64[number of stages of all jobs]: in order of arrival, stages in the order of the job.
 
     Example: a workload without any spread has factors of 1, whatever the error.
     """
@@ -88,7 +95,7 @@ def draw_run_factors(
     )
     if estimate_error != "log" or not (work_sigma.any() or duration_sigma.any()):
         return np.ones(len(duration_sigma), np.float64)
-    (own,) = rng.spawn(1)
-    job_log = work_sigma * own.standard_normal(len(jobs))
-    stage_log = duration_sigma * own.standard_normal(len(duration_sigma))
+    (run_rng,) = rng.spawn(1)
+    job_log = work_sigma * run_rng.standard_normal(len(jobs))
+    stage_log = duration_sigma * run_rng.standard_normal(len(duration_sigma))
     return np.exp(np.repeat(job_log, num_stages) + stage_log)

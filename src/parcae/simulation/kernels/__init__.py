@@ -1,1 +1,1 @@
-"""The compiled event loop."""
+"""The compiled event loops, the event queue and the draws of task durations."""

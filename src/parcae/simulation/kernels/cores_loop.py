@@ -1,7 +1,13 @@
-"""The event loop of the world of cores: fires arrivals, ends of tasks and what follows from them until a plan is due.
+"""The event loop of the world of cores: fires events until the policy must plan.
 
-Events of one time fire in the order in which they were made: arrivals and wake-ups first, then tasks that end, then what
-followed from those. After every single event there is an offer round.
+Events at the same time fire in this order: arrivals and wake-ups, then ends of tasks, then the
+follow-ups of those events, oldest first. After every single event there is an offer round.
+
+Every public kernel takes the same three tables and writes the first two:
+
+- state: the `ClusterState`, which the transitions of `parcae.cluster.kernels` change;
+- future: the `Future` of the same simulator (event queue, follow-ups, recorded tasks);
+- tables: the `WorkloadTables` of the workload.
 """
 
 from __future__ import annotations
@@ -49,7 +55,10 @@ _REST = 2
 
 @inlined
 def _follow_up(future, kind, row):  # type: ignore[no-untyped-def]
-    """Make an event of the present time, behind those that wait."""
+    """Append a follow-up event at the present time to the ring.
+
+    `row` is a stage, or an executor for END_TASK.
+    """
     events = future.events
     ring = future.followups
     place = (events.first_followup[0] + events.num_followups[0]) % ring.shape[0]
@@ -59,10 +68,12 @@ def _follow_up(future, kind, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def _find_next_other(state, future):  # type: ignore[no-untyped-def]
+    """Set `next_other_ms`: the earliest of next arrival, wake-up and end of the episode."""
     events = future.events
     earliest = events.end_ms[0]
     if events.next_arrival[0] < future.arrival_ms.shape[0]:
         earliest = min(earliest, future.arrival_ms[events.next_arrival[0]])
+    # A wake-up lies at least 1 ms ahead: a policy that asks for one at once must not stop time.
     if state.now.wake_ms[0] != NOT_YET:
         earliest = min(earliest, max(state.now.wake_ms[0], state.now.clock_ms[0] + 1))
     events.next_other_ms[0] = earliest
@@ -70,6 +81,7 @@ def _find_next_other(state, future):  # type: ignore[no-untyped-def]
 
 @kernel
 def _end_task(state, future, executor):  # type: ignore[no-untyped-def]
+    """End the executor's task; if it was the last of its stage, the stage completes later."""
     stage = end_task(state, executor)
     if stage != NO_STAGE:
         _follow_up(future, _COMPLETE_STAGE, stage)
@@ -77,7 +89,7 @@ def _end_task(state, future, executor):  # type: ignore[no-untyped-def]
 
 @kernel
 def _free_core(state, future):  # type: ignore[no-untyped-def]
-    """The next task ends; the offer round that follows gives its core away."""
+    """End the next task; the offer round that follows assigns its core."""
     executor = next_executor(future)
     pop(future, executor)
     _end_task(state, future, executor)
@@ -85,10 +97,13 @@ def _free_core(state, future):  # type: ignore[no-untyped-def]
 
 @inlined
 def _continue_core(state, future, tables):  # type: ignore[no-untyped-def]
-    """The next task ends, and its core, the only free one, starts another at once: event and offer round in one.
+    """End the next task and start another on its core: event and offer round in one step.
 
-    What most events are. Does what `_free_core` and `dispatch` do, without pools of cores and commands. Returns False where the
-    new task ends too far away.
+    This is the fast path for the most frequent event: a task ends while no other core is free. It
+    has the same effect as `_free_core` and `dispatch`, without idle pools and commands.
+
+    Returns:
+        False if the end of the new task is too far away for an event key.
     """
     executor = next_executor(future)
     ended = finish_task(state, executor)
@@ -113,6 +128,7 @@ def _continue_core(state, future, tables):  # type: ignore[no-untyped-def]
 
 @kernel
 def _fire_followup(state, future):  # type: ignore[no-untyped-def]
+    """Remove the oldest follow-up from the ring and carry it out."""
     events = future.events
     code = future.followups[events.first_followup[0]]
     events.first_followup[0] = (events.first_followup[0] + 1) % future.followups.shape[0]
@@ -129,7 +145,7 @@ def _fire_followup(state, future):  # type: ignore[no-untyped-def]
 
 @kernel
 def _arrive(state, future, tables):  # type: ignore[no-untyped-def]
-    """The next job arrives; its parentless stages are revealed one by one, as Spark submits them."""
+    """Add the next job; its stages without parents are revealed one by one, in Spark's order."""
     profile = future.job_profile[future.events.next_arrival[0]]
     job = submit(state, future, tables)
     for row in range(tables.job_first_root[profile], tables.job_first_root[profile + 1]):
@@ -138,7 +154,7 @@ def _arrive(state, future, tables):  # type: ignore[no-untyped-def]
 
 @kernel
 def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
-    """An arrival or a wake-up. Returns False where the episode's end comes first."""
+    """Fire an arrival or a wake-up. Returns False if the episode ends first."""
     events = future.events
     now = state.now
     time_ms = future.events.next_other_ms[0]
@@ -160,7 +176,11 @@ def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
 
 @kernel
 def _carry_out_starts(state, future, tables):  # type: ignore[no-untyped-def]
-    """Push the ends of the tasks that the last offer round started. Returns False where they lie too far away."""
+    """Push the ends of the tasks that the last offer round started.
+
+    Returns:
+        False if one of them is too far away for an event key.
+    """
     in_range = True
     commands = state.commands
     clock_ms = state.now.clock_ms[0]
@@ -182,7 +202,7 @@ def _carry_out_starts(state, future, tables):  # type: ignore[no-untyped-def]
 
 @kernel
 def _stop(state, future):  # type: ignore[no-untyped-def]
-    """The episode ends before the next event."""
+    """End the episode before the next event. Returns the Status."""
     state.now.clock_ms[0] = future.events.end_ms[0]
     account_time(state, state.now.clock_ms[0])
     return _ENDED
@@ -190,7 +210,16 @@ def _stop(state, future):  # type: ignore[no-untyped-def]
 
 @kernel
 def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
-    """Fire events until a plan is due or the run is over. Returns a Status."""
+    """Fire events until a plan is due or the run is over.
+
+    Args:
+        state: the cluster; its transitions are applied.
+        future: pending events; fired ones are removed, new ones are pushed.
+        tables: the workload; read only.
+
+    Returns:
+        a `Status`.
+    """
     now = state.now
     events = future.events
     has_ended = False
@@ -201,13 +230,13 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
         if now.num_idle[0] > 0 and now.num_schedulable[0] > 0:
             dispatch(state)
             if has_ended and now.num_idle[0] == now.num_executors[0]:
-                now.is_plan_due[0] = (
-                    1  # limits hold everything back, and nothing runs any more that they waited for
-                )
+                # Limits hold every task back, and no task runs whose end could change that.
+                now.is_plan_due[0] = 1
         if now.num_commands[0] > 0 and not _carry_out_starts(state, future, tables):
             return _TIME_OVERFLOW
         if can_plan(state):
-            continue  # limits leave cores idle, and a stage has just run out of tasks: do not wait for the next event
+            # Limits leave cores idle and a stage has just started its last task: plan at once.
+            continue
         time_ms = next_ms(future)
         followup_ms = now.clock_ms[0] if events.num_followups[0] > 0 else _NEVER
         if events.next_other_ms[0] <= min(time_ms, followup_ms):
@@ -234,7 +263,16 @@ def advance_cores(state, future, tables):  # type: ignore[no-untyped-def]
 
 @kernel
 def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
-    """Empty the cluster and run until the first plan is due. Returns a Status."""
+    """Empty the cluster and run until the first plan is due.
+
+    Args:
+        state: the cluster; reset, then changed by events.
+        future: reset, then filled with events.
+        tables: the workload; read only.
+
+    Returns:
+        a `Status`.
+    """
     begin(state, future)
     future.events.first_followup[0] = 0
     future.events.num_followups[0] = 0
@@ -244,14 +282,32 @@ def start_cores(state, future, tables):  # type: ignore[no-untyped-def]
 
 @kernel
 def resume_cores(state, future, tables):  # type: ignore[no-untyped-def]
-    """Go on where a run was stopped by the end of its episode, after `end_ms` was moved. Returns a Status."""
+    """Continue a run that the end of its episode stopped, after the caller moved `end_ms`.
+
+    Args:
+        state: the cluster; changed by events.
+        future: pending events; its `end_ms` is later than at the stop.
+        tables: the workload; read only.
+
+    Returns:
+        a `Status`.
+    """
     _find_next_other(state, future)
     return advance_cores(state, future, tables)
 
 
 @kernel
 def follow_orders(state, future, tables):  # type: ignore[no-untyped-def]
-    """Put the orders in the state's tables into force and run until the next plan is due. Returns a Status."""
+    """Put the orders in the state's tables into force and run until the next plan is due.
+
+    Args:
+        state: the cluster; its `job_orders`, `stage_orders` and `pools` hold the new orders.
+        future: pending events; read and written.
+        tables: the workload; read only.
+
+    Returns:
+        a `Status`; BAD_ORDERS if the orders are invalid.
+    """
     state.now.num_decisions[0] += 1
     if not accept_orders(state):
         return _BAD_ORDERS
@@ -261,7 +317,20 @@ def follow_orders(state, future, tables):  # type: ignore[no-untyped-def]
 
 @kernel
 def step_cores(state, future, tables, stage, limit):  # type: ignore[no-untyped-def]
-    """Apply a decision of a planning round; the last one puts the plan into force and runs on. Returns a Status."""
+    """Apply one decision of a planning round (for policies that decide instead of planning).
+
+    The decision that assigns the last core puts the plan into force and runs until the next plan.
+
+    Args:
+        state: the cluster; read and written.
+        future: pending events; read and written.
+        tables: the workload; read only.
+        stage: row of the chosen stage, or NO_STAGE to leave the remaining cores idle.
+        limit: most cores that the stage may use.
+
+    Returns:
+        a `Status`; NEEDS_DECISION also means that the planning round goes on.
+    """
     if plan_stage(state, stage, limit) < 1:
         return _BAD_DECISION
     if state.now.num_source[0] > 0:

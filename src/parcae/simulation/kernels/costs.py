@@ -1,6 +1,9 @@
-"""What a run has cost up to now, for an objective: the sum of these increments is what policies are trained on.
+"""The cost of a run up to now, for each training objective.
 
-Source: Decima, section 5.3 (the penalty is the time that jobs spend in the system) and section 8 (other objectives).
+Training code takes the difference of two calls of `cost_so_far` as the cost of a decision.
+
+Source: Decima, section 5.3 (the penalty is the time that jobs spend in the system) and section 8
+(other objectives).
 """
 
 from __future__ import annotations
@@ -13,13 +16,13 @@ from parcae.kernels import inlined, kernel
 
 
 class CostKind(IntEnum):
-    """How time in the system becomes cost, in ms unless it says otherwise."""
+    """The kind of cost; the unit is ms unless stated otherwise."""
 
     JOB_TIME = 0  # sum over jobs of their time in the system
-    CLOCK = 1  # time itself
-    TAIL = 2  # sum over jobs of their time in the system beyond `threshold`
-    SLOWDOWN = 3  # sum over jobs of their time in the system / ideal duration
-    MISSED = 4  # jobs whose time in the system exceeds `threshold` ideal durations
+    CLOCK = 1  # elapsed time
+    TAIL = 2  # sum over jobs of their time in the system beyond `threshold` ms
+    SLOWDOWN = 3  # sum over jobs of their time in the system / ideal duration, at least 1 (no unit)
+    MISSED = 4  # number of jobs whose time in the system exceeds `threshold` ideal durations
 
 
 _JOB_TIME = int(CostKind.JOB_TIME)
@@ -29,21 +32,23 @@ _SLOWDOWN = int(CostKind.SLOWDOWN)
 
 
 class Costing(NamedTuple):
-    """An objective as a cost that accrues with time."""
+    """An objective as a cost that grows with time."""
 
     kind: Any  # int64[1], CostKind
-    threshold: Any  # float64[1]
-    ideal_ms: Any  # float64[num_profiles]
+    threshold: Any  # float64[1], see CostKind
+    ideal_ms: Any  # float64[num_profiles], ideal duration of each job of the workload
 
 
 @inlined
 def _job_cost(state, costing, job, kind):  # type: ignore[no-untyped-def]
+    """The cost of one job so far, for the kinds TAIL, SLOWDOWN and MISSED."""
     completion_ms = state.jobs.completion_ms[job]
     end_ms = state.now.clock_ms[0] if completion_ms == NOT_YET else completion_ms
     age_ms = float(end_ms - state.jobs.arrival_ms[job])
     profile = state.jobs.profile[job]
     if kind == _TAIL:
         return max(0.0, age_ms - costing.threshold[0])
+    # A job without a profile has no known ideal duration: its total work stands in.
     ideal_ms = max(
         1.0, costing.ideal_ms[profile] if profile != NO_PROFILE else state.jobs.work_ms[job]
     )
@@ -54,9 +59,10 @@ def _job_cost(state, costing, job, kind):  # type: ignore[no-untyped-def]
 
 @kernel
 def cost_so_far(state, costing):  # type: ignore[no-untyped-def]
-    """The run's cost up to the clock."""
+    """The cost of the run up to the present clock; reads the state, writes nothing."""
     now = state.now
     kind = costing.kind[0]
+    # The state keeps the sum of times in the system up to `accounted_ms`: no loop is needed.
     if kind == _JOB_TIME:
         return float(now.job_ms[0] + now.num_active[0] * (now.clock_ms[0] - now.accounted_ms[0]))
     if kind == _CLOCK:

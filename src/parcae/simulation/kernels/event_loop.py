@@ -1,4 +1,9 @@
-"""The event loop: fires arrivals, executor events and ends of idle slots at the cluster until a decision is due."""
+"""The event loop of the executors world: fires events until the policy must decide.
+
+`start`, `resume` and `step` serve both worlds: in the world of cores they call the kernels of
+`cores_loop`. Every kernel here reads and writes `state` (`ClusterState`) and `future` (`Future`),
+and reads `tables` (`WorkloadTables`).
+"""
 
 from __future__ import annotations
 
@@ -40,7 +45,16 @@ _TIME_OVERFLOW = int(Status.TIME_OVERFLOW)
 
 @kernel
 def start(state, future, tables):  # type: ignore[no-untyped-def]
-    """Reset the cluster, put the jobs that arrive at 0 into it, and run until the first decision. Returns a Status."""
+    """Reset the cluster, add the jobs that arrive at time 0 and run until the first decision.
+
+    Args:
+        state: the cluster; reset, then changed by events.
+        future: reset, then filled with events.
+        tables: the workload; read only.
+
+    Returns:
+        a `Status`.
+    """
     if state.now.world[0] == _CORES:
         return start_cores(state, future, tables)
     events = future.events
@@ -57,7 +71,16 @@ def start(state, future, tables):  # type: ignore[no-untyped-def]
 
 @kernel
 def resume(state, future, tables):  # type: ignore[no-untyped-def]
-    """Go on where a run was stopped by the end of its episode, after `end_ms` was moved. Returns a Status."""
+    """Continue a run that the end of its episode stopped, after the caller moved `end_ms`.
+
+    Args:
+        state: the cluster; changed by events.
+        future: pending events; its `end_ms` is later than at the stop.
+        tables: the workload; read only.
+
+    Returns:
+        a `Status`.
+    """
     if state.now.world[0] == _CORES:
         return resume_cores(state, future, tables)
     _find_next_other(state, future)
@@ -66,6 +89,7 @@ def resume(state, future, tables):  # type: ignore[no-untyped-def]
 
 @kernel
 def _find_next_other(state, future):  # type: ignore[no-untyped-def]
+    """Set `next_other_ms`: the earliest of next arrival, end of an idle slot, end of episode."""
     events = future.events
     earliest = events.end_ms[0]
     if events.next_arrival[0] < future.arrival_ms.shape[0]:
@@ -77,7 +101,7 @@ def _find_next_other(state, future):  # type: ignore[no-untyped-def]
 
 @kernel
 def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
-    """Fire the earliest arrival or end of an idle slot. Returns False where the episode's end comes first."""
+    """Fire the earliest arrival or end of an idle slot. Returns False if the episode ends first."""
     events = future.events
     time_ms = future.events.next_other_ms[0]
     if time_ms >= events.end_ms[0]:
@@ -101,10 +125,15 @@ def _fire_other(state, future, tables):  # type: ignore[no-untyped-def]
 
 @inlined
 def _fire_executor(state, future, tables, executor):  # type: ignore[no-untyped-def]
-    """Fire an executor's event: its task finished, or it arrived where it moved to."""
+    """Fire an executor's event: its task finished, or it arrived at the job that it moved to.
+
+    Returns:
+        False if a new event is too far away for an event key.
+    """
     stage = state.executors.stage[executor]
     if stage != NO_STAGE:
         if continue_stage(state, executor, stage):
+            # Most frequent case: the next task of the stage. `push` replaces the old event.
             task = state.stages.num_started[stage] - 1
             attached = state.jobs.num_attached[state.stages.job[stage]]
             return schedule_task(state, future, tables, executor, stage, task, _REST, attached)
@@ -118,13 +147,19 @@ def _fire_executor(state, future, tables, executor):  # type: ignore[no-untyped-
 
 @kernel
 def _offer_stalled(state, future):  # type: ignore[no-untyped-def]
-    """Nothing runs or moves although work could: ask about every pool of idle executors, once. Returns whether one is asked.
+    """Offer the next pool of idle executors to the policy in a stalled run.
 
-    Executors may park unasked (their stage was not yet runnable when they came), so that a policy which let the others idle
-    meanwhile would wait for ever.
+    A run is stalled if no task runs and no executor moves although stages are schedulable. It can
+    happen because an executor whose stage is not yet runnable on arrival is parked without a
+    decision: a policy that leaves the other executors idle meanwhile would never be called again.
+    Every pool is offered once for each stall.
+
+    Returns:
+        whether a pool with executors was offered.
     """
     now = state.now
     events = future.events
+    # A changed count means that something ran since the last stall: begin with the first pool.
     count = events.num_tasks[0] + events.num_moves[0]
     if events.stall_count[0] != count:
         events.stall_count[0] = count
@@ -140,9 +175,18 @@ def _offer_stalled(state, future):  # type: ignore[no-untyped-def]
 
 @kernel
 def advance(state, future, tables):  # type: ignore[no-untyped-def]
-    """Fire events until a decision is due or the run is over. Returns a Status.
+    """Fire events until a decision is due or the run is over.
 
-    At one time, arrivals and ends of idle slots come before executor events, and these in the order of their pushes.
+    At the same time, arrivals and ends of idle slots come before executor events; executor events
+    fire in the order in which they were pushed.
+
+    Args:
+        state: the cluster; its transitions are applied.
+        future: pending events; fired ones are removed, new ones are pushed.
+        tables: the workload; read only.
+
+    Returns:
+        a `Status`.
     """
     now = state.now
     events = future.events
@@ -172,8 +216,23 @@ def advance(state, future, tables):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def step(state, future, tables, stage, limit, executor_class, hold_ms):  # type: ignore[no-untyped-def]
-    """Apply a decision and run until the next is due. Returns a Status."""
+def step(  # type: ignore[no-untyped-def]
+    state, future, tables, stage, limit, executor_class, hold_ms
+):
+    """Apply a decision and run until the next one is due.
+
+    Args:
+        state: the cluster; read and written.
+        future: pending events and, if decisions are recorded, their records; read and written.
+        tables: the workload; read only.
+        stage: row of the chosen stage, or NO_STAGE to leave the executors idle.
+        limit: number of executors, at most, that the decision may assign.
+        executor_class: class of the executors.
+        hold_ms: length of the idle slot in ms; 0: none.
+
+    Returns:
+        a `Status`; BAD_DECISION if the decision cannot be carried out.
+    """
     if state.now.world[0] == _CORES:
         return _BAD_DECISION if hold_ms > 0 else step_cores(state, future, tables, stage, limit)
     row = state.now.num_decisions[0]
@@ -193,6 +252,7 @@ def step(state, future, tables, stage, limit, executor_class, hold_ms):  # type:
         records.num_executors[row] = count
     if count < 0:
         return _BAD_DECISION
+    # The decision began or ended an idle slot: the next arrival or end may be another one now.
     if hold_ms > 0 or num_holds != state.now.num_holds[0]:
         _find_next_other(state, future)
     if not carry_out_commands(state, future, tables):
@@ -202,7 +262,7 @@ def step(state, future, tables, stage, limit, executor_class, hold_ms):  # type:
 
 @kernel
 def count_schedulable(state):  # type: ignore[no-untyped-def]
-    """Size of the schedulable set that the policy is offered."""
+    """Count the stages that the policy may choose from; reads the state, writes nothing."""
     count = 0
     stages = state.stages
     for position in range(state.now.num_active[0]):

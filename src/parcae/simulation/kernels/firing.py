@@ -1,4 +1,8 @@
-"""What every event loop does: put jobs into the cluster, draw durations, carry out commands."""
+"""Kernels that both event loops use: add jobs, draw durations, carry out commands.
+
+`state` is a `ClusterState`, `future` the `Future` of the same simulator, `tables` the
+`WorkloadTables` of its workload.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from parcae.cluster.state import NO_PROFILE, CommandKind, World
 from parcae.kernels import inlined, kernel
 from parcae.simulation.future import Future
 from parcae.simulation.kernels.event_queue import clear, push
-from parcae.simulation.kernels.task_durations import job_luck, task_duration_ms, task_luck
+from parcae.simulation.kernels.task_durations import job_bits, task_bits, task_duration_ms
 
 _CORES = int(World.CORES)
 _START = int(CommandKind.START_TASK)
@@ -19,7 +23,7 @@ _START = int(CommandKind.START_TASK)
 
 @inlined
 def select_future(many, simulator):  # type: ignore[no-untyped-def]
-    """The future of one simulator out of many."""
+    """The tables of one simulator out of many, as views."""
     return Future(
         many.events[simulator],
         many.keys[simulator],
@@ -27,7 +31,7 @@ def select_future(many, simulator):  # type: ignore[no-untyped-def]
         many.arrival_ms[simulator],
         many.knowledge[simulator],
         many.stage_profile[simulator],
-        many.stage_luck[simulator],
+        many.stage_bits[simulator],
         many.tasks[simulator],
         many.decisions[simulator],
         many.run_factor[simulator],
@@ -37,7 +41,7 @@ def select_future(many, simulator):  # type: ignore[no-untyped-def]
 
 @kernel
 def begin(state, future):  # type: ignore[no-untyped-def]
-    """Empty the cluster and the event queue: nothing has happened yet."""
+    """Reset the cluster, the event queue and the counters of events."""
     events = future.events
     reset(state)
     clear(future, 0)
@@ -50,7 +54,16 @@ def begin(state, future):  # type: ignore[no-untyped-def]
 
 @kernel
 def submit(state, future, tables):  # type: ignore[no-untyped-def]
-    """The next job of the sequence arrives. Returns its row."""
+    """Add the next job of the sequence to the cluster.
+
+    Args:
+        state: gets the rows of the job and its stages.
+        future: gets the profile and the random bits of its stages; its next arrival advances.
+        tables: the workload; read only.
+
+    Returns:
+        the job's row in the state.
+    """
     events = future.events
     row = events.next_arrival[0]
     profile = future.job_profile[row]
@@ -60,9 +73,9 @@ def submit(state, future, tables):  # type: ignore[no-untyped-def]
     knowledge = future.knowledge[row]
     specs = tables.specs
     children = tables.spec_children
-    if (
-        knowledge == 0.0 and state.now.world[0] == _CORES
-    ):  # the scheduler guesses by what is known at submission
+    # World of cores: an unknown job gets guesses by what the scheduler sees at submission. In
+    # the executors world `job_arrived` itself hides the durations of a job with knowledge 0.
+    if knowledge == 0.0 and state.now.world[0] == _CORES:
         job = job_arrived(
             state, tables.guesses, children, first, last - first, NO_PROFILE, arrival_ms, 1.0
         )
@@ -70,23 +83,37 @@ def submit(state, future, tables):  # type: ignore[no-untyped-def]
         job = job_arrived(
             state, specs, children, first, last - first, profile, arrival_ms, knowledge
         )
-    luck = job_luck(events.seed[0], row)
+    bits = job_bits(events.seed[0], row)
     stage_start = state.jobs.stage_start[job]
     for index in range(last - first):
         future.stage_profile[stage_start + index] = first + index
-        future.stage_luck[stage_start + index] = luck + (np.uint64(index) << np.uint64(32))
+        future.stage_bits[stage_start + index] = bits + (np.uint64(index) << np.uint64(32))
     events.next_arrival[0] = row + 1
     return job
 
 
 @inlined
-def draw_duration_ms(state, future, tables, executor, stage, task, wave, attached):  # type: ignore[no-untyped-def]
-    """Draw the duration of a task that starts now, and record the task where tasks are recorded."""
+def draw_duration_ms(  # type: ignore[no-untyped-def]
+    state, future, tables, executor, stage, task, wave, attached
+):
+    """Draw the duration in ms of a task that starts now.
+
+    Args:
+        state: the cluster; read only.
+        future: counts the task, and records it if tasks are recorded.
+        tables: the workload; read only.
+        executor: row of the executor that runs the task.
+        stage: row of the task's stage.
+        task: number of the task within the stage.
+        wave: the `Wave` in which the task runs.
+        attached: number of executors of the job.
+    """
     profile = future.stage_profile[stage]
-    luck = task_luck(future.stage_luck[stage], task)
+    random_bits = task_bits(future.stage_bits[stage], task)
     duration_ms = task_duration_ms(
-        tables, profile, task, attached, wave, luck, future.events.warmup_delay_ms[0]
+        tables, profile, task, attached, wave, random_bits, future.events.warmup_delay_ms[0]
     )
+    # 1.0 is the usual case and must leave the sample exactly as it is.
     factor = future.run_factor[stage]
     if factor != 1.0:
         duration_ms = np.int64(math.floor(duration_ms * factor + 0.5))
@@ -97,8 +124,24 @@ def draw_duration_ms(state, future, tables, executor, stage, task, wave, attache
 
 
 @inlined
-def schedule_task(state, future, tables, executor, stage, task, wave, attached):  # type: ignore[no-untyped-def]
-    """Draw the task's duration and push its finish."""
+def schedule_task(  # type: ignore[no-untyped-def]
+    state, future, tables, executor, stage, task, wave, attached
+):
+    """Draw the duration of a task that starts now and push the event of its end.
+
+    Args:
+        state: the cluster; read only.
+        future: gets the event, and counts and records the task.
+        tables: the workload; read only.
+        executor: row of the executor that runs the task.
+        stage: row of the task's stage.
+        task: number of the task within the stage.
+        wave: the `Wave` in which the task runs.
+        attached: number of executors of the job.
+
+    Returns:
+        False if the end is too far away for an event key.
+    """
     duration_ms = draw_duration_ms(state, future, tables, executor, stage, task, wave, attached)
     return push(future, executor, state.now.clock_ms[0] + duration_ms)
 
@@ -118,7 +161,16 @@ def _record_task(state, future, executor, stage, task, duration_ms):  # type: ig
 
 @kernel
 def carry_out_commands(state, future, tables):  # type: ignore[no-untyped-def]
-    """Push the events that the last transition's commands lead to."""
+    """Carry out the commands of the last transition: push ends of tasks and of moves.
+
+    Args:
+        state: its commands are read and cleared.
+        future: gets the events.
+        tables: the workload; read only.
+
+    Returns:
+        False if an event is too far away for an event key.
+    """
     in_range = True
     commands = state.commands
     for row in range(state.now.num_commands[0]):

@@ -1,7 +1,7 @@
-"""How long a task takes: its own luck, the wave that it runs in and the parallelism of its job.
+"""Draws of task durations, by the random bits of the task, its wave and the parallelism of its job.
 
-Every (job, stage, task) has one 64-bit luck, a hash of the run's seed, whatever the policy does: two policies that are
-compared on one seed see the same arrivals and the same luck.
+Every (job, stage, task) has 64 random bits: a hash of the run's seed that does not depend on the
+policy. So two policies that are compared on one seed see the same arrivals and the same draws.
 
 Source: Decima, section 6.2 and Appendix D.
 """
@@ -19,36 +19,46 @@ _HALF = np.uint64(32)
 
 
 @inlined
-def job_luck(seed, job):  # type: ignore[no-untyped-def]
-    """Where the luck of a job's tasks starts."""
+def job_bits(seed, job):  # type: ignore[no-untyped-def]
+    """The hash input from which the random bits of all tasks of a job follow."""
     return mix(mix(seed ^ _GOLDEN) + np.uint64(job) * _JOB_STEP + np.uint64(1))
 
 
 @inlined
-def task_luck(stage_luck, task):  # type: ignore[no-untyped-def]
-    """The luck of one task; `stage_luck` is job_luck + (stage index << 32)."""
-    return mix(stage_luck + np.uint64(task))
+def task_bits(stage_bits, task):  # type: ignore[no-untyped-def]
+    """The 64 random bits of one task; `stage_bits` is `job_bits` + (stage index << 32)."""
+    return mix(stage_bits + np.uint64(task))
 
 
 @inlined
-def task_duration_ms(tables, stage_profile, task, num_attached, wave, luck, warmup_delay_ms):  # type: ignore[no-untyped-def]
-    """Duration of the stage's task number `task` that starts while its job holds `num_attached` executors.
+def task_duration_ms(  # type: ignore[no-untyped-def]
+    tables, stage_profile, task, num_attached, wave, random_bits, warmup_delay_ms
+):
+    """Draw the duration in ms of a task; reads the tables, writes nothing.
 
-    The luck's upper half chooses between the measured levels of parallelism around `num_attached`, its lower half the
-    sample.
+    Args:
+        tables: `WorkloadTables`.
+        stage_profile: row of the stage in the tables.
+        task: number of the task within the stage.
+        num_attached: executors that the job holds when the task starts.
+        wave: the `Wave` in which the task runs.
+        random_bits: 64 random bits. The upper half chooses between the two measured levels of
+            parallelism around `num_attached`, the lower half chooses the sample.
+        warmup_delay_ms: added if samples of fresh executors were not measured.
     """
-    laws = tables.laws
-    grid = laws.grid_row[stage_profile] + min(num_attached, laws.top[stage_profile])
-    upper = ((luck >> _HALF) * np.uint64(tables.grids.span[grid])) >> _HALF
+    durations = tables.durations
+    grid = durations.grid_row[stage_profile] + min(num_attached, durations.top[stage_profile])
+    # Multiply and shift: scales 32 random bits to 0..span - 1 without a division.
+    upper = ((random_bits >> _HALF) * np.uint64(tables.grids.span[grid])) >> _HALF
     level = (
         tables.grids.upper[grid]
         if np.int64(upper) < tables.grids.weight[grid]
         else tables.grids.lower[grid]
     )
-    row = laws.list_row[stage_profile] + wave * laws.num_levels[stage_profile] + level
-    if laws.is_listed[stage_profile]:
+    row = durations.list_row[stage_profile] + wave * durations.num_levels[stage_profile] + level
+    if durations.is_listed[stage_profile]:
         sample = task % tables.lists.count[row]
     else:
-        sample = np.int64(((luck & _LOW_BITS) * np.uint64(tables.lists.count[row])) >> _HALF)
+        sample = np.int64(((random_bits & _LOW_BITS) * np.uint64(tables.lists.count[row])) >> _HALF)
     duration_ms = np.int64(tables.samples[tables.lists.start[row] + sample])
     return duration_ms + tables.lists.adds_warmup[row] * warmup_delay_ms

@@ -1,4 +1,4 @@
-"""`parcae serve` as one function: the service, its server, the admin side and the recording."""
+"""`serve`: runs the service, its TCP server, the admin side and the recording in one call."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from parcae.errors import ConfigError
 from parcae.service.admin import Admin
 from parcae.service.board import Board
 from parcae.service.demonstration import demonstrate, simulated_client
-from parcae.service.jobs import DurationBook
+from parcae.service.jobs import DurationModel
 from parcae.service.learned import Learned, LearnedFile
-from parcae.service.policies import policies_for
+from parcae.service.policies import PolicyFor, policies_for
 from parcae.service.protocol import (
     PROTOCOL_VERSION,
     Events,
@@ -27,7 +27,7 @@ from parcae.service.protocol import (
     StageMessage,
     StagesAdded,
     State,
-    TasksTold,
+    TasksReported,
     encode,
 )
 from parcae.service.record import Recorder
@@ -36,28 +36,36 @@ from parcae.service.session import Scope, Service
 from parcae.service.sharing import Sharing
 from parcae.workloads.job import Workload
 
-#: How much faster than its own clock a demonstration runs.
+#: Simulated time / real time of a demonstration.
 _DEMO_TIMES_FASTER = 2.0
-#: How often learned durations are written.
+#: Seconds between two writes of the learned durations.
 _SAVE_EVERY_S = 60.0
 
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """What is served.
+    """Settings of the service.
 
     Args:
-        policy: as in `parcae policies` of the world of cores; learned ones are bound to the workload.
-        scope: whether every application has a cluster of its own.
-        num_cores: cores that all applications share; with scope `application`, those that are expected.
+        policy: name of a policy of the world of cores, see `parcae policies`; a learned policy is
+            bound to the workload.
+        scope: whether each application has its own cluster or all share one.
+        num_cores: cores that all applications share; with scope `application`, the expected number
+            of cores of an application.
         executor_cores: cores of one executor, with scope `cluster`.
-        moving_delay_ms: with scope `cluster`, how often an executor is taken from an application at most.
-        arrivals: how jobs arrive, by which the nearest of the shipped variants is chosen.
-        admin_port: of the HTTP side on the loopback; None for none, 0 for a free one.
-        record: folder of the recordings, or None.
-        learned: file in which learned durations are kept, or None.
-        demo_jobs: jobs of a simulated application that is scheduled for show; 0 for none.
-        for_s: end after so many seconds, or None to go on.
+        moving_delay_ms: with scope `cluster`, shortest time between two executors taken from one
+            application.
+        arrivals: the expected arrival process; chooses the nearest shipped variant of a policy.
+        host: address to listen on; others than loopback addresses need a secret.
+        port: port for clients; 0 takes a free one.
+        admin_port: port of the HTTP side on the loopback address; None: no HTTP side, 0: a free
+            port.
+        secret_file: file with the secret that clients must prove to know, or None.
+        tls_cert, tls_key: certificate and key for TLS (PEM files), or None.
+        record: folder for recordings, or None.
+        learned: file that keeps learned durations, or None.
+        demo_jobs: number of jobs of a simulated application, for demonstrations; 0: none.
+        for_s: stop after this many seconds; None: serve until stopped.
     """
 
     policy: str = "parcae"
@@ -79,10 +87,10 @@ class ServeSettings:
 
 
 def parse_scope(text: str) -> Scope:
-    """The scope that the text names.
+    """Parse the name of a scope.
 
     Raises:
-        ConfigError: neither of them.
+        ConfigError: there is no such scope.
     """
     if text not in set(Scope):
         raise ConfigError(f"--scope {text}: write one of {', '.join(Scope)}")
@@ -90,40 +98,55 @@ def parse_scope(text: str) -> Scope:
 
 
 def make_service(
-    settings: ServeSettings, workload: Workload, learned: Learned | None = None
+    settings: ServeSettings,
+    workload: Workload,
+    learned: Learned | None = None,
+    policy_for: PolicyFor | None = None,
 ) -> Service:
-    """The service, with all that its policy runs compiled.
+    """Make the service and compile all code that its policy needs.
 
     Args:
-        learned: durations that are known already.
+        settings: the settings.
+        workload: the profile of the recurring jobs.
+        learned: durations that were learned before.
+        policy_for: makes the policy for a number of cores, if it is not to be found by its name.
 
     Raises:
-        PolicyError, FormatError, FileNotFoundError: a policy that does not exist, or that a live cluster cannot follow.
-        ConfigError: a cluster without room for one executor.
+        PolicyError, FormatError, FileNotFoundError: the policy does not exist or cannot be used for
+            a live cluster.
+        ConfigError: the cluster is too small for one executor.
     """
-    policy_for = policies_for(settings.policy, workload, settings.arrivals)
-    policy_for(settings.num_cores)  # a policy that does not exist is refused here
+    policy_for = policy_for or policies_for(settings.policy, workload, settings.arrivals)
+    policy_for(settings.num_cores)  # raises an error now if the policy does not exist
     sharing = None
     if settings.scope is Scope.CLUSTER:
         sharing = Sharing(settings.num_cores, settings.executor_cores, settings.moving_delay_ms)
-    book = DurationBook(workload, learned=learned)
+    duration_model = DurationModel(workload, learned=learned)
     has_page = settings.admin_port is not None
     warm_up(
         Service(
-            policy_for, "warm-up", DurationBook(workload), sharing=Sharing(4), foretells=has_page
+            policy_for,
+            "warm-up",
+            DurationModel(workload),
+            sharing=Sharing(4),
+            predicts_fair=has_page,
         )
     )
-    return Service(policy_for, settings.policy, book, sharing=sharing, foretells=has_page)
+    return Service(
+        policy_for, settings.policy, duration_model, sharing=sharing, predicts_fair=has_page
+    )
 
 
 def warm_up(service: Service) -> None:
-    """Load what is compiled before a client waits for it: a service that nobody sees is told of everything once.
+    """Load all compiled code, before a client has to wait for it.
+
+    Sends every kind of event once to a service that is then thrown away.
 
     Args:
-        service: one that is thrown away.
+        service: the service to throw away.
 
     Raises:
-        ConfigError: it does not answer with orders.
+        ConfigError: the service answers with an error.
     """
     session = service.open()
     stages = (StageMessage(stage_id=0, tasks=3), StageMessage(stage_id=1, tasks=2, parents=(0,)))
@@ -131,8 +154,8 @@ def warm_up(service: Service) -> None:
     closed = JobMessage(job_id="b", names=("warm-up",), arrival_ms=0, is_open=False, stages=stages)
     more = (StageMessage(stage_id=2, tasks=2, parents=(0, 1)), StageMessage(stage_id=3, tasks=2))
 
-    def tasks(*, started: int = 0, finished: int = 0, failed: int = 0) -> TasksTold:
-        return TasksTold(
+    def tasks(*, started: int = 0, finished: int = 0, failed: int = 0) -> TasksReported:
+        return TasksReported(
             job_id="a",
             stage_id=0,
             started=started,
@@ -164,25 +187,32 @@ def warm_up(service: Service) -> None:
         for reply in session.receive(encode(message)):
             encode(reply)
             if reply.type == "error":
-                raise ConfigError(f"the service does not work: {reply.message}")
+                raise ConfigError(f"the service failed its first test: {reply.message}")
 
 
 def serve(
-    settings: ServeSettings, workload: Workload, on_ready: Callable[[int, int | None], None]
+    settings: ServeSettings,
+    workload: Workload,
+    on_ready: Callable[[int, int | None], None],
+    policy_for: PolicyFor | None = None,
 ) -> None:
-    """Serve until SIGTERM, Ctrl-C or `for_s`.
+    """Serve until SIGTERM, Ctrl-C or the end of `for_s`.
 
     Args:
-        on_ready: told the port, and that of the admin side.
+        settings: the settings.
+        workload: the profile of the recurring jobs.
+        on_ready: called with the port and the admin port (or None) when clients can connect.
+        policy_for: makes the policy for a number of cores, if it is not to be found by its name.
 
     Raises:
-        ConfigError, PolicyError, FormatError, OSError: settings that cannot be.
+        ConfigError, PolicyError, FormatError, OSError: a setting cannot be used.
     """
     secret = read_secret(settings.secret_file) if settings.secret_file else None
     config = ServerConfig(settings.host, settings.port, secret, settings.tls_cert, settings.tls_key)
-    config.ssl_context()
-    kept = LearnedFile(settings.learned) if settings.learned else None
-    service = make_service(settings, workload, kept.learned if kept else None)
+    config.ssl_context()  # raises an error now if the certificate cannot be used
+    learned_file = LearnedFile(settings.learned) if settings.learned else None
+    learned = learned_file.learned if learned_file else None
+    service = make_service(settings, workload, learned, policy_for)
     recorder = Recorder(settings.record) if settings.record else None
     if recorder is not None:
         service.watchers.append(recorder)
@@ -193,12 +223,12 @@ def serve(
                 Server(service, config),
                 on_ready,
                 _demonstration(settings, workload, config),
-                kept,
+                learned_file,
             )
         )
     finally:
-        if kept is not None:
-            kept.save(kept.snapshot())
+        if learned_file is not None:
+            learned_file.save(learned_file.snapshot())
         if recorder is not None:
             recorder.close()
 
@@ -206,15 +236,15 @@ def serve(
 def _demonstration(
     settings: ServeSettings, workload: Workload, config: ServerConfig
 ) -> Callable[[int], None]:
-    """What begins the demonstration on a port; nothing where none is wanted.
+    """A function that starts the demonstration on a port; it does nothing without `demo_jobs`.
 
     Raises:
-        ConfigError: a demonstration over TLS or on another address than this machine's.
+        ConfigError: a demonstration with TLS or on another address than 127.0.0.1.
     """
     if not settings.demo_jobs:
         return lambda port: None
     if settings.tls_cert is not None or settings.host != "127.0.0.1":
-        raise ConfigError("--demo plays on 127.0.0.1 without TLS; leave out --host and --tls-cert")
+        raise ConfigError("--demo runs on 127.0.0.1 without TLS; leave out --host and --tls-cert")
     client = simulated_client(workload, settings.demo_jobs, settings.num_cores)
 
     def begin(port: int) -> None:
@@ -223,10 +253,11 @@ def _demonstration(
     return begin
 
 
-async def _save_often(kept: LearnedFile) -> None:
+async def _save_often(learned_file: LearnedFile) -> None:
+    """Write learned durations from time to time, without blocking the server."""
     while True:
         await asyncio.sleep(_SAVE_EVERY_S)
-        await asyncio.to_thread(kept.save, kept.snapshot())
+        await asyncio.to_thread(learned_file.save, learned_file.snapshot())
 
 
 async def _serve(
@@ -234,9 +265,9 @@ async def _serve(
     server: Server,
     on_ready: Callable[[int, int | None], None],
     begin: Callable[[int], None],
-    kept: LearnedFile | None,
+    learned_file: LearnedFile | None,
 ) -> None:
-    saving = asyncio.create_task(_save_often(kept)) if kept is not None else None
+    saving = asyncio.create_task(_save_often(learned_file)) if learned_file is not None else None
     admin = None
     if settings.admin_port is not None:
         board = Board(server.service)
