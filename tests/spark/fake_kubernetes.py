@@ -1,7 +1,7 @@
 """A fake Kubernetes API server: executor pods become processes of this machine.
 
-As much of the API as Spark's client mode uses: pods are created, listed, watched, patched and
-deleted; all else is agreed to.
+It has the part of the API that Spark's client mode uses: pods are created, listed, watched, patched
+and deleted. All other requests succeed without an effect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _END: dict[str, Any] = {}
 
 
 class Pods:
-    """The pods that there are, and whoever watches them."""
+    """The pods and the clients that watch them."""
 
     def __init__(self, spark: SparkHome, folder: Path) -> None:
         self.spark = spark
@@ -66,11 +66,11 @@ class Pods:
             }
             pod["status"] = {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": [state]}
             self._pods[name] = pod
-            self._tell("ADDED", pod)
+            self._notify("ADDED", pod)
             return pod
 
     def _start(self, pod: dict[str, Any]) -> subprocess.Popen[bytes]:
-        """What the entry point of Spark's image does with the pod's environment."""
+        """Start an executor as the entry point of Spark's image does, by the pod's environment."""
         (container,) = pod["spec"]["containers"]
         env = {each["name"]: each.get("value", "") for each in container["env"]}
         options = [value for name, value in env.items() if name.startswith("SPARK_JAVA_OPT_")]
@@ -88,19 +88,22 @@ class Pods:
         }
         words = [word for name, value in arguments.items() for word in (f"--{name}", value)]
         java = [str(find_jdk_tool("java")), *options, "-Xmx512m", "-cp", f"{self.spark.jars}/*"]
-        own = {"SPARK_USER": env["SPARK_USER"], "SPARK_LOCAL_DIRS": str(self.folder / "local")}
+        variables = {
+            "SPARK_USER": env["SPARK_USER"],
+            "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+        }
         log = self.folder / f"{pod['metadata']['name']}.log"
         with log.open("wb") as out:
             return subprocess.Popen(
                 [*java, _BACKEND, *words],
                 stdout=out,
                 stderr=out,
-                env=environment(self.spark.path, own),
+                env=environment(self.spark.path, variables),
                 cwd=self.folder,
             )
 
     def patch(self, name: str) -> dict[str, Any] | None:
-        """A pod that is to get other labels keeps its own."""
+        """The pod; changes of its labels are ignored."""
         with self._lock:
             return self._pods.get(name)
 
@@ -115,15 +118,15 @@ class Pods:
                     process.wait()
                 if pod:
                     pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-                    self._tell("DELETED", pod)
+                    self._notify("DELETED", pod)
 
     def watch(self) -> queue.Queue[dict[str, Any]]:
-        """Events from now on."""
+        """A queue of all events from now on."""
         with self._lock:
             self._watchers.append(queue.Queue())
             return self._watchers[-1]
 
-    def _tell(self, kind: str, pod: dict[str, Any]) -> None:
+    def _notify(self, kind: str, pod: dict[str, Any]) -> None:
         self._version += 1
         pod["metadata"]["resourceVersion"] = str(self._version)
         event = json.loads(json.dumps({"type": kind, "object": pod}))
@@ -146,8 +149,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> dict[str, Any]:
         text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        found: dict[str, Any] = json.loads(text or "{}")
-        return found
+        body: dict[str, Any] = json.loads(text or "{}")
+        return body
 
     def _reply(self, body: dict[str, Any], status: int = 200) -> None:
         data = json.dumps(body).encode()
@@ -158,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _pod_name(self) -> str | None:
-        """The pod that the path names; empty for all pods, None for another kind of thing."""
+        """The pod of the path; empty for all pods, None for another kind of object."""
         path = urlsplit(self.path).path.removeprefix("/api/v1/namespaces/default/")
         kind, _, name = path.partition("/")
         return name if kind == "pods" else None
@@ -213,7 +216,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def fake_kubernetes(spark: SparkHome, folder: Path) -> Iterator[tuple[str, Pods]]:
-    """The master URL of a fake cluster, and its pods; all end with the block."""
+    """The master URL of a fake cluster, and its pods; all end with the `with` block."""
     folder.mkdir(parents=True, exist_ok=True)
     pods = Pods(spark, folder)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"pods": pods}))

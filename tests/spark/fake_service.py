@@ -1,6 +1,7 @@
-"""A small service of version 2 of the protocol, for tests of the plugin: it orders jobs by name, or misbehaves on purpose.
+"""A small service of version 2 of the protocol, for tests of the plugin.
 
-It keeps its own picture of what it is told, and notes whatever contradicts that.
+It orders jobs by name, or misbehaves on purpose. It keeps a picture of the application from the
+messages that it receives, and notes messages that contradict the picture.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 Message = dict[str, Any]
-#: What a connection meets: it is given the socket, and ends with the connection.
+#: The behaviour of a service: called with the socket of a connection, which ends when it returns.
 Behaviour = Callable[[socket.socket], None]
 
 
 def read(connection: socket.socket) -> Message:
-    """The next message of the client.
+    """Read the next message of the client.
 
     Raises:
-        ConnectionResetError: there is none.
+        ConnectionResetError: the client has closed the connection.
     """
     (length,) = struct.unpack(">I", _bytes(connection, 4))
     message: Message = json.loads(_bytes(connection, length))
@@ -44,13 +45,13 @@ def _bytes(connection: socket.socket, count: int) -> bytes:
 
 
 def frame(message: Message) -> bytes:
-    """The message with its length before it."""
+    """The bytes of a message: its length, then its JSON."""
     payload = json.dumps(message).encode()
     return struct.pack(">I", len(payload)) + payload
 
 
 def welcome(connection: socket.socket) -> None:
-    """Hear the greeting and answer it."""
+    """Read the greeting and answer it."""
     hello = read(connection)
     assert hello["type"] == "hello"
     assert hello["protocol"] == 2
@@ -73,7 +74,7 @@ def orders(seq: int | None, jobs: list[Message], **more: object) -> Message:
 
 
 class Picture:
-    """What a service knows of an application, by what it was told; contradictions are noted in `faults`."""
+    """A service's knowledge of an application, from its messages. `faults` holds contradictions."""
 
     def __init__(self) -> None:
         self.jobs = dict[str, Message]()
@@ -83,7 +84,7 @@ class Picture:
         self.cores = 0
 
     def take(self, message: Message) -> None:
-        """A `state` or `events`."""
+        """Apply a `state` or `events` message."""
         if message["type"] == "state":
             self.cores = message["cores"]
             self.jobs = {}
@@ -258,12 +259,12 @@ class FakeService:
         connection.sendall(frame(orders(message["seq"], jobs, **self.more)))
 
     def tier(self, job: Message) -> float:
-        """By the job's first name."""
+        """The tier of a job, by its first name."""
         return self.tiers.get(job["names"][0], 1_000.0)
 
 
 def refusal(message: Message) -> Message:
-    """Everything is wanted anew."""
+    """The error by which a service asks for the whole state."""
     return {
         "type": "error",
         "code": "no_state",
@@ -274,7 +275,7 @@ def refusal(message: Message) -> Message:
 
 
 def saying(data: bytes) -> Behaviour:
-    """These bytes whatever is asked, then nothing."""
+    """A service that sends these bytes after the first message, then nothing."""
 
     def behave(connection: socket.socket) -> None:
         read(connection)
@@ -285,7 +286,7 @@ def saying(data: bytes) -> Behaviour:
 
 
 def replying(make: Callable[[Message], Message]) -> Behaviour:
-    """A welcome, then a reply that is made from every request."""
+    """A service that makes a reply from every request."""
 
     def behave(connection: socket.socket) -> None:
         welcome(connection)
@@ -296,20 +297,20 @@ def replying(make: Callable[[Message], Message]) -> Behaviour:
 
 
 def mute(connection: socket.socket) -> None:
-    """A welcome, and no word after it."""
+    """Send nothing after the welcome."""
     welcome(connection)
     while True:
         read(connection)
 
 
 def deaf(connection: socket.socket) -> None:
-    """A welcome, and nothing is read after it."""
+    """Read nothing after the welcome."""
     welcome(connection)
     time.sleep(60)
 
 
 def only_pongs(connection: socket.socket) -> None:
-    """Pings are answered, requests are not."""
+    """Answer pings, and no requests."""
     welcome(connection)
     while True:
         message = read(connection)
@@ -318,7 +319,7 @@ def only_pongs(connection: socket.socket) -> None:
 
 
 def dripping(connection: socket.socket) -> None:
-    """A reply that comes byte by byte and never ends."""
+    """Send a reply that comes byte by byte and never ends."""
     welcome(connection)
     read(connection)
     connection.sendall(struct.pack(">I", 1_000_000))
@@ -328,7 +329,7 @@ def dripping(connection: socket.socket) -> None:
 
 
 def flood(connection: socket.socket) -> None:
-    """Orders that nobody asked for, one after the other, each about jobs that do not exist."""
+    """Send orders without a request, one after the other, for jobs that do not exist."""
     welcome(connection)
     message = read(connection)
     jobs = [{"job_id": f"{number}", "tier": -1.0 * number} for number in range(10_000, 10_200)]
@@ -345,12 +346,12 @@ def nothing_may_run(request: Message) -> Message:
 
 
 def wrong_seq(request: Message) -> Message:
-    """The answer to another request."""
+    """An answer to a request that was never sent."""
     return orders(request["seq"] + 7_000, [])
 
 
 def not_an_order(request: Message) -> Message:
-    """A tier that is no number."""
+    """An order with a tier that is not a number."""
     return orders(request["seq"], [{"job_id": "1", "tier": "first"}])
 
 
@@ -362,7 +363,7 @@ _OLD: Message = {
     "seq": None,
 }
 
-#: Services that are none, by name.
+#: Services that misbehave, by name.
 MISBEHAVIOURS: dict[str, Behaviour] = {
     "garbage": saying(os.urandom(3) + b"\x00" * 5000),
     "http": saying(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"),

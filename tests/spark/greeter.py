@@ -14,7 +14,13 @@ _PATIENCE_S = 60.0
 
 
 class Door:
-    """A service that greets, by the protocol's text: what it should say, and what it was told."""
+    """A service that only exchanges the greeting of the protocol, and keeps what it receives.
+
+    Args:
+        secret: the secret that it asks for; None for none.
+        protocol: the version that it speaks.
+        says: raw bytes to send instead of a greeting.
+    """
 
     def __init__(
         self, *, secret: bytes | None = None, protocol: int = 2, says: bytes = b""
@@ -22,7 +28,7 @@ class Door:
         self._secret = secret
         self._protocol = protocol
         self._says = says
-        self.told = list[dict[str, Any]]()
+        self.received = list[dict[str, Any]]()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve)
@@ -36,7 +42,7 @@ class Door:
         self._listener.settimeout(_PATIENCE_S)
         with self._listener.accept()[0] as stream, contextlib.suppress(struct.error):
             stream.settimeout(_PATIENCE_S)
-            hello = self._take(stream)  # where the client is gone, there is no length to unpack
+            hello = self._take(stream)  # raises struct.error if the client is gone
             if self._says:
                 stream.sendall(self._says)
             elif hello["protocol"] != self._protocol:
@@ -64,8 +70,8 @@ class Door:
 
     def _take(self, stream: socket.socket) -> dict[str, Any]:
         (length,) = struct.unpack(">I", stream.recv(4, socket.MSG_WAITALL))
-        self.told.append(json.loads(stream.recv(length, socket.MSG_WAITALL)))
-        return self.told[-1]
+        self.received.append(json.loads(stream.recv(length, socket.MSG_WAITALL)))
+        return self.received[-1]
 
     def _send(self, stream: socket.socket, **message: object) -> None:
         content = json.dumps(message).encode()

@@ -1,4 +1,4 @@
-"""The plugin and its tests in Java, compiled and run: what needs a JDK and Spark's jars, but no Spark."""
+"""Compiles the plugin and runs its Java tests: they need a JDK and Spark's jars, but no Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _TIMEOUT_S = 120.0
 
 
 def compiled(folder: Path) -> str:
-    """The class path of the plugin and its tests, compiled into a folder; the test is skipped without JDK or Spark."""
+    """Compile the plugin and its tests into a folder; returns their class path.
+
+    The test is skipped without a JDK or a Spark.
+    """
     try:
         find_jdk_tool("javac")
         spark = find_spark()

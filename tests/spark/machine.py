@@ -1,4 +1,4 @@
-"""Real Spark in this process: one JVM, contexts one after the other, with the plugin or without."""
+"""A real Spark for tests: one JVM for this process, with one context after the other."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ appender.file.layout.pattern = %p %c: %m%n%ex
 logger.parcae.name = parcae
 logger.parcae.level = info
 """
-#: A line of a stack trace in the plugin (not in the jobs of the tests), or an error that it tells.
+#: A line of a stack trace in the plugin (not in the jobs of the tests), or an error that it logs.
 _OURS = re.compile(
     r"^\s+at parcae\.spark\.(?!Workouts|Replay)|^ERROR parcae|^(ERROR|FATAL) .*Parcae", re.MULTILINE
 )
 
 
 def wait_until(holds: Callable[[], object], timeout_s: float = 30.0) -> None:
-    """Wait, and fail where it never holds."""
+    """Wait until the condition holds; fail if it does not hold in time."""
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline, "it did not come about in time"
@@ -77,13 +77,13 @@ class Machine:
     def context(
         self, port: int = 0, cores: int = 4, failures: int = 4, **settings: object
     ) -> Iterator[Application]:
-        """A Spark context; `spark_task_cpus=2` sets spark.task.cpus.
+        """Start a Spark context; `spark_task_cpus=2` sets spark.task.cpus.
 
         Args:
-            port: of a service under which the plugin is to put the application; 0 for a stock Spark.
-            cores: of the local master, unless spark_master says another.
-            failures: so often a task may fail there.
-            settings: more of Spark's.
+            port: of the service for the plugin; 0 for a stock Spark.
+            cores: of the local master; not used if spark_master is given.
+            failures: how often a task may fail with the local master.
+            settings: more settings of Spark.
         """
         from pyspark import SparkConf
 
@@ -99,9 +99,9 @@ class Machine:
             "spark.app.name": f"test {self.num_contexts}",
             **{name.replace("_", "."): str(value) for name, value in settings.items()},
         }
-        made = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+        spark_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
         master = conf.pop("spark.master", f"local[{cores},{failures}]")
-        application = Application(self, self._context(master=master, conf=made))
+        application = Application(self, self._context(master=master, conf=spark_conf))
         try:
             yield application
         finally:
@@ -112,14 +112,14 @@ class Machine:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def complaints(self) -> list[str]:
-        """Lines of the log that tell of a fault of the plugin."""
+        """Excerpts of the log around every fault of the plugin."""
         text = self.said()[self._forgiven :]
         return [
             text[max(0, found.start() - 300) : found.end() + 300] for found in _OURS.finditer(text)
         ]
 
     def forgive(self) -> None:
-        """What was complained about until now was meant to be."""
+        """Ignore the faults so far, since the test caused them on purpose."""
         self._forgiven = len(self.said())
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class Application:
         self.java = context._jsc
 
     def run(self, num_jobs: int = 4, num_tasks: int = 6, sleep_ms: int = 20) -> None:
-        """Jobs at once; all must come to the right result."""
+        """Run jobs at once; all must give the right result."""
         assert self.workouts.jobs(self.java, num_jobs, num_tasks, sleep_ms) == num_jobs
 
     def stop(self) -> None:
@@ -150,7 +150,7 @@ class Application:
 
 
 def plugin_settings(port: int) -> dict[str, str]:
-    """Of an application under a service of this machine; what it loses it finds again soon."""
+    """Settings for an application with a service on this machine; it reconnects quickly."""
     return {
         "spark.plugins": "parcae.spark.ParcaePlugin",
         "spark.parcae.service": f"127.0.0.1:{port}",
@@ -159,7 +159,7 @@ def plugin_settings(port: int) -> dict[str, str]:
 
 
 def start_machine(folder: Path) -> Machine:
-    """The JVM; the test is skipped without JDK or PySpark."""
+    """Start the JVM; the test is skipped without a JDK or PySpark."""
     pytest.importorskip("pyspark")
     try:
         find_jdk_tool("javac")

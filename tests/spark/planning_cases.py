@@ -1,8 +1,9 @@
-"""What happens to queries in an application, and the orders that the project's own planners make of it.
+"""Events of queries in an application, and the orders that Parcae's Python planners make of them.
 
-`NUMBA_DISABLE_JIT=1 python -m tests.spark.planning_cases` writes the fixture that the plugin's planner is held to. The orders
-are those of the kernels of `parcae.policies` and `parcae.cluster.kernels`, which run uncompiled here. Only what a query is
-known to consist of (`Picture`) is written down a second time.
+`NUMBA_DISABLE_JIT=1 python -m tests.spark.planning_cases` writes the fixture to which the tests
+compare the plugin's planner. The orders are those of the kernels of `parcae.policies` and
+`parcae.cluster.kernels`, which run uncompiled here. Only the planner's knowledge of a query
+(`Picture`) is written a second time, for the tests.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from tests.conftest import REPOSITORY
 FIXTURE = REPOSITORY / "spark-plugin" / "tests" / "fixtures" / "planning.json"
 #: Rows that every query has in the tables.
 _ROOM = 12
-_FORETOLD = -1
+_EXPECTED = -1
 _MAX_QUERIES = 40
 
 Json = dict[str, Any]
@@ -57,7 +58,7 @@ Event = list[Any]
 
 @dataclass(eq=False)
 class Row:
-    """A stage of a query: foretold, listed, running or done."""
+    """A stage of a query: expected, listed, running or done."""
 
     stage: int
     tasks: int
@@ -69,12 +70,12 @@ class Row:
     started: int = 0
     finished: int = 0
     executed_ms: int = 0
-    #: What the virtual runs remember of it, in the order of `Tables.virtual_runs`.
+    #: Its rows in the virtual runs, in the order of `Tables.virtual_runs`.
     memory: list[Any] = field(default_factory=list)
 
 
 class Picture:
-    """What is known of a query: as `parcae.spark.guest.Query` in Java."""
+    """A query as the planner knows it; it is `parcae.spark.guest.Query` in Python."""
 
     def __init__(
         self, number: int, profile: list[Json] | None, guess_ms: float, arrival_ms: int
@@ -84,25 +85,27 @@ class Picture:
         self.end_ms = NOT_YET
         self.is_reshaped = True
         self.listed = dict[int, list[int]]()
-        self._is_foretold = profile is not None
-        foretold = profile or []
-        self.rows = [Row(_FORETOLD, stage["tasks"], stage["task_ms"]) for stage in foretold]
-        for row, stage in zip(self.rows, foretold, strict=True):
+        self._has_profile = profile is not None
+        profile_stages = profile or []
+        self.rows = [Row(_EXPECTED, stage["tasks"], stage["task_ms"]) for stage in profile_stages]
+        for row, stage in zip(self.rows, profile_stages, strict=True):
             row.parents = [self.rows[parent] for parent in stage["parents"]]
-        work_ms = sum(stage["tasks"] * stage["task_ms"] for stage in foretold)
+        work_ms = sum(stage["tasks"] * stage["task_ms"] for stage in profile_stages)
         self._other_ms = (
-            work_ms / sum(stage["tasks"] for stage in foretold) if foretold else guess_ms
+            work_ms / sum(stage["tasks"] for stage in profile_stages)
+            if profile_stages
+            else guess_ms
         )
 
     def row(self, stage: int) -> Row | None:
-        """The row of a stage that Spark told of."""
+        """The row of a stage that Spark has listed or submitted."""
         return next((row for row in self.rows if row.stage == stage), None)
 
     def list_stages(self, stages: Iterable[tuple[int, int, list[int]]]) -> None:
         """A Spark job of the query starts."""
         for stage, tasks, parents in stages:
             self.listed[stage] = parents
-            if not self._is_foretold:
+            if not self._has_profile:
                 self._add(stage, tasks)
 
     def _add(self, stage: int, tasks: int) -> Row:
@@ -119,8 +122,8 @@ class Picture:
         self.is_reshaped = True
 
     def submit(self, stage: int, attempt: int, tasks: int) -> None:
-        """A stage runs, or runs again."""
-        row = self.row(stage) or self._seat(stage, tasks)
+        """A stage is submitted for the first time or again."""
+        row = self.row(stage) or self._match_row(stage, tasks)
         if row.is_submitted:
             row.tasks = row.finished + tasks
             row.started = row.finished
@@ -131,9 +134,9 @@ class Picture:
         row.attempt = attempt
         self.is_reshaped = True
 
-    def _seat(self, stage: int, tasks: int) -> Row:
-        free = [row for row in self.rows if row.stage == _FORETOLD]
-        ready = [row for row in free if all(parent.stage != _FORETOLD for parent in row.parents)]
+    def _match_row(self, stage: int, tasks: int) -> Row:
+        free = [row for row in self.rows if row.stage == _EXPECTED]
+        ready = [row for row in free if all(parent.stage != _EXPECTED for parent in row.parents)]
         best = min(ready or free, key=lambda row: abs(math.log(row.tasks / tasks)), default=None)
         if best is None:
             return self._add(stage, tasks)
@@ -148,7 +151,7 @@ class Picture:
                 self._skip_above(parent)
 
     def close(self, stage: int) -> None:
-        """A stage is complete, or is not needed any more."""
+        """A stage is complete or no longer needed."""
         row = self.row(stage)
         if row is None:
             return
@@ -160,7 +163,7 @@ class Picture:
         row.is_open = False
 
     def end(self, time_ms: int) -> None:
-        """What has not run will not."""
+        """The query has ended: remove the stages that have not run."""
         for row in list(self.rows):
             if row.finished == 0:
                 self._remove(row)
@@ -169,7 +172,7 @@ class Picture:
         self.end_ms = time_ms
 
     def downstream_ms(self, row: Row) -> float:
-        """Work on the heaviest path from the row to a leaf."""
+        """Downstream work: that of the heaviest path from the row to a leaf."""
         children = [other for other in self.rows if row in other.parents]
         return row.tasks * row.task_ms + max(map(self.downstream_ms, children), default=0.0)
 
@@ -197,7 +200,7 @@ class Tables:
         self.virtual_runs = (of_rule, virtual_kernels.virtual_of(self.state))
 
     def plan(self, queries: list[Picture], cores: int, time_ms: int) -> Json:
-        """The order that the policy makes of what is known."""
+        """The order of the policy for the present state."""
         state = self.state
         self._fill(queries, cores, time_ms)
         for index, run in enumerate(self.virtual_runs):
@@ -205,15 +208,15 @@ class Tables:
         blank = blank_orders(_MAX_QUERIES, _ROOM * _MAX_QUERIES)
         state.job_orders[:] = blank.jobs
         state.stage_orders[:] = blank.stages
-        seen = Observation(*(getattr(state, name) for name in Observation._fields))
+        view = Observation(*(getattr(state, name) for name in Observation._fields))
         if self._policy.kind == "srpt":
-            plan_by_formula(seen, orders_of(state), int(OrderKind.SRPT), plan_tables())
+            plan_by_formula(view, orders_of(state), int(OrderKind.SRPT), plan_tables())
         else:
-            plan_by_rule(seen, orders_of(state), self._rule)
+            plan_by_rule(view, orders_of(state), self._rule)
         if self._policy.guard:
             guard_orders(state)
         self._remember(queries)
-        return self._written(queries)
+        return self._to_json(queries)
 
     def _fill(self, queries: list[Picture], cores: int, time_ms: int) -> None:
         state = self.state
@@ -255,7 +258,7 @@ class Tables:
                 edge += len(children)
 
     def _recall(self, index: int, run: VirtualRun, queries: list[Picture]) -> None:
-        """Write what the virtual run remembers to where the rows are now; new rows begin there."""
+        """Copy the remembered rows of a virtual run to the present places; new rows are zero."""
         for job, query in enumerate(queries[: int(run.now.num_jobs[0])]):
             first = job * _ROOM
             for place, row in enumerate(query.rows):
@@ -271,7 +274,7 @@ class Tables:
         for place, row in enumerate(query.rows):
             parents = [query.rows.index(parent) for parent in row.parents]
             stages.num_waiting[place] = sum(not stages.is_ended[parent] for parent in parents)
-        virtual_kernels.find_paths(self.state, run, job)
+        virtual_kernels.find_critical_paths(self.state, run, job)
 
     def _remember(self, queries: list[Picture]) -> None:
         for job, query in enumerate(queries):
@@ -279,7 +282,7 @@ class Tables:
             for place, row in enumerate(query.rows):
                 row.memory = [run.stages[job * _ROOM + place].copy() for run in self.virtual_runs]
 
-    def _written(self, queries: list[Picture]) -> Json:
+    def _to_json(self, queries: list[Picture]) -> Json:
         state: ClusterState = self.state
         jobs = dict[str, list[float | None]]()
         stages = dict[str, float]()
@@ -303,7 +306,7 @@ def _short(value: Any) -> float:
 
 
 class Application:
-    """Draws what happens in an application; a run of events, among them the times at which an order is made."""
+    """Draws the events of an application, including the times at which an order is made."""
 
     def __init__(self, draw: random.Random, policy: PolicyFile) -> None:
         self._draw = draw
@@ -317,7 +320,7 @@ class Application:
         self._stages_of = dict[int, list[int]]()
         self.events: list[Event] = [["time", self._time_ms], ["cores", self._cores]]
 
-    def _say(self, *event: Any) -> None:
+    def _add_event(self, *event: Any) -> None:
         self.events.append(list(event))
 
     def run(self, num_steps: int) -> None:
@@ -326,24 +329,24 @@ class Application:
             self._step()
             if self._draw.random() < 0.35:
                 order = self._tables.plan(self._queries, self._cores, self._time_ms)
-                self._say("plan", order)
+                self._add_event("plan", order)
 
     def _step(self) -> None:
         draw = self._draw
         if draw.random() < 0.7:
             self._time_ms += round(draw.expovariate(1 / 400)) + 1
-            self._say("time", self._time_ms)
+            self._add_event("time", self._time_ms)
         open_ones = [query for query in self._queries if query.end_ms == NOT_YET]
         if len(self._queries) < _MAX_QUERIES and (not open_ones or draw.random() < 0.12):
             self._arrive()
             return
-        query = draw.choice(open_ones[:3])  # old ones get on, so that some end
+        query = draw.choice(open_ones[:3])  # mostly old queries, so that some end
         rare = [self._late, self._again, self._end_job, self._end]
         actions = [self._submit] * 4 + [self._work] * 10 + [self._complete] * 3 + rare
         draw.choice(actions)(query)
         if draw.random() < 0.02:
             self._cores = draw.choice([1, 4, 16, 100])
-            self._say("cores", self._cores)
+            self._add_event("cores", self._cores)
 
     def _arrive(self) -> None:
         number = len(self._queries)
@@ -353,11 +356,11 @@ class Application:
         profile = [stage.model_dump() for stage in known.stages] if known else None
         self._queries.append(Picture(number, profile, self._policy.guess_ms, self._time_ms))
         self._jobs_of[number] = []
-        self._say("execution", number)
+        self._add_event("execution", number)
         self._start_job(self._queries[-1], name)
 
     def _start_job(self, query: Picture, name: str) -> None:
-        """A Spark job of one to four stages, each of which may wait for those before it."""
+        """Start a Spark job of one to four stages; each may wait for those before it."""
         draw = self._draw
         room = _ROOM - max(len(query.rows), len(query.listed))
         stages = list[tuple[int, int, list[int]]]()
@@ -367,7 +370,7 @@ class Application:
             )
             stages.append((self._num_stages, draw.choice([1, 2, 8, draw.randint(1, 60)]), parents))
             self._num_stages += 1
-        self._say("job", self._num_jobs, query.number, name, stages)
+        self._add_event("job", self._num_jobs, query.number, name, stages)
         self._jobs_of[query.number].append(self._num_jobs)
         self._stages_of[self._num_jobs] = [stage for stage, _, _ in stages]
         self._num_jobs += 1
@@ -384,7 +387,7 @@ class Application:
         if free:
             stage = self._draw.choice(free)
             tasks = self._draw.choice([1, 2, 8, self._draw.randint(1, 60)])
-            self._say("submit", stage, 0, tasks)
+            self._add_event("submit", stage, 0, tasks)
             query.submit(stage, 0, tasks)
 
     def _running(self, query: Picture) -> Row | None:
@@ -399,23 +402,23 @@ class Application:
         draw = self._draw
         number = min(draw.randint(0, 6), row.tasks - row.started)
         row.started += number
-        self._say("start", row.stage, row.attempt, number)
+        self._add_event("start", row.stage, row.attempt, number)
         if row.started > row.finished and draw.random() < 0.15:
             row.started -= 1
-            self._say("fail", row.stage, row.attempt)
+            self._add_event("fail", row.stage, row.attempt)
         number = draw.randint(0, row.started - row.finished)
         slow = draw.lognormvariate(0.0, 1.0)
         took = [max(1, round(row.task_ms * slow * draw.uniform(0.5, 1.5))) for _ in range(number)]
         row.finished += number
         row.executed_ms += sum(took)
-        self._say("end", row.stage, row.attempt, took)
+        self._add_event("end", row.stage, row.attempt, took)
 
     def _complete(self, query: Picture) -> None:
         row = self._running(query)
         if row and (
             row.finished == row.tasks or (self._draw.random() < 0.1 and len(query.rows) > 1)
         ):
-            self._say("complete", row.stage)
+            self._add_event("complete", row.stage)
             query.close(row.stage)
 
     def _end_job(self, query: Picture) -> None:
@@ -423,7 +426,7 @@ class Application:
         jobs = self._jobs_of[query.number]
         stages = self._stages_of[jobs[0]] if jobs else []
         if jobs and any(row.finished or row.stage not in stages for row in query.rows):
-            self._say("job end", jobs.pop(0), True)
+            self._add_event("job end", jobs.pop(0), True)
             for stage in stages:
                 query.close(stage)
 
@@ -433,15 +436,15 @@ class Application:
         if done:
             row = self._draw.choice(done)
             tasks = self._draw.randint(1, 4)
-            self._say("submit", row.stage, row.attempt + 1, tasks)
+            self._add_event("submit", row.stage, row.attempt + 1, tasks)
             query.submit(row.stage, row.attempt + 1, tasks)
 
     def _end(self, query: Picture) -> None:
         if query.number < len(self._queries) - 1:
             is_success = self._draw.random() < 0.8
             for job in self._jobs_of[query.number]:
-                self._say("job end", job, is_success)
-            self._say("execution end", query.number)
+                self._add_event("job end", job, is_success)
+            self._add_event("execution end", query.number)
             query.end(self._time_ms)
 
 
@@ -455,7 +458,7 @@ POLICIES = ("srpt", "srpt+guard:1.1", "tuned", "tuned+guard:1.1", "tries+guard:1
 
 
 def policy_of(name: str) -> PolicyFile:
-    """The policy file of a policy; `tries` is `tuned`, but tries every query by a few tasks first."""
+    """The policy file of a policy; `tries` is `tuned`, but probes every query by a few tasks."""
     exported = export_policy(name.replace("tries", "tuned"), workload())
     if name.startswith("tries"):
         tried = {**exported.parameters, "PROBE": 2.0, "PROBE_ERRING": 1.0, "PROBE_SHARE": 2.5}

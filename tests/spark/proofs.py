@@ -1,4 +1,4 @@
-"""What the proofs on real Spark share: an application with the plugin, and its trace."""
+"""Helpers of the tests on a real Spark: an application with the plugin, and its trace."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write_two_queries(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Trace:
-    """The file that `spark.parcae.trace` names."""
+    """The file of `spark.parcae.trace`."""
 
     path: Path
 
@@ -52,7 +52,7 @@ class Trace:
         return [json.loads(line)["jobs"] for line in whole.splitlines()]
 
     def jobs(self) -> dict[str, dict[str, Any]]:
-        """Every query that was ever ordered, by its key, as it was first seen."""
+        """Every query in any order so far, by key, as in its first order."""
         found: dict[str, dict[str, Any]] = {}
         for plan in self.plans():
             for job in plan:
@@ -60,7 +60,7 @@ class Trace:
         return found
 
     def names(self) -> list[str]:
-        """What they are called."""
+        """The names of these queries."""
         return [job["name"] for job in self.jobs().values()]
 
     def is_settled(self) -> bool:
@@ -69,7 +69,7 @@ class Trace:
         return bool(plans) and not plans[-1]
 
     def await_settled(self) -> None:
-        """Every query that was ordered has ended for the plugin too."""
+        """Wait until every query in the orders has ended for the plugin too."""
         wait_until(self.is_settled, 60)
 
     def has_ordered(self, first: str, second: str, since: int = 0) -> bool:
@@ -93,18 +93,18 @@ class Guided(Queries):
         context.pythonExec = sys.executable
 
     def check_order(self) -> None:
-        """An order is in force, by which the short query overtakes the long one; all are closed."""
+        """Check that the plugin's order lets the short query overtake the long one."""
         before = len(self.trace.plans())
         assert self.run_both() > 0
         assert self.trace.has_ordered("short", "long", before)
         self.trace.await_settled()
 
     def await_executors(self, number: int) -> None:
-        """So many executors are there."""
+        """Wait until there are so many executors."""
         wait_until(lambda: len(self.executors()) == number, 60)
 
     def executors(self) -> list[str]:
-        """Ids of those that are there."""
+        """The ids of the executors."""
         infos = self.scala.schedulerBackend().getExecutorIds()
         return [infos.apply(i) for i in range(infos.size())]
 
@@ -116,13 +116,13 @@ def guided(
     master: str = "local[2]",
     **settings: object,
 ) -> Iterator[Guided]:
-    """An application with the plugin: on, with an order in force at its end, and no complaints.
+    """Start an application with the plugin; at its end, check the order and that nothing failed.
 
-    Executors have the classes of the tests' jobs, and not the plugin's jar.
+    Executors have the classes of the tests' jobs, but not the plugin's jar.
     """
     folder.mkdir(exist_ok=True)
     trace = Trace(folder / "trace.jsonl")
-    own: dict[str, object] = {
+    plugin_conf: dict[str, object] = {
         "spark_plugins": PLUGIN,
         "spark_parcae_policy": write_two_queries(folder / "policy.json"),
         "spark_parcae_trace": trace.path,
@@ -131,8 +131,8 @@ def guided(
         "spark_executor_extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
     before = len(machine.said())
-    with machine.context(0, spark_master=master, **{**own, **settings}) as found:
-        application = Guided(machine, found.context, trace)
+    with machine.context(0, spark_master=master, **{**plugin_conf, **settings}) as started:
+        application = Guided(machine, started.context, trace)
         yield application
         application.check_order()
     assert machine.said()[before:].count("parcae: on, srpt by") == 1
@@ -141,7 +141,7 @@ def guided(
 
 @dataclass
 class Process:
-    """A process of Spark's, and what it wrote."""
+    """A process of Spark and its log."""
 
     popen: subprocess.Popen[bytes]
     log: Path
@@ -151,7 +151,7 @@ class Process:
         return self.log.read_text(errors="replace")
 
     def await_line(self, word: str, timeout_s: float = 90) -> None:
-        """It says this, or the test fails with what it said last."""
+        """Wait until the output has this word; if it does not come, fail with the last output."""
 
         def holds() -> bool:
             is_alive = self.popen.poll() is None
@@ -161,25 +161,25 @@ class Process:
         wait_until(holds, timeout_s)
 
     def wait(self, timeout_s: float = 120) -> int:
-        """Its exit status."""
+        """Wait for its end; returns its exit status."""
         return self.popen.wait(timeout_s)
 
     def kill(self) -> None:
-        """As with `kill -9`, its children too."""
+        """Kill it and its children, as with `kill -9`."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.wait()
 
 
 @contextmanager
-def process(command: list[str], log: Path, spark: SparkHome, **own: str) -> Iterator[Process]:
-    """A command of Spark's in a process group of its own, which ends with the block."""
+def process(command: list[str], log: Path, spark: SparkHome, **variables: str) -> Iterator[Process]:
+    """Run a command of Spark in a separate process group, which ends with the `with` block."""
     with log.open("wb") as out:
         popen = subprocess.Popen(
             command,
             stdout=out,
             stderr=out,
-            env=environment(spark.path, own),
+            env=environment(spark.path, variables),
             start_new_session=True,
             cwd=log.parent,
         )
@@ -192,7 +192,7 @@ def process(command: list[str], log: Path, spark: SparkHome, **own: str) -> Iter
 
 @contextmanager
 def two_workers(spark: SparkHome, folder: Path, cores: int) -> Iterator[str]:
-    """URL of a standalone master with two workers on a host each, of so many declared cores."""
+    """The URL of a standalone master with two workers on two hosts, of so many declared cores."""
     memory = f"{cores * EXECUTOR_MEMORY_MB}m"
     place = ["--host", "127.0.0.2", "--webui-port", "0", "--cores", str(cores), "--memory", memory]
     with standalone_cluster(spark, cores, folder) as cluster:
@@ -201,9 +201,9 @@ def two_workers(spark: SparkHome, folder: Path, cores: int) -> Iterator[str]:
             "org.apache.spark.deploy.worker.Worker",
             *place,
         ]
-        own = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_DIRS": str(folder / "local2")}
+        variables = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_DIRS": str(folder / "local2")}
         command += ["--work-dir", str(folder / "work2"), cluster.master]
-        with process(command, folder / "worker2.log", spark, **own) as worker:
+        with process(command, folder / "worker2.log", spark, **variables) as worker:
             worker.await_line("Successfully registered with master")
             yield cluster.master
 
@@ -214,7 +214,7 @@ def submit_command(
     settings: dict[str, object],
     *more: object,
 ) -> list[str]:
-    """`spark-submit` with settings, then what is to run."""
+    """The `spark-submit` command with settings, then the application and its arguments."""
     quiet = {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",
@@ -226,18 +226,18 @@ def submit_command(
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port on which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
 
 def processes_that(holds: Callable[[str], bool]) -> list[int]:
-    """Ids of the running processes whose command line is such."""
-    found = []
+    """Ids of the running processes whose command line fulfils a condition."""
+    ids = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):
                 words = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
                 if holds(words.decode(errors="replace")):
-                    found.append(int(folder.name))
-    return found
+                    ids.append(int(folder.name))
+    return ids

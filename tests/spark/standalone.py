@@ -29,9 +29,11 @@ class StandaloneCluster:
     """A running cluster.
 
     Args:
-        master: its URL, spark://HOST:PORT.
-        executors: so many, of one core each, it has room for.
-        shuffle_port: of the worker's shuffle service, by which shuffled data outlive the executor that wrote them.
+        master: the URL of its master, spark://HOST:PORT.
+        executors: number of executors, of one core each, that fit in.
+        shuffle_port: of the worker's shuffle service. With it, shuffled data outlive their
+            executor.
+        worker: the process of its worker.
     """
 
     master: str
@@ -40,10 +42,11 @@ class StandaloneCluster:
     worker: subprocess.Popen[bytes]
 
     def conf(self) -> dict[str, str]:
-        """Spark settings of an application that is to run here."""
+        """Spark settings for an application on this cluster."""
         return {
             "spark.executor.memory": f"{EXECUTOR_MEMORY_MB}m",
-            "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # they come and go
+            # Executors live for a short time, so they must start quickly.
+            "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
             "spark.shuffle.service.enabled": "true",
             "spark.shuffle.service.port": str(self.shuffle_port),
         }
@@ -51,21 +54,21 @@ class StandaloneCluster:
 
 @contextlib.contextmanager
 def standalone_cluster(spark: SparkHome, executors: int, work: Path) -> Iterator[StandaloneCluster]:
-    """A cluster with room for so many executors of one core each; more cores than the machine has may be declared.
+    """Start a cluster for so many executors of one core each; it ends with the `with` block.
 
     Args:
         spark: which Spark.
-        executors: the cores of its one worker.
-        work: folder for logs and what executors write.
+        executors: the cores that its worker declares; may be more than the machine has.
+        work: folder for logs and for files of executors.
 
     Raises:
-        ConfigError: it did not start; the message names the log.
+        ConfigError: the cluster did not start; the message names the log.
     """
     work.mkdir(parents=True, exist_ok=True)
     port = _free_port()
     shuffle_port = _free_port()
     shuffle = f"-Dspark.shuffle.service.enabled=true -Dspark.shuffle.service.port={shuffle_port}"
-    own = {
+    variables = {
         "SPARK_LOCAL_IP": _HOST,
         "SPARK_LOCAL_HOSTNAME": _HOST,
         "SPARK_WORKER_OPTS": shuffle,
@@ -86,11 +89,11 @@ def standalone_cluster(spark: SparkHome, executors: int, work: Path) -> Iterator
     url = f"spark://{_HOST}:{port}"
     with contextlib.ExitStack() as stack:
         master = stack.enter_context(
-            _daemon(spark, [_MASTER, *place, "--port", str(port)], own, work / "master.log")
+            _daemon(spark, [_MASTER, *place, "--port", str(port)], variables, work / "master.log")
         )
         _await(master, work / "master.log", "New state: ALIVE")
         worker = stack.enter_context(
-            _daemon(spark, [_WORKER, *worker_place, url], own, work / "worker.log")
+            _daemon(spark, [_WORKER, *worker_place, url], variables, work / "worker.log")
         )
         _await(worker, work / "worker.log", "Successfully registered with master")
         yield StandaloneCluster(url, executors, shuffle_port, worker)
@@ -98,7 +101,7 @@ def standalone_cluster(spark: SparkHome, executors: int, work: Path) -> Iterator
 
 @contextlib.contextmanager
 def _daemon(
-    spark: SparkHome, arguments: list[str], own: dict[str, str], log: Path
+    spark: SparkHome, arguments: list[str], variables: dict[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as out:
         command = [str(spark.command("spark-class")), *arguments]
@@ -106,7 +109,7 @@ def _daemon(
             command,
             stdout=out,
             stderr=out,
-            env=environment(spark.path, own),
+            env=environment(spark.path, variables),
             start_new_session=True,
         )
     try:

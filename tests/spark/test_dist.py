@@ -1,4 +1,4 @@
-"""The wheel with the plugin's jars: built, installed where there is no JDK, and run in real Sparks."""
+"""Tests of the wheel with the plugin's jars: built, installed without a JDK, run in real Sparks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from parcae import __version__
 from parcae.errors import ConfigError
 from parcae.policies.policy_file import export_policy, write_policy
 from parcae.spark.build import plugin_folder, read_jar_note, sources_hash
 from parcae.spark.dist import COMPILED_AGAINST, build_wheel, fetch_spark
 from parcae.spark.home import SparkHome, find_spark
+from parcae.version import __version__
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.conftest import REPOSITORY
@@ -48,7 +48,7 @@ def test_without_a_jdk_the_wheel_is_not_built(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make dist` builds."""
+    """The wheel that `make dist` builds."""
     try:
         return build_wheel(tmp_path_factory.mktemp("dist"))
     except ConfigError as error:
@@ -68,7 +68,7 @@ class Installed:
         return self._start([self.folder / "bin" / "parcae", *map(str, words)], path)
 
     def shell(self, line: str) -> subprocess.CompletedProcess[str]:
-        """A line of a document, with Spark's commands on the PATH."""
+        """Run a line of a document, with Spark's commands on the PATH."""
         spark = find_spark().path / "bin"
         return self._start(["bash", "-c", line], f"{spark}{os.pathsep}{os.environ['PATH']}")
 
@@ -95,8 +95,8 @@ class Installed:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """The wheel in an empty environment.
 
-    Its dependencies (PyTorch among them) are not installed again, which takes minutes: a `.pth` file
-    lends those of the environment that runs the tests.
+    Its dependencies (PyTorch among them) are not installed again, which would take minutes. A
+    `.pth` file makes those of the environment that runs the tests available.
     """
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, with_pip=False)
@@ -133,18 +133,18 @@ def test_the_wheel_carries_a_jar_for_each_scala_line(wheel: Path, tmp_path: Path
 @needs_spark
 @pytest.mark.slow
 def test_an_installed_wheel_needs_no_jdk(installed: Installed, policy: Path) -> None:
-    """`parcae spark jar` without any Java, and a query with the jar that it prints."""
+    """Run `parcae spark jar` without any Java, and a query with the jar that it prints."""
     done = installed.run("spark", "jar", "--spark", find_spark().path)
     assert done.returncode == 0, done.stderr
     jar = Path(done.stdout.strip())
     assert jar.is_relative_to(installed.folder)
-    told = {
+    settings = {
         "spark.driver.extraClassPath": jar,
         "spark.plugins": "parcae.spark.ParcaePlugin",
         "spark.parcae.policy": policy,
         "spark.ui.enabled": "false",
     }
-    conf = [part for name, value in told.items() for part in ("--conf", f"{name}={value}")]
+    conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     submit = [find_spark().command("spark-submit"), "--master", "local[2]", *conf]
     run = subprocess.run(
         [*submit, "--class", "parcae.spark.Trial", jar],
@@ -233,8 +233,8 @@ def test_the_packaged_jars_run_in_every_spark(
     spark = _spark(version)
     words = ("spark", "doctor", "--spark", spark.path, "--policy", policy, "--run", "--json")
     done = installed.run(*words, path=os.environ["PATH"])
-    told = {check["check"]: check for check in json.loads(done.stdout)["checks"]}
-    assert f"the plugin says: on, srpt by {policy}" in told["run"]["text"], told
-    assert str(installed.folder) in told["jar"]["text"]
-    assert told["members"]["state"] == "ok"
+    checks = {check["check"]: check for check in json.loads(done.stdout)["checks"]}
+    assert f"the plugin says: on, srpt by {policy}" in checks["run"]["text"], checks
+    assert str(installed.folder) in checks["jar"]["text"]
+    assert checks["members"]["state"] == "ok"
     assert done.returncode == 0

@@ -1,4 +1,4 @@
-"""The doctor: what it says of Sparks, jars, settings, policy files and services, right and wrong ones."""
+"""Tests of the doctor: right and wrong Sparks, jars, settings, policy files and services."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from parcae import __version__
 from parcae.cli.main import app
 from parcae.errors import ConfigError
 from parcae.policies.policy_file import export_policy, write_policy
@@ -22,8 +21,9 @@ from parcae.service.probe import greet
 from parcae.spark import build as building
 from parcae.spark import doctor
 from parcae.spark.build import JarNote, build_plugin
-from parcae.spark.doctor import Check, Patient, Settings, State, examine
+from parcae.spark.doctor import Check, Settings, State, Target, examine
 from parcae.spark.home import SparkHome, find_spark
+from parcae.version import __version__
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 from tests.spark.greeter import Door
@@ -46,7 +46,7 @@ def jar() -> Path:
 
 @pytest.fixture
 def spark_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Makes a Spark of the installed one's jars with settings of its own."""
+    """Makes a Spark with the installed one's jars and other settings."""
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
 
     def make(*lines: str) -> Path:
@@ -59,10 +59,10 @@ def spark_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     return make
 
 
-def _checks(name: str, **told: Any) -> list[Check]:
-    """The doctor's lines of that name; without a Spark unless one is named."""
-    told.setdefault("spark_home", Path("/nowhere"))
-    return [check for check in examine(Patient(**told)) if check.name == name]
+def _checks(name: str, **options: Any) -> list[Check]:
+    """The doctor's lines of that name; without a Spark unless one is given."""
+    options.setdefault("spark_home", Path("/nowhere"))
+    return [check for check in examine(Target(**options)) if check.name == name]
 
 
 @needs_spark
@@ -75,7 +75,7 @@ def test_a_whole_installation_is_right(
         f"spark.driver.extraClassPath={jar}",
         f"spark.parcae.policy : {policy}",
     )
-    checks = list(examine(Patient(home)))
+    checks = list(examine(Target(home)))
     assert [check.name for check in checks] == [
         "spark",
         "jar",
@@ -96,7 +96,7 @@ def test_a_whole_installation_is_right(
         ([f"spark.plugins {_PLUGIN}"], State.WRONG, "names the plugin and no jar"),
         (["spark.master local-parcae[4]"], State.WRONG, "another scheduler"),
         (["spark.submit.deployMode cluster"], State.WARNING, "not tested"),
-        (["spark.scheduler.allocation.file /pools.xml"], State.WARNING, "before your pools"),
+        (["spark.scheduler.allocation.file /pools.xml"], State.WARNING, "overrides your pools"),
         (["spark.parcae.polcy /x"], State.WARNING, "no setting spark.parcae.polcy"),
         (
             ["spark.jars /nowhere/parcae-spark.jar", f"spark.plugins a.B, {_PLUGIN}"],
@@ -213,8 +213,8 @@ def test_a_service_is_greeted_and_left(open_door: Callable[..., Door]) -> None:
     (check,) = _checks("service", service=door.address)
     assert check == Check("service", State.OK, f"{door.address} schedules by srpt")
     door.close()
-    assert [message["type"] for message in door.told] == ["hello", "bye"]
-    assert door.told[0]["protocol"] == 2
+    assert [message["type"] for message in door.received] == ["hello", "bye"]
+    assert door.received[0]["protocol"] == 2
 
 
 def test_the_secret_is_proved_both_ways(open_door: Callable[..., Door], tmp_path: Path) -> None:
@@ -239,10 +239,10 @@ def test_a_service_that_wants_a_secret_says_so(open_door: Callable[..., Door]) -
 @pytest.mark.parametrize(
     ("says", "message"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not answer in its frames"),
-        (struct.pack(">I", 3) + b"\xff{]", "does not answer JSON"),
-        (struct.pack(">I", 2) + b"[]", "does not answer messages"),
-        (struct.pack(">I", 99) + b"[]", "closes the connection"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "its reply is not a valid frame"),
+        (struct.pack(">I", 3) + b"\xff{]", "its reply is not JSON"),
+        (struct.pack(">I", 2) + b"[]", "its reply is not a JSON object"),
+        (struct.pack(">I", 99) + b"[]", "closed the connection"),
         (struct.pack(">I", 15) + b'{"type":"pong"}', "answers 'pong' to hello"),
     ],
 )
@@ -277,10 +277,10 @@ def test_a_local_spark_runs_with_the_plugin(
     assert jar.exists()
     words = ["spark", "doctor", "--policy", str(policy), "--run", "--json"]
     done = CliRunner().invoke(app, words)
-    told = json.loads(done.stdout)
-    (run,) = [check for check in told["checks"] if check["check"] == "run"]
+    report = json.loads(done.stdout)
+    (run,) = [check for check in report["checks"] if check["check"] == "run"]
     assert f"the plugin says: on, srpt by {policy}" in run["text"]
-    assert told["is_right"]
+    assert report["is_right"]
     assert done.exit_code == 0
 
 

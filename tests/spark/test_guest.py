@@ -1,4 +1,7 @@
-"""The guest in Spark's scheduler, on a real Spark: short queries go first, results are right, errors leave Spark as it is."""
+"""Tests of the plugin in Spark's scheduler, on a real Spark.
+
+Short queries go first, results are right, and errors leave Spark as it is.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,10 @@ class Queries:
     ) -> None:
         """One query; its result must be right."""
         sleep = f"java_method('java.lang.Thread', 'sleep', {sleep_ms}L)"
-        text = f"select count(x) as {name} from (select {sleep} as x from range(0, {tasks}, 1, {tasks}))"
+        text = (
+            f"select count(x) as {name} "
+            f"from (select {sleep} as x from range(0, {tasks}, 1, {tasks}))"
+        )
         try:
             self.context.setLocalProperty("spark.parcae.jobKey", name if is_named else None)
             assert self._session.sql(text).collect()[0][0] == tasks
@@ -69,7 +75,7 @@ class Queries:
             raise
 
     def run_both(self, *, is_named: bool = True) -> float:
-        """The long query and soon after it the short one; how much earlier the short one ends, in seconds."""
+        """Run the long query, then the short one; by how many s the short one ends earlier."""
         self.run("warm", 2, 1, is_named=is_named)
         started = self.num_started()
         threads = []
@@ -135,7 +141,7 @@ def test_after_an_error_spark_is_as_stock(machine: Machine, policy: Path) -> Non
     before = len(machine.said())
     with application(machine, policy) as queries:
         events = machine.jvm.org.apache.spark.scheduler
-        for _ in range(3):  # an event that nobody can read
+        for _ in range(3):  # an event that cannot be read
             queries.context._jsc.sc().listenerBus().post(events.SparkListenerStageCompleted(None))
         wait_until(lambda: _new_lines(machine, before, _OFF))
         assert queries.run_both() < 0.2 * _ALONE_S
@@ -155,7 +161,9 @@ def test_without_a_policy_file_spark_is_as_stock(machine: Machine, tmp_path: Pat
 
 
 _ALLOCATION = """<allocations>
-  <pool name="gold"><schedulingMode>FIFO</schedulingMode><weight>3</weight><minShare>1</minShare></pool>
+  <pool name="gold">
+    <schedulingMode>FIFO</schedulingMode><weight>3</weight><minShare>1</minShare>
+  </pool>
 </allocations>"""
 
 
@@ -184,7 +192,7 @@ def test_pools_stay_and_the_order_goes_first(
 def test_queries_recur_by_their_plan_on_executors_without_the_jar(
     machine: Machine, tmp_path: Path
 ) -> None:
-    """Profiles from the event log of a stock Spark; then executors in processes of their own, whose class path is Spark's."""
+    """Take profiles from a stock Spark's event log, then run executors without the plugin's jar."""
     logs = tmp_path / "logs"
     logs.mkdir()
     own = {"spark_eventLog_enabled": "true", "spark_eventLog_dir": logs, "spark_master": "local[2]"}

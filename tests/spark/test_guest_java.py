@@ -1,4 +1,4 @@
-"""The guest in Spark's scheduler without a Spark: its names, its policy files and its plans are those of Python."""
+"""Tests of the plugin without a Spark: names, policy files and plans equal those of Python."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.conftest import REPOSITORY
 from tests.spark.java import compiled, run_java
 from tests.spark.planning_cases import FIXTURE
 
-#: What Spark's own launchers open to it.
+#: Packages of Java that Spark's launchers open to it.
 _OPENED = (
-    "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
-    "java.util.concurrent", "java.util.concurrent.atomic", "sun.nio.ch", "sun.nio.cs", "sun.security.action",
-    "sun.util.calendar",
+    "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio",
+    "java.util", "java.util.concurrent", "java.util.concurrent.atomic", "sun.nio.ch", "sun.nio.cs",
+    "sun.security.action", "sun.util.calendar",
 )  # fmt: skip
 _FIXTURES = REPOSITORY / "spark-plugin" / "tests" / "fixtures"
 _PLANS = _FIXTURES / "plans.json"

@@ -1,4 +1,4 @@
-"""Which jar is for which Spark, what a jar says of itself, and whether it fits a Spark."""
+"""Tests of jars: which is for which Spark, their manifests, and whether they fit a Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from parcae import __version__
 from parcae.cli.main import app
 from parcae.errors import ConfigError
 from parcae.spark import build as building
@@ -32,12 +31,13 @@ from parcae.spark.build import (
 )
 from parcae.spark.home import SparkHome, find_java, find_spark, java_release
 from parcae.spark.linkage import check_fit, known_settings
+from parcae.version import __version__
 from tests.spark.needs import needs_spark
 
 
 @pytest.fixture
 def make_spark(tmp_path: Path) -> Callable[..., Path]:
-    """Makes the folder of something that looks like a Spark."""
+    """Makes a folder that looks like a Spark."""
 
     def make(version: str = "3.5.9", scala: str = "2.12", folder: str = "spark") -> Path:
         jars = tmp_path / folder / "jars"
@@ -61,7 +61,11 @@ def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("2.4.8", "2.11", r"Spark 2\.4\.8 .* too old: the plugin needs 3\.3 or newer"),
         ("3.2.4", "2.12", r"too old: the plugin needs 3\.3 or newer"),
-        ("3.3.0-vendor", "2.11", r"Scala 2\.11, and the plugin for Scala 2\.12 and 2\.13 alone"),
+        (
+            "3.3.0-vendor",
+            "2.11",
+            r"Scala 2\.11, but the plugin supports only Scala 2\.12 and 2\.13",
+        ),
         ("nightly", "2.13", "too old"),
     ],
 )
@@ -200,7 +204,7 @@ def test_the_jar_fits_the_spark_that_it_was_compiled_against(jar: Path) -> None:
 
 @needs_spark
 def test_what_a_spark_lacks_is_named(jar: Path, tmp_path: Path) -> None:
-    """Of Spark's jars but for the core and Jackson."""
+    """A copy of Spark's jars without the core and Jackson."""
     for path in find_spark().jars.glob("*.jar"):
         if not path.name.startswith(("spark-core", "jackson-databind")):
             (tmp_path / path.name).symlink_to(path)

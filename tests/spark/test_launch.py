@@ -1,4 +1,4 @@
-"""Where Spark is, how the plugin is compiled, and with which settings applications are started."""
+"""Tests of finding Spark, compiling the plugin, and the settings of applications."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ def test_the_users_settings_win_and_the_application_keeps_its_arguments() -> Non
         "--conf",
         "x=y",
     ]
-    told = spark_arguments(SETTINGS, given)
-    assert told[told.index("--master") + 1] == "local[4]"
-    assert told[told.index("app.py") :] == ["app.py", "--conf", "x=y"]
-    conf = _conf(told[: told.index("app.py")])
+    arguments = spark_arguments(SETTINGS, given)
+    assert arguments[arguments.index("--master") + 1] == "local[4]"
+    assert arguments[arguments.index("app.py") :] == ["app.py", "--conf", "x=y"]
+    conf = _conf(arguments[: arguments.index("app.py")])
     assert conf["spark.locality.wait"] == "3s"
     assert conf["spark.parcae.service"] == "127.0.0.1:7177"
     assert conf["spark.driver.extraClassPath"] == "/cache/plugin.jar"
-    assert "-v" in told
-    assert told[told.index("--name") + 1] == "n"
+    assert "-v" in arguments
+    assert arguments[arguments.index("--name") + 1] == "n"
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,16 @@ def test_the_users_settings_win_and_the_application_keeps_its_arguments() -> Non
     ],
 )
 def test_the_users_class_path_is_kept_beside_the_jar(given: list[str]) -> None:
-    told = spark_arguments(SETTINGS, given)
-    assert _conf(told)["spark.driver.extraClassPath"] == f"/cache/plugin.jar{os.pathsep}/mine.jar"
-    assert "--driver-class-path" not in told
+    arguments = spark_arguments(SETTINGS, given)
+    assert (
+        _conf(arguments)["spark.driver.extraClassPath"] == f"/cache/plugin.jar{os.pathsep}/mine.jar"
+    )
+    assert "--driver-class-path" not in arguments
 
 
 def test_the_users_plugins_are_kept_beside_ours() -> None:
-    told = spark_arguments(SETTINGS, ["--conf", "spark.plugins=a.Plugin", "a.py"])
-    assert _conf(told)["spark.plugins"] == f"a.Plugin,{PLUGIN_CLASS}"
+    arguments = spark_arguments(SETTINGS, ["--conf", "spark.plugins=a.Plugin", "a.py"])
+    assert _conf(arguments)["spark.plugins"] == f"a.Plugin,{PLUGIN_CLASS}"
 
 
 @pytest.mark.parametrize(
@@ -101,12 +103,12 @@ def test_every_setting_becomes_a_line() -> None:
     secret = Path("/secret")
     trust = Path("/ca.pem")
     conf = PluginSettings(Path("p.jar"), None, "h:1", secret, trust, "my.key").conf()
-    told = {
+    conf = {
         name.removeprefix("spark.parcae."): value
         for name, value in conf.items()
         if name.startswith("spark.parcae")
     }
-    assert told == {
+    assert conf == {
         "service": "h:1",
         "secretFile": "/secret",
         "tls.ca": "/ca.pem",

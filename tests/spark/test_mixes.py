@@ -22,7 +22,7 @@ from parcae.workloads.random_streams import RandomStreams
 COSTS = ClusterCosts(task=3.0, stage=7.0, job=11.0)
 
 
-def test_a_warm_workload_has_one_law_a_stage_times_the_factor() -> None:
+def test_a_warm_workload_has_one_list_of_durations_per_stage_times_the_factor() -> None:
     workload = load_workload("tpch")
     warm = warm_workload(workload, 4)
     for job, own in zip(workload.jobs, warm.jobs, strict=True):
@@ -79,7 +79,7 @@ def test_a_job_of_two_results_cannot_be_replayed() -> None:
 
 
 def test_what_was_simulated_is_slept_without_the_clusters_costs() -> None:
-    """A run of the costly workload, less the costs, sleeps what the workload without costs takes."""
+    """Without the costs, tasks of the costly workload sleep as long as the plain workload takes."""
     stages = (
         StageSpec(6, TaskDurations.constant(50)),
         StageSpec(2, TaskDurations.constant(20), (0,)),

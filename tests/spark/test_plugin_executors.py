@@ -1,4 +1,7 @@
-"""Spark applications that share a standalone cluster: each asks for the executors that it is granted, and gives others back."""
+"""Tests of Spark applications that share a standalone cluster.
+
+Each application requests the executors that it is granted, and returns others.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def cluster(spark: SparkHome, tmp_path: Path) -> Iterator[StandaloneCluster]:
 
 
 class _Application:
-    """An application that replays jobs under a fake service of its own, or under a real one that is shared."""
+    """An application that replays jobs under a separate fake service or a shared real one."""
 
     def __init__(
         self,
@@ -82,16 +85,16 @@ class _Application:
             self._result = error
 
     def grant(self, executors: int) -> None:
-        """From the next order on, so many executors: everyone is sent everything anew."""
+        """Grant so many executors from the next order on; all applications resend their state."""
         self.service.more = {"executors": executors}
         self.service.drop()
 
     def wait_for(self, executors: int) -> None:
-        """Until the application has so many; they run one task each."""
+        """Wait until the application has so many executors; each runs one task."""
         wait_until(lambda: self.service.picture.cores == executors, 90)
 
     def end(self) -> list[tuple[str, int, int]]:
-        """Executor, start and end of every task that ended well."""
+        """The executor, start and end of every task that succeeded."""
         self._thread.join()
         self.service.close()
         if isinstance(self._result, ParcaeError):
@@ -204,7 +207,8 @@ def test_dynamic_allocation_keeps_its_executors(
     said = request.log_file.read_text(errors="replace")
     assert (
         said.count(
-            "parcae: the service shares out executors, which is ignored: spark.dynamicAllocation.enabled is set"
+            "parcae: the service shares out executors, which is ignored: "
+            "spark.dynamicAllocation.enabled is set"
         )
         == 1
     )

@@ -1,4 +1,7 @@
-"""Real Spark under services that fail, stall, lie or vanish: every job ends, and the true service is heard again."""
+"""Tests of a real Spark under services that fail, stall, send wrong messages or vanish.
+
+Every job ends, and the orders of a correct service are obeyed again afterwards.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +45,13 @@ class Guided:
         self.service = service
 
     def wait_for_service(self) -> None:
-        """Until the service has been sent everything in a new connection."""
+        """Wait until the service has received the whole state in a new connection."""
         before = self.service.num_states
         self.service.change(None)
         wait_until(lambda: self.service.num_states > before)
 
     def run_guided(self, run: Any, num_jobs: int = 1) -> None:
-        """What runs is told to the service, whose picture of it is right."""
+        """What runs is sent to the service, and the service's picture of it is right."""
         self.wait_for_service()
         before = len(self.service.picture.ended)
         run()
@@ -66,9 +69,9 @@ def guided(machine: Machine) -> Iterator[Guided]:
 
 
 class TestOneApplication:
-    """Everything that one application may meet, one after the other."""
+    """All faults that one application may meet, one after the other."""
 
-    def test_jobs_are_told_to_the_service(self, guided: Guided) -> None:
+    def test_jobs_are_reported_to_the_service(self, guided: Guided) -> None:
         guided.run_guided(lambda: guided.application.run(6), 6)
         names = [job["names"][0] for job in guided.service.picture.seen[-6:]]
         assert sorted(names) == ["workout 0"] * 2 + ["workout 1"] * 2 + ["workout 2"] * 2
@@ -112,7 +115,7 @@ class TestOneApplication:
 
         guided.run_guided(run)
 
-    def test_a_cancelled_job_is_told_to_the_service(self, guided: Guided) -> None:
+    def test_a_cancelled_job_is_reported_to_the_service(self, guided: Guided) -> None:
         def run() -> None:
             assert guided.application.workouts.cancelled(guided.application.java, 500)
 
@@ -176,14 +179,16 @@ def _open_files(machine: Machine) -> list[Path]:
 
 
 def _query(session: Any, divisor: int) -> list[tuple[int, int]]:
-    """A join with a broadcast table, an aggregate and a scalar subquery, under adaptive execution."""
+    """Run a query with a broadcast join, an aggregate and a subquery, under adaptive execution."""
     rows = session.range(0, 3000, 1, 4).selectExpr("id", f"id % {divisor} AS k")
     names = session.range(0, divisor).selectExpr("id AS k", "id * 10 AS name")
     rows.createOrReplaceTempView(f"rows_{divisor}")
     names.createOrReplaceTempView(f"names_{divisor}")
     found = session.sql(
-        f"SELECT /*+ BROADCAST(n) */ n.name, count(*) FROM rows_{divisor} r JOIN names_{divisor} n ON r.k = n.k "
-        f"WHERE r.id > (SELECT avg(id) FROM rows_{divisor} WHERE k = 1) GROUP BY n.name ORDER BY n.name"
+        f"SELECT /*+ BROADCAST(n) */ n.name, count(*) "
+        f"FROM rows_{divisor} r JOIN names_{divisor} n ON r.k = n.k "
+        f"WHERE r.id > (SELECT avg(id) FROM rows_{divisor} WHERE k = 1) "
+        f"GROUP BY n.name ORDER BY n.name"
     )
     return [tuple(row) for row in found.collect()]
 
@@ -263,7 +268,7 @@ def test_who_does_not_share_the_secret_is_left_alone(
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate of 127.0.0.1 that signs itself, and its key."""
+    """A self-signed certificate for 127.0.0.1, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     cert = folder / "cert.pem"
     key = folder / "key.pem"

@@ -1,4 +1,4 @@
-"""The plugin's names in Java, and how its sources look: what needs a JDK and Spark's jars, but no Spark."""
+"""Tests of the plugin's names in Java and of its sources, with a JDK and Spark's jars."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_lines_are_as_short_as_elsewhere() -> None:
     for path in java_sources(plugin_folder()):
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            assert len(line) <= 130, f"{path}:{number}"
+            assert len(line) <= 100, f"{path}:{number}"
             assert "\t" not in line, f"{path}:{number}"
 
 
@@ -57,7 +57,7 @@ _GROUPS = (
 )
 
 
-#: What a job is called where its properties say nothing.
+#: The last stage names a job whose properties hold no name.
 _LAST_STAGE = StageInfo(0, 0, "collect at  Main.scala:7", 1, (), 0, ())
 
 
@@ -110,7 +110,8 @@ def test_compiles_against_spark_3_5(tmp_path: Path) -> None:
     home = os.environ.get("PARCAE_SPARK35")
     if not home:
         pytest.skip(
-            "PARCAE_SPARK35 names no Spark 3.5 (pip install --target FOLDER pyspark==3.5.7, then FOLDER/pyspark)"
+            "PARCAE_SPARK35 names no Spark 3.5 "
+            "(pip install --target FOLDER pyspark==3.5.7, then FOLDER/pyspark)"
         )
     older = find_spark(Path(home))
     assert older.version.startswith("3.5")

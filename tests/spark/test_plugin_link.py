@@ -1,4 +1,7 @@
-"""The plugin under a small fake service, on a real Spark: orders arrive and are obeyed, and Spark goes on without them."""
+"""Tests of the plugin with a small fake service, on a real Spark.
+
+Orders arrive and are obeyed, and Spark continues without them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from tests.spark.test_guest import Queries
 _ORDERS_FIXTURES = REPOSITORY / "protocol" / "fixtures" / "service"
 _LONG_S = 2.0
 _AWAY = "Spark schedules by itself"
-#: Queries of these names go first, by the word of the fake service.
+#: The fake service orders queries of these names first.
 _TIERS = {"short": 1.0, "long": 2.0}
 
 
@@ -34,7 +37,7 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def _proof(secret: str, side: str, client: str, service: str, application: str) -> dict[str, str]:
-    """A proof, made from the words of the protocol."""
+    """A proof, computed as the text of the protocol says."""
     text = b"".join(
         part.encode() + b"\0" for part in ("parcae 2", side, client, service, application)
     )
@@ -64,7 +67,7 @@ def test_the_picture_step_by_step(class_path: str) -> None:
 
 
 def test_events_add_up_to_states(class_path: str) -> None:
-    """A random application: whoever heard all events knows what the state says."""
+    """A random application: applying all events gives the same as the state."""
     mine = Picture()
     num_compared = 0
     for line in run_java(class_path, "guest.PictureTest", 20_000).splitlines():
@@ -146,7 +149,7 @@ def test_orders_are_obeyed_and_are_dropped_when_they_are_too_old(machine: Machin
 def test_a_real_service_plans_and_is_heard_again_after_it_was_killed(
     machine: Machine, tmp_path: Path
 ) -> None:
-    """`parcae serve` knows both queries by the names that their user gives them."""
+    """`parcae serve` knows both queries by the names that the user gave them."""
     profile = tmp_path / "profile.parcae"
     log = tmp_path / "serve.log"
     write_workload(Workload("w", (chain(1, 40, 100, "long"), chain(1, 2, 100, "short"))), profile)

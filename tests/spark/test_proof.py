@@ -51,16 +51,16 @@ def test_the_demonstration_runs_every_policy_on_the_same_mixes_and_goes_on_where
         "w",
     )
     done = _run(tmp_path, *words)
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert set(told["policies"]) == {"spark-fair", "spark-fifo", "srpt"}
-    for policy in told["policies"].values():
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert set(result["policies"]) == {"spark-fair", "spark-fifo", "srpt"}
+    for policy in result["policies"].values():
         low, high = policy["average_jct_s"]["ci95"]
         assert low <= policy["average_jct_s"]["mean"] <= high
         assert policy["average_jct_s"]["mean"] == pytest.approx(
             np.mean(policy["average_jct_s_by_seed"])
         )
     assert (
-        told["policies"]["srpt"]["ratio_to_spark_fair"]["mean"] < 1
+        result["policies"]["srpt"]["ratio_to_spark_fair"]["mean"] < 1
     )  # the same machine, whatever else it does
     assert "parcae: on, srpt by" in (tmp_path / "w" / "srpt.log").read_text()
     assert "parcae" not in (tmp_path / "w" / "spark-fair.log").read_text().split("Replay")[0]
@@ -82,7 +82,7 @@ def test_the_demonstration_runs_every_policy_on_the_same_mixes_and_goes_on_where
             assert max(together) >= 5
     again = _run(tmp_path, *words)
     assert again.stderr.count("finished earlier") == 3
-    assert json.loads(again.stdout) == told
+    assert json.loads(again.stdout) == result
 
 
 def _mixes(work: Path) -> list[dict[str, Any]]:
@@ -107,18 +107,18 @@ def test_the_simulator_is_close_to_real_spark(tmp_path: Path) -> None:
         "w",
     )
     done = _run(tmp_path, *words, "--policies", "fifo,srpt")
-    told = json.loads(done.stdout)
-    assert told["alone"]["num_jobs"] == 6
-    assert set(told["shared"]) == {"fifo", "srpt"}
-    for own in (told["alone"], *told["shared"].values()):
-        errors = [abs(simulated - real) / real for _, simulated, real in own["jobs"]]
-        assert own["mean_error"] == pytest.approx(np.mean(errors))
-        assert own["p95_error"] == pytest.approx(np.percentile(errors, 95))
+    result = json.loads(done.stdout)
+    assert result["alone"]["num_jobs"] == 6
+    assert set(result["shared"]) == {"fifo", "srpt"}
+    for comparison in (result["alone"], *result["shared"].values()):
+        errors = [abs(simulated - real) / real for _, simulated, real in comparison["jobs"]]
+        assert comparison["mean_error"] == pytest.approx(np.mean(errors))
+        assert comparison["p95_error"] == pytest.approx(np.percentile(errors, 95))
         assert (
-            own["mean_error"] < 0.25
+            comparison["mean_error"] < 0.25
         )  # a machine that does other work is slower; the figure itself is for a quiet one
-        assert own["num_jobs"] == 10 or own is told["alone"]
-    assert 0 <= told["costs_ms"]["task"] < 100
+        assert comparison["num_jobs"] == 10 or comparison is result["alone"]
+    assert 0 <= result["costs_ms"]["task"] < 100
     assert (tmp_path / "w" / "fidelity.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -142,7 +142,10 @@ def _commands(folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_every_command_of_the_document_runs_and_the_circle_closes(tmp_path: Path) -> None:
-    """With less to do. Among them: event logs, their profile, a policy for it, the application under it, both logs compared.
+    """The commands run with smaller numbers.
+
+    Among them are all steps of the full circle: event logs, a profile of them, a policy for it, the
+    application under that policy, and the comparison of both logs.
 
     `parcae spark tpch` is run by the test of its own page.
     """
@@ -181,14 +184,14 @@ def test_every_command_of_the_document_runs_and_the_circle_closes(tmp_path: Path
             assert "12 queries" in done.stdout
         if "spark.plugins" in command:
             assert "parcae: on, tuned by" in done.stderr
-    told = json.loads(
+    result = json.loads(
         _run(
             tmp_path, "compare-logs", "before", "after", "--key", "spark.jobGroup.id", "--json"
         ).stdout
     )
-    assert told["logs"]["A"]["num_jobs"] == told["logs"]["B"]["num_jobs"]
-    assert told["logs"]["B"]["failed"] == told["logs"]["B"]["unfinished"] == 0
-    assert told["ratio"]["pairs"] >= 12
+    assert result["logs"]["A"]["num_jobs"] == result["logs"]["B"]["num_jobs"]
+    assert result["logs"]["B"]["failed"] == result["logs"]["B"]["unfinished"] == 0
+    assert result["ratio"]["pairs"] >= 12
 
 
 def test_settings_are_printed_to_paste(tmp_path: Path) -> None:
@@ -225,7 +228,8 @@ def spark35(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     if done.returncode:
         pytest.skip(
-            f"PySpark 3.5 could not be installed ({done.stderr.strip()[-200:]}); PARCAE_SPARK35 may name one"
+            f"PySpark 3.5 could not be installed ({done.stderr.strip()[-200:]}); "
+            "PARCAE_SPARK35 may name one"
         )
     return folder / "pyspark"
 
@@ -244,6 +248,6 @@ def test_a_spark_3_5_obeys_too(tmp_path: Path, spark35: Path) -> None:
         "--work",
         "w",
     )
-    told = json.loads(_run(tmp_path, *words, "--spark-home", str(spark35)).stdout)
-    assert told["spark"].startswith("3.5.")
+    result = json.loads(_run(tmp_path, *words, "--spark-home", str(spark35)).stdout)
+    assert result["spark"].startswith("3.5.")
     assert "parcae: on, srpt by" in (tmp_path / "w" / "srpt.log").read_text()

@@ -1,4 +1,4 @@
-"""An order in one driver: notebooks, streams beside queries, YARN's task schedulers, faults."""
+"""Tests of the plugin in one driver: notebooks, streams, YARN's task schedulers, faults."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_cells_of_notebooks_with_job_groups(machine: Machine, tmp_path: Path) ->
 
 
 def test_a_stream_beside_queries(machine: Machine, tmp_path: Path) -> None:
-    """Its batches recur by shape (plans name the state's version) and go on; the queries end."""
+    """A stream's batches recur by shape, since plans name the state's version. All queries end."""
     own = {"spark_sql_streaming_checkpointLocation": tmp_path / "checkpoints"}
     with guided(machine, tmp_path, **own) as queries:
         stream = _stream(queries)
@@ -112,7 +112,7 @@ def _stream(queries: Guided) -> Any:
 
 @pytest.mark.parametrize("mode", ["client", "cluster"])
 def test_task_schedulers_of_yarn(machine: Machine, tmp_path: Path, mode: str) -> None:
-    """What YARN uses in the driver, over cores of this JVM. No ResourceManager is here."""
+    """YARN's schedulers of the driver over cores of this JVM, without a ResourceManager."""
     sources = java_sources(plugin_folder() / "tests")
     (source,) = [path for path in sources if path.name == "YarnLocal.java"]
     classes = machine.folder / "classes"
@@ -163,7 +163,7 @@ def test_a_policy_file_of_another_version_leaves_stock_spark(
 
 
 def test_events_that_spark_drops_leave_no_query_open(machine: Machine, tmp_path: Path) -> None:
-    """A queue of events that is far too short: ends of jobs and queries are lost, and found."""
+    """With a far too short event queue, ends of jobs and queries are lost, and found later."""
     before = len(machine.said())
     own = {"spark_scheduler_listenerbus_eventqueue_parcae_capacity": 10}
     with guided(machine, tmp_path, **own) as queries:

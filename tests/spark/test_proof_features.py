@@ -1,4 +1,4 @@
-"""Spark's own features beside an order: they work, results are right, the order stays in force."""
+"""Tests of Spark's features with the plugin: they work, results are right, the order holds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 
 def _answers(context: Any, *, at_once: bool) -> dict[str, list[Any]]:
-    """Rows of the queries, one after the other or from a thread each."""
+    """The results of the queries, run one after the other or each in its own thread."""
     from pyspark.sql import SparkSession
 
     session = SparkSession(context)
@@ -76,7 +76,7 @@ def _in_thread(work: Any) -> threading.Thread:
 
 
 def _executor_processes(machine: Machine) -> list[int]:
-    """Executors of this machine's driver, which knows their class path."""
+    """Settings of executors for this machine's driver, which has their class path."""
     mine = str(machine.folder / "classes")
     backend = "CoarseGrainedExecutorBackend"
     return processes_that(lambda command: backend in command and mine in command)
@@ -87,7 +87,7 @@ def _is_running(queries: Guided) -> bool:
 
 
 def _count_active(queries: Guided) -> int:
-    """Tasks that run now."""
+    """The number of tasks that run now."""
     tracker = queries.context.statusTracker()
     infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     return sum(info.numActiveTasks for info in infos if info)
@@ -98,7 +98,7 @@ def _cancel_a_group(queries: Guided) -> None:
 
 
 def _cancel_a_query(queries: Guided) -> None:
-    """All jobs of an SQL execution, by a tag."""
+    """All jobs of an SQL execution, found by a tag."""
     from pyspark.sql import SparkSession
 
     session = SparkSession(queries.context)
@@ -188,7 +188,7 @@ def test_speculation_barriers_locality_and_decommissioning(
 
 
 def _decommission(queries: Guided) -> None:
-    """An executor is told to go while it has shuffled data and tasks; results are right."""
+    """An executor is decommissioned while it has shuffled data and tasks; results are right."""
     right: list[int] = []
     workouts = queries.machine.workouts
     working = _in_thread(lambda: right.append(workouts.jobs(queries.java, 4, 12, 300)))
@@ -209,7 +209,7 @@ def test_executors_that_come_and_go_with_resource_profiles(
     machine: Machine,
     tmp_path: Path,
 ) -> None:
-    """Executors come for work and go without; a stage asks for executors of its own kind."""
+    """Executors come and go with the work; a stage requests executors of another kind."""
     dynamic = {
         "enabled": "true",
         "shuffleTracking_enabled": "true",

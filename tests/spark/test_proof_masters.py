@@ -1,4 +1,4 @@
-"""An order on every master: an application by Spark's own command, executors without the jar."""
+"""Tests on every master: an application started by spark-submit, executors without the jar."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.spark.proofs import (
 from tests.spark.standalone import standalone_cluster
 
 _ANSWER = "40 2, short first"
-#: What Spark 3 needs of Java 17; its worker does not set it for a driver, as spark-submit does.
+#: Options that Spark 3 needs on Java 17; spark-submit sets them, but a worker does not.
 _OPEN = " ".join(
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
     for package in ("sun.nio.ch", "java.nio", "java.lang", "java.lang.invoke", "java.util")
@@ -44,12 +44,12 @@ class Application:
 
     @property
     def trace(self) -> Trace:
-        """Its orders."""
+        """The trace of its orders."""
         return Trace(self.folder / "trace.jsonl")
 
     @property
     def answer(self) -> str:
-        """What it found; nothing before its end."""
+        """The answer of the application; empty before its end."""
         path = self.folder / "answer"
         return path.read_text() if path.exists() else ""
 
@@ -60,7 +60,7 @@ class Application:
         task_ms: int = 100,
         **settings: object,
     ) -> list[str]:
-        """How it is submitted."""
+        """The command that submits it."""
         conf = {
             "spark.plugins": PLUGIN,
             "spark.driver.extraClassPath": self.plugin,
@@ -74,7 +74,7 @@ class Application:
         return submit_command(self.spark, master, conf, *options, *own)
 
     def check(self, said: str) -> None:
-        """Results are right, the short query overtook by an order, the plugin stayed on."""
+        """Check that results are right, the short query overtook, and the plugin stayed on."""
         assert self.answer == _ANSWER, said[-3000:]
         assert "parcae: off" not in said
         assert "ClassNotFoundException: parcae" not in said
@@ -82,7 +82,7 @@ class Application:
         assert self.trace.is_settled()
 
     def check_run(self, running: Process) -> None:
-        """Likewise, and its driver ends by itself."""
+        """The same checks, and the driver ends by itself."""
         assert running.wait() == 0, running.said()[-3000:]
         assert "parcae: on, srpt by" in running.said()
         self.check(running.said())
@@ -90,7 +90,7 @@ class Application:
 
 @pytest.fixture(scope="module")
 def jars(tmp_path_factory: pytest.TempPathFactory) -> tuple[SparkHome, Path, Path]:
-    """Spark, the application and the plugin."""
+    """The Spark, the application and the plugin's jar."""
     folder = tmp_path_factory.mktemp("application")
     try:
         tool = find_jdk_tool("jar")
@@ -182,7 +182,7 @@ def test_a_driver_that_is_killed_leaves_nothing(application: Application, tmp_pa
 
 
 def _executors(folder: Path) -> list[int]:
-    """Executors of the cluster whose worker keeps them in that folder."""
+    """The executors of the cluster whose worker has its files in that folder."""
     return [
         pid
         for pid in processes_that(lambda command: "CoarseGrainedExecutorBackend" in command)

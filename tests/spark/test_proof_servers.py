@@ -1,4 +1,4 @@
-"""SQL servers: what one client's query taught is known of another client's."""
+"""Tests of SQL servers: what is learned from one client's query is used for another's."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def spark() -> SparkHome:
 
 
 def _query(tasks: int) -> str:
-    """Of two shapes: queries that differ in literals alone know each other."""
+    """Two shapes of queries; queries that differ only in literals have the same shape."""
     found = "count(x)" if tasks == _LONG else "cast(sum(length(x)) / 4 as int)"  # the word null
     return f"select {found} as n from (select {_SLEEP} as x from range(0, {tasks}, 1, {tasks}))"
 
@@ -57,7 +57,7 @@ def _server(
     name: str,
     **settings: object,
 ) -> AbstractContextManager[Process]:
-    """A server with the plugin, in a process of its own."""
+    """A server with the plugin, in a separate process."""
     (folder / "logs").mkdir()
     conf = {
         "spark.plugins": PLUGIN,
@@ -74,7 +74,7 @@ def _server(
 
 
 def _ask(command: list[str], spark: SparkHome, folder: Path) -> str:
-    """What a client that asks prints."""
+    """The output of a client that runs a query."""
     env = environment(spark.path)
     done = subprocess.run(
         command,
@@ -124,7 +124,7 @@ def _check_clients(ask: Callable[[int], str], trace: Trace) -> None:
 
 
 def _check_importer(folder: Path, trace: Trace) -> None:
-    """A policy file made of the server's event log knows the queries by the plugin's names."""
+    """A policy file from the server's event log has the same names of queries as the plugin."""
     workload, _ = read_spark_event_logs([folder / "logs"], key="plan")
     assert set(trace.names()) <= {job.name for job in workload.jobs}
 

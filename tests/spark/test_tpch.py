@@ -1,4 +1,4 @@
-"""TPC-H on a real Spark: what arrives when, busy cores, the arrival rate, pairing, resuming."""
+"""Tests of the TPC-H study: arrivals, busy cores, the arrival rate, pairing, resuming."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def test_the_policies_of_a_seed_run_in_random_order_with_repeats_of_fair() -> No
     blocks = [runs[first : first + 5] for first in range(0, len(runs), 5)]
     for seed, block in enumerate(blocks, 1000):
         assert {key.seed for key in block} == {seed}
-        told = sorted((key.policy, key.repeat) for key in block)
-        assert told == [("fair", 0), ("fair", 1), ("fair", 2), ("fifo", 0), ("srpt", 0)]
+        keys = sorted((key.policy, key.repeat) for key in block)
+        assert keys == [("fair", 0), ("fair", 1), ("fair", 2), ("fifo", 0), ("srpt", 0)]
     assert len({tuple((key.policy, key.repeat) for key in block) for block in blocks}) > 5
 
 
@@ -201,8 +201,8 @@ def test_the_log_of_a_run_tells_how_busy_the_cores_were(tmp_path: Path) -> None:
 def test_the_profile_says_which_job_every_query_is(tmp_path: Path) -> None:
     logs = _write_log(tmp_path / "log", [("q6", 30), ("q1", 100), ("other", 5), ("q1", 120)])
     plans = plans_of_queries([read_log(logs)])
-    told = {query: dict(found) for query, found in plans.items()}
-    assert told == {6: {"text of job q6": 1}, 1: {"text of job q1": 2}}
+    names = {query: dict(found) for query, found in plans.items()}
+    assert names == {6: {"text of job q6": 1}, 1: {"text of job q1": 2}}
     profile = query_profile([logs])
     assert [job.name for job in profile.workload.jobs] == ["text of job q6", "text of job q1"]
     assert profile.job_of_query == {1: 1, 6: 0}
@@ -236,7 +236,7 @@ def test_a_calibration_says_where_it_found_nothing(tmp_path: Path) -> None:
     found.write(tmp_path)
     assert calibration_of(tmp_path) == found
     assert "guess" not in found.describe(0.8)
-    assert "none of them near 30%, so the rate is a guess" in found.describe(0.3)
+    assert "none of these is near 30%, so the rate is a guess" in found.describe(0.3)
 
 
 def test_fifo_goes_by_spark_jobs_where_every_stage_is_one() -> None:
@@ -298,9 +298,9 @@ def test_policies_are_paired_with_fair_by_seed(tmp_path: Path) -> None:
     assert again.pays.later_than_promise_share.mean == pytest.approx(1 / 3)
     assert again.ratio_to_fair.mean == pytest.approx(12.6 / 12)
     assert (srpt.num_silences, result.policies["fifo"].num_silences) == (1, 0)
-    told = json.loads(json.dumps(result.to_json()))
-    assert told["policies"]["srpt"]["ratio_to_fair"]["mean"] == pytest.approx(1.0)
-    assert told["seconds"]["fifo"] == [8.0, 8.0, 8.0]
+    content = json.loads(json.dumps(result.to_json()))
+    assert content["policies"]["srpt"]["ratio_to_fair"]["mean"] == pytest.approx(1.0)
+    assert content["seconds"]["fifo"] == [8.0, 8.0, 8.0]
 
 
 def test_folders_with_seeds_of_their_own_are_one_result(tmp_path: Path) -> None:
@@ -369,17 +369,19 @@ def test_a_finished_folder_needs_no_spark_and_a_stopped_one_only_what_is_left(
     started: list[int] = []
     monkeypatch.setattr(tpch_study._Study, "_measure", measure)
     monkeypatch.setattr(tpch_study._Study, "_spark", property(lambda _: started.append(1)))
-    told: list[tuple[str, float]] = []
+    reports: list[tuple[str, float]] = []
 
     def run(config: TpchConfig) -> None:
         home = SparkHome(tmp_path, "4.3.0", "2.13")
-        tpch_study.run_tpch(config, home, tmp_path, lambda text, share: told.append((text, share)))
+        tpch_study.run_tpch(
+            config, home, tmp_path, lambda text, share: reports.append((text, share))
+        )
 
     with pytest.raises(KeyboardInterrupt):
         run(config)
     assert list((tmp_path / "policies").iterdir()) == [tmp_path / "policies" / "srpt.json"]
-    assert told[3][0].startswith("seed 1001")
-    assert told[3][1] == 0.5
+    assert reports[3][0].startswith("seed 1001")
+    assert reports[3][1] == 0.5
     run(config)
     assert ran_now == [*judged_runs(config)[:4], *judged_runs(config)[3:]]
     assert len(read_result([tmp_path]).policies) == 3
@@ -403,8 +405,8 @@ def test_the_command_shows_and_draws_what_was_merged(tmp_path: Path) -> None:
     words += ["--json", str(tmp_path / "x.json")]
     done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
     assert done.exit_code == 0, done.output
-    told = json.loads((tmp_path / "x.json").read_text())["policies"]
-    assert told["srpt"]["seeds"] == [1000, 1001]
+    content = json.loads((tmp_path / "x.json").read_text())["policies"]
+    assert content["srpt"]["seeds"] == [1000, 1001]
     assert "0.500 [0.500, 0.500]" in done.output  # srpt's ratio to fifo, the same on both seeds
     assert "33.3%" in done.output
     assert (tmp_path / "a" / "ratios.png").exists()

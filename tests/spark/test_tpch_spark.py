@@ -38,12 +38,12 @@ def _run(work: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_policies_are_run_and_compared_and_nothing_is_run_twice(tmp_path: Path) -> None:
     work = tmp_path / "work"
-    told = tmp_path / "tpch.json"
+    result_file = tmp_path / "tpch.json"
     choice = ["--seeds", "1", "--repeats", "0", "--policies", "fifo,fair,srpt"]
-    arguments = (*choice, "--json", str(told))
+    arguments = (*choice, "--json", str(result_file))
     done = _run(work, *arguments)
     assert done.returncode == 0, done.stderr
-    found = json.loads(told.read_text())["policies"]
+    found = json.loads(result_file.read_text())["policies"]
     assert list(found) == ["fair", "fifo", "srpt"]
     for policy in found.values():
         assert policy["seeds"] == [1000]

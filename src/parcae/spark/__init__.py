@@ -1,1 +1,1 @@
-"""A stock Apache Spark under a Parcae service: the plugin, how to start it, and the proof that it does what is said."""
+"""Parcae in a stock Apache Spark: builds, checks and starts the plugin, and measures its effect."""

@@ -1,4 +1,7 @@
-"""Runs a service and Spark applications as processes of their own: for the demonstration and the fidelity study."""
+"""Runs a service and Spark applications as separate processes.
+
+The demonstration, the fidelity study and the TPC-H study use it.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,24 @@ from parcae.spark.home import SparkHome
 from parcae.spark.launch import PluginSettings, environment
 from parcae.spark.mixes import ReplayedMix, read_replayed, write_mixes
 
-#: A policy takes a while to be made ready, and minutes where its kernels must be compiled first.
+#: How long a service may take to start. Minutes pass if its kernels must be compiled first.
 _READY_S = 600.0
+#: How long a service may take to end before it is killed.
 _STOP_S = 10.0
+#: How many of the last log lines an error message quotes.
 _LOG_LINES = 12
 REPLAY_CLASS = "parcae.spark.Replay"
 
 
 @dataclass(frozen=True)
 class RunningService:
-    """A service in a process of its own."""
+    """A service in a separate process.
+
+    Args:
+        port: for clients.
+        admin_port: of the live page; None without one.
+        process: the service's process.
+    """
 
     port: int
     admin_port: int | None
@@ -35,7 +46,7 @@ class RunningService:
 
     @property
     def address(self) -> str:
-        """HOST:PORT for the plugin."""
+        """HOST:PORT, as the plugin's settings need it."""
         return f"127.0.0.1:{self.port}"
 
 
@@ -49,18 +60,18 @@ def running_service(
     extra: Sequence[str] = (),
     log: Path | None = None,
 ) -> Iterator[RunningService]:
-    """`parcae serve` in another process, ended with the block.
+    """Run `parcae serve` in another process, which ends with the `with` block.
 
     Args:
-        policy: as in `parcae policies`.
+        policy: a policy of `parcae policies`.
         workload: as for `parcae serve --workload`.
         port: for clients; 0 for a free one.
         admin_port: of the live page; -1 for none, 0 for a free one.
         extra: more arguments of `parcae serve`.
-        log: what it says on standard error goes there.
+        log: file for the service's standard error; None to keep it in memory.
 
     Raises:
-        ConfigError: it ended at once; the message is its own.
+        ConfigError: the service did not start; the message quotes its standard error.
     """
     command = [
         sys.executable,
@@ -83,21 +94,23 @@ def running_service(
 
 
 def _first_line(process: subprocess.Popen[bytes], log: Path | None) -> bytes:
+    """The line of JSON that the service prints when it is ready."""
     assert process.stdout is not None
+    # A service that hangs must not block this process for ever.
     readable, _, _ = select.select([process.stdout], [], [], _READY_S)
     line = process.stdout.readline() if readable else b""
     if line:
         return line
     process.kill()
-    said = log.read_bytes() if log else (process.stderr.read() if process.stderr else b"")
+    output = log.read_bytes() if log else (process.stderr.read() if process.stderr else b"")
     raise ConfigError(
         "the service did not start: "
-        + said.decode(errors="replace").strip().removeprefix("parcae: ")
+        + output.decode(errors="replace").strip().removeprefix("parcae: ")
     )
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
+    process.terminate()  # the service may still write its files
     try:
         process.wait(_STOP_S)
     except subprocess.TimeoutExpired:
@@ -109,25 +122,25 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 class SparkFailedError(ParcaeError):
-    """A Spark application ended with an error."""
+    """A Spark application ended with an error, or the plugin was off in it."""
 
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """One application that replays mixes.
+    """One Spark application that replays mixes.
 
-    With the plugin a run counts only if the plugin gave orders from its beginning to its end.
+    A run with the plugin is valid only if the plugin gave orders from the start to the end.
 
     Args:
         spark: which Spark.
-        jar: the plugin's (it holds the replaying application, too).
-        cores: of the local cluster; more than the machine has may be declared, since tasks sleep.
-        mode: FIFO or FAIR, Spark's own order.
-        plugin: what the plugin is told, or None for a stock Spark.
-        work: folder for the mixes, results, logs.
-        name: of its files within `work`.
-        conf: more Spark settings.
-        master: of a standalone cluster, e.g. spark://127.0.0.1:7077; a local cluster of `cores` where None.
+        jar: the plugin's jar, which also holds the replaying application.
+        cores: of the local cluster. Since tasks sleep, it may be more than the machine has.
+        mode: FIFO or FAIR, Spark's scheduler mode.
+        plugin: the plugin's settings; None for a stock Spark.
+        work: folder for mixes, results and logs.
+        name: prefix of the application's files in `work`.
+        conf: more Spark settings, by name.
+        master: of a standalone cluster, e.g. spark://127.0.0.1:7077; None for a local cluster.
     """
 
     spark: SparkHome
@@ -142,22 +155,23 @@ class ReplayRequest:
 
     @property
     def log_file(self) -> Path:
-        """What Spark says."""
+        """The file of Spark's log."""
         return self.work / f"{self.name}.log"
 
     @property
     def event_logs(self) -> Path:
-        """Folder of its event log."""
+        """The folder of the event log."""
         return self.work / f"{self.name}-events"
 
     def command(self, mixes: Path, results: Path) -> list[str]:
-        """The spark-submit command."""
+        """The spark-submit command that replays one file of mixes into another of results."""
         master = self.master or f"local[{self.cores}]"
         conf = {
             "spark.app.name": self.name,
             "spark.scheduler.mode": self.mode,
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
+            # The cheapest shuffle for tasks that write one record each.
             "spark.shuffle.sort.bypassMergeThreshold": "10000",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -168,6 +182,7 @@ class ReplayRequest:
             "spark.eventLog.compress": "true",
             "spark.eventLog.compression.codec": "zstd",
             "spark.eventLog.rolling.enabled": "false",
+            # Later settings replace earlier ones, so the caller's come last.
             **(self.plugin.conf() if self.plugin else {}),
             **self.conf,
         }
@@ -188,11 +203,19 @@ class ReplayRequest:
 def replay(
     request: ReplayRequest, mixes: Sequence[dict[str, Any]], *, timeout_s: float = 3600.0
 ) -> list[ReplayedMix]:
-    """Run mixes on real Spark, one after the other in one application.
+    """Run mixes on a real Spark, one after the other in one application.
+
+    Args:
+        request: the application.
+        mixes: as `mix_json` makes them.
+        timeout_s: the application is killed after this time.
+
+    Returns:
+        One entry for every mix, in the same order.
 
     Raises:
-        SparkFailedError: Spark ended with an error, or not in time; the message has its last lines.
-            Or the plugin was off, or away from its service, for a part of the run.
+        SparkFailedError: Spark ended with an error or not in time; the message quotes the last
+            lines of its log. Or the plugin was off, or without its service, for a part of the run.
         WorkloadError: a job failed.
     """
     request.work.mkdir(parents=True, exist_ok=True)
@@ -200,6 +223,7 @@ def replay(
     mixes_file, results = (
         request.work / f"{request.name}-{what}.json" for what in ("mixes", "results")
     )
+    # Old results must not be taken for those of this run.
     results.unlink(missing_ok=True)
     write_mixes(mixes_file, mixes)
     with request.log_file.open("wb") as log:
@@ -208,33 +232,35 @@ def replay(
             stdout=log,
             stderr=log,
             env=environment(request.spark.path),
-            start_new_session=True,
+            start_new_session=True,  # a new process group, which can be killed as a whole
         )
         try:
             status: int | None = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             status = None
         finally:
+            # Spark's command starts a JVM: the whole process group must end.
             if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, 9)
                 process.wait()
     if status != 0:
-        said = request.log_file.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+        output = request.log_file.read_text(errors="replace").splitlines()[-_LOG_LINES:]
         how = (
             f"did not end within {timeout_s:.0f} s"
             if status is None
             else f"ended with status {status}"
         )
-        raise SparkFailedError(f"Spark {how} ({request.log_file}):\n" + "\n".join(said))
+        raise SparkFailedError(f"Spark {how} ({request.log_file}):\n" + "\n".join(output))
     if request.plugin is not None:
         _check_guided(request.log_file)
     return read_replayed(results)
 
 
 def _check_guided(log: Path) -> None:
+    """Refuse a run in which the plugin's log lines show that it was off or had no orders."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if "parcae: " in line]
     wrong = [line for line in lines if "parcae: off" in line or "parcae: no orders" in line]
     if wrong or not any("parcae: on" in line for line in lines):
-        what = wrong[0] if wrong else "the plugin did not say that it is on"
+        what = wrong[0] if wrong else "the plugin did not log that it is on"
         raise SparkFailedError(f"not all of the run was under the plugin's order ({log}): {what}")

@@ -1,4 +1,4 @@
-"""The plugin's jars: packaged with Parcae, or compiled here against the user's own Spark."""
+"""Finds the plugin's jar, packaged with Parcae, or compiles it against the user's Spark."""
 
 from __future__ import annotations
 
@@ -13,35 +13,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from parcae import __version__
 from parcae.errors import ConfigError
 from parcae.spark.home import SparkHome, find_jdk_tool
+from parcae.version import __version__
 
-#: The Java that the plugin is compiled for: Spark 3 runs on Java 8, 11 and 17, Spark 4 from 17 on.
+#: The plugin is compiled for this Java. Spark 3 runs on Java 8, 11 and 17, Spark 4 on 17 and newer.
 JAVA_RELEASE = 11
 
 _HASH_DIGITS = 12
+#: How many lines of the compiler an error message quotes.
 _MAX_LINES = 6
-#: A jar's entries all have the first time that a zip file can hold: the same sources, the same jar.
+#: The time of all entries of a jar, the first that a zip file can hold. So equal sources give
+#: equal jars.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _MANIFEST = "META-INF/MANIFEST.MF"
 _MANIFEST_WIDTH = 70  # bytes of a line, without its end
 _IMPORT = re.compile(r"^import ([\w.]+\.(\w+));", re.MULTILINE)
-#: `Name.class.getDeclaredField("member")`, or the class and the name as arguments of a helper.
+#: Matches `Name.class.getDeclaredField("member")`, and class and name as arguments of a helper.
 _PRIVATE = re.compile(r'\b(\w+)\s*\.class\s*(?:,|\.\s*getDeclared\w+\()\s*"(\w+)"')
 
 
 @dataclass(frozen=True)
 class JarNote:
-    """What a jar of the plugin says of itself, in its manifest.
+    """The description of a jar of the plugin, from its manifest.
 
     Args:
         version: of Parcae.
-        scala: the Scala line that it is for, e.g. "2.13".
-        spark: the version of the Spark that it was compiled against.
-        java: the oldest Java that runs it.
+        scala: the Scala line of the jar, e.g. "2.13".
+        spark: version of the Spark against which the jar was compiled.
+        java: the oldest Java that can run it.
         sources: hash of the sources, see `sources_hash`.
-        private_members: what the plugin reaches by reflection, each "package.Class#member".
+        private_members: members that the plugin accesses by reflection, as "package.Class#member".
     """
 
     version: str
@@ -52,7 +54,7 @@ class JarNote:
     private_members: tuple[str, ...]
 
     def lines(self) -> dict[str, str]:
-        """The manifest's lines by name."""
+        """The lines of the manifest, by name."""
         return {
             "Implementation-Title": "parcae-spark",
             "Implementation-Version": self.version,
@@ -65,10 +67,10 @@ class JarNote:
 
 
 def plugin_folder() -> Path:
-    """The plugin's sources: in the repository, or where an installed package has them.
+    """The folder of the plugin's sources: in the repository, or in an installed package.
 
     Raises:
-        ConfigError: they are nowhere.
+        ConfigError: there are no sources.
     """
     places = [
         Path(__file__).parents[3] / "spark-plugin",
@@ -78,7 +80,7 @@ def plugin_folder() -> Path:
         if (place / "src").is_dir():
             return place
     where = ", ".join(map(str, places))
-    raise ConfigError(f"the plugin's Java sources are in none of {where}; install parcae again")
+    raise ConfigError(f"the plugin's Java sources are not in {where}; install parcae again")
 
 
 def java_sources(folder: Path) -> list[Path]:
@@ -87,12 +89,12 @@ def java_sources(folder: Path) -> list[Path]:
 
 
 def packaged_folder() -> Path:
-    """Where an installed Parcae has its jars; a checkout has none."""
+    """The folder of the jars in an installed Parcae. In a checkout it does not exist."""
     return Path(__file__).parent / "jars"
 
 
 def cache_folder() -> Path:
-    """Where jars are kept: $XDG_CACHE_HOME/parcae/spark, or ~/.cache/parcae/spark."""
+    """The cache of compiled jars: $XDG_CACHE_HOME/parcae/spark, or ~/.cache/parcae/spark."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parcae" / "spark"
 
 
@@ -102,7 +104,7 @@ def jar_name(scala: str) -> str:
 
 
 def sources_hash(folder: Path) -> str:
-    """Changes with any source or resource of the plugin."""
+    """A hash of the plugin's sources; it changes with any of them."""
     digest = hashlib.sha256()
     for path in java_sources(folder / "src"):
         digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
@@ -110,23 +112,27 @@ def sources_hash(folder: Path) -> str:
 
 
 def private_members(folder: Path) -> tuple[str, ...]:
-    """What the sources reach in Spark by reflection, each "package.Class#member", sorted."""
-    found = set()
+    """Spark's members that the sources access by reflection, as "package.Class#member", sorted."""
+    members = set()
     for path in java_sources(folder / "src"):
         text = path.read_text()
         imported = {name: whole for whole, name in _IMPORT.findall(text)}
         for name, member in _PRIVATE.findall(text):
             if imported.get(name, "").startswith("org.apache.spark."):
-                found.add(f"{imported[name]}#{member}")
-    return tuple(sorted(found))
+                members.add(f"{imported[name]}#{member}")
+    return tuple(sorted(members))
 
 
 def compile_java(sources: list[Path], target: Path, class_path: str) -> None:
-    """Run javac.
+    """Compile Java sources with javac.
+
+    Args:
+        sources: the Java files.
+        target: folder for the class files.
+        class_path: as javac's option -cp.
 
     Raises:
-        ConfigError: no JDK, or the sources do not fit this Spark; the message has the compiler's
-            first lines.
+        ConfigError: there is no JDK, or the compiler failed; the message quotes its first lines.
     """
     options = ["-nowarn", "-Xlint:-options", "-encoding", "UTF-8", "--release", str(JAVA_RELEASE)]
     command = [str(find_jdk_tool("javac")), *options, "-d", str(target), "-cp", class_path]
@@ -138,12 +144,12 @@ def compile_java(sources: list[Path], target: Path, class_path: str) -> None:
 
 
 def compile_plugin(spark: SparkHome, jar: Path) -> None:
-    """Compile the plugin against a Spark and write its jar, wholly or not at all.
+    """Compile the plugin against a Spark and write its jar, completely or not at all.
 
-    The jar's bytes depend on the sources, the Spark and the compiler alone.
+    The jar's bytes depend only on the sources, the Spark and the compiler.
 
     Raises:
-        ConfigError: no JDK, or a Spark whose scheduler is another.
+        ConfigError: there is no JDK, or the plugin cannot be compiled against this Spark.
     """
     folder = plugin_folder()
     note = JarNote(
@@ -155,6 +161,7 @@ def compile_plugin(spark: SparkHome, jar: Path) -> None:
         private_members=private_members(folder),
     )
     jar.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder as the jar, so that moving the finished jar is one step.
     with tempfile.TemporaryDirectory(dir=jar.parent) as work:
         classes = Path(work) / "classes"
         classes.mkdir()
@@ -174,6 +181,7 @@ def _write_jar(jar: Path, note: JarNote, files: Mapping[str, Path]) -> None:
     manifest = _manifest_line("Manifest-Version", "1.0") + "".join(lines) + "\r\n"
     with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), manifest)
+        # Sorted, so that the order of the entries is always the same.
         for name, path in sorted(files.items()):
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
@@ -181,7 +189,7 @@ def _write_jar(jar: Path, note: JarNote, files: Mapping[str, Path]) -> None:
 
 
 def _manifest_line(name: str, value: str) -> str:
-    """A line of a manifest; what does not fit goes on in the next, behind a blank."""
+    """A line of a manifest; a long one continues on further lines, which start with a blank."""
     text = f"{name}: {value}"
     parts = [text[:_MANIFEST_WIDTH]]
     rest = text[_MANIFEST_WIDTH:]
@@ -191,14 +199,15 @@ def _manifest_line(name: str, value: str) -> str:
 
 
 def read_jar_note(jar: Path) -> JarNote:
-    """What a jar says of itself.
+    """Read the description of a jar of the plugin.
 
     Raises:
-        ConfigError: it is no jar, or none of this plugin.
+        ConfigError: the file is not a jar, or not one of this plugin.
     """
     try:
         with zipfile.ZipFile(jar) as archive:
             text = archive.read(_MANIFEST).decode()
+        # A line break before a blank continues the line.
         unfolded = text.replace("\r\n ", "").splitlines()
         lines = dict(line.split(": ", 1) for line in unfolded if ": " in line)
         return JarNote(
@@ -216,18 +225,19 @@ def read_jar_note(jar: Path) -> JarNote:
 
 
 def _kept_jar(scala: str) -> Path:
-    """Where the jar of a Scala line is kept that was compiled here from the sources of now."""
+    """The path in the cache for a jar of a Scala line, compiled from the present sources."""
     hashed = sources_hash(plugin_folder())
     return cache_folder() / f"parcae-spark_{scala}-{__version__}-{hashed}.jar"
 
 
 def find_jar(spark: SparkHome) -> Path | None:
-    """The packaged jar for this Spark's Scala line, else the one compiled here before, else None.
+    """The jar for this Spark's Scala line: the packaged one, else the one in the cache, else None.
 
     Raises:
-        ConfigError: a Spark that the plugin does not support.
+        ConfigError: the plugin does not support this Spark.
     """
     spark.check_supported()
+    # The packaged jar comes first: it needs neither sources nor a JDK.
     packaged = packaged_folder() / jar_name(spark.scala)
     if packaged.exists():
         return packaged
@@ -239,17 +249,18 @@ def find_jar(spark: SparkHome) -> Path | None:
 
 
 def build_plugin(spark: SparkHome, *, is_fresh: bool = False) -> Path:
-    """The plugin's jar for this Spark: packaged or kept if there is one, else compiled now.
+    """The plugin's jar for this Spark: packaged or cached if there is one, else compiled now.
 
-    One jar serves all Sparks of a Scala line.
+    One jar works with all Sparks of a Scala line.
 
     Args:
-        spark: what the jar is for, and compiled against where it has to be.
-        is_fresh: compile in any case.
+        spark: the Spark that the jar is for. It is compiled against this Spark if necessary.
+        is_fresh: whether to compile even if there is a jar.
 
     Raises:
-        ConfigError: no JDK where one is needed, or a Spark that the plugin does not fit.
+        ConfigError: there is no JDK and one is needed, or the plugin does not fit this Spark.
     """
+    # A jar in the cache is found by the hash of the sources, so it is never out of date.
     if not is_fresh and (found := find_jar(spark)):
         return found
     spark.check_supported()

@@ -1,6 +1,7 @@
-"""`parcae spark demo`: the same mixes of jobs on real Spark under Spark's own orders and under Parcae's policies.
+"""`parcae spark demo`: runs the same mixes of jobs on a real Spark under several policies.
 
-A policy plans inside the plugin, by a policy file of the mixes' profile; `service:NAME` plans in a service.
+The policies are Spark's FIFO and FAIR and those of Parcae. A policy of Parcae plans in the plugin,
+by a policy file for the mixes' profile. `service:NAME` plans in a service instead.
 """
 
 from __future__ import annotations
@@ -32,33 +33,34 @@ from parcae.workloads.catalog import load_workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.spark_run import read_spark_run
 
-#: Spark's own orders, without the plugin; FAIR shares between jobs, each of which has a pool.
+#: Spark's own policies, without the plugin. FAIR shares between jobs, since each has its own pool.
 STOCK = {"spark-fifo": "FIFO", "spark-fair": "FAIR"}
 BASELINE = "spark-fair"
-#: Before the name of a policy by which a service plans.
+#: The prefix of policies that plan in a service.
 THROUGH_SERVICE = "service:"
-#: What an application takes to start, to let the JVM compile, and to end; only for the estimate.
+#: Time to start an application, warm the JVM up and stop; only for the estimate of the time left.
 _START_S = 14.0
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """What is run.
+    """The settings of a demonstration.
 
     Args:
-        policies: "spark-fifo", "spark-fair", policies that `parcae export` knows, or "service:" and one
-            that `parcae serve` knows.
+        policies: "spark-fifo", "spark-fair", policies that `parcae export` knows, and "service:"
+            before a policy that `parcae serve` knows.
         workload: as for `parcae compare`; its tasks sleep.
-        num_jobs: of a mix.
-        cores: that the local Spark declares; the machine may have fewer, since tasks sleep.
+        num_jobs: number of jobs of a mix.
+        cores: number of cores that the local Spark declares. The machine may have fewer, since
+            tasks sleep.
         arrivals: as for `parcae compare`.
-        seeds: mixes; every policy gets the same.
-        seed_start: the first seed; policies were neither trained nor tuned on seeds from 1000 on.
-        time_scale: task durations are the profile's times this.
+        seeds: number of mixes; every policy runs the same ones.
+        seed_start: the first seed. No policy was trained or tuned on seeds from 1000 on.
+        time_scale: factor on the profile's task durations.
 
     Raises:
-        ConfigError: without spark-fair there is nothing to compare with.
+        ConfigError: spark-fair, the baseline, is not among the policies.
     """
 
     policies: tuple[str, ...] = ("spark-fair", "spark-fifo", "srpt", "tuned")
@@ -79,12 +81,12 @@ class DemoConfig:
 
 @dataclass(frozen=True)
 class PolicyRun:
-    """What became of all mixes under one policy.
+    """The results of all mixes under one policy.
 
     Args:
         average_jct_s: of every mix.
         makespan_s: of every mix.
-        jct_ms: of every job, by mix.
+        jct_ms: of every job, one list per mix.
     """
 
     average_jct_s: list[float]
@@ -94,7 +96,14 @@ class PolicyRun:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """All policies' runs."""
+    """The runs of all policies.
+
+    Args:
+        config: the settings.
+        runs: by policy.
+        spark_version: of the real Spark.
+        pictures: Gantt charts of the first mix.
+    """
 
     config: DemoConfig
     runs: dict[str, PolicyRun]
@@ -106,7 +115,7 @@ class DemoResult:
         return mean_estimate(self.runs[policy].average_jct_s)
 
     def ratio(self, policy: str, baseline: str = BASELINE) -> Estimate:
-        """Average JCT over that of one of Spark's own orders, paired by seed."""
+        """Average JCT divided by that of one of Spark's own policies, paired by seed."""
         return ratio_estimate(self.runs[policy].average_jct_s, self.runs[baseline].average_jct_s)
 
     def _ratios(self, policy: str) -> dict[str, Any]:
@@ -117,11 +126,14 @@ class DemoResult:
         }
 
     def makespan_ratio(self, policy: str) -> Estimate:
-        """Makespan over that of Spark's FAIR, paired by seed."""
+        """Makespan divided by that of Spark's FAIR, paired by seed."""
         return ratio_estimate(self.runs[policy].makespan_s, self.runs[BASELINE].makespan_s)
 
     def to_json(self) -> dict[str, Any]:
-        """{"policies": {name: {"average_jct_s": {"mean":, "ci95": []}, "ratio_to_spark_fair": ..}}}, settings and methods."""
+        """All results: {"policies": {name: {...}}, "settings":, "spark":, "method":}.
+
+        Estimates are written as {"mean":, "ci95": [low, high]}.
+        """
         policies = {}
         for name, run in self.runs.items():
             policies[name] = {
@@ -145,7 +157,7 @@ class DemoResult:
 
 
 def draw_mixes(config: DemoConfig) -> tuple[list[JobSequence], list[dict[str, Any]]]:
-    """The mixes' jobs, and the mixes as the replaying application reads them."""
+    """Draw the mixes: as job sequences, and as the replaying application reads them."""
     workload = warm_workload(load_workload(config.workload), config.time_scale)
     sequences = []
     mixes = []
@@ -161,16 +173,26 @@ def draw_mixes(config: DemoConfig) -> tuple[list[JobSequence], list[dict[str, An
 def run_demo(
     config: DemoConfig, spark: SparkHome, jar: Path, work: Path, progress: Progress = print
 ) -> DemoResult:
-    """Run every policy on every mix, one application a policy. What is finished in `work` is not run again.
+    """Run every policy on every mix, with one Spark application per policy.
+
+    Policies whose results are in `work` already are not run again.
+
+    Args:
+        config: the settings.
+        spark: which Spark.
+        jar: the plugin's jar.
+        work: folder for results, event logs and pictures.
+        progress: called with a line of text at every step.
 
     Raises:
         SparkFailedError: Spark ended with an error.
-        InputError: an unknown policy or workload.
+        InputError: a policy or the workload is unknown.
     """
     work.mkdir(parents=True, exist_ok=True)
     sequences, mixes = draw_mixes(config)
     profile = work / "profile.parcae"
     write_workload(sequences[0].workload, profile)
+    # Only an estimate: the work on all cores plus 20%, and the time until the last arrival.
     work_s = (
         sum(sum(sum(s["sleep_ms"]) for j in mix["jobs"] for s in j["stages"]) for mix in mixes)
         / MS_PER_S
@@ -182,18 +204,19 @@ def run_demo(
     )
     runs: dict[str, PolicyRun] = {}
     for number, policy in enumerate(config.policies):
-        noted = work / f"{_file_name(policy)}-{_fingerprint(config, mixes, jar)}.json"
-        if noted.exists():
-            runs[policy] = PolicyRun(**json.loads(noted.read_text()))
-            progress(f"{policy}: finished earlier ({noted})")
+        result_file = work / f"{_file_name(policy)}-{_fingerprint(config, mixes, jar)}.json"
+        if result_file.exists():
+            runs[policy] = PolicyRun(**json.loads(result_file.read_text()))
+            progress(f"{policy}: finished earlier ({result_file})")
             continue
         left_s = seconds * (len(config.policies) - number)
         progress(
-            f"{policy}: {config.seeds} mixes of {config.num_jobs} jobs; about {left_s:.0f} s left in all"
+            f"{policy}: {config.seeds} mixes of {config.num_jobs} jobs; "
+            f"about {left_s:.0f} s left in all"
         )
         start = time.monotonic()
         runs[policy] = _run_policy(policy, config, spark, jar, work, mixes, profile)
-        write_text(noted, json.dumps(asdict(runs[policy])))
+        write_text(result_file, json.dumps(asdict(runs[policy])))
         average = float(np.mean(runs[policy].average_jct_s))
         progress(f"{policy}: average JCT {average:.2f} s ({time.monotonic() - start:.0f} s)")
     return DemoResult(config, runs, spark.version, [_draw(config, work)])
@@ -222,16 +245,16 @@ def _run_policy(
 
 @contextlib.contextmanager
 def planned_by(policy: str, profile: Path, jar: Path, notes: Path) -> Iterator[PluginSettings]:
-    """What the plugin is told to plan by a policy.
+    """The plugin's settings for a policy; a service for it runs as long as the `with` block.
 
     Args:
-        policy: as in `DemoConfig.policies`.
-        profile: of the jobs that will run.
-        jar: see `build_plugin`.
-        notes: the policy file and the service's log go there, with endings of their own.
+        policy: as in `DemoConfig.policies`, but not one of Spark's own.
+        profile: file of the profile of the jobs that will run.
+        jar: the plugin's jar, see `build_plugin`.
+        notes: path from which the names of the policy file and of the service's log are made.
 
     Raises:
-        InputError: a policy that cannot be exported, or that no service knows.
+        InputError: the policy cannot be exported, or `parcae serve` does not know it.
     """
     if not policy.startswith(THROUGH_SERVICE):
         file = notes.with_name(f"{notes.name}-policy.json")
@@ -253,19 +276,21 @@ def _outcome(request: ReplayRequest, mixes: list[dict[str, Any]]) -> PolicyRun:
 
 
 def _file_name(policy: str) -> str:
+    """The name of a policy as a part of file names."""
     return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in policy)
 
 
 def _fingerprint(config: DemoConfig, mixes: list[dict[str, Any]], jar: Path) -> str:
-    """Of all that decides on a policy's numbers but the policy."""
-    told = json.dumps([config.cores, config.arrivals, mixes, jar.name])
-    return hashlib.sha256(told.encode()).hexdigest()[:10]
+    """A hash of everything that decides a policy's results, except the policy."""
+    inputs = json.dumps([config.cores, config.arrivals, mixes, jar.name])
+    return hashlib.sha256(inputs.encode()).hexdigest()[:10]
 
 
 def _draw(config: DemoConfig, work: Path) -> Path:
-    """The first mix under every policy."""
+    """Draw Gantt charts of the first mix under every policy."""
     charts = []
     for policy in config.policies:
+        # A policy that was run again has several event logs; the newest one counts.
         logs = sorted(
             (work / f"{_file_name(policy)}-events").iterdir(), key=lambda path: path.stat().st_mtime
         )

@@ -1,4 +1,4 @@
-"""Makes the wheel that carries the plugin's jars, one for each Scala line: `make dist`."""
+"""Builds the wheel with the plugin's jars, one for each Scala line: `make dist`."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from parcae.spark.build import (
 )
 from parcae.spark.home import SparkHome, find_jdk_tool, find_spark
 
-#: The Spark, of PyPI, that the jar of a Scala line is compiled against.
+#: Version on PyPI of the Spark against which the jar of a Scala line is compiled.
 COMPILED_AGAINST = {"2.12": "3.5.9", "2.13": "4.3.0"}
 
-#: What the wheel is made of, besides the jars.
+#: The files and folders of the wheel, besides the jars.
 _PARTS = ("pyproject.toml", "README.md", "src", "spark-plugin")
 _JARS = "src/parcae/spark/jars"
 _NOT_COPIED = ("__pycache__", "*.egg-info", "build", "jars")
-#: Times in the wheel: 1980-01-01, the first that a zip file can hold.
+#: The time of files in the wheel: 1980-01-01, the first that a zip file can hold.
 _EPOCH = "315532800"
 
 
 def fetch_spark(version: str) -> SparkHome:
-    """A Spark of PyPI, in a folder of the cache; a second call finds it there.
+    """A Spark from PyPI, in a folder of the cache; it is downloaded at the first call.
 
     Args:
         version: of the package `pyspark`, e.g. "3.5.9".
 
     Raises:
-        ConfigError: it is not there and PyPI is not reachable or lacks it.
+        ConfigError: the Spark is not in the cache and cannot be downloaded.
     """
     folder = cache_folder() / "sparks" / version
     if not folder.is_dir():
@@ -48,16 +48,16 @@ def fetch_spark(version: str) -> SparkHome:
             target = Path(work) / "made"
             words = ["install", "--no-deps", "--no-compile", "--target", str(target)]
             _pip([*words, f"pyspark=={version}"], f"PySpark {version} could not be fetched")
-            if not folder.is_dir():  # another process may have been quicker
+            if not folder.is_dir():  # another process may have finished first
                 target.replace(folder)
     return find_spark(folder / "pyspark")
 
 
 def spark_of_line(scala: str) -> SparkHome:
-    """The Spark that the jar of a Scala line is compiled against: the installed one, or fetched.
+    """The Spark for compiling the jar of a Scala line: installed, or downloaded from PyPI.
 
     Raises:
-        ConfigError: it cannot be fetched.
+        ConfigError: the Spark cannot be downloaded.
     """
     version = COMPILED_AGAINST[scala]
     try:
@@ -71,9 +71,9 @@ def build_jars(folder: Path) -> list[Path]:
     """Compile the plugin's jar for every Scala line into a folder.
 
     Raises:
-        ConfigError: no JDK, or a Spark cannot be fetched.
+        ConfigError: there is no JDK, or a Spark cannot be downloaded.
     """
-    find_jdk_tool("javac")  # before anything is fetched
+    find_jdk_tool("javac")  # fails before anything is downloaded
     jars = []
     for scala in COMPILED_AGAINST:
         jar = folder / jar_name(scala)
@@ -86,14 +86,17 @@ def build_wheel(target: Path) -> Path:
     """Build the wheel with the plugin's jars, from a copy of the checkout.
 
     Args:
-        target: folder for the wheel; it is made where there is none.
+        target: folder for the wheel; it is created if it does not exist.
 
     Raises:
-        ConfigError: no JDK, no checkout, or a Spark or setuptools cannot be fetched.
+        ConfigError: there is no JDK or no checkout, or a Spark or setuptools cannot be downloaded.
     """
+    # A copy, since the build writes into its source folder.
     checkout = plugin_folder().parent
     if not (checkout / "pyproject.toml").exists():
-        raise ConfigError(f"{checkout} is no checkout of Parcae: the wheel is built from one")
+        raise ConfigError(
+            f"{checkout} is no checkout of Parcae, and the wheel can only be built from one"
+        )
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="parcae-dist-") as work:
         copy = Path(work) / "parcae"
@@ -101,6 +104,7 @@ def build_wheel(target: Path) -> Path:
         for name in _PARTS:
             _copy(checkout / name, copy / name)
         jars = build_jars(copy / _JARS)
+        # A separate folder, so that a wheel of an earlier build is not taken for this one.
         made = Path(work) / "wheel"
         words = ["wheel", "--no-deps", "--wheel-dir", str(made), str(copy)]
         _pip(words, "the wheel could not be built")
@@ -117,7 +121,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _check_wheel(wheel: Path, jars: list[Path]) -> None:
-    """Refuse a wheel that lacks a jar or a Java source: pyproject.toml lists their folders."""
+    """Refuse a wheel that lacks a jar or a Java source, as when pyproject.toml lacks its folder."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     wanted = [jar.name for jar in jars]
@@ -130,8 +134,10 @@ def _check_wheel(wheel: Path, jars: list[Path]) -> None:
 
 
 def _pip(words: list[str], failure: str) -> None:
+    """Run pip; `failure` begins the message of its error."""
     options = ["--quiet", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", words[0], *options, *words[1:]]
+    # With fixed times, equal sources give an equal wheel; the caller may set another time.
     environment = {"SOURCE_DATE_EPOCH": _EPOCH, **os.environ}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
@@ -140,7 +146,7 @@ def _pip(words: list[str], failure: str) -> None:
 
 
 def main() -> None:
-    """Build the wheel and print its path; exit code 2 and one line where that cannot be."""
+    """Build the wheel and print its path; on an error print one line and exit with code 2."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target", type=Path, nargs="?", default=Path("dist"))
     try:

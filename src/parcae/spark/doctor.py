@@ -1,4 +1,4 @@
-"""Checks a Spark installation and a running service, and says what would work: one line a check."""
+"""`parcae spark doctor`: checks a Spark installation, the plugin's jar, settings and a service."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from parcae import __version__
 from parcae.errors import ConfigError, InputError
 from parcae.policies.policy_file import read_policy
 from parcae.service.probe import greet
@@ -21,6 +20,7 @@ from parcae.spark.build import find_jar, read_jar_note
 from parcae.spark.home import SparkHome, find_java, find_spark, java_release
 from parcae.spark.launch import environment
 from parcae.spark.linkage import PLUGIN_CLASS, check_fit, known_settings
+from parcae.version import __version__
 
 _CLASS_PATH = "spark.driver.extraClassPath"
 _PLUGINS = "spark.plugins"
@@ -30,16 +30,18 @@ _SECRET = "spark.parcae.secretFile"
 _TLS_CA = "spark.parcae.tls.ca"
 _PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*?)\s*")
 _JAR_NAME = re.compile(r"parcae-spark.*\.jar")
-#: From this version of Spark on: the oldest and the newest Java that its documents name.
+#: The oldest and the newest Java that Spark's documentation names, from this version of Spark on.
 _JAVA_OF_SPARK = {(3, 3): (8, 17), (4, 0): (17, 21), (4, 2): (17, 25)}
-#: What the trial's query prints, and how long a Spark may take to start and run it.
+#: The trial application, what it prints, and how long Spark may take to start and run it.
 _TRIAL_CLASS = "parcae.spark.Trial"
 _TRIAL_SAYS = "sum 499500"
 _TRIAL_TIMEOUT_S = 180.0
 _TRY_STOCK = "try spark-submit without the plugin"
+#: How many missing members a line shows.
 _SHOWN_MISSING = 3
 _SECONDS_A_DAY = 86_400
 
+#: Log settings for the trial: the plugin's lines go to standard error.
 _LOGGING = """rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
 appender.console.type = Console
@@ -53,7 +55,7 @@ logger.parcae.level = info
 
 
 class State(StrEnum):
-    """How a check ends."""
+    """The result of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -62,13 +64,13 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the doctor's.
+    """One line of the doctor's report.
 
     Args:
-        name: what was looked at, e.g. "java".
-        state: how it is.
+        name: what was checked, e.g. "java".
+        state: the result.
         text: what was found, and where.
-        advice: what to do; empty where nothing is.
+        advice: what to do; empty if nothing is to be done.
     """
 
     name: str
@@ -77,7 +79,7 @@ class Check:
     advice: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields."""
+        """The fields by name; the name is under "check"."""
         return {
             "check": self.name,
             "state": str(self.state),
@@ -87,16 +89,18 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Patient:
-    """What is to be checked.
+class Target:
+    """What to check.
+
+    Where an option is None, the value in Spark's own settings counts, if there is one.
 
     Args:
-        spark_home: the folder of a Spark; None for the one at hand.
-        policy: a policy file; None for that of Spark's own settings.
-        service: HOST:PORT; None for that of Spark's own settings.
-        secret_file: the service's secret; None for that of Spark's own settings.
-        tls_ca: certificates (PEM) of the service; None for those of Spark's own settings.
-        is_run: start a local Spark with the plugin for a few seconds.
+        spark_home: the folder of a Spark; None to find one.
+        policy: a policy file.
+        service: HOST:PORT of a service.
+        secret_file: file of the service's secret.
+        tls_ca: certificates (PEM) that may sign the service's certificate.
+        is_run: whether to start a local Spark with the plugin for a few seconds.
     """
 
     spark_home: Path | None = None
@@ -107,17 +111,18 @@ class Patient:
     is_run: bool = False
 
 
-def examine(patient: Patient) -> Iterator[Check]:
-    """All checks, each as soon as it is done.
+def examine(target: Target) -> Iterator[Check]:
+    """Run all checks; yields each as soon as it is done.
 
-    Example: `all(check.state is not State.WRONG for check in examine(Patient()))`.
+    Example: `all(check.state is not State.WRONG for check in examine(Target()))`.
     """
     try:
-        spark = find_spark(patient.spark_home)
+        spark = find_spark(target.spark_home)
         spark.check_supported()
     except ConfigError as error:
         yield _wrong("spark", error)
         spark = None
+    # Without a Spark, the checks that do not need one run all the same.
     jar = None
     if spark:
         yield Check("spark", State.OK, f"{spark.version} for Scala {spark.scala} in {spark.path}")
@@ -129,16 +134,17 @@ def examine(patient: Patient) -> Iterator[Check]:
     settings = Settings.of(spark) if spark else Settings()
     if spark:
         yield from _check_settings(spark, settings, jar)
-    told = settings.values
-    policy = patient.policy or _path(told.get(_POLICY))
-    service = patient.service or told.get(_SERVICE)
-    secret = patient.secret_file or _path(told.get(_SECRET))
-    tls_ca = patient.tls_ca or _path(told.get(_TLS_CA))
+    # Options of the command come first, then Spark's own settings.
+    values = settings.values
+    policy = target.policy or _path(values.get(_POLICY))
+    service = target.service or values.get(_SERVICE)
+    secret = target.secret_file or _path(values.get(_SECRET))
+    tls_ca = target.tls_ca or _path(values.get(_TLS_CA))
     if policy or not service:
         yield _guarded("policy", lambda: _check_policy(policy))
     if service:
         yield _guarded("service", lambda: _check_service(service, secret, tls_ca))
-    if patient.is_run and spark and jar:
+    if target.is_run and spark and jar:
         files = {_POLICY: policy, _SECRET: secret, _TLS_CA: tls_ca}
         conf = {name: str(path.resolve()) for name, path in files.items() if path}
         if service:
@@ -151,13 +157,14 @@ def _path(text: str | None) -> Path | None:
 
 
 def _wrong(name: str, error: InputError | OSError) -> Check:
-    """An error's own words, which say what to do too."""
+    """A failed check with an error's message, which says what to do."""
     if isinstance(error, OSError):
         return Check(name, State.WRONG, f"{error.filename}: {error.strerror}", "name another file")
     return Check(name, State.WRONG, " ".join(str(error).split()))
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:
+    """Run a check; an error of the input becomes a failed check."""
     try:
         return check()
     except (InputError, OSError) as error:
@@ -174,7 +181,7 @@ def _check_jar(spark: SparkHome) -> tuple[Path | None, Check]:
 
 
 def _judge_jar(name: str, spark: SparkHome, jar: Path) -> Check:
-    """Whether a jar is made for this Spark's Scala line and comes from this version of Parcae."""
+    """Check whether a jar is for this Spark's Scala line and from this version of Parcae."""
     try:
         note = read_jar_note(jar)
     except ConfigError as error:
@@ -204,6 +211,7 @@ def _check_java(spark: SparkHome | None, jar: Path | None) -> Check:
     text = f"{release} ({java})"
     needed = read_jar_note(jar).java if jar else 0
     newest = release
+    # The entries are in order of version, so the last one that applies decides.
     for since, (oldest, last) in _JAVA_OF_SPARK.items():
         if spark and spark.release >= since:
             needed = max(needed, oldest)
@@ -220,10 +228,10 @@ def _check_java(spark: SparkHome | None, jar: Path | None) -> Check:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of an installation's `spark-defaults.conf`.
+    """The settings in an installation's `spark-defaults.conf`.
 
     Args:
-        path: of the file; None where there is none.
+        path: of the file; None if there is no file.
         values: settings by name.
     """
 
@@ -232,23 +240,23 @@ class Settings:
 
     @classmethod
     def of(cls, spark: SparkHome) -> Settings:
-        """Those that Spark's commands read: of SPARK_CONF_DIR, else of its folder `conf`."""
+        """The settings that Spark's commands read: from SPARK_CONF_DIR, else its folder `conf`."""
         folder = Path(os.environ.get("SPARK_CONF_DIR") or spark.path / "conf")
         path = folder / "spark-defaults.conf"
         try:
             lines = path.read_text().splitlines()
         except OSError:
             return cls()
-        found = (_PROPERTY.fullmatch(line) for line in lines)
-        return cls(path, {each[1]: each[2] for each in found if each})
+        matches = (_PROPERTY.fullmatch(line) for line in lines)
+        return cls(path, {each[1]: each[2] for each in matches if each})
 
     @property
     def plugins(self) -> list[str]:
-        """Names of the plugins that every application starts with."""
+        """The names of the plugins with which every application starts."""
         return [name.strip() for name in self.values.get(_PLUGINS, "").split(",") if name.strip()]
 
     def class_path(self) -> list[Path]:
-        """Files that the driver's class path names."""
+        """The files on the driver's class path."""
         places = self.values.get(_CLASS_PATH, "").split(os.pathsep)
         places += self.values.get("spark.jars", "").split(",")
         return [Path(place.strip().removeprefix("file:")) for place in places if place.strip()]
@@ -256,11 +264,12 @@ class Settings:
 
 def _check_settings(spark: SparkHome, settings: Settings, jar: Path | None) -> Iterator[Check]:
     if settings.path is None:
-        text = "no spark-defaults.conf: applications are started with settings of their own"
+        text = "no spark-defaults.conf: every application brings its own settings"
         yield Check("settings", State.OK, text)
         return
     name = "settings"
     where = str(settings.path)
+    # Spark also loads every jar in its own folder.
     jars = [path for path in settings.class_path() if _JAR_NAME.fullmatch(path.name)]
     jars += [path for path in spark.jars.iterdir() if _JAR_NAME.fullmatch(path.name)]
     is_named = PLUGIN_CLASS in settings.plugins
@@ -283,17 +292,21 @@ def _check_settings(spark: SparkHome, settings: Settings, jar: Path | None) -> I
 
 
 def _clashes(values: Mapping[str, str], jar: Path | None) -> Iterator[tuple[str, State, str]]:
-    """Settings that do not go with the plugin: what, how bad, and what to do."""
+    """Settings that conflict with the plugin, as (text, state, advice)."""
     master = values.get("spark.master", "")
     if master.startswith(("local-parcae", "spark-parcae")):
         advice = "write the plain master, e.g. local[4] or spark://HOST:PORT"
-        yield f"spark.master is {master}, another scheduler of Parcae's", State.WRONG, advice
+        yield (
+            f"spark.master is {master}, which starts another scheduler of Parcae",
+            State.WRONG,
+            advice,
+        )
     if values.get("spark.submit.deployMode") == "cluster":
-        advice = "see that the driver's machine has the jar and the policy file"
+        advice = "make sure that the driver's machine has the jar and the policy file"
         yield "spark.submit.deployMode is cluster, which is not tested", State.WARNING, advice
     if "spark.scheduler.allocation.file" in values:
         advice = "leave the plugin out if minimum shares and weights of pools must hold"
-        yield "the plugin's order goes before your pools", State.WARNING, advice
+        yield "the plugin's order overrides your pools", State.WARNING, advice
     if jar is not None:
         known = known_settings(jar)
         for unknown in sorted(key for key in values if key.startswith("spark.parcae.")):
@@ -311,7 +324,7 @@ def _check_policy(path: Path | None) -> Check:
     jobs = "1 job" if len(policy.jobs) == 1 else f"{len(policy.jobs)} jobs"
     text = f"{path}: {policy.policy}, version {policy.version}, {jobs}, {age}"
     if not policy.jobs:
-        advice = "make one of your own event logs: docs/spark.md"
+        advice = "make one from your own event logs: docs/spark.md"
         return Check("policy", State.WARNING, f"{text}; it knows no job", advice)
     return Check("policy", State.OK, text)
 
@@ -328,7 +341,7 @@ def _check_service(service: str, secret_file: Path | None, tls_ca: Path | None) 
 
 
 def _check_run(spark: SparkHome, jar: Path, settings: Settings, conf: Mapping[str, str]) -> Check:
-    """Run a short query in a local Spark with the plugin, and look for the plugin's log lines."""
+    """Run a short query in a local Spark with the plugin, and check the plugin's log lines."""
     plugins = settings.plugins
     if PLUGIN_CLASS not in plugins:
         plugins = [*plugins, PLUGIN_CLASS]
@@ -336,15 +349,18 @@ def _check_run(spark: SparkHome, jar: Path, settings: Settings, conf: Mapping[st
     with tempfile.TemporaryDirectory(prefix="parcae-doctor-") as work:
         logging = Path(work) / "log4j2.properties"
         logging.write_text(_LOGGING)
-        whole = {
+        # The settings of the check replace the user's, so that its log can be read.
+        trial_conf = {
             **conf,
             _PLUGINS: ",".join(plugins),
             _CLASS_PATH: os.pathsep.join(paths),
             "spark.ui.enabled": "false",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
         }
-        told = [part for name, value in whole.items() for part in ("--conf", f"{name}={value}")]
-        submit = [str(spark.command("spark-submit")), "--master", "local[2]", *told]
+        options = [
+            part for name, value in trial_conf.items() for part in ("--conf", f"{name}={value}")
+        ]
+        submit = [str(spark.command("spark-submit")), "--master", "local[2]", *options]
         try:
             done = subprocess.run(
                 [*submit, "--class", _TRIAL_CLASS, str(jar)],
@@ -362,16 +378,18 @@ def _check_run(spark: SparkHome, jar: Path, settings: Settings, conf: Mapping[st
 
 
 def _judge_run(done: subprocess.CompletedProcess[str]) -> Check:
+    """Judge the trial by its exit code, its output and the plugin's log lines."""
     lines = done.stderr.splitlines()
-    said = [line.partition("parcae: ")[2] for line in lines if "parcae: " in line]
-    off = [line for line in said if line.startswith("off")]
+    plugin_lines = [line.partition("parcae: ")[2] for line in lines if "parcae: " in line]
+    # A failed query counts more than what the plugin says.
+    off = [line for line in plugin_lines if line.startswith("off")]
     if done.returncode or _TRIAL_SAYS not in done.stdout:
         reasons = [line for line in lines if "Exception" in line or "Error" in line] or lines
         text = f"a local Spark ended with {done.returncode}: {' '.join(reasons[:1])}"
         return Check("run", State.WRONG, text, _TRY_STOCK)
     if off:
         return Check("run", State.WRONG, f"the plugin says: {off[0]}", "see docs/spark.md")
-    if not any(line.startswith("on") for line in said):
+    if not any(line.startswith("on") for line in plugin_lines):
         text = "the plugin says nothing in a local Spark"
         return Check("run", State.WRONG, text, "please report it")
-    return Check("run", State.OK, f"a local Spark ran a query; the plugin says: {said[0]}")
+    return Check("run", State.OK, f"a local Spark ran a query; the plugin says: {plugin_lines[0]}")

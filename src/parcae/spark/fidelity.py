@@ -1,8 +1,10 @@
-"""`parcae spark fidelity`: does a job take as long on real Spark as in the simulator? (Decima, Appendix D and Figure 18)
+"""`parcae spark fidelity`: compares completion times on a real Spark and in the simulator.
 
-The simulator's world of cores plays a run and notes how long every task took. Real Spark then runs the same jobs, whose tasks
-sleep for just that long: under its own FIFO and FAIR, and under the plugin with a policy file. What the cluster itself costs
-(starting a task, the step from stage to stage, beginning a job) is measured first and told to the simulator.
+It repeats an experiment of Decima (Appendix D and Figure 18). The simulator's cores world runs
+jobs and records how long every task takes. A real Spark then runs the same jobs, with tasks that
+sleep for exactly that long: under Spark's FIFO and FAIR, and under the plugin with a policy file.
+The overheads of the cluster (of every task, every stage and every job) are measured first, and the
+simulator takes them into account.
 """
 
 from __future__ import annotations
@@ -35,30 +37,32 @@ from parcae.workloads.random_streams import RandomStreams
 
 FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[str], None]
-#: Tasks of the calibration sleep that long, in chains and waves of that many.
+#: How long tasks of the calibration sleep.
 _SLEEP_MS = 100
+#: The number of stages of a chain, and of tasks of a wave, in the calibration.
 _LENGTH = 20
+#: How often the calibration repeats its jobs.
 _REPETITIONS = 5
-#: What an application takes to start, to let the JVM compile, and to end; only for the estimate.
+#: Time to start an application, warm the JVM up and stop; only for the estimate of the time left.
 _START_S = 14.0
-#: Spark's own orders by the simulator's name for them.
+#: Spark's scheduler modes, by the simulator's names of these policies.
 _STOCK = {"fifo": "FIFO", "fair": "FAIR"}
 
 
 @dataclass(frozen=True)
 class FidelityConfig:
-    """What is compared.
+    """The settings of a comparison.
 
     Args:
         workload: as for `parcae compare`; its tasks sleep.
-        policies: who schedules, here and there: "fifo" and "fair" are Spark's own, others plan in the plugin
-            (see `DemoConfig.policies`). Jobs alone are run under the first.
-        cores: that the local Spark declares.
-        num_jobs: of a mix, for the shared cluster.
-        arrivals: of a mix.
-        seeds: mixes.
+        policies: the policies in the simulator and on Spark. "fifo" and "fair" are Spark's own;
+            others plan in the plugin (see `DemoConfig.policies`). Jobs run alone under the first.
+        cores: number of cores that the local Spark declares.
+        num_jobs: number of jobs of a mix that shares the cluster.
+        arrivals: arrivals of a mix, as for `parcae compare`.
+        seeds: number of mixes.
         seed_start: the first seed.
-        time_scale: task durations are the profile's times this.
+        time_scale: factor on the profile's task durations.
         alone: how many of the workload's jobs run alone, evenly chosen; None for all.
     """
 
@@ -75,12 +79,13 @@ class FidelityConfig:
 
 @dataclass(frozen=True)
 class ClusterCosts:
-    """What the cluster itself costs, in ms.
+    """The overheads of the cluster, in ms.
 
     Args:
-        task: of every task, beside its work: launching it, telling its end.
-        stage: more, from the end of a stage to the first task of the next.
-        job: more, from a job's submission to its first task and from its last to its end.
+        task: of every task, for its launch and the report of its end.
+        stage: additional time from the end of a stage to the first task of the next one.
+        job: additional time from a job's submission to its first task and from its last task to
+            the job's end.
     """
 
     task: float
@@ -90,7 +95,13 @@ class ClusterCosts:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Jobs here and there; float64[num_jobs], completion times in ms."""
+    """Completion times of the same jobs in the simulator and on Spark.
+
+    Args:
+        names: of the jobs.
+        simulated_ms: float64[num_jobs], completion times in the simulator.
+        real_ms: float64[num_jobs], completion times on Spark.
+    """
 
     names: list[str]
     simulated_ms: list[float]
@@ -98,7 +109,7 @@ class Comparison:
 
     @property
     def errors(self) -> FloatArray:
-        """|simulated - real| / real of every job."""
+        """|simulated - real| / real of every job, float64[num_jobs]."""
         real = np.array(self.real_ms)
         return np.asarray(np.abs(np.array(self.simulated_ms) - real) / real)
 
@@ -118,7 +129,16 @@ class Comparison:
 
 @dataclass(frozen=True)
 class FidelityResult:
-    """The comparison of jobs that run alone and of jobs that share the cluster."""
+    """The comparison of jobs that run alone and of jobs that share the cluster.
+
+    Args:
+        config: the settings.
+        costs: the measured overheads of the cluster.
+        alone: of jobs that run alone.
+        shared: of jobs that share the cluster, by policy.
+        spark_version: of the real Spark.
+        picture: the scatter plot.
+    """
 
     config: FidelityConfig
     costs: ClusterCosts
@@ -128,10 +148,13 @@ class FidelityResult:
     picture: Path
 
     def to_json(self) -> dict[str, Any]:
-        """{"alone": {"mean_error":, "p95_error":, ..}, "shared": {policy: {..}}, "costs_ms": .., "settings": ..}."""
+        """All results: {"alone":, "shared":, "costs_ms":, "settings":, "spark":}.
+
+        "alone" and every policy's entry in "shared" are as `Comparison.to_json` makes them.
+        """
         return {
             "alone": self.alone.to_json(),
-            "shared": {policy: own.to_json() for policy, own in self.shared.items()},
+            "shared": {policy: comparison.to_json() for policy, comparison in self.shared.items()},
             "costs_ms": asdict(self.costs),
             "settings": asdict(self.config),
             "spark": self.spark_version,
@@ -141,29 +164,38 @@ class FidelityResult:
 def run_fidelity(
     config: FidelityConfig, spark: SparkHome, jar: Path, work: Path, progress: Progress = print
 ) -> FidelityResult:
-    """Measure the cluster's costs, then compare.
+    """Measure the cluster's overheads, then compare.
+
+    Args:
+        config: the settings.
+        spark: which Spark.
+        jar: the plugin's jar.
+        work: folder for logs and the picture.
+        progress: called with a line of text at every step.
 
     Raises:
         SparkFailedError: Spark ended with an error.
-        InputError: an unknown policy or workload.
+        InputError: the policy or the workload is unknown.
     """
     work.mkdir(parents=True, exist_ok=True)
     warm = warm_workload(load_workload(config.workload), config.time_scale)
     cluster = _Cluster(config, spark, jar, work)
     progress(
-        f"measuring what the cluster costs: about {_START_S + 2 * _REPETITIONS * 2 * _LENGTH * _SLEEP_MS / MS_PER_S:.0f} s"
+        "measuring the overheads of the cluster: about "
+        f"{_START_S + 2 * _REPETITIONS * 2 * _LENGTH * _SLEEP_MS / MS_PER_S:.0f} s"
     )
     costs = cluster.costs(warm)
     progress(", ".join(f"{name} {value:.1f} ms" for name, value in asdict(costs).items()))
-    known = costly_workload(warm, costs)
+    # Policies estimate durations from this workload, so it includes the overheads.
+    measured = costly_workload(warm, costs)
     jobs = np.unique(
         np.linspace(
-            0, len(known.jobs) - 1, min(config.alone or len(known.jobs), len(known.jobs))
+            0, len(measured.jobs) - 1, min(config.alone or len(measured.jobs), len(measured.jobs))
         ).astype(np.int64)
     )
-    single = [JobSequence(known, np.array([job]), np.zeros(1, np.int64)) for job in jobs]
+    single = [JobSequence(measured, np.array([job]), np.zeros(1, np.int64)) for job in jobs]
     mixes = [
-        draw_sequence(known, config.arrivals, config.num_jobs, config.cores, RandomStreams(seed))
+        draw_sequence(measured, config.arrivals, config.num_jobs, config.cores, RandomStreams(seed))
         for seed in range(config.seed_start, config.seed_start + config.seeds)
     ]
     alone = cluster.compare("alone", config.policies[0], single, costs, progress)
@@ -174,7 +206,8 @@ def run_fidelity(
     picture = work / "fidelity.png"
     pairs = {"alone": (alone.real_ms, alone.simulated_ms)}
     pairs |= {
-        f"shared, {policy}": (own.real_ms, own.simulated_ms) for policy, own in shared.items()
+        f"shared, {policy}": (comparison.real_ms, comparison.simulated_ms)
+        for policy, comparison in shared.items()
     }
     scatter_of_pairs(
         pairs,
@@ -186,7 +219,7 @@ def run_fidelity(
 
 
 class _Cluster:
-    """The real cluster, and the simulated one."""
+    """Runs jobs on the real cluster and in the simulator."""
 
     def __init__(self, config: FidelityConfig, spark: SparkHome, jar: Path, work: Path) -> None:
         self.config = config
@@ -202,8 +235,19 @@ class _Cluster:
         mixes: Sequence[dict[str, Any]],
         cores: int,
     ) -> list[tuple[FloatArray, FloatArray]]:
-        """Submission and end of every job of every mix, on real Spark."""
-        name = name.replace(":", "-")
+        """Run mixes on a real Spark.
+
+        Args:
+            name: prefix of the files.
+            policy: see `FidelityConfig.policies`.
+            workload: the workload for which the policy is exported.
+            mixes: as `mix_json` makes them.
+            cores: of the local Spark.
+
+        Returns:
+            For every mix the times of submission and of the end of its jobs.
+        """
+        name = name.replace(":", "-")  # colons do not belong in file names
         mode = _STOCK.get(policy, "FAIR")
         with contextlib.ExitStack() as stack:
             plugin = None
@@ -219,9 +263,11 @@ class _Cluster:
         return [(mix.submitted_ms, mix.finished_ms) for mix in done]
 
     def costs(self, workload: Workload) -> ClusterCosts:
-        """Jobs of one task, waves of one stage and chains of stages on one core: the slopes tell the costs apart.
+        """Measure the overheads on one core, by single tasks, waves of tasks and chains of stages.
 
-        One core: w tasks of one stage take j + w (d + t), a chain of n stages j + n (d + t + s), where d is the sleep.
+        With d the sleep, j, t and s the overheads of a job, a task and a stage: w tasks of one
+        stage take j + w (d + t), and a chain of n stages takes j + n (d + t + s). The differences
+        of these times give the overheads.
         """
         wave = {"jobs": [_job([[_SLEEP_MS] * _LENGTH])]}
         chain = {"jobs": [_job([[_SLEEP_MS]] * _LENGTH)]}
@@ -229,6 +275,7 @@ class _Cluster:
         rounds = [short, wave, chain] * _REPETITIONS
         replayed = self.replay("calibration", "fifo", workload, rounds, 1)
         span = [float(finished.max() - submitted.min()) for submitted, finished in replayed]
+        # The kinds of jobs take turns, so that every third span is of the same kind.
         one, waves, stages = (float(np.median(span[kind::3])) for kind in range(3))
         more = _LENGTH - 1
         task = max(0.0, (waves - one) / more - _SLEEP_MS)
@@ -243,7 +290,15 @@ class _Cluster:
         costs: ClusterCosts,
         progress: Progress,
     ) -> Comparison:
-        """Simulate the sequences, then run them."""
+        """Simulate job sequences, then run them on Spark.
+
+        Args:
+            name: prefix of the files.
+            policy: see `FidelityConfig.policies`.
+            sequences: the job sequences; each is a mix on Spark.
+            costs: the overheads of the cluster.
+            progress: called with a line of text at every step.
+        """
         config = SimulationConfig(
             world=WorldName.CORES,
             num_executors=self.config.cores,
@@ -259,6 +314,7 @@ class _Cluster:
             )
             trace = simulate(sequence, planner, config, seed, record=True)
             traces.append(trace)
+            # Spark adds the overheads by itself, so tasks sleep for their work only.
             mixes.append(mix_json(sequence, slept(trace, costs)))
             took = trace.completion_ms - trace.arrival_ms
             simulated += [
@@ -272,21 +328,24 @@ class _Cluster:
         real = [float(t) for submitted, finished in replayed for t in finished - submitted]
         result = Comparison(names, simulated, real)
         progress(
-            f"{name}: mean error {result.errors.mean():.1%}, 95th percentile {np.percentile(result.errors, 95):.1%}"
+            f"{name}: mean error {result.errors.mean():.1%}, "
+            f"95th percentile {np.percentile(result.errors, 95):.1%}"
         )
         return result
 
 
 def _job(stages: list[list[int]]) -> dict[str, Any]:
-    told = [
+    """A job for the calibration: a chain of stages, with how long each task sleeps, in ms."""
+    chain = [
         {"parents": [number - 1] if number else [], "sleep_ms": sleeps}
         for number, sleeps in enumerate(stages)
     ]
-    return {"name": "calibration", "arrival_ms": 0, "stages": told}
+    return {"name": "calibration", "arrival_ms": 0, "stages": chain}
 
 
 def hand_over_ms(job: JobSpec, costs: ClusterCosts) -> float:
-    """What the cluster costs a job beside its tasks: beginning it, and the steps along its longest chain of stages."""
+    """The overhead of a job and of its longest chain of stages, without that of tasks, in ms."""
+    # The number of steps on the longest chain of stages that ends at each stage.
     depth = dict[int, int]()
     for stage in parents_first(job):
         depth[stage] = 1 + max((depth[parent] for parent in job.stages[stage].parents), default=-1)
@@ -294,7 +353,7 @@ def hand_over_ms(job: JobSpec, costs: ClusterCosts) -> float:
 
 
 def costly_workload(workload: Workload, costs: ClusterCosts) -> Workload:
-    """The workload as the cluster runs it: every task costs more."""
+    """The workload as the cluster runs it: with the overhead of a task added to every duration."""
     task = round(costs.task)
 
     def stage_of(stage: StageSpec) -> StageSpec:
@@ -312,16 +371,16 @@ def costly_workload(workload: Workload, costs: ClusterCosts) -> Workload:
 
 
 def slept(trace: Trace, costs: ClusterCosts) -> Sleeps:
-    """How long the tasks of a simulated run worked, without what the cluster costs.
+    """How long the tasks of a simulated run worked, without the overhead of a task.
 
     Raises:
-        InvariantError: the run was not recorded.
+        InvariantError: the trace has no tasks, since the run was not recorded.
     """
     if trace.tasks is None:
-        raise InvariantError("a run that was not recorded")
+        raise InvariantError("the trace holds no tasks: simulate with record=True")
     task = round(costs.task)
     sleeps = Sleeps()
     for row in trace.tasks:
-        own = (int(row["job"]), int(row["stage"]), int(row["task"]))
-        sleeps[own] = max(0, int(row["finish_ms"] - row["start_ms"]) - task)
+        key = (int(row["job"]), int(row["stage"]), int(row["task"]))
+        sleeps[key] = max(0, int(row["finish_ms"] - row["start_ms"]) - task)
     return sleeps

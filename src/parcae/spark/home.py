@@ -1,4 +1,4 @@
-"""Where Spark, a Java and a JDK are on this machine."""
+"""Finds Spark, a Java and a JDK on this machine."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 
 from parcae.errors import ConfigError
 
-#: The oldest Spark that the plugin runs in, and the Scala lines that there are jars for.
+#: The oldest Spark that the plugin supports, and the Scala lines that there are jars for.
 OLDEST_SPARK = (3, 3)
 SCALA_LINES = ("2.12", "2.13")
 
 _CORE = re.compile(r"spark-core_(\d+\.\d+)-(.+)\.jar")
+#: "1.8.0" is Java 8; from Java 9 on the first number counts.
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _INSTALL_SPARK = "install one with `pip install pyspark` or set SPARK_HOME to a distribution"
 _DEBIAN = "install one (Debian: `apt-get install openjdk-17-{kind}-headless`)"
@@ -26,12 +27,12 @@ _INSTALL_JAVA = f"{_DEBIAN.format(kind='jre')} or set JAVA_HOME to one"
 
 @dataclass(frozen=True)
 class SparkHome:
-    """A Spark distribution or the PySpark package: both hold `bin` and `jars`.
+    """A Spark distribution or the PySpark package; both have folders `bin` and `jars`.
 
     Args:
-        path: its folder.
+        path: the folder of the Spark.
         version: e.g. "4.3.0".
-        scala: the Scala line that its jars are made for, e.g. "2.13".
+        scala: the Scala line of its jars, e.g. "2.13".
     """
 
     path: Path
@@ -40,33 +41,33 @@ class SparkHome:
 
     @property
     def jars(self) -> Path:
-        """Its jars' folder."""
+        """The folder of its jars."""
         return self.path / "jars"
 
     @property
     def release(self) -> tuple[int, int]:
-        """Its version's first two numbers, e.g. (4, 3); (0, 0) where its version has none."""
+        """The first two numbers of its version, e.g. (4, 3); (0, 0) if there are none."""
         numbers = re.match(r"(\d+)\.(\d+)", self.version)
         return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
 
     def command(self, name: str) -> Path:
-        """One of its commands.
+        """The path of one of its commands.
 
         Raises:
-            ConfigError: it is not there.
+            ConfigError: the command does not exist.
 
         Example: `find_spark().command("spark-submit")`.
         """
-        found = self.path / "bin" / name
-        if not found.exists():
-            raise ConfigError(f"{found} does not exist: {_INSTALL_SPARK}")
-        return found
+        path = self.path / "bin" / name
+        if not path.exists():
+            raise ConfigError(f"{path} does not exist: {_INSTALL_SPARK}")
+        return path
 
     def check_supported(self) -> None:
-        """Refuse a Spark that the plugin has no place in.
+        """Refuse a Spark that the plugin does not support.
 
         Raises:
-            ConfigError: older than 3.3, or made for a Scala line that there is no jar for.
+            ConfigError: it is older than 3.3, or of a Scala line that there is no jar for.
         """
         this = f"Spark {self.version} in {self.path}"
         if self.release < OLDEST_SPARK:
@@ -75,16 +76,17 @@ class SparkHome:
         if self.scala not in SCALA_LINES:
             lines = " and ".join(SCALA_LINES)
             raise ConfigError(
-                f"{this} is made for Scala {self.scala}, and the plugin for Scala {lines} alone: "
-                "take a Spark that is made for one of them"
+                f"{this} is made for Scala {self.scala}, "
+                f"but the plugin supports only Scala {lines}: "
+                "use a Spark for one of these"
             )
 
 
 def find_spark(home: Path | None = None) -> SparkHome:
-    """The given Spark, else that of SPARK_HOME, of this Python's PySpark, or of the PATH.
+    """Find a Spark: the given one, else that of SPARK_HOME, this Python's PySpark, or the PATH.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no Spark.
     """
     path = home or _spark_folder()
     if path is None:
@@ -102,6 +104,7 @@ def _spark_folder() -> Path | None:
 
 
 def _pyspark() -> Path | None:
+    # The package is only located: importing it takes long and is not needed.
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -109,7 +112,7 @@ def _pyspark() -> Path | None:
 
 
 def _spark_on_path() -> Path | None:
-    """The folder above `spark-submit`; of a PySpark that pip installed, its package."""
+    """The folder of the `spark-submit` on the PATH; for a PySpark of pip, its package."""
     submit = shutil.which("spark-submit")
     if submit is None:
         return None
@@ -119,28 +122,28 @@ def _spark_on_path() -> Path | None:
 
 
 def find_jdk_tool(name: str) -> Path:
-    """A tool of the JDK: of JAVA_HOME, else of the PATH.
+    """The path of a tool of the JDK: from JAVA_HOME, else from the PATH.
 
     Raises:
-        ConfigError: there is none (a JRE has `java` but no `javac`).
+        ConfigError: there is no such tool. A JRE has `java` but no `javac`.
     """
-    found = _java_tool(name)
-    if found is None:
+    tool = _java_tool(name)
+    if tool is None:
         raise ConfigError(f"no JDK was found: no `{name}`{_places()}; {_INSTALL_JDK}")
-    return found
+    return tool
 
 
 def find_java() -> Path:
-    """The Java that Spark's commands start: that of JAVA_HOME, else of the PATH.
+    """The Java that Spark's commands start: from JAVA_HOME, else from the PATH.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no Java.
     """
     if home := os.environ.get("JAVA_HOME"):
-        found = Path(home) / "bin" / "java"
-        if not found.exists():  # Spark's commands look nowhere else then
-            raise ConfigError(f"JAVA_HOME is {home}, but {found} does not exist; {_INSTALL_JAVA}")
-        return found
+        java = Path(home) / "bin" / "java"
+        if not java.exists():  # with JAVA_HOME set, Spark's commands look nowhere else
+            raise ConfigError(f"JAVA_HOME is {home}, but {java} does not exist; {_INSTALL_JAVA}")
+        return java
     on_path = shutil.which("java")
     if on_path is None:
         raise ConfigError(f"no Java was found: no `java` on the PATH; {_INSTALL_JAVA}")
@@ -148,24 +151,24 @@ def find_java() -> Path:
 
 
 def java_release(java: Path) -> int:
-    """Its number, e.g. 17 (8 for "1.8.0").
+    """The release number of a Java, e.g. 17, or 8 for "1.8.0".
 
     Raises:
-        ConfigError: it does not say.
+        ConfigError: its output names no version.
     """
     done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    said = _JAVA_VERSION.search(done.stderr + done.stdout)
-    if said is None:
-        raise ConfigError(f"`{java} -version` does not tell its version; {_INSTALL_JAVA}")
-    return int(said[1])
+    version = _JAVA_VERSION.search(done.stderr + done.stdout)
+    if version is None:
+        raise ConfigError(f"`{java} -version` prints no version; {_INSTALL_JAVA}")
+    return int(version[1])
 
 
 def _java_tool(name: str) -> Path | None:
     home = os.environ.get("JAVA_HOME")
     if home and (tool := Path(home) / "bin" / name).exists():
         return tool
-    found = shutil.which(name)
-    return Path(found) if found else None
+    on_path = shutil.which(name)
+    return Path(on_path) if on_path else None
 
 
 def _places() -> str:

@@ -1,4 +1,4 @@
-"""The settings that turn the plugin on in a Spark application, and Spark's own commands with them."""
+"""The settings that turn the plugin on in a Spark application, as arguments of Spark's commands."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ _FLAGS = frozenset({"--verbose", "-v", "--supervise", "--version", "--usage-erro
 
 @dataclass(frozen=True)
 class PluginSettings:
-    """What the plugin is told.
+    """The settings of the plugin in one application.
 
     Args:
-        jar: see `build_plugin`.
-        policy: a file of `parcae export`, by which the plugin plans without a service, or while
-            the service is away.
-        service: HOST:PORT of `parcae serve`, whose orders go first.
-        secret_file: what the service and the plugin must both know, or None.
-        tls_ca: certificates (PEM) of whoever may sign the service's, or None without TLS.
-        job_key: name jobs by this property, as `parcae workload import --key`.
-        order_ttl_ms: an order is in force for so long after the service's last word; 5 s if None.
-        fallback_executors: where applications share a cluster, executors to ask for while the
-            service is away; None: the application keeps what it has.
+        jar: the plugin's jar, see `build_plugin`.
+        policy: a file of `parcae export`. The plugin plans by it without a service, or while the
+            service is away.
+        service: HOST:PORT of `parcae serve`, whose orders have precedence.
+        secret_file: file of the secret that the service asks for; None without a secret.
+        tls_ca: certificates (PEM) that may sign the service's certificate; None without TLS.
+        job_key: a property that names jobs, as in `parcae workload import --key`.
+        order_ttl_ms: how long an order stays in force after the service's last message; None for
+            the default of 5 s.
+        fallback_executors: where applications share a cluster, how many executors to request while
+            the service is away; None to keep the present ones.
 
     Raises:
-        ConfigError: neither a policy nor a service.
+        ConfigError: neither a policy nor a service is given.
     """
 
     jar: Path
@@ -48,12 +49,13 @@ class PluginSettings:
     def __post_init__(self) -> None:
         if self.policy is None and self.service is None:
             raise ConfigError(
-                "give a policy file (`parcae export` writes one), the HOST:PORT of a service (`parcae serve`), or both"
+                "give a policy file (`parcae export` writes one), "
+                "the HOST:PORT of a service (`parcae serve`), or both"
             )
 
     def conf(self) -> dict[str, str]:
-        """Spark settings by name."""
-        found = {_CLASS_PATH: str(self.jar), _PLUGINS: PLUGIN_CLASS}
+        """The settings for Spark, by name."""
+        settings = {_CLASS_PATH: str(self.jar), _PLUGINS: PLUGIN_CLASS}
         for name, value in (
             ("policy", self.policy and self.policy.resolve()),
             ("service", self.service),
@@ -64,23 +66,25 @@ class PluginSettings:
             ("fallbackExecutors", self.fallback_executors),
         ):
             if value is not None:
-                found[f"spark.parcae.{name}"] = str(value)
-        return found
+                settings[f"spark.parcae.{name}"] = str(value)
+        return settings
 
 
 def spark_arguments(settings: PluginSettings, arguments: Sequence[str]) -> list[str]:
     """The user's arguments for spark-submit with the plugin's settings before them.
 
-    The user's own settings win; the class path and the plugins of both are put together.
+    Where both set the same, the user's setting is kept. Class paths and lists of plugins are
+    joined.
 
     Raises:
-        ConfigError: a driver that does not run on this machine, an option without its value.
+        ConfigError: the driver would not run on this machine, or an option lacks its value.
 
-    Example: `spark_arguments(settings, ["--master", "local[4]", "app.py"])` ends with the same three.
+    Example: `spark_arguments(settings, ["--master", "local[4]", "app.py"])` ends with these three.
     """
     left = list(arguments)
-    mine = settings.conf()
+    plugin_conf = settings.conf()
     kept: list[str] = []
+    # The first argument that is no option is the application; what follows are its arguments.
     while left and left[0].startswith("-"):
         option, _, value = left.pop(0).partition("=")
         if option in _FLAGS:
@@ -90,6 +94,7 @@ def spark_arguments(settings: PluginSettings, arguments: Sequence[str]) -> list[
             if not left:
                 raise ConfigError(f"spark-submit's option {option} lacks its value")
             value = left.pop(0)
+        # The deploy mode can be an option or a setting.
         is_setting = option in ("--conf", "-c")
         name, _, setting = value.partition("=") if is_setting else ("", "", "")
         if "cluster" in (value if option == "--deploy-mode" else "", _deploy_mode(name, setting)):
@@ -97,14 +102,15 @@ def spark_arguments(settings: PluginSettings, arguments: Sequence[str]) -> list[
                 "with deploy mode cluster the driver runs on another machine, and the plugin's jar "
                 "is on this one: put the jar there and use the lines of `parcae spark conf`"
             )
+        # Class paths and lists of plugins are joined; other settings of the user replace ours.
         if option == "--driver-class-path" or name == _CLASS_PATH:
-            mine[_CLASS_PATH] = f"{settings.jar}{os.pathsep}{setting or value}"
+            plugin_conf[_CLASS_PATH] = f"{settings.jar}{os.pathsep}{setting or value}"
         elif name == _PLUGINS:
-            mine[_PLUGINS] = ",".join(dict.fromkeys([*setting.split(","), PLUGIN_CLASS]))
+            plugin_conf[_PLUGINS] = ",".join(dict.fromkeys([*setting.split(","), PLUGIN_CLASS]))
         else:
-            mine.pop(name, None)
+            plugin_conf.pop(name, None)
             kept += [option, value]
-    lines = [part for name, value in mine.items() for part in ("--conf", f"{name}={value}")]
+    lines = [part for name, value in plugin_conf.items() for part in ("--conf", f"{name}={value}")]
     return [*lines, *kept, *left]
 
 
@@ -113,10 +119,13 @@ def _deploy_mode(name: str, setting: str) -> str:
 
 
 def environment(spark_home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of Spark's commands: this Spark, and this Python unless the user chose one."""
+    """The environment variables for Spark's commands.
+
+    They select this Spark, and this Python unless the user has chosen another one.
+    """
     import sys
 
     python = os.environ.get("PYSPARK_PYTHON", sys.executable)
-    own = {"PYSPARK_PYTHON": python, "SPARK_HOME": str(spark_home)}
-    own["PYSPARK_DRIVER_PYTHON"] = os.environ.get("PYSPARK_DRIVER_PYTHON", python)
-    return {**os.environ, **own, **(extra or {})}
+    variables = {"PYSPARK_PYTHON": python, "SPARK_HOME": str(spark_home)}
+    variables["PYSPARK_DRIVER_PYTHON"] = os.environ.get("PYSPARK_DRIVER_PYTHON", python)
+    return {**os.environ, **variables, **(extra or {})}

@@ -1,8 +1,8 @@
-"""Whether a jar of the plugin fits a Spark, read from class files: no Java is needed.
+"""Checks whether a jar of the plugin fits a Spark, by reading class files. It needs no Java.
 
-All that the plugin's classes name in Spark's jars must be there: classes, fields, methods, the
-private members that the plugin reaches by reflection; and no abstract method may lack a body. That
-is what Java checks too, but only when it comes to the place.
+Everything in Spark's jars that the plugin's classes use must exist: classes, fields, methods, and
+the private members that the plugin accesses by reflection. No abstract method may lack a body. Java
+checks the same, but only when it runs the code that uses a member.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from pathlib import Path
 from parcae.errors import ConfigError
 from parcae.spark.build import read_jar_note
 
-#: The class that `spark.plugins` names: what is checked is what it leads to.
+#: The class that `spark.plugins` names. It and the classes that it uses are checked.
 PLUGIN_CLASS = "parcae.spark.ParcaePlugin"
 
+#: The first bytes of a class file, and access flags of classes and methods.
 _MAGIC = 0xCAFEBABE
 _ABSTRACT = 0x0400
 _INTERFACE = 0x0200
 _OBJECT = "java/lang/Object"
 #: Classes that come with Java itself.
 _JAVA = ("java/", "javax/", "jdk/", "sun/")
+#: Methods of java.lang.Object, which every class inherits.
 _OF_OBJECT = frozenset(
     [
         "<init>",
@@ -40,7 +42,7 @@ _OF_OBJECT = frozenset(
         "wait",
     ]
 )
-#: Tags of the constant pool and how many bytes follow (the text of tag 1 and tags 5, 6 apart).
+#: Tags of entries of the constant pool.
 _UTF8 = 1
 _LONG = 5
 _DOUBLE = 6
@@ -48,6 +50,7 @@ _CLASS = 7
 _FIELD = 9
 _METHOD = 10
 _INTERFACE_METHOD = 11
+#: Bytes of an entry after its tag, by tag. An entry of tag 1 starts with its own length.
 _SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2}
 _SIZES |= {17: 4, 18: 4, 19: 2, 20: 2}
 
@@ -59,19 +62,19 @@ Member = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class ClassFile:
-    """What a class file declares and what it names. Class names are written as "java/lang/Object".
+    """What a class file declares and uses. Class names are written as "java/lang/Object".
 
     Args:
         name: of the class.
-        parents: its superclass and its interfaces.
-        is_abstract: an abstract class or an interface.
-        is_interface: an interface.
+        parents: its superclass, then its interfaces.
+        is_abstract: whether it is an abstract class or an interface.
+        is_interface: whether it is an interface.
         fields: (name, descriptor) of every field.
-        methods: flags of every method, by (name, descriptor).
-        classes: classes that it names.
+        methods: access flags of every method, by (name, descriptor).
+        classes: classes that it uses.
         used_fields: fields that its code uses.
         used_methods: methods that its code calls.
-        texts: names, descriptors and the program's own texts.
+        texts: all texts of the constant pool: names, descriptors and string literals.
     """
 
     name: str
@@ -87,22 +90,26 @@ class ClassFile:
 
 
 class _Reader:
-    """Numbers, one after the other, of a class file."""
+    """Reads a class file from its start to its end."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
         self._at = 0
 
     def number(self, size: int) -> int:
+        """The next big-endian number of so many bytes."""
         return int.from_bytes(self.take(size), "big")
 
     def take(self, size: int) -> bytes:
+        """The next so many bytes."""
         self._at += size
         return self._content[self._at - size : self._at]
 
 
 @dataclass
 class _Pool:
+    """The constant pool: texts, and other entries as (tag, content), by index."""
+
     texts: dict[int, str] = field(default_factory=dict)
     parts: dict[int, tuple[int, bytes]] = field(default_factory=dict)
 
@@ -111,7 +118,7 @@ class _Pool:
         return self.texts[name]
 
     def classes(self) -> Iterator[str]:
-        """Names of all classes; of an array, that of its elements."""
+        """The names of all classes; for an array, that of its elements."""
         for index, (tag, _) in self.parts.items():
             if tag == _CLASS:
                 name = self.class_name(index)
@@ -121,11 +128,12 @@ class _Pool:
                     yield name.lstrip("[")[1:-1]
 
     def members(self, *tags: int) -> Iterator[Member]:
+        """The fields or methods of entries with these tags."""
         for tag, content in self.parts.values():
             if tag in tags:
                 owner, pair = struct.unpack(">HH", content)
                 name, descriptor = struct.unpack(">HH", self.parts[pair][1])
-                if not self.class_name(owner).startswith("["):  # arrays have Object's methods
+                if not self.class_name(owner).startswith("["):  # arrays only have Object's methods
                     yield self.class_name(owner), self.texts[name], self.texts[descriptor]
 
 
@@ -133,11 +141,11 @@ def read_class(content: bytes) -> ClassFile:
     """Read a class file.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is not a class file.
     """
     reader = _Reader(content)
     if reader.number(4) != _MAGIC:
-        raise ConfigError("no class file: it does not begin with CAFEBABE")
+        raise ConfigError("not a class file: it does not begin with CAFEBABE")
     reader.take(4)  # version
     pool = _read_pool(reader)
     flags = reader.number(2)
@@ -170,31 +178,32 @@ def _read_pool(reader: _Reader) -> _Pool:
             pool.texts[index] = reader.take(reader.number(2)).decode("utf-8", "replace")
         else:
             pool.parts[index] = (tag, reader.take(_SIZES[tag]))
+        # A long or double takes two indices of the pool.
         index += 2 if tag in (_LONG, _DOUBLE) else 1
     return pool
 
 
 def _read_members(reader: _Reader, pool: _Pool) -> dict[tuple[str, str], int]:
-    """Flags of fields or methods by name and descriptor; their attributes are passed over."""
-    found = {}
+    """Access flags of fields or methods, by name and descriptor; attributes are skipped."""
+    members = {}
     for _ in range(reader.number(2)):
         flags = reader.number(2)
         name = pool.texts[reader.number(2)]
-        found[name, pool.texts[reader.number(2)]] = flags
+        members[name, pool.texts[reader.number(2)]] = flags
         for _ in range(reader.number(2)):
             reader.take(2)
             reader.take(reader.number(4))
-    return found
+    return members
 
 
 class ClassPath:
-    """The classes of jars, read when they are asked for.
+    """The classes of several jars. A class is read when it is needed for the first time.
 
     Args:
-        jars: where two have the same class, the first one's counts.
+        jars: the jars; if two have the same class, that of the first jar counts.
 
     Raises:
-        ConfigError: one is no jar.
+        ConfigError: a file is not a jar.
 
     Example: `ClassPath([jar, *spark.jars.glob("*.jar")]).find("org/apache/spark/SparkConf")`.
     """
@@ -207,13 +216,15 @@ class ClassPath:
                 with zipfile.ZipFile(jar) as archive:
                     names = archive.namelist()
             except (OSError, zipfile.BadZipFile) as error:
-                raise ConfigError(f"{jar} is no jar ({error}): put a whole one there") from error
+                raise ConfigError(
+                    f"{jar} is no jar ({error}): replace it by a complete one"
+                ) from error
             for name in names:
                 if name.endswith(".class"):
                     self._places.setdefault(name.removesuffix(".class"), jar)
 
     def find(self, name: str) -> ClassFile | None:
-        """A class, or None where no jar has it."""
+        """The class of that name; None if no jar has it."""
         if name not in self._read:
             place = self._places.get(name)
             self._read[name] = _read_from(place, name) if place else None
@@ -224,8 +235,9 @@ class ClassPath:
         return {name for name, place in self._places.items() if place == jar}
 
     def family(self, name: str) -> Iterator[tuple[str, ClassFile | None]]:
-        """A class, its superclasses, then all interfaces; None for those that no jar has."""
+        """A class, its superclasses, then all interfaces, with None for those that no jar has."""
         seen = set[str]()
+        # Superclasses come before interfaces, since their methods have precedence in Java.
         superclasses = [name]
         interfaces = list[str]()
         while superclasses or interfaces:
@@ -233,39 +245,56 @@ class ClassPath:
             if current in seen:
                 continue
             seen.add(current)
-            found = self.find(current)
-            yield current, found
-            if found is not None:
-                is_class = not found.is_interface
-                superclasses += found.parents[: 1 if is_class else 0]
-                interfaces += found.parents[1:]
+            declared = self.find(current)
+            yield current, declared
+            if declared is not None:
+                is_class = not declared.is_interface
+                superclasses += declared.parents[: 1 if is_class else 0]
+                interfaces += declared.parents[1:]
 
     def has_method(self, owner: str, name: str, descriptor: str) -> bool:
-        """Whether a class has a method, its own or inherited; a class of Java itself has any."""
-        for current, found in self.family(owner):
-            if found is None:
+        """Whether a class declares or inherits a method.
+
+        Classes of Java itself are in no jar. They count as having every method.
+
+        Args:
+            owner: name of the class.
+            name: of the method.
+            descriptor: of the method.
+        """
+        for current, declared in self.family(owner):
+            if declared is None:
                 if name in _OF_OBJECT if current == _OBJECT else current.startswith(_JAVA):
                     return True
-            elif (name, descriptor) in found.methods:
+            elif (name, descriptor) in declared.methods:
                 return True
         return False
 
     def has_field(self, owner: str, name: str, descriptor: str) -> bool:
-        """Whether a class has a field, its own or inherited; a class of Java itself has any."""
-        for current, found in self.family(owner):
-            if found is None:
+        """Whether a class declares or inherits a field.
+
+        Classes of Java itself are in no jar. They count as having every field.
+
+        Args:
+            owner: name of the class.
+            name: of the field.
+            descriptor: of the field.
+        """
+        for current, declared in self.family(owner):
+            if declared is None:
                 if current != _OBJECT and current.startswith(_JAVA):
                     return True
-            elif (name, descriptor) in found.fields:
+            elif (name, descriptor) in declared.fields:
                 return True
         return False
 
     def bodiless(self, name: str) -> Iterator[str]:
-        """Abstract methods of a class's family that have no body in it, as "Class.method"."""
+        """Abstract methods that a class inherits without a body, as "Class.method"."""
+        # A body may come after its abstract declaration, such as a default method's.
         bodies = set[tuple[str, str]]()
         wanted = dict[tuple[str, str], str]()
-        for current, found in self.family(name):
-            for method, flags in found.methods.items() if found else ():
+        for current, declared in self.family(name):
+            for method, flags in declared.methods.items() if declared else ():
                 if flags & _ABSTRACT:
                     wanted.setdefault(method, current)
                 else:
@@ -285,8 +314,8 @@ class Fit:
     """How a jar of the plugin fits a Spark.
 
     Args:
-        num_checked: classes and members that were looked for.
-        missing: those that are not there, each in words.
+        num_checked: number of classes and members that were looked up.
+        missing: descriptions of those that do not exist.
     """
 
     num_checked: int
@@ -294,22 +323,23 @@ class Fit:
 
 
 def check_fit(jar: Path, spark_jars: Path) -> Fit:
-    """Look for all that the plugin's classes name in Spark's jars.
+    """Look up everything that the plugin's classes use in Spark's jars.
 
     Args:
-        jar: of the plugin.
+        jar: the plugin's jar.
         spark_jars: the folder of Spark's jars.
 
     Raises:
-        ConfigError: a jar cannot be read, or `jar` is none of the plugin.
+        ConfigError: a jar cannot be read, or `jar` is not a jar of the plugin.
     """
+    # Reflective accesses are not in class files as members; the manifest lists them.
     private = read_jar_note(jar).private_members
     classes = ClassPath([jar, *sorted(spark_jars.glob("*.jar"))])
     checked = set[object]()
     missing = set[str]()
-    for found in _reached(classes, classes.names_in(jar)):
-        checked |= found.classes | found.used_methods | found.used_fields
-        missing.update(_missing(classes, found))
+    for plugin_class in _reached(classes, classes.names_in(jar)):
+        checked |= plugin_class.classes | plugin_class.used_methods | plugin_class.used_fields
+        missing.update(_missing(classes, plugin_class))
     for member in private:
         owner, name = member.split("#")
         declared = classes.find(owner.replace(".", "/"))
@@ -321,49 +351,54 @@ def check_fit(jar: Path, spark_jars: Path) -> Fit:
 
 
 def known_settings(jar: Path) -> frozenset[str]:
-    """The settings `spark.parcae...` that a jar's classes ask for.
+    """The settings `spark.parcae...` that the classes of a jar read.
 
     Raises:
-        ConfigError: it is no jar.
+        ConfigError: the file is not a jar.
     """
     classes = ClassPath([jar])
+    # The names of settings are string literals of the classes.
     read = [classes.find(name) for name in sorted(classes.names_in(jar))]
     texts = {text for each in read if each for text in each.texts}
     return frozenset(text for text in texts if _SETTING.fullmatch(text))
 
 
-def _reached(classes: ClassPath, own: set[str]) -> Iterator[ClassFile]:
-    """The plugin's classes that its entry leads to."""
+def _reached(classes: ClassPath, of_plugin: set[str]) -> Iterator[ClassFile]:
+    """The plugin's classes that its entry class uses, directly or through others."""
     first = PLUGIN_CLASS.replace(".", "/")
     waiting = [first]
     seen = {first}
     while waiting:
-        found = classes.find(waiting.pop())
-        if found is None:
-            raise ConfigError(f"the jar lacks a class of its own, {PLUGIN_CLASS}: build it again")
-        yield found
-        new = (found.classes & own) - seen
+        current = classes.find(waiting.pop())
+        if current is None:
+            raise ConfigError(
+                f"the jar lacks a class of the plugin ({PLUGIN_CLASS} uses it): build it again"
+            )
+        yield current
+        # Only the plugin's classes are followed; Spark's classes need no check.
+        new = (current.classes & of_plugin) - seen
         seen |= new
         waiting += new
 
 
-def _missing(classes: ClassPath, found: ClassFile) -> Iterator[str]:
-    for name in found.classes:
+def _missing(classes: ClassPath, plugin_class: ClassFile) -> Iterator[str]:
+    """Descriptions of what a class uses and what no jar has."""
+    for name in plugin_class.classes:
         if not name.startswith(_JAVA) and classes.find(name) is None:
             yield f"the class {_dotted(name)}"
-    for owner, name, descriptor in found.used_methods:
+    for owner, name, descriptor in plugin_class.used_methods:
         if not _is_unknown(classes, owner) and not classes.has_method(owner, name, descriptor):
             yield f"the method {_dotted(owner)}.{name}{descriptor}"
-    for owner, name, descriptor in found.used_fields:
+    for owner, name, descriptor in plugin_class.used_fields:
         if not _is_unknown(classes, owner) and not classes.has_field(owner, name, descriptor):
             yield f"the field {_dotted(owner)}.{name}"
-    if not found.is_abstract:
-        for method in classes.bodiless(found.name):
-            yield f"a body of {method} in {_dotted(found.name)}"
+    if not plugin_class.is_abstract:
+        for method in classes.bodiless(plugin_class.name):
+            yield f"a body of {method} in {_dotted(plugin_class.name)}"
 
 
 def _is_unknown(classes: ClassPath, owner: str) -> bool:
-    """A class of Java itself, or one that is reported as missing already."""
+    """Whether a class cannot be checked: one of Java itself, or one that is missing itself."""
     return owner.startswith(_JAVA) or classes.find(owner) is None
 
 

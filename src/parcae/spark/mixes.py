@@ -1,4 +1,4 @@
-"""Mixes of jobs whose tasks sleep: what real Spark replays and the simulator simulates."""
+"""Mixes of jobs whose tasks sleep. A real Spark replays them and the simulator simulates them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ Sleeps = dict[tuple[int, int, int], int]
 
 
 def _warm(durations: TaskDurations) -> npt.NDArray[np.int64]:
-    """The samples of an executor that is at work for the job, at the highest parallelism that was measured."""
+    """The samples of a warm executor at the highest parallelism that was measured."""
     return next(s for s in (durations.rest[-1], durations.first[-1], durations.fresh[-1]) if s.size)
 
 
 def warm_workload(workload: Workload, factor: float, shift_ms: int = 0) -> Workload:
-    """The same jobs for the cores of one application, which are warm for every job: one law of durations a stage.
+    """The same jobs with one list of task durations per stage, that of a warm executor.
+
+    In one Spark application every core is warm for every job.
 
     Args:
         workload: the profile.
-        factor: all task durations are multiplied by it (at least 1 ms each).
-        shift_ms: and this is added.
+        factor: all task durations are multiplied by it; the product is at least 1 ms.
+        shift_ms: added to all task durations afterwards.
 
-    Example: `warm_workload(load_workload("tpch"), 8)` has tasks of a quarter of a second, not of a thirtieth.
+    Example: `warm_workload(load_workload("tpch"), 8)` has tasks of about 250 ms instead of 30 ms.
     """
 
     def stage_of(stage: StageSpec) -> StageSpec:
@@ -53,25 +55,34 @@ def warm_workload(workload: Workload, factor: float, shift_ms: int = 0) -> Workl
 
 
 def drawn_sleeps(sequence: JobSequence, seed: int) -> Sleeps:
-    """A duration for every task, drawn from the stage's warm samples."""
+    """Draw a duration for every task from its stage's warm samples."""
     rng = np.random.default_rng([seed, 0x51EE9])
     sleeps = Sleeps()
     for job, spec in enumerate(sequence.jobs):
-        for stage, own in enumerate(spec.stages):
-            for task, drawn in enumerate(rng.choice(_warm(own.durations), own.num_tasks)):
+        for stage, stage_spec in enumerate(spec.stages):
+            for task, drawn in enumerate(
+                rng.choice(_warm(stage_spec.durations), stage_spec.num_tasks)
+            ):
                 sleeps[job, stage, task] = int(drawn)
     return sleeps
 
 
 def mix_json(sequence: JobSequence, sleeps: Sleeps) -> dict[str, Any]:
-    """The mix as the replaying application reads it; stages come after their parents, the last is the only one without children.
+    """The mix as the replaying application reads it.
+
+    Stages come after their parents. The last stage of a job is its only one without children.
+
+    Args:
+        sequence: the jobs.
+        sleeps: task durations in ms.
 
     Raises:
-        WorkloadError: a job with several last stages: Spark has one per job.
+        WorkloadError: a job has several last stages. A job of Spark has only one.
     """
     jobs = []
     for job, (spec, arrival_ms) in enumerate(zip(sequence.jobs, sequence.arrival_ms, strict=True)):
         order = parents_first(spec)
+        # Parents are written as positions in the new order of stages.
         place = {stage: position for position, stage in enumerate(order)}
         stages = [
             {
@@ -87,17 +98,18 @@ def mix_json(sequence: JobSequence, sleeps: Sleeps) -> dict[str, Any]:
 
 
 def parents_first(spec: JobSpec) -> list[int]:
-    """The stages' indices, every stage after its parents; the last is the one that all others lead to.
+    """The indices of the stages, every stage after its parents and the job's last stage at the end.
 
     Raises:
-        WorkloadError: several last stages: Spark has one per job.
+        WorkloadError: the job has several last stages. A job of Spark has only one.
     """
     with_children = {parent for stage in spec.stages for parent in stage.parents}
     last = [index for index in range(len(spec.stages)) if index not in with_children]
     if len(last) != 1:
         raise WorkloadError(
-            f"job {spec.name!r} has {len(last)} last stages; Spark runs a job for one result"
+            f"job {spec.name!r} has {len(last)} last stages, but a job of Spark has exactly one"
         )
+    # A depth-first search from the last stage appends every stage after its parents.
     order: list[int] = []
 
     def visit(stage: int) -> None:
@@ -117,30 +129,32 @@ def write_mixes(path: Path, mixes: Sequence[dict[str, Any]]) -> None:
 
 @dataclass(frozen=True)
 class ReplayedMix:
-    """What became of a mix; float64[num_jobs] each, ms since it began."""
+    """The times of a mix's jobs; float64[num_jobs] each, ms since the mix began."""
 
     submitted_ms: npt.NDArray[np.float64]
     finished_ms: npt.NDArray[np.float64]
 
     @property
     def jct_ms(self) -> npt.NDArray[np.float64]:
-        """From submission to the end."""
+        """Completion times in ms, from submission to the end."""
         return self.finished_ms - self.submitted_ms
 
 
 def read_replayed(path: Path) -> list[ReplayedMix]:
-    """The replaying application's results.
+    """Read the results of the replaying application, one entry per mix.
 
     Raises:
-        WorkloadError: a job failed; the message says how.
+        WorkloadError: a job failed; the message quotes its error.
     """
-    found = []
+    replayed = []
     for number, mix in enumerate(json.loads(path.read_text())["mixes"]):
+        # A job that failed has an error in place of the time of its end.
         failed = [job for job in mix["jobs"] if "finished_ms" not in job]
         if failed:
             raise WorkloadError(
-                f"{len(failed)} jobs of mix {number} failed: {failed[0].get('error', 'not finished')}"
+                f"{len(failed)} jobs of mix {number} failed: "
+                f"{failed[0].get('error', 'not finished')}"
             )
         columns = ([job[name] for job in mix["jobs"]] for name in ("submitted_ms", "finished_ms"))
-        found.append(ReplayedMix(*(np.array(column, np.float64) for column in columns)))
-    return found
+        replayed.append(ReplayedMix(*(np.array(column, np.float64) for column in columns)))
+    return replayed

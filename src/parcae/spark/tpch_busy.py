@@ -1,4 +1,4 @@
-"""How busy cores were, and how much of their time was idle while tasks waited."""
+"""Measures from an event log how busy cores were and how long they idled while tasks waited."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class TaskTimes(NamedTuple):
-    """Attempts of tasks; float64[num_attempts] each, ms of one clock.
+    """When attempts of tasks ran; float64[num_attempts] each, ms of one clock.
 
     Args:
-        start: when the driver launched it.
-        finish: when it ended.
+        start: when the driver launched the attempt.
+        finish: when the attempt ended.
     """
 
     start: FloatArray
@@ -25,7 +25,7 @@ class TaskTimes(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Tasks that waited; float64[num_tasks] each, ms of one clock.
+    """When tasks waited for a core; float64[num_tasks] each, ms of one clock.
 
     Args:
         start: when the task's stage was submitted.
@@ -37,27 +37,28 @@ class Waits(NamedTuple):
 
 
 def task_times(log: ApplicationLog) -> TaskTimes:
-    """All attempts of an application, as long as a core worked for them.
+    """All attempts of an application, each for the time that a core worked for it.
 
-    That is from a task's launch on, for as long as the core deserialized and ran the task.
+    That is from the launch of the task for as long as the core deserialized and ran it.
     """
     tasks = log.tasks()
     start = tasks.launch_ms.astype(np.float64)
     return TaskTimes(start, start + tasks.busy_ms)
 
 
-def booked_times(log: ApplicationLog) -> TaskTimes:
-    """All attempts of an application, as long as Spark's driver took them to run.
+def driver_times(log: ApplicationLog) -> TaskTimes:
+    """All attempts of an application, each for the time that it ran by the driver's clock.
 
-    That is until the driver has booked a task's end, some ms after the core was done with it.
+    The driver notes the end of a task some ms after the core has finished it.
     """
     tasks = log.tasks()
     return TaskTimes(tasks.launch_ms.astype(np.float64), tasks.finish_ms.astype(np.float64))
 
 
 def waits(log: ApplicationLog) -> Waits:
-    """How long every task of an application waited since its stage was submitted; no retries."""
+    """When every task of an application waited, from the submission of its stage; no retries."""
     tasks = log.tasks()
+    # Only the first launch of a task counts.
     launched: dict[tuple[int, int], int] = {}
     columns = (tasks.stage_id, tasks.task_index, tasks.launch_ms)
     for stage, index, launch in np.stack(columns, axis=1).tolist():
@@ -72,7 +73,12 @@ def waits(log: ApplicationLog) -> Waits:
 
 
 def busy_ms(tasks: TaskTimes, begin_ms: float, end_ms: float) -> float:
-    """Time of cores that tasks took between two times.
+    """Core time that tasks used between two times, in ms.
+
+    Args:
+        tasks: the attempts of tasks.
+        begin_ms: the first of the two times.
+        end_ms: the second of the two times.
 
     Example: a task from 0 to 10 ms and one from 5 to 20 ms took 6 + 3 ms between 2 and 8 ms.
     """
@@ -82,7 +88,17 @@ def busy_ms(tasks: TaskTimes, begin_ms: float, end_ms: float) -> float:
 
 
 def busy_share(tasks: TaskTimes, cores: int, begin_ms: float, end_ms: float) -> float:
-    """Share of the time of all cores between two times that tasks took; 0 where that is no time."""
+    """Share of the time of all cores between two times that tasks used.
+
+    Args:
+        tasks: the attempts of tasks.
+        cores: number of cores.
+        begin_ms: the first of the two times.
+        end_ms: the second of the two times.
+
+    Returns:
+        A share, 0..1; 0 if no time lies between the two.
+    """
     time_ms = cores * (end_ms - begin_ms)
     return busy_ms(tasks, begin_ms, end_ms) / time_ms if time_ms > 0 else 0.0
 
@@ -94,14 +110,23 @@ def idle_while_waiting_share(
     begin_ms: float,
     end_ms: float,
 ) -> float:
-    """Share of the cores' time, between two times, in which a core was idle though a task waited.
+    """Share of the cores' time, between two times, in which a core was idle while a task waited.
 
-    At any moment that is the smaller of the number of idle cores and the number of waiting tasks.
+    At any moment, the smaller of the number of idle cores and the number of waiting tasks counts.
+
+    Args:
+        tasks: the attempts of tasks; a core is busy while one runs.
+        waiting: when tasks waited.
+        cores: number of cores.
+        begin_ms: the first of the two times.
+        end_ms: the second of the two times.
 
     Example: two cores, one busy from 0 to 10 ms; a task waits from 4 to 6 ms: 2 of 20 ms.
     """
     if end_ms <= begin_ms:
         return 0.0
+    # Column 0 of the steps counts running tasks, column 1 waiting ones. The running sums of the
+    # steps in order of time are the numbers from each time to the next.
     times = [np.array([begin_ms, end_ms])]
     steps = [np.zeros((2, 2), np.int64)]
     changes = (

@@ -1,4 +1,4 @@
-"""What the simulator foretells of the judged runs of `parcae spark tpch`, in the world of cores."""
+"""Predicts the judged runs of `parcae spark tpch` with the simulator's cores world."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ from parcae.units import MS_PER_S, ms_from_s
 from parcae.workloads.arrivals import JobSequence
 
 _FILE = "foretold.json"
-#: Simulated runs of every seed, with other draws of how runs differ from their profiles.
+#: Simulated runs of every seed, each with other draws of the deviations from the profile.
 _RUNS = 10
 #: Mean completion time in s, by seed.
 BySeed = dict[int, float]
 
 
 def simulated_name(policy: str, *, is_adaptive: bool) -> str:
-    """What the catalogue calls what Spark does.
+    """The name in the simulator's catalogue of a policy on Spark.
 
-    Under adaptive execution FIFO goes by Spark jobs, of which every stage is one.
+    Under adaptive execution every stage is a Spark job, and FIFO orders by Spark jobs.
+
+    Args:
+        policy: as in `TpchConfig.policies`.
+        is_adaptive: whether adaptive execution is on.
 
     Example: `simulated_name("fifo", is_adaptive=True)` is "fifo:spark-jobs".
     """
@@ -37,30 +41,31 @@ def simulated_name(policy: str, *, is_adaptive: bool) -> str:
 
 
 def foretell_all(config: TpchConfig, work: Path, progress: Callable[[str], None]) -> None:
-    """Simulate every judged seed under every policy; keep the means in the work folder.
+    """Simulate every judged seed under every policy, and write the means to the work folder.
 
-    Runs differ from their profiles as they did in the earlier runs.
+    Simulated runs deviate from the profile as much as the earlier runs did.
 
     Args:
-        config: whose seeds and policies.
-        work: the work folder, whose earlier runs are over.
-        progress: is told what is simulated.
+        config: gives the seeds and policies.
+        work: the work folder, whose earlier runs are complete.
+        progress: called with a line of text for every policy.
 
     Raises:
-        PolicyError: a policy that the simulator does not know.
+        PolicyError: the simulator does not know a policy.
     """
     profile = profile_of(work)
     calibrated = calibration_of(work)
     assert calibrated is not None
-    known: dict[str, BySeed] = foretold_of(work)
+    predictions: dict[str, BySeed] = foretold_of(work)
     for policy in config.policies:
-        done = known.setdefault(policy, {})
+        done = predictions.setdefault(policy, {})
         seeds = range(config.seed_start, config.seed_start + config.seeds)
         left = [seed for seed in seeds if seed not in done]
+        # The file is written after every policy, so that a stopped command can continue.
         if left:
             progress(f"simulating {policy}")
             done.update(_foretell(config, profile, calibrated.gap_s, policy, left))
-            write_text(work / _FILE, json.dumps(known, indent=1) + "\n")
+            write_text(work / _FILE, json.dumps(predictions, indent=1) + "\n")
 
 
 def _foretell(
@@ -70,28 +75,30 @@ def _foretell(
     policy: str,
     seeds: Sequence[int],
 ) -> BySeed:
+    """Mean completion times of some seeds under one policy."""
     world = WorldName.CORES
     simulation = SimulationConfig(world=world, num_executors=config.cores, estimate_error="log")
     name = simulated_name(policy, is_adaptive=config.is_adaptive)
     arrivals = f"poisson:{max(1, ms_from_s(gap_s))}ms"
     resolved = resolve_policies(profile.workload, [name], simulation, arrivals, config.num_queries)
-    found = {}
+    means = {}
     for seed in seeds:
-        found[seed] = _mean_s(_sequence(config, profile, gap_s, seed), name, resolved, seed)
-    return found
+        means[seed] = _mean_s(_sequence(config, profile, gap_s, seed), name, resolved, seed)
+    return means
 
 
 def foretold_of(work: Path) -> dict[str, BySeed]:
-    """What was foretold in a work folder so far."""
+    """The predictions in a work folder so far, by policy and seed."""
     path = work / _FILE
-    known = json.loads(path.read_text()) if path.exists() else {}
-    found = {}
-    for policy, by_seed in known.items():
-        found[policy] = {int(seed): mean for seed, mean in by_seed.items()}
-    return found
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    means = {}
+    for policy, by_seed in stored.items():
+        means[policy] = {int(seed): mean for seed, mean in by_seed.items()}
+    return means
 
 
 def _sequence(config: TpchConfig, profile: QueryProfile, gap_s: float, seed: int) -> JobSequence:
+    # The same queries at the same times as on Spark.
     arrivals = draw_arrivals(config, seed, gap_s)
     rows = np.array([profile.job_of_query[arrival.query] for arrival in arrivals], np.int64)
     return JobSequence(
@@ -102,9 +109,12 @@ def _sequence(config: TpchConfig, profile: QueryProfile, gap_s: float, seed: int
 
 
 def _mean_s(sequence: JobSequence, name: str, resolved: ResolvedPolicies, seed: int) -> float:
+    # Seeds of simulated runs must differ between the judged seeds, too.
     means = []
     for run in range(_RUNS):
-        own = seed * _RUNS + run
-        trace = simulate(sequence, resolved.for_sequence(sequence, own)[name], resolved.config, own)
+        run_seed = seed * _RUNS + run
+        trace = simulate(
+            sequence, resolved.for_sequence(sequence, run_seed)[name], resolved.config, run_seed
+        )
         means.append(float(jct_ms(trace).mean()) / MS_PER_S)
     return float(np.mean(means))

@@ -1,4 +1,4 @@
-"""What the event logs of TPC-H runs say: how busy the cores were, and a profile."""
+"""Reads event logs of TPC-H runs: measures how busy cores were, and makes a profile."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 from parcae.errors import FormatError
 from parcae.files import write_text
 from parcae.spark.tpch_busy import (
-    booked_times,
     busy_ms,
     busy_share,
+    driver_times,
     idle_while_waiting_share,
     task_times,
     waits,
@@ -32,31 +32,33 @@ from parcae.workloads.spark.naming import job_name
 from parcae.workloads.spark.reading import LineTally, read_applications
 from parcae.workloads.spark_event_log import read_spark_event_logs
 
-#: Files of a work folder: the profile, and (written last) which of its jobs every query is.
+#: Files of a work folder: the profile, and the row of every query's job in it (written last).
 PROFILE = "profile.parcae"
 PROFILE_ROWS = "profile.json"
+#: Fields of task ends. Lines are searched without parsing them as JSON, which takes far longer.
 _CPU = re.compile(rb'"Executor (?:Deserialize )?CPU Time":(\d+)')
 _LAUNCH = re.compile(rb'"Launch Time":(\d+)')
 _TASK_END = b'"SparkListenerTaskEnd"'
 _NS_PER_S = 1e9
+#: The number that the importer adds to the name of a further DAG of one name.
 _VARIANT = re.compile(r" \(\d+\)$")
 
 
 @dataclass(frozen=True)
 class CoreUse:
-    """What the cores did during a run.
+    """How the cores were used during a run.
 
     Args:
-        busy_share: of the time of all cores from the first to the last arrival, 0..1.
+        busy_share: share of the cores' time that was busy from the first to the last arrival, 0..1.
         makespan_busy_share: the same from the first arrival to the last result.
-        idle_while_waiting_share: of the time of all cores from the first arrival to the last
-            result, in which a core was idle though a task waited. A core is taken until the driver
-            has booked the end of its task.
-        unused_while_waiting_share: the same where a core is taken only for as long as it worked for
-            the task: the time that Spark needs between two tasks counts, too.
-        task_s: time that tasks took on cores from the first arrival to the last result.
-        task_cpu_s: processor time of the tasks that were launched after the first arrival.
-        num_tasks: how many these were.
+        idle_while_waiting_share: share of the cores' time from the first arrival to the last
+            result in which a core was idle while a task waited. Here a core is busy until the
+            driver has noted the end of its task.
+        unused_while_waiting_share: the same, but a core is busy only while it works for the task.
+            So the time that Spark needs between two tasks counts as idle.
+        task_s: core time of tasks from the first arrival to the last result, in s.
+        task_cpu_s: processor time of the tasks that were launched after the first arrival, in s.
+        num_tasks: number of these tasks.
     """
 
     busy_share: float
@@ -75,24 +77,24 @@ def core_use(
     arrivals_s: float,
     makespan_s: float,
 ) -> CoreUse:
-    """Read what the cores did from the event log of one run.
+    """Measure how the cores were used, from the event log of one run.
 
     Args:
-        folder: holds the event log of one application.
-        cores: that it had.
+        folder: folder with the event log of one application.
+        cores: number of cores of the application.
         first_ms: when the first query arrived, in ms of the wall clock.
-        arrivals_s: from then to the last arrival.
-        makespan_s: from then to the last result.
+        arrivals_s: time from the first to the last arrival.
+        makespan_s: time from the first arrival to the last result.
 
     Raises:
-        FormatError: not one event log, or a damaged one.
+        FormatError: the folder does not hold exactly one event log, or the log is damaged.
     """
     log = read_log(folder)
     tasks = task_times(log)
     last_ms = first_ms + arrivals_s * MS_PER_S
     end_ms = first_ms + makespan_s * MS_PER_S
     waiting = waits(log)
-    idle = idle_while_waiting_share(booked_times(log), waiting, cores, first_ms, end_ms)
+    idle = idle_while_waiting_share(driver_times(log), waiting, cores, first_ms, end_ms)
     unused = idle_while_waiting_share(tasks, waiting, cores, first_ms, end_ms)
     return CoreUse(
         busy_share=busy_share(tasks, cores, first_ms, last_ms),
@@ -106,15 +108,15 @@ def core_use(
 
 
 def read_log(folder: Path) -> ApplicationLog:
-    """The one application of a folder.
+    """Read the event log of the only application of a folder.
 
     Raises:
-        FormatError: not one event log, or a damaged one.
+        FormatError: the folder does not hold exactly one event log, or the log is damaged.
     """
     logs = list(_applications([folder]))
     if len(logs) != 1:
-        found = f"{folder} holds {len(logs)} event logs, not one"
-        raise FormatError(f"{found}; remove the folder to run it again")
+        problem = f"{folder} holds {len(logs)} event logs, not one"
+        raise FormatError(f"{problem}; remove the folder to run it again")
     return logs[0]
 
 
@@ -123,46 +125,48 @@ def _applications(folders: Iterable[Path]) -> Iterable[ApplicationLog]:
 
 
 def _task_cpu_s(folder: Path, first_ms: float) -> float:
+    """Processor time of the tasks that were launched from `first_ms` on, in s."""
     parts = (part for source in find_logs([folder]).sources for part in source.parts)
     total_ns = 0
     for line in (line for part in parts for line, _ in read_lines(part)):
         launch = _LAUNCH.search(line) if _TASK_END in line[:60] else None
         if launch and int(launch[1]) >= first_ms:
-            total_ns += sum(int(found[1]) for found in _CPU.finditer(line))
+            total_ns += sum(int(match[1]) for match in _CPU.finditer(line))
     return total_ns / _NS_PER_S
 
 
 def plans_of_queries(logs: Iterable[ApplicationLog]) -> dict[int, Counter[str]]:
-    """How often every TPC-H query ran under which name of the importer's (`--key plan`)."""
-    found: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    """How often every TPC-H query ran, by query and by plan name (importer's `--key plan`)."""
+    counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for log in logs:
         for group in job_groups(log):
             query = job_name(group.jobs, group.executions, log.settings, QUERY_PROPERTY)
             name = job_name(group.jobs, group.executions, log.settings, PLAN_KEY)
             if query and name:
-                found[int(query.removeprefix("q"))][name] += 1
-    return dict(found)
+                counts[int(query.removeprefix("q"))][name] += 1
+    return dict(counts)
 
 
 @dataclass(frozen=True)
 class QueryProfile:
-    """The profile of the queries, and which of its jobs each query is.
+    """The profile of the queries, and the job of each query in it.
 
     Args:
-        workload: as the importer makes it, without what is no TPC-H query.
-        job_of_query: row of the job in the workload, by number of the query.
+        workload: as the importer makes it, reduced to the TPC-H queries.
+        job_of_query: row of the query's job in the workload, by number of the query.
     """
 
     workload: Workload
     job_of_query: Mapping[int, int]
 
     def write(self, work: Path) -> None:
-        """Keep it in a work folder."""
+        """Write it to a work folder."""
+        # The rows come last: their file shows that the profile is complete.
         write_workload(self.workload, work / PROFILE)
         write_text(work / PROFILE_ROWS, json.dumps(dict(self.job_of_query)) + "\n")
 
     def knows(self, log: ApplicationLog) -> float:
-        """The share of the TPC-H queries of a log whose plan is one of the profile's."""
+        """The share of the TPC-H queries of a log whose plan is in the profile, 0..1."""
         names = {job.name for job in self.workload.jobs}
         runs = sum(plans_of_queries([log]).values(), Counter[str]())
         known = sum(count for name, count in runs.items() if name in names)
@@ -170,44 +174,46 @@ class QueryProfile:
 
 
 def profile_of(work: Path) -> QueryProfile:
-    """The profile that is kept in a work folder."""
+    """Read the profile of a work folder."""
     rows = json.loads((work / PROFILE_ROWS).read_text())
     job_of_query = {int(query): row for query, row in rows.items()}
     return QueryProfile(read_workload(work / PROFILE), job_of_query)
 
 
 def query_profile(folders: Sequence[Path]) -> QueryProfile:
-    """Make the profile of the event logs in some folders.
+    """Make a profile from the event logs in some folders.
 
-    First runs in an application are kept: the JVM is warm from applications before it.
+    The first runs in an application are kept, since earlier applications have warmed the JVM up.
 
     Raises:
-        FormatError: a folder without logs, or a damaged one.
+        FormatError: a folder holds no log, or a log is damaged.
     """
+    # Jobs that are no TPC-H query, such as the warm-up, are left out below.
     called = "tpch-queries"
     workload, _ = read_spark_event_logs(folders, name=called, key=PLAN_KEY, keep_first_runs=True)
     plans = plans_of_queries(_applications(folders))
-    names = {name for found in plans.values() for name in found}
+    names = {name for counts in plans.values() for name in counts}
     rows = [row for row, job in enumerate(workload.jobs) if _bare(job) in names]
     weights = workload.weights or (1.0,) * len(workload.jobs)
-    own = replace(
+    queries_only = replace(
         workload,
         jobs=tuple(workload.jobs[row] for row in rows),
         weights=tuple(weights[row] for row in rows),
     )
     job_of_query = {}
-    for query, found in sorted(plans.items()):
-        ((name, _),) = found.most_common(1)
-        job_of_query[query] = _row(own, name)
-    return QueryProfile(own, job_of_query)
+    for query, counts in sorted(plans.items()):
+        # A query may have run with several plans; the most frequent one is its job.
+        ((name, _),) = counts.most_common(1)
+        job_of_query[query] = _row(queries_only, name)
+    return QueryProfile(queries_only, job_of_query)
 
 
 def _bare(job: JobSpec) -> str:
-    """A job's name, without the importer's number of jobs of one name."""
+    """The name of a job without the number that the importer adds."""
     return _VARIANT.sub("", job.name)
 
 
 def _row(workload: Workload, name: str) -> int:
-    """The job of that name, of several DAGs the one that ran most often."""
+    """The row of the job of that name; if it has several DAGs, of the one that ran most often."""
     rows = [row for row, job in enumerate(workload.jobs) if _bare(job) == name]
     return max(rows, key=lambda row: (workload.weights or ())[row])

@@ -1,4 +1,4 @@
-"""What `parcae spark tpch` runs: its settings, and for every seed which query arrives when."""
+"""The settings of `parcae spark tpch`, its runs, and the arrivals of queries in every run."""
 
 from __future__ import annotations
 
@@ -13,40 +13,43 @@ import numpy as np
 from parcae.errors import ConfigError
 from parcae.workloads.random_streams import RandomStreams
 
+#: The policy with which all others are compared.
 BASELINE = "fair"
-#: Spark's own orders, without the plugin, and their scheduler modes.
+#: Spark's own policies, without the plugin, and their scheduler modes.
 STOCK = {"fifo": "FIFO", "fair": "FAIR"}
 NUM_QUERIES_OF_TPCH = 22
-#: Seeds of the earlier runs (arrival rate, profile) begin here; judged seeds lie below.
+#: Seeds of the earlier runs (arrival rate, profile) start here. Judged seeds are below.
 EARLIER_SEED_START = 900_000
-#: Scans read pieces of this size, so that small tables, too, are read by more tasks than there
-#: are cores, as large tables are.
+#: Scans read pieces of this size. So even small tables are read by more tasks than there are
+#: cores, as large tables are.
 SCAN_BYTES = "8m"
 
 
 @dataclass(frozen=True)
 class TpchConfig:
-    """What is run.
+    """The settings of the study.
 
     Args:
-        policies: `fifo` and `fair` are stock Spark, all others are planned by the plugin. `fair`
-            must be among them.
-        scale_factor: of the TPC-H tables (1 is about 1 GB of text).
-        load: the share of the cores' time that FAIR is to keep busy while queries arrive, 0..1.
-        num_queries: queries of a run: the 22 of TPC-H again and again, in the seed's order.
+        policies: `fifo` and `fair` are those of stock Spark; for all others the plugin plans.
+            `fair` must be among them.
+        scale_factor: of the TPC-H tables; 1 is about 1 GB of text.
+        load: the requested load: the share of the cores' time, 0..1, that is busy under FAIR while
+            queries arrive.
+        num_queries: number of queries of a run. The 22 queries of TPC-H repeat, in the seed's
+            order.
         cores: of the local Spark.
-        seeds: judged seeds; 0 prepares tables, profile and arrival rate only.
-        seed_start: the first of them.
-        repeats: further runs under FAIR for every seed: how much a run differs from itself.
-        warm_rounds: how often every query runs in a new JVM before anything is measured there.
+        seeds: number of judged seeds; 0 only prepares tables, profile and arrival rate.
+        seed_start: the first judged seed.
+        repeats: further runs under FAIR for every seed, which show how much repeated runs differ.
+        warm_rounds: how often every query runs in a new JVM before anything is measured.
         profile_rounds: how often every query runs alone for the profile.
-        calibration_runs: at most so many runs under FAIR to find the arrival rate.
-        gap_s: mean time between arrivals; None to find it.
-        memory: of the driver's JVM, which runs the tasks, too.
+        calibration_runs: the largest number of runs under FAIR to find the arrival rate.
+        gap_s: mean time between arrivals, in s; None to find it by calibration.
+        memory: of the driver's JVM, which also runs the tasks.
         conf: more Spark settings, by name; they replace those of this study.
 
     Raises:
-        ConfigError: a value out of its range, or no `fair` to compare with.
+        ConfigError: a value is out of its range, or `fair` is not among the policies.
     """
 
     policies: tuple[str, ...] = ("fifo", "fair", "srpt", "tuned", "parcae", "parcae+guard:1.1")
@@ -66,21 +69,21 @@ class TpchConfig:
 
     def __post_init__(self) -> None:
         if BASELINE not in self.policies:
-            told = ", ".join(self.policies)
-            raise ConfigError(f"--policies needs {BASELINE} to compare with, not only {told}")
+            given = ", ".join(self.policies)
+            raise ConfigError(f"--policies needs {BASELINE} to compare with, not only {given}")
         if len({*self.policies}) < len(self.policies):
             raise ConfigError(f"--policies names one twice: {', '.join(self.policies)}")
         if not 0 < self.scale_factor <= 1_000:
-            told = f"--scale-factor is {self.scale_factor:g}"
-            raise ConfigError(f"{told}; write a number above 0, at most 1000")
+            given = f"--scale-factor is {self.scale_factor:g}"
+            raise ConfigError(f"{given}; write a number above 0, at most 1000")
         if not 0 < self.load < 1:
-            told = f"--load is {self.load:g}"
-            raise ConfigError(f"{told}; write a share above 0 and below 1, such as 0.8")
+            given = f"--load is {self.load:g}"
+            raise ConfigError(f"{given}; write a share above 0 and below 1, such as 0.8")
         if self.num_queries < 2:
             raise ConfigError(f"--queries is {self.num_queries}; a run needs at least 2")
         if not 0 <= self.seed_start <= EARLIER_SEED_START - self.seeds:
-            told = f"--seed-start is {self.seed_start}, with {self.seeds} seeds"
-            raise ConfigError(f"{told}; judged seeds lie below {EARLIER_SEED_START}")
+            given = f"--seed-start is {self.seed_start}, with {self.seeds} seeds"
+            raise ConfigError(f"{given}; judged seeds lie below {EARLIER_SEED_START}")
         if self.gap_s is not None and self.gap_s <= 0:
             raise ConfigError(f"--gap is {self.gap_s:g} s; write a time above 0")
         at_least_1 = {
@@ -112,7 +115,7 @@ class TpchConfig:
         return self.conf.get("spark.sql.adaptive.enabled", "true").lower() == "true"
 
     def of_folder(self) -> dict[str, Any]:
-        """The settings that all runs of a work folder must share."""
+        """The settings that must be the same for all runs of a work folder."""
         shared = (
             "scale_factor",
             "load",
@@ -122,12 +125,12 @@ class TpchConfig:
             "memory",
             "conf",
         )
-        told = asdict(self)
-        return {name: told[name] for name in shared}
+        settings = asdict(self)
+        return {name: settings[name] for name in shared}
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: those of the machine, or those that `taskset` left it."""
+    """How many cores this process may use: all of the machine, unless `taskset` limits them."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -135,24 +138,30 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True)
 class Arrival:
-    """A query that arrives `at_s` seconds after the first one."""
+    """The arrival of a query.
+
+    Args:
+        query: the TPC-H number of the query.
+        at_s: seconds after the first arrival.
+    """
 
     query: int
     at_s: float
 
 
 def draw_arrivals(config: TpchConfig, seed: int, gap_s: float) -> tuple[Arrival, ...]:
-    """Which query arrives when: the same for every policy.
+    """Draw which query arrives when. The arrivals are the same for every policy.
 
-    Gaps are exponential, scaled so that their mean is `gap_s` exactly: a Poisson process of which
-    the first and the last arrival are given. So every seed asks for the same work in the same time.
+    The times between arrivals are exponential and scaled so that their mean is exactly `gap_s`.
+    This is a Poisson process with given first and last arrivals. So every seed brings the same work
+    in the same time.
 
     Args:
-        config: how many queries.
-        seed: of their order and of the gaps.
-        gap_s: mean time between arrivals.
+        config: gives the queries.
+        seed: of the order of the queries and of the times.
+        gap_s: mean time between arrivals, in s.
 
-    Example: with 3 queries and a gap of 10 s the first comes at 0 s and the last at 20 s.
+    Example: with 3 queries and a gap of 10 s the first arrives at 0 s and the last at 20 s.
     """
     streams = RandomStreams(seed)
     order = streams.jobs.permutation(config.query_numbers)
@@ -171,7 +180,13 @@ def policy_file_name(policy: str) -> str:
 
 @dataclass(frozen=True, order=True)
 class RunKey:
-    """A judged run: seed, policy, and which run of that policy (0; repeats of FAIR from 1)."""
+    """The key of a judged run.
+
+    Args:
+        seed: of the arrivals.
+        policy: as in `TpchConfig.policies`.
+        repeat: 0; repeats of FAIR are numbered from 1.
+    """
 
     seed: int
     policy: str
@@ -179,13 +194,14 @@ class RunKey:
 
     @property
     def file_name(self) -> str:
-        """What its files are called, without the ending."""
+        """The name of the run's files, without the suffix."""
         again = f"-again-{self.repeat}" if self.repeat else ""
         return f"seed-{self.seed}-{policy_file_name(self.policy)}{again}"
 
 
 def judged_runs(config: TpchConfig) -> list[RunKey]:
-    """All judged runs: seed by seed, the policies of a seed in random order."""
+    """All judged runs: seed by seed, with the policies of a seed in random order."""
+    # A random order keeps slow changes of the machine from favouring one policy.
     runs = []
     for seed in range(config.seed_start, config.seed_start + config.seeds):
         block = [RunKey(seed, policy) for policy in config.policies]

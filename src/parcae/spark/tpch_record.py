@@ -1,4 +1,4 @@
-"""The files of a work folder of `parcae spark tpch`: settings, and one record a run."""
+"""Reads and writes the work folder of `parcae spark tpch`: its settings and one record per run."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from parcae.spark.tpch_log import CoreUse
 from parcae.spark.tpch_plan import RunKey, TpchConfig
 from parcae.spark.tpch_spark import SILENCE, Ending
 
+#: The name of the file of settings.
 SETTINGS = "settings.json"
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run that is over.
+    """The record of a complete run.
 
     Args:
         key: which run.
-        gap_s: mean time between arrivals.
+        gap_s: mean time between arrivals, in s.
         endings: of every query, in order of arrival.
-        use: what the cores did.
-        wrong: queries whose result was not that of the first run.
-        known_share: of the queries whose plan the profile knows.
-        setup_s: what it took to start Spark, open the tables and warm up, in s.
-        wall_s: what the run took with all that belongs to it, in s.
-        driver_cpu_s: processor time of the driver's JVM, from the first arrival to the last result,
-            beside that of tasks.
-        python_cpu_s: processor time of this program meanwhile.
-        service_cpu_s: processor time of the service; 0 without one.
-        other_cores: cores that all other processes of the machine kept busy meanwhile, on average.
-        load: the machine's load averages over a minute, before and after.
-        plugin_lines: what the plugin said in Spark's log.
-        spark: its version.
-        at: when it ended (UTC).
+        use: how the cores were used.
+        wrong: queries whose result differed from that of their first run.
+        known_share: share of the queries whose plan is in the profile, 0..1.
+        setup_s: time to start Spark, open the tables and warm up, in s.
+        wall_s: time of the run with setup and evaluation, in s.
+        driver_cpu_s: processor time of the driver's JVM from the first arrival to the last result,
+            without that of tasks, in s.
+        python_cpu_s: processor time of this program in the same time, in s.
+        service_cpu_s: processor time of the service, in s; 0 without a service.
+        other_cores: average number of cores that other processes used in the same time.
+        load: the machine's load averages over one minute, before and after the run.
+        plugin_lines: the plugin's lines in Spark's log.
+        spark: version of Spark.
+        at: when the run ended (UTC).
     """
 
     key: RunKey
@@ -65,7 +66,7 @@ class RunRecord:
 
     @property
     def num_silences(self) -> int:
-        """How often the plugin had no orders for so long that Spark was as stock meanwhile."""
+        """How often the plugin had no order in force for a while, so that Spark scheduled alone."""
         return sum(SILENCE in line for line in self.plugin_lines)
 
     @property
@@ -74,7 +75,7 @@ class RunRecord:
         return makespan_s(self.endings)
 
     def write(self, path: Path) -> None:
-        """Write the record."""
+        """Write the record to a file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(asdict(self), indent=1) + "\n")
 
@@ -88,65 +89,71 @@ def read_record(path: Path) -> RunRecord:
     """Read a record.
 
     Raises:
-        FormatError: it is none of this version.
+        FormatError: the file is not a record of this version.
     """
     try:
-        told = json.loads(path.read_text())
-        told["key"] = RunKey(**told["key"])
-        told["endings"] = tuple(Ending(**ending) for ending in told["endings"])
-        told["use"] = CoreUse(**told["use"])
+        fields = json.loads(path.read_text())
+        fields["key"] = RunKey(**fields["key"])
+        fields["endings"] = tuple(Ending(**ending) for ending in fields["endings"])
+        fields["use"] = CoreUse(**fields["use"])
         for name in ("wrong", "load", "plugin_lines"):
-            told[name] = tuple(told[name])
-        return RunRecord(**told)
+            fields[name] = tuple(fields[name])
+        return RunRecord(**fields)
     except (ValueError, TypeError, KeyError) as error:
-        told = f"{path} is no record of a run of this version ({error})"
-        raise FormatError(f"{told}; remove it to run it again") from error
+        problem = f"{path} is no record of a run of this version ({error})"
+        raise FormatError(f"{problem}; remove it to run it again") from error
 
 
 def record_path(work: Path, key: RunKey) -> Path:
-    """Where the record of a judged run lies."""
+    """The path of the record of a judged run."""
     return work / "runs" / f"{key.file_name}.json"
 
 
 def read_records(work: Path) -> list[RunRecord]:
-    """All judged runs of a work folder that are over."""
+    """The records of all complete judged runs of a work folder."""
     return [read_record(path) for path in sorted((work / "runs").glob("*.json"))]
 
 
 def check_settings(config: TpchConfig, work: Path) -> None:
-    """Write the settings into a new work folder; those of an old one must be the same.
+    """Write the settings into a new work folder, or compare them with those of an old one.
 
     Raises:
-        ConfigError: they differ.
+        ConfigError: the settings of the old folder differ.
     """
     work.mkdir(parents=True, exist_ok=True)
     path = work / SETTINGS
-    told = json.loads(json.dumps(config.of_folder()))
+    # Through JSON, so that both sides of the comparison hold the same types.
+    settings = json.loads(json.dumps(config.of_folder()))
     if not path.exists():
-        write_text(path, json.dumps(told, indent=1) + "\n")
+        write_text(path, json.dumps(settings, indent=1) + "\n")
         return
-    check_same(told, read_settings(work), f"this command and {work}")
+    check_same(settings, read_settings(work), f"this command and {work}")
 
 
 def read_settings(work: Path) -> dict[str, Any]:
-    """The settings of a work folder.
+    """Read the settings of a work folder.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the folder is not a work folder.
     """
     try:
-        told: dict[str, Any] = json.loads((work / SETTINGS).read_text())
+        settings: dict[str, Any] = json.loads((work / SETTINGS).read_text())
     except FileNotFoundError as error:
         what = f"{work} is no work folder of `parcae spark tpch`"
         raise ConfigError(f"{what}: it has no {SETTINGS}") from error
-    return told
+    return settings
 
 
 def check_same(one: Mapping[str, Any], other: Mapping[str, Any], where: str) -> None:
     """Refuse settings that differ.
 
+    Args:
+        one: settings by name.
+        other: settings by name.
+        where: names the two sources, for the message.
+
     Raises:
-        ConfigError: they differ; the message names the first that does.
+        ConfigError: a setting differs; the message names the first one.
     """
     for name in one:
         if one[name] != other.get(name):

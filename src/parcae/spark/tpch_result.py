@@ -1,4 +1,4 @@
-"""The result of `parcae spark tpch`: policies paired by seed, with intervals."""
+"""Computes the result of `parcae spark tpch`: ratios paired by seed, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from parcae.spark.tpch_plan import BASELINE
 from parcae.spark.tpch_record import RunRecord, check_same, read_records, read_settings
 
 FloatArray = npt.NDArray[np.float64]
-#: What a repeat of FAIR is called in tables.
+#: The name of a repeat of FAIR in tables.
 AGAIN = f"{BASELINE} again"
 _PERCENTILE = 95
 
 
 @dataclass(frozen=True)
 class PolicyResult:
-    """One policy over the seeds that it and FAIR have finished.
+    """The result of one policy, over the seeds that are complete under it and under FAIR.
 
     Args:
-        name: the policy; `AGAIN` is FAIR once more.
-        seeds: as many as the arrays of the following have rows.
+        name: of the policy; `AGAIN` is a repeat of FAIR.
+        seeds: the complete seeds.
         mean_s: mean completion time of every seed, float64[num_seeds].
-        average_s: their mean.
-        ratio_to_fair, ratio_to_fifo: of mean completion times, paired by seed; None without runs
-            under that policy.
-        foretold_s: average completion time by the simulator; None where it was not asked.
-        foretold_ratio: to FAIR by the simulator.
+        average_s: the mean over seeds.
+        ratio_to_fair, ratio_to_fifo: ratios of mean completion times, paired by seed; None without
+            runs under the other policy.
+        foretold_s: average completion time in the simulator; None if it was not simulated.
+        foretold_ratio: ratio to FAIR in the simulator.
         pays: which queries end later than under FAIR.
         p95_s: 95th percentile of the completion times of all seeds.
-        makespan_ratio: to FAIR.
-        busy_share: of the cores while queries arrive.
-        makespan_busy_share: of the cores until the last result.
+        makespan_ratio: ratio to FAIR.
+        busy_share: share of the cores' time that was busy while queries arrived.
+        makespan_busy_share: the same until the last result.
         idle_while_waiting_share, unused_while_waiting_share: see `CoreUse`.
-        task_ratio: time that tasks took, in units of that under FAIR.
-        driver_cpu_s, service_cpu_s: processor time of a run beside its tasks.
-        other_cores: cores that other processes kept busy.
+        task_ratio: ratio to FAIR of the core time of tasks.
+        driver_cpu_s, service_cpu_s: processor time of a run without its tasks.
+        other_cores: average number of cores that other processes used.
         load: largest load average before or after a run.
-        known_share: of the queries whose plan the profile knows.
-        num_silences: how often the plugin had no orders for a while.
-        num_wrong: results that were not those of the first run.
+        known_share: share of the queries whose plan is in the profile.
+        num_silences: how often the plugin had no order in force for a while.
+        num_wrong: number of results that differed from those of the first run.
     """
 
     name: str
@@ -81,27 +81,28 @@ class PolicyResult:
 
     def to_json(self) -> dict[str, Any]:
         """All numbers by name; estimates as {"mean":, "ci95":}."""
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for name, value in vars(self).items():
             if isinstance(value, Estimate | WhoPays):
-                told[name] = value.to_json()
+                fields[name] = value.to_json()
             elif isinstance(value, np.ndarray):
-                told[name] = value.tolist()
+                fields[name] = value.tolist()
             else:
-                told[name] = None if isinstance(value, float) and math.isnan(value) else value
-        return told
+                # JSON has no NaN.
+                fields[name] = None if isinstance(value, float) and math.isnan(value) else value
+        return fields
 
 
 @dataclass(frozen=True)
 class TpchResult:
-    """All policies, FAIR first, then its repeats.
+    """The results of all policies.
 
     Args:
         settings: of the work folders.
-        policies: by name; FAIR first.
+        policies: results by name: FAIR, its repeats, then the other policies.
         seconds: completion times of all seeds, by policy.
-        gaps_s: mean time between arrivals in every work folder.
-        spark: versions.
+        gaps_s: mean time between arrivals in every work folder, in s.
+        spark: versions of Spark.
     """
 
     settings: Mapping[str, Any]
@@ -111,7 +112,7 @@ class TpchResult:
     spark: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """All of it by name; `policies` and `seconds` by policy, `method` of the intervals."""
+        """All fields by name, and the `method` of the intervals."""
         return {
             "settings": dict(self.settings),
             "gaps_s": self.gaps_s,
@@ -123,14 +124,13 @@ class TpchResult:
 
 
 def read_result(works: Sequence[Path]) -> TpchResult:
-    """The judged runs of one work folder, or of several.
+    """Read the judged runs of one or several work folders.
 
-    Their settings must be the same, and their seeds must differ.
+    The folders must have the same settings and no runs in common.
 
     Raises:
-        ConfigError: no seed is finished under FAIR, settings that differ, or a run that lies in two
-            folders.
-        FormatError: a damaged record.
+        ConfigError: no seed is complete under FAIR, settings differ, or a run is in two folders.
+        FormatError: a record is damaged.
     """
     settings = read_settings(works[0])
     records: dict[tuple[str, int], dict[int, RunRecord]] = defaultdict(dict)
@@ -140,8 +140,8 @@ def read_result(works: Sequence[Path]) -> TpchResult:
         for record in read_records(work):
             runs = records[record.key.policy, record.key.repeat]
             if record.key.seed in runs:
-                told = f"{work}: seed {record.key.seed} under {record.key.policy}"
-                raise ConfigError(f"{told} was run in another folder, too; leave one of them out")
+                run = f"{work}: seed {record.key.seed} under {record.key.policy}"
+                raise ConfigError(f"{run} was run in another folder, too; leave one of them out")
             runs[record.key.seed] = record
         for policy, by_seed in foretold_of(work).items():
             foretold[policy].update(by_seed)
@@ -151,11 +151,11 @@ def read_result(works: Sequence[Path]) -> TpchResult:
     seconds = {}
     for policy, repeat in sorted(records, key=lambda key: (key[0] != BASELINE, key[1], key[0])):
         name = policy if not repeat else AGAIN + (f" {repeat}" if repeat > 1 else "")
-        found = _policy(name, (policy, repeat), records, foretold)
-        if found is not None:
-            policies[name] = found
+        policy_result = _policy(name, (policy, repeat), records, foretold)
+        if policy_result is not None:
+            policies[name] = policy_result
             runs = records[policy, repeat]
-            seconds[name] = np.concatenate([runs[seed].seconds for seed in found.seeds])
+            seconds[name] = np.concatenate([runs[seed].seconds for seed in policy_result.seeds])
     gaps = [calibrated.gap_s for calibrated in map(calibration_of, works) if calibrated]
     versions = {record.spark for runs in records.values() for record in runs.values()}
     return TpchResult(settings, policies, seconds, tuple(gaps), tuple(sorted(versions)))
@@ -167,80 +167,84 @@ def _policy(
     records: Mapping[tuple[str, int], Mapping[int, RunRecord]],
     foretold: Mapping[str, BySeed],
 ) -> PolicyResult | None:
-    """One policy on the seeds that FAIR has finished, too; None where there are none."""
+    """The result of one policy on the seeds that FAIR has completed too; None without any."""
     fair = records[BASELINE, 0]
     seeds = tuple(sorted({*records[key]} & {*fair}))
     if not seeds:
         return None
-    own = [records[key][seed] for seed in seeds]
-    base = [fair[seed] for seed in seeds]
+    runs = [records[key][seed] for seed in seeds]
+    fair_runs = [fair[seed] for seed in seeds]
     ratios = []
-    for one, other in zip(own, base, strict=True):
+    for one, other in zip(runs, fair_runs, strict=True):
         _check_pair(one, other)
+        # Query by query: both runs have the same queries in the same order.
         ratios.append(np.array(one.seconds) / np.array(other.seconds))
-    mean_s = _means(own)
+    mean_s = _means(runs)
     return PolicyResult(
         name=name,
         seeds=seeds,
         mean_s=mean_s,
         average_s=mean_estimate(mean_s),
-        ratio_to_fair=ratio_estimate(mean_s, _means(base)),
+        ratio_to_fair=ratio_estimate(mean_s, _means(fair_runs)),
         ratio_to_fifo=_ratio_to_fifo(records[key], records.get(("fifo", 0), {})),
         foretold_s=_foretold_s(key, seeds, foretold),
         foretold_ratio=_foretold_ratio(key, seeds, foretold),
         pays=who_pays(ratios),
-        p95_s=float(np.percentile(np.concatenate([run.seconds for run in own]), _PERCENTILE)),
+        p95_s=float(np.percentile(np.concatenate([run.seconds for run in runs]), _PERCENTILE)),
         makespan_ratio=ratio_estimate(
-            [run.makespan_s for run in own],
-            [run.makespan_s for run in base],
+            [run.makespan_s for run in runs],
+            [run.makespan_s for run in fair_runs],
         ),
-        busy_share=mean_estimate([run.use.busy_share for run in own]),
-        makespan_busy_share=mean_estimate([run.use.makespan_busy_share for run in own]),
-        idle_while_waiting_share=mean_estimate([run.use.idle_while_waiting_share for run in own]),
+        busy_share=mean_estimate([run.use.busy_share for run in runs]),
+        makespan_busy_share=mean_estimate([run.use.makespan_busy_share for run in runs]),
+        idle_while_waiting_share=mean_estimate([run.use.idle_while_waiting_share for run in runs]),
         unused_while_waiting_share=mean_estimate(
-            [run.use.unused_while_waiting_share for run in own],
+            [run.use.unused_while_waiting_share for run in runs],
         ),
         task_ratio=ratio_estimate(
-            [run.use.task_s for run in own],
-            [run.use.task_s for run in base],
+            [run.use.task_s for run in runs],
+            [run.use.task_s for run in fair_runs],
         ),
-        driver_cpu_s=mean_estimate([run.driver_cpu_s for run in own]),
-        service_cpu_s=mean_estimate([run.service_cpu_s for run in own]),
-        other_cores=mean_estimate([run.other_cores for run in own]),
-        load=max(max(run.load) for run in own),
-        known_share=float(np.mean([run.known_share for run in own])),
-        num_silences=sum(run.num_silences for run in own),
-        num_wrong=sum(len(run.wrong) for run in own),
+        driver_cpu_s=mean_estimate([run.driver_cpu_s for run in runs]),
+        service_cpu_s=mean_estimate([run.service_cpu_s for run in runs]),
+        other_cores=mean_estimate([run.other_cores for run in runs]),
+        load=max(max(run.load) for run in runs),
+        known_share=float(np.mean([run.known_share for run in runs])),
+        num_silences=sum(run.num_silences for run in runs),
+        num_wrong=sum(len(run.wrong) for run in runs),
     )
 
 
 def _means(records: Sequence[RunRecord]) -> FloatArray:
+    """Mean completion time of every run, float64[num_runs]."""
     return np.array([np.mean(record.seconds) for record in records], np.float64)
 
 
 def _check_pair(one: RunRecord, other: RunRecord) -> None:
-    """Refuse runs of one seed that did not get the same queries at the same times.
+    """Refuse two runs of one seed whose queries or arrival times differ.
 
     Raises:
-        ConfigError: they did not.
+        ConfigError: they differ.
     """
-    if _asked(one) != _asked(other):
+    if _arrivals(one) != _arrivals(other):
         raise ConfigError(
             f"seed {one.key.seed}: {one.key.policy} and {other.key.policy} were not given the same "
             "queries at the same times; remove the older run"
         )
 
 
-def _asked(record: RunRecord) -> list[tuple[int, float]]:
+def _arrivals(record: RunRecord) -> list[tuple[int, float]]:
     return [(ending.query, ending.arrival_s) for ending in record.endings]
 
 
-def _ratio_to_fifo(own: Mapping[int, RunRecord], fifo: Mapping[int, RunRecord]) -> Estimate | None:
-    seeds = sorted({*own} & {*fifo})
+def _ratio_to_fifo(
+    records: Mapping[int, RunRecord], fifo: Mapping[int, RunRecord]
+) -> Estimate | None:
+    seeds = sorted({*records} & {*fifo})
     if not seeds:
         return None
     base = _means([fifo[seed] for seed in seeds])
-    return ratio_estimate(_means([own[seed] for seed in seeds]), base)
+    return ratio_estimate(_means([records[seed] for seed in seeds]), base)
 
 
 def _foretold_s(
@@ -248,10 +252,10 @@ def _foretold_s(
     seeds: Sequence[int],
     foretold: Mapping[str, BySeed],
 ) -> Estimate | None:
-    own = foretold.get(key[0], {})
-    if key[1] or not {*seeds} <= {*own}:
+    by_seed = foretold.get(key[0], {})
+    if key[1] or not {*seeds} <= {*by_seed}:
         return None
-    return mean_estimate([own[seed] for seed in seeds])
+    return mean_estimate([by_seed[seed] for seed in seeds])
 
 
 def _foretold_ratio(
@@ -260,15 +264,15 @@ def _foretold_ratio(
     foretold: Mapping[str, BySeed],
 ) -> Estimate | None:
     policy, repeat = key
-    own = foretold.get(policy, {})
+    by_seed = foretold.get(policy, {})
     fair = foretold.get(BASELINE, {})
-    if repeat or not {*seeds} <= {*own} & {*fair}:
+    if repeat or not {*seeds} <= {*by_seed} & {*fair}:
         return None
-    return ratio_estimate([own[seed] for seed in seeds], [fair[seed] for seed in seeds])
+    return ratio_estimate([by_seed[seed] for seed in seeds], [fair[seed] for seed in seeds])
 
 
 def draw(result: TpchResult, path: Path) -> None:
-    """A picture (PNG): ratios to FAIR seed by seed, and the distribution of completion times."""
+    """Draw a picture (PNG): ratios to FAIR by seed, and the distribution of completion times."""
     base = result.policies[BASELINE]
     mean_s = dict(zip(base.seeds, base.mean_s, strict=True))
     ratios = {}
@@ -276,7 +280,7 @@ def draw(result: TpchResult, path: Path) -> None:
         if name != BASELINE:
             fair = np.array([mean_s[seed] for seed in policy.seeds])
             ratios[name] = (policy.mean_s / fair, policy.ratio_to_fair)
-    told = result.settings
-    queries = f"{told['num_queries']} TPC-H queries, scale factor {told['scale_factor']:g}"
-    title = f"{queries}, {told['cores']} cores, load {told['load']:g}"
+    settings = result.settings
+    queries = f"{settings['num_queries']} TPC-H queries, scale factor {settings['scale_factor']:g}"
+    title = f"{queries}, {settings['cores']} cores, load {settings['load']:g}"
     ratios_and_times(ratios, result.seconds, BASELINE, path, title)

@@ -1,4 +1,4 @@
-"""Runs TPC-H queries on a real Spark: one JVM in which contexts are started one after the other."""
+"""Runs TPC-H queries on a real Spark: in one JVM, with one Spark context after the other."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ from parcae.units import MS_PER_S
 from parcae.workloads.tpch_application import TABLES
 
 PLUGIN = "parcae.spark.ParcaePlugin"
-#: The local property that says in the event log which TPC-H query it was, such as "q5".
+#: The local property that names the TPC-H query in the event log, such as "q5".
 QUERY_PROPERTY = "parcae.query"
-#: A short query before every run: it loads code, and starts whatever starts with the first query.
+#: A short query before every run. It loads code and starts what Spark starts at the first query.
 WARM_UP = "SELECT count(*) FROM orders JOIN customer ON o_custkey = c_custkey WHERE c_acctbal > 0"
-#: The plugin's pool, and the beginning of the log line by which it says that Spark is as stock.
+#: The plugin's pool, and the start of the log line with which the plugin turns itself off.
 _POOL = "parcae"
 _OFF = "parcae: off"
-#: The beginning of the plugin's log line by which it says that its service was away for too long.
+#: The start of the plugin's log line that says that its service was away for too long.
 SILENCE = "parcae: no orders"
-#: A run that takes longer hangs.
+#: A run that takes longer counts as hanging.
 _LIMIT_S = 3600.0
+#: Log settings of the JVM; its log goes to one file.
 _LOGGING = """
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -54,11 +55,12 @@ class Ending:
     """How a query ended.
 
     Args:
-        query: its TPC-H number.
-        arrival_s: when it arrived, in s after the first one; `late_s` after that its thread began.
-        seconds: from its arrival to its collected result.
-        rows: of the result.
-        digest: of the result's rows in any order.
+        query: the TPC-H number of the query.
+        arrival_s: planned arrival, in s after the first one.
+        late_s: delay in s from the planned arrival to the start of the query's thread.
+        seconds: from the arrival to the collected result.
+        rows: number of rows of the result.
+        digest: hash of the result's rows that does not depend on their order.
     """
 
     query: int
@@ -71,18 +73,18 @@ class Ending:
 
 @dataclass(frozen=True)
 class Finished:
-    """What the driver knows of a run that is over.
+    """The driver's measurements of a complete run.
 
     Args:
         endings: of every query, in order of arrival.
         first_ms: when the first query arrived, in ms of the wall clock.
-        setup_s: what it took to start Spark, open the tables and warm up, in s.
-        jvm_cpu_s: processor time of the JVM, tasks and all, from the first arrival to the last
-            result.
-        python_cpu_s: the same of this process.
-        other_cores: cores that all other processes of the machine kept busy meanwhile, on average.
-        load: the machine's load averages over a minute, before and after.
-        plugin_lines: what the plugin said in the log.
+        setup_s: time to start Spark, open the tables and warm up, in s.
+        jvm_cpu_s: processor time of the JVM, including tasks, from the first arrival to the last
+            result, in s.
+        python_cpu_s: processor time of this process in the same time, in s.
+        other_cores: average number of cores that other processes used in the same time.
+        load: the machine's load averages over one minute, before and after the run.
+        plugin_lines: the plugin's lines in Spark's log.
     """
 
     endings: tuple[Ending, ...]
@@ -97,11 +99,11 @@ class Finished:
 
 @dataclass(frozen=True)
 class Application:
-    """One Spark context.
+    """The settings of one Spark context.
 
     Args:
-        mode: FIFO or FAIR, Spark's own order.
-        event_log: folder that gets its event log, and is emptied before; None for none.
+        mode: FIFO or FAIR, Spark's scheduler mode.
+        event_log: folder for the event log, which is emptied before; None for no event log.
         plugin: the plugin's settings; None for stock Spark without the plugin.
     """
 
@@ -115,13 +117,13 @@ class TpchSpark:
 
     Args:
         spark: which Spark.
-        jar: the plugin's, or None where no policy needs it.
-        work: for logs and Spark's scratch files.
-        data: the folder of the tables' parquet files.
-        texts: the query texts by number.
+        jar: the plugin's jar; None if no policy needs it.
+        work: folder for logs and Spark's scratch files.
+        data: folder of the tables' parquet files.
+        texts: the texts of the queries, by number.
         cores: of the local master.
         memory: of the JVM.
-        conf: more Spark settings.
+        conf: more Spark settings, by name.
     """
 
     def __init__(
@@ -141,6 +143,7 @@ class TpchSpark:
         self._cores = cores
         self._log = self._work / "spark.log"
         self._scratch = self._work / "scratch"
+        # The user's settings may replace the first one, but not those after them.
         self._conf = {
             "spark.sql.files.maxPartitionBytes": SCAN_BYTES,
             **conf,
@@ -167,8 +170,9 @@ class TpchSpark:
         if jar is not None:
             conf.set("spark.driver.extraClassPath", str(jar.resolve()))
         launch: Any = launch_gateway
-        with (self._work / "jvm.log").open("ab") as said:
-            gateway = launch(conf, {"stdout": said, "stderr": said})
+        with (self._work / "jvm.log").open("ab") as output:
+            gateway = launch(conf, {"stdout": output, "stderr": output})
+        # PySpark would start a JVM without these options at the first context.
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
         self._context_class: Any = SparkContext
         self._gateway: Any = gateway
@@ -183,18 +187,21 @@ class TpchSpark:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def run(self, application: Application, arrivals: Sequence[Arrival]) -> Finished:
-        """Start a context, let the queries arrive, each in a thread and a pool of its own; stop it.
+        """Start a context, run queries at their arrival times, and stop the context.
+
+        Every query has its own thread and its own pool.
 
         Raises:
             SparkFailedError: a query failed, or the plugin was off.
         """
         begun = time.monotonic()
-        said = self._said()
+        log_start = self._log_size()
         with self._context(application) as (context, session):
             if application.plugin is not None:
-                self._check_plugin(context, said)
+                self._check_plugin(context, log_start)
             self._open_tables(session)
             session.sql(WARM_UP)._jdf.collectAsList()
+            # Garbage of the setup must not be collected during the measurement.
             context._jvm.System.gc()
             meters = _Meters(self._gateway.proc.pid)
             load = os.getloadavg()[0]
@@ -203,7 +210,7 @@ class TpchSpark:
             endings = running.play(arrivals)
             jvm_s, python_s, other_cores = meters.read()
             loads = (load, os.getloadavg()[0])
-        lines = tuple(line for line in self._new_lines(said) if "parcae: " in line)
+        lines = tuple(line for line in self._new_lines(log_start) if "parcae: " in line)
         if application.plugin is not None and any(_OFF in line for line in lines):
             raise SparkFailedError(f"the plugin went off during the run: {lines[-1]}")
         return Finished(
@@ -218,15 +225,15 @@ class TpchSpark:
         )
 
     def run_alone(self, application: Application, rounds: Sequence[Sequence[int]]) -> list[Ending]:
-        """Run queries one after the other, round by round."""
+        """Run queries one after the other, round by round, each alone on the cores."""
         with self._context(application) as (context, session):
             self._open_tables(session)
             running = _Running(context, session, self._texts)
-            found: list[Ending] = []
+            endings: list[Ending] = []
             for queries in rounds:
                 for query in queries:
-                    found += running.play([Arrival(query, 0.0)])
-            return found
+                    endings += running.play([Arrival(query, 0.0)])
+            return endings
 
     def _open_tables(self, session: Any) -> None:
         for table in TABLES:
@@ -259,18 +266,19 @@ class TpchSpark:
         finally:
             SparkSession(context).stop()
 
-    def _check_plugin(self, context: Any, said: int) -> None:
-        """The plugin must have its pool in Spark's scheduler, else its log line says why."""
+    def _check_plugin(self, context: Any, log_start: int) -> None:
+        """Check that the plugin's pool is in Spark's scheduler; if not, quote its log line."""
         root = context._jsc.sc().taskScheduler().rootPool()
         if _POOL in [pool.name() for pool in root.schedulableQueue().toArray()]:
             return
         why = next(
-            (line for line in self._new_lines(said) if _OFF in line),
-            f"its log {self._log} does not say why",
+            (line for line in self._new_lines(log_start) if _OFF in line),
+            f"the log {self._log} does not say why",
         )
         raise SparkFailedError(f"the plugin is not on: {why}")
 
-    def _said(self) -> int:
+    def _log_size(self) -> int:
+        """The present length of Spark's log in bytes."""
         return self._log.stat().st_size if self._log.exists() else 0
 
     def _new_lines(self, before: int) -> list[str]:
@@ -280,10 +288,10 @@ class TpchSpark:
 
 
 def _offer_pyspark(spark: SparkHome) -> None:
-    """Make `import pyspark` find a PySpark of the Spark's version.
+    """Make `import pyspark` load a PySpark of the given Spark's version.
 
     Raises:
-        ConfigError: this Python has another one.
+        ConfigError: this Python has a PySpark of another version.
     """
     if importlib.util.find_spec("pyspark") is None:
         sources = sorted((spark.path / "python" / "lib").glob("py4j-*-src.zip"))
@@ -295,12 +303,12 @@ def _offer_pyspark(spark: SparkHome) -> None:
         raise ConfigError(f"{spark.path} has no PySpark ({error}): {advice}") from error
     if version != spark.version:
         advice = "unset SPARK_HOME, or use a Python without PySpark or with that version"
-        told = f"this Python has PySpark {version}, and {spark.path} is Spark {spark.version}"
-        raise ConfigError(f"{told}: {advice}")
+        found = f"this Python has PySpark {version}, and {spark.path} is Spark {spark.version}"
+        raise ConfigError(f"{found}: {advice}")
 
 
 class _Running:
-    """Queries on a context, each in a thread of its own."""
+    """Runs queries on a context, each in its own thread."""
 
     def __init__(self, context: Any, session: Any, texts: Mapping[int, str]) -> None:
         self._context = context
@@ -310,27 +318,32 @@ class _Running:
         self._errors = list[str]()
 
     def play(self, arrivals: Sequence[Arrival]) -> tuple[Ending, ...]:
-        """Let queries arrive and wait for all results."""
+        """Start every query at its arrival time and wait for all results."""
         endings: list[Ending | None] = [None] * len(arrivals)
         threads = []
         self.first_ms = time.time() * MS_PER_S
         self._begun = time.monotonic()
         for row, arrival in enumerate(arrivals):
             time.sleep(max(0.0, self._begun + arrival.at_s - time.monotonic()))
-            thread = threading.Thread(target=self._ask, args=(row, arrival, endings), daemon=True)
+            # A daemon, so that a query that hangs does not keep this process alive.
+            thread = threading.Thread(
+                target=self._run_query, args=(row, arrival, endings), daemon=True
+            )
             thread.start()
             threads.append(thread)
+        # One deadline for all queries of the run.
         deadline = time.monotonic() + _LIMIT_S
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        found = tuple(ending for ending in endings if ending is not None)
-        if self._errors or len(found) < len(arrivals):
+        finished = tuple(ending for ending in endings if ending is not None)
+        if self._errors or len(finished) < len(arrivals):
             why = self._errors[0] if self._errors else f"no result after {_LIMIT_S:.0f} s"
-            failed = f"{len(arrivals) - len(found)} of {len(arrivals)} queries failed"
+            failed = f"{len(arrivals) - len(finished)} of {len(arrivals)} queries failed"
             raise SparkFailedError(f"{failed}: {why}")
-        return found
+        return finished
 
-    def _ask(self, row: int, arrival: Arrival, endings: list[Ending | None]) -> None:
+    def _run_query(self, row: int, arrival: Arrival, endings: list[Ending | None]) -> None:
+        """Run one query in the calling thread and write how it ended into a row of `endings`."""
         name = f"q{arrival.query}"
         late_s = time.monotonic() - self._begun - arrival.at_s
         try:
@@ -339,14 +352,15 @@ class _Running:
             self._context.setJobDescription(name)
             rows = self._session.sql(self._texts[arrival.query])._jdf.collectAsList()
             seconds = time.monotonic() - self._begun - arrival.at_s
+            # The hash code of a Java set is the sum of those of its elements: order is irrelevant.
             digest = self._context._jvm.java.util.HashSet(rows).hashCode()
             endings[row] = Ending(arrival.query, arrival.at_s, late_s, seconds, rows.size(), digest)
-        except Exception as error:  # told by `play`, in the thread that waits
+        except Exception as error:  # raised by `play`, in the thread that waits for the results
             self._errors.append(f"{name}: {str(error).strip()[:500]}")
 
 
 class _Meters:
-    """Processor time from its making on; the numbers of Linux's /proc, NaN where there is none."""
+    """Measures processor time from its creation on, by Linux's /proc; NaN on other systems."""
 
     def __init__(self, jvm: int) -> None:
         self._jvm = jvm
@@ -357,15 +371,16 @@ class _Meters:
         return process_cpu_s(self._jvm), own, _machine_cpu_s(), time.monotonic()
 
     def read(self) -> tuple[float, float, float]:
-        """Of the JVM and of this process in s, and the cores that others kept busy on average."""
+        """Processor time of the JVM and of this process in s, and cores that others used."""
         pairs = zip(self._now(), self._begun, strict=True)
         jvm_s, own_s, machine_s, wall_s = (now - then for now, then in pairs)
         return jvm_s, own_s, max(0.0, (machine_s - jvm_s - own_s) / wall_s)
 
 
 def process_cpu_s(pid: int) -> float:
-    """Processor time of a process in s, NaN where /proc does not tell."""
+    """Processor time of a process in s; NaN if /proc does not have it."""
     try:
+        # The name in brackets may hold spaces, so fields are counted from its end.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     except OSError:
@@ -373,8 +388,9 @@ def process_cpu_s(pid: int) -> float:
 
 
 def _machine_cpu_s() -> float:
-    """Processor time of all processes of the machine in s."""
+    """Processor time of all processes of the machine in s; NaN if /proc does not have it."""
     try:
+        # The fourth and fifth fields are time idle and time waiting for input and output.
         fields = Path("/proc/stat").read_text().split()[1:8]
         user, nice, system, _, _, irq, softirq = map(int, fields)
         return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
@@ -383,5 +399,5 @@ def _machine_cpu_s() -> float:
 
 
 def read_texts(path: Path) -> dict[int, str]:
-    """The query texts that were kept in a work folder."""
+    """Read the query texts of a work folder, by number."""
     return {int(number): text for number, text in json.loads(path.read_text()).items()}

@@ -1,6 +1,6 @@
-"""`parcae spark tpch`: TPC-H queries on a real Spark, its own orders and Parcae's policies.
+"""`parcae spark tpch`: runs TPC-H queries on a real Spark, under its own and Parcae's policies.
 
-Everything is kept in a work folder, file by file: a command that was stopped goes on where it was.
+Every step writes its result to a file of the work folder, so a stopped command can continue.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.tpch_application import query_texts
 from parcae.workloads.tpch_tools import generate_tables, missing_tools
 
-#: What the foretold time left takes a run to cost beside its queries, before one was measured.
+#: Time of a run without its queries, for the estimate of the time left before one was measured.
 _SETUP_S = 10.0
 
-#: Called with what is done now, and the share of all runs that is done.
+#: Called with a line about the present step, and the share of all runs that is complete, 0..1.
 Progress = Callable[[str, float], None]
 
 
@@ -77,19 +77,19 @@ def run_tpch(
     progress: Progress,
     jar: Path | None = None,
 ) -> None:
-    """Run what is not finished yet in the work folder: tables, profile, arrival rate, judged runs.
+    """Run what a work folder still lacks: tables, profile, arrival rate, judged runs.
 
     Args:
-        config: what to run.
+        config: the settings.
         spark: which Spark.
-        work: the work folder; made where it does not exist.
-        progress: is told how far it is.
-        jar: the plugin's; None to build it where a policy needs it.
+        work: the work folder; it is created if it does not exist.
+        progress: called at every step.
+        jar: the plugin's jar; None to build it if a policy needs it.
 
     Raises:
-        ConfigError: a work folder of other settings, or a tool that is missing.
+        ConfigError: the work folder has other settings, or a tool is missing.
         SparkFailedError: a query failed, or the plugin was off.
-        PolicyError: a policy that is unknown.
+        PolicyError: a policy is unknown.
     """
     check_settings(config, work)
     with _Study(config, spark, work, progress, jar) as study:
@@ -98,7 +98,7 @@ def run_tpch(
 
 
 class _Study(contextlib.ExitStack):
-    """One command's runs; the JVM is started when the first of them needs it."""
+    """The runs of one command. The JVM starts when the first run needs it."""
 
     def __init__(
         self,
@@ -117,16 +117,17 @@ class _Study(contextlib.ExitStack):
         self._share = 0.0
         self._services = dict[str, RunningService]()
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self._progress(text, self._share)
 
-    # What the runs need.
+    # Preparation.
 
     @property
     def _data(self) -> Path:
         return self._work / f"data-sf{self._config.scale_factor:g}"
 
     def _make_tables(self) -> None:
+        """Generate the tables and the texts of the queries, if they do not exist yet."""
         texts = self._work / "queries.json"
         makers = {"tpchgen-cli": self._data, "duckdb": texts}
         needed = [name for name, path in makers.items() if not path.exists()]
@@ -136,20 +137,21 @@ class _Study(contextlib.ExitStack):
                 f"{', '.join(missing)}: pip install 'parcae[measure]'"
             )
         if not self._data.exists():
-            self._tell(f"generating the tables of scale factor {self._config.scale_factor:g}")
+            self._report(f"generating the tables of scale factor {self._config.scale_factor:g}")
             generate_tables(self._data, self._config.scale_factor)
         if not texts.exists():
             write_text(texts, json.dumps(query_texts(), indent=1))
 
     @cached_property
     def _jar(self) -> Path | None:
+        """The plugin's jar; None if no policy needs it."""
         if {*self._config.policies} <= {*STOCK}:
             return None
         return self._given_jar or build_plugin(self._home)
 
     @cached_property
     def _spark(self) -> TpchSpark:
-        """The JVM, warmed up."""
+        """The JVM, after every query has run in it a few times."""
         config = self._config
         texts = read_texts(self._work / "queries.json")
         jar = self._jar
@@ -164,15 +166,16 @@ class _Study(contextlib.ExitStack):
             config.conf,
         )
         self.callback(spark.close)
-        self._tell("warming the JVM up")
+        self._report("warming the JVM up")
         queries = tuple(dict.fromkeys(config.query_numbers))
         spark.run_alone(Application("FAIR", None), [queries] * config.warm_rounds)
         return spark
 
     def prepare(self) -> None:
-        """Tables, the queries alone, the arrival rate, the profile."""
+        """Make tables, run the queries alone, calibrate the arrival rate, make the profile."""
         self._make_tables()
         self._run_alone()
+        # The order matters: the calibration needs the queries alone, the profile both.
         calibrated = calibration_of(self._work)
         if calibrated is None:
             calibrated = self._calibrate()
@@ -183,7 +186,7 @@ class _Study(contextlib.ExitStack):
                 f"not every {self._config.gap_s:.3f} s; use another --work"
             )
         if not (self._work / PROFILE_ROWS).exists():
-            self._tell("making the profile of the earlier runs")
+            self._report("making the profile of the earlier runs")
             profile = query_profile([self._logs("alone"), *map(self._logs, self._earlier_names())])
             profile.write(self._work)
 
@@ -194,26 +197,32 @@ class _Study(contextlib.ExitStack):
         return sorted(path.stem for path in (self._work / "earlier").glob("load-*.json"))
 
     def _run_alone(self) -> None:
-        """Every query alone, round by round, in an order of its own each."""
-        noted = self._work / "earlier" / "alone.json"
-        if noted.exists():
+        """Run every query alone, round by round, each round in another random order."""
+        endings_file = self._work / "earlier" / "alone.json"
+        if endings_file.exists():
             return
         queries = tuple(dict.fromkeys(self._config.query_numbers))
         generator = RandomStreams(EARLIER_SEED_START).jobs
         num_rounds = self._config.profile_rounds
         rounds = [generator.permutation(queries).tolist() for _ in range(num_rounds)]
         spark = self._spark
-        self._tell(f"every query alone, {len(rounds)} rounds")
+        self._report(f"every query alone, {len(rounds)} rounds")
         endings = spark.run_alone(Application("FAIR", self._logs("alone")), rounds)
+        # In reverse, so that the first result of every query is kept.
         results = {ending.query: [ending.rows, ending.digest] for ending in reversed(endings)}
         write_text(self._work / "results.json", json.dumps(results) + "\n")
         if wrong := self._wrong(endings):
-            told = ", ".join(map(str, wrong))
-            raise SparkFailedError(f"queries {told} gave other results when they ran again")
-        noted.parent.mkdir(exist_ok=True)
-        write_text(noted, json.dumps([asdict(ending) for ending in endings], indent=1) + "\n")
+            queries_text = ", ".join(map(str, wrong))
+            raise SparkFailedError(
+                f"queries {queries_text} gave different results in repeated runs"
+            )
+        endings_file.parent.mkdir(exist_ok=True)
+        write_text(
+            endings_file, json.dumps([asdict(ending) for ending in endings], indent=1) + "\n"
+        )
 
     def _wrong(self, endings: Sequence[Ending]) -> tuple[int, ...]:
+        """The queries whose result differs from that of their first run."""
         results = json.loads((self._work / "results.json").read_text())
         wrong = {e.query for e in endings if results[str(e.query)] != [e.rows, e.digest]}
         return tuple(sorted(wrong))
@@ -221,6 +230,7 @@ class _Study(contextlib.ExitStack):
     # The arrival rate.
 
     def _calibrate(self) -> Calibrated:
+        """Find the arrival rate by runs under FAIR; with a given rate, only measure the load."""
         config = self._config
         points: list[tuple[float, float]] = []
         for number in range(config.calibration_runs):
@@ -228,23 +238,26 @@ class _Study(contextlib.ExitStack):
             record = self._earlier_run(number, gap_s)
             points.append((record.gap_s, record.use.busy_share))
             busy = f"{record.use.busy_share:.1%}"
-            self._tell(f"under FAIR a query every {record.gap_s:.2f} s keeps the cores {busy} busy")
+            self._report(
+                f"under FAIR with a query every {record.gap_s:.2f} s the cores are {busy} busy"
+            )
             if len(points) >= NUM_CLOSE and (config.gap_s or is_found(points, config.load)):
                 break
         return Calibrated(config.gap_s or fitted_gap(points, config.load), tuple(points))
 
     def _first_gap(self) -> float:
-        """From the time that tasks take of queries that run alone."""
+        """The gap of the first run: from the core time of the queries that ran alone, in s."""
         log = read_log(self._logs("alone"))
         work_s = busy_ms(task_times(log), 0, math.inf) / MS_PER_S
-        noted = json.loads((self._work / "earlier" / "alone.json").read_text())
-        return work_s / len(noted) / (self._config.cores * self._config.load)
+        endings = json.loads((self._work / "earlier" / "alone.json").read_text())
+        return work_s / len(endings) / (self._config.cores * self._config.load)
 
     def _earlier_run(self, number: int, gap_s: float) -> RunRecord:
+        """A run of the calibration, from its file if it is complete."""
         path = self._work / "earlier" / f"load-{number:02d}.json"
         if path.exists():
             return read_record(path)
-        self._tell(f"earlier run {number + 1} under FAIR: a query every {gap_s:.2f} s")
+        self._report(f"earlier run {number + 1} under FAIR: a query every {gap_s:.2f} s")
         record = self._measure(RunKey(EARLIER_SEED_START + 1 + number, BASELINE), gap_s, path.stem)
         record.write(path)
         return record
@@ -252,40 +265,44 @@ class _Study(contextlib.ExitStack):
     # The judged runs.
 
     def judge(self) -> None:
-        """All judged runs that are not over yet."""
+        """Run all judged runs that are not complete yet."""
         runs = judged_runs(self._config)
         left = [key for key in runs if not record_path(self._work, key).exists()]
         calibrated = calibration_of(self._work)
         assert calibrated is not None
         run_s = self._config.num_queries * calibrated.gap_s + _SETUP_S
-        # A policy that cannot be planned by is to be told before hours of runs.
+        # An unknown policy must raise now and not after hours of runs.
         for policy in sorted({key.policy for key in left}):
             self._plan_by(policy)
         if left:
-            _ = self._spark  # so that the first run's place among all is told when it begins
+            _ = self._spark  # start the JVM before the first run is announced
         for number, key in enumerate(left):
             self._share = (len(runs) - len(left) + number) / len(runs)
             minutes = (len(left) - number) * run_s / 60
             position = f"run {len(runs) - len(left) + number + 1} of {len(runs)}"
             left_text = f"about {minutes:.0f} min left"
-            self._tell(f"seed {key.seed}, {key.policy}: {position}, {left_text}")
+            self._report(f"seed {key.seed}, {key.policy}: {position}, {left_text}")
             record = self._measure(key, calibrated.gap_s, key.file_name)
             record.write(record_path(self._work, key))
+            # The mean duration of the runs so far.
             run_s += (record.wall_s - run_s) / (number + 1)
         self._share = 1.0
 
     def _measure(self, key: RunKey, gap_s: float, name: str) -> RunRecord:
-        begun = time.monotonic()
+        """Run the queries of a seed under a policy; the event log goes to a folder `name`."""
+        start_s = time.monotonic()
         config = self._config
         logs = self._logs(name)
         spark = self._spark
         arrivals = draw_arrivals(config, key.seed, gap_s)
         plugin, service = self._plan_by(key.policy)
+        # FAIR decides ties under the plugin, and schedules if the plugin has no order.
         mode = STOCK.get(key.policy, STOCK[BASELINE])
+        # A service plans for many runs, so only the difference belongs to this one.
         before_s = process_cpu_s(service) if service else 0.0
         finished = spark.run(Application(mode, logs, plugin), arrivals)
         service_s = process_cpu_s(service) - before_s if service else 0.0
-        return self._record(key, gap_s, finished, service_s, logs, begun)
+        return self._record(key, gap_s, finished, service_s, logs, start_s)
 
     def _record(
         self,
@@ -294,7 +311,7 @@ class _Study(contextlib.ExitStack):
         finished: Finished,
         service_s: float,
         logs: Path,
-        begun: float,
+        start_s: float,
     ) -> RunRecord:
         span_s = makespan_s(finished.endings)
         arrivals_s = finished.endings[-1].arrival_s
@@ -308,7 +325,7 @@ class _Study(contextlib.ExitStack):
             wrong=self._wrong(finished.endings),
             known_share=self._profile.knows(read_log(logs)) if is_planned else 0.0,
             setup_s=finished.setup_s,
-            wall_s=time.monotonic() - begun,
+            wall_s=time.monotonic() - start_s,
             driver_cpu_s=finished.jvm_cpu_s - use.task_cpu_s,
             python_cpu_s=finished.python_cpu_s,
             service_cpu_s=service_s,
@@ -324,10 +341,10 @@ class _Study(contextlib.ExitStack):
         return profile_of(self._work)
 
     def _plan_by(self, policy: str) -> tuple[Mapping[str, str] | None, int]:
-        """The plugin's settings for a policy, and the process of its service.
+        """The plugin's settings for a policy, and the process id of its service.
 
-        None for stock Spark; 0 without a service. A policy that can be exported plans in the
-        plugin, any other in a service of its own.
+        The settings are None for stock Spark, and the id is 0 without a service. A policy that can
+        be exported plans in the plugin, any other in a service.
         """
         if policy in STOCK:
             return None, 0
@@ -342,9 +359,9 @@ class _Study(contextlib.ExitStack):
         return {"spark.parcae.policy": str(path.resolve())}, 0
 
     def _service(self, policy: str) -> RunningService:
-        """A service that knows the profile: one for all runs of the command."""
+        """The service of a policy, which knows the profile and serves all runs of the command."""
         if policy not in self._services:
-            self._tell(f"starting a service for {policy}")
+            self._report(f"starting a service for {policy}")
             log = self._work / f"service-{policy_file_name(policy)}.log"
             started = running_service(policy, str(self._work / PROFILE), log=log)
             self._services[policy] = self.enter_context(started)

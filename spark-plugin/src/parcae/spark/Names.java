@@ -3,48 +3,67 @@ package parcae.spark;
 import java.util.Properties;
 import java.util.regex.Pattern;
 
-/** Names of recurring jobs, as `parcae workload import spark-events` makes them from the event log. */
+/**
+ * Names of recurring jobs.
+ *
+ * <p>They equal the names that `parcae workload import spark-events` derives from an event log.
+ */
 public final class Names {
   private static final int MAX_NAME = 80;
-  private static final int WHOLE = Pattern.UNICODE_CHARACTER_CLASS; // spaces and digits of all scripts, as in Python
-  private static final Pattern MADE_UP = Pattern.compile("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}");
-  private static final Pattern BATCH =
-      Pattern.compile("\\b(?:batch|runId|id) = [0-9a-fA-F-]+|\\bbatch = init", Pattern.CASE_INSENSITIVE | WHOLE);
-  private static final Pattern INNER =
-      Pattern.compile("broadcast exchange \\(runId.*", Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
-  private static final Pattern NUMBERED_TABLE = Pattern.compile("#\\d+L?", WHOLE);
-  private static final Pattern SPACES = Pattern.compile("[\\s\\x1c-\\x1f]+", WHOLE);
+  /** Matches spaces and digits of all scripts, as Python does. */
+  private static final int UNICODE = Pattern.UNICODE_CHARACTER_CLASS;
+  /** Parts of generated ids (UUIDs, long hexadecimal numbers), which differ in every run. */
+  private static final Pattern GENERATED_ID =
+      Pattern.compile("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}|[0-9a-fA-F]{16,}");
+  /** The number of a streaming batch. */
+  private static final Pattern BATCH = Pattern.compile(
+      "\\b(?:batch|runId|id) = [0-9a-fA-F-]+|\\bbatch = init",
+      Pattern.CASE_INSENSITIVE | UNICODE);
+  /** The description that Spark gives a job that broadcasts a part of a query. */
+  private static final Pattern BROADCAST = Pattern.compile(
+      "broadcast exchange \\(runId.*", Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
+  private static final Pattern NUMBERED_TABLE = Pattern.compile("#\\d+L?", UNICODE);
+  private static final Pattern SPACES = Pattern.compile("[\\s\\x1c-\\x1f]+", UNICODE);
   private static final Pattern ENDS = Pattern.compile("^[ ,]+|[ ,]+\\z");
 
   private Names() {}
 
-  /** The name; with a key it is the value of that property. Where all properties are silent it is that of the last stage. */
+  /**
+   * The name of a job, from the first of these that is given: the property `key`, the job group,
+   * the description, the call site, the name of the last stage.
+   *
+   * @param properties the local properties of the job; may be null
+   * @param key a property that names jobs; empty for none
+   * @param lastStage the name of the job's last stage
+   */
   public static String of(Properties properties, String key, String lastStage) {
-    String named = key.isEmpty() ? "" : tidy(get(properties, key));
-    if (!named.isEmpty()) {
-      return named;
+    String keyedName = key.isEmpty() ? "" : tidy(get(properties, key));
+    if (!keyedName.isEmpty()) {
+      return keyedName;
     }
     String group = get(properties, "spark.jobGroup.id");
     String description = get(properties, "spark.job.description");
     String site = tidy(get(properties, "callSite.short"));
-    if (!MADE_UP.matcher(group).find() && !tidy(group).isEmpty()) {
+    if (!GENERATED_ID.matcher(group).find() && !tidy(group).isEmpty()) {
       return tidy(group);
     }
-    if (!INNER.matcher(description).lookingAt() && !tidy(description).isEmpty()) {
+    if (!BROADCAST.matcher(description).lookingAt() && !tidy(description).isEmpty()) {
       return tidy(description);
     }
     String last = tidy(lastStage);
     return !site.isEmpty() ? site : last.isEmpty() ? "unnamed" : last;
   }
 
+  /** The value of a property; empty if it is not set. */
   public static String get(Properties properties, String key) {
     String value = properties == null ? null : properties.getProperty(key);
     return value == null ? "" : value;
   }
 
+  /** Removes what differs between runs of one job and limits the length to 80 characters. */
   public static String tidy(String text) {
-    String bare = BATCH.matcher(NUMBERED_TABLE.matcher(text).replaceAll("")).replaceAll("");
-    String tidy = ENDS.matcher(SPACES.matcher(bare).replaceAll(" ")).replaceAll("");
+    String stable = BATCH.matcher(NUMBERED_TABLE.matcher(text).replaceAll("")).replaceAll("");
+    String tidy = ENDS.matcher(SPACES.matcher(stable).replaceAll(" ")).replaceAll("");
     if (tidy.codePointCount(0, tidy.length()) <= MAX_NAME) {
       return tidy;
     }

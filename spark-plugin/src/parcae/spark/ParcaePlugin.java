@@ -6,11 +6,12 @@ import org.apache.spark.api.plugin.SparkPlugin;
 import parcae.spark.guest.Guest;
 
 /**
- * Orders the queries of an application, inside Spark's own scheduler.
+ * The plugin that orders the queries of an application, inside Spark's own scheduler.
  *
- * <p>Use: `--conf spark.plugins=parcae.spark.ParcaePlugin` with `--conf spark.parcae.policy=FILE`
- * (plans by itself) or `--conf spark.parcae.service=HOST:PORT` (asks a service), or both, and the
- * jar on the driver's class path. Any master; executors need no jar.
+ * <p>Use: put the jar on the driver's class path and set
+ * `--conf spark.plugins=parcae.spark.ParcaePlugin`. Also set `--conf spark.parcae.policy=FILE` (the
+ * plugin plans by itself), `--conf spark.parcae.service=HOST:PORT` (the plugin sends events to a
+ * service, which plans), or both. It works with any master. Executors do not need the jar.
  */
 public final class ParcaePlugin implements SparkPlugin {
   @Override

@@ -31,17 +31,23 @@ import scala.reflect.ClassTag;
 import scala.reflect.ClassTag$;
 
 /**
- * A Spark application that replays mixes of jobs: DAGs of stages whose tasks sleep for a given time.
+ * A Spark application that replays mixes of jobs: DAGs of stages whose tasks sleep.
  *
- * Arguments: a file with the mixes and one for the results (JSON both). A mix is {"jobs": [{"name", "arrival_ms", "stages":
- * [{"parents": [positions], "sleep_ms": [one for each task]}]}]}; the last stage is the one that all others lead to. Mixes run
- * one after the other, jobs of a mix arrive by the clock, each in a pool of its own (so that FAIR shares between jobs). Between
- * mixes nothing runs. With spark.parcae.replay.warmUp=false the JVM is not warmed up first. The result tells of every job when it
- * was submitted and when it ended, in ms since its mix began.
+ * <p>Arguments: a file with the mixes and a file for the results, both JSON. A mix is {"jobs":
+ * [{"name", "arrival_ms", "stages": [{"parents": [positions], "sleep_ms": [one per task]}]}]}. All
+ * stages of a job lead to its last stage.
+ *
+ * <p>Mixes run one after the other, and nothing runs between them. The jobs of a mix are submitted
+ * at their arrival times. Each job has its own pool, so that FAIR shares the cores between jobs.
+ * With spark.parcae.replay.warmUp=false the JVM is not warmed up first.
+ *
+ * <p>For every job the result holds the times of submission and of completion, in ms since the
+ * start of its mix.
  */
 public final class Replay {
   private static final ObjectMapper JSON = new ObjectMapper();
-  private static final ClassTag<Tuple2<Integer, Integer>> PAIR = ClassTag$.MODULE$.apply(Tuple2.class);
+  private static final ClassTag<Tuple2<Integer, Integer>> PAIR =
+      ClassTag$.MODULE$.apply(Tuple2.class);
 
   private Replay() {}
 
@@ -53,20 +59,21 @@ public final class Replay {
     JsonNode mixes = JSON.readTree(new File(args[0])).path("mixes");
     Path results = Path.of(args[1]).toAbsolutePath();
     SparkContext context = new SparkContext(new SparkConf());
-    List<Object> told = new ArrayList<>();
+    List<Object> finished = new ArrayList<>();
     try {
       if (context.conf().getBoolean("spark.parcae.replay.warmUp", true)) {
         warmUp(context);
       }
       for (JsonNode mix : mixes) {
-        told.add(replay(context, mix, told.size()));
-        write(results, told);
+        finished.add(replay(context, mix, finished.size()));
+        write(results, finished);
       }
     } finally {
       context.stop();
     }
   }
 
+  /** Replaces the file in one step, so that a reader never sees half of the results. */
   private static void write(Path file, List<Object> mixes) throws IOException {
     Path partial = file.resolveSibling(file.getFileName() + ".partial");
     Map<String, Object> whole = new LinkedHashMap<>();
@@ -75,14 +82,15 @@ public final class Replay {
     Files.move(partial, file, StandardCopyOption.REPLACE_EXISTING);
   }
 
-  /** Lets the JVM compile what every task goes through. */
+  /** Runs short jobs, so that the JVM compiles the code that every task runs. */
   private static void warmUp(SparkContext context) throws InterruptedException {
     for (int round = 0; round < 4; round++) {
       List<Thread> threads = new ArrayList<>();
       for (int job = 0; job < 4; job++) {
         long[] sleeps = new long[60];
         RDD<Tuple2<Integer, Integer>> first = new SleepRdd(context, List.of(), sleeps);
-        RDD<Tuple2<Integer, Integer>> last = new SleepRdd(context, List.of(shuffled(first)), sleeps);
+        RDD<Tuple2<Integer, Integer>> last =
+            new SleepRdd(context, List.of(shuffled(first)), sleeps);
         threads.add(new Thread(() -> run(context, last, "warm-up", "warm-up", -1)));
       }
       for (Thread thread : threads) {
@@ -95,7 +103,8 @@ public final class Replay {
     Thread.sleep(1000);
   }
 
-  private static Map<String, Object> replay(SparkContext context, JsonNode mix, int position) throws InterruptedException {
+  private static Map<String, Object> replay(SparkContext context, JsonNode mix, int position)
+      throws InterruptedException {
     JsonNode jobs = mix.path("jobs");
     Map<String, Object>[] entries = newEntries(jobs.size());
     List<Thread> threads = new ArrayList<>();
@@ -128,10 +137,10 @@ public final class Replay {
     for (Thread thread : threads) {
       thread.join();
     }
-    Map<String, Object> told = new LinkedHashMap<>();
-    told.put("began_ms", begin);
-    told.put("jobs", entries);
-    return told;
+    Map<String, Object> result = new LinkedHashMap<>();
+    result.put("began_ms", begin);
+    result.put("jobs", entries);
+    return result;
   }
 
   @SuppressWarnings("unchecked")
@@ -161,7 +170,7 @@ public final class Replay {
     return built.get(built.size() - 1);
   }
 
-  /** What a stage leaves to its children: they share one shuffle, so that the stage runs once. */
+  /** The shuffle output of a stage. All children read the same one, so that the stage runs once. */
   @SuppressWarnings({"unchecked", "rawtypes"})
   private static RDD<?> shuffled(RDD<Tuple2<Integer, Integer>> stage) {
     ClassTag<Integer> tag = ClassTag$.MODULE$.apply(Integer.class);
@@ -169,11 +178,17 @@ public final class Replay {
     return new ShuffledRDD(pairs, new HashPartitioner(1), tag, tag, tag);
   }
 
-  private static void run(SparkContext context, RDD<Tuple2<Integer, Integer>> last, String name, String pool, int mix) {
+  private static void run(
+      SparkContext context,
+      RDD<Tuple2<Integer, Integer>> last,
+      String name,
+      String pool,
+      int mix) {
     context.setLocalProperty("spark.job.description", name);
     context.setLocalProperty("spark.scheduler.pool", pool);
     if (mix >= 0) {
-      context.setLocalProperty("parcae.mix." + mix, name); // a key by which one mix can be read from the event log
+      // With this key a reader of the event log can select the jobs of one mix.
+      context.setLocalProperty("parcae.mix." + mix, name);
     }
     new JavaRDD<>(last, PAIR).foreachPartition(rows -> {
       while (rows.hasNext()) {
@@ -182,7 +197,7 @@ public final class Replay {
     });
   }
 
-  /** A task of a stage. */
+  /** One task of a stage: its index and how long it sleeps. */
   private static final class SleepPartition implements Partition, Serializable {
     private static final long serialVersionUID = 1;
     private final int index;
@@ -209,7 +224,7 @@ public final class Replay {
     }
   }
 
-  /** Every task waits for all of a parent's. */
+  /** A dependency by which every task waits for all tasks of the parent. */
   private static final class AllOf extends NarrowDependency<Object> {
     private static final long serialVersionUID = 1;
 
@@ -224,7 +239,7 @@ public final class Replay {
     }
   }
 
-  /** Tasks that sleep; the first of a stage leaves one record for the children. */
+  /** The tasks of one stage. They sleep; the first one leaves a record for the child stages. */
   private static final class SleepRdd extends RDD<Tuple2<Integer, Integer>> {
     private static final long serialVersionUID = 1;
     private final transient long[] sleeps;
@@ -234,7 +249,8 @@ public final class Replay {
       this.sleeps = sleeps;
     }
 
-    private static scala.collection.immutable.List<Dependency<?>> dependencies(List<RDD<?>> parents) {
+    private static scala.collection.immutable.List<Dependency<?>> dependencies(
+        List<RDD<?>> parents) {
       scala.collection.immutable.List<Dependency<?>> list = List$.MODULE$.empty();
       for (RDD<?> parent : parents) {
         list = list.$colon$colon(new AllOf(parent));
@@ -254,6 +270,7 @@ public final class Replay {
     @Override
     public Iterator<Tuple2<Integer, Integer>> compute(Partition partition, TaskContext task) {
       for (Iterator<Dependency<?>> all = dependencies().iterator(); all.hasNext(); ) {
+        // The parent has one partition, which holds the output of all its tasks.
         RDD<?> parent = all.next().rdd();
         for (Iterator<?> rows = parent.iterator(parent.partitions()[0], task); rows.hasNext(); ) {
           rows.next();

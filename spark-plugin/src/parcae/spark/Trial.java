@@ -3,7 +3,7 @@ package parcae.spark;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.SparkSession;
 
-/** A short query, by which `parcae spark doctor --run` tries the plugin in a real Spark. */
+/** A short query with which `parcae spark doctor --run` tries the plugin in a real Spark. */
 public final class Trial {
   private static final int NUMBERS = 1_000;
   private static final int TASKS = 4;

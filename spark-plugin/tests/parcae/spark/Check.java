@@ -2,7 +2,7 @@ package parcae.spark;
 
 import java.util.Objects;
 
-/** What must be, in one line each. */
+/** Assertions for the test programs. */
 public final class Check {
   private static int count;
 

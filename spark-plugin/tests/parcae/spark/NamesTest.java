@@ -7,12 +7,17 @@ import java.util.Iterator;
 import java.util.Map;
 import java.util.Properties;
 
-/** Names by the plugin equal those of the event-log reader: cases [{"properties", "key", "name"}] in the file of the argument. */
+/**
+ * Names by the plugin must equal those of the event-log reader in Python.
+ *
+ * <p>The argument is a file of cases: [{"properties", "key", "stage", "name"}].
+ */
 final class NamesTest {
   public static void main(String[] args) throws Exception {
     for (JsonNode entry : new ObjectMapper().readTree(new File(args[0]))) {
       Properties properties = new Properties();
-      for (Iterator<Map.Entry<String, JsonNode>> all = entry.path("properties").fields(); all.hasNext(); ) {
+      for (Iterator<Map.Entry<String, JsonNode>> all = entry.path("properties").fields();
+          all.hasNext(); ) {
         Map.Entry<String, JsonNode> property = all.next();
         properties.setProperty(property.getKey(), property.getValue().asText());
       }

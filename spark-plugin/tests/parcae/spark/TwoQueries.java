@@ -6,10 +6,11 @@ import java.util.concurrent.atomic.AtomicReference;
 import org.apache.spark.sql.SparkSession;
 
 /**
- * An application of a long query and a short one, submitted in that order. Executors need nothing
- * of it. It does not stop its session, so that whatever keeps a driver alive would show.
+ * An application of a long query and a short one, submitted in that order. Executors need none of
+ * its classes. It does not stop its session, so that a thread that keeps the driver alive would be
+ * noticed.
  *
- * <p>Arguments: a file for its answer, how long a task of the long query sleeps, in ms.
+ * <p>Arguments: a file for the answer, and how long a task of the long query sleeps, in ms.
  */
 public final class TwoQueries {
   private static final int LONG = 40;
@@ -19,10 +20,10 @@ public final class TwoQueries {
 
   private TwoQueries() {}
 
-  /** The file says how many tasks gave a result, by query, and whether the short one was first. */
+  /** Writes how many tasks gave a result, by query, and whether the short query was first. */
   public static void main(String[] args) throws Exception {
     SparkSession spark = SparkSession.builder().appName("two queries").getOrCreate();
-    run(spark, "warm", SHORT, 1); // what Spark loads at first is nobody's time
+    run(spark, "warm", SHORT, 1); // so that loading Spark's code delays neither query
     AtomicReference<String> answer = new AtomicReference<>("no answer");
     Thread thread = new Thread(() -> {
       long count = run(spark, "long", LONG, Integer.parseInt(args[1]));

@@ -10,11 +10,11 @@ import org.apache.spark.api.java.JavaPairRDD;
 import org.apache.spark.api.java.JavaSparkContext;
 import scala.Tuple2;
 
-/** Jobs for the tests on real Spark; their tasks sleep, and some of them misbehave. */
+/** Jobs for the tests on a real Spark. Their tasks sleep, and some of them fail or hang. */
 public final class Workouts {
   private Workouts() {}
 
-  /** What happens to a task. */
+  /** A fault that happens to some tasks. */
   interface Mishap extends java.io.Serializable {
     void strike(int stage, int task) throws Exception;
   }
@@ -23,31 +23,38 @@ public final class Workouts {
     Thread.sleep(ms);
   }
 
-  /** A job of three stages in a row; every task leaves a record for the next. True when nothing was lost or counted twice. */
-  static boolean chain(JavaSparkContext context, String name, int numTasks, long sleepMs, Mishap mishap) {
+  /**
+   * Runs a job of three stages in a row. Every task of the first stage makes one record, and the
+   * last stage counts them. Returns whether no record was lost or counted twice.
+   */
+  static boolean chain(
+      JavaSparkContext context, String name, int numTasks, long sleepMs, Mishap mishap) {
     context.setLocalProperty("spark.job.description", name);
     List<Integer> numbers = new ArrayList<>();
     for (int number = 0; number < numTasks; number++) {
       numbers.add(number);
     }
-    JavaPairRDD<Integer, Integer> first = context.parallelize(numbers, numTasks).mapToPair(number -> {
-      mishap.strike(0, number);
-      sleep(sleepMs);
-      return new Tuple2<>(number, 1);
-    });
-    JavaPairRDD<Integer, Integer> second = first.reduceByKey(Integer::sum, numTasks).mapPartitionsToPair(rows -> {
-      mishap.strike(1, TaskContext.getPartitionId());
-      sleep(sleepMs);
-      List<Tuple2<Integer, Integer>> kept = new ArrayList<>();
-      rows.forEachRemaining(row -> kept.add(new Tuple2<>(row._1 % 2, row._2)));
-      return kept.iterator();
-    });
-    List<Tuple2<Integer, Integer>> found = second.reduceByKey(Integer::sum, 2).collect();
-    return found.stream().mapToInt(Tuple2::_2).sum() == numTasks;
+    JavaPairRDD<Integer, Integer> first =
+        context.parallelize(numbers, numTasks).mapToPair(number -> {
+          mishap.strike(0, number);
+          sleep(sleepMs);
+          return new Tuple2<>(number, 1);
+        });
+    JavaPairRDD<Integer, Integer> second =
+        first.reduceByKey(Integer::sum, numTasks).mapPartitionsToPair(rows -> {
+          mishap.strike(1, TaskContext.getPartitionId());
+          sleep(sleepMs);
+          List<Tuple2<Integer, Integer>> kept = new ArrayList<>();
+          rows.forEachRemaining(row -> kept.add(new Tuple2<>(row._1 % 2, row._2)));
+          return kept.iterator();
+        });
+    List<Tuple2<Integer, Integer>> counts = second.reduceByKey(Integer::sum, 2).collect();
+    return counts.stream().mapToInt(Tuple2::_2).sum() == numTasks;
   }
 
-  /** So many jobs at once; how many of them came to the right result. */
-  public static int jobs(JavaSparkContext context, int numJobs, int numTasks, long sleepMs) throws InterruptedException {
+  /** Runs so many jobs at once; returns how many of them gave the right result. */
+  public static int jobs(JavaSparkContext context, int numJobs, int numTasks, long sleepMs)
+      throws InterruptedException {
     AtomicInteger right = new AtomicInteger();
     List<Thread> threads = new ArrayList<>();
     for (int number = 0; number < numJobs; number++) {
@@ -66,7 +73,7 @@ public final class Workouts {
     return right.get();
   }
 
-  /** Every third task fails at its first attempt. */
+  /** Runs a job in which every third task fails at its first attempt. */
   public static boolean flaky(JavaSparkContext context, int numTasks) {
     return chain(context, "flaky", numTasks, 20, (stage, task) -> {
       if (task % 3 == 0 && TaskContext.get().attemptNumber() == 0) {
@@ -75,7 +82,10 @@ public final class Workouts {
     });
   }
 
-  /** One task hangs at its first attempt. Milliseconds that the job took. */
+  /**
+   * Runs a job in which one task hangs at its first attempt. Returns how many ms the job took, or
+   * -1 if its result was wrong.
+   */
   public static long straggling(JavaSparkContext context, int numTasks, long hangMs) {
     long start = System.currentTimeMillis();
     boolean isRight = chain(context, "straggling", numTasks, 20, (stage, task) -> {
@@ -86,8 +96,9 @@ public final class Workouts {
     return isRight ? System.currentTimeMillis() - start : -1;
   }
 
-  /** A job that would take minutes is cancelled; whether it failed for that. */
-  public static boolean cancelled(JavaSparkContext context, long afterMs) throws InterruptedException {
+  /** Cancels a job that would take minutes; returns whether it failed. */
+  public static boolean cancelled(JavaSparkContext context, long afterMs)
+      throws InterruptedException {
     AtomicInteger failed = new AtomicInteger();
     Thread thread = new Thread(() -> {
       context.setJobGroup("doomed", "doomed", true);
@@ -104,7 +115,10 @@ public final class Workouts {
     return failed.get() == 1;
   }
 
-  /** The last task of a stage deletes what the others left, so that the next stage cannot fetch it. */
+  /**
+   * Runs a job in which the last task of a stage deletes the output of the others, so that the next
+   * stage cannot fetch it.
+   */
   public static boolean forgetful(JavaSparkContext context, int numTasks) {
     return chain(context, "forgetful", numTasks, 20, (stage, task) -> {
       if (stage == 0 && task == numTasks - 1 && TaskContext.get().stageAttemptNumber() == 0) {

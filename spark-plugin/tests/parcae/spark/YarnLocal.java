@@ -10,8 +10,8 @@ import org.apache.spark.scheduler.cluster.YarnScheduler;
 import org.apache.spark.scheduler.local.LocalSchedulerBackend;
 
 /**
- * YARN's own task schedulers over cores of this JVM: what of YARN runs without a ResourceManager.
- * Masters: local-yarn-client, local-yarn-cluster.
+ * YARN's task schedulers over cores of this JVM: the part of YARN that runs without a
+ * ResourceManager. The masters are local-yarn-client and local-yarn-cluster.
  */
 public final class YarnLocal implements ExternalClusterManager {
   private static final int CORES = 2;
@@ -37,7 +37,7 @@ public final class YarnLocal implements ExternalClusterManager {
     ((TaskSchedulerImpl) scheduler).initialize(backend);
   }
 
-  /** The hook hands the context to an application master; there is none here. */
+  /** Without the hook that passes the context to an application master: there is none here. */
   private static final class YarnCluster extends YarnClusterScheduler {
     YarnCluster(SparkContext context) {
       super(context);

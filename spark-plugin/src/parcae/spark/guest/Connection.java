@@ -22,8 +22,10 @@ import javax.net.ssl.SSLSocket;
 import javax.net.ssl.TrustManagerFactory;
 
 /**
- * A greeted connection to the service. A thread of its own reads what the service says, and ends
- * with the connection; a service that says nothing for a while, or does not read, loses it.
+ * A connection to the service, after the greeting.
+ *
+ * <p>A separate thread reads the service's messages and ends with the connection. The connection is
+ * closed when the service sends nothing for a while or stops reading.
  */
 final class Connection implements AutoCloseable {
   private static final int CONNECT_MS = 2_000;
@@ -35,19 +37,20 @@ final class Connection implements AutoCloseable {
   private final Socket socket;
   private final DataInputStream in;
   private final OutputStream out;
-  private final Patient patient;
+  private final DeadlineStream stream;
   private final int silenceMs;
   private Thread reader;
   private String policy = "";
 
-  /** Takes what the service says. */
-  interface Hearer {
-    void hear(JsonNode message) throws IOException;
+  /** Handles the service's messages. */
+  interface MessageHandler {
+    /** A message came that is not an error. */
+    void handle(JsonNode message) throws IOException;
 
-    /** The service refused something and wants to be sent everything. */
+    /** The service refused a message and asks for the whole state. */
     void refused(Wire.ProtocolException why);
 
-    /** Nothing more will be heard. */
+    /** The connection has ended: no more messages will come. */
     void lost(Throwable error);
   }
 
@@ -59,32 +62,34 @@ final class Connection implements AutoCloseable {
     plain.connect(new InetSocketAddress(settings.host, settings.port), CONNECT_MS);
     plain.setSoTimeout(GREETING_MS);
     socket = settings.trustFile == null ? plain : encrypted(plain, settings);
-    patient = new Patient(socket);
-    in = new DataInputStream(new BufferedInputStream(patient, BUFFER_BYTES));
+    stream = new DeadlineStream(socket);
+    in = new DataInputStream(new BufferedInputStream(stream, BUFFER_BYTES));
     out = socket.getOutputStream();
   }
 
   /**
    * Connects and greets the service.
    *
-   * @param silenceMs without a word for so long the service is thought to be gone
-   * @throws IOException it is not there, speaks another protocol, or does not know the secret
+   * @param silenceMs after so many ms without a message the service counts as gone
+   * @throws IOException the service cannot be reached, speaks another protocol, or does not know
+   *     the secret
    */
   static Connection open(
       LinkSettings settings, String applicationId, String applicationName, int silenceMs)
       throws IOException, GeneralSecurityException {
     Socket plain = new Socket();
     try {
-      Connection made = new Connection(plain, settings, silenceMs);
-      made.patient.allow(GREETING_MS);
-      made.greet(settings.secret, Wire.text(applicationId), Wire.text(applicationName));
-      return made;
+      Connection connection = new Connection(plain, settings, silenceMs);
+      connection.stream.allow(GREETING_MS);
+      connection.greet(settings.secret, Wire.text(applicationId), Wire.text(applicationName));
+      return connection;
     } catch (IOException | GeneralSecurityException | RuntimeException error) {
       plain.close();
       throw error;
     }
   }
 
+  /** Exchanges the greeting; with a secret, each side proves to the other that it knows it. */
   private void greet(byte[] secret, String applicationId, String applicationName)
       throws IOException, GeneralSecurityException {
     String nonce = Wire.newNonce();
@@ -94,12 +99,12 @@ final class Connection implements AutoCloseable {
       if (secret == null) {
         throw new IOException("the service asks for a secret: set spark.parcae.secretFile");
       }
-      String theirs = reply.path("nonce").asText();
+      String serviceNonce = reply.path("nonce").asText();
       Map<String, Object> proof = Wire.message("proof");
-      proof.put("mac", Wire.proof(secret, "client", nonce, theirs, applicationId));
+      proof.put("mac", Wire.proof(secret, "client", nonce, serviceNonce, applicationId));
       send(proof);
       reply = Wire.read(in);
-      String expected = Wire.proof(secret, "service", nonce, theirs, applicationId);
+      String expected = Wire.proof(secret, "service", nonce, serviceNonce, applicationId);
       if (!Wire.isSame(reply.path("mac").asText(), expected)) {
         throw new IOException("the service does not know the secret");
       }
@@ -107,10 +112,11 @@ final class Connection implements AutoCloseable {
       throw new IOException("the service does not ask for the secret that is set here");
     }
     if (!reply.path("type").asText().equals("welcome")) {
-      throw new Wire.ProtocolException("no welcome");
+      throw new Wire.ProtocolException("the service did not send a welcome");
     }
     if (reply.path("protocol").asInt(-1) != Wire.VERSION) {
-      throw new Wire.ProtocolException("a service that speaks version " + reply.path("protocol"));
+      throw new Wire.ProtocolException(
+          "the service speaks another version of the protocol: " + reply.path("protocol"));
     }
     policy = Wire.text(reply.path("policy").asText());
   }
@@ -120,31 +126,31 @@ final class Connection implements AutoCloseable {
     return policy;
   }
 
-  /** Begins to hand on what the service says. */
-  void listen(Hearer hearer) {
+  /** Starts the thread that passes the service's messages to the handler. */
+  void listen(MessageHandler handler) {
     reader = new Thread(() -> {
       try {
         while (true) {
-          patient.allow(silenceMs);
+          stream.allow(silenceMs);
           try {
-            hearer.hear(Wire.read(in));
+            handler.handle(Wire.read(in));
           } catch (Wire.ProtocolException error) {
             if (!error.isForgiven) {
               throw error;
             }
-            hearer.refused(error);
+            handler.refused(error);
           }
         }
       } catch (Throwable error) {
-        closeSocket(); // a write that waits ends with it
-        hearer.lost(error);
+        closeSocket(); // ends a write that another thread may be waiting in
+        handler.lost(error);
       }
     }, "parcae-reader");
     reader.setDaemon(true);
     reader.start();
   }
 
-  /** Sends a message, in one piece. */
+  /** Sends a message in one write. */
   void send(Map<String, Object> message) throws IOException {
     out.write(Wire.frame(message));
     out.flush();
@@ -158,12 +164,12 @@ final class Connection implements AutoCloseable {
     }
   }
 
-  /** The socket below TLS is closed: TLS itself would wait for a write to end. */
+  /** Closes the socket below TLS, since closing TLS itself would wait for a write to end. */
   private void closeSocket() {
     try {
       plain.close();
     } catch (IOException error) {
-      // it is closed, whatever was left to be said
+      // the connection ends in any case
     }
   }
 
@@ -177,7 +183,8 @@ final class Connection implements AutoCloseable {
     SSLSocket wrapped = (SSLSocket) context.getSocketFactory()
         .createSocket(plain, settings.host, settings.port, true);
     SSLParameters parameters = wrapped.getSSLParameters();
-    parameters.setEndpointIdentificationAlgorithm("HTTPS"); // the certificate is for this host
+    // Checks that the certificate is for this host.
+    parameters.setEndpointIdentificationAlgorithm("HTTPS");
     wrapped.setSSLParameters(parameters);
     wrapped.startHandshake();
     return wrapped;
@@ -196,17 +203,18 @@ final class Connection implements AutoCloseable {
     return trusted;
   }
 
-  /** Reads until a deadline, however slowly the bytes come. */
-  private static final class Patient extends InputStream {
+  /** A stream with a deadline for a whole message, however slowly its bytes come. */
+  private static final class DeadlineStream extends InputStream {
     private final Socket socket;
     private final InputStream stream;
     private long deadlineNs;
 
-    Patient(Socket socket) throws IOException {
+    DeadlineStream(Socket socket) throws IOException {
       this.socket = socket;
       this.stream = socket.getInputStream();
     }
 
+    /** Sets the deadline: so many ms from now. */
     void allow(int ms) {
       deadlineNs = System.nanoTime() + ms * 1_000_000L;
     }
@@ -221,7 +229,7 @@ final class Connection implements AutoCloseable {
     public int read(byte[] bytes, int offset, int length) throws IOException {
       long leftMs = (deadlineNs - System.nanoTime()) / 1_000_000;
       if (leftMs <= 0) {
-        throw new SocketTimeoutException("the service says nothing");
+        throw new SocketTimeoutException("the service sends nothing");
       }
       socket.setSoTimeout((int) leftMs);
       return stream.read(bytes, offset, length);

@@ -1,18 +1,18 @@
 package parcae.spark.guest;
 
 /**
- * What is left of a query, as far as it can be known: `parcae.cluster.kernels.estimates` in Java,
- * for all that plans here.
+ * Estimates of a query's remaining work, for all policies of the plugin. They are
+ * `parcae.cluster.kernels.estimates` in Java.
  */
 final class Estimates {
-  /** The prior belief in the foretold durations counts as so many finished tasks. */
+  /** The prior, that the estimated durations are right, counts as so many finished tasks. */
   static final double PRIOR_TASKS = 3;
-  /** At least this share of what was done is thought to be left. */
+  /** Remaining work is estimated as at least this share of the work that is done. */
   static final double LEAST_SHARE = 0.05;
 
   private Estimates() {}
 
-  /** Factor on the foretold durations that finished tasks suggest: 1 before any has finished. */
+  /** The factor on the estimated durations, from finished tasks; 1 before any has finished. */
   static double correction(Query query) {
     int finished = 0;
     double executedMs = 0;
@@ -28,7 +28,7 @@ final class Estimates {
     return (finished * executedMs / expectedMs + PRIOR_TASKS) / (finished + PRIOR_TASKS);
   }
 
-  /** Work of the tasks that have not started, in ms of one core, as it is thought of now. */
+  /** The estimated work of the tasks that have not started, in ms of one core. */
   static double remainingMs(Query query) {
     double unstartedMs = 0;
     double executedMs = 0;

@@ -26,19 +26,22 @@ import scala.Option;
 import scala.Tuple2;
 
 /**
- * Where applications share a cluster: asks the cluster manager for as many executors as the service
- * grants, and gives back those above, idle ones first.
+ * Keeps the number of executors that the service grants, where applications share a cluster.
  *
- * <p>On a thread of its own, since the cluster manager takes its time to answer. It works by what
- * Spark's own dynamic allocation works by, and so wherever that does.
+ * <p>It asks the cluster manager for as many executors as are granted and returns surplus ones,
+ * idle executors first. It runs on a separate thread, since the cluster manager may answer slowly.
+ * It uses the same interface as Spark's dynamic allocation and so works with the same masters.
  */
 final class ExecutorShare implements Runnable {
   private static final Logger LOG = LoggerFactory.getLogger(ExecutorShare.class);
   private static final String DYNAMIC = "spark.dynamicAllocation.enabled";
   private static final long TICK_MS = 500;
-  private static final long GRACE_MS = 3_000; // without the service, before more are asked for
-  private static final long BUSY_MS = 3_000; // so long an idle one is waited for
-  private static final long AGAIN_MS = 10_000; // a kill that had no effect is tried again
+  /** How long the service must be away before the fallback number of executors is requested. */
+  private static final long GRACE_MS = 3_000;
+  /** How long a surplus executor may stay busy before it is given up. */
+  private static final long BUSY_MS = 3_000;
+  /** After this time an executor that was killed and is still there is killed again. */
+  private static final long AGAIN_MS = 10_000;
   private static final int NOT_GRANTED = -1;
 
   private final Guest guest;
@@ -46,9 +49,11 @@ final class ExecutorShare implements Runnable {
   private final int fallback;
   private final boolean canDecommission;
   private final String refusal;
-  private final Map<String, Integer> tasksOn = new LinkedHashMap<>(); // by executor
+  /** Number of running tasks by executor, in the order in which the executors came. */
+  private final Map<String, Integer> tasksOn = new LinkedHashMap<>();
+  /** When the executor was asked to leave, by executor. */
   private final Map<String, Long> leavingNs = new HashMap<>();
-  private final Set<Integer> jobs = new HashSet<>();
+  private final Set<Integer> jobs = new HashSet<>(); // open Spark jobs
   private boolean isStopping;
   private boolean hasStarted;
   private boolean isRefused;
@@ -56,9 +61,9 @@ final class ExecutorShare implements Runnable {
   private int granted = NOT_GRANTED;
   private long awayNs = System.nanoTime();
   private boolean isAway = true;
-  private int told = NOT_GRANTED;
+  private int requested = NOT_GRANTED; // the last number sent to the cluster manager
   private int logged = NOT_GRANTED;
-  private long abundantNs;
+  private long abundantNs; // since when there are surplus executors; 0 if there are none
 
   ExecutorShare(Guest guest, SparkContext context) throws PolicyException {
     this.guest = guest;
@@ -81,22 +86,23 @@ final class ExecutorShare implements Runnable {
     return Integer.parseInt(text);
   }
 
+  /** Why this application cannot change its executors; null if it can. */
   private static String refusal(SparkConf conf, SchedulerBackend backend) {
     if (conf.getBoolean(DYNAMIC, false)) {
-      return DYNAMIC + " is set, and two cannot allocate executors; leave it out";
+      return DYNAMIC + " is set, and only one side can allocate executors; remove it";
     }
     if (!(backend instanceof ExecutorAllocationClient)) {
-      return "the master " + conf.get("spark.master", "") + " has no executors that come and go";
+      return "the master " + conf.get("spark.master", "") + " cannot add or remove executors";
     }
     return null;
   }
 
-  /** Follows executors and their tasks. */
+  /** The listener that counts executors, their tasks and open jobs. */
   SparkListener listener() {
-    return new Following();
+    return new ExecutorListener();
   }
 
-  /** The service grants so many executors; -1 where it leaves them to the application. */
+  /** The service grants so many executors; -1 if it leaves their number to the application. */
   synchronized void granted(int executors) {
     isAway = false;
     if (executors == NOT_GRANTED) {
@@ -113,7 +119,7 @@ final class ExecutorShare implements Runnable {
     changed();
   }
 
-  /** The service is away. */
+  /** The service is away: from now on the fallback may apply. */
   synchronized void left() {
     isAway = true;
     awayNs = System.nanoTime();
@@ -124,6 +130,7 @@ final class ExecutorShare implements Runnable {
     notifyAll();
   }
 
+  /** Wakes the thread up; starts it when it is needed for the first time. */
   private void changed() {
     hasChanged = true;
     notifyAll();
@@ -140,16 +147,18 @@ final class ExecutorShare implements Runnable {
   public void run() {
     while (awaitChange()) {
       try {
-        keep();
+        adjust();
       } catch (RuntimeException error) { // the cluster manager did not answer
-        LOG.warn("parcae: asking for executors failed; it is tried again ({})", error.toString());
+        LOG.warn(
+            "parcae: requesting executors failed; the plugin tries again ({})", error.toString());
         synchronized (this) {
-          told = NOT_GRANTED;
+          requested = NOT_GRANTED;
         }
       }
     }
   }
 
+  /** Waits for a change or the next tick; false when the thread must end. */
   private synchronized boolean awaitChange() {
     try {
       if (!hasChanged && !isStopping) {
@@ -162,16 +171,17 @@ final class ExecutorShare implements Runnable {
     return !isStopping && guest.isWorking();
   }
 
-  private void keep() {
+  /** Requests the target number of executors and returns surplus ones. */
+  private void adjust() {
     int target = target();
     if (target == NOT_GRANTED) {
       return;
     }
-    if (needsTelling(target)) {
+    if (needsRequest(target)) {
       boolean isTaken = context.requestTotalExecutors(
           target, 0, scala.collection.immutable.Map$.MODULE$.empty());
       if (!isTaken) {
-        throw new IllegalStateException("the cluster manager did not take the request");
+        throw new IllegalStateException("the cluster manager did not accept the request");
       }
     }
     List<String> idle = new ArrayList<>();
@@ -181,7 +191,7 @@ final class ExecutorShare implements Runnable {
       client().killExecutors(scalaList(idle), false, false, false);
     }
     if (!busy.isEmpty()) {
-      giveUp(busy);
+      removeBusy(busy);
     }
   }
 
@@ -189,7 +199,7 @@ final class ExecutorShare implements Runnable {
     return (ExecutorAllocationClient) context.schedulerBackend();
   }
 
-  /** How many executors there should be. */
+  /** How many executors there should be; NOT_GRANTED if that is left to Spark. */
   private synchronized int target() {
     if (!isAway) {
       return granted;
@@ -202,18 +212,23 @@ final class ExecutorShare implements Runnable {
     return granted == NOT_GRANTED ? NOT_GRANTED : Math.max(held, granted);
   }
 
-  /** A smaller number that was told before an executor came may be lost: then it is told again. */
-  private synchronized boolean needsTelling(int target) {
+  /**
+   * Whether the cluster manager must be sent this target.
+   *
+   * <p>The cluster manager may lose a smaller number that was requested before an executor came.
+   * For this reason `requested` is reset whenever an executor comes, and the number is sent again.
+   */
+  private synchronized boolean needsRequest(int target) {
     if (target != logged) {
       LOG.info("parcae: {} executors wanted, {} here", target, tasksOn.size() - leavingNs.size());
       logged = target;
     }
-    boolean isNews = target != told;
-    told = target;
-    return isNews;
+    boolean isNew = target != requested;
+    requested = target;
+    return isNew;
   }
 
-  /** Which executors are to go: idle ones, and busy ones after a while without idle ones. */
+  /** Chooses executors to remove: idle ones, and busy ones if idle ones are too few for a while. */
   private synchronized void choose(int target, List<String> idle, List<String> busy) {
     long now = System.nanoTime();
     leavingNs.keySet().retainAll(tasksOn.keySet());
@@ -227,6 +242,7 @@ final class ExecutorShare implements Runnable {
       return;
     }
     abundantNs = abundantNs == 0 ? now : abundantNs;
+    // A busy executor that is killed loses its tasks, so these are given some time to end.
     boolean isPatient = !canDecommission && now - abundantNs < BUSY_MS * 1_000_000;
     for (String executor : staying.subList(0, surplus)) {
       boolean isIdle = tasksOn.get(executor) == 0;
@@ -237,9 +253,9 @@ final class ExecutorShare implements Runnable {
     }
   }
 
-  /** Lets them end their tasks where Spark can; else their tasks run once more elsewhere. */
+  /** Removes busy executors: decommissions them if Spark can, else kills them and their tasks. */
   @SuppressWarnings({"unchecked", "rawtypes"})
-  private void giveUp(List<String> executors) {
+  private void removeBusy(List<String> executors) {
     if (!canDecommission) {
       client().killExecutors(scalaList(executors), false, false, true);
       return;
@@ -262,26 +278,26 @@ final class ExecutorShare implements Runnable {
     return list;
   }
 
-  private synchronized void came(String executor) {
+  private synchronized void added(String executor) {
     tasksOn.putIfAbsent(executor, 0);
-    told = NOT_GRANTED;
+    requested = NOT_GRANTED;
     changed();
   }
 
-  private synchronized void went(String executor) {
+  private synchronized void removed(String executor) {
     tasksOn.remove(executor);
     leavingNs.remove(executor);
     changed();
   }
 
-  private synchronized void tasks(String executor, int more) {
+  private synchronized void addTasks(String executor, int more) {
     Integer now = tasksOn.computeIfPresent(executor, (key, count) -> Math.max(0, count + more));
     if (now != null && now == 0 && abundantNs != 0) {
       changed();
     }
   }
 
-  private synchronized void job(int id, boolean isOpen) {
+  private synchronized void setJob(int id, boolean isOpen) {
     if (isOpen) {
       jobs.add(id);
     } else {
@@ -290,35 +306,35 @@ final class ExecutorShare implements Runnable {
     changed();
   }
 
-  private final class Following extends SparkListener {
+  private final class ExecutorListener extends SparkListener {
     @Override
     public void onExecutorAdded(SparkListenerExecutorAdded event) {
-      guest.attempt("noting an executor", () -> came(event.executorId()));
+      guest.attempt("noting an executor", () -> added(event.executorId()));
     }
 
     @Override
     public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
-      guest.attempt("noting the end of an executor", () -> went(event.executorId()));
+      guest.attempt("noting the end of an executor", () -> removed(event.executorId()));
     }
 
     @Override
     public void onTaskStart(SparkListenerTaskStart event) {
-      guest.attempt("noting a task", () -> tasks(event.taskInfo().executorId(), 1));
+      guest.attempt("noting a task", () -> addTasks(event.taskInfo().executorId(), 1));
     }
 
     @Override
     public void onTaskEnd(SparkListenerTaskEnd event) {
-      guest.attempt("noting a task's end", () -> tasks(event.taskInfo().executorId(), -1));
+      guest.attempt("noting a task's end", () -> addTasks(event.taskInfo().executorId(), -1));
     }
 
     @Override
     public void onJobStart(SparkListenerJobStart event) {
-      guest.attempt("noting a job", () -> job(event.jobId(), true));
+      guest.attempt("noting a job", () -> setJob(event.jobId(), true));
     }
 
     @Override
     public void onJobEnd(SparkListenerJobEnd event) {
-      guest.attempt("noting a job's end", () -> job(event.jobId(), false));
+      guest.attempt("noting a job's end", () -> setJob(event.jobId(), false));
     }
   }
 }

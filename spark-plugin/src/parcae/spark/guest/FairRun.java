@@ -4,23 +4,32 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * A virtual run of fair sharing beside the real one: `parcae.cluster.kernels.virtual` in Java.
+ * The virtual run: a simulated run of fair sharing beside the real one. It is
+ * `parcae.cluster.kernels.virtual` in Java.
  *
- * <p>Queries share the cores equally as far as their stages have tasks for them. The run knows
- * what a scheduler may know, and is carried on when an order is made.
+ * <p>Queries share the cores equally, as far as their stages have tasks for them. The virtual run
+ * uses only what a scheduler may know. It advances each time that an order is computed.
  */
 final class FairRun {
+  /** Tolerance of rounding; also the shortest step, so that a run always advances. */
   private static final double EPSILON_MS = 1e-6;
 
-  private final List<Query> members = new ArrayList<>();
-  private final List<Query> byLeft = new ArrayList<>();
+  private final List<Query> members = new ArrayList<>(); // arrived and not ended in this run
+  private final List<Query> byRemaining = new ArrayList<>(); // members by remaining work
   private double clockMs;
   private double cores;
 
-  /** Empties a list into the run, and carries it on to the present. */
-  void carryOn(Iterable<Query> open, List<Query> arrivals, long nowMs, int numCores) {
+  /**
+   * Advances the run to the present.
+   *
+   * @param open the queries that are open in the real run
+   * @param arrivals the queries that arrived since the last call, in order; the list is emptied
+   * @param nowMs the present, in ms
+   * @param numCores the cores of the application
+   */
+  void advance(Iterable<Query> open, List<Query> arrivals, long nowMs, int numCores) {
     cores = numCores;
-    learn(open);
+    updateAll(open);
     for (Query query : arrivals) {
       query.reshape();
       flow(query.arrivalMs);
@@ -31,18 +40,20 @@ final class FairRun {
     settle();
   }
 
-  private void learn(Iterable<Query> open) {
+  /** Updates the work of all queries by what is known now. */
+  private void updateAll(Iterable<Query> open) {
     for (Query query : open) {
       query.reshape();
       if (!query.hasJoined) {
         continue;
       }
-      double thoughtMs = query.totalMs;
-      learnNeeds(query);
-      if (query.hasEnded && thoughtMs > 0) {
+      double previousTotalMs = query.totalMs;
+      updateNeeds(query);
+      if (query.hasEnded && previousTotalMs > 0) {
+        // The query ended here already. Its time in the run changes in proportion to its work.
         query.endMs =
-            query.arrivalMs + (query.endMs - query.arrivalMs) * (query.totalMs / thoughtMs);
-      } else if (query.hasEnded && query.totalMs > 0) { // nothing was known of it so far
+            query.arrivalMs + (query.endMs - query.arrivalMs) * (query.totalMs / previousTotalMs);
+      } else if (query.hasEnded && query.totalMs > 0) { // it had no known work
         query.hasEnded = false;
         members.add(query);
       }
@@ -50,7 +61,7 @@ final class FairRun {
     for (Query query : members) {
       query.reshape();
       if (query.isComplete && !query.isExact) {
-        learnNeeds(query);
+        updateNeeds(query);
       }
     }
   }
@@ -59,11 +70,11 @@ final class FairRun {
     query.hasJoined = true;
     query.hasEnded = false;
     members.add(query);
-    learnNeeds(query);
+    updateNeeds(query);
   }
 
-  /** What the query's stages need, by what is known now. */
-  private static void learnNeeds(Query query) {
+  /** Computes the work that the query's stages need, by what is known now. */
+  private static void updateNeeds(Query query) {
     double factor = Estimates.correction(query);
     double totalMs = 0;
     for (StageRow row : query.rows()) {
@@ -76,6 +87,7 @@ final class FairRun {
     query.isExact = query.isComplete;
   }
 
+  /** Runs the members from the clock to a given time. */
   private void flow(double untilMs) {
     while (clockMs < untilMs && !members.isEmpty()) {
       settle();
@@ -94,12 +106,12 @@ final class FairRun {
     clockMs = Math.max(clockMs, untilMs);
   }
 
-  /** Ends stages and queries that have all they need; members that are left say what they want. */
+  /** Ends the stages and queries whose work is done; sets the cores that other members want. */
   private void settle() {
     int kept = 0;
     for (Query query : members) {
       int before;
-      do { // what ended made others runnable
+      do { // a stage that ends can make its children runnable
         before = query.numLeft;
         query.wanted = want(query);
       } while (query.wanted == 0 && query.numLeft > 0 && query.numLeft < before);
@@ -113,6 +125,7 @@ final class FairRun {
     members.subList(kept, members.size()).clear();
   }
 
+  /** Ends the query's stages that are done; returns how many cores the others can use. */
   private static double want(Query query) {
     double wanted = 0;
     for (StageRow row : query.rows()) {
@@ -132,7 +145,7 @@ final class FairRun {
     return wanted;
   }
 
-  /** Work of the stage's slowest task after the others have ended. */
+  /** The work of the stage's slowest task that is left when all other tasks have ended. */
   private static double slowestMs(StageRow row) {
     return row.tail() * (row.needMs / (row.tasks + row.tail()));
   }
@@ -141,7 +154,10 @@ final class FairRun {
     return row.needMs - row.attainedMs <= slowestMs(row) + EPSILON_MS;
   }
 
-  /** Cores that the stage can use: one a task, and those that it has until its tasks end. */
+  /**
+   * Cores that the stage can use: one per task, but no more than its remaining tasks need. A stage
+   * keeps the cores that it has until its tasks end.
+   */
   private static double width(StageRow row) {
     if (isInTail(row)) {
       return 1;
@@ -151,18 +167,18 @@ final class FairRun {
     return Math.min(row.tasks, Math.max(row.rate, needed));
   }
 
-  /** Work of the stage until it can use another number of cores. */
+  /** The work that the stage does until the number of cores that it can use changes. */
   private static double untilChangeMs(StageRow row) {
     double leftMs = row.needMs - row.attainedMs;
     return isInTail(row) ? leftMs : leftMs - slowestMs(row);
   }
 
-  /** Equal shares of the cores, as far as queries can use them; the rest is for the others. */
+  /** Gives every query an equal share; cores that a query cannot use are shared by the others. */
   private void shareOut() {
     double coresLeft = cores;
     int numLeft = members.size();
     for (Query query : members) {
-      query.rate = -1;
+      query.rate = -1; // not decided yet
     }
     boolean isSettled = false;
     while (!isSettled && numLeft > 0) {
@@ -178,7 +194,7 @@ final class FairRun {
       }
     }
     for (Query query : members) {
-      if (query.rate < 0) { // where there are fewer cores than queries, older ones have them
+      if (query.rate < 0) { // with fewer cores than queries, the older queries get a core each
         query.rate = Math.min(Math.max(1, coresLeft / numLeft), coresLeft);
         coresLeft -= query.rate;
         numLeft--;
@@ -186,7 +202,7 @@ final class FairRun {
     }
   }
 
-  /** Gives the query's cores to its stages; returns the time to the first end of one of them. */
+  /** Gives the query's cores to its stages; returns the time until the first of them changes. */
   private static double spread(Query query) {
     double rate = query.rate;
     double soonestMs = Double.POSITIVE_INFINITY;
@@ -203,25 +219,26 @@ final class FairRun {
     return soonestMs;
   }
 
-  /** Writes when every member would end if no query arrived any more. */
-  void foretellEnds() {
-    byLeft.clear();
-    byLeft.addAll(members);
+  /** Sets the time at which every member would end if no other query arrived. */
+  void estimateEnds() {
+    byRemaining.clear();
+    byRemaining.addAll(members);
     for (Query query : members) {
-      measureLeft(query);
+      measureRemaining(query);
     }
-    byLeft.sort((first, second) -> Double.compare(first.leftMs, second.leftMs));
+    byRemaining.sort((first, second) -> Double.compare(first.leftMs, second.leftMs));
     double passedMs = 0;
     double sharedMs = 0;
-    for (int place = 0; place < byLeft.size(); place++) {
-      Query query = byLeft.get(place);
-      sharedMs += (query.leftMs - passedMs) * (byLeft.size() - place) / cores;
+    for (int place = 0; place < byRemaining.size(); place++) {
+      Query query = byRemaining.get(place);
+      sharedMs += (query.leftMs - passedMs) * (byRemaining.size() - place) / cores;
       passedMs = query.leftMs;
       query.endMs = clockMs + Math.max(sharedMs, query.pathMs);
     }
   }
 
-  private static void measureLeft(Query query) {
+  /** Sets the query's remaining work and its remaining critical path in the virtual run. */
+  private static void measureRemaining(Query query) {
     double leftMs = 0;
     double pathMs = 0;
     for (StageRow row : query.rows()) {
@@ -229,9 +246,9 @@ final class FairRun {
         continue;
       }
       leftMs += Math.max(0, row.needMs - row.attainedMs);
-      double foretoldMs = (row.tasks + row.tail()) * row.taskMs;
+      double estimatedMs = (row.tasks + row.tail()) * row.taskMs;
       double doneMs = row.attainedMs / row.needMs * (1 + row.tail()) * row.taskMs;
-      pathMs = Math.max(pathMs, (row.pathMs - doneMs) * (row.needMs / Math.max(1, foretoldMs)));
+      pathMs = Math.max(pathMs, (row.pathMs - doneMs) * (row.needMs / Math.max(1, estimatedMs)));
     }
     query.leftMs = leftMs;
     query.pathMs = pathMs;

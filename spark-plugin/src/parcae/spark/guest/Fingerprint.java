@@ -7,12 +7,12 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Names of recurring SQL queries by their physical plan, as `parcae.workloads.spark.fingerprint`
- * makes them: the same in every session, run and folder of files.
+ * Names of recurring SQL queries, derived from their physical plan. They equal the names of
+ * `parcae.workloads.spark.fingerprint` and are the same in every session, run and folder of files.
  */
 final class Fingerprint {
   private static final int DIGITS = 16;
-  /** What differs between runs of one query, in the order in which it is replaced. */
+  /** Parts of a plan that differ between runs of one query, in the order of replacement. */
   private static final Pattern[] VARYING = {
     Pattern.compile("Location: ([A-Za-z]+)[^\\[\\n]*\\[[^\\]\\n]*\\]"),
     Pattern.compile("[A-Za-z][A-Za-z0-9+.-]{0,20}:/[^ ,)\\]\\n]*"),
@@ -23,38 +23,39 @@ final class Fingerprint {
     Pattern.compile("RDD\\[[0-9]+\\]"),
     Pattern.compile("\\[(?:plan_)?id=#?[0-9]+\\]"),
   };
-  /** What stands for it. */
+  /** The replacement of each of these parts. */
   private static final String[] REPLACEMENTS = {
     "Location: $1", "", "path=", "", "Lambda", "", "RDD", "",
   };
   private static final Pattern EXPRESSION_ID = Pattern.compile("#[0-9]+L?");
-  /** An operator of the tree, or the title of its paragraph, in formatted plans: no literals. */
+  /** An operator of the tree or the title of its paragraph in a formatted plan: has no literals. */
   private static final Pattern OPERATOR =
       Pattern.compile("[ :+*-]*[A-Za-z][^:\\n]*\\([0-9]+\\)|\\([0-9]+\\) [^\\n]*");
   private static final Pattern FIRST_WORD = Pattern.compile("[ :+*()0-9-]*[A-Za-z]*");
-  /** A column (its id follows) or a function (its arguments follow). */
+  /** A column (an id follows it) or a function (its arguments follow it). */
   private static final Pattern REFERENCE =
       Pattern.compile("[A-Za-z_][A-Za-z0-9_.]*(?=#[0-9]|\\()");
 
   private Fingerprint() {}
 
-  /** The query's name by its whole plan, literals included. */
+  /** The query's name by its whole plan, including literals. */
   static String planName(String description) {
-    return "plan-" + hash(EXPRESSION_ID.matcher(lasting(description)).replaceAll(""));
+    return "plan-" + hash(EXPRESSION_ID.matcher(withoutVarying(description)).replaceAll(""));
   }
 
-  /** The query's name by its operators, columns and functions, whatever its literals are. */
+  /** The query's name by its operators, columns and functions, without literals. */
   static String shapeName(String description) {
-    String[] lines = lasting(description).split("\n", -1);
+    String[] lines = withoutVarying(description).split("\n", -1);
     for (int i = 0; i < lines.length; i++) {
       if (!OPERATOR.matcher(lines[i]).matches()) {
-        lines[i] = bare(lines[i]);
+        lines[i] = withoutLiterals(lines[i]);
       }
     }
     return "shape-" + hash(String.join("\n", lines));
   }
 
-  private static String lasting(String description) {
+  /** The plan without the parts that differ between runs. */
+  private static String withoutVarying(String description) {
     String text = description;
     for (int i = 0; i < VARYING.length; i++) {
       text = VARYING[i].matcher(text).replaceAll(REPLACEMENTS[i]);
@@ -62,14 +63,15 @@ final class Fingerprint {
     return text;
   }
 
-  private static String bare(String line) {
+  /** A line of the plan, reduced to its first word, columns and functions. */
+  private static String withoutLiterals(String line) {
     Matcher first = FIRST_WORD.matcher(line);
     int end = first.lookingAt() ? first.end() : 0;
-    StringBuilder found = new StringBuilder(line.substring(0, end));
+    StringBuilder kept = new StringBuilder(line.substring(0, end));
     for (Matcher each = REFERENCE.matcher(line).region(end, line.length()); each.find(); ) {
-      found.append(' ').append(each.group());
+      kept.append(' ').append(each.group());
     }
-    return found.toString();
+    return kept.toString();
   }
 
   private static String hash(String text) {

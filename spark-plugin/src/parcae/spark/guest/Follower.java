@@ -3,11 +3,12 @@ package parcae.spark.guest;
 import java.util.List;
 
 /**
- * Follows what happens in the application, event by event, and sees to it that an order comes of
- * it. No types of Spark's; events come one at a time.
+ * Receives the events of the application, from which an order is made.
+ *
+ * <p>The interface uses no types of Spark. Events come one at a time.
  */
 interface Follower {
-  /** A stage as a Spark job lists it. */
+  /** A stage as a Spark job lists it: its id, number of tasks and the ids of its parents. */
   final class ListedStage {
     final int id;
     final int tasks;
@@ -20,7 +21,7 @@ interface Follower {
     }
   }
 
-  /** A Spark job as it starts; `execution` is null outside SQL. */
+  /** A Spark job that starts. */
   final class StartedJob {
     final int id;
     final String query;
@@ -30,12 +31,14 @@ interface Follower {
     final List<ListedStage> stages;
 
     /**
-     * What is known of a job.
+     * Describes a job.
      *
-     * @param query see `Order.queryOf`
-     * @param execution its SQL execution, which may be a part of another
+     * @param id Spark's id of the job
+     * @param query the key of its query, see `Order.queryOf`
+     * @param execution its SQL execution, which may be a part of another; null outside SQL
      * @param givenNames names that the user set for planning
      * @param plainName job group, description or call site
+     * @param stages the stages that the job lists
      */
     StartedJob(
         int id,
@@ -53,25 +56,30 @@ interface Follower {
     }
   }
 
-  /** The application can run so many tasks at once. */
+  /** From now on the application can run so many tasks at once. */
   void coresChanged(int cores);
 
   /** An SQL execution starts; `plan` is Spark's description of its physical plan. */
   void executionStarted(String execution, String plan);
 
+  /** An SQL execution has ended. */
   void executionEnded(String execution);
 
+  /** A Spark job starts. */
   void jobStarted(StartedJob job);
 
+  /** A Spark job has ended. */
   void jobEnded(int job, boolean isSuccess);
 
   /** An attempt to run a stage starts, with so many tasks. */
   void stageSubmitted(int stage, int attempt, int tasks);
 
+  /** All tasks of a stage have ended. */
   void stageCompleted(int stage);
 
+  /** A task of an attempt to run a stage starts. */
   void taskStarted(int stage, int attempt);
 
-  /** A task ended; one that succeeded took `tookMs`. */
+  /** A task has ended. `tookMs` is its duration; it counts only for a task that succeeded. */
   void taskEnded(int stage, int attempt, boolean isSuccess, double tookMs);
 }

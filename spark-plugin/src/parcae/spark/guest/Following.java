@@ -10,53 +10,59 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * Follows which queries are open, and hands what happens to Spark's jobs, stages and tasks to the
- * query that they are a part of.
+ * Keeps track of the open queries and passes the events of Spark's jobs, stages and tasks to the
+ * query that they belong to.
  *
- * @param <Q> what is kept of an open query
+ * @param <Q> the class of an open query
  */
-abstract class Following<Q extends Following.Followed> implements Follower {
-  private final Map<String, List<String>> executions = new HashMap<>(); // open ones: names by plan
-  private final Map<String, Q> queries = new LinkedHashMap<>(); // as they arrived
+abstract class Following<Q extends Following.OpenQuery> implements Follower {
+  /** The plan names of every open SQL execution. */
+  private final Map<String, List<String>> executions = new HashMap<>();
+  private final Map<String, Q> queries = new LinkedHashMap<>(); // in order of arrival
   private final Map<Integer, String> queryOfJob = new HashMap<>();
   private final Map<Integer, List<Integer>> stagesOfJob = new HashMap<>();
   private final Map<Integer, Q> queryOfStage = new HashMap<>();
 
   /** An open query. */
-  interface Followed {
-    /** Spark's jobs of it that have not ended; the follower changes them. */
+  interface OpenQuery {
+    /** Its Spark jobs that have not ended; `Following` adds and removes them. */
     Set<Integer> jobs();
 
     /** The stages that were listed. */
     Set<Integer> stageIds();
 
-    /** A Spark job lists a stage; it may turn out that it need not run. */
+    /** A Spark job lists a stage. Spark may skip the stage later. */
     void listed(int stage, int tasks, List<Integer> parents);
 
+    /** An attempt to run a stage starts. */
     void submitted(int stage, int attempt, int tasks);
 
-    /** A stage is complete, or is not needed any more. */
+    /** A stage is complete or no longer needed. */
     void closed(int stage);
 
+    /** A task of an attempt starts. */
     void taskStarted(int stage, int attempt);
 
+    /** A task has succeeded after `tookMs`. */
     void taskSucceeded(int stage, int attempt, double tookMs);
 
+    /** A task has failed. */
     void taskFailed(int stage, int attempt);
 
+    /** One of the query's Spark jobs has failed. */
     void jobFailed();
   }
 
-  /** A query's first job starts; `planNames` are its names by plan, the best first. */
+  /** A query's first job starts; `planNames` are its names by plan, the most exact first. */
   abstract Q opened(StartedJob job, Set<String> planNames);
 
   /** A job of the query has listed its stages. */
   abstract void extended(Q query, List<Integer> stages);
 
-  /** A query is over. */
+  /** A query has ended. */
   abstract void ended(Q query);
 
-  /** Open queries by their keys (see `Order.queryOf`), as they arrived; under this one's lock. */
+  /** Open queries by key (see `Order.queryOf`), in order of arrival; needs this object's lock. */
   final Map<String, Q> queries() {
     return queries;
   }
@@ -84,16 +90,17 @@ abstract class Following<Q extends Following.Followed> implements Follower {
     }
     query.jobs().add(job.id);
     queryOfJob.put(job.id, job.query);
-    List<Integer> own = new ArrayList<>();
+    List<Integer> added = new ArrayList<>();
     for (ListedStage stage : job.stages) {
-      if (stage.tasks > 0 && !queryOfStage.containsKey(stage.id)) { // else it is another job's
+      // A stage that several jobs list belongs to the first of them.
+      if (stage.tasks > 0 && !queryOfStage.containsKey(stage.id)) {
         query.listed(stage.id, stage.tasks, stage.parents);
         queryOfStage.put(stage.id, query);
-        own.add(stage.id);
+        added.add(stage.id);
       }
     }
-    stagesOfJob.put(job.id, own);
-    extended(query, own);
+    stagesOfJob.put(job.id, added);
+    extended(query, added);
   }
 
   private Set<String> planNames(StartedJob job) {
@@ -117,6 +124,7 @@ abstract class Following<Q extends Following.Followed> implements Follower {
     if (!isSuccess) {
       query.jobFailed();
     }
+    // A query of SQL ends with its execution, since another job of it may follow.
     if (query.jobs().isEmpty() && !executions.containsKey(key)) {
       close(key);
     }

@@ -5,27 +5,31 @@ import java.util.Collection;
 import java.util.List;
 
 /**
- * No query is to end later than so many times its time under fair sharing:
+ * The guard: gives every query a deadline, a multiple of its time under fair sharing. It is
  * `parcae.cluster.kernels.guard` in Java.
  *
  * <p>Queries that are about to miss their deadline, and those with earlier deadlines, are served
- * before all others; among themselves they keep the policy's order.
+ * before all others. Among themselves they keep the policy's order.
  */
 final class Guard {
-  /** The rate at which work arrives is learned from so many of the latest queries. */
+  /** The rate at which work arrives is estimated from so many of the latest queries. */
   static final int LATEST = 128;
+  /** The weight of smaller queries that will arrive. */
   private static final double ARRIVALS_COUNT = 0.6;
+  /** A query is urgent when its slack is below this share of its allowed delay. */
   private static final double MARGIN = 0.75;
+  /** The shortest time to the next check, as a share of the margin. */
   private static final double LEAST_WAIT = 0.1;
+  /** Tiers are cut to this range, so that adding a span to them stays exact enough. */
   private static final double LARGEST_TIER = 1e12;
 
-  private final double allowed;
+  private final double allowed; // delay, as a multiple of the time under fair sharing
   private final List<Query> byDeadline = new ArrayList<>();
   private double cores;
   private long nowMs;
-  private double waitMs;
+  private double waitMs; // until the guard must check again
 
-  /** Allows a query so many times its time under fair sharing; more than 1. */
+  /** Allows every query so many times its time under fair sharing; the factor is above 1. */
   Guard(double factor) {
     allowed = factor - 1;
   }
@@ -33,7 +37,10 @@ final class Guard {
   /**
    * Changes the tiers and limits of urgent queries.
    *
-   * @param latest the queries that arrived last, at most `LATEST` + 1, ended ones among them
+   * @param open the open queries, after the policy has set their tiers
+   * @param latest the queries that arrived last, at most `LATEST` + 1, including ended ones
+   * @param clockMs the present, in ms
+   * @param numCores the cores of the application
    * @param wakeMs when the policy wants to plan again, or Order.NOT_YET
    * @return when to plan again at the latest, or Order.NOT_YET
    */
@@ -60,10 +67,11 @@ final class Guard {
     if (waitMs >= LARGEST_TIER) {
       return wakeMs;
     }
-    long ownMs = nowMs + (long) waitMs + 1;
-    return wakeMs == Order.NOT_YET ? ownMs : Math.min(wakeMs, ownMs);
+    long checkMs = nowMs + (long) waitMs + 1;
+    return wakeMs == Order.NOT_YET ? checkMs : Math.min(wakeMs, checkMs);
   }
 
+  /** Sets the query's deadline, remaining work and shortest time to its end. */
   private void setDeadline(Query query) {
     double factor = Estimates.correction(query);
     double workMs = 0;
@@ -72,7 +80,7 @@ final class Guard {
       int unstarted = row.tasks - row.started;
       if (row.running() + unstarted > 0) {
         double taskMs = row.taskMs * factor;
-        double doneMs = unstarted == 0 ? 0.5 * taskMs : 0; // a running task is half done
+        double doneMs = unstarted == 0 ? 0.5 * taskMs : 0; // a running task counts as half done
         workMs += (unstarted + 0.5 * row.running()) * taskMs;
         pathMs = Math.max(pathMs, row.pathMs * factor - doneMs);
       }
@@ -80,13 +88,17 @@ final class Guard {
     double fairMs = Math.max(1, query.endMs - query.arrivalMs);
     query.leftMs = workMs;
     query.aloneMs = Math.max(workMs / cores, pathMs);
+    // A deadline that cannot be met any more is moved on by whole multiples of the allowed delay.
     double leastDelay = (nowMs + query.aloneMs - query.arrivalMs) / fairMs - 1;
     double delay = allowed * Math.max(1, Math.ceil(leastDelay / allowed));
     query.deadlineMs = query.arrivalMs + fairMs * (1 + delay);
     query.urgency = 0;
   }
 
-  /** Numbers the urgent queries by urgency; returns how many urgencies there are. */
+  /**
+   * Numbers groups of urgent queries: a query that is about to miss its deadline and the queries
+   * with earlier deadlines. Returns the number of groups.
+   */
   private int findUrgent(List<Query> latest) {
     int numUrgent = 0;
     int urgency = 0;
@@ -114,7 +126,7 @@ final class Guard {
     return urgency;
   }
 
-  /** Share of the cores that smaller queries will take as they arrive: they come before it. */
+  /** Share of the cores that smaller queries, which go first, will take as they arrive. */
   private double arrivingShare(Query query, List<Query> latest) {
     long fromMs = latest.get(0).arrivalMs;
     double elapsedMs = nowMs - fromMs;
@@ -130,7 +142,7 @@ final class Guard {
     return Math.min(0.9, workMs / (elapsedMs * cores));
   }
 
-  /** More than the difference between the tiers of any two queries. */
+  /** A number above the difference between the tiers of any two queries. */
   private static double spanOfTiers(Iterable<Query> open) {
     double least = 0;
     double most = 0;

@@ -20,11 +20,12 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The driver's side of the plugin: a guest in Spark's own scheduler.
+ * The driver's side of the plugin, which changes the order of tasks inside Spark's own scheduler.
  *
- * <p>A pool of ours below Spark's root pool holds all task sets, in Spark's order re-sorted by the
- * standing order, which the listener's thread replaces. No thread of Spark waits for us, and
- * nothing that we throw gets out: after the first error the pool's order is Spark's own for good.
+ * <p>A pool of the plugin, below Spark's root pool, holds all task sets. The pool takes them in
+ * Spark's order and re-sorts them by the order in force. Separate threads replace that order, so no
+ * thread of Spark waits for the plugin. No exception of the plugin reaches Spark: after the first
+ * error the plugin is off and the pool keeps Spark's order until the application ends.
  */
 public final class Guest implements DriverPlugin {
   private static final Logger LOG = LoggerFactory.getLogger(Guest.class);
@@ -43,17 +44,17 @@ public final class Guest implements DriverPlugin {
   private Picture picture;
   private ExecutorShare executors;
   private volatile Link link;
-  private volatile TaskSchedulerImpl scheduler; // once the pool is in it
-  private volatile boolean isWorking = true;
+  private volatile TaskSchedulerImpl scheduler; // null until the pool is in it
+  private volatile boolean isWorking = true; // false for good after the first error
   private volatile Order order = Order.NONE;
   private volatile boolean mayLimit;
 
-  /** The name is that by which `spark.plugins` asks for the plugin. */
+  /** Takes the name of the plugin in `spark.plugins`. */
   public Guest(String pluginName) {
     this.pluginName = pluginName;
   }
 
-  /** Something that can fail. */
+  /** An action that may throw. */
   interface Action {
     void run() throws Exception;
   }
@@ -79,9 +80,9 @@ public final class Guest implements DriverPlugin {
 
   @Override
   public void registerMetrics(String applicationId, PluginContext pluginContext) {
-    attempt("taking a place in Spark's scheduler", this::moveIn);
+    attempt("taking a place in Spark's scheduler", this::installPool);
     if (service != null) {
-      attempt("calling the service", () -> callService(applicationId));
+      attempt("calling the service", () -> startLink(applicationId));
     }
   }
 
@@ -98,7 +99,7 @@ public final class Guest implements DriverPlugin {
     }
   }
 
-  /** Who is to know what happens: the planner of the policy file, the picture for the service. */
+  /** Creates the followers of events: the planner of a policy file, the picture for a service. */
   private List<Follower> followers(SparkConf conf) throws PolicyException {
     List<Follower> followers = new ArrayList<>();
     String file = conf.get(POLICY, "");
@@ -113,7 +114,7 @@ public final class Guest implements DriverPlugin {
       picture = new Picture(() -> {
         Link current = link;
         if (current != null) {
-          current.ring();
+          current.wakeUp();
         }
       });
       followers.add(picture);
@@ -126,15 +127,15 @@ public final class Guest implements DriverPlugin {
     return followers;
   }
 
-  private void callService(String applicationId) throws PolicyException {
+  private void startLink(String applicationId) throws PolicyException {
     executors = new ExecutorShare(this, context);
     context.listenerBus().addToQueue(executors.listener(), QUEUE);
-    link = new Link(service, applicationId, context.appName(), picture, new Taker());
+    link = new Link(service, applicationId, context.appName(), picture, new ServiceOrders());
     link.start();
   }
 
-  /** What becomes of the service's orders. */
-  private final class Taker implements Link.Taker {
+  /** Handles the service's orders. */
+  private final class ServiceOrders implements Link.OrderHandler {
     private boolean hasLimits;
 
     @Override
@@ -163,12 +164,12 @@ public final class Guest implements DriverPlugin {
     }
   }
 
-  /** Whether nothing has failed so far. */
+  /** Whether the plugin is on: nothing has failed so far. */
   boolean isWorking() {
     return isWorking;
   }
 
-  /** The order in force: the service's as long as it is fresh, else that of the policy file. */
+  /** The order in force: the service's while it is recent enough, else that of the policy file. */
   Order order() {
     if (!isWorking) {
       return Order.NONE;
@@ -177,7 +178,7 @@ public final class Guest implements DriverPlugin {
     return current != null && current.isFresh() ? current.order() : order;
   }
 
-  /** Whether an order has limited a job so far: from then on task sets keep limits. */
+  /** Whether any order so far had a limit. From then on new task sets check limits. */
   boolean mayLimit() {
     return isWorking && mayLimit;
   }
@@ -192,7 +193,10 @@ public final class Guest implements DriverPlugin {
     }
   }
 
-  /** Cores that a limit kept idle are offered when that limit may have gone, not at some event. */
+  /**
+   * Makes Spark offer idle cores now. A limit may have kept them idle, and when it is lifted no
+   * event of Spark starts an offer round.
+   */
   private void offerAgain() {
     try {
       if (scheduler != null) {
@@ -203,7 +207,7 @@ public final class Guest implements DriverPlugin {
     }
   }
 
-  /** Does it unless something failed before; what it throws ends our part, in one log line. */
+  /** Runs an action unless the plugin is off; an exception turns the plugin off. */
   void attempt(String what, Action action) {
     if (!isWorking) {
       return;
@@ -215,7 +219,7 @@ public final class Guest implements DriverPlugin {
     }
   }
 
-  /** Leaves the order to Spark from now on, and says why: once. */
+  /** Turns the plugin off for good and logs the reason in one line. */
   synchronized void fail(String what, Throwable error) {
     if (isWorking) {
       isWorking = false;
@@ -228,36 +232,41 @@ public final class Guest implements DriverPlugin {
     }
   }
 
-  /** Time that has passed in this process, in ms. */
+  /** A clock in ms that never runs backwards; only differences mean something. */
   private static long nowMs() {
     return System.nanoTime() / 1_000_000;
   }
 
-  /** Executors load the plugins that the driver's settings name, and do not have the jar. */
+  /** Removes the plugin from the settings that executors get: they do not have the jar. */
   private void hideFromExecutors(SparkConf conf) {
-    List<String> others = new ArrayList<>();
+    List<String> otherPlugins = new ArrayList<>();
     for (String name : conf.get(PLUGINS, "").split(",")) {
       if (!name.trim().isEmpty() && !name.trim().equals(pluginName)) {
-        others.add(name.trim());
+        otherPlugins.add(name.trim());
       }
     }
-    if (others.isEmpty()) {
+    if (otherPlugins.isEmpty()) {
       conf.remove(PLUGINS);
     } else {
-      conf.set(PLUGINS, String.join(",", others));
+      conf.set(PLUGINS, String.join(",", otherPlugins));
     }
   }
 
-  /** All that may be missing is looked up before anything is changed. */
-  private void moveIn() throws ReflectiveOperationException {
-    TaskSchedulerImpl found = (TaskSchedulerImpl) context.taskScheduler();
+  /**
+   * Puts the plugin's pool and builder into Spark's scheduler.
+   *
+   * <p>Everything that another version of Spark may lack is looked up before anything is changed,
+   * so that a failure leaves Spark's scheduler as it was.
+   */
+  private void installPool() throws ReflectiveOperationException {
+    TaskSchedulerImpl target = (TaskSchedulerImpl) context.taskScheduler();
     Field field = TaskSchedulerImpl.class.getDeclaredField("schedulableBuilder");
     field.setAccessible(true);
-    Object stock = field.get(found);
-    Pool root = found.rootPool();
+    Object sparkBuilder = field.get(target);
+    Pool root = target.rootPool();
     GuestPool pool = new GuestPool(this, root.schedulingMode());
-    GuestBuilder builder = new GuestBuilder(this, found, pool, builderLike(stock, pool));
-    synchronized (found) {
+    GuestBuilder builder = new GuestBuilder(this, target, pool, builderLike(sparkBuilder, pool));
+    synchronized (target) {
       for (Object child : root.schedulableQueue().toArray()) { // pools of the allocation file
         root.removeSchedulable((Schedulable) child);
         pool.addSchedulable((Schedulable) child);
@@ -266,13 +275,14 @@ public final class Guest implements DriverPlugin {
       for (Schedulable child : pool.schedulableQueue()) {
         GuestBuilder.show(root, child);
       }
-      field.set(found, builder);
+      field.set(target, builder);
     }
-    scheduler = found;
+    scheduler = target;
     LOG.info(
         "parcae: on, {}; the scheduler mode {} decides ties", plannedBy(), root.schedulingMode());
   }
 
+  /** The planners in order of precedence, for the log line. */
   private String plannedBy() {
     List<String> planners = new ArrayList<>();
     if (service != null) {
@@ -285,14 +295,15 @@ public final class Guest implements DriverPlugin {
     return String.join("; while it is away ", planners);
   }
 
-  private SchedulableBuilder builderLike(Object stock, Pool pool) {
-    if (stock instanceof FairSchedulableBuilder) {
+  /** A builder of the same kind as Spark's, which fills the plugin's pool. */
+  private SchedulableBuilder builderLike(Object sparkBuilder, Pool pool) {
+    if (sparkBuilder instanceof FairSchedulableBuilder) {
       return new FairSchedulableBuilder(pool, context);
     }
-    if (stock instanceof FIFOSchedulableBuilder) {
+    if (sparkBuilder instanceof FIFOSchedulableBuilder) {
       return new FIFOSchedulableBuilder(pool);
     }
     throw new UnsupportedOperationException(
-        "Spark's builder of pools is " + stock + ", not FIFO or FAIR");
+        "Spark's builder of pools is " + sparkBuilder + ", not FIFO or FAIR");
   }
 }

@@ -10,28 +10,32 @@ import org.apache.spark.scheduler.TaskSet;
 import org.apache.spark.scheduler.TaskSetManager;
 import scala.collection.mutable.HashMap;
 
-/** Hands every task set to a builder of Spark's own, FIFO or FAIR, that fills our pool. */
+/** Passes every task set to a builder of Spark, FIFO or FAIR, that fills the plugin's pool. */
 final class GuestBuilder implements SchedulableBuilder {
   private final Guest guest;
   private final TaskSchedulerImpl scheduler;
   private final GuestPool pool;
-  private final SchedulableBuilder own;
-  /** Spark's task sets by stage and attempt; changed under the scheduler's lock. */
+  private final SchedulableBuilder sparkBuilder;
+  /** Spark's task sets by stage and attempt; guarded by the scheduler's lock. */
   private final HashMap<Object, HashMap<Object, TaskSetManager>> managers;
 
   /**
-   * Takes Spark's place.
+   * Creates the builder that takes the place of Spark's.
    *
-   * @param own Spark's builder over our pool
-   * @throws ReflectiveOperationException another Spark, whose task sets are kept elsewhere
+   * @param guest the plugin
+   * @param scheduler Spark's scheduler
+   * @param pool the plugin's pool
+   * @param sparkBuilder a builder of Spark that fills the plugin's pool
+   * @throws ReflectiveOperationException this Spark keeps its task sets elsewhere
    */
   @SuppressWarnings("unchecked")
-  GuestBuilder(Guest guest, TaskSchedulerImpl scheduler, GuestPool pool, SchedulableBuilder own)
+  GuestBuilder(
+      Guest guest, TaskSchedulerImpl scheduler, GuestPool pool, SchedulableBuilder sparkBuilder)
       throws ReflectiveOperationException {
     this.guest = guest;
     this.scheduler = scheduler;
     this.pool = pool;
-    this.own = own;
+    this.sparkBuilder = sparkBuilder;
     Field field = TaskSchedulerImpl.class.getDeclaredField("taskSetsByStageIdAndAttempt");
     field.setAccessible(true);
     managers = (HashMap<Object, HashMap<Object, TaskSetManager>>) field.get(scheduler);
@@ -42,7 +46,7 @@ final class GuestBuilder implements SchedulableBuilder {
     return scheduler.rootPool();
   }
 
-  /** Spark's builder has made them already. */
+  /** Does nothing: Spark's builder has built the pools already. */
   @Override
   public void buildPools() {}
 
@@ -51,25 +55,25 @@ final class GuestBuilder implements SchedulableBuilder {
   public void addTaskSetManager(Schedulable manager, Properties properties) {
     boolean isSwapped = guest.mayLimit() && manager.getClass() == TaskSetManager.class;
     Schedulable added = isSwapped ? limited((TaskSetManager) manager) : manager;
-    own.addTaskSetManager(added, properties);
+    sparkBuilder.addTaskSetManager(added, properties);
     guest.attempt("showing a pool", () -> show(rootPool(), added.parent()));
   }
 
-  /** One that keeps limits, in the place of Spark's, of which no task has started yet. */
+  /** Replaces a task set of Spark, before its first task starts, by one that keeps limits. */
   private TaskSetManager limited(TaskSetManager stock) {
     try {
       TaskSet tasks = stock.taskSet();
-      TaskSetManager ours =
+      TaskSetManager limited =
           new LimitedTaskSetManager(guest, pool, scheduler, tasks, stock.maxTaskFailures());
-      managers.apply(tasks.stageId()).update(tasks.stageAttemptId(), ours);
-      return ours;
+      managers.apply(tasks.stageId()).update(tasks.stageAttemptId(), limited);
+      return limited;
     } catch (Throwable error) {
       guest.fail("taking a task set's place", error);
       return stock;
     }
   }
 
-  /** Lets Spark's user interface find a pool of the user's by its name, as in stock Spark. */
+  /** Lets Spark's user interface find a user's pool by its name, as it does without the plugin. */
   static void show(Pool root, Schedulable pool) {
     root.schedulableNameToSchedulable().putIfAbsent(pool.name(), pool);
   }

@@ -28,13 +28,13 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import parcae.spark.Names;
 import scala.collection.Iterator;
 
-/** Tells followers what happens, on the thread of a queue of its own. */
+/** Passes Spark's events to the followers, on the thread of a separate event queue. */
 final class GuestListener extends SparkListener {
-  /** Local property with which a user names the jobs of a thread. */
+  /** The local property with which a user names the jobs of a thread. */
   static final String NAME_PROPERTY = "spark.parcae.jobKey";
 
-  /** How often it looks for what has ended unheard. */
-  private static final long LOOK_NS = 10_000_000_000L;
+  /** How often the listener looks for jobs and executions whose end event was dropped. */
+  private static final long CHECK_NS = 10_000_000_000L;
 
   private final Guest guest;
   private final SparkContext context;
@@ -44,11 +44,15 @@ final class GuestListener extends SparkListener {
   private final Map<String, Integer> tasksOfExecutor = new HashMap<>();
   private final LostEnds jobs = new LostEnds();
   private final LostEnds executions = new LostEnds();
-  private long lookedNs = System.nanoTime();
+  private long checkedNs = System.nanoTime();
 
   /**
-   * With a job key, jobs are named by that property.
+   * Creates a listener.
    *
+   * @param guest the plugin, which handles errors
+   * @param context Spark's context
+   * @param followers the receivers of events
+   * @param jobKey a property by which jobs are named; empty for none
    * @param taskCores cores that a task takes
    */
   GuestListener(
@@ -68,7 +72,7 @@ final class GuestListener extends SparkListener {
   public void onExecutorAdded(SparkListenerExecutorAdded event) {
     guest.attempt("noting an executor", () -> {
       tasksOfExecutor.put(event.executorId(), event.executorInfo().totalCores() / taskCores);
-      tell(follower -> follower.coresChanged(cores()));
+      notifyFollowers(follower -> follower.coresChanged(cores()));
     });
   }
 
@@ -76,14 +80,15 @@ final class GuestListener extends SparkListener {
   public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
     guest.attempt("noting the end of an executor", () -> {
       tasksOfExecutor.remove(event.executorId());
-      tell(follower -> follower.coresChanged(cores()));
+      notifyFollowers(follower -> follower.coresChanged(cores()));
     });
   }
 
-  private void tell(Consumer<Follower> event) {
+  private void notifyFollowers(Consumer<Follower> event) {
     followers.forEach(event);
   }
 
+  /** How many tasks can run at once. */
   private int cores() {
     int cores = 0;
     for (int tasks : tasksOfExecutor.values()) {
@@ -95,30 +100,31 @@ final class GuestListener extends SparkListener {
   @Override
   public void onJobStart(SparkListenerJobStart event) {
     guest.attempt("noting the start of a job", () -> {
-      endUnheard();
+      reportLostEnds();
       jobs.started(event.jobId());
       Follower.StartedJob job = started(event);
-      tell(follower -> follower.jobStarted(job));
+      notifyFollowers(follower -> follower.jobStarted(job));
     });
   }
 
   @Override
   public void onJobEnd(SparkListenerJobEnd event) {
     guest.attempt("noting the end of a job", () -> {
-      endUnheard();
+      reportLostEnds();
       jobs.ended(event.jobId());
       boolean isSuccess = event.jobResult() == JobSucceeded$.MODULE$;
-      tell(follower -> follower.jobEnded(event.jobId(), isSuccess));
+      notifyFollowers(follower -> follower.jobEnded(event.jobId(), isSuccess));
     });
   }
 
   @Override
   public void onStageSubmitted(SparkListenerStageSubmitted event) {
     guest.attempt("noting a stage that runs", () -> {
-      endUnheard();
+      reportLostEnds();
       StageInfo info = event.stageInfo();
       int attempt = info.attemptNumber();
-      tell(follower -> follower.stageSubmitted(info.stageId(), attempt, info.numTasks()));
+      notifyFollowers(follower ->
+          follower.stageSubmitted(info.stageId(), attempt, info.numTasks()));
     });
   }
 
@@ -126,14 +132,14 @@ final class GuestListener extends SparkListener {
   public void onStageCompleted(SparkListenerStageCompleted event) {
     guest.attempt("noting the end of a stage", () -> {
       int stage = event.stageInfo().stageId();
-      tell(follower -> follower.stageCompleted(stage));
+      notifyFollowers(follower -> follower.stageCompleted(stage));
     });
   }
 
   @Override
   public void onTaskStart(SparkListenerTaskStart event) {
     guest.attempt("noting the start of a task", () ->
-        tell(follower -> follower.taskStarted(event.stageId(), event.stageAttemptId())));
+        notifyFollowers(follower -> follower.taskStarted(event.stageId(), event.stageAttemptId())));
   }
 
   @Override
@@ -142,7 +148,7 @@ final class GuestListener extends SparkListener {
       boolean isSuccess = event.reason() == Success$.MODULE$;
       double tookMs = isSuccess ? event.taskInfo().duration() : 0;
       int attempt = event.stageAttemptId();
-      tell(follower -> follower.taskEnded(event.stageId(), attempt, isSuccess, tookMs));
+      notifyFollowers(follower -> follower.taskEnded(event.stageId(), attempt, isSuccess, tookMs));
     });
   }
 
@@ -153,33 +159,33 @@ final class GuestListener extends SparkListener {
       guest.attempt("noting the start of a query", () -> {
         executions.started(start.executionId());
         String execution = String.valueOf(start.executionId());
-        tell(follower ->
+        notifyFollowers(follower ->
             follower.executionStarted(execution, start.physicalPlanDescription()));
       });
     } else if (event instanceof SparkListenerSQLExecutionEnd) {
       long execution = ((SparkListenerSQLExecutionEnd) event).executionId();
       guest.attempt("noting the end of a query", () -> {
         executions.ended(execution);
-        tell(follower -> follower.executionEnded(String.valueOf(execution)));
+        notifyFollowers(follower -> follower.executionEnded(String.valueOf(execution)));
       });
     }
   }
 
-  /** Ends what Spark no longer runs though no event said so; looks only once in a while. */
-  private void endUnheard() {
-    if (System.nanoTime() - lookedNs < LOOK_NS) {
+  /** Reports the end of jobs and executions whose end event was dropped; checks only rarely. */
+  private void reportLostEnds() {
+    if (System.nanoTime() - checkedNs < CHECK_NS) {
       return;
     }
-    lookedNs = System.nanoTime();
+    checkedNs = System.nanoTime();
     Set<Long> active = new HashSet<>();
     for (int job : context.statusTracker().getActiveJobIds()) {
       active.add((long) job);
     }
-    for (long job : jobs.look(active::contains)) {
-      tell(follower -> follower.jobEnded((int) job, false));
+    for (long job : jobs.findLost(active::contains)) {
+      notifyFollowers(follower -> follower.jobEnded((int) job, false));
     }
-    for (long each : executions.look(id -> SQLExecution.getQueryExecution(id) != null)) {
-      tell(follower -> follower.executionEnded(String.valueOf(each)));
+    for (long each : executions.findLost(id -> SQLExecution.getQueryExecution(id) != null)) {
+      notifyFollowers(follower -> follower.executionEnded(String.valueOf(each)));
     }
   }
 
@@ -211,15 +217,15 @@ final class GuestListener extends SparkListener {
     return parents;
   }
 
-  /** What the user calls the job: by our local property, or by the one that the settings name. */
+  /** The names that the user gave the job: by the plugin's property, or by the configured one. */
   private List<String> givenNames(Properties properties) {
-    List<String> found = new ArrayList<>();
+    List<String> names = new ArrayList<>();
     for (String property : new String[] {NAME_PROPERTY, jobKey}) {
       String name = property.isEmpty() ? "" : Names.tidy(Names.get(properties, property));
       if (!name.isEmpty()) {
-        found.add(name);
+        names.add(name);
       }
     }
-    return found;
+    return names;
   }
 }

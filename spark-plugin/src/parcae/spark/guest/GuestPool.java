@@ -7,7 +7,7 @@ import org.apache.spark.scheduler.TaskSetManager;
 import scala.Enumeration;
 import scala.collection.mutable.ArrayBuffer;
 
-/** Holds all task sets in Spark's order, re-sorted by the standing order where there is one. */
+/** The pool of all task sets: sorts them as Spark does, then by the order in force if any. */
 final class GuestPool extends Pool {
   private final Guest guest;
   private Queue queue = Queue.EMPTY; // of the last offer round
@@ -17,7 +17,7 @@ final class GuestPool extends Pool {
     this.guest = guest;
   }
 
-  /** Spark's lines stay under Spark's name, whatever a log configuration says of it. */
+  /** Spark's class name, so that log settings for Spark's class apply to its log lines here too. */
   @Override
   public String logName() {
     return Pool.class.getName();
@@ -28,6 +28,7 @@ final class GuestPool extends Pool {
     ArrayBuffer<TaskSetManager> sorted = super.getSortedTaskSetQueue();
     Order order = guest.order();
     queue = Queue.EMPTY;
+    // With fewer than two task sets there is nothing to sort, but limits must be kept.
     if (order == Order.NONE || (sorted.size() < 2 && !order.hasLimits())) {
       return sorted;
     }
@@ -36,11 +37,11 @@ final class GuestPool extends Pool {
       for (int i = 0; i < sorted.size(); i++) {
         managers.add(sorted.apply(i));
       }
-      Queue found = new Queue(order, managers);
-      for (int i = 0; i < found.size(); i++) {
-        sorted.update(i, found.get(i));
+      Queue ordered = new Queue(order, managers);
+      for (int i = 0; i < ordered.size(); i++) {
+        sorted.update(i, ordered.get(i));
       }
-      queue = found;
+      queue = ordered;
       return sorted;
     } catch (Throwable error) {
       guest.fail("ordering the task sets", error);

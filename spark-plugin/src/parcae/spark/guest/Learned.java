@@ -8,11 +8,12 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** Queries that the policy file does not know, as they ran in this application. */
+/** Profiles of queries that the policy file does not know, from their runs in this application. */
 final class Learned {
   private static final int MAX_NAMES = 10_000;
   private static final int MAX_RUNS = 31;
 
+  // In order of access: the name that was unused for longest is dropped first.
   private final Map<String, Runs> byName = new LinkedHashMap<>(16, 0.75f, true) {
     @Override
     protected boolean removeEldestEntry(Map.Entry<String, Runs> eldest) {
@@ -20,12 +21,13 @@ final class Learned {
     }
   };
 
+  /** The latest runs of one name. */
   private static final class Runs {
     final Deque<Double> worksMs = new ArrayDeque<>();
     Profile profile;
   }
 
-  /** Takes in a run that ended well. */
+  /** Adds a run that succeeded. */
   void observe(String name, Profile run) {
     Runs runs = byName.computeIfAbsent(name, key -> new Runs());
     runs.worksMs.addLast(run.workMs);
@@ -41,7 +43,7 @@ final class Learned {
     runs.profile = run.scaledTo(median);
   }
 
-  /** The stages of the last run, with the median work of all; null if the name did not run. */
+  /** The stages of the last run, scaled to the median work of the runs; null without a run. */
   Profile find(String name) {
     Runs runs = byName.get(name);
     return runs == null ? null : runs.profile;

@@ -11,10 +11,10 @@ import scala.Tuple3;
 /**
  * A task set that starts no task beyond the limits of the order in force.
  *
- * <p>One offer round gives many cores away by a queue that is sorted once, so that leaving a task
- * set out of the queue cannot hold a limit: it would take all free cores in the round in which it
- * is below it. Only the task set itself is asked core by core. What it leaves goes to the next
- * task set of the same round. The tasks of a barrier stage start together, whatever the limit is.
+ * <p>The limit must be checked here. An offer round sorts the queue once and then assigns many
+ * cores. A task set in the queue that is below its limit could take all free cores of that round.
+ * Spark calls only the task set itself for every single core. A core that it leaves goes to the
+ * next task set of the same round. The tasks of a barrier stage start together, whatever the limit.
  */
 final class LimitedTaskSetManager extends TaskSetManager {
   private final Guest guest;
@@ -27,7 +27,7 @@ final class LimitedTaskSetManager extends TaskSetManager {
     this.pool = pool;
   }
 
-  /** Spark's lines stay under Spark's name, whatever a log configuration says of it. */
+  /** Spark's class name, so that log settings for Spark's class apply to its log lines here too. */
   @Override
   public String logName() {
     return TaskSetManager.class.getName();
@@ -41,7 +41,7 @@ final class LimitedTaskSetManager extends TaskSetManager {
         return Option.empty();
       }
     } catch (Throwable error) {
-      guest.fail("the question whether a task may start", error);
+      guest.fail("checking whether a task may start", error);
     }
     return super.dequeueTaskHelper(executor, host, locality, isSpeculative);
   }

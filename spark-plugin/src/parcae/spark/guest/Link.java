@@ -7,26 +7,33 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The conversation with the service, on threads of its own: Spark's never wait for it.
+ * The link to the service: sends what happens and receives orders.
  *
- * <p>It says what happens and hears orders. An order counts for a while after the service's last
- * word; then, and until orders come again, there is none. What is lost is connected again, first
- * soon, then less and less often, for as long as the application lives.
+ * <p>It runs on separate threads, so that Spark's threads never wait for it. An order stays in
+ * force for a limited time after the service's last message. After that there is no order until a
+ * new one comes. A lost connection is opened again with growing pauses, as long as the application
+ * runs.
  */
 final class Link implements Runnable {
   private static final Logger LOG = LoggerFactory.getLogger(Link.class);
   private static final long FIRST_PAUSE_MS = 250;
-  private static final long CALM_MS = 20_000; // after so long connected the pauses start anew
+  /** A connection that lasted longer than this resets the pauses. */
+  private static final long CALM_MS = 20_000;
   private static final long PING_MS = 1_000;
   private static final long REPLY_MS = 5_000;
   private static final long TICK_MS = 100;
+  /** How long events are gathered before they are sent together. */
   private static final long GATHER_MS = 2;
+  /** The same if nothing but task starts and ends happened. */
   private static final long GATHER_TASKS_MS = 20;
   private static final long LEAST_WAKE_MS = 10;
-  private static final long HASTE_MS = 1_000; // a `state` so soon after the last is put off
+  /** A `state` sooner than this after the last one counts as hasty. */
+  private static final long HASTE_MS = 1_000;
   private static final long GOODBYE_MS = 300;
+  /** After this time without a running task under limits, the order is dropped. */
   private static final long STALL_MS = 2_000;
   private static final long WARN_PAUSE_MS = 60_000;
+  /** After so many hasty `state` messages in a row the next ones are delayed. */
   private static final int MOST_HASTY = 5;
   private static final String STALL =
       "nothing ran for " + STALL_MS + " ms under its limits although tasks waited";
@@ -35,40 +42,41 @@ final class Link implements Runnable {
   private final String applicationId;
   private final String applicationName;
   private final Picture picture;
-  private final Taker taker;
+  private final OrderHandler handler;
   private final Thread thread = new Thread(this, "parcae-link");
   private final long pingMs;
-  // Whoever rings may hold the picture's lock: nothing is called under this one.
+  // A caller of `wakeUp` may hold the picture's lock. To avoid a deadlock, no method of another
+  // object is called while this lock is held.
   private final Object lock = new Object();
-  private boolean isRung; // from here on under the lock
+  private boolean isWoken; // this field and the next three are guarded by the lock
   private Throwable loss;
-  private long wakeMs = -1;
+  private long wakeMs = -1; // when to ask for orders at the latest; -1 for never
   private long answeredSeq;
   private volatile boolean isStopping;
   private volatile Order order = Order.NONE;
   private volatile boolean hasOrders;
   private volatile boolean isAway;
-  private volatile long heardNs = System.nanoTime();
-  private volatile long seq;
-  private long movedNs = System.nanoTime();
+  private volatile long renewedNs = System.nanoTime(); // the last message that renews the order
+  private volatile long seq; // number of the last request
+  private long movedNs = System.nanoTime(); // when the application was last seen not stalled
   private boolean isStalled;
-  private volatile long askedSeq;
-  private long askedNs;
+  private volatile long requestedSeq;
+  private long requestedNs;
   private long sentNs;
   private long pauseMs = FIRST_PAUSE_MS;
-  private String trouble = "nothing was heard of it yet";
+  private String problem = "it has not answered yet";
   private String warned = "";
   private long warnedNs;
 
-  /** What becomes of orders. */
-  interface Taker {
+  /** Handles orders. */
+  interface OrderHandler {
     /** Orders came. */
     void take(Wire.Orders orders);
 
-    /** There were none for so long, for a reason that is a part of a sentence. */
+    /** No orders came for so long. The reason is a phrase for a log line. */
     void expired(long silentMs, String why);
 
-    /** The first ones come, or the first ones after that. */
+    /** Orders come for the first time, or for the first time after `expired`. */
     void back(String from, long silentMs);
   }
 
@@ -77,12 +85,12 @@ final class Link implements Runnable {
       String applicationId,
       String applicationName,
       Picture picture,
-      Taker taker) {
+      OrderHandler handler) {
     this.settings = settings;
     this.applicationId = applicationId;
     this.applicationName = applicationName;
     this.picture = picture;
-    this.taker = taker;
+    this.handler = handler;
     pingMs = Math.min(PING_MS, settings.orderTtlMs / 3);
     thread.setDaemon(true);
   }
@@ -91,13 +99,13 @@ final class Link implements Runnable {
     thread.start();
   }
 
-  /** Says goodbye and ends; nobody waits for that. */
+  /** Makes the link send `bye` and end; does not wait for that. */
   void leave() {
     isStopping = true;
-    ring();
+    wakeUp();
   }
 
-  /** Says goodbye and ends; waits no longer than a moment. */
+  /** Makes the link send `bye` and end; waits for that no longer than `GOODBYE_MS`. */
   void stop() {
     leave();
     try {
@@ -108,20 +116,20 @@ final class Link implements Runnable {
     }
   }
 
-  /** There is something to be said. */
-  void ring() {
+  /** Wakes the link's thread up: there is something to send or to check. */
+  void wakeUp() {
     synchronized (lock) {
-      isRung = true;
+      isWoken = true;
       lock.notifyAll();
     }
   }
 
-  /** Whether the service's last word is so fresh that its orders count. */
+  /** Whether the service's last message is recent enough for its order to be in force. */
   boolean isFresh() {
-    return hasOrders && sinceMs(heardNs) < settings.orderTtlMs;
+    return hasOrders && sinceMs(renewedNs) < settings.orderTtlMs;
   }
 
-  /** The last order. */
+  /** The last order that came. */
   Order order() {
     return order;
   }
@@ -136,12 +144,13 @@ final class Link implements Runnable {
     while (!isStopping && !isReplaced) {
       long start = System.nanoTime();
       try {
-        converse();
-      } catch (Throwable error) { // nothing of ours may end Spark
+        runConnection();
+      } catch (Throwable error) { // no error of the plugin may end Spark
         isReplaced = isReplaced(error);
         lost(error, sinceMs(start));
       }
       try {
+        // The random part keeps many drivers from connecting at the same moment.
         long end = System.nanoTime() + (pauseMs + random(pauseMs / 2)) * 1_000_000;
         while (!isStopping && !isReplaced && System.nanoTime() < end) {
           watch();
@@ -153,8 +162,8 @@ final class Link implements Runnable {
       pauseMs = Math.min(settings.retryMs, 2 * pauseMs);
     }
     if (isReplaced) {
-      trouble = "another driver speaks for " + applicationId + ", and this one is left alone";
-      away(0);
+      problem = "another driver with the id " + applicationId + " has taken this one's place";
+      dropOrder(0);
     }
     picture.stopListening();
   }
@@ -163,6 +172,7 @@ final class Link implements Runnable {
     return ThreadLocalRandom.current().nextLong(bound + 1);
   }
 
+  /** Whether the service has accepted another driver with the same id. */
   private static boolean isReplaced(Throwable error) {
     return error instanceof Wire.ProtocolException
         && ((Wire.ProtocolException) error).code.equals("replaced");
@@ -173,7 +183,7 @@ final class Link implements Runnable {
     if (isStopping) {
       return;
     }
-    trouble = error instanceof IOException && error.getMessage() != null
+    problem = error instanceof IOException && error.getMessage() != null
         ? error.getMessage()
         : String.valueOf(error);
     LOG.debug("parcae: no connection", error);
@@ -181,22 +191,23 @@ final class Link implements Runnable {
       pauseMs = FIRST_PAUSE_MS;
     }
     watch();
-    if (isAway && !kind().equals(warned) && sinceMs(warnedNs) > WARN_PAUSE_MS) {
-      LOG.warn("parcae: still no orders from {}: {}", settings.address(), trouble);
+    if (isAway && !problemKind().equals(warned) && sinceMs(warnedNs) > WARN_PAUSE_MS) {
+      LOG.warn("parcae: still no orders from {}: {}", settings.address(), problem);
       noteWarning();
     }
   }
 
-  private String kind() {
-    return trouble.replaceAll("\\d+", "");
+  /** The problem without numbers, so that equal problems are logged once. */
+  private String problemKind() {
+    return problem.replaceAll("\\d+", "");
   }
 
   private void noteWarning() {
-    warned = kind();
+    warned = problemKind();
     warnedNs = System.nanoTime();
   }
 
-  /** Drops orders that are too old, and such under which nothing runs: says so once. */
+  /** Drops an order that is too old or under which nothing runs; logs that once. */
   private void watch() {
     boolean isMoving = !isFresh() || !order.hasLimits() || !picture.isStalled();
     if (isMoving) {
@@ -204,17 +215,17 @@ final class Link implements Runnable {
     } else if (sinceMs(movedNs) > STALL_MS) {
       movedNs = System.nanoTime();
       isStalled = true;
-      trouble = STALL;
-      away(0);
+      problem = STALL;
+      dropOrder(0);
     }
-    away(settings.orderTtlMs);
+    dropOrder(settings.orderTtlMs);
   }
 
-  /** Drops the order if nothing was heard for at least so long. */
-  private void away(long leastMs) {
+  /** Drops the order if no message renewed it for at least so long. */
+  private void dropOrder(long leastMs) {
     long silentMs;
     synchronized (lock) {
-      silentMs = sinceMs(heardNs);
+      silentMs = sinceMs(renewedNs);
       if (isAway || silentMs < leastMs) {
         return;
       }
@@ -222,10 +233,11 @@ final class Link implements Runnable {
       hasOrders = false;
     }
     noteWarning();
-    taker.expired(silentMs, settings.address() + ": " + trouble);
+    handler.expired(silentMs, settings.address() + ": " + problem);
   }
 
-  private void converse() throws Exception {
+  /** Connects and exchanges messages until the connection or the link ends. */
+  private void runConnection() throws Exception {
     int silenceMs = (int) (REPLY_MS + PING_MS);
     try (Connection connection =
         Connection.open(settings, applicationId, applicationName, silenceMs)) {
@@ -234,19 +246,20 @@ final class Link implements Runnable {
         wakeMs = -1;
         answeredSeq = seq;
       }
-      askedSeq = seq;
+      requestedSeq = seq;
       isStalled = false;
       sentNs = System.nanoTime();
-      trouble = "it was connected, and gave no orders";
+      problem = "it is connected, and has sent no orders";
       LOG.debug("parcae: connected to {}", settings.address());
       picture.needState();
-      connection.listen(new Ear(connection.policy()));
-      speak(connection);
+      connection.listen(new ServiceMessages(connection.policy()));
+      sendMessages(connection);
       connection.send(Wire.message("bye"));
     }
   }
 
-  private void speak(Connection connection) throws Exception {
+  /** Sends states, events and pings; one request at a time waits for its answer. */
+  private void sendMessages(Connection connection) throws Exception {
     int hasty = 0;
     long statedNs = System.nanoTime() - HASTE_MS * 1_000_000;
     while (!isStopping) {
@@ -257,19 +270,20 @@ final class Link implements Runnable {
       }
       await();
       boolean isAnswered = isAnswered();
-      if (!isAnswered && sinceMs(askedNs) > REPLY_MS) {
-        throw new IOException("no answer for " + REPLY_MS + " ms");
+      if (!isAnswered && sinceMs(requestedNs) > REPLY_MS) {
+        throw new IOException("the service did not answer for " + REPLY_MS + " ms");
       }
       if (isAnswered && picture.needsState()) {
         hasty = sinceMs(statedNs) < HASTE_MS ? hasty + 1 : 0;
-        if (hasty > MOST_HASTY) { // the two sides do not agree; that must not cost much
+        if (hasty > MOST_HASTY) { // the two sides disagree; limit what that costs
           Thread.sleep(Math.min(settings.retryMs, HASTE_MS));
         }
         statedNs = System.nanoTime();
-        ask(connection, true);
-      } else if (isAnswered && (picture.hasNews() || isWakeDue())) {
+        request(connection, true);
+      } else if (isAnswered && (picture.hasEvents() || isWakeDue())) {
+        // Events that come together are sent together.
         Thread.sleep(picture.isUrgent() ? GATHER_MS : GATHER_TASKS_MS);
-        ask(connection, picture.needsState());
+        request(connection, picture.needsState());
       } else if (sinceMs(sentNs) >= pingMs) {
         var ping = Wire.message("ping");
         seq++;
@@ -280,17 +294,19 @@ final class Link implements Runnable {
     }
   }
 
-  private void ask(Connection connection, boolean isState) throws IOException {
+  /** Sends a request, which the service answers with orders. */
+  private void request(Connection connection, boolean isState) throws IOException {
     synchronized (lock) {
       wakeMs = -1;
     }
     seq++;
-    askedSeq = seq;
-    askedNs = System.nanoTime();
+    requestedSeq = seq;
+    requestedNs = System.nanoTime();
     connection.send(isState ? picture.takeState(seq) : picture.takeEvents(seq));
     sentNs = System.nanoTime();
   }
 
+  /** Whether the last request was answered; throws the error with which the connection ended. */
   private boolean isAnswered() throws Exception {
     synchronized (lock) {
       if (loss instanceof Exception) {
@@ -299,7 +315,7 @@ final class Link implements Runnable {
       if (loss != null) {
         throw new IOException(loss);
       }
-      return answeredSeq >= askedSeq;
+      return answeredSeq >= requestedSeq;
     }
   }
 
@@ -311,43 +327,46 @@ final class Link implements Runnable {
     return dueMs >= 0 && picture.clockNow() >= dueMs;
   }
 
+  /** Waits until the link is woken up, a wake-up is due or a tick has passed. */
   private void await() throws InterruptedException {
     synchronized (lock) {
       long ms = TICK_MS;
       if (wakeMs >= 0) {
         ms = Math.max(1, Math.min(ms, wakeMs - System.currentTimeMillis()));
       }
-      if (!isRung) {
+      if (!isWoken) {
         lock.wait(ms);
       }
-      isRung = false;
+      isWoken = false;
     }
   }
 
-  /** Hears the service, on the reader's thread. */
-  private final class Ear implements Connection.Hearer {
+  /** Handles the service's messages, on the reader's thread. */
+  private final class ServiceMessages implements Connection.MessageHandler {
     private final String policy;
 
-    Ear(String policy) {
+    ServiceMessages(String policy) {
       this.policy = policy;
     }
 
     @Override
-    public void hear(JsonNode message) throws IOException {
+    public void handle(JsonNode message) throws IOException {
       String type = message.path("type").asText();
       if (type.equals("pong")) {
-        hearPong();
+        handlePong();
         return;
       }
       if (!type.equals("orders")) {
-        throw new Wire.ProtocolException("a message of the type " + Wire.text(type));
+        throw new Wire.ProtocolException(
+            "the service sent a message of the unknown type " + Wire.text(type));
       }
       Wire.Orders orders = Wire.orders(message);
       if (orders.seq > seq) {
-        throw new Wire.ProtocolException("an answer to request " + orders.seq + ", never asked");
+        throw new Wire.ProtocolException(
+            "the service answered request " + orders.seq + ", which was never sent");
       }
       order = orders.order;
-      taker.take(orders);
+      handler.take(orders);
       long silentMs;
       boolean isNew;
       synchronized (lock) {
@@ -355,23 +374,23 @@ final class Link implements Runnable {
         wakeMs = orders.wakeMs < 0
             ? -1
             : Math.max(orders.wakeMs, System.currentTimeMillis() + LEAST_WAKE_MS);
-        silentMs = sinceMs(heardNs);
-        heardNs = System.nanoTime();
+        silentMs = sinceMs(renewedNs);
+        renewedNs = System.nanoTime();
         isNew = !hasOrders;
         hasOrders = true;
         isAway = false;
       }
       if (isNew) {
-        taker.back(settings.address() + ", policy " + policy, silentMs);
+        handler.back(settings.address() + ", policy " + policy, silentMs);
       }
-      ring();
+      wakeUp();
     }
 
-    /** An order stays in force by it unless the service owes us a newer one. */
-    private void hearPong() {
+    /** Renews the order, unless a newer one was requested and has not come yet. */
+    private void handlePong() {
       synchronized (lock) {
-        if (hasOrders && answeredSeq >= askedSeq) {
-          heardNs = System.nanoTime();
+        if (hasOrders && answeredSeq >= requestedSeq) {
+          renewedNs = System.nanoTime();
         }
       }
     }
@@ -379,11 +398,11 @@ final class Link implements Runnable {
     @Override
     public void refused(Wire.ProtocolException why) {
       synchronized (lock) {
-        answeredSeq = Math.max(answeredSeq, askedSeq);
+        answeredSeq = Math.max(answeredSeq, requestedSeq);
       }
-      LOG.info("parcae: the service asks for everything anew ({})", why.getMessage());
+      LOG.info("parcae: the service asks for the whole state again ({})", why.getMessage());
       picture.needState();
-      ring();
+      wakeUp();
     }
 
     @Override
@@ -391,7 +410,7 @@ final class Link implements Runnable {
       synchronized (lock) {
         loss = loss == null ? error : loss;
       }
-      ring();
+      wakeUp();
     }
   }
 }

@@ -6,27 +6,31 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import org.apache.spark.SparkConf;
 
-/** Where the service is and how to speak to it: the settings `spark.parcae.*` of the link. */
+/** The settings `spark.parcae.*` of the link: the service's address and how to connect to it. */
 final class LinkSettings {
   static final String SERVICE = "spark.parcae.service";
   static final String FALLBACK = "spark.parcae.fallbackExecutors";
   private static final String SECRET = "spark.parcae.secretFile";
   private static final String ORDER_TTL = "spark.parcae.orderTtlMs";
   private static final String RETRY = "spark.parcae.retryMs";
-  private static final int LEAST_MS = 100;
+  private static final int MIN_MS = 100;
 
   final String host;
   final int port;
-  /** What both sides must know; null if no secret is set. */
+  /** The secret that both sides must know; null if none is set. */
   final byte[] secret;
-  /** Certificates (PEM) that may sign the service's; null without TLS. */
+  /** Certificates (PEM) that may sign the service's certificate; null without TLS. */
   final Path trustFile;
-  /** An order is in force for so long after the service's last word. */
+  /** How long an order stays in force after the service's last message. */
   final long orderTtlMs;
   /** The longest pause before the next attempt to connect. */
   final long retryMs;
 
-  /** Reads them; a setting that cannot be is a PolicyException whose message says what to do. */
+  /**
+   * Reads the settings.
+   *
+   * @throws PolicyException a setting is not valid; the message says what to set instead
+   */
   LinkSettings(SparkConf conf) throws PolicyException {
     String service = conf.get(SERVICE);
     int colon = service.lastIndexOf(':');
@@ -40,7 +44,7 @@ final class LinkSettings {
     retryMs = milliseconds(conf, RETRY, 10_000);
   }
 
-  /** HOST:PORT. */
+  /** The service's address as HOST:PORT. */
   String address() {
     return host + ":" + port;
   }
@@ -53,11 +57,12 @@ final class LinkSettings {
     throw new PolicyException(SERVICE + " is \"" + service + "\"; set it to HOST:PORT");
   }
 
-  private static long milliseconds(SparkConf conf, String name, int usual) throws PolicyException {
-    String text = conf.get(name, String.valueOf(usual));
-    if (!text.matches("[0-9]{1,9}") || Integer.parseInt(text) < LEAST_MS) {
+  private static long milliseconds(SparkConf conf, String name, int defaultMs)
+      throws PolicyException {
+    String text = conf.get(name, String.valueOf(defaultMs));
+    if (!text.matches("[0-9]{1,9}") || Integer.parseInt(text) < MIN_MS) {
       throw new PolicyException(
-          name + " is \"" + text + "\"; set it to a whole number of at least " + LEAST_MS);
+          name + " is \"" + text + "\"; set it to a whole number of at least " + MIN_MS);
     }
     return Integer.parseInt(text);
   }

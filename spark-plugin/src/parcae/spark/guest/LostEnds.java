@@ -7,8 +7,11 @@ import java.util.Set;
 import java.util.function.LongPredicate;
 
 /**
- * Jobs and SQL executions that have ended unheard: where events come faster than they are read,
- * Spark drops some. What is missing at two looks in a row has ended. One thread at a time.
+ * Finds jobs or SQL executions whose end event was lost: Spark drops events that come faster than
+ * listeners read them.
+ *
+ * <p>An id that is not running at two checks in a row has ended. One check is not enough, since the
+ * end event may still be on its way. Only one thread may use this at a time.
  */
 final class LostEnds {
   private final Set<Long> open = new HashSet<>();
@@ -23,17 +26,17 @@ final class LostEnds {
     missing.remove(id);
   }
 
-  /** Those that were missing last time and are still; they count as ended from now on. */
-  List<Long> look(LongPredicate isRunning) {
+  /** The ids that are missing for the second time; they count as ended from now on. */
+  List<Long> findLost(LongPredicate isRunning) {
     List<Long> lost = new ArrayList<>();
-    Set<Long> now = new HashSet<>();
+    Set<Long> missingNow = new HashSet<>();
     for (long id : open) {
       if (!isRunning.test(id)) {
-        (missing.contains(id) ? lost : now).add(id);
+        (missing.contains(id) ? lost : missingNow).add(id);
       }
     }
     lost.forEach(open::remove);
-    missing = now;
+    missing = missingNow;
     return lost;
   }
 }

@@ -5,18 +5,18 @@ import java.util.Map;
 import java.util.Properties;
 
 /**
- * A standing order. Immutable.
+ * An order: how task sets are sorted and limited until another order replaces it. Immutable.
  *
  * <p>Task sets are served by (tier of the job + tier of the stage, running tasks of the job /
- * weight where the weight is above 0, arrival of the job, rank of the stage), smallest first; ties
- * are Spark's to decide. A job is a query: see `queryOf`.
+ * weight where the weight is above 0, arrival of the job, rank of the stage), smallest first. Spark
+ * decides ties. A job of an order is a query: see `queryOf`.
  */
 final class Order {
   /** A limit that never binds. */
   static final int UNLIMITED = Integer.MAX_VALUE;
-  /** No time. */
+  /** In place of a time: there is none. */
   static final long NOT_YET = -1;
-  /** No order: Spark's own is in force. */
+  /** No order: Spark's order is in force. */
   static final Order NONE = new Builder().build(Double.MAX_VALUE);
 
   private static final String ROOT_EXECUTION = "spark.sql.execution.root.id";
@@ -37,7 +37,10 @@ final class Order {
     hasLimits = made.hasLimits;
   }
 
-  /** What an order says of a job: running tasks are at most `limit`; weight 0 is first come. */
+  /**
+   * The part of an order for one job. At most `limit` of its tasks run at once. With weight 0, jobs
+   * of one tier are served in order of arrival.
+   */
   static final class Job {
     final double tier;
     final double weight;
@@ -50,7 +53,7 @@ final class Order {
     }
   }
 
-  /** What an order says of a stage: its tier is added to its job's. */
+  /** The part of an order for one stage. Its tier is added to that of its job. */
   static final class Stage {
     final double tier;
     final double rank;
@@ -63,51 +66,52 @@ final class Order {
     }
   }
 
-  /** Gathers an order; one thread at a time. */
+  /** Builds an order; not safe for several threads. */
   static final class Builder {
     private final Map<String, Job> jobs = new HashMap<>();
     private final Map<Integer, Stage> stages = new HashMap<>();
     private long wakeMs = NOT_YET;
     private boolean hasLimits;
 
+    /** Adds a job. */
     Builder job(String key, double tier, double weight, int limit) {
       jobs.put(key, new Job(tier, weight, limit));
       hasLimits |= limit != UNLIMITED;
       return this;
     }
 
-    /** Stages that are not named have tier 0, rank 0 and no limit. */
+    /** Adds a stage. A stage that is not added has tier 0, rank 0 and no limit. */
     Builder stage(int stageId, double tier, double rank, int limit) {
       stages.put(stageId, new Stage(tier, rank, limit));
       hasLimits |= limit != UNLIMITED;
       return this;
     }
 
-    /** The order is to be replaced at this time at the latest, in ms. */
+    /** Sets the time at which the order must be replaced at the latest, in ms. */
     Builder wakeMs(long timeMs) {
       wakeMs = timeMs;
       return this;
     }
 
-    /** The order; jobs that it does not name have this tier. */
+    /** The order; jobs that were not added have the given tier. */
     Order build(double otherTier) {
       return new Order(this, otherTier);
     }
   }
 
-  /** What is said of a job; of one that the order does not name, its tier alone. */
+  /** The part for a job; a job that the order does not name gets the tier of other jobs. */
   Job job(String key) {
     return jobs.getOrDefault(key, other);
   }
 
-  /** The tiers of the jobs that it names, by key. */
+  /** The tiers of the jobs that the order names, by key. */
   Map<String, Double> tiers() {
     Map<String, Double> tiers = new HashMap<>();
     jobs.forEach((key, job) -> tiers.put(key, job.tier));
     return tiers;
   }
 
-  /** What is said of a stage. */
+  /** The part for a stage. */
   Stage stage(int stageId) {
     return stages.getOrDefault(stageId, PLAIN_STAGE);
   }
@@ -117,23 +121,23 @@ final class Order {
     return stages.size();
   }
 
-  /** Whether a job or stage is limited. */
+  /** Whether any job or stage has a limit. */
   boolean hasLimits() {
     return hasLimits;
   }
 
-  /** When the order is to be replaced at the latest; NOT_YET: when something happens. */
+  /** When the order must be replaced at the latest, in ms; NOT_YET: not before the next event. */
   long wakeMs() {
     return wakeMs;
   }
 
-  /** The query that a Spark job is a part of: its (root) SQL execution, else the job itself. */
+  /** The key of the query that a Spark job belongs to: its root SQL execution, else the job. */
   static String queryOf(Properties properties, int job) {
     String execution = executionOf(properties);
     return execution == null ? "job " + job : execution;
   }
 
-  /** The id of the (root) SQL execution; null outside SQL. */
+  /** The id of the root SQL execution; null outside SQL. */
   static String executionOf(Properties properties) {
     if (properties == null) {
       return null;

@@ -10,40 +10,43 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * What the service is told: the open jobs of the application (its queries), and what happened to
- * them since it was told last. The listener's thread changes it, the link's thread takes from it;
- * neither waits longer than for a copy of what there is.
+ * The state that is sent to the service: the open jobs of the application (its queries) and the
+ * events since the last message.
  *
- * <p>What happened is counted against the picture, so that both sides count the same: copies of
- * tasks and ends of tasks of earlier attempts are no news.
+ * <p>The listener's thread changes the picture and the link's thread takes messages from it.
+ * Neither holds the lock for longer than it takes to copy the content.
+ *
+ * <p>Events are checked against the picture, so that both sides count the same. Copies of tasks and
+ * ends of tasks of earlier attempts are not sent.
  */
 final class Picture extends Following<Picture.Job> {
-  /** With more news than these the service is sent everything instead. */
-  static final int MAX_NEWS = 10_000;
+  /** With more events than this, the whole state is sent instead. */
+  static final int MAX_EVENTS = 10_000;
   private static final int MAX_NAMES = 16;
 
-  private final Runnable bell;
-  private final List<Map<String, Object>> news = new ArrayList<>();
-  private final Map<Integer, Map<String, Object>> counts = new HashMap<>(); // `tasks` in the news
+  private final Runnable onEvents;
+  private final List<Map<String, Object>> events = new ArrayList<>();
+  /** The `tasks` events that are not sent yet, by stage. */
+  private final Map<Integer, Map<String, Object>> counts = new HashMap<>();
   private long clockMs;
   private int cores;
   private boolean isListening;
   private boolean needsState = true;
-  private boolean isUrgent;
+  private boolean isUrgent; // more happened than task starts and ends
   private boolean hasNewCores;
 
-  /** The bell is rung where there is news after there was none. */
-  Picture(Runnable bell) {
-    this.bell = bell;
+  /** Takes an action to run when there is something to send after there was nothing. */
+  Picture(Runnable onEvents) {
+    this.onEvents = onEvents;
   }
 
-  // ---- what Spark tells ----
+  // ---- events of Spark ----
 
   @Override
   public synchronized void coresChanged(int newCores) {
     cores = newCores;
     hasNewCores = true;
-    ring(true);
+    signal(true);
   }
 
   @Override
@@ -51,9 +54,9 @@ final class Picture extends Following<Picture.Job> {
     Set<String> names = new LinkedHashSet<>(started.givenNames);
     names.addAll(planNames);
     names.add(started.plainName);
-    List<String> told = new ArrayList<>();
-    names.stream().limit(MAX_NAMES).forEach(name -> told.add(Wire.text(name)));
-    return new Job(started.query, told, clockNow());
+    List<String> sent = new ArrayList<>();
+    names.stream().limit(MAX_NAMES).forEach(name -> sent.add(Wire.text(name)));
+    return new Job(started.query, sent, clockNow());
   }
 
   @Override
@@ -61,8 +64,8 @@ final class Picture extends Following<Picture.Job> {
     if (added.isEmpty()) {
       return;
     }
-    if (!job.isKnown) {
-      job.isKnown = true;
+    if (!job.isSent) {
+      job.isSent = true;
       event("job_arrived").put("job", job.described());
     } else {
       List<Object> stages = new ArrayList<>();
@@ -71,17 +74,17 @@ final class Picture extends Following<Picture.Job> {
       event.put("job_id", job.key);
       event.put("stages", stages);
     }
-    ring(true);
+    signal(true);
   }
 
   @Override
   void ended(Job job) {
     job.stages.keySet().forEach(counts::remove);
-    if (job.isKnown) {
+    if (job.isSent) {
       Map<String, Object> event = event("job_ended");
       event.put("job_id", job.key);
       event.put("is_failed", job.hasFailed);
-      ring(true);
+      signal(true);
     }
   }
 
@@ -103,14 +106,14 @@ final class Picture extends Following<Picture.Job> {
     }
   }
 
-  /** An open job: what the service knows of it, once it is told what is in the news. */
-  final class Job implements Following.Followed {
+  /** An open job, as the service knows it when it has received all events so far. */
+  final class Job implements Following.OpenQuery {
     private final String key;
     private final List<String> names;
     private final long arrivalMs;
     private final Set<Integer> jobs = new HashSet<>();
     private final Map<Integer, Stage> stages = new LinkedHashMap<>();
-    private boolean isKnown;
+    private boolean isSent;
     private boolean hasFailed;
 
     private Job(String key, List<String> names, long arrivalMs) {
@@ -150,7 +153,7 @@ final class Picture extends Following<Picture.Job> {
       if (isAgain) {
         beginAgain(stage, tasks);
       } else if (tasks != stage.tasks) {
-        stage.tasks = Math.max(tasks, stage.started); // Spark may drop an event in a hurry
+        stage.tasks = Math.max(tasks, stage.started); // Spark may have dropped an event
         stageEvent("stage_changed", stage).put("tasks", stage.tasks);
       }
       if (!stage.isSubmitted) {
@@ -159,14 +162,15 @@ final class Picture extends Following<Picture.Job> {
       }
     }
 
-    /** So many tasks are to run: those whose output is lost, and those that never ended. */
+    /** A new attempt runs so many tasks: those whose output is lost and those that never ended. */
     private void beginAgain(Stage stage, int tasks) {
       int running = stage.started - stage.finished;
       if (running > 0) {
         count(stage, "failed", running);
       }
       int lost = stage.finished + tasks - stage.tasks;
-      boolean canBeTold = tasks <= stage.tasks && (lost > 0 || (lost == 0 && !stage.isEnded));
+      // The event `stage_begun_again` can only describe lost output of a stage of the same size.
+      boolean isExpressible = tasks <= stage.tasks && (lost > 0 || (lost == 0 && !stage.isEnded));
       if (stage.finished > 0) {
         stage.executedMs = stage.executedMs * Math.max(0, stage.finished - lost) / stage.finished;
       }
@@ -174,14 +178,17 @@ final class Picture extends Following<Picture.Job> {
       stage.tasks = Math.max(stage.tasks, tasks);
       stage.finished = stage.tasks - tasks;
       stage.started = stage.finished;
-      if (!canBeTold) {
-        tellAll();
+      if (!isExpressible) {
+        requireState();
       } else if (lost > 0) {
         stageEvent("stage_begun_again", stage).put("tasks", lost);
       }
     }
 
-    /** Stages above one that runs have their output, or ran: those that did not run will not. */
+    /**
+     * Ends the ancestors of a running stage that have not run. Their output exists already, so
+     * Spark skips them.
+     */
     private void skipAbove(Stage stage) {
       List<Integer> above = new ArrayList<>(stage.parents);
       while (!above.isEmpty()) {
@@ -237,46 +244,48 @@ final class Picture extends Following<Picture.Job> {
       }
     }
 
+    /** The job as a part of a message. */
     private Map<String, Object> described() {
-      Map<String, Object> told = new LinkedHashMap<>();
-      told.put("job_id", key);
-      told.put("names", names);
-      told.put("arrival_ms", arrivalMs);
+      Map<String, Object> job = new LinkedHashMap<>();
+      job.put("job_id", key);
+      job.put("names", names);
+      job.put("arrival_ms", arrivalMs);
       List<Object> all = new ArrayList<>();
       stages.values().forEach(stage -> all.add(described(stage)));
-      told.put("stages", all);
-      return told;
+      job.put("stages", all);
+      return job;
     }
 
     private Map<String, Object> described(Stage stage) {
-      Map<String, Object> told = new LinkedHashMap<>();
-      told.put("stage_id", stage.id);
-      told.put("tasks", stage.tasks);
+      Map<String, Object> fields = new LinkedHashMap<>();
+      fields.put("stage_id", stage.id);
+      fields.put("tasks", stage.tasks);
       List<Integer> parents = new ArrayList<>(stage.parents);
       parents.retainAll(stages.keySet());
       if (!parents.isEmpty()) {
-        told.put("parents", parents);
+        fields.put("parents", parents);
       }
       if (stage.started > 0) {
-        told.put("started", stage.started);
-        told.put("finished", stage.finished);
-        told.put("executed_ms", stage.executedMs);
+        fields.put("started", stage.started);
+        fields.put("finished", stage.finished);
+        fields.put("executed_ms", stage.executedMs);
       }
       if (stage.isEnded) {
-        told.put("is_ended", true);
+        fields.put("is_ended", true);
       }
-      return told;
+      return fields;
     }
 
     private Map<String, Object> stageEvent(String type, Stage stage) {
-      counts.remove(stage.id); // what is counted from now on comes after this
+      counts.remove(stage.id); // later counts need a new event, since events are applied in order
       Map<String, Object> event = event(type);
       event.put("job_id", key);
       event.put("stage_id", stage.id);
-      ring(true);
+      signal(true);
       return event;
     }
 
+    /** Adds to the `tasks` event of a stage. */
     private void count(Stage stage, String what, long more) {
       if (!isListening || needsState) {
         return;
@@ -289,11 +298,11 @@ final class Picture extends Following<Picture.Job> {
         counts.put(stage.id, event);
       }
       event.merge(what, more, (one, other) -> (Long) one + (Long) other);
-      ring(false);
+      signal(false);
     }
   }
 
-  /** Whether no task runs although one could, and cores are there. */
+  /** Whether no task runs although there are cores and tasks that could start. */
   synchronized boolean isStalled() {
     boolean couldRun = false;
     for (Job job : queries().values()) {
@@ -310,34 +319,35 @@ final class Picture extends Following<Picture.Job> {
     return couldRun && cores > 0;
   }
 
-  // ---- what the link takes ----
+  // ---- messages for the link ----
 
-  /** Milliseconds since 1970; never less than before. */
+  /** Milliseconds since 1970; never runs backwards. */
   synchronized long clockNow() {
     clockMs = Math.max(clockMs, System.currentTimeMillis());
     return clockMs;
   }
 
-  /** From now on the service is to be sent everything, and then what happens. */
+  /** Makes the next message a whole state; from then on events are kept. */
   synchronized void needState() {
     isListening = true;
-    tellAll();
+    requireState();
   }
 
-  private void tellAll() {
+  /** Drops the events and makes the next message a whole state. */
+  private void requireState() {
     forget();
     needsState = true;
-    ring(true);
+    signal(true);
   }
 
-  /** Nobody listens any more: nothing is kept. */
+  /** The connection has ended: from now on no events are kept. */
   synchronized void stopListening() {
     forget();
     isListening = false;
   }
 
   private void forget() {
-    news.clear();
+    events.clear();
     counts.clear();
     isUrgent = false;
   }
@@ -346,12 +356,12 @@ final class Picture extends Following<Picture.Job> {
     return needsState;
   }
 
-  /** Whether something happened that the service was not told. */
-  synchronized boolean hasNews() {
-    return needsState || hasNewCores || !news.isEmpty();
+  /** Whether something happened that was not sent yet. */
+  synchronized boolean hasEvents() {
+    return needsState || hasNewCores || !events.isEmpty();
   }
 
-  /** Whether more happened than tasks that began and ended. */
+  /** Whether more happened than task starts and ends. */
   synchronized boolean isUrgent() {
     return isUrgent || needsState;
   }
@@ -363,25 +373,25 @@ final class Picture extends Following<Picture.Job> {
     hasNewCores = false;
     Map<String, Object> message = stamped("state", seq);
     message.put("cores", cores);
-    List<Object> told = new ArrayList<>();
+    List<Object> jobs = new ArrayList<>();
     for (Job job : queries().values()) {
-      job.isKnown = !job.stages.isEmpty();
-      if (job.isKnown) {
-        told.add(job.described());
+      job.isSent = !job.stages.isEmpty();
+      if (job.isSent) {
+        jobs.add(job.described());
       }
     }
-    message.put("jobs", told);
+    message.put("jobs", jobs);
     return message;
   }
 
-  /** The message `events`: what happened since the last. */
+  /** The message `events`: what happened since the last message. */
   synchronized Map<String, Object> takeEvents(long seq) {
     Map<String, Object> message = stamped("events", seq);
     if (hasNewCores) {
       hasNewCores = false;
       message.put("cores", cores);
     }
-    message.put("events", new ArrayList<>(news));
+    message.put("events", new ArrayList<>(events));
     forget();
     return message;
   }
@@ -396,24 +406,25 @@ final class Picture extends Following<Picture.Job> {
   private Map<String, Object> event(String type) {
     Map<String, Object> event = Wire.message(type);
     if (isListening && !needsState) {
-      news.add(event);
+      events.add(event);
     }
     return event;
   }
 
-  private void ring(boolean isNewsUrgent) {
+  /** Notes that there is something to send; runs the action if there was nothing before. */
+  private void signal(boolean isNewUrgent) {
     if (!isListening) {
       return;
     }
-    boolean isFirst = news.size() <= 1 || (isNewsUrgent && !isUrgent);
-    isUrgent |= isNewsUrgent;
-    if (news.size() > MAX_NEWS) {
+    boolean isFirst = events.size() <= 1 || (isNewUrgent && !isUrgent);
+    isUrgent |= isNewUrgent;
+    if (events.size() > MAX_EVENTS) {
       forget();
       needsState = true;
       isUrgent = true;
     }
     if (isFirst) {
-      bell.run();
+      onEvents.run();
     }
   }
 }

@@ -7,15 +7,17 @@ import java.util.Set;
 import java.util.function.LongSupplier;
 
 /**
- * Follows the open queries and makes orders of them by a policy. No types of Spark's, no input or
- * output; one thread at a time.
+ * Keeps track of the open queries and computes orders for them by a policy.
+ *
+ * <p>It uses no types of Spark and does no input or output. Only one thread may use it at a time.
  */
 final class Planner extends Following<Query> {
   private final Policy policy;
   private final LongSupplier clock;
   private final Learned learned = new Learned();
-  private final List<Query> arrivals = new ArrayList<>(); // since the last order
-  private final ArrayList<Query> latest = new ArrayList<>(); // ended ones among them
+  private final List<Query> arrivals = new ArrayList<>(); // since the last plan
+  /** The queries that arrived last, including ended ones. */
+  private final ArrayList<Query> latest = new ArrayList<>();
   private final FairRun fairRun = new FairRun();
   private int cores = 1;
 
@@ -32,6 +34,8 @@ final class Planner extends Following<Query> {
 
   @Override
   Query opened(StartedJob job, Set<String> planNames) {
+    // A query outside SQL has only its plain name. In SQL the plan is the better key, and unlike
+    // queries often share a plain name, such as a call site.
     Set<String> learnable = new LinkedHashSet<>(job.givenNames);
     learnable.addAll(planNames);
     if (job.execution == null) {
@@ -39,7 +43,7 @@ final class Planner extends Following<Query> {
     }
     Set<String> names = new LinkedHashSet<>(learnable);
     names.add(job.plainName);
-    Query query = foretold(names, learnable);
+    Query query = estimated(names, learnable);
     arrivals.add(query);
     latest.add(query);
     if (latest.size() > Guard.LATEST + 1) {
@@ -48,8 +52,11 @@ final class Planner extends Following<Query> {
     return query;
   }
 
-  /** By the policy file under any name, else by what ran here, else by what a task takes. */
-  private Query foretold(Set<String> names, Set<String> learnable) {
+  /**
+   * Creates a query with the best estimate: of the policy file under any of its names, else of
+   * earlier runs in this application, else none but the duration of a typical task.
+   */
+  private Query estimated(Set<String> names, Set<String> learnable) {
     for (String name : names) {
       Profile profile = policy.find(name);
       if (profile != null) {
@@ -73,7 +80,7 @@ final class Planner extends Following<Query> {
 
   @Override
   void extended(Query query, List<Integer> stages) {
-    // the query has them
+    // `Query.listed` has added them
   }
 
   @Override
@@ -90,25 +97,26 @@ final class Planner extends Following<Query> {
     return clock.getAsLong();
   }
 
-  /** What an open query is called; null if there is no such query. */
+  /** The name of an open query and the source of its estimate; null if there is no such query. */
   Trace.Label labelOf(String key) {
     Query query = queries().get(key);
     return query == null ? null : query.label();
   }
 
+  /** How many queries are open. */
   int numOpen() {
     return queries().size();
   }
 
-  /** The order from now on. */
+  /** Computes the order that applies from now on. */
   Order plan() {
     long nowMs = clockMs();
     long wakeMs = Order.NOT_YET;
     Rule rule = policy.rule();
     Guard guard = policy.guard();
     if (rule != null || guard != null) {
-      fairRun.carryOn(queries().values(), arrivals, nowMs, cores);
-      fairRun.foretellEnds();
+      fairRun.advance(queries().values(), arrivals, nowMs, cores);
+      fairRun.estimateEnds();
     }
     arrivals.clear();
     if (rule != null) {
@@ -123,10 +131,11 @@ final class Planner extends Following<Query> {
     if (guard != null) {
       wakeMs = guard.apply(queries().values(), latest, nowMs, cores, wakeMs);
     }
-    return written(wakeMs, rule == null ? policy.meanWorkMs() : rule.otherTier());
+    return buildOrder(wakeMs, rule == null ? policy.meanWorkMs() : rule.otherTier());
   }
 
-  private Order written(long wakeMs, double otherTier) {
+  /** The order as the queries and their stages hold it. */
+  private Order buildOrder(long wakeMs, double otherTier) {
     Order.Builder order = new Order.Builder().wakeMs(wakeMs);
     queries().forEach((key, query) -> {
       order.job(key, query.tier, 0, query.limit);

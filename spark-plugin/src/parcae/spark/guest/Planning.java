@@ -1,20 +1,22 @@
 package parcae.spark.guest;
 
 /**
- * Plans by a policy file, without a service: tells the planner what happens, and has it plan on a
- * thread of its own, soon after what happened and at the time for which the last order asks.
+ * Plans by a policy file, without a service.
+ *
+ * <p>It passes events to the planner and makes it plan on a separate thread: soon after an event,
+ * and at the time that the last order asks for.
  */
 final class Planning implements Follower {
   private static final long MS_IN_NS = 1_000_000;
-  /** Ends of tasks alone are planned for at most so often. */
+  /** The shortest time between two plans if nothing but task starts and ends happens. */
   private static final long PAUSE_NS = 50 * MS_IN_NS;
 
   private final Guest guest;
   private final Planner planner;
   private final Trace trace;
   private boolean isStopped;
-  private boolean isDue; // else at `dueNs`
-  private boolean hasTime;
+  private boolean isDue; // plan now
+  private boolean hasTime; // plan at `dueNs`
   private long dueNs;
 
   Planning(Guest guest, Planner planner, Trace trace) {
@@ -26,7 +28,7 @@ final class Planning implements Follower {
   /** Starts the thread. */
   void start() {
     Thread thread = new Thread(
-        () -> guest.attempt("planning", this::planOnAndOn), "parcae-planner");
+        () -> guest.attempt("planning", this::planRepeatedly), "parcae-planner");
     thread.setDaemon(true);
     thread.start();
   }
@@ -37,7 +39,7 @@ final class Planning implements Follower {
     notifyAll();
   }
 
-  private void planOnAndOn() throws InterruptedException {
+  private void planRepeatedly() throws InterruptedException {
     while (awaitDue()) {
       long startNs = System.nanoTime();
       synchronized (this) {
@@ -51,11 +53,11 @@ final class Planning implements Follower {
         trace.write(order, planner::labelOf);
       }
       long tookMs = (System.nanoTime() - startNs) / MS_IN_NS;
-      Thread.sleep(1 + tookMs); // events have half of the time at least
+      Thread.sleep(1 + tookMs); // leaves at least half of the time to events
     }
   }
 
-  /** Waits until it is time to plan; false where it never will be. */
+  /** Waits until it is time to plan; false when the thread must end. */
   private synchronized boolean awaitDue() throws InterruptedException {
     while (!isStopped && guest.isWorking()) {
       long leftNs = hasTime ? dueNs - System.nanoTime() : PAUSE_NS * 20;
@@ -72,6 +74,7 @@ final class Planning implements Follower {
     notifyAll();
   }
 
+  /** Makes the thread plan at this time or sooner. */
   private void dueBy(long timeNs) {
     if (!hasTime || timeNs - dueNs < 0) {
       hasTime = true;

@@ -14,7 +14,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/** A policy file, as `parcae export` writes it: how to plan, and what is foretold of queries. */
+/** A policy file, as `parcae export` writes it: how to plan, and estimates of recurring queries. */
 final class Policy {
   static final String FORMAT = "parcae-policy";
   static final int VERSION = 2;
@@ -37,11 +37,15 @@ final class Policy {
     this.file = file;
   }
 
-  /** Reads a policy file; what it refuses to read is a PolicyException. */
+  /**
+   * Reads a policy file.
+   *
+   * @throws PolicyException the file cannot be read or is not valid
+   */
   static Policy read(Path file) throws PolicyException {
     Policy policy = new Policy(file);
     try {
-      policy.take(new ObjectMapper().readTree(Files.readAllBytes(file)));
+      policy.readRoot(new ObjectMapper().readTree(Files.readAllBytes(file)));
     } catch (JsonProcessingException error) {
       throw policy.refusal("is not JSON (" + error.getOriginalMessage() + ")");
     } catch (IOException error) {
@@ -58,16 +62,17 @@ final class Policy {
     return name;
   }
 
+  /** How many recurring queries the file knows. */
   int numJobs() {
     return jobs.size();
   }
 
-  /** The rule of the policy; null where it serves by least remaining work. */
+  /** The rule of the policy; null if it serves by least remaining work. */
   Rule rule() {
     return rule;
   }
 
-  /** The guard of the policy; null where it has none. */
+  /** The guard of the policy; null if it has none. */
   Guard guard() {
     return guard;
   }
@@ -77,12 +82,12 @@ final class Policy {
     return meanWorkMs;
   }
 
-  /** What a task of an unknown query is thought to take, in ms. */
+  /** The estimated duration of a task of an unknown query, in ms. */
   double guessMs() {
     return guessMs;
   }
 
-  /** What is foretold of a recurring query; null if the file does not know it. */
+  /** The estimate of a recurring query; null if the file does not know the query. */
   Profile find(String job) {
     return jobs.get(job);
   }
@@ -92,7 +97,7 @@ final class Policy {
         "the policy file " + file + " " + what + "; write one with `parcae export`");
   }
 
-  private void take(JsonNode root) throws PolicyException {
+  private void readRoot(JsonNode root) throws PolicyException {
     if (!root.isObject()) {
       throw refusal("is no JSON object");
     }
@@ -107,7 +112,7 @@ final class Policy {
     name = root.path("policy").asText();
     meanWorkMs = amount(root, "mean_work_ms", "");
     guessMs = amount(root, "guess_ms", "");
-    takePlan(root);
+    readPlan(root);
     for (Iterator<String> names = root.path("jobs").fieldNames(); names.hasNext(); ) {
       String job = names.next();
       jobs.put(job, profile(root.path("jobs").path(job), " of the job \"" + job + "\""));
@@ -128,8 +133,8 @@ final class Policy {
     }
   }
 
-  /** How to plan: the kind, its parameters, and the guard. */
-  private void takePlan(JsonNode root) throws PolicyException {
+  /** Reads how to plan: the kind, its parameters, and the guard. */
+  private void readPlan(JsonNode root) throws PolicyException {
     String kind = root.path("kind").asText();
     if (!kind.equals(PLAIN) && !kind.equals(RULE)) {
       throw refusal(
@@ -192,7 +197,7 @@ final class Policy {
     return new Profile(stages);
   }
 
-  /** Stages that wait for each other would never run. */
+  /** Refuses stages that wait for each other, since they would never run. */
   private void checkOrder(List<Profile.Stage> stages, String where) throws PolicyException {
     Set<Integer> done = new HashSet<>();
     int before = -1;

@@ -1,6 +1,6 @@
 package parcae.spark.guest;
 
-/** A policy file that cannot be used; the message says why and what to do. */
+/** A policy file or setting that cannot be used; the message says why and what to do. */
 final class PolicyException extends Exception {
   private static final long serialVersionUID = 1;
 

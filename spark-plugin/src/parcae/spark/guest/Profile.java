@@ -3,11 +3,11 @@ package parcae.spark.guest;
 import java.util.ArrayList;
 import java.util.List;
 
-/** What is foretold of a recurring query: its stages, in the order in which they are submitted. */
+/** The estimate of a recurring query: its stages, in the order in which Spark submits them. */
 final class Profile {
   final List<Stage> stages;
-  final double workMs;
-  final double taskMs;
+  final double workMs; // of all tasks together
+  final double taskMs; // mean duration of a task
 
   /** A stage: number of tasks, mean duration of a task, indices of the stages that it waits for. */
   static final class Stage {
@@ -34,7 +34,7 @@ final class Profile {
     taskMs = tasks == 0 ? 0 : work / tasks;
   }
 
-  /** The same stages with so much work in all. */
+  /** The same stages with all durations scaled, so that their total work is as given. */
   Profile scaledTo(double newWorkMs) {
     double factor = workMs > 0 ? newWorkMs / workMs : 1;
     List<Stage> scaled = new ArrayList<>(stages.size());

@@ -9,64 +9,66 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * A query as far as it is known: its stages, those that are foretold and those that were seen.
+ * A query as the planner knows it: its expected stages and the stages that Spark has submitted.
  *
- * <p>A stage that runs takes the place of the foretold one that is most like it; stages that
- * nothing foretold come behind. What did not run and will not is taken out. One thread at a time.
+ * <p>A profile gives the expected stages. A stage that runs takes the row of the most similar
+ * expected stage; if there is none, it gets a new row at the end. Stages that did not run and will
+ * not run are removed. Only one thread may use a query at a time.
  */
-final class Query implements Following.Followed {
-  private static final int MAX_REMEMBERED = 1_000;
+final class Query implements Following.OpenQuery {
+  private static final int MAX_REMEMBERED = 1_000; // stages of a learned profile
 
   private final List<String> names;
-  private final boolean isForetold;
+  private final boolean hasProfile;
   private final double otherTaskMs;
   private final List<StageRow> rows = new ArrayList<>();
   private final Map<Integer, StageRow> rowOf = new HashMap<>();
-  private final Map<Integer, List<Integer>> parentsOf = new HashMap<>(); // as Spark lists them
-  private final Set<Integer> jobs = new HashSet<>();
+  private final Map<Integer, List<Integer>> parentsOf = new HashMap<>(); // as listed by Spark
+  private final Set<Integer> jobs = new HashSet<>(); // Spark jobs that have not ended
   private Trace.Label label;
   private boolean hasFailed;
-  private boolean isReshaped;
+  private boolean isReshaped; // derived fields must be computed again
 
   final long arrivalMs;
   boolean isComplete;
 
-  // How far the query is in the virtual run of fair sharing; see `FairRun`.
+  // The query in the virtual run; see `FairRun`.
   boolean hasJoined;
-  boolean isExact;
+  boolean isExact; // its work is known exactly, since the real run of the query is complete
   boolean hasEnded;
-  int numLeft;
-  double totalMs;
-  double leftMs;
-  double pathMs;
-  double wanted;
-  double rate;
-  double endMs;
+  int numLeft; // stages that have not ended
+  double totalMs; // work
+  double leftMs; // remaining work
+  double pathMs; // remaining critical path
+  double wanted; // cores that it can use
+  double rate; // cores that it has
+  double endMs; // time of its end; an estimate until it has ended
 
-  // What the guard found.
-  double aloneMs;
+  // The query in the guard; see `Guard`.
+  double aloneMs; // shortest time to its end if it had all cores
   double deadlineMs;
-  int urgency;
+  int urgency; // number of its urgent group; 0 if it is not urgent
 
-  // The order that is being made.
+  // The order that is being computed.
   double tier;
   int limit;
 
   /**
-   * A query of which nothing has run.
+   * Creates a query before any task of it has run.
    *
-   * @param names under which its run is learned
-   * @param profile what is foretold of it, or null
-   * @param guessMs what a task takes where nothing is foretold
+   * @param names the names under which its run is learned
+   * @param profile the estimate of the query, or null if there is none
+   * @param guessMs estimated duration of a task if there is no profile
+   * @param arrivalMs when the query arrived, in ms
    */
   Query(List<String> names, Profile profile, double guessMs, long arrivalMs) {
     this.names = names;
     this.arrivalMs = arrivalMs;
-    isForetold = profile != null;
-    otherTaskMs = isForetold ? profile.taskMs : guessMs;
-    if (isForetold) {
+    hasProfile = profile != null;
+    otherTaskMs = hasProfile ? profile.taskMs : guessMs;
+    if (hasProfile) {
       for (Profile.Stage stage : profile.stages) {
-        add(new StageRow(StageRow.FORETOLD, stage.tasks, stage.taskMs));
+        add(new StageRow(StageRow.EXPECTED, stage.tasks, stage.taskMs));
       }
       for (int i = 0; i < profile.stages.size(); i++) {
         for (int parent : profile.stages.get(i).parents) {
@@ -76,7 +78,7 @@ final class Query implements Following.Followed {
     }
   }
 
-  /** Says what the query is called, and where its profile comes from. */
+  /** Sets the name of the query and the source of its profile. */
   Query labelled(Trace.Label newLabel) {
     label = newLabel;
     return this;
@@ -95,7 +97,7 @@ final class Query implements Following.Followed {
     return jobs;
   }
 
-  /** All stages that Spark told of. */
+  /** All stages that Spark has listed or submitted. */
   @Override
   public Set<Integer> stageIds() {
     return parentsOf.keySet();
@@ -125,10 +127,10 @@ final class Query implements Following.Followed {
     isReshaped = true;
   }
 
-  /** A Spark job lists a stage; it may turn out that it need not run. */
+  /** A Spark job lists a stage. Spark may skip the stage later. */
   @Override
   public void listed(int stageId, int tasks, List<Integer> parents) {
-    if (parentsOf.putIfAbsent(stageId, parents) == null && !isForetold) {
+    if (parentsOf.putIfAbsent(stageId, parents) == null && !hasProfile) {
       addListed(stageId, tasks);
     }
   }
@@ -144,13 +146,13 @@ final class Query implements Following.Followed {
     return row;
   }
 
-  /** A stage runs, or runs again. */
+  /** A stage is submitted for the first time or again. */
   @Override
   public void submitted(int stageId, int attempt, int tasks) {
     listed(stageId, tasks, List.of());
     StageRow row = rowOf.get(stageId);
     if (row == null) {
-      row = seat(stageId, tasks);
+      row = matchRow(stageId, tasks);
     }
     if (!row.isSubmitted) {
       row.tasks = Math.max(1, tasks);
@@ -167,15 +169,17 @@ final class Query implements Following.Followed {
     isReshaped = true;
   }
 
-  /** The row of a stage that was not listed as one: the foretold one that is most like it. */
-  private StageRow seat(int stageId, int tasks) {
+  /** The row for a stage that has none: that of the expected stage with the most similar size. */
+  private StageRow matchRow(int stageId, int tasks) {
     StageRow best = null;
-    for (int pass = 0; pass < 2 && best == null; pass++) { // first those whose parents were seen
+    for (int pass = 0; pass < 2 && best == null; pass++) { // first rows whose parents have stages
       for (StageRow row : rows) {
-        boolean isFree = row.stageId == StageRow.FORETOLD;
+        boolean isFree = row.stageId == StageRow.EXPECTED;
         boolean isNext = pass == 1
-            || row.parents.stream().allMatch(parent -> parent.stageId != StageRow.FORETOLD);
-        if (isFree && isNext && (best == null || unlike(row, tasks) < unlike(best, tasks))) {
+            || row.parents.stream().allMatch(parent -> parent.stageId != StageRow.EXPECTED);
+        if (isFree
+            && isNext
+            && (best == null || sizeDifference(row, tasks) < sizeDifference(best, tasks))) {
           best = row;
         }
       }
@@ -188,11 +192,15 @@ final class Query implements Following.Followed {
     return best;
   }
 
-  private static double unlike(StageRow row, int tasks) {
+  /** How much the number of tasks differs, as the absolute logarithm of the ratio. */
+  private static double sizeDifference(StageRow row, int tasks) {
     return Math.abs(Math.log((double) row.tasks / Math.max(1, tasks)));
   }
 
-  /** Stages above one that runs have their output, or ran: those that did not run will not. */
+  /**
+   * Removes the ancestors of a running stage that have not run. Their output exists already, so
+   * Spark skips them.
+   */
   private void skipAbove(int stageId) {
     List<Integer> above = new ArrayList<>(parentsOf.get(stageId));
     while (!above.isEmpty()) {
@@ -205,7 +213,7 @@ final class Query implements Following.Followed {
     }
   }
 
-  /** The row of a stage's attempt that runs; null for none. */
+  /** The row of a stage if the given attempt is the running one, else null. */
   private StageRow open(int stageId, int attempt) {
     StageRow row = rowOf.get(stageId);
     return row != null && row.isOpen && row.attempt == attempt ? row : null;
@@ -214,6 +222,7 @@ final class Query implements Following.Followed {
   @Override
   public void taskStarted(int stageId, int attempt) {
     StageRow row = open(stageId, attempt);
+    // Speculative copies of tasks do not count.
     if (row != null && row.started < row.tasks) {
       row.started++;
     }
@@ -237,7 +246,7 @@ final class Query implements Following.Followed {
     }
   }
 
-  /** A stage is complete, or is not needed any more. */
+  /** A stage is complete or no longer needed. */
   @Override
   public void closed(int stageId) {
     StageRow row = rowOf.get(stageId);
@@ -254,7 +263,7 @@ final class Query implements Following.Followed {
     row.isOpen = false;
   }
 
-  /** The query has ended: what has not run will not. */
+  /** The query has ended: removes the stages that have not run. */
   void ended() {
     for (StageRow row : new ArrayList<>(rows)) {
       if (row.finished == 0) {
@@ -266,7 +275,7 @@ final class Query implements Following.Followed {
     isComplete = true;
   }
 
-  /** Brings up to date what follows from the stages, their tasks and which waits for which. */
+  /** Computes the fields that are derived from the stages, their tasks and their parents. */
   void reshape() {
     if (!isReshaped) {
       return;
@@ -286,7 +295,8 @@ final class Query implements Following.Followed {
       }
       numLeft += row.isEnded ? 0 : 1;
     }
-    boolean hasChanged = true; // stages may be numbered in any order
+    // Rows are in no particular order, so the pass repeats until nothing changes.
+    boolean hasChanged = true;
     while (hasChanged) {
       hasChanged = false;
       for (int i = rows.size() - 1; i >= 0; i--) {
@@ -295,6 +305,7 @@ final class Query implements Following.Followed {
     }
   }
 
+  /** Updates the critical path and downstream work of a stage; returns whether they changed. */
   private static boolean measureBelow(StageRow row) {
     double longestMs = 0;
     double heaviestMs = 0;
@@ -310,21 +321,21 @@ final class Query implements Following.Followed {
     return hasChanged;
   }
 
-  /** What is to be foretold of the next run; null if this one did not end well. */
+  /** The profile of this run, as the estimate of the next one; null if this run failed. */
   Profile run() {
     if (hasFailed) {
       return null;
     }
-    List<Profile.Stage> found = new ArrayList<>();
+    List<Profile.Stage> stages = new ArrayList<>();
     Map<StageRow, Integer> places = new IdentityHashMap<>();
     for (StageRow row : rows.subList(0, Math.min(rows.size(), MAX_REMEMBERED))) {
       if (row.finished > 0) {
         List<Integer> parents = new ArrayList<>();
         row.parents.stream().filter(places::containsKey).map(places::get).forEach(parents::add);
-        places.put(row, found.size());
-        found.add(new Profile.Stage(row.tasks, row.executedMs / row.finished, parents));
+        places.put(row, stages.size());
+        stages.add(new Profile.Stage(row.tasks, row.executedMs / row.finished, parents));
       }
     }
-    return found.isEmpty() ? null : new Profile(found);
+    return stages.isEmpty() ? null : new Profile(stages);
   }
 }

@@ -9,8 +9,8 @@ import org.apache.spark.scheduler.TaskSet;
 import org.apache.spark.scheduler.TaskSetManager;
 
 /**
- * The task sets of one offer round, sorted by an order, and how many tasks of each job they run.
- * Used under the lock of Spark's scheduler.
+ * The task sets of one offer round, sorted by an order, with the number of running tasks of each
+ * job. It is used under the lock of Spark's scheduler.
  */
 final class Queue {
   static final Queue EMPTY = new Queue(Order.NONE, List.of());
@@ -25,7 +25,7 @@ final class Queue {
   private final Map<String, Job> jobs = new HashMap<>();
   private final List<Entry> entries = new ArrayList<>();
 
-  /** The task sets of a job; the order of its first one is the job's arrival as Spark has it. */
+  /** A job and its task sets. Its arrival is the place of its first task set in Spark's order. */
   private static final class Job {
     final int arrival;
     final Order.Job order;
@@ -46,6 +46,7 @@ final class Queue {
     }
   }
 
+  /** A task set with its sort keys. */
   private static final class Entry {
     final TaskSetManager manager;
     final Job job;
@@ -60,7 +61,7 @@ final class Queue {
     }
   }
 
-  /** Takes in task sets in Spark's own order. */
+  /** Sorts task sets, which must be given in Spark's order. */
   Queue(Order order, List<TaskSetManager> managers) {
     this.order = order;
     for (TaskSetManager manager : managers) {
@@ -76,13 +77,14 @@ final class Queue {
     for (Job job : jobs.values()) {
       job.share = job.order.weight > 0 ? job.running() / job.order.weight : 0;
     }
-    entries.sort(BY_ORDER); // stable: ties stay as Spark has them
+    entries.sort(BY_ORDER); // stable: ties stay in Spark's order
   }
 
   int size() {
     return entries.size();
   }
 
+  /** The task set at a place of the sorted order. */
   TaskSetManager get(int place) {
     return entries.get(place).manager;
   }
@@ -96,7 +98,7 @@ final class Queue {
     int stageLimit = order.stage(manager.stageId()).limit;
     if (stageLimit != Order.UNLIMITED) {
       int running = 0;
-      for (TaskSetManager other : job.managers) { // attempts at one stage
+      for (TaskSetManager other : job.managers) { // attempts of one stage share its limit
         running += other.stageId() == manager.stageId() ? other.runningTasks() : 0;
       }
       if (running >= stageLimit) {
@@ -106,6 +108,7 @@ final class Queue {
     return job.order.limit == Order.UNLIMITED || job.running() < job.order.limit;
   }
 
+  /** The key of the query that a task set belongs to. Spark's priority is the id of the job. */
   private static String keyOf(TaskSetManager manager) {
     TaskSet tasks = manager.taskSet();
     return Order.queryOf(tasks.properties(), tasks.priority());

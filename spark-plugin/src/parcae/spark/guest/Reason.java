@@ -1,6 +1,6 @@
 package parcae.spark.guest;
 
-/** What failed, why, and what to do, in one line. */
+/** Describes an error in one line: what failed, why, and what to do. */
 final class Reason {
   private static final String UPGRADE =
       "; the jar was compiled for another Spark: `parcae spark doctor` says more";
@@ -12,11 +12,11 @@ final class Reason {
     if (error instanceof PolicyException) {
       return error.getMessage();
     }
-    boolean isOther = error instanceof ReflectiveOperationException
+    boolean isOtherSpark = error instanceof ReflectiveOperationException
         || error instanceof LinkageError
         || error instanceof ClassCastException
         || error instanceof UnsupportedOperationException;
-    String line = what + " failed: " + error + (isOther ? UPGRADE : REPORT);
+    String line = what + " failed: " + error + (isOtherSpark ? UPGRADE : REPORT);
     return line.replaceAll("\\s+", " ");
   }
 }

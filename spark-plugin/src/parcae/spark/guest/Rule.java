@@ -3,10 +3,11 @@ package parcae.spark.guest;
 import java.util.Collection;
 
 /**
- * The rule of the world of cores: `parcae.policies.order_rule.kernels` in Java.
+ * The rule of the cores world: `parcae.policies.order_rule.kernels` in Java.
  *
- * <p>A query's tier is the logarithm of its remaining work, plus what estimates err by times a sum
- * of features; queries of which little is known are tried by a few tasks first.
+ * <p>A query's tier is the logarithm of its remaining work plus a weighted sum of features. The sum
+ * is scaled by the recent error of the estimates. The rule may start a few tasks (probes) of a
+ * query before all others, to measure its size.
  */
 final class Rule {
   /** The parameters by name, as in `parcae.policies.order_rule.layout`. */
@@ -16,34 +17,40 @@ final class Rule {
     PROBE_SHARE, PRIOR_ERROR
   }
 
-  /** How many of the latest queries tell how far estimates err. */
+  /** The error of the estimates is measured on so many of the latest queries. */
   static final int LATEST = 64;
-  /** Tier of queries that are tried: before all others but those that the guard puts first. */
+  /** Tier of queries with probes to start. Only urgent queries of the guard come before them. */
   private static final double PROBE_TIER = -1e6;
+  /** The prior of the estimates' error: a variance that counts as so many queries. */
   private static final double PRIOR_JOBS = 2;
   private static final double PRIOR_VARIANCE = 0.02;
 
-  private final double[] theta;
-  private final double meanMs;
+  private final double[] theta; // parameters by ordinal
+  private final double meanMs; // mean work of a query
   private double cores;
   private long nowMs;
-  private double errs;
-  private double logJobs;
+  private double estimateError; // standard deviation of log(actual / estimated duration)
+  private double logJobs; // log of the number of open queries
   private long wakeMs;
 
-  /** The rule with a value for every parameter, by its ordinal. */
+  /**
+   * Creates the rule.
+   *
+   * @param theta a value for every parameter, by its ordinal
+   * @param meanWorkMs mean work of a query, in ms of one core
+   */
   Rule(double[] theta, double meanWorkMs) {
     this.theta = theta.clone();
     meanMs = Math.max(1, meanWorkMs);
   }
 
-  /** What is known of one query. */
+  /** The facts about one query from which its features are computed. */
   private static final class Facts {
-    double leftMs; // of tasks that have not started, and half of the running ones
+    double leftMs; // work of the tasks that have not started and half of that of running tasks
     double totalMs;
-    double pathMs;
-    double factor;
-    double surprise; // log(took / foretold) of its finished tasks
+    double pathMs; // critical path
+    double factor; // correction of the estimates, see Estimates.correction
+    double surprise; // log(actual / estimated duration) of its finished tasks
     int finished;
     int started;
     int tasks;
@@ -56,44 +63,48 @@ final class Rule {
     return theta[parameter.ordinal()];
   }
 
-  /** Tier of a query that was not heard of yet: as if it had the mean work. */
+  /** Tier of a query that the planner has not seen yet: that of a query with the mean work. */
   double otherTier() {
     return log(meanMs);
   }
 
-  /** The log of an amount of work over the mean work. */
+  /** The logarithm of an amount of work, in units of the mean work of a query. */
   private double log(double amountMs) {
     return Math.log(Math.max(amountMs, 1) / meanMs + 1e-4);
   }
 
   /**
-   * Writes the queries' tiers and limits and their stages' ranks.
+   * Sets the tiers and limits of the queries and the ranks of their stages.
    *
-   * @param latest the queries that arrived last, at most `LATEST`, ended ones among them
+   * @param open the open queries
+   * @param latest the queries that arrived last, at most `LATEST`, including ended ones
+   * @param clockMs the present, in ms
+   * @param numCores the cores of the application
    * @return when to plan again at the latest, or Order.NOT_YET
    */
   long plan(Collection<Query> open, Iterable<Query> latest, long clockMs, int numCores) {
     cores = numCores;
     nowMs = clockMs;
     wakeMs = Order.NOT_YET;
-    errs = erring(latest);
+    estimateError = measureEstimateError(latest);
     logJobs = Math.log(Math.max(1, open.size()));
     for (Query query : open) {
       Facts facts = facts(query);
       query.tier = tier(query, facts);
       query.limit = Order.UNLIMITED;
-      tryFirst(query, facts);
+      applyProbes(query, facts);
       orderStages(query);
     }
     return wakeMs;
   }
 
-  /** log(took / foretold) of a query's finished tasks. */
+  /** The logarithm of the actual over the estimated duration of finished tasks. */
   private static double surprise(double tookMs, double expectedMs) {
     return Math.log(Math.max(tookMs, 1) / Math.max(expectedMs, 1));
   }
 
-  private double erring(Iterable<Query> latest) {
+  /** The recent error of the estimates: the standard deviation of `surprise` with a prior. */
+  private double measureEstimateError(Iterable<Query> latest) {
     double weight = PRIOR_JOBS;
     double variance = PRIOR_VARIANCE * Math.exp(Math.min(10, of(Parameter.PRIOR_ERROR)));
     double squares = PRIOR_JOBS * variance;
@@ -160,25 +171,25 @@ final class Rule {
     value += of(Parameter.FEW) / (1 + facts.finished);
     value += of(Parameter.RUNNING) * facts.running / cores;
     value += of(Parameter.VIRTUAL) * Math.log1p(virtualLeftMs * cores / meanMs);
-    return log(facts.leftMs) + errs * value;
+    return log(facts.leftMs) + estimateError * value;
   }
 
-  /** Tasks that the query starts before others, so that its size is known. */
-  private void tryFirst(Query query, Facts facts) {
-    double power = of(Parameter.PROBE) + of(Parameter.PROBE_ERRING) * errs - 1;
+  /** Puts the query before others, limited to its probes, until these have started. */
+  private void applyProbes(Query query, Facts facts) {
+    double power = of(Parameter.PROBE) + of(Parameter.PROBE_ERRING) * estimateError - 1;
     double share = Math.exp(of(Parameter.PROBE_SHARE) - 3);
     double probes = Math.min(Math.floor(Math.pow(2, power)), Math.floor(facts.tasks * share));
     if (facts.started < probes) {
       query.tier = PROBE_TIER;
       query.limit = (int) probes;
-      wakeAfterATask(query);
+      wakeAfterTask(query);
     } else if (facts.finished < probes && facts.finished == 0) {
-      wakeAfterATask(query);
+      wakeAfterTask(query);
     }
   }
 
-  /** Plans again when the query's first tasks should have ended. */
-  private void wakeAfterATask(Query query) {
+  /** Asks to plan again when the tasks that the query runs now should have ended. */
+  private void wakeAfterTask(Query query) {
     double taskMs = 0;
     for (StageRow row : query.rows()) {
       if (row.running() > 0 || row.isPending()) {
@@ -191,6 +202,7 @@ final class Rule {
     }
   }
 
+  /** Sets the ranks of the query's stages that have tasks to start. */
   private void orderStages(Query query) {
     for (StageRow row : query.rows()) {
       if (row.isPending()) {

@@ -19,8 +19,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Appends every change of the order to a file, one line of JSON each, for users who ask which
- * query goes first and why. A file that cannot be written ends the trace, and nothing else.
+ * Appends every change of the order to a file, as one line of JSON each. It shows users which query
+ * goes first and why. If the file cannot be written, only the trace ends.
  */
 final class Trace {
   private static final Logger LOG = LoggerFactory.getLogger(Trace.class);
@@ -30,15 +30,15 @@ final class Trace {
   private boolean isOn;
   private String last = "[]";
 
-  /** The path of the file, which may exist; empty for no trace. */
+  /** Takes the path of the file, which may exist already; empty for no trace. */
   Trace(String file) {
     this.file = Path.of(file);
     isOn = !file.isEmpty();
   }
 
-  /** What the planner calls a query, and where its estimate comes from. */
+  /** The planner's name of a query and the source of its estimate. */
   static final class Label {
-    /** An estimate of the policy file, of earlier runs in this application, of the file's mean. */
+    /** The policy file, earlier runs in this application, or only the policy file's mean. */
     enum Source { POLICY, LEARNED, UNKNOWN }
 
     final String name;
@@ -50,7 +50,11 @@ final class Trace {
     }
   }
 
-  /** Writes the order unless it is that of the last line; `labels` gives null for no label. */
+  /**
+   * Writes the order unless it equals that of the last line.
+   *
+   * @param labels the label of a query by its key, or null if it has none
+   */
   synchronized void write(Order order, Function<String, Label> labels) {
     if (!isOn) {
       return;

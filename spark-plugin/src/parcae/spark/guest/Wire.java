@@ -17,11 +17,11 @@ import java.util.Set;
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
-/** The wire protocol, version 2 (protocol/README.md): messages, frames and proofs. No sockets. */
+/** The wire protocol, version 2 (protocol/README.md): messages, frames and proofs; no sockets. */
 final class Wire {
   static final int VERSION = 2;
   static final int MAX_FRAME_BYTES = 8 << 20;
-  static final int MAX_TEXT = 256;
+  static final int MAX_TEXT = 256; // characters
   private static final Set<String> ORDERS_KEYS = Set.of(
       "type", "seq", "jobs", "stages", "other_tier", "wake_ms", "executors");
   private static final Set<String> JOB_KEYS = Set.of("job_id", "tier", "weight", "limit");
@@ -31,11 +31,11 @@ final class Wire {
 
   private Wire() {}
 
-  /** Something that is not the protocol, or an `error` of the service with its code. */
+  /** A message that breaks the protocol, or an `error` message of the service with its code. */
   static final class ProtocolException extends IOException {
     private static final long serialVersionUID = 1;
     final String code;
-    /** Whether the conversation goes on with a `state`. */
+    /** Whether the connection goes on after the plugin has sent a `state`. */
     final boolean isForgiven;
 
     ProtocolException(String message) {
@@ -49,14 +49,14 @@ final class Wire {
     }
   }
 
-  /** An `orders` message: the standing order, and what goes with it. */
+  /** An `orders` message: the order and what is sent with it. */
   static final class Orders {
-    /** The request that it answers; -1 if it answers none. */
+    /** The number of the request that this answers; -1 if it answers none. */
     final long seq;
     final Order order;
     /** When to ask again at the latest, in ms since 1970; -1 for never. */
     final long wakeMs;
-    /** How many executors the application should have; -1 where it has its own. */
+    /** How many executors the application should have; -1 if the service does not set that. */
     final int executors;
 
     Orders(long seq, Order order, long wakeMs, int executors) {
@@ -67,12 +67,14 @@ final class Wire {
     }
   }
 
+  /** A message that holds only its type so far. */
   static Map<String, Object> message(String type) {
     Map<String, Object> message = new LinkedHashMap<>();
     message.put("type", type);
     return message;
   }
 
+  /** The first message of a connection. */
   static Map<String, Object> hello(String applicationId, String applicationName, String nonce) {
     Map<String, Object> message = message("hello");
     message.put("protocol", VERSION);
@@ -82,45 +84,55 @@ final class Wire {
     return message;
   }
 
-  /** Text as the protocol takes it: 1 to 256 characters, no control characters, no halves. */
+  /**
+   * Text as the protocol accepts it: 1 to 256 characters, without control characters and without
+   * single halves of surrogate pairs.
+   */
   static String text(String text) {
     StringBuilder tidy = new StringBuilder();
-    text.codePoints().limit(MAX_TEXT).forEach(c -> tidy.appendCodePoint(plain(c)));
+    text.codePoints().limit(MAX_TEXT).forEach(character -> tidy.appendCodePoint(plain(character)));
     return tidy.length() == 0 ? "unnamed" : tidy.toString();
   }
 
-  private static int plain(int c) {
-    return c < 32 ? ' ' : c >= 0xD800 && c < 0xE000 ? '?' : c;
+  private static int plain(int character) {
+    // 0xD800 to 0xDFFF are the halves of surrogate pairs.
+    return character < 32 ? ' ' : character >= 0xD800 && character < 0xE000 ? '?' : character;
   }
 
-  /** The message with its length before it. */
+  /** The bytes of a message: its length (4 bytes, big endian), then its JSON. */
   static byte[] frame(Map<String, Object> message) throws JsonProcessingException {
     byte[] payload = JSON.writeValueAsBytes(message);
     return ByteBuffer.allocate(4 + payload.length).putInt(payload.length).put(payload).array();
   }
 
-  /** Reads a frame. An `error` message is thrown as what it says. */
+  /**
+   * Reads one message.
+   *
+   * @throws ProtocolException the message breaks the protocol or is an `error`
+   */
   static JsonNode read(DataInputStream in) throws IOException {
     int length = in.readInt();
     if (length < 2 || length > MAX_FRAME_BYTES) {
-      throw new ProtocolException("a message of " + Integer.toUnsignedString(length) + " bytes");
+      throw new ProtocolException(
+          "the service sent a message of " + Integer.toUnsignedString(length) + " bytes");
     }
     byte[] payload = in.readNBytes(length);
     if (payload.length < length) {
-      throw new ProtocolException("a message that was cut off");
+      throw new ProtocolException("the service sent a message that was cut off");
     }
     return decode(payload);
   }
 
+  /** Parses a message; throws as `read` does. */
   static JsonNode decode(byte[] payload) throws IOException {
     JsonNode node;
     try {
       node = JSON.readTree(payload);
     } catch (JsonProcessingException | StackOverflowError error) {
-      throw new ProtocolException("a message that is not JSON");
+      throw new ProtocolException("the service sent a message that is not JSON");
     }
     if (node == null || !node.isObject() || !node.path("type").isTextual()) {
-      throw new ProtocolException("a message without a type");
+      throw new ProtocolException("the service sent a message without a type");
     }
     if (node.path("type").asText().equals("error")) {
       String code = text(node.path("code").asText());
@@ -130,7 +142,7 @@ final class Wire {
     return node;
   }
 
-  /** Reads an `orders` message; one that is not as the protocol has it is refused as a whole. */
+  /** Reads an `orders` message; refuses the whole message if any part breaks the protocol. */
   static Orders orders(JsonNode node) throws ProtocolException {
     checkKeys(node, ORDERS_KEYS, "orders");
     Order.Builder order = new Order.Builder();
@@ -143,7 +155,7 @@ final class Wire {
       checkKeys(stage, STAGE_KEYS, "a stage of the orders");
       double tier = stage.has("tier") ? number(stage, "tier") : 0;
       double rank = stage.has("rank") ? number(stage, "rank") : 0;
-      id(stage);
+      id(stage); // checked only: stage ids are unique in an application
       order.stage(small(stage, "stage_id"), tier, rank, limit(stage));
     }
     long seq = isAbsent(node, "seq") ? -1 : whole(node, "seq");
@@ -157,7 +169,8 @@ final class Wire {
     for (Iterator<String> names = node.fieldNames(); names.hasNext(); ) {
       String name = names.next();
       if (!keys.contains(name)) {
-        throw new ProtocolException("an unknown key \"" + text(name) + "\" in " + what);
+        throw new ProtocolException(
+            "the service sent an unknown key \"" + text(name) + "\" in " + what);
       }
     }
   }
@@ -168,14 +181,14 @@ final class Wire {
 
   private static Iterable<JsonNode> list(JsonNode node, String key) throws ProtocolException {
     if (!node.path(key).isArray()) {
-      throw new ProtocolException(key + " is not a list");
+      throw new ProtocolException(key + " in the orders is not a list");
     }
     return node.path(key);
   }
 
   private static String id(JsonNode node) throws ProtocolException {
     if (!node.path("job_id").isTextual()) {
-      throw new ProtocolException("job_id is not text");
+      throw new ProtocolException("job_id in the orders is not text");
     }
     return node.path("job_id").asText();
   }
@@ -183,7 +196,7 @@ final class Wire {
   private static double number(JsonNode node, String key) throws ProtocolException {
     double value = node.path(key).asDouble(Double.NaN);
     if (!node.path(key).isNumber() || Double.isNaN(value) || Double.isInfinite(value)) {
-      throw new ProtocolException(key + " is not a number");
+      throw new ProtocolException(key + " in the orders is not a number");
     }
     return value;
   }
@@ -195,7 +208,7 @@ final class Wire {
   private static int small(JsonNode node, String key) throws ProtocolException {
     long value = whole(node, key);
     if (value > Integer.MAX_VALUE) {
-      throw new ProtocolException(key + " is larger than 2147483647");
+      throw new ProtocolException(key + " in the orders is above 2147483647");
     }
     return (int) value;
   }
@@ -203,11 +216,12 @@ final class Wire {
   private static long whole(JsonNode node, String key) throws ProtocolException {
     JsonNode value = node.path(key);
     if (!value.isIntegralNumber() || !value.canConvertToLong() || value.asLong() < 0) {
-      throw new ProtocolException(key + " is not a whole number of at least 0");
+      throw new ProtocolException(key + " in the orders is not a whole number of at least 0");
     }
     return value.asLong();
   }
 
+  /** 16 random bytes as hexadecimal digits. */
   static String newNonce() {
     byte[] bytes = new byte[16];
     new SecureRandom().nextBytes(bytes);
@@ -215,8 +229,8 @@ final class Wire {
   }
 
   /**
-   * HMAC-SHA256 of "parcae 2", the side, both nonces and the application's id, each ended by a zero
-   * byte, as hexadecimal digits.
+   * The proof that a side knows the secret, as hexadecimal digits: the HMAC-SHA256 of "parcae 2",
+   * the side, both nonces and the application's id, each followed by a zero byte.
    *
    * @param side "client" or "service"
    */
@@ -233,7 +247,7 @@ final class Wire {
     return hex(mac.doFinal());
   }
 
-  /** Whether two proofs are the same; takes as long whether they are or not. */
+  /** Whether two proofs are equal; the comparison takes the same time in both cases. */
   static boolean isSame(String one, String other) {
     return MessageDigest.isEqual(
         one.getBytes(StandardCharsets.UTF_8), other.getBytes(StandardCharsets.UTF_8));

@@ -6,7 +6,7 @@ import java.io.File;
 import parcae.spark.Check;
 
 /**
- * Names by plan are those of the event log's reader.
+ * Names by plan must equal those of the event-log reader in Python.
  *
  * <p>The argument's file: {"plans": [{"description", "plan", "shape"}]}.
  */

@@ -5,7 +5,7 @@ import org.apache.spark.scheduler.Pool;
 import org.apache.spark.scheduler.SchedulingMode;
 import parcae.spark.Check;
 
-/** Nothing that fails gets out of the guest, and after the first error it gives no orders. */
+/** No exception may leave the guest, and after the first error it gives no orders. */
 final class GuestTest {
   private GuestTest() {}
 

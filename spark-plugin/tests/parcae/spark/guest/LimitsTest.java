@@ -31,7 +31,7 @@ public final class LimitsTest {
 
   private LimitsTest() {}
 
-  /** The plugin, whose driver's side the test keeps. */
+  /** The plugin. The test keeps its driver side, to set orders directly. */
   public static final class Plugin implements SparkPlugin {
     @Override
     public DriverPlugin driverPlugin() {
@@ -45,7 +45,7 @@ public final class LimitsTest {
     }
   }
 
-  /** How many tasks of a job run at once, and what holds them. */
+  /** Counts how many tasks of a job run at once, and keeps them running until it is released. */
   private static final class Watch {
     final AtomicInteger running = new AtomicInteger();
     final AtomicInteger most = new AtomicInteger();
@@ -69,7 +69,7 @@ public final class LimitsTest {
     }
   }
 
-  /** A job of so many tasks, of which the test awaits some. */
+  /** Starts a job of so many tasks; the test waits until `numAwaited` of them run. */
   private static CompletableFuture<Long> job(String name, int tasks, int numAwaited) {
     WATCHES.put(name, new Watch(numAwaited));
     List<Integer> numbers = new ArrayList<>();
@@ -141,13 +141,14 @@ public final class LimitsTest {
       Thread.sleep(1);
     }
     Check.same(WATCHES.get(name).most.get(), 2, "tasks at once before");
-    lift.run(); // no task ends meanwhile, so that only a round of our own starts the others
+    // No task ends meanwhile: only an offer round that the plugin asks for can start the others.
+    lift.run();
     WATCHES.get(name).awaitTasks();
     WATCHES.get(name).released.release(MANY);
     ends(job, 4);
   }
 
-  /** While the first job has all cores and tasks to start, a free core is the other's. */
+  /** While the first job has all cores and more tasks to start, a free core goes to the other. */
   private static void weightsShare() throws Exception {
     String first = nextKey();
     CompletableFuture<Long> older = job("older", 8, CORES);

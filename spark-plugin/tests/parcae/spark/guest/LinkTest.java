@@ -5,7 +5,7 @@ import java.util.List;
 import org.apache.spark.SparkConf;
 import parcae.spark.Check;
 
-/** The link beside a busy application: neither may wait for the other. */
+/** Runs the link beside a busy application: neither may wait for the other. */
 final class LinkTest {
   private static final long BUSY_MS = 3_000;
   private static final long HELD_NS = 20_000;
@@ -14,12 +14,12 @@ final class LinkTest {
 
   private LinkTest() {}
 
-  /** The argument is the port of a service that wants to be asked again all the time. */
+  /** The argument is the port of a service whose orders always ask for another request at once. */
   public static void main(String[] arguments) throws Exception {
     SparkConf conf = new SparkConf(false).set(LinkSettings.SERVICE, "127.0.0.1:" + arguments[0]);
     Link[] link = new Link[1];
-    Picture picture = new Picture(() -> link[0].ring());
-    link[0] = new Link(new LinkSettings(conf), "busy", "busy", picture, new Deaf());
+    Picture picture = new Picture(() -> link[0].wakeUp());
+    link[0] = new Link(new LinkSettings(conf), "busy", "busy", picture, new IgnoreOrders());
     link[0].start();
     begin(picture);
     List<Thread> busy = new ArrayList<>();
@@ -37,7 +37,7 @@ final class LinkTest {
       Check.that(link[0].isFresh(), "the link waits for the application");
     });
     link[0].stop();
-    System.exit(0); // whatever waits
+    System.exit(0); // even if a thread still waits
   }
 
   private static void begin(Picture picture) {
@@ -48,13 +48,13 @@ final class LinkTest {
     picture.stageSubmitted(0, 0, TASKS);
   }
 
-  /** Rings under the picture's lock all the time, as a listener does that hears of tasks. */
+  /** Wakes the link up under the picture's lock all the time, as a listener does for tasks. */
   private static void work(Picture picture, Link link) {
     long end = System.nanoTime() + BUSY_MS * 1_000_000;
     for (int i = 0; System.nanoTime() < end; i++) {
       synchronized (picture) {
         spin(HELD_NS);
-        link.ring();
+        link.wakeUp();
         if (i % 1_000 == 0) {
           picture.taskStarted(0, 0);
           picture.taskEnded(0, 0, true, 1);
@@ -71,8 +71,8 @@ final class LinkTest {
     }
   }
 
-  /** Takes orders, and does nothing. */
-  private static final class Deaf implements Link.Taker {
+  /** Ignores orders. */
+  private static final class IgnoreOrders implements Link.OrderHandler {
     @Override
     public void take(Wire.Orders orders) {}
 

@@ -9,10 +9,10 @@ import java.util.concurrent.atomic.AtomicInteger;
 import parcae.spark.Check;
 
 /**
- * What the picture says of an application.
+ * Checks the messages that the picture makes of an application's events.
  *
- * <p>With a number of steps as argument it plays a random application and prints every message, so
- * that another program can hold events against states.
+ * <p>With a number of steps as argument the program plays a random application and prints every
+ * message. Another program then checks that applying the events gives the same state.
  */
 final class PictureTest {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -41,9 +41,9 @@ final class PictureTest {
   }
 
   private static Map<?, ?> only(Picture picture) {
-    List<?> found = events(picture);
-    Check.same(found.size(), 1, "events");
-    return (Map<?, ?>) found.get(0);
+    List<?> events = events(picture);
+    Check.same(events.size(), 1, "events");
+    return (Map<?, ?>) events.get(0);
   }
 
   private static Picture listening() {
@@ -112,29 +112,29 @@ final class PictureTest {
     picture.jobStarted(job(1, "job 1", stage(1, 2), stage(2, 2, 1), stage(3, 2, 2)));
     events(picture);
     picture.stageSubmitted(3, 0, 1);
-    List<?> found = events(picture);
-    Check.same(((Map<?, ?>) found.get(0)).get("type"), "stage_changed", "fewer tasks");
-    Check.same(found.size(), 3, "those above it end");
+    List<?> events = events(picture);
+    Check.same(((Map<?, ?>) events.get(0)).get("type"), "stage_changed", "fewer tasks");
+    Check.same(events.size(), 3, "those above it end");
   }
 
   private static void bounds() {
-    AtomicInteger rung = new AtomicInteger();
-    Picture picture = new Picture(rung::incrementAndGet);
+    AtomicInteger numSignals = new AtomicInteger();
+    Picture picture = new Picture(numSignals::incrementAndGet);
     picture.jobStarted(job(0, "job 0", stage(0, 1)));
-    Check.same(rung.get(), 0, "nobody listens");
+    Check.same(numSignals.get(), 0, "no action before a connection");
     picture.needState();
     picture.takeState(1);
-    Check.that(!picture.hasNews(), "everything was told");
-    for (int i = 1; i <= Picture.MAX_NEWS + 10; i++) {
+    Check.that(!picture.hasEvents(), "everything was sent");
+    for (int i = 1; i <= Picture.MAX_EVENTS + 10; i++) {
       picture.jobStarted(job(i, "job " + i, stage(i, 1)));
     }
-    Check.that(picture.needsState(), "too much news: everything is told anew");
-    Check.same(events(picture).size(), 0, "and the news is dropped");
+    Check.that(picture.needsState(), "too many events: the whole state is sent again");
+    Check.same(events(picture).size(), 0, "and the events are dropped");
     Check.same(
-        ((List<?>) picture.takeState(2).get("jobs")).size(), Picture.MAX_NEWS + 11, "open jobs");
+        ((List<?>) picture.takeState(2).get("jobs")).size(), Picture.MAX_EVENTS + 11, "open jobs");
     picture.stopListening();
     picture.jobEnded(3, true);
-    Check.same(events(picture).size(), 0, "nothing is kept for nobody");
+    Check.same(events(picture).size(), 0, "nothing is kept without a connection");
   }
 
   private static void print(Object message) throws Exception {

@@ -10,7 +10,10 @@ import java.util.List;
 import java.util.Properties;
 import parcae.spark.Check;
 
-/** The planner finds what Python's estimator finds (the argument's file), and follows queries. */
+/**
+ * Compares the planner's orders with those that Python computes (in the file of the argument), and
+ * checks how it follows queries.
+ */
 final class PlannerTest {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static Policy policy;
@@ -54,7 +57,7 @@ final class PlannerTest {
     Check.that(error <= 1e-6, what + ": found " + found + ", expected " + expected);
   }
 
-  /** One run of an application: what happened, and the orders that Python makes of it. */
+  /** One run of an application: its events, and the orders that Python makes of them. */
   private static final class Run {
     private long timeMs;
     private final Planner planner;
@@ -126,7 +129,7 @@ final class PlannerTest {
           planner.stageCompleted(stage);
           break;
         default:
-          throw new AssertionError("an event that nobody knows: " + event);
+          throw new AssertionError("an unknown event: " + event);
       }
     }
 
@@ -148,16 +151,16 @@ final class PlannerTest {
     }
   }
 
-  private static Policy read(JsonNode told) throws Exception {
+  private static Policy read(JsonNode content) throws Exception {
     Path file = Files.createTempFile("policy", ".json");
-    return Policy.read(Files.write(file, JSON.writeValueAsBytes(told)));
+    return Policy.read(Files.write(file, JSON.writeValueAsBytes(content)));
   }
 
-  private static void golden(JsonNode told) throws Exception {
-    for (JsonNode found : told) {
-      Policy read = read(found.path("policy"));
+  private static void golden(JsonNode cases) throws Exception {
+    for (JsonNode each : cases) {
+      Policy read = read(each.path("policy"));
       int number = 0;
-      for (JsonNode events : found.path("runs")) {
+      for (JsonNode events : each.path("runs")) {
         Run run = new Run(read);
         String where = read.name() + ", run " + number++ + ", event ";
         for (int i = 0; i < events.size(); i++) {
@@ -244,14 +247,14 @@ final class PlannerTest {
     nested.setProperty("spark.sql.execution.id", "9");
     nested.setProperty("spark.sql.execution.root.id", "8");
     Check.same(Order.queryOf(nested, 1), "8", "an execution within another");
-    near(planner.plan().job("8").tier, policy.meanWorkMs(), "a query that nobody told of");
+    near(planner.plan().job("8").tier, policy.meanWorkMs(), "a query without any event");
   }
 
-  /** The thread plans after an event, and again when the order asks for it, with no event. */
-  private static void wakeUps(Policy tries) throws Exception {
+  /** The thread plans after an event, and again at the order's wake-up time without an event. */
+  private static void wakeUps(Policy probing) throws Exception {
     Guest guest = new Guest("a.Plugin");
-    Planning planning =
-        new Planning(guest, new Planner(tries, () -> System.nanoTime() / 1_000_000), new Trace(""));
+    Planning planning = new Planning(
+        guest, new Planner(probing, () -> System.nanoTime() / 1_000_000), new Trace(""));
     planning.start();
     Check.that(guest.order() == Order.NONE, "an order before any event");
     List<String> names = List.of("small");
@@ -259,7 +262,7 @@ final class PlannerTest {
         1, "job 1", null, names, "a call site", List.of(stage(1, 40))));
     planning.stageSubmitted(1, 0, 40);
     planning.taskStarted(1, 0);
-    for (int orders = 0; orders < 6; orders++) { // three of them at most because of the events
+    for (int orders = 0; orders < 6; orders++) { // events cause at most three of them
       Order before = guest.order();
       long deadlineNs = System.nanoTime() + 30_000_000_000L;
       while (guest.order() == before) {
@@ -272,15 +275,15 @@ final class PlannerTest {
   }
 
   public static void main(String[] args) throws Exception {
-    JsonNode told = JSON.readTree(new File(args[0]));
-    policy = read(told.get(0).path("policy"));
-    Check.test("the golden runs", () -> golden(told));
+    JsonNode cases = JSON.readTree(new File(args[0]));
+    policy = read(cases.get(0).path("policy"));
+    Check.test("the golden runs", () -> golden(cases));
     Check.test("stages that need not run", PlannerTest::skippedStages);
     Check.test("tasks that fail, copies, lost output", PlannerTest::failures);
     Check.test("queries that recur", PlannerTest::learning);
     Check.test("SQL executions", PlannerTest::executions);
-    Policy tries = read(told.get(told.size() - 1).path("policy"));
-    Check.test("times to wake", () -> wakeUps(tries));
+    Policy probing = read(cases.get(cases.size() - 1).path("policy"));
+    Check.test("times to wake", () -> wakeUps(probing));
     Check.done();
   }
 }

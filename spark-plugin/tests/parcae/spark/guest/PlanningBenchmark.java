@@ -9,11 +9,11 @@ import java.util.List;
 import java.util.Random;
 
 /**
- * How long an order takes while many queries are open: run by hand.
+ * Measures how long an order takes while many queries are open. It is run by hand.
  *
- * <p>Arguments: a policy file, queries (500), stages a query (5), orders (5000). Between two
- * orders 50 ms pass, in which tasks start and end, and a query ends and another arrives now and
- * then, so that the virtual run has as much to do as in an application.
+ * <p>Arguments: a policy file, number of queries (500), stages per query (5), orders (5000).
+ * Between two orders 50 ms pass, in which tasks start and end. In one of ten steps a query ends and
+ * another one arrives. So the virtual run has as much work as in a real application.
  */
 final class PlanningBenchmark {
   private static final int TASKS = 100;
@@ -89,7 +89,7 @@ final class PlanningBenchmark {
   }
 
   private static void print(String what, double[] ms) {
-    double first = ms[0]; // of queries that all came at once, and of code that is not compiled
+    double first = ms[0]; // includes compilation, and all queries arrive before it
     Arrays.sort(ms);
     System.out.printf(
         "  %-15s p50 %6.2f ms, p99 %6.2f ms, p99.9 %6.2f ms, first %6.2f ms%n",

@@ -57,7 +57,7 @@ final class PolicyTest {
       Check.same(policy.guessMs(), good.path("guess_ms").asDouble(), "guess");
       Check.same(policy.name(), "tuned+guard:1.1", "name");
       Check.that(policy.rule() != null && policy.guard() != null, "a rule and a guard");
-      Check.that(policy.find("nobody") == null, "an unknown job");
+      Check.that(policy.find("unknown") == null, "an unknown job");
     });
     Check.test("files that are none", () -> {
       refused("cannot be read", folder.resolve("nowhere.json"));

@@ -15,7 +15,10 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import parcae.spark.Check;
 
-/** What the service may say is read or refused, and proofs are those of the argument's file. */
+/**
+ * Checks which messages of a service are read and which are refused. Proofs must equal those in the
+ * file of the argument.
+ */
 final class WireTest {
   private static final ObjectMapper JSON = new ObjectMapper();
 
@@ -91,11 +94,12 @@ final class WireTest {
     refused("without a type", () -> Wire.decode(bytes("{}")));
     try {
       Wire.decode(bytes(
-          "{\"type\": \"error\", \"code\": \"no_state\", \"message\": \"m\", \"then\": \"state\"}"));
+          "{\"type\": \"error\", \"code\": \"no_state\", "
+              + "\"message\": \"m\", \"then\": \"state\"}"));
       throw new AssertionError("an error is no message");
     } catch (Wire.ProtocolException error) {
       Check.same(error.code, "no_state", "code");
-      Check.that(error.isForgiven, "after it everything is told anew");
+      Check.that(error.isForgiven, "after it the whole state is sent");
     }
   }
 
