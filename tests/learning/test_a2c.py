@@ -1,4 +1,4 @@
-"""A2cScheduler's learning: returns by hand, resuming, and a toy that it learns."""
+"""Training of A2cScheduler: returns by hand, resuming, and a toy problem that it learns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from parcae.policies.a2c.policy import A2cPolicy
 from parcae.policies.packing.layout import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy
 
-#: A small world: 2 resources of 10 units, 3 slots, 16 steps.
+#: A small world: 2 resources of 10 units, 3 job slots, 16 time steps.
 _TOY = DrawnSource(
     (0.6,), window=15, settings=PackingConfig(num_slots=3, backlog_size=15, horizon=16)
 )

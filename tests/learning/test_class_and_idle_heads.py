@@ -1,4 +1,4 @@
-"""The networks that choose executor classes and idle slots: compiled equals batched, on what, how long, learned from what."""
+"""The heads for executor classes and idle slots: compiled equals batched, masks, and training."""
 
 from dataclasses import replace
 from itertools import product
@@ -249,11 +249,20 @@ def test_the_best_fitting_class_is_the_smallest_that_is_asked_about_and_large_en
     assert best_fitting(simulator.observe(), 0) == ANY_CLASS
 
 
-def test_training_with_both_heads_imitates_explores_selects_and_resumes_exactly(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_training_with_both_heads_imitates_explores_selects_and_resumes_exactly(  # type: ignore[no-untyped-def]
+    tmp_path,
+) -> None:
     config = TrainConfig(
-        num_groups=1, group_size=2, capacity=64, minibatch=256, select_every=2, num_selection=2, imitation=0.5, window_s=60.0,
+        num_groups=1,
+        group_size=2,
+        capacity=64,
+        minibatch=256,
+        select_every=2,
+        num_selection=2,
+        imitation=0.5,
+        window_s=60.0,
         early_gap=2.0,
-    )  # fmt: skip
+    )
     decima = DecimaSettings(
         executor_classes=True, idle_lengths=4, critical_path=True, average_width=True
     )
@@ -291,12 +300,17 @@ def test_load_grows_over_the_first_half_of_a_training() -> None:
 def test_the_fast_recipe_collects_less_at_a_time_where_executors_differ() -> None:
     alike = Scenario(_WORKLOAD, SimulationConfig(num_executors=12), "load:0.3", 40)
     several = replace(alike, config=_CONFIG)
-    plain, own = (recipe_config(Recipe.FAST, scenario, "decima") for scenario in (alike, several))
-    assert (plain.num_groups * plain.group_size, own.num_groups * own.group_size) == (32, 12)
-    assert (plain.imitation, own.imitation) == (0.5, 0.7)
+    plain, with_classes = (
+        recipe_config(Recipe.FAST, scenario, "decima") for scenario in (alike, several)
+    )
+    assert (
+        plain.num_groups * plain.group_size,
+        with_classes.num_groups * with_classes.group_size,
+    ) == (32, 12)
+    assert (plain.imitation, with_classes.imitation) == (0.5, 0.7)
     assert plain.window_s is not None
-    assert own.window_s is not None
-    assert own.window_s < 0.9 * plain.window_s
+    assert with_classes.window_s is not None
+    assert with_classes.window_s < 0.9 * plain.window_s
     assert recipe_config(Recipe.FAST, several, "parcae").num_groups == 8
 
 

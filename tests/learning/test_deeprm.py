@@ -1,4 +1,4 @@
-"""DeepRM's learning: returns, gradients, updates, and that it learns."""
+"""Training of DeepRM: returns, gradients, updates, and that it learns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from parcae.policies.deeprm.network import DeepRMNetwork
 from parcae.policies.deeprm.policy import DeepRMPolicy, make_network
 from parcae.workloads.rigid import RigidJobs
 
-#: A small world in which much is to be gained: short and long jobs of a narrow cluster.
+#: A small world in which a good policy gains much: short and long jobs on a narrow cluster.
 _TOY = DrawnSource(rates=(0.7,), window=15, settings=PackingConfig(num_slots=3, backlog_size=20))
 _FEW = ("num_sequences=6", "num_runs=4")
 
@@ -39,8 +39,8 @@ _FEW = ("num_sequences=6", "num_runs=4")
 def test_advantages_compare_decisions_at_the_same_time() -> None:
     position = np.array([0, 0, 1, 0])
     run = np.array([0, 0, 0, 1])
-    found = run_advantages(position, np.array([-4.0, -4.0, -3.0, -2.0]), run, 2)
-    assert found.tolist() == [-1.0, -1.0, -1.5, 1.0]
+    advantages = run_advantages(position, np.array([-4.0, -4.0, -3.0, -2.0]), run, 2)
+    assert advantages.tolist() == [-1.0, -1.0, -1.5, 1.0]
 
 
 def test_the_gradient_of_logits_is_that_of_autograd() -> None:
@@ -52,9 +52,9 @@ def test_the_gradient_of_logits_is_that_of_autograd() -> None:
     entropy = -(logs.exp() * logs).sum()
     chosen = logs[torch.arange(5), torch.from_numpy(action)]
     ((chosen * torch.from_numpy(advantage)).sum() + 0.3 * entropy).backward()  # type: ignore[no-untyped-call]
-    found = logit_gradient(logs.exp().detach().numpy(), action, advantage, 0.3)
+    gradient = logit_gradient(logs.exp().detach().numpy(), action, advantage, 0.3)
     assert logits.grad is not None
-    np.testing.assert_allclose(found, logits.grad.numpy(), atol=1e-6)
+    np.testing.assert_allclose(gradient, logits.grad.numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize("has_pause", [False, True])
@@ -78,17 +78,17 @@ def test_the_gradient_through_the_sums_is_that_of_a_dense_network(has_pause: boo
     action = rng.integers(11, size=20)
     advantage = rng.normal(size=20)
     gradient = Gradient.zeros(compiled)
-    gradient.add(compiled, work, logit_gradient(work.chances, action, advantage, 0.0))
+    gradient.add(compiled, work, logit_gradient(work.probabilities, action, advantage, 0.0))
 
     network = DeepRMNetwork(weights, settings)
     logs = network(torch.from_numpy(Images(batch, settings.image).draw()))
     chosen = logs[torch.arange(20), torch.from_numpy(action)]
     (chosen * torch.from_numpy(advantage.astype(np.float32))).mean().backward()  # type: ignore[no-untyped-call]
-    for name, found in gradient.of_weights(settings).items():
+    for name, part in gradient.of_weights(settings).items():
         wanted = network.table[name.replace(".", "_")].grad
         assert wanted is not None
         np.testing.assert_allclose(
-            found, wanted.numpy(), atol=2e-6 + 1e-4 * float(wanted.abs().max()), err_msg=name
+            part, wanted.numpy(), atol=2e-6 + 1e-4 * float(wanted.abs().max()), err_msg=name
         )
 
 
@@ -237,9 +237,9 @@ def test_a_few_small_iterations_learn_to_do_better_on_other_sequences() -> None:
 
 
 def test_the_benchmark_measures_every_part() -> None:
-    found = benchmark_packing(0.2, clusters=4, repetitions=1).to_json()
-    assert all(value > 0 for value in found.values())
+    result = benchmark_packing(0.2, clusters=4, repetitions=1).to_json()
+    assert all(value > 0 for value in result.values())
     assert (
-        found["deeprm_to_sjf"]
-        == found["sjf_decisions_per_second"] / found["deeprm_decisions_per_second"]
+        result["deeprm_to_sjf"]
+        == result["sjf_decisions_per_second"] / result["deeprm_decisions_per_second"]
     )

@@ -1,4 +1,4 @@
-"""The compiled networks against the batched ones, and against themselves without a memory."""
+"""The compiled networks against the batched ones, and with and without kept embeddings."""
 
 import numpy as np
 import pytest
@@ -79,8 +79,8 @@ def test_an_untrained_parcae_decides_as_its_rule_does() -> None:
     same = total = 0
     while simulator.status is Status.NEEDS_DECISION:
         wanted = rule.decide(simulator.observe())
-        found = network.decide(simulator.observe())
-        same = same + (wanted.stage == found.stage)
+        decision = network.decide(simulator.observe())
+        same = same + (wanted.stage == decision.stage)
         total = total + 1
         simulator.step(wanted)
     assert same == total > 30

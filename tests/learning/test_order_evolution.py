@@ -1,4 +1,7 @@
-"""The evolution of the network of the world of cores: it resumes exactly and never returns worse than its start."""
+"""The evolution strategy for the network of the world of cores.
+
+It resumes exactly, and never returns a network that is worse than its start.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +47,14 @@ _RULE = tuple(
 
 def test_two_generations_over_two_scenarios() -> None:
     seen: list[Evolved] = []
-    found = evolve_network(
+    evolved = evolve_network(
         [_SCENARIO, _OTHER], _RULE, budget_s=60, settings=_TINY, progress=seen.append
     )
-    assert (found.generations, found.ending) == (2, "done")
-    assert found.evaluations == 2 * 6 * 2 * 2
-    assert found.ratio_to_rule <= 1.0
+    assert (evolved.generations, evolved.ending) == (2, "done")
+    assert evolved.evaluations == 2 * 6 * 2 * 2
+    assert evolved.ratio_to_rule <= 1.0
     assert seen[0].ratio_to_rule == 1.0  # the start is the rule
-    assert seen[-1] is found
+    assert seen[-1] is evolved
 
 
 def test_a_resumed_search_ends_with_the_same_weights(tmp_path: Path) -> None:
@@ -73,39 +76,39 @@ def test_a_resumed_search_ends_with_the_same_weights(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_search_keeps_the_best(tmp_path: Path) -> None:
-    def interrupt(found: Evolved) -> None:
-        if found.generations == 4 and found.ending == "running":
+    def interrupt(evolved: Evolved) -> None:
+        if evolved.generations == 4 and evolved.ending == "running":
             os.kill(os.getpid(), signal.SIGINT)
 
     endless = replace(_TINY, max_generations=1000)
-    found = evolve_network(
+    evolved = evolve_network(
         _SCENARIO, _RULE, budget_s=600, folder=tmp_path, settings=endless, progress=interrupt
     )
-    assert (found.ending, found.generations) == ("interrupted", 4)
+    assert (evolved.ending, evolved.generations) == ("interrupted", 4)
     checkpoint = read_checkpoint(tmp_path / BEST_FILE)
     policy = bind_network(checkpoint, "best", _WORKLOAD, _CONFIG)
-    assert np.array_equal(policy.weights, found.weights)
+    assert np.array_equal(policy.weights, evolved.weights)
     assert policy.parameters == _RULE
-    assert checkpoint.card["ratio_to_rule_on_selection_runs"] == found.ratio_to_rule
+    assert checkpoint.card["ratio_to_rule_on_selection_runs"] == evolved.ratio_to_rule
     assert (tmp_path / STATE_FILE).exists()
 
 
 def test_where_nothing_beats_it_the_start_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order_evolution._Arena, "selection", lambda *_: 1.0)
-    found = evolve_network(_SCENARIO, _RULE, budget_s=60, seed=3, settings=_TINY)
-    assert np.array_equal(found.weights, initial_weights(3))
+    monkeypatch.setattr(order_evolution._Measurement, "selection", lambda *_: 1.0)
+    evolved = evolve_network(_SCENARIO, _RULE, budget_s=60, seed=3, settings=_TINY)
+    assert np.array_equal(evolved.weights, initial_weights(3))
 
 
 def test_evolution_beats_a_poor_rule_on_runs_that_it_never_saw() -> None:
-    """The longest job first: what the network has to learn is to turn that round as far as it may."""
+    """The rule serves the longest job first; the network must learn to reverse that."""
     poor = list(_RULE)
     poor[OrderParameter.TOTAL] = -1.5
     settings = EvolutionSettings(
         num_pairs=12, runs_per_scenario=4, num_selection=20, learning_rate=0.05, max_generations=30
     )
-    found = evolve_network(_SCENARIO, poor, budget_s=60, settings=settings)
+    evolved = evolve_network(_SCENARIO, poor, budget_s=60, settings=settings)
     runs = _SCENARIO.batch(range(100))
-    network = OrderNetworkPolicy("n", found.weights, tuple(poor), _WORKLOAD.mean_work_ms)
+    network = OrderNetworkPolicy("n", evolved.weights, tuple(poor), _WORKLOAD.mean_work_ms)
     rule = OrderRulePolicy("r", tuple(poor), _WORKLOAD.mean_work_ms)
     assert runs.cost(network.play_many).mean() < runs.cost(rule.play_many).mean()
 
@@ -117,8 +120,8 @@ def test_it_runs_on_seeds_that_comparisons_are_refused() -> None:
 
 
 def test_equal_costs_share_their_ranks() -> None:
-    found = order_evolution._centred_ranks(np.array([3.0, 1.0, 1.0, 2.0, 9.0]))
-    assert found.tolist() == [0.25, -0.375, -0.375, 0.0, 0.5]
+    ranks = order_evolution._centred_ranks(np.array([3.0, 1.0, 1.0, 2.0, 9.0]))
+    assert ranks.tolist() == [0.25, -0.375, -0.375, 0.0, 0.5]
 
 
 def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:
@@ -129,19 +132,19 @@ def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:
         evolve_network(_SCENARIO, np.zeros(3), budget_s=1)
     with pytest.raises(PolicyError, match="weights, not 3"):
         evolve_network(_SCENARIO, _RULE, budget_s=1, start=np.zeros(3))
-    with pytest.raises(ConfigError, match="needs the folder"):
+    with pytest.raises(ConfigError, match="give its folder"):
         evolve_network(_SCENARIO, _RULE, budget_s=1, is_resumed=True)
     with pytest.raises(FileNotFoundError):
         evolve_network(_SCENARIO, _RULE, budget_s=1, folder=tmp_path, is_resumed=True)
     evolve_network(_SCENARIO, _RULE, budget_s=60, folder=tmp_path, settings=_TINY)
-    with pytest.raises(ConfigError, match="holds a training already"):
+    with pytest.raises(ConfigError, match="already contains a training"):
         evolve_network(_SCENARIO, _RULE, budget_s=60, folder=tmp_path, settings=_TINY)
     with pytest.raises(ConfigError, match="another seed"):
         evolve_network(
             _SCENARIO, _RULE, budget_s=60, folder=tmp_path, is_resumed=True, seed=1, settings=_TINY
         )
     (tmp_path / STATE_FILE).write_bytes(b"torn")
-    with pytest.raises(FormatError, match="torn"):
+    with pytest.raises(FormatError, match="incomplete"):
         evolve_network(
             _SCENARIO, _RULE, budget_s=60, folder=tmp_path, is_resumed=True, settings=_TINY
         )

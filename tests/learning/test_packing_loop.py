@@ -1,4 +1,4 @@
-"""The loop that trains packing policies, with the set network: it learns, saves, resumes, and refuses what does not fit."""
+"""The training loop of packing policies, with the set network: it learns, saves and resumes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def _train(folder, iterations, is_resumed=False, seed=1, settings=SMALL):
 
 
 def test_a_training_that_was_resumed_ends_with_the_same_weights(tmp_path):
-    # The learning rate falls with the iterations of the whole training, so that the first half must know of it.
+    # The learning rate falls with the iterations of the whole training, so the first half must
+    # have the same number of iterations as its goal.
     whole, learner = _train(tmp_path / "whole", 4)
 
     half = set_learner(SOURCE, Cost.SLOWDOWN, None, SMALL, seed=1)
@@ -73,7 +74,7 @@ def test_the_best_policy_is_a_checkpoint_that_the_catalogue_reads(tmp_path):
 def test_a_folder_with_a_training_is_not_overwritten(tmp_path):
     _train(tmp_path, 1)
     before = (tmp_path / STATE_FILE).read_bytes()
-    with pytest.raises(ConfigError, match="holds a training already"):
+    with pytest.raises(ConfigError, match="already contains a training"):
         _train(tmp_path, 1)
     assert (tmp_path / STATE_FILE).read_bytes() == before
 

@@ -11,7 +11,8 @@ def test_undiscounted_cost_to_go_is_what_is_left_of_the_cost() -> None:
 
 
 def test_discounting_fades_cost_that_accrues_evenly() -> None:
-    # One cost a second for 10 s, fading at 0.1 a second: the integral of exp(-0.1 t) from 0 to 10.
+    # A cost of 1 per second for 10 s, discounted at 0.1 per second: the integral of exp(-0.1 t)
+    # from 0 to 10.
     to_go = costs_to_go(np.array([0.0]), np.array([0.0]), 10.0, 10.0, rate=0.1)
     assert to_go[0] == pytest.approx((1 - np.exp(-1.0)) / 0.1)
 
@@ -44,7 +45,10 @@ def test_a_rollout_that_is_over_counts_with_nothing_to_go() -> None:
 def test_the_baseline_can_leave_the_own_rollout_out() -> None:
     times = [np.array([0.0]), np.array([0.0])]
     to_go = [np.array([1.0]), np.array([3.0])]
-    assert [b.tolist() for b in aligned_baseline(times, to_go, own=False)] == [[3.0], [1.0]]
+    assert [b.tolist() for b in aligned_baseline(times, to_go, includes_itself=False)] == [
+        [3.0],
+        [1.0],
+    ]
 
 
 def test_differential_costs_count_beyond_the_mean_rate() -> None:

@@ -1,4 +1,4 @@
-"""The loop: it learns, saves, resumes exactly, guards itself."""
+"""The training loop: it learns, saves, resumes exactly, and stops when it diverges."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ _SMALL = TrainConfig(
 
 
 def _longest_first() -> np.ndarray:  # type: ignore[type-arg]
-    """A rule that is as wrong as can be: the most remaining work first."""
+    """A rule that is as bad as possible: the most remaining work first."""
     theta = start_parameters()
     theta[RuleParameter.SCORE_WORK] = -3.0
     return theta

@@ -18,18 +18,18 @@ _CONFIG = SimulationConfig(num_executors=10)
 
 def test_tuning_beats_its_start_on_runs_that_it_never_saw() -> None:
     scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 8)
-    found = tune_rule(
+    tuned = tune_rule(
         scenario, budget_s=60, max_generations=20, runs_per_generation=16, num_selection=30
     )
     curves = solo_curves(_WORKLOAD, _CONFIG)
     runs = scenario.batch(range(200))
     costs = [
         runs.cost(RulePolicy("r", tuple(theta), curves).play_many).mean()
-        for theta in (start_parameters(), found.parameters)
+        for theta in (start_parameters(), tuned.parameters)
     ]
     assert costs[1] < costs[0]
-    assert found.generations == 20
-    assert found.evaluations == 20 * 16 * 13  # CMA-ES asks 13 candidates in 21 dimensions
+    assert tuned.generations == 20
+    assert tuned.evaluations == 20 * 16 * 13  # CMA-ES asks 13 candidates in 21 dimensions
 
 
 def test_tuning_runs_on_seeds_that_comparisons_are_refused() -> None:
@@ -39,10 +39,10 @@ def test_tuning_runs_on_seeds_that_comparisons_are_refused() -> None:
 
 
 def test_tuning_for_another_objective_finds_other_parameters() -> None:
-    found = {}
+    tuned = {}
     for objective in (Objective.AVERAGE_JCT, Objective.MAKESPAN):
         scenario = Scenario(_WORKLOAD, _CONFIG, "batch", 8, objective)
-        found[objective] = tune_rule(
+        tuned[objective] = tune_rule(
             scenario, budget_s=60, max_generations=12, runs_per_generation=16, num_selection=30
         )
     curves = solo_curves(_WORKLOAD, _CONFIG)
@@ -51,8 +51,8 @@ def test_tuning_for_another_objective_finds_other_parameters() -> None:
         (Objective.MAKESPAN, Objective.AVERAGE_JCT),
     ):
         runs = Scenario(_WORKLOAD, _CONFIG, "batch", 8, objective).batch(range(200))
-        own, others = (
-            runs.cost(RulePolicy("r", tuple(found[o].parameters), curves).play_many).mean()
+        of_objective, others = (
+            runs.cost(RulePolicy("r", tuple(tuned[o].parameters), curves).play_many).mean()
             for o in (objective, other)
         )
-        assert own < others
+        assert of_objective < others

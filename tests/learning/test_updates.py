@@ -51,7 +51,10 @@ def test_the_gradient_of_the_log_probability_matches_finite_differences() -> Non
     }
     data = _data(family, weights)
     network = ParcaeNetwork(weights).double()
-    batch = data.decisions(np.arange(min(40, len(data))), _CPU)  # type: ignore[attr-defined,arg-type]
+    batch = data.decisions(  # type: ignore[attr-defined]
+        np.arange(min(40, len(data))),  # type: ignore[arg-type]
+        _CPU,
+    )
     batch = type(batch)(
         **{k: v.double() if v.dtype == torch.float32 else v for k, v in batch.__dict__.items()}
     )
@@ -82,9 +85,23 @@ def test_an_update_makes_choices_with_positive_advantage_more_likely() -> None:
     advantage = np.where(np.arange(len(data)) % 2 == 0, 1.0, -1.0)  # type: ignore[arg-type]
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     step = Step(epochs=3, minibatch=64, clip=0.2, entropy=0.0, value_weight=0.0, max_norm=0.5)
-    update(network, optimizer, data, advantage, None, step, np.random.default_rng(0), _CPU)  # type: ignore[arg-type]
+    update(
+        network,
+        optimizer,
+        data,  # type: ignore[arg-type]
+        advantage,
+        None,
+        step,
+        np.random.default_rng(0),
+        _CPU,
+    )
     with torch.no_grad():
-        now = network(data.decisions(np.arange(len(data)), _CPU)).log_prob.numpy()  # type: ignore[attr-defined,arg-type]
+        now = network(
+            data.decisions(  # type: ignore[attr-defined]
+                np.arange(len(data)),  # type: ignore[arg-type]
+                _CPU,
+            )
+        ).log_prob.numpy()
     change = now - data.log_prob  # type: ignore[attr-defined]
     assert change[advantage > 0].mean() > change[advantage < 0].mean()
 
@@ -99,5 +116,14 @@ def test_a_loss_that_is_not_finite_leaves_the_weights_as_they_were() -> None:
     step = Step(epochs=1, minibatch=64, clip=0.2, entropy=0.0, value_weight=0.0, max_norm=0.5)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     with pytest.raises(DivergedError, match="not finite"):
-        update(network, optimizer, data, advantage, None, step, np.random.default_rng(0), _CPU)  # type: ignore[arg-type]
+        update(
+            network,
+            optimizer,
+            data,  # type: ignore[arg-type]
+            advantage,
+            None,
+            step,
+            np.random.default_rng(0),
+            _CPU,
+        )
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())

@@ -1,4 +1,4 @@
-"""A run written down by hand, for tests of what is computed from runs."""
+"""A run written by hand, for tests of the metrics."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.conftest import arriving, job
 #: (job, stage, task, executor, start, finish)
 Task = tuple[int, int, int, int, int, int]
 
-#: Two executors. Job 0 (two tasks of 4 s) arrives at 0, job 1 (one task of 2 s) at 1 s. Job 0's second task waits for
-#: nothing; job 1 starts when executor 0 is free, after a move of 1 s.
+#: Two executors. Job 0 (two tasks of 4 s) arrives at 0, job 1 (one task of 2 s) at 1 s. Tasks of
+#: job 0 start at 0 and 1 s; job 1 gets executor 0, which is free at 4 s and takes 1 s to move.
 TASKS: tuple[Task, ...] = (
     (0, 0, 0, 0, 0, 4_000),
     (0, 0, 1, 1, 1_000, 5_000),
@@ -56,7 +56,7 @@ def trace(
 
 
 def cut_off() -> Trace:
-    """The same run ended at 6 s: job 1 had not completed; a third job would have arrived at 9 s."""
+    """Return the same run, ended at 6 s: job 1 is not complete, a third job would arrive at 9 s."""
     tasks = (*TASKS[:2], (1, 0, 0, 0, 5_000, 6_000))
     return trace(
         tasks,

@@ -19,7 +19,7 @@ from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 from tests.conftest import JobSequence, arriving
 from tests.metrics.hand_made import trace
 
-#: One executor of half a unit of memory (row 0), one of a whole unit (row 1).
+#: One executor with memory 0.5 (row 0), one with memory 1 (row 1).
 _CLASSES = (ExecutorClass(1, 1.0, 0.5), ExecutorClass(1, 1.0, 1.0))
 
 
@@ -28,7 +28,10 @@ def _stage(num_tasks: int, seconds: int, memory: float) -> StageSpec:
 
 
 def _sequence() -> JobSequence:
-    """The jobs of the trace by hand: two tasks of 4 s that need 0.25, one of 2 s that needs 0.5."""
+    """Return the jobs of the run by hand.
+
+    Two tasks of 4 s with memory 0.25, and one of 2 s with memory 0.5.
+    """
     return arriving(
         (JobSpec("long", (_stage(2, 4, 0.25),)), 0), (JobSpec("short", (_stage(1, 2, 0.5),)), 1_000)
     )
@@ -47,7 +50,7 @@ def test_an_executor_that_ran_several_tasks_of_a_job_counts_once() -> None:
 
 
 def test_fragmentation_is_the_memory_that_running_tasks_did_not_need() -> None:
-    # Held: 4 s x 0.5 + 4 s x 1 + 2 s x 0.5 = 7; needed: 8 s x 0.25 + 2 s x 0.5 = 3.
+    # Provided: 4 s x 0.5 + 4 s x 1 + 2 s x 0.5 = 7; needed: 8 s x 0.25 + 2 s x 0.5 = 3.
     assert memory_fragmentation(trace(classes=_CLASSES), _sequence()) == pytest.approx(1 - 3 / 7)
 
 

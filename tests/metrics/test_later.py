@@ -1,4 +1,4 @@
-"""Jobs that end later than under the first policy, against numbers written down by hand."""
+"""Jobs that end later than under the first policy, compared with numbers worked out by hand."""
 
 import math
 

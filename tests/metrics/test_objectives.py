@@ -4,7 +4,14 @@ import pytest
 from parcae.errors import ConfigError
 from parcae.learning.rollouts import costing_for
 from parcae.learning.scenario import Scenario
-from parcae.metrics.objectives import DEADLINE_SLOWDOWN, Objective, objective_cost, parse_objective
+from parcae.learning.tune import tune_rule
+from parcae.metrics.objectives import (
+    DEADLINE_SLOWDOWN,
+    FinishedJobs,
+    Objective,
+    objective_cost,
+    parse_objective,
+)
 from parcae.policies.catalog import make_policy
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.kernels.costs import cost_so_far
@@ -15,10 +22,11 @@ from tests.conftest import batch, job
 _ARRIVAL = np.array([[0.0, 1_000.0]])
 _END = np.array([[4_000.0, 11_000.0]])
 _IDEAL = np.array([[2_000.0, 2_000.0]])
+_JOBS = FinishedJobs(_ARRIVAL, _END, _IDEAL)
 
 
 def test_objectives_of_one_run_by_hand() -> None:
-    found = {o: float(objective_cost(o, _ARRIVAL, _END, _IDEAL)[0]) for o in Objective}
+    found = {o: float(objective_cost(o, _JOBS)[0]) for o in Objective}
     assert found[Objective.AVERAGE_JCT] == 7_000.0
     assert found[Objective.MAKESPAN] == 11_000.0
     assert found[Objective.P95_JCT] == pytest.approx(9_700.0)
@@ -30,6 +38,41 @@ def test_objectives_of_one_run_by_hand() -> None:
 def test_an_unknown_objective_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="average-jct, makespan"):
         parse_objective("speed")
+
+
+def median_jct(jobs: FinishedJobs) -> np.ndarray:
+    """An objective of one's own."""
+    return np.median(jobs.jct_ms, axis=1)
+
+
+def test_a_function_of_the_finished_jobs_is_an_objective_for_tuning() -> None:
+    assert objective_cost(median_jct, _JOBS).tolist() == [7_000.0]
+    config = SimulationConfig(world="cores", num_executors=2)
+    workload = batch(job("a", (2, 2_000, ())), job("b", (4, 3_000, ()))).workload
+    scenario = Scenario(workload, config, "batch", 4, median_jct)
+    assert scenario.objective_name == "median_jct"
+    tuning = tune_rule(scenario, budget_s=0.5, seed=1)
+    assert 0 < tuning.ratio_to_fair < 2
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        ("average-jct", "is not an objective"),
+        (lambda jobs: 1.0, "must return one finite number for each of 1 runs"),
+        (lambda jobs: np.array([np.nan]), "must return one finite number"),
+    ],
+)
+def test_what_is_no_objective_is_refused(objective: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        objective_cost(objective, _JOBS)  # type: ignore[arg-type]
+
+
+def test_training_by_gradients_refuses_an_objective_that_does_not_accrue() -> None:
+    workload = batch(job("a", (2, 2_000, ()))).workload
+    scenario = Scenario(workload, SimulationConfig(), "batch", 2, median_jct)
+    with pytest.raises(ConfigError, match="objective median_jct is a function"):
+        costing_for(scenario, tail_ms=1.0)
 
 
 @pytest.mark.parametrize("objective", list(Objective))

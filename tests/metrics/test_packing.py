@@ -29,7 +29,7 @@ from parcae.workloads.rigid import RigidJobs
 def outcome(
     jobs: RigidJobs, start: list[int], dropped: tuple[int, ...] = (), end: int | None = None
 ) -> Outcome:
-    """What became of jobs that started then; -1 is never."""
+    """Return the outcome of jobs that started at the given times; -1: never."""
     starts = np.array(start, np.int64)
     finish = np.where(starts == NOT_YET, NOT_YET, starts + jobs.duration)
     is_dropped = np.isin(np.arange(len(jobs)), dropped)

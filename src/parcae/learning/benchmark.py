@@ -1,4 +1,4 @@
-"""How fast policies are trained: decisions a CPU-second of the whole loop, rollout and update."""
+"""Measures training speed: decisions per CPU second of the whole loop, rollouts and updates."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ from parcae.policies.rule.policy import start_parameters
 
 @dataclass(frozen=True)
 class TrainingBenchmark:
-    """Speed of one network's training.
+    """Training speed of one network.
 
     Args:
-        cpu_seconds: of all threads of the process together.
+        network: name of the network, "parcae" or "decima".
+        recipe: name of the recipe.
+        iterations: number of timed iterations.
+        decisions: number of decisions recorded in them.
+        wall_seconds: wall-clock time of the timed iterations.
+        cpu_seconds: CPU time of all threads of the process together.
+        decisions_per_cpu_second: `decisions` / `cpu_seconds`.
+        decisions_per_second: `decisions` / `wall_seconds`.
         rollout_share: share of the wall-clock time that the rollouts took.
     """
 
@@ -33,20 +40,28 @@ class TrainingBenchmark:
     rollout_share: float
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """The fields as a JSON object."""
         return asdict(self)
 
 
 def benchmark_training(
     scenario: Scenario, network: str, recipe: str = "fast", iterations: int = 5
 ) -> TrainingBenchmark:
-    """Time iterations of a training (set-up, compilation and selection runs left out)."""
+    """Time training iterations, without set-up, compilation and selection runs.
+
+    Args:
+        scenario: what to train on.
+        network: "parcae" or "decima".
+        recipe: name of the recipe.
+        iterations: number of iterations to time.
+    """
+    # Selection runs and imitation are not part of what is timed: selection never comes due here.
     config = recipe_config(Recipe(recipe), scenario, network).model_copy(
         update={"num_selection": 2, "select_every": 1_000_000, "imitation": 0.0}
     )
     request = TrainRequest(scenario, config, network, parameters=start_parameters())
     trainer = Trainer(scenario, config, make_family(request))
-    trainer.train(budget_s=1e9, max_iterations=1)
+    trainer.train(budget_s=1e9, max_iterations=1)  # compiles the kernels
     decisions = trainer.decisions
     wall = time.perf_counter()
     cpu = time.process_time()

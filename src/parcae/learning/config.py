@@ -1,4 +1,4 @@
-"""Recipes: the settings of a training, by name."""
+"""The settings of a training, and how "key=value" texts change them."""
 
 from __future__ import annotations
 
@@ -20,32 +20,45 @@ class Algorithm(StrEnum):
 
 
 class TrainConfig(BaseModel):
-    """The settings of a training; an unknown key is refused.
+    """The settings of a training. Unknown keys are rejected.
 
     Args:
-        algorithm: proximal policy optimisation, or Decima's Algorithm 1.
-        num_groups, group_size: simulators of one collection; those of a group share arrivals and luck.
+        algorithm: proximal policy optimisation (PPO), or Decima's Algorithm 1 (REINFORCE).
+        num_groups: groups of simulators in one collection.
+        group_size: simulators of a group; they share arrivals and random bits.
         window_s: simulated seconds of one collection, or None for whole runs (batches).
-        horizon_s: time in which the cost of a decision fades, or None for none.
-        capacity: decisions that one rollout can record.
-        learning_rate, final_share: Adam's, falling linearly to `final_share` of it at the end of the budget.
-        epochs, minibatch, clip, max_norm, value_weight: of the proximal update.
-        entropy: weight of the entropy bonus, falling like the learning rate.
-        prior: what the rule's choices weigh at the start (job, hold, limit), as logits.
-        imitation: share of the training in which the network imitates a tuned rule, before it learns by itself.
-        averaging: what an iteration keeps of the running mean of all weights so far, which is measured beside the weights
-            themselves at every checkpoint (noise averages out); 0 for none.
-        select_every: iterations between checkpoints, at which the policy is measured on runs of its own.
-        num_selection: runs on which it is measured.
-        max_jobs_factor: the guard: queues this many times longer than those of fair sharing mean divergence.
-        episode_s, episode_growth_s, episode_max_s: mean length of an episode, what it grows by in every iteration, and its
-            largest (memoryless termination); None to run episodes to their end.
-        is_differential: costs count beyond their running mean a second (REINFORCE only).
-        is_aligned: the baseline knows the time; else it is one number a group (an ablation; REINFORCE only).
+        horizon_s: time constant of the discount of later cost, or None for no discount.
+        capacity: maximum number of decisions that one rollout records.
+        learning_rate: of Adam.
+        final_share: the learning rate falls linearly to this share of it by the end of the budget.
+        epochs: passes over the data in an update (PPO).
+        minibatch: decisions in a minibatch.
+        clip: clipping range of the probability ratio (PPO).
+        max_norm: maximum norm of the gradient (PPO and imitation).
+        value_weight: weight of the critic's loss (PPO).
+        entropy: weight of the entropy bonus; it falls like the learning rate.
+        prior: initial logits of the rule's choices of job, hold and limit.
+        imitation: share of the training, at its start, in which the network imitates a tuned rule.
+        averaging: share of the running mean of the weights that each iteration keeps. The mean is
+            measured beside the weights themselves, since it is less noisy. 0 for no mean.
+        select_every: iterations between checkpoints, when the policy is measured on the selection
+            runs.
+        num_selection: number of selection runs.
+        max_jobs_factor: the training has diverged when the mean number of jobs in the system is
+            this many times that under fair sharing.
+        episode_s: mean length of the first episodes (memoryless termination); None to run episodes
+            to their end.
+        episode_growth_s: growth of the mean length in each iteration.
+        episode_max_s: largest mean length; None for no limit.
+        is_differential: subtract the running mean cost per second from costs (REINFORCE only).
+        is_aligned: whether the baseline depends on the time; else it is one number for each group
+            (an ablation; REINFORCE only).
         cost_scale: costs are divided by this (REINFORCE only; in ms of job time).
-        early_gap: gaps between arrivals are so many times longer at first, and fall linearly to the scenario's over the first
-            half of the training: load that grows as the policy learns (Duan & Wu, section V-A).
-        entropy_decay, entropy_least: what the entropy's weight loses in every iteration, down to which (REINFORCE only).
+        early_gap: initial factor on the gaps between arrivals. It falls linearly to 1 over the
+            first half of the training, so that the load grows as the policy learns (Duan & Wu,
+            section V-A).
+        entropy_decay: decrease of the entropy's weight in each iteration (REINFORCE only).
+        entropy_least: smallest weight of the entropy (REINFORCE only).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -85,11 +98,11 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def override(config: Model, settings: Sequence[str]) -> Model:
-    """The config with other values, each given as "key=value".
+    """A copy of the config with changed values, each given as "key=value".
 
     Raises:
-        ConfigError: an unknown key (the message suggests one), or not key=value.
-        pydantic.ValidationError: a value out of range.
+        ConfigError: a key is unknown (the message suggests one), or a text is not key=value.
+        pydantic.ValidationError: a value is out of range.
     """
     values: dict[str, Any] = config.model_dump()
     for setting in settings:
@@ -100,6 +113,7 @@ def override(config: Model, settings: Sequence[str]) -> Model:
             close = difflib.get_close_matches(key, values, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(values)}"
             raise ConfigError(f"setting {key!r} does not exist; {hint}")
+        # Only tuples need splitting here: pydantic converts texts to numbers and enums itself.
         values[key] = (
             None
             if value == "none"

@@ -1,4 +1,4 @@
-"""Decima as the trainer sees it: its records as one flat data set, and minibatches of it as graphs."""
+"""Decima for the trainer: joins recorded decisions into a data set of minibatches of graphs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,20 @@ from parcae.policies.decima.policy import DecimaPolicy, allocate_record, allocat
 from parcae.workloads.job import JobSpec, Workload
 
 Int64Array = npt.NDArray[np.int64]
-#: Rows of jobs that a record has room for, per decision, in scenarios with many jobs.
+#: Job rows that a record has room for, per decision. Where a scenario has fewer jobs, all fit.
 _JOBS_PER_DECISION = 24
 
 
 @dataclass(frozen=True)
 class Structures:
-    """The DAGs of a workload, flat: the edges of job j are rows first[j] .. first[j + 1] - 1.
+    """The DAGs of a workload in flat arrays: job j has the edges first[j] .. first[j + 1] - 1.
 
     Args:
-        parent, child: int64[num_edges], stage indices within the job. height: of the parent, its longest path to a leaf.
+        first: int64[num_jobs + 1], index of each job's first edge.
+        parent: int64[num_edges], index of the parent stage within the job.
+        child: int64[num_edges], index of the child stage within the job.
+        height: int64[num_edges], edges on the longest path from the parent to a leaf.
+        max_stages: most stages of a job.
     """
 
     first: Int64Array
@@ -59,7 +63,7 @@ class Structures:
 
 
 def stage_heights(job: JobSpec) -> list[int]:
-    """Edges on the longest path from every stage to a leaf."""
+    """The number of edges on the longest path from each stage to a leaf."""
     heights = [0] * len(job.stages)
     for stage in reversed(job.topological_order):
         heights[stage] = max((heights[child] + 1 for child in job.children[stage]), default=0)
@@ -67,7 +71,7 @@ def stage_heights(job: JobSpec) -> list[int]:
 
 
 def _ranges(first: Int64Array, size: Int64Array) -> Int64Array:
-    """The numbers first[k] .. first[k] + size[k] - 1 for every k, one after another."""
+    """The concatenated ranges first[k] .. first[k] + size[k] - 1 of all k."""
     ends = np.cumsum(size)
     return np.asarray(
         np.repeat(first - (ends - size), size) + np.arange(int(ends[-1]) if len(ends) else 0)
@@ -76,7 +80,10 @@ def _ranges(first: Int64Array, size: Int64Array) -> Int64Array:
 
 @dataclass(frozen=True)
 class GraphDecisions:
-    """N decisions over jobs over unfinished stages; see Record for the columns."""
+    """N recorded decisions, flat: each has job rows, each job row has rows of unfinished stages.
+
+    See `Record` for the columns.
+    """
 
     structures: Structures
     levels: Int64Array
@@ -103,7 +110,8 @@ class GraphDecisions:
         return len(self.choice)
 
     def decisions(self, index: Int64Array, device: torch.device) -> Graphs:
-        """The decisions `index` as tensors."""
+        """The decisions with these indices as tensors."""
+        # Rows of the chosen decisions' jobs, then of these jobs' stages.
         num_jobs = self.num_jobs[index]
         jobs = _ranges(self.first_job[index], num_jobs)
         owner = np.repeat(np.arange(len(index)), num_jobs)
@@ -112,6 +120,7 @@ class GraphDecisions:
         job = np.repeat(np.arange(len(jobs)), sizes)
         stages = np.zeros(len(index), np.int64)
         np.add.at(stages, owner, sizes)
+        # A limit must exceed what the job holds already. Without limits, only the last counts.
         possible = self.levels[None, :] > self.held[index][:, None]
         if self.is_all:
             possible = np.arange(len(self.levels))[None, :] == np.full(
@@ -143,17 +152,21 @@ class GraphDecisions:
     def _edges(
         self, jobs: Int64Array, job: Int64Array, stage_index: Int64Array
     ) -> list[tuple[Int64Array, Int64Array]]:
-        """Rows of (parents, children) among unfinished stages, by the parents' height."""
+        """The edges (parent rows, child rows) among unfinished stages, grouped by parents' height.
+
+        The network passes messages from the leaves upwards, one height after another.
+        """
         s = self.structures
+        # The row of each stage, or -1 if the stage is finished.
         row_of = np.full((len(jobs), s.max_stages), -1, np.int64)
         row_of[job, stage_index] = np.arange(len(job))
-        kinds = self.structure[jobs]
-        counts = s.first[kinds + 1] - s.first[kinds]
-        edges = _ranges(s.first[kinds], counts)
+        profiles = self.structure[jobs]
+        counts = s.first[profiles + 1] - s.first[profiles]
+        edges = _ranges(s.first[profiles], counts)
         edge_job = np.repeat(np.arange(len(jobs)), counts)
         parents = row_of[edge_job, s.parent[edges]]
         children = row_of[edge_job, s.child[edges]]
-        kept = (parents >= 0) & (children >= 0)
+        kept = (parents >= 0) & (children >= 0)  # -1: the stage is finished
         parents = parents[kept]
         children = children[kept]
         heights = s.height[edges][kept]
@@ -166,6 +179,7 @@ class GraphDecisions:
 def _gather(
     rollouts: list[Rollout], structures: Structures, levels: Int64Array, is_all: bool, ends: bool
 ) -> GraphDecisions:
+    # Row `count` of a record is the state in which the rollout ended.
     spans = [(r.count, r.count + 1) if ends else (0, r.count) for r in rollouts]
     pieces = [(r.record, a, b) for r, (a, b) in zip(rollouts, spans, strict=True)]
     jobs = [(int(r.first_job[a]), int(r.first_job[b])) for r, a, b in pieces]
@@ -173,6 +187,7 @@ def _gather(
         (int(r.first_row[a]), int(r.first_row[b]))
         for (r, _, _), (a, b) in zip(pieces, jobs, strict=True)
     ]
+    # Indices into job and stage rows move as the rollouts' rows are joined.
     job_shift = np.cumsum([0, *(b - a for a, b in jobs)])[:-1]
     row_shift = np.cumsum([0, *(b - a for a, b in rows)])[:-1]
     records = [r for r, _, _ in pieces]
@@ -224,7 +239,7 @@ def _gather(
 
 
 class DecimaFamily:
-    """Decima for a scenario."""
+    """The family (see `parcae.learning.family.Family`) of Decima's networks for a scenario."""
 
     name = "decima"
     feature_version = FEATURE_VERSION
@@ -237,30 +252,31 @@ class DecimaFamily:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What of Decima is switched on, and the number of limits."""
+        """The settings of Decima's network, and the number of limits."""
         return {**self.decima.model_dump(mode="json"), "num_levels": len(self.levels)}
 
     @property
     def fixed_weights(self) -> Weights:
-        """Nothing."""
+        """None: all weights are trained."""
         return {}
 
     def initial_weights(self, rng: np.random.Generator) -> Weights:
-        """Fresh weights."""
+        """Random initial weights."""
         return dict(initial_weights(rng, self.decima, len(self.levels)))
 
     def network(self, weights: Weights) -> DecimaNetwork:
-        """The batched network."""
+        """The batched network with these weights."""
         return DecimaNetwork(weights, self.decima, self.levels)
 
     def policy(self, weights: Weights) -> DecimaPolicy:
-        """The policy of these weights."""
+        """The policy with these weights."""
         return DecimaPolicy("decima", weights, self.decima, self.scenario.config.total_executors)
 
     def allocate(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
-        """Workspaces and records of so many simulators."""
+        """Workspaces and records for this many simulators."""
         num_jobs = self.scenario.num_jobs
         stages = [len(job.stages) for job in self.scenario.workload.jobs]
+        # Stage rows are estimated from the mean number of stages of a job.
         jobs = capacity * min(num_jobs, _JOBS_PER_DECISION) + 2 * num_jobs
         rows = round(jobs * sum(stages) / len(stages)) + 2 * max(stages) * num_jobs
         classes = len(self.scenario.config.classes)
@@ -271,7 +287,10 @@ class DecimaFamily:
         return works, allocate_record(num_simulators, capacity, jobs, rows, classes, settings)
 
     def explore_many(self, *args: Any) -> None:
-        """See `decima.kernels.explore_many`; named here rather than kept, so that a pickled family carries no compiled code."""
+        """See `decima.kernels.explore_many`.
+
+        A method and not an attribute, so that a pickled family contains no compiled code.
+        """
         explore_many(*args)
 
     def demonstrate_many(self, *args: Any) -> None:
@@ -279,21 +298,22 @@ class DecimaFamily:
         demonstrate_many(*args)
 
     def gather(self, rollouts: list[Rollout], ends: bool = False) -> GraphDecisions:
-        """The decisions of the rollouts, one rollout after another; or, with `ends`, the states in which they ended."""
+        """The rollouts' decisions, concatenated; with `ends` the states in which they ended."""
         return _gather(
             rollouts, self.structures, self.levels, self.decima.limits is Limits.NONE, ends
         )
 
     def num_jobs(self, rollout: Rollout) -> int:
-        """Jobs in the system, summed over the decisions."""
+        """The number of jobs in the system, summed over the decisions."""
         return int(rollout.record.first_job[rollout.count])
 
     def trimmed(self, rollout: Rollout) -> Record:
-        """A copy of the rollout's record, cut to what was recorded."""
+        """A copy of the rollout's record without its unused rows."""
         r = rollout.record
         n = rollout.count
         sizes = {"structure": int(r.num_jobs[0]), "first_row": int(r.num_jobs[0]) + 1}
         sizes |= dict.fromkeys(("x", "index", "can_choose"), int(r.num_rows[0]))
+        # These arrays have no row per decision.
         whole = {"count", "num_jobs", "num_rows", "end_ms", "end_cost"}
         cut = {
             name: getattr(r, name)[: sizes.get(name, n + 2)]

@@ -1,4 +1,7 @@
-"""What a training needs to know of a kind of network: everything else is the same for all of them."""
+"""The interface between the training loop and a kind of network.
+
+Everything else of a training is the same for all networks.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,19 @@ Weights = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class Rollout:
-    """One rollout's record (views into the buffers, true until the next collection) and how it ended."""
+    """One recorded run, or window of a run.
+
+    Args:
+        record: views into the worker's buffers, valid until the next collection.
+        is_complete: whether the run ended, rather than being cut off by a window.
+    """
 
     record: Any
     is_complete: bool
 
     @property
     def count(self) -> int:
-        """Decisions that were recorded."""
+        """The number of recorded decisions."""
         return int(self.record.count[0])
 
 
@@ -33,12 +41,12 @@ class DataSet(Protocol):
 
     @property
     def log_prob(self) -> npt.NDArray[np.float32]:
-        """Of the policy that drew the decisions, float32[N]."""
+        """Log probability of each decision under the policy that drew it, float32[N]."""
 
     def __len__(self) -> int: ...
 
     def decisions(self, index: npt.NDArray[np.int64], device: torch.device) -> Any:
-        """The decisions `index` as tensors, for the network."""
+        """The decisions with these indices as tensors, for the network."""
 
 
 class TrainedNetwork(Protocol):
@@ -47,21 +55,21 @@ class TrainedNetwork(Protocol):
     def __call__(self, batch: Any) -> Judged: ...
 
     def value(self, batch: Any) -> torch.Tensor:
-        """The critic's value of every state."""
+        """The critic's value of each state."""
 
     def export(self) -> Weights:
         """The weights by name."""
 
     def load_arrays(self, weights: Weights) -> None:
-        """Take these weights."""
+        """Replace the weights."""
 
 
 class TrainedPolicy(Policy, Protocol):
-    """A policy that plays many runs in compiled calls, and shows the kernels its network."""
+    """A policy that plays many runs in compiled calls, and offers its network to kernels."""
 
     @property
     def network(self) -> Any:
-        """What the family's kernels take."""
+        """The network as the family's kernels take it."""
 
     def play_many(
         self,
@@ -72,50 +80,62 @@ class TrainedPolicy(Policy, Protocol):
         last: int,
         status: npt.NDArray[np.int64],
     ) -> None:
-        """Run simulators first..last-1 of many to their end; fills `status`."""
+        """Run the simulators first .. last - 1 to their end.
+
+        Args:
+            states: cluster states of all simulators, changed in place.
+            futures: futures of all simulators, changed in place.
+            tables: tables of the workload.
+            first: index of the first simulator.
+            last: index after the last simulator.
+            status: int64[num_simulators], receives how each run ended.
+        """
 
 
 class Family(Protocol):
-    """A kind of network, bound to a scenario."""
+    """A kind of network for a scenario: all that the training loop knows about it."""
 
     name: str
     feature_version: int
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Shape of the network and choice of features, for the checkpoint."""
+        """The network's shape and choice of features, for the checkpoint."""
 
     @property
     def fixed_weights(self) -> Weights:
-        """What a checkpoint holds besides the trained weights."""
+        """Arrays that a checkpoint holds besides the trained weights."""
 
     def initial_weights(self, rng: np.random.Generator) -> Weights:
-        """Fresh weights."""
+        """Random initial weights."""
 
     def network(self, weights: Weights) -> torch.nn.Module:
-        """The batched network (a TrainedNetwork)."""
+        """The batched network with these weights (a TrainedNetwork)."""
 
     def policy(self, weights: Weights) -> TrainedPolicy:
-        """The policy of these weights."""
+        """The policy with these weights."""
 
     def allocate(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
-        """Workspaces and records of so many simulators."""
+        """Workspaces and records for this many simulators.
+
+        `capacity` is the number of decisions that one record can hold.
+        """
 
     def explore_many(self, *args: Any) -> None:
         """The kernel that collects rollouts."""
 
     def demonstrate_many(self, *args: Any) -> None:
-        """The kernel that collects what a rule would choose.
+        """The kernel that collects rollouts with the choices of a rule as their labels.
 
         Raises:
-            ConfigError: a network that does not learn by imitation.
+            ConfigError: the network does not learn by imitation.
         """
 
     def gather(self, rollouts: list[Rollout], ends: bool = False) -> DataSet:
-        """The decisions of the rollouts; or, with `ends`, the states in which they ended."""
+        """The rollouts' decisions, concatenated; with `ends` the states in which they ended."""
 
     def num_jobs(self, rollout: Rollout) -> int:
-        """Jobs in the system, summed over the decisions."""
+        """The number of jobs in the system, summed over the decisions."""
 
     def trimmed(self, rollout: Rollout) -> Any:
-        """A copy of the rollout's record, cut to what was recorded: for sending elsewhere."""
+        """A copy of the rollout's record without its unused rows, to send to another process."""

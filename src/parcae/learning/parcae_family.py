@@ -1,4 +1,4 @@
-"""The network "parcae" as the trainer sees it: its records as one flat data set, and minibatches of it as tensors."""
+"""The network "parcae" for the trainer: joins recorded decisions into a data set of minibatches."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ import torch
 from parcae.errors import ConfigError
 from parcae.learning.family import Rollout, Weights
 from parcae.learning.scenario import Scenario
-from parcae.policies.parcae.kernels import Record, explore_many
+from parcae.policies.parcae.kernels import Record
 from parcae.policies.parcae.layout import FEATURE_VERSION, initial_weights
 from parcae.policies.parcae.network import Decisions, ParcaeNetwork
+from parcae.policies.parcae.play import explore_many
 from parcae.policies.parcae.policy import ParcaePolicy, allocate_record, allocate_workspace
 from parcae.policies.rule.policy import Parameters
 from parcae.policies.solo_curves import solo_curves
 
-#: Rows of jobs that a record has room for, per decision, in scenarios with many jobs.
+#: Job rows that a record has room for, per decision. Where a scenario has fewer jobs, all fit.
 _JOBS_PER_DECISION = 24
 
 
 @dataclass(frozen=True)
 class JobDecisions:
-    """N decisions over M jobs; see Decisions for the columns. `log_prob` is that of the policy that drew them."""
+    """N recorded decisions over M job rows in total; see `Decisions` for the columns.
+
+    `log_prob` is the log probability under the policy that drew the decisions.
+    """
 
     rows: npt.NDArray[np.float32]
     can_choose: npt.NDArray[np.bool_]
@@ -42,7 +46,8 @@ class JobDecisions:
         return len(self.choice)
 
     def decisions(self, index: npt.NDArray[np.int64], device: torch.device) -> Decisions:
-        """The decisions `index` as tensors."""
+        """The decisions with these indices as tensors."""
+        # `row` are the indices of the chosen decisions' job rows, one decision after another.
         counts = self.num_jobs[index]
         starts = np.cumsum(counts) - counts
         row = np.repeat(self.first_row[index] - starts, counts) + np.arange(int(counts.sum()))
@@ -65,7 +70,8 @@ class JobDecisions:
 
 
 def _gather(rollouts: list[Rollout], ends: bool) -> JobDecisions:
-    """The decisions of the rollouts, one rollout after another; or, with `ends`, the states in which they ended."""
+    """The rollouts' decisions, concatenated; with `ends` the states in which they ended."""
+    # Row `count` of a record is the state in which the rollout ended.
     spans = [(r.count, r.count + 1) if ends else (0, r.count) for r in rollouts]
     records = [r.record for r in rollouts]
     pieces = list(zip(records, spans, strict=True))
@@ -94,11 +100,12 @@ def _gather(rollouts: list[Rollout], ends: bool) -> JobDecisions:
 
 
 class ParcaeFamily:
-    """The network "parcae" for a scenario.
+    """The family (see `parcae.learning.family.Family`) of the network "parcae" for a scenario.
 
     Args:
-        parameters: of the rule that the network corrects.
-        prior: what the rule's choices weigh in a fresh network (job, hold, limit), as logits.
+        scenario: what to train for.
+        parameters: parameters of the rule that the network corrects.
+        prior: initial logits of the rule's choices of job, hold and limit.
     """
 
     name = "parcae"
@@ -110,62 +117,68 @@ class ParcaeFamily:
         self.scenario = scenario
         self.parameters = np.asarray(parameters, np.float64)
         self.prior = prior
+        # How long each job takes alone at every level of executors; the rule needs them.
         self.curves = solo_curves(scenario.workload, scenario.config)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Nothing to choose."""
+        """None: the network has no settings."""
         return {}
 
     @property
     def fixed_weights(self) -> Weights:
-        """The rule."""
+        """The parameters of the rule."""
         return {"rule": self.parameters}
 
     def initial_weights(self, rng: np.random.Generator) -> Weights:
-        """Fresh weights: the rule, softened."""
+        """Initial weights: the network then chooses what the rule chooses, with some randomness."""
         return dict(initial_weights(rng, self.prior))
 
     def network(self, weights: Weights) -> ParcaeNetwork:
-        """The batched network."""
+        """The batched network with these weights."""
         return ParcaeNetwork(weights)
 
     def policy(self, weights: Weights) -> ParcaePolicy:
-        """The policy of these weights."""
+        """The policy with these weights."""
         return ParcaePolicy("parcae", weights, tuple(self.parameters), self.curves)
 
     def allocate(self, num_simulators: int, capacity: int) -> tuple[Any, Any]:
-        """Workspaces and records of so many simulators."""
+        """Workspaces and records for this many simulators."""
         num_jobs = self.scenario.num_jobs
         num_levels = len(self.curves.levels)
+        # The record also holds the state in which a rollout ends.
         rows = capacity * min(num_jobs, _JOBS_PER_DECISION) + 2 * num_jobs
         works = allocate_workspace(num_simulators, num_jobs, num_levels)
         return works, allocate_record(num_simulators, capacity, rows, num_levels)
 
     def explore_many(self, *args: Any) -> None:
-        """See `parcae.kernels.explore_many`; named here rather than kept, so that a pickled family carries no compiled code."""
+        """See `parcae.kernels.explore_many`.
+
+        A method and not an attribute, so that a pickled family contains no compiled code.
+        """
         explore_many(*args)
 
     def demonstrate_many(self, *_: Any) -> None:
-        """This network starts as the rule: there is nothing to imitate."""
+        """Raises: the network starts as the rule, so there is nothing to imitate."""
         raise ConfigError(
             "the network 'parcae' starts as its rule and needs no imitation: set imitation=0"
         )
 
     def gather(self, rollouts: list[Rollout], ends: bool = False) -> JobDecisions:
-        """The decisions of the rollouts, one rollout after another; or, with `ends`, the states in which they ended."""
+        """The rollouts' decisions, concatenated; with `ends` the states in which they ended."""
         return _gather(rollouts, ends)
 
     def num_jobs(self, rollout: Rollout) -> int:
-        """Jobs in the system, summed over the decisions."""
+        """The number of jobs in the system, summed over the decisions."""
         return int(rollout.record.first_row[rollout.count])
 
     def trimmed(self, rollout: Rollout) -> Record:
-        """A copy of the rollout's record, cut to what was recorded."""
+        """A copy of the rollout's record without its unused rows."""
         r = rollout.record
         n = rollout.count
         rows = int(r.num_rows[0])
         per_row = {"rows", "can_choose"}
+        # These arrays have no row per decision.
         whole = {"count", "num_rows", "end_ms", "end_cost"}
         cut = {
             name: getattr(r, name)[: rows if name in per_row else n + 2]

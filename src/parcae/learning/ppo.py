@@ -1,4 +1,4 @@
-"""Proximal policy optimisation: the loss, and one update on a data set.
+"""Proximal policy optimisation (PPO) and imitation: losses, and updates on a data set.
 
 Source: Schulman et al., "Proximal Policy Optimization Algorithms", 2017, equation 7.
 """
@@ -16,12 +16,19 @@ from torch import Tensor
 from parcae.errors import DivergedError
 from parcae.learning.family import DataSet
 
-#: Choices that the network holds impossible do not drown the others.
+#: Log probabilities are clamped at this value when imitating, so that choices to which the network
+#: gives almost no probability do not dominate the loss.
 _LEAST_LOG_PROB = -20.0
 
 
 def clipped_loss(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """- mean min(r A, clip(r, 1 - clip, 1 + clip) A), r the ratio of probabilities.
+    """The loss -mean(min(r A, clip(r, 1 - clip, 1 + clip) A)), where r is the probability ratio.
+
+    Args:
+        log_prob: float32[N], log probabilities under the present weights.
+        old_log_prob: float32[N], log probabilities under the policy that drew the decisions.
+        advantage: float32[N].
+        clip: clipping range of the ratio.
 
     Example: a choice whose probability doubled (r = 2) with advantage 1 and clip 0.2 counts -1.2.
     """
@@ -37,10 +44,18 @@ def imitate(
     rng: np.random.Generator,
     device: torch.device,
 ) -> UpdateReport:
-    """One pass over recorded choices that makes them more likely (behaviour cloning).
+    """Make recorded choices more likely in one pass over them (behaviour cloning).
+
+    Args:
+        network: the network to train.
+        optimizer: the optimizer of its weights.
+        data: the recorded choices.
+        step: minibatch size and gradient norm; nothing else of it is used.
+        rng: shuffles the data.
+        device: where the network is.
 
     Raises:
-        DivergedError: a loss that is not finite.
+        DivergedError: the loss or its gradient is not finite.
     """
     order = rng.permutation(len(data))
     losses = 0.0
@@ -54,7 +69,7 @@ def imitate(
         norm = torch.nn.utils.clip_grad_norm_(network.parameters(), step.max_norm)
         if not bool(torch.isfinite(norm)):
             raise DivergedError(
-                f"the imitation's loss ({loss.item():.3g}) or its gradient is not finite"
+                f"the loss of the imitation ({loss.item():.3g}) or its gradient is not finite"
             )
         optimizer.step()
         losses = losses + float(loss.detach())
@@ -65,7 +80,16 @@ def imitate(
 
 @dataclass(frozen=True)
 class Step:
-    """The settings of one update."""
+    """The settings of one update.
+
+    Args:
+        epochs: passes over the data.
+        minibatch: decisions in a minibatch.
+        clip: clipping range of the probability ratio.
+        entropy: weight of the entropy bonus.
+        value_weight: weight of the critic's loss.
+        max_norm: maximum norm of the gradient.
+    """
 
     epochs: int
     minibatch: int
@@ -77,7 +101,15 @@ class Step:
 
 @dataclass(frozen=True)
 class UpdateReport:
-    """Means over the update's last epoch."""
+    """Means over the last epoch of an update.
+
+    Args:
+        loss: the policy's loss.
+        entropy: of the policy, in nats.
+        kl: estimated divergence from the policy that drew the decisions.
+        clipped: share of decisions whose ratio was outside the clipping range.
+        value_loss: the critic's loss.
+    """
 
     loss: float
     entropy: float
@@ -96,13 +128,21 @@ def update(
     rng: np.random.Generator,
     device: torch.device,
 ) -> UpdateReport:
-    """Several passes over the data in shuffled minibatches.
+    """Train the network in several passes over the data in shuffled minibatches.
 
     Args:
-        advantage: float64[N]. target: float64[N] for the critic, or None.
+        network: the network to train.
+        optimizer: the optimizer of its weights.
+        data: N recorded decisions.
+        advantage: float64[N].
+        target: float64[N], targets of the critic, or None to train no critic.
+        step: the settings.
+        rng: shuffles the data.
+        device: where the network is.
 
     Raises:
-        DivergedError: a loss or a gradient that is not finite; the weights are then as they were before that minibatch.
+        DivergedError: a loss or a gradient is not finite. The weights are then as they were before
+            that minibatch.
     """
     advantages = advantage.astype(np.float32)
     old = data.log_prob
@@ -124,21 +164,23 @@ def update(
             entropy = judged.entropy.mean()
             value_loss = torch.zeros((), device=device)
             if target is not None:
-                wanted = torch.from_numpy(target[index].astype(np.float32)).to(device)
-                value_loss = torch.nn.functional.smooth_l1_loss(judged.value, wanted)
+                targets = torch.from_numpy(target[index].astype(np.float32)).to(device)
+                value_loss = torch.nn.functional.smooth_l1_loss(judged.value, targets)
             loss = policy_loss - step.entropy * entropy + step.value_weight * value_loss
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(network.parameters(), step.max_norm)
             if not bool(torch.isfinite(norm)) or not bool(torch.isfinite(loss)):
                 raise DivergedError(
-                    f"the loss ({loss.item():.3g}) or its gradient ({norm.item():.3g}) is not finite"
+                    f"the loss ({loss.item():.3g}) or its gradient ({norm.item():.3g}) is not "
+                    "finite"
                 )
             optimizer.step()
             if epoch == step.epochs - 1:
                 with torch.no_grad():
                     change = judged.log_prob - old_log_prob
                     clipped = ((change.exp() - 1).abs() > step.clip).float().mean()
+                    # This estimate of the divergence has a low variance and is never negative.
                     kl = (change.exp() - 1 - change).mean()
                 sums += [float(v.detach()) for v in (policy_loss, entropy, kl, clipped, value_loss)]
                 count += 1

@@ -1,4 +1,4 @@
-"""Rollouts spread over a Ray cluster: an actor a node's core group, each with groups of its own."""
+"""Spreads rollouts over a Ray cluster: one actor for each CPU, each with a share of the groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parcae.policies.rule.kernels import Rule
 
 
 class RayWorkers:
-    """The same interface as RolloutWorker's, for the trainer; see `ray_workers`."""
+    """Collects rollouts from Ray actors. Has the methods of `RolloutWorker`; see `ray_workers`."""
 
     def __init__(self, actors: list[Any]) -> None:
         self._actors = actors
@@ -26,17 +26,24 @@ class RayWorkers:
         teacher: tuple[Rule, float] | None = None,
         gap: float = 1.0,
     ) -> list[list[Rollout]]:
-        """One collection: the groups of all actors."""
+        """One collection: the groups of all actors.
+
+        Args:
+            network: the network as the family's kernels take it.
+            episode_s: end every run after this many simulated seconds.
+            teacher: a rule whose choices are recorded, and its share of the decisions.
+            gap: factor by which gaps between arrivals of new sequences are stretched.
+        """
         import ray
 
-        shared = ray.put(network)
-        found = ray.get(
+        shared = ray.put(network)  # one copy in Ray's store for all actors
+        collected = ray.get(
             [actor.collect.remote(shared, episode_s, teacher, gap) for actor in self._actors]
         )
-        return [group for groups in found for group in groups]
+        return [group for groups in collected for group in groups]
 
     def close(self) -> None:
-        """Give the cluster's CPUs back."""
+        """End the actors, which frees the cluster's CPUs."""
         import ray
 
         for actor in self._actors:
@@ -49,33 +56,37 @@ class RayWorkers:
         ray.get([actor.restart.remote() for actor in self._actors])
 
     def rng_state(self) -> dict[str, Any]:
-        """What is needed to go on drawing as if nothing had happened."""
+        """State of the random number generators of all actors, for `restore_rng`."""
         import ray
 
         return {"actors": ray.get([actor.rng_state.remote() for actor in self._actors])}
 
     def restore_rng(self, state: dict[str, Any]) -> None:
-        """Go on from a state that `rng_state` gave.
+        """Continue from a state that `rng_state` returned.
 
         Raises:
-            ConfigError: a state of another number of actors.
+            ConfigError: the state is of another number of actors.
         """
         import ray
 
         if len(state.get("actors", [])) != len(self._actors):
             raise ConfigError(
-                f"the training ran on {len(state.get('actors', []))} Ray actors, here are {len(self._actors)}: resume it there"
+                f"the training ran on {len(state.get('actors', []))} Ray actors, but this cluster "
+                f"has {len(self._actors)}: resume it on a cluster of the same size"
             )
         ray.get(
             [
-                actor.restore_rng.remote(own)
-                for actor, own in zip(self._actors, state["actors"], strict=True)
+                actor.restore_rng.remote(actor_state)
+                for actor, actor_state in zip(self._actors, state["actors"], strict=True)
             ]
         )
 
 
 def _writable(tree: Any) -> Any:
-    """A copy of nested named tuples of arrays. Ray's arrays cannot be written to: kernels would be compiled anew for them."""
+    """A copy of nested named tuples of arrays.
+
+    Arrays from Ray are read-only, and Numba would compile the kernels again for read-only arrays.
+    """
     if isinstance(tree, np.ndarray):
         return tree.copy()
     if isinstance(tree, tuple):
@@ -85,7 +96,7 @@ def _writable(tree: Any) -> Any:
 
 
 class _Actor:
-    """A RolloutWorker in a process of the cluster; what it returns is cut to what was recorded."""
+    """A RolloutWorker in a process of the cluster; it returns records without their unused rows."""
 
     def __init__(self, scenario: Scenario, family: Family, settings: dict[str, Any]) -> None:
         self.worker = RolloutWorker(scenario, family, **settings)
@@ -112,7 +123,15 @@ class _Actor:
 def ray_workers(
     address: str, scenario: Scenario, family: Family, *, num_groups: int, seed: int, **settings: Any
 ) -> RayWorkers:
-    """Workers on the Ray cluster at `address` ("auto", "local", "host:port"): an actor for every CPU, up to one a group.
+    """Start workers on a Ray cluster: one actor for each CPU, at most one for each group.
+
+    Args:
+        address: of the cluster: "auto", "local" or "host:port".
+        scenario: what to collect rollouts of.
+        family: the kind of network.
+        num_groups: number of groups, over all actors together.
+        seed: seed of the rollouts.
+        settings: further arguments of `RolloutWorker`.
 
     Raises:
         ConfigError: Ray is not installed, or the cluster does not answer.
@@ -121,6 +140,7 @@ def ray_workers(
         import ray
     except ImportError:
         raise ConfigError("--ray needs Ray: install it with `pip install 'parcae[ray]'`") from None
+    # The user's program may have connected to Ray already.
     if not ray.is_initialized():
         try:
             ray.init(address=None if address == "local" else address, log_to_driver=False)
@@ -131,11 +151,19 @@ def ray_workers(
     shares = [len(part) for part in np.array_split(np.arange(num_groups), count)]
     actor = ray.remote(num_cpus=1)(_Actor)
     shared = ray.put(scenario)
-    kind = ray.put(family)
+    shared_family = ray.put(family)
+    # Each actor has a seed derived from the training's seed and its index.
     actors = [
-        actor.remote(shared, kind, {"num_groups": share, "seed": (seed << 8) + row, "num_threads": 1, **{
-            key: value for key, value in settings.items() if key != "num_threads"
-        }})
+        actor.remote(
+            shared,
+            shared_family,
+            {
+                "num_groups": share,
+                "seed": (seed << 8) + row,
+                "num_threads": 1,
+                **{key: value for key, value in settings.items() if key != "num_threads"},
+            },
+        )
         for row, share in enumerate(shares)
-    ]  # fmt: skip
+    ]
     return RayWorkers(actors)

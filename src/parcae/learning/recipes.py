@@ -1,4 +1,4 @@
-"""Recipes by name: which network, which settings of the training, for a kind of arrivals."""
+"""Recipes: settings of a training by name, adapted to the scenario and the network."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from parcae.workloads.random_streams import SELECTION_SEED_START
 
 
 class Recipe(StrEnum):
-    """A recipe by name."""
+    """The names of the recipes."""
 
-    FAST = "fast"  # proximal policy optimisation; what works best here
-    DECIMA_2019 = "decima-2019"  # Algorithm 1 of the paper to the letter
+    FAST = "fast"  # proximal policy optimisation; the best of those tried
+    DECIMA_2019 = "decima-2019"  # Algorithm 1 of the paper, exactly
 
 
 def parse_recipe(text: str) -> Recipe:
-    """The recipe of that name.
+    """The recipe with this name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such recipe.
     """
     try:
         return Recipe(text)
@@ -35,37 +35,41 @@ def parse_recipe(text: str) -> Recipe:
         raise ConfigError(f"recipe {text!r}: write one of {', '.join(Recipe)}") from None
 
 
-#: Lengths of windows and horizons of the fast recipe on streams, in mean gaps between arrivals, and the longest.
+#: Usual and longest windows and horizons of the fast recipe on streams, in mean gaps between
+#: arrivals.
 _WINDOW_GAPS = 24.0
 _HORIZON_GAPS = 12.0
 _LONGEST_WINDOW = 50.0
 _LONGEST_HORIZON = 170.0
-#: These lengths do where executors rest this share of the time under fair sharing, or more.
-_USUAL_REST = 0.3
-#: With this many times less rest a cluster is busy.
+#: The usual lengths suffice where executors are idle for at least this share of the time under
+#: fair sharing.
+_USUAL_IDLE = 0.3
+#: A cluster counts as busy if its idle share is this many times smaller than the usual one.
 _BUSY = 1.5
-#: Runs in which the rest is measured.
+#: Number of runs in which the idle share is measured.
 _NUM_MEASURED = 8
-#: Where executors differ, each that becomes free is a decision of its own: collections are smaller, and imitation, which carries
-#: most of what is learned in minutes, takes longer.
+#: With several executor classes, each executor that becomes free needs a decision. Collections are
+#: therefore smaller, and the imitation, which brings most of the progress of a training of minutes,
+#: takes longer.
 _SEVERAL_CLASSES = {"num_groups": 2, "group_size": 6, "minibatch": 256, "imitation": 0.7}
-#: Memoryless termination, in mean gaps: mean length of the first episodes, what it grows by, its largest. At gaps of 25 s these
-#: are the released code's 2,000 s to 20,000 s over some 1,100 iterations.
+#: Memoryless termination, in mean gaps between arrivals: mean length of the first episodes, its
+#: growth in each iteration, its maximum. At gaps of 25 s these are the released code's 2,000 s to
+#: 20,000 s over about 1,100 iterations.
 _EPISODE_GAPS = 80.0
 _GROWTH_GAPS = 0.64
 _LONGEST_GAPS = 800.0
 
 
 def mean_gap_s(scenario: Scenario) -> float:
-    """Mean time between arrivals; 0 for a batch."""
+    """Mean time between arrivals in seconds; 0 for a batch."""
     process = ArrivalProcess.parse(scenario.arrivals)
     return process.mean_gap_ms(scenario.workload, scenario.config.total_executors) / MS_PER_S
 
 
 def busy_share(scenario: Scenario) -> float:
-    """Share of the executors' time that is spent on tasks under fair sharing, in a few runs.
+    """Mean share of time that executors are busy under fair sharing, measured in a few runs.
 
-    Work inflation counts, which the load of the arrivals leaves out.
+    Unlike the load of the arrivals, it includes work inflation.
     """
     runs = scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_MEASURED)])
     runs.cost(make_policy("fair", scenario.config.total_executors).play_many)
@@ -77,12 +81,19 @@ def busy_share(scenario: Scenario) -> float:
 def recipe_config(recipe: Recipe, scenario: Scenario, network: str = "parcae") -> TrainConfig:
     """The settings of a recipe for a scenario and a network.
 
-    Decima's graphs cost more to learn from than to draw new ones: its fast recipe goes once over smaller collections, and
-    imitates a tuned rule first, which spares it the hours that it takes to get there by itself.
+    Updates of Decima's graph network cost more than rollouts. Its fast recipe therefore makes one
+    pass over smaller collections. It imitates a tuned rule first, which saves the hours that
+    Decima needs to become as good as the rule by itself.
+
+    Args:
+        recipe: the recipe.
+        scenario: what to train for; the settings depend on its arrivals, load and cluster.
+        network: "parcae" or "decima".
     """
     gap_s = mean_gap_s(scenario)
     if recipe is Recipe.DECIMA_2019:
-        # Source: Decima, section 5.3 and Appendix C: 16 workers, Adam with 1e-3; entropy as in the released code.
+        # Source: Decima, section 5.3 and Appendix C: 16 workers, Adam with 1e-3; entropy as in the
+        # released code.
         config = TrainConfig(
             algorithm=Algorithm.REINFORCE,
             num_groups=1,
@@ -116,12 +127,14 @@ def recipe_config(recipe: Recipe, scenario: Scenario, network: str = "parcae") -
             "imitation": 0.5,
         }
         config = config.model_copy(update=lighter)
+    # Only Decima's network has a head for executor classes.
     has_classes = network == "decima" and len(scenario.config.classes) > 1
     if has_classes:
         config = config.model_copy(update=_SEVERAL_CLASSES)
     if gap_s == 0:
         return config
-    tightness = max(1.0, _USUAL_REST / max(1e-3, 1.0 - busy_share(scenario)))
+    # The busier a cluster is, the longer a decision shows in the queues: windows and horizons grow.
+    tightness = max(1.0, _USUAL_IDLE / max(1e-3, 1.0 - busy_share(scenario)))
     window = {
         "window_s": gap_s
         * min(_LONGEST_WINDOW, _WINDOW_GAPS * tightness)
@@ -129,7 +142,7 @@ def recipe_config(recipe: Recipe, scenario: Scenario, network: str = "parcae") -
         "horizon_s": gap_s * min(_LONGEST_HORIZON, _HORIZON_GAPS * tightness**4),
         "num_selection": 60,
     }
-    # Noise costs capacity: near full load drawn decisions alone would make queues grow.
+    # Random decisions waste capacity: near full load they alone would make the queues grow.
     noise = (
         {"entropy": 0.015}
         if tightness < _BUSY

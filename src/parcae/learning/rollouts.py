@@ -1,4 +1,8 @@
-"""Rollouts: groups of simulators that start from one state, with one luck, and differ only in what is drawn for decisions."""
+"""Collects rollouts in groups of simulators.
+
+The simulators of a group start from one state and share the random bits of task durations. They
+differ only in the draws of their decisions.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.state import allocate, select
-from parcae.errors import PolicyError
+from parcae.errors import ConfigError, PolicyError
 from parcae.learning.family import Family, Rollout
 from parcae.learning.scenario import Scenario
 from parcae.metrics.objectives import DEADLINE_SLOWDOWN, Objective
@@ -33,8 +37,21 @@ _KINDS = {
 
 
 def costing_for(scenario: Scenario, tail_ms: float) -> Costing:
-    """The scenario's objective as a cost that accrues; `tail_ms` is where the tail of the p95 objective begins."""
+    """The scenario's objective as a cost that accrues over time.
+
+    `tail_ms` is the completion time from which the objective p95-jct counts a job.
+
+    Raises:
+        ConfigError: an objective that does not accrue over time, such as a function.
+    """
+    if not isinstance(scenario.objective, Objective):
+        raise ConfigError(
+            f"objective {scenario.objective_name} is a function, whose cost is known at the end of "
+            "a run only. Training by policy gradients needs a cost that accrues: choose one of "
+            f"{', '.join(Objective)}, or tune a rule or train in the cores world"
+        )
     executors = scenario.config.total_executors
+    # A lower bound on the time that a job alone needs on the whole cluster.
     ideal = np.array(
         [max(job.critical_path_ms, job.work_ms / executors) for job in scenario.workload.jobs]
     )
@@ -46,9 +63,17 @@ class RolloutWorker:
     """Collects rollouts of a scenario: `num_groups` groups of `group_size` simulators each.
 
     Args:
-        window_s: simulated seconds of one collection; None for whole runs. After a window every group goes on from the state
-            of one of its rollouts, drawn at random, so that long streams are walked through window by window.
-        capacity: decisions that one rollout can record.
+        scenario: what to simulate.
+        family: the kind of network.
+        num_groups: number of groups.
+        group_size: simulators of a group.
+        seed: seed of the job sequences and of all draws.
+        window_s: simulated seconds of one collection; None for whole runs. After a window, each
+            group continues from the state of one of its rollouts, drawn at random, so that long
+            streams are simulated window by window.
+        capacity: maximum number of decisions that one rollout records.
+        tail_ms: see `costing_for`.
+        num_threads: threads that simulate; None for one for each CPU.
     """
 
     def __init__(
@@ -72,6 +97,7 @@ class RolloutWorker:
         self.num_threads = num_threads or os.cpu_count() or 1
         self.costing = costing_for(scenario, tail_ms)
         self._rng = np.random.default_rng(np.random.SeedSequence([0x726F6C6C, seed]))
+        # Every training has 2^28 seeds for its sequences.
         self._next_seed = TRAINING_SEED_START + ((seed & 0xFFF) << 28)
         config = scenario.config
         self._tables = workload_tables(
@@ -81,6 +107,7 @@ class RolloutWorker:
         self._allocate(capacity)
 
     def _allocate(self, capacity: int) -> None:
+        # Tables have room for any sequence, even if it consists of the largest job only.
         scenario = self.scenario
         count = self.num_groups * self.group_size
         stages = sorted(len(job.stages) for job in scenario.workload.jobs)
@@ -99,16 +126,16 @@ class RolloutWorker:
         self._status = np.zeros(count, np.int64)
 
     def restart(self) -> None:
-        """Begin every group with a new sequence."""
+        """Let every group begin a new sequence in the next collection."""
         self._is_new[:] = True
         self.futures.events.end_ms[:] = NEVER_MS
 
     def rng_state(self) -> dict[str, object]:
-        """What is needed to go on drawing as if nothing had happened."""
+        """State of the random number generators, for `restore_rng`."""
         return {"next_seed": self._next_seed, "rng": self._rng.bit_generator.state}
 
     def restore_rng(self, state: dict[str, object]) -> None:
-        """Go on from a state that `rng_state` gave; streams start afresh."""
+        """Continue from a state that `rng_state` returned; all groups begin new sequences."""
         self._next_seed = int(state["next_seed"])  # type: ignore[call-overload]
         self._rng.bit_generator.state = state["rng"]  # type: ignore[assignment]
         self.restart()
@@ -117,25 +144,31 @@ class RolloutWorker:
         return range(group * self.group_size, (group + 1) * self.group_size)
 
     def _prepare(self, group: int, gap: float) -> None:
-        """Give a group its next sequence (gaps between arrivals stretched by `gap`), or move the end of its window."""
+        """Give a group a new sequence if it needs one, and set the end of its window.
+
+        The gaps between arrivals of a new sequence are stretched by the factor `gap`.
+        """
         rows = self._group(group)
         if self._is_new[group]:
             sequence = self.scenario.sequence(self._next_seed)
             check_fits(sequence, self.scenario.config)
+            # All simulators of the group get the same sequence and the same seed of durations.
             for row in rows:
                 future = Future(*(table[row] for table in self.futures))
                 future.job_profile[:] = sequence.job_index
+                # Longer gaps mean a lower load.
                 future.arrival_ms[:] = np.rint(sequence.arrival_ms * gap)
                 prepare(future, sequence, self.scenario.config, self._next_seed)
             self._next_seed += 1
         if self.window_ms is not None:
             now_ms = 0 if self._is_new[group] else int(self.states.now.clock_ms[rows.start, 0])
-            # Windows of a new sequence are of any length up to the full one, so that groups do not march in step.
+            # The first window of a sequence has a random length, so that groups are not in step.
             length = (
                 self.window_ms
                 if not self._is_new[group]
                 else int(self._rng.integers(1, self.window_ms + 1))
             )
+            # A run stops at this time, as if it ended there.
             self.futures.events.end_ms[rows.start : rows.stop] = now_ms + length
 
     def collect(
@@ -145,25 +178,32 @@ class RolloutWorker:
         teacher: tuple[Rule, float] | None = None,
         gap: float = 1.0,
     ) -> list[list[Rollout]]:
-        """One collection: a list of groups, each a list of its rollouts.
+        """Simulate one window (or whole runs) of all groups.
 
         Args:
-            network: what the family's kernels take.
-            episode_s: end every run after so many simulated seconds, whatever the window.
-            teacher: a rule whose choices are recorded instead of the network's, and the share of decisions that it takes.
-            gap: jobs of sequences that begin now arrive so many times further apart.
+            network: the network as the family's kernels take it.
+            episode_s: end every run after this many simulated seconds, whatever the window.
+            teacher: a rule whose choices are recorded instead of the network's, and the share of
+                decisions that the rule takes.
+            gap: factor by which the gaps between arrivals of new sequences are stretched.
+
+        Returns:
+            A list of groups, each a list of its rollouts. They are views, valid until the next
+            collection.
         """
         for group in range(self.num_groups):
             self._prepare(group, gap)
+        # Episodes end at a drawn time, which overrides the end of the window.
         if episode_s is not None:
             self.futures.events.end_ms[:] = max(1, round(episode_s * 1000))
-        luck = self._rng.integers(0, 1 << 63, len(self._status), dtype=np.uint64)
-        self._run(network, luck, teacher)
+        draw_seeds = self._rng.integers(0, 1 << 63, len(self._status), dtype=np.uint64)
+        self._run(network, draw_seeds, teacher)
         groups = []
         for group in range(self.num_groups):
             rollouts = []
             for row in self._group(group):
                 status = Status(int(self._status[row]))
+                # Raises for wrong decisions, and where a run ended with unfinished jobs (stalled).
                 if status in (Status.BAD_DECISION, Status.TIME_OVERFLOW) or (
                     status is Status.COMPLETE and self.states.now.num_active[row, 0] > 0
                 ):
@@ -175,17 +215,19 @@ class RolloutWorker:
         return groups
 
     def _run(
-        self, network: Any, luck: npt.NDArray[np.uint64], teacher: tuple[Rule, float] | None
+        self, network: Any, draw_seeds: npt.NDArray[np.uint64], teacher: tuple[Rule, float] | None
     ) -> None:
-        """Runs of consecutive groups that start alike (new or not) share a compiled call; calls spread over threads."""
+        """Simulate all spans (see `_spans`), each in one compiled call, on several threads."""
         with ThreadPoolExecutor(self.num_threads) as pool:
-            jobs = [
-                pool.submit(self._explore, network, luck, span, teacher) for span in self._spans()
+            calls = [
+                pool.submit(self._explore, network, draw_seeds, span, teacher)
+                for span in self._spans()
             ]
-            for job in jobs:
-                job.result()
+            for call in calls:
+                call.result()
 
     def _spans(self) -> Iterator[tuple[int, int, bool]]:
+        """Two halves of each group: (first, end, whether the group begins a new sequence)."""
         for group in range(self.num_groups):
             rows = self._group(group)
             middle = (rows.start + rows.stop + 1) // 2
@@ -195,42 +237,55 @@ class RolloutWorker:
     def _explore(
         self,
         network: Any,
-        luck: npt.NDArray[np.uint64],
+        draw_seeds: npt.NDArray[np.uint64],
         span: tuple[int, int, bool],
         teacher: tuple[Rule, float] | None,
     ) -> None:
         first, last, is_new = span
         kernel = self.family.explore_many if teacher is None else self.family.demonstrate_many
         kernel(
-            self.states, self.futures, self._tables, network, self._works, self._records, self.costing, luck, is_new,
-            first, last, self._status, *(teacher or ()),
-        )  # fmt: skip
+            self.states,
+            self.futures,
+            self._tables,
+            network,
+            self._works,
+            self._records,
+            self.costing,
+            draw_seeds,
+            is_new,
+            first,
+            last,
+            self._status,
+            *(teacher or ()),
+        )
 
     def _continue(self, group: int, rollouts: list[Rollout]) -> None:
-        """Choose the state that the group goes on from: of a rollout that is not over, or a new sequence."""
+        """Choose how the group continues: from an unfinished rollout, or with a new sequence."""
         rows = self._group(group)
-        going = [
+        unfinished = [
             row for row, rollout in zip(rows, rollouts, strict=True) if not rollout.is_complete
         ]
-        self._is_new[group] = self.window_ms is None or not going
+        self._is_new[group] = self.window_ms is None or not unfinished
         if self._is_new[group]:
             self.futures.events.end_ms[rows.start : rows.stop] = NEVER_MS
             return
-        chosen = going[int(self._rng.integers(len(going)))]
+        chosen = unfinished[int(self._rng.integers(len(unfinished)))]
+        # Copy the chosen simulator's state to all simulators of the group.
         for tables in (self.states, self.futures):
             for table in tables:
                 table[rows.start : rows.stop] = table[chosen]
 
 
 def require_decisions(groups: list[list[Rollout]]) -> int:
-    """How many decisions were recorded.
+    """The number of recorded decisions of all groups.
 
     Raises:
-        PolicyError: none: there was never a choice.
+        PolicyError: there were no decisions.
     """
     total = sum(rollout.count for group in groups for rollout in group)
     if total == 0:
         raise PolicyError(
-            "there was no choice to learn from: one job at a time and one executor leave nothing to decide"
+            "the runs contain no decision to learn from: use more executors, or arrivals at which "
+            "jobs compete"
         )
     return total

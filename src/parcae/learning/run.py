@@ -1,4 +1,4 @@
-"""A training from beginning to end: which network, where to start, what to keep, how to go on."""
+"""Runs a whole training: makes or resumes a trainer, logs, keeps the best policy, and stops."""
 
 from __future__ import annotations
 
@@ -28,18 +28,25 @@ from parcae.policies.solo_curves import solo_curves
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """What to train and how long.
+    """What to train and for how long.
 
     Args:
+        scenario: what to train for.
+        config: the settings of the training.
         network: "parcae" or "decima".
-        parameters: the tuned rule that "parcae" corrects, and that "decima" imitates where the config says so.
-        decima: which features and parts of Decima.
-        weights: a network to start from, or None for a fresh one.
-        budget_s: wall-clock seconds, those of an interrupted training included.
-        max_iterations: end after so many iterations; the learning rate then falls by iterations, so that a training that was
-            interrupted and resumed ends with the very same weights.
-        folder: where the state, the best policy and the logs go; None to keep nothing but the result.
-        is_resumed: go on from the state in the folder.
+        parameters: the tuned rule that "parcae" corrects, and that "decima" imitates if the config
+            says so.
+        decima: features and parts of Decima's network.
+        weights: a network to start from, or None for random weights.
+        budget_s: wall-clock seconds, including those before an interruption.
+        max_iterations: end after this many iterations. The learning rate then falls by iterations
+            and not by time, so that an interrupted and resumed training ends with exactly the same
+            weights.
+        seed: seed of the training.
+        folder: where the state, the best policy and the logs are written; None to write nothing.
+        is_resumed: continue from the state in the folder.
+        device: "cpu" or "cuda".
+        ray_address: address of a Ray cluster for the rollouts, or None to use this machine.
     """
 
     scenario: Scenario
@@ -59,10 +66,15 @@ class TrainRequest:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """The best policy that a training found, and how the training ended.
+    """The best policy of a training, and how the training ended.
 
     Args:
-        ending: "done", "interrupted", or what went astray.
+        checkpoint: the best policy on the selection runs.
+        iterations: number of iterations.
+        decisions: number of recorded decisions.
+        seconds: wall-clock time.
+        ratio_to_fair: the policy's objective / that of fair sharing on the selection runs.
+        ending: "done", "interrupted", or the message of the error that ended it.
     """
 
     checkpoint: Checkpoint
@@ -74,10 +86,10 @@ class TrainResult:
 
 
 def make_family(request: TrainRequest) -> Family:
-    """The kind of network that is asked for.
+    """The family of the requested network.
 
     Raises:
-        ConfigError: an unknown one, or "parcae" without a rule.
+        ConfigError: the network is unknown, or it is "parcae" and there is no rule.
     """
     if request.network == "decima":
         return DecimaFamily(request.scenario, request.decima)
@@ -85,7 +97,8 @@ def make_family(request: TrainRequest) -> Family:
         raise ConfigError(f"network {request.network!r}: write parcae or decima")
     if request.parameters is None:
         raise ConfigError(
-            "the network 'parcae' corrects a tuned rule: give one with --rule (make it with `parcae tune`)"
+            "the network 'parcae' corrects a tuned rule: give one with --rule (make it with "
+            "`parcae tune`)"
         )
     return ParcaeFamily(request.scenario, request.parameters, request.config.prior)
 
@@ -102,13 +115,14 @@ def _teacher(request: TrainRequest) -> Rule | None:
 def train_policy(
     request: TrainRequest, progress: Callable[[Iteration], None] | None = None
 ) -> TrainResult:
-    """Train a policy; what is returned is the best that was seen on the selection runs, also after an interruption.
+    """Train a policy, and return the best one on the selection runs, also after an interruption.
 
     Raises:
-        ConfigError, FormatError, FileNotFoundError: something that cannot be trained or resumed.
+        ConfigError, FormatError, FileNotFoundError: the training cannot start or resume.
     """
     require_durations(request.scenario.workload)
-    # One thread: small minibatches gain a third from a second one on an idle machine and lose tenfold on a busy one.
+    # A second thread makes small minibatches a third faster on an idle machine, and ten times
+    # slower on a busy one.
     torch.set_num_threads(1)
     trainer = Trainer(
         request.scenario,
@@ -123,12 +137,14 @@ def train_policy(
     )
     if request.is_resumed:
         if request.folder is None:
-            raise ConfigError("resuming needs the folder of the training")
+            raise ConfigError("to resume a training, give its folder")
         trainer.resume(request.folder)
     elif request.folder is not None and (request.folder / STATE_FILE).exists():
         raise ConfigError(
-            f"{request.folder} holds a training already: resume it with --resume, or choose another folder"
+            f"{request.folder} already contains a training: resume it with --resume, or choose "
+            "another folder"
         )
+    # A resumed training restores the draws itself.
     if not request.is_resumed:
         trainer.warm_up()
     ending = "done"
@@ -136,6 +152,7 @@ def train_policy(
 
         def report(iteration: Iteration) -> None:
             log.write(iteration.iteration, _scalars(iteration))
+            # `selected` is a number only where the policy was measured, so the best may be new.
             if request.folder is not None and not math.isnan(iteration.selected):
                 write_checkpoint(_checkpoint(trainer, request), request.folder / "best.safetensors")
             if progress is not None:
@@ -146,10 +163,11 @@ def train_policy(
                 budget_s=request.budget_s,
                 max_iterations=request.max_iterations,
                 progress=report,
-                is_stopped=lambda: stop.is_asked,
+                is_stopped=lambda: stop.is_requested,
             )
-            ending = "interrupted" if stop.is_asked else "done"
+            ending = "interrupted" if stop.is_requested else "done"
         except DivergedError as error:
+            # Training can diverge; the best policy so far is still returned.
             ending = str(error)
     return TrainResult(
         _checkpoint(trainer, request),
@@ -169,7 +187,7 @@ def _checkpoint(trainer: Trainer, request: TrainRequest) -> Checkpoint:
 
 
 def _scalars(i: Iteration) -> dict[str, float]:
-    """One iteration's numbers, for the log."""
+    """The numbers of one iteration by their names in TensorBoard."""
     return {
         "loss/policy": i.report.loss,
         "loss/value": i.report.value_loss,

@@ -1,4 +1,4 @@
-"""What a policy is learned for: a workload, a cluster, arrivals and an objective."""
+"""What a policy is trained for: a workload, a cluster, arrivals and an objective."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.metrics.jobs import ideal_ms
-from parcae.metrics.objectives import Objective, objective_cost
+from parcae.metrics.objectives import (
+    FinishedJobs,
+    Objective,
+    ObjectiveFunction,
+    objective_cost,
+    objective_name,
+)
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import PlayMany, SimulatorBatch
 from parcae.workloads.arrivals import JobSequence, draw_sequence
@@ -19,20 +25,30 @@ from parcae.workloads.random_streams import RandomStreams
 
 @dataclass(frozen=True)
 class Scenario:
-    """Runs of `num_jobs` jobs of a workload on a cluster, and what is to be small.
+    """Runs of jobs of a workload on a cluster, and the objective to minimise.
 
     Args:
+        workload: the jobs to draw from.
+        config: the cluster and how it is simulated.
         arrivals: "batch", "poisson:25s", "load:0.85"; see `parcae.workloads.arrivals`.
+        num_jobs: jobs of one run.
+        objective: what to minimise: a named objective, or a function of the finished jobs. Training
+            by policy gradients needs a named one.
     """
 
     workload: Workload
     config: SimulationConfig
     arrivals: str
     num_jobs: int
-    objective: Objective = Objective.AVERAGE_JCT
+    objective: Objective | ObjectiveFunction = Objective.AVERAGE_JCT
+
+    @property
+    def objective_name(self) -> str:
+        """The objective's name, or the name of the function."""
+        return objective_name(self.objective)
 
     def sequence(self, seed: int) -> JobSequence:
-        """The jobs of the run of one seed."""
+        """Draw the job sequence of the run with this seed."""
         return draw_sequence(
             self.workload,
             self.arrivals,
@@ -42,12 +58,15 @@ class Scenario:
         )
 
     def batch(self, seeds: Sequence[int]) -> Runs:
-        """Simulators for the runs of these seeds."""
+        """Simulators for the runs with these seeds."""
         return Runs(self, seeds)
 
 
 class Runs:
-    """The same runs for one policy after another: every call of `cost` starts them afresh with the same luck."""
+    """The same runs for one policy after another.
+
+    Every call of `cost` starts them again, with the same arrivals and random bits.
+    """
 
     def __init__(self, scenario: Scenario, seeds: Sequence[int]) -> None:
         self.scenario = scenario
@@ -55,7 +74,12 @@ class Runs:
         self.simulators = SimulatorBatch(self.sequences, scenario.config, list(seeds))
         self._arrival_ms = np.array([s.arrival_ms for s in self.sequences], np.float64)
         executors = scenario.config.total_executors
-        needs_ideal = scenario.objective in (Objective.MEAN_SLOWDOWN, Objective.MISSED_DEADLINES)
+        # The other named objectives do not compare completion times with the ideal ones.
+        needs_ideal = scenario.objective not in (
+            Objective.AVERAGE_JCT,
+            Objective.MAKESPAN,
+            Objective.P95_JCT,
+        )
         self._ideal_ms = (
             np.array([ideal_ms(s, executors) for s in self.sequences])
             if needs_ideal
@@ -63,14 +87,17 @@ class Runs:
         )
 
     def cost(self, play_many: PlayMany) -> npt.NDArray[np.float64]:
-        """The objective of every run under a policy, float64[num_runs].
+        """Run a policy, and return the objective of every run, float64[num_runs].
 
         Raises:
-            PolicyError: a policy that idles for ever.
+            PolicyError: the policy idles for ever.
+            ConfigError: the objective does not return one number for every run.
         """
         self.simulators.run(play_many)
         states = self.simulators.states
         end_ms = states.jobs.completion_ms.astype(np.float64)
+        # A job that did not finish (-1) counts as if it ended now.
         unfinished = end_ms < 0
         end_ms = np.where(unfinished, np.maximum(states.now.clock_ms, self._arrival_ms), end_ms)
-        return objective_cost(self.scenario.objective, self._arrival_ms, end_ms, self._ideal_ms)
+        jobs = FinishedJobs(self._arrival_ms, end_ms, self._ideal_ms)
+        return objective_cost(self.scenario.objective, jobs)

@@ -1,4 +1,4 @@
-"""Where a search or a training starts: rules and networks by name or file."""
+"""Loads the rule or network from which a search or a training starts, by name or file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ from parcae.simulation.config import WorldName
 
 
 def start_rule(text: str, scenario: Scenario, arrivals: str) -> Parameters:
-    """The parameters of the rule (or of the rule in a network) that `text` names.
+    """Load the parameters of a rule, or of the rule within a network.
+
+    Args:
+        text: name of a shipped policy, or path of a checkpoint.
+        scenario: gives the workload and the cluster.
+        arrivals: specification of the arrivals.
 
     Raises:
-        PolicyError, FormatError, FileNotFoundError: there is none.
+        PolicyError, FormatError, FileNotFoundError: there is no such rule.
     """
     checkpoint = find_checkpoint(text, scenario.workload, scenario.config, arrivals)
     if scenario.config.world is WorldName.CORES and checkpoint.kind in PLANNING_KINDS:
@@ -30,14 +35,23 @@ def start_rule(text: str, scenario: Scenario, arrivals: str) -> Parameters:
 
 
 def start_weights(text: str, network: str, scenario: Scenario, arrivals: str) -> Weights:
-    """The weights of the network that `text` names.
+    """Load the weights of a network.
+
+    Args:
+        text: name of a shipped policy, or path of a checkpoint.
+        network: kind of network that the checkpoint must be of.
+        scenario: gives the workload and the cluster.
+        arrivals: specification of the arrivals.
 
     Raises:
-        PolicyError, FormatError, FileNotFoundError: there is none, or it is of another kind.
+        PolicyError, FormatError, FileNotFoundError: there is no such network, or it is of another
+            kind.
     """
     checkpoint = find_checkpoint(text, scenario.workload, scenario.config, arrivals)
     if checkpoint.kind != network:
         raise FormatError(
-            f"{text}: a checkpoint of {checkpoint.kind!r}; to start a {network!r} network give one of its own kind"
+            f"{text} is a checkpoint of {checkpoint.kind!r}: to start from a network, give a "
+            f"checkpoint of {network!r}"
         )
+    # The rule within the network is given apart, see `start_rule`.
     return {name: array for name, array in checkpoint.weights.items() if name != "rule"}

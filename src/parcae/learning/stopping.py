@@ -1,4 +1,4 @@
-"""What every long training needs: a way to stop it, and a log to watch it."""
+"""Support for long trainings: stopping them with Ctrl-C, and logging them for TensorBoard."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ import numpy as np
 
 
 class Stop:
-    """Whether the user asked to stop; a second Ctrl-C stops at once."""
+    """Signal handler that remembers that the user asked to stop; a second Ctrl-C stops at once."""
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.is_requested = False
 
     def __call__(self, *_: Any) -> None:
-        if self.is_asked:
+        # The second Ctrl-C: do not wait for the end of the iteration.
+        if self.is_requested:
             raise KeyboardInterrupt
-        self.is_asked = True
+        self.is_requested = True
 
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """Ctrl-C asks to stop, once; the training then ends after its iteration."""
+    """Within this context, the first Ctrl-C requests a stop after the current iteration."""
     stop = Stop()
     try:
         before = signal.signal(signal.SIGINT, stop)
-    except ValueError:  # not in the main thread
+    except ValueError:  # only the main thread may set signal handlers
         yield stop
         return
     try:
@@ -39,7 +40,7 @@ def stopping() -> Iterator[Stop]:
 
 
 class ScalarLog:
-    """TensorBoard's log of a training, in its folder; nothing where there is no folder."""
+    """TensorBoard log in the folder of a training; without a folder it does nothing."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -47,6 +48,7 @@ class ScalarLog:
 
     def __enter__(self) -> ScalarLog:
         if self._folder is not None:
+            # TensorBoard takes seconds to import.
             from torch.utils.tensorboard.writer import SummaryWriter
 
             self._writer = SummaryWriter(str(self._folder / "tensorboard"))
@@ -57,7 +59,7 @@ class ScalarLog:
             self._writer.close()
 
     def write(self, iteration: int, values: Mapping[str, float]) -> None:
-        """One iteration's numbers; what was not measured (NaN) is left out."""
+        """Write the numbers of one iteration; those that were not measured (NaN) are left out."""
         if self._writer is None:
             return
         for name, value in values.items():

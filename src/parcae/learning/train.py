@@ -1,6 +1,7 @@
-"""The training loop: the only place that loops, logs and saves.
+"""The training loop: collects rollouts, updates the network, selects, saves and resumes.
 
-Rollouts of one sequence and luck come in groups, whose mean cost to go, aligned in time, is the baseline (Decima, section 5.3).
+Rollouts come in groups that share a job sequence and random bits. A group's mean cost to go at the
+same time is the baseline (Decima, section 5.3).
 """
 
 from __future__ import annotations
@@ -39,13 +40,18 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Iteration:
-    """What one iteration came to; for the log.
+    """The numbers of one iteration, for the log.
 
     Args:
-        decisions: recorded in this iteration.
-        mean_jobs: in the system at the decisions, on average.
-        selected: objective of the most probable decisions / the fair policy's on the selection runs, where measured; else NaN.
-        best: the smallest of these so far.
+        iteration: number of the iteration, from 1.
+        seconds: wall-clock time of the training so far.
+        decisions: decisions recorded in this iteration.
+        report: the numbers of the update.
+        learning_rate: learning rate of the update.
+        mean_jobs: mean number of jobs in the system at the decisions.
+        selected: objective on the selection runs / that of fair sharing, when the most probable
+            decisions are taken; NaN if not measured in this iteration.
+        best: the smallest `selected` so far.
     """
 
     iteration: int
@@ -65,14 +71,19 @@ class Trainer:
     """Trains a network for a scenario.
 
     Args:
-        family: the kind of network, bound to the scenario.
-        teacher: the rule that is imitated first, where the config says so.
-        weights: where to start; None for a fresh network.
-        folder: where the state of the training is kept (for resuming); None to keep none.
+        scenario: what to train for.
+        config: the settings of the training.
+        family: the kind of network, for this scenario.
+        seed: seed of the training.
+        weights: weights to start from; None for random weights.
+        folder: where the state of the training is saved (for resuming); None to save nothing.
         device: "cpu" or "cuda".
+        num_threads: threads that simulate; None for one for each CPU.
+        ray_address: address of a Ray cluster for the rollouts, or None to use this machine.
+        teacher: the rule that the network imitates first, if the config says so.
 
     Raises:
-        ConfigError: no such device.
+        ConfigError: the device does not exist, or there is no rule to imitate.
     """
 
     def __init__(
@@ -94,7 +105,9 @@ class Trainer:
                 "imitation needs a tuned rule: give one with --rule, or set imitation=0"
             )
         if device == "cuda" and not torch.cuda.is_available():
-            raise ConfigError("--device cuda: PyTorch sees no such device here; use --device cpu")
+            raise ConfigError(
+                "--device cuda: PyTorch finds no CUDA device on this machine; use --device cpu"
+            )
         self.scenario = scenario
         self.config = config
         self.family = family
@@ -108,10 +121,12 @@ class Trainer:
         start = family.initial_weights(rng) if weights is None else weights
         network: Any = family.network(start)
         self.network: Any = network.to(self.device)
+        # As the network holds them, in its precision.
         start = self.network.export()
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
         self._rng = rng
         self._rate = Rate()
+        # All measurements of the training use the same runs, so that they can be compared.
         self._selection = scenario.batch(
             [SELECTION_SEED_START + row for row in range(config.num_selection)]
         )
@@ -141,17 +156,21 @@ class Trainer:
         self._value_spread = 1.0
 
     def _mean_jobs(self) -> float:
-        """Jobs in the system on average over the selection runs that were just played."""
+        """Mean number of jobs in the system over the last run of the selection runs."""
+        # job_ms is the integral of the number of jobs over time.
         now = self._selection.simulators.states.now
         return float(now.job_ms.sum() / max(1, now.clock_ms.sum()))
 
     def _tail_ms(self) -> float:
-        """Where the tail begins: the 80th percentile of completion times under the fair policy."""
+        """Where the tail begins: the 80th percentile of completion times in the last run.
+
+        Called right after the selection runs ran under fair sharing.
+        """
         jobs = self._selection.simulators.states.jobs
         return float(np.percentile(jobs.completion_ms - jobs.arrival_ms, 80))
 
     def _measure(self, weights: Weights) -> float:
-        """Objective of the most probable decisions / the fair policy's, on the selection runs."""
+        """Objective on the selection runs / that of fair sharing, with most probable decisions."""
         return float(self._selection.cost(self.family.policy(weights).play_many).mean()) / max(
             self.fair_cost, 1e-9
         )
@@ -164,12 +183,17 @@ class Trainer:
         progress: Progress | None = None,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Iterate until the time (that of earlier calls included) or the iterations are used up, or `is_stopped`.
+        """Iterate until the time or the iterations are used up, or `is_stopped` returns True.
 
-        The learning rate falls with the iterations where their number is given, else with the time.
+        Args:
+            budget_s: wall-clock seconds, including those of earlier calls.
+            max_iterations: maximum number of iterations, including those of earlier calls. If
+                given, the learning rate falls by iterations, otherwise by time.
+            progress: called after every iteration.
+            is_stopped: asked after every iteration.
 
         Raises:
-            DivergedError: the training went astray; `best_weights` are what to keep.
+            DivergedError: the training diverged; `best_weights` are still valid.
         """
         while self.seconds < budget_s and (
             max_iterations is None or self.iteration < max_iterations
@@ -180,6 +204,7 @@ class Trainer:
                 if max_iterations is None
                 else self.iteration / max_iterations
             )
+            # Imitation comes first, and ends when its share of the training is over.
             self._is_imitating = done < self.config.imitation
             before = self.decisions
             report, mean_jobs = self.learn(self.collect(done), max(0.0, 1.0 - done))
@@ -192,6 +217,7 @@ class Trainer:
             selected = math.nan
             if self.iteration % self.config.select_every == 0 or is_last:
                 selected = self._select()
+                # Simulators are not saved: the state is exact only where all sequences begin anew.
                 self.worker.restart()
             self.seconds += time.perf_counter() - began
             if not math.isnan(selected) and self.folder is not None:
@@ -215,7 +241,7 @@ class Trainer:
                 return
 
     def _average(self) -> None:
-        """Move the running mean towards the present weights; at first it is their plain mean."""
+        """Move the running mean towards the present weights; the first ones have equal weights."""
         if self.config.averaging > 0:
             rate = max(1.0 / (self.iteration + 1), 1.0 - self.config.averaging)
             for name, array in self.network.export().items():
@@ -224,7 +250,10 @@ class Trainer:
                 ).astype(array.dtype)
 
     def _select(self) -> float:
-        """Measure the weights, and their running mean; keep what is best so far. Returns the better of the two."""
+        """Measure the weights and their running mean, and keep the best so far.
+
+        Returns the smaller of the two ratios to fair sharing.
+        """
         ratios = []
         for weights in [self.network.export()] + [dict(self._mean_weights)] * (
             self.config.averaging > 0
@@ -236,15 +265,16 @@ class Trainer:
         return min(ratios)
 
     def warm_up(self) -> None:
-        """Have everything compiled before the clock starts."""
+        """Compile all kernels before the training's time starts, without changing the draws."""
+        # The rollouts of the warm-up are thrown away and drawn again.
         before = self.worker.rng_state()
         self.collect()
         self.worker.restore_rng(before)
 
     def collect(self, done: float = 0.0) -> list[list[Rollout]]:
-        """One collection of rollouts under the present weights; while imitating, of what the teacher would choose.
+        """Collect rollouts under the present weights or, while imitating, the teacher's choices.
 
-        Windows in which nothing had to be decided (a trace's quiet hours) are passed over.
+        Windows without any decision (such as quiet hours of a trace) are skipped.
 
         Args:
             done: share of the training that is over.
@@ -259,22 +289,31 @@ class Trainer:
         network = self.family.policy(self.network.export()).network
         teacher = None
         if self._is_imitating and self._teacher is not None:
-            # The teacher takes all decisions at first, so that good states are seen, and fewer and fewer (DAgger).
+            # The teacher takes all decisions at first, so that the network sees good states, then
+            # fewer and fewer, so that it sees its own (DAgger).
             teacher = self._teacher, max(0.1, 1.0 - 0.02 * self.iteration)
         gap = 1.0 + (self.config.early_gap - 1.0) * max(0.0, 1.0 - 2.0 * done)
         return self.worker.collect(network, self._episode_s(), teacher, gap)
 
     def learn(self, groups: list[list[Rollout]], left: float) -> tuple[UpdateReport, float]:
-        """One update; `left` is the share of the budget that is left. Returns it with the mean number of jobs in the system.
+        """Update the network with one collection of rollouts.
+
+        Args:
+            groups: what `collect` returned.
+            left: share of the training that is left.
+
+        Returns:
+            The numbers of the update, and the mean number of jobs in the system.
 
         Raises:
-            DivergedError: the training went astray.
+            DivergedError: the training diverged.
         """
         config = self.config
         self.decisions += require_decisions(groups)
-        mean_jobs = self._guard(groups)
+        mean_jobs = self._check_queues(groups)
         data = self.family.gather([rollout for group in groups for rollout in group])
         self.iteration += 1
+        # Imitation needs no entropy bonus; PPO's is set below.
         step = Step(
             config.epochs, config.minibatch, config.clip, 0.0, config.value_weight, config.max_norm
         )
@@ -285,6 +324,7 @@ class Trainer:
         if config.algorithm is Algorithm.REINFORCE:
             return self._reinforce(data, groups), mean_jobs
         advantage, target = self._advantages(groups)
+        # Learning rate and entropy bonus fall together.
         fade = config.final_share + (1 - config.final_share) * left
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = config.learning_rate * fade
@@ -294,7 +334,10 @@ class Trainer:
         ), mean_jobs
 
     def _episode_s(self) -> float | None:
-        """Memoryless termination: the end of this iteration's episodes, whose mean grows (Decima, section 5.3)."""
+        """Draw the length of this iteration's episodes.
+
+        It is memoryless, and its mean grows with the iterations (Decima, section 5.3).
+        """
         config = self.config
         if config.episode_s is None:
             return None
@@ -306,7 +349,7 @@ class Trainer:
         )
 
     def _reinforce(self, data: DataSet, groups: list[list[Rollout]]) -> UpdateReport:
-        """Algorithm 1's update: differential costs, input-dependent baseline, entropy that fades by iterations."""
+        """Algorithm 1's update: differential costs, input-dependent baseline, entropy bonus."""
         config = self.config
         advantages = []
         for rollouts in groups:
@@ -319,6 +362,7 @@ class Trainer:
                     float(r.end_ms[0]) / MS_PER_S,
                     float(r.end_cost[0]),
                 )
+            # The running mean includes this group's rollouts.
             rate = self._rate.mean if config.is_differential else 0.0
             times = []
             curves = []
@@ -332,10 +376,12 @@ class Trainer:
                 )
                 times.append(np.append(clock_s, end_s))
                 curves.append(np.append(costs_to_go(clock_s, cost[:-1], end_s, cost[-1]), 0.0))
+            # Without alignment the baseline is one number for all decisions of the group.
             plain = [np.full(len(curve), float(np.concatenate(curves).mean())) for curve in curves]
             baselines = aligned_baseline(times, curves) if config.is_aligned else plain
             advantages += [
-                (b - own)[:-1] / config.cost_scale for own, b in zip(curves, baselines, strict=True)
+                (baseline - curve)[:-1] / config.cost_scale
+                for curve, baseline in zip(curves, baselines, strict=True)
             ]
         entropy = max(config.entropy_least, config.entropy - config.entropy_decay * self.iteration)
         return reinforce(
@@ -348,27 +394,30 @@ class Trainer:
             self.device,
         )
 
-    def _guard(self, groups: list[list[Rollout]]) -> float:
-        """Jobs in the system at the decisions, on average.
+    def _check_queues(self, groups: list[list[Rollout]]) -> float:
+        """The mean number of jobs in the system at the decisions.
 
         Raises:
-            DivergedError: many times more than under the fair policy: the queues grow without bound (those of a batch cannot).
+            DivergedError: there are many times more jobs than under fair sharing, so the queues
+                grow without bound. Queues of a batch cannot.
         """
         rollouts = [r for g in groups for r in g]
         mean_jobs = sum(map(self.family.num_jobs, rollouts)) / max(
             1, sum(r.count for r in rollouts)
         )
+        # At least 2 jobs, so that an almost idle cluster does not trigger the check.
         limit = self.config.max_jobs_factor * max(self._fair_jobs, 2.0)
         if mean_jobs > limit and self.scenario.arrivals != "batch":
             raise DivergedError(
-                f"after {self.iteration} iterations {mean_jobs:.0f} jobs wait on average, where fair sharing keeps "
-                f"{self._fair_jobs:.0f}: queues grow without bound; the best policy so far is kept. "
-                f"Train with a lower learning rate, shorter windows or a stronger prior"
+                f"after {self.iteration} iterations {mean_jobs:.0f} jobs are in the system on "
+                f"average, under fair sharing {self._fair_jobs:.0f}: the queues grow without "
+                "bound. The best policy so far is kept. Train with a lower learning rate, shorter "
+                "windows or a stronger prior"
             )
         return mean_jobs
 
     def _advantages(self, groups: list[list[Rollout]]) -> tuple[FloatArray, FloatArray | None]:
-        """Normalised advantages (less cost is better) and, where windows cut runs short, the critic's targets."""
+        """Normalised advantages (positive: less cost) and, with windows, the critic's targets."""
         config = self.config
         scale = MS_PER_S
         rate = 0.0 if config.horizon_s is None else 1.0 / config.horizon_s
@@ -382,6 +431,7 @@ class Trainer:
                 r = rollout.record
                 n = rollout.count
                 end_s = float(r.end_ms[0]) / MS_PER_S
+                # Cost after the end of a window, as the critic estimates it; discounted, too.
                 last = next(ends)
                 clock_s = r.clock_ms[:n] / MS_PER_S
                 to_go = costs_to_go(
@@ -390,20 +440,24 @@ class Trainer:
                 to_go = to_go + last * np.exp(-rate * (end_s - clock_s))
                 times.append(np.append(clock_s, end_s))
                 curves.append(np.append(to_go, last))
-            for own, baseline in zip(curves, aligned_baseline(times, curves), strict=True):
-                advantages.append((baseline - own)[:-1])
-                targets.append(own[:-1])
+            for curve, baseline in zip(curves, aligned_baseline(times, curves), strict=True):
+                advantages.append((baseline - curve)[:-1])
+                targets.append(curve[:-1])
         target = None
         if config.window_s is not None:
-            together = np.concatenate(targets)
+            joined = np.concatenate(targets)
+            # The critic's scale is set once, from the first collection, and then stays the same.
             if self._value_spread == 1.0:
-                self._value_mean = float(together.mean())
-                self._value_spread = max(1e-6, float(together.std()))
-            target = (together - self._value_mean) / self._value_spread
+                self._value_mean = float(joined.mean())
+                self._value_spread = max(1e-6, float(joined.std()))
+            target = (joined - self._value_mean) / self._value_spread
         return normalized(np.concatenate(advantages)), target
 
     def _end_values(self, rollouts: list[Rollout]) -> FloatArray:
-        """What is left to pay at each rollout's end: the critic's word where a window cut it off, 0 where it was over."""
+        """The cost to go at each rollout's end.
+
+        It is the critic's value where a window cut the run off, and 0 where the run was complete.
+        """
         if self.config.window_s is None:
             return np.zeros(len(rollouts))
         ends = self.family.gather(rollouts, ends=True).decisions(
@@ -427,7 +481,7 @@ class Trainer:
                 "fingerprint": fingerprint(scenario.workload),
                 "arrivals": scenario.arrivals,
                 "jobs": scenario.num_jobs,
-                "objective": str(scenario.objective),
+                "objective": scenario.objective_name,
                 "cluster": scenario.config.model_dump(mode="json"),
                 "training": self.config.model_dump(mode="json"),
                 "seed": self.seed,
@@ -440,7 +494,7 @@ class Trainer:
         )
 
     def save_state(self, folder: Path) -> None:
-        """Write all that resuming needs into `folder`, wholly or not at all."""
+        """Write the state of the training into `folder`, atomically."""
         folder.mkdir(parents=True, exist_ok=True)
         weights = {f"now.{name}": array for name, array in self.network.export().items()}
         weights |= {f"best.{name}": array for name, array in self.best_weights.items()}
@@ -452,6 +506,7 @@ class Trainer:
                 for key in _MOMENTS
                 if key in state
             }
+        # Adam counts its steps for every weight; they are all the same.
         steps = max((int(state["step"]) for state in self._moments() if state), default=0)
         settings = {
             "iteration": self.iteration,
@@ -471,29 +526,30 @@ class Trainer:
         )
 
     def _identity(self) -> dict[str, Any]:
-        """What must be the same for a training to be resumed."""
+        """The settings that must not change when a training is resumed, as plain JSON."""
         scenario = self.scenario
-        own = {
+        identity = {
             "config": self.config.model_dump(mode="json"),
             "seed": self.seed,
             "fingerprint": fingerprint(scenario.workload),
-            "scenario": [scenario.arrivals, scenario.num_jobs, str(scenario.objective)],
+            "scenario": [scenario.arrivals, scenario.num_jobs, scenario.objective_name],
             "cluster": scenario.config.model_dump(mode="json"),
             "family": [self.family.name, self.family.settings],
         }
-        same: dict[str, Any] = json.loads(json.dumps(own))
-        return same
+        # Through JSON, so that it compares equal to what was read from a file (lists, not tuples).
+        as_json: dict[str, Any] = json.loads(json.dumps(identity))
+        return as_json
 
     def _moments(self) -> list[dict[str, Any]]:
         return [self.optimizer.state[p] for p in self.network.parameters()]
 
     def resume(self, folder: Path) -> None:
-        """Go on from the state in `folder`, exactly as if the training had never stopped there.
+        """Continue from the state in `folder`, exactly as if the training had never stopped.
 
         Raises:
-            FormatError: torn, or of another version.
-            ConfigError: a training of other settings.
-            FileNotFoundError: there is none.
+            FormatError: the file is damaged, or of another version.
+            ConfigError: the training in the folder has other settings.
+            FileNotFoundError: there is no state in the folder.
         """
         path = folder / STATE_FILE
         state = read_checkpoint(path)
@@ -502,8 +558,10 @@ class Trainer:
         for key, value in self._identity().items():
             if settings.get(key) != value:
                 raise ConfigError(
-                    f"{path}: a training with another {key}; use the same settings, or another folder"
+                    f"{path}: a training with another {key}; use the same settings, or another "
+                    "folder"
                 )
+        # Weights that are not trained, such as the rule's, must be the same.
         for name, array in self.family.fixed_weights.items():
             if not np.array_equal(array, state.weights[name]):
                 raise ConfigError(
@@ -539,9 +597,9 @@ class Trainer:
         self.worker.restore_rng(settings["worker"])
 
 
-#: So many collections in a row may hold no decision.
+#: Maximum number of successive collections without any decision.
 _QUIET_WINDOWS = 200
-#: The file in a training's folder that it resumes from.
+#: The file in the folder of a training from which it resumes.
 STATE_FILE = "training.safetensors"
-#: What Adam keeps of a weight's gradients.
+#: Names of Adam's moments in the optimizer's state.
 _MOMENTS = ("exp_avg", "exp_avg_sq")

@@ -1,7 +1,8 @@
-"""The rule's parameters found by CMA-ES on simulated runs of the user's own workload.
+"""Tunes the parameters of the rule with CMA-ES on simulated runs of the user's workload.
 
-Every generation is measured on fresh runs, the same for all of its candidates; which mean was best is decided on runs of its
-own. No seed that a comparison may use is ever touched.
+All candidates of a generation are measured on the same runs, and every generation uses new runs.
+Separate selection runs decide which generation's mean is the best. Their seeds, and those of the
+generations, are never used by comparisons.
 """
 
 from __future__ import annotations
@@ -30,25 +31,28 @@ from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import WorldName
 from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_START
 
-#: Runs that decide which generation's mean is kept, and every how many generations they are asked.
+#: Number of selection runs, and after how many generations the mean is measured on them.
 _NUM_SELECTION = 100
 _SELECT_EVERY = 10
-#: A generation's candidates are each measured on about so many jobs.
+#: Each candidate of a generation is measured on about this many jobs.
 _JOBS_PER_GENERATION = 1_000
+#: First standard deviation of CMA-ES: of a new search, and of one that starts from parameters.
 _START_SPREAD = 0.5
 _AGAIN_SPREAD = 0.15
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What tuning came to so far.
+    """The result of a tuning so far.
 
     Args:
-        parameters: the best so far.
-        ratio_to_fair: its objective / the fair policy's on the runs that decide (of several scenarios, the mean ratio);
-            optimistic, since it was chosen on them.
-        generations, evaluations: how much was tried (`evaluations` counts runs).
-        seconds: how long it took.
+        parameters: the best parameters so far.
+        ratio_to_fair: their objective / the fair policy's on the selection runs; with several
+            scenarios the mean of the ratios. Optimistic, since the parameters were chosen on these
+            runs.
+        generations: number of generations.
+        evaluations: number of simulated runs.
+        seconds: wall-clock time of the search.
     """
 
     parameters: Parameters
@@ -62,12 +66,12 @@ Progress = Callable[[Tuning], None]
 
 
 def is_planned(scenario: Scenario) -> bool:
-    """Whether the scenario lives in the world of cores, where the rule plans orders."""
+    """Whether the scenario is in the world of cores, where the rule plans orders."""
     return scenario.config.world is WorldName.CORES
 
 
 def fair_policy(scenario: Scenario) -> HeuristicPolicy | OrderPolicy:
-    """Fair sharing in the scenario's world: in the world of cores Spark's FAIR, a pool a job."""
+    """Fair sharing in the scenario's world; in the world of cores it is FAIR, one pool per job."""
     if is_planned(scenario):
         return OrderPolicy("fair", OrderKind.FAIR, plan_tables())
     return make_policy("fair", scenario.config.total_executors)
@@ -78,8 +82,13 @@ def rule_policy(
 ) -> RulePolicy | OrderRulePolicy:
     """The rule of the scenario's world with these parameters.
 
+    Args:
+        name: name of the policy.
+        theta: parameters of the rule, float64[number of parameters in the scenario's world].
+        scenario: gives the world, the workload and the cluster.
+
     Raises:
-        PolicyError: another number of parameters.
+        PolicyError: the number of parameters is wrong.
     """
     values = tuple(float(value) for value in np.asarray(theta, np.float64))
     if is_planned(scenario):
@@ -88,7 +97,13 @@ def rule_policy(
 
 
 def tuned_checkpoint(theta: npt.ArrayLike, scenario: Scenario, card: dict[str, Any]) -> Checkpoint:
-    """The tuned rule of the scenario's world as a checkpoint."""
+    """The tuned rule of the scenario's world as a checkpoint.
+
+    Args:
+        theta: parameters of the rule.
+        scenario: gives the world.
+        card: the model card, which is saved with the parameters.
+    """
     return (
         order_rule_checkpoint(theta, card) if is_planned(scenario) else rule_checkpoint(theta, card)
     )
@@ -97,27 +112,29 @@ def tuned_checkpoint(theta: npt.ArrayLike, scenario: Scenario, card: dict[str, A
 def _start_of(
     start: Parameters | None, scenarios: Sequence[Scenario]
 ) -> tuple[Parameters, npt.NDArray[np.int64]]:
-    """(parameters to start from, which of them are searched).
+    """The parameters to start from, and the indices of those that are searched.
 
     Raises:
-        ConfigError: scenarios of both worlds.
+        ConfigError: the scenarios are of both worlds.
     """
-    if len({own.config.world for own in scenarios}) > 1:
+    if len({one.config.world for one in scenarios}) > 1:
         raise ConfigError(
-            "one rule cannot serve both worlds: tune for --world cores and --world executors separately"
+            "one rule cannot serve both worlds: tune for --world cores and --world executors "
+            "separately"
         )
     if is_planned(scenarios[0]):
         order_first = np.array(search_start() if start is None else checked_parameters(start))
         return order_first, np.arange(len(order_first))
     first = start_parameters() if start is None else padded(start)
-    has_classes = any(len(own.config.classes) > 1 for own in scenarios)
+    # With one executor class, the parameters about classes change nothing: leave them out.
+    has_classes = any(len(one.config.classes) > 1 for one in scenarios)
     return first, np.array(
-        [own for own in range(len(first)) if has_classes or own not in CLASS_PARAMETERS]
+        [index for index in range(len(first)) if has_classes or index not in CLASS_PARAMETERS]
     )
 
 
-class _Arena:
-    """One scenario's part in the search."""
+class _Measurement:
+    """Measures candidates on runs of one scenario, relative to fair sharing on the same runs."""
 
     def __init__(self, scenario: Scenario, num_selection: int) -> None:
         self.scenario = scenario
@@ -125,26 +142,26 @@ class _Arena:
         self._selection = self._with_fair(
             range(SELECTION_SEED_START, SELECTION_SEED_START + num_selection)
         )
-        self._now = self._selection
+        self._fresh = self._selection
 
     def _with_fair(self, seeds: Sequence[int]) -> tuple[Runs, float]:
         runs = self.scenario.batch(seeds)
         return runs, max(1e-9, float(runs.cost(self._fair.play_many).mean()))
 
     def draw(self, seeds: Sequence[int]) -> None:
-        """Fresh runs, on which candidates are then measured."""
-        self._now = self._with_fair(seeds)
+        """Replace the runs on which `cost` measures candidates."""
+        self._fresh = self._with_fair(seeds)
 
     def _ratio(self, theta: npt.ArrayLike, runs: Runs, fair: float) -> float:
         policy = rule_policy("tuning", theta, self.scenario)
         return float(runs.cost(policy.play_many).mean()) / fair
 
     def cost(self, theta: npt.ArrayLike) -> float:
-        """Ratio to fair on the fresh runs."""
-        return self._ratio(theta, *self._now)
+        """Ratio to fair sharing on the runs of the last `draw`."""
+        return self._ratio(theta, *self._fresh)
 
     def selection(self, theta: npt.ArrayLike) -> float:
-        """Ratio to fair on the runs that decide, which are used for nothing else."""
+        """Ratio to fair sharing on the selection runs, which are used for nothing else."""
         return self._ratio(theta, *self._selection)
 
 
@@ -159,28 +176,41 @@ def tune_rule(
     max_generations: int = 100_000,
     progress: Progress | None = None,
 ) -> Tuning:
-    """Tune the rule for a scenario, or for several at once, until the time is up or CMA-ES has converged.
+    """Tune the rule for one or more scenarios until the time is up or CMA-ES has converged.
 
-    Where no scenario has executors of several classes, the parameters about classes stay as they are.
+    If no scenario has several executor classes, the parameters about classes are not changed.
 
     Args:
-        scenario: of several, the mean of the ratios to fair counts, so that one rule serves them all.
+        scenario: what to tune for. With several scenarios the mean of their ratios to fair sharing
+            is minimised, so that one rule serves all of them.
         budget_s: wall-clock seconds.
-        start: parameters to go on from (they are searched more narrowly).
-        seed: of the search; another seed is another search.
-        runs_per_generation, num_selection: of all scenarios together; unless given, 16 (long runs) to 48 a generation.
-        progress: called every few generations with the state so far, which is always usable.
+        start: parameters to start from. The search then begins with a smaller standard deviation.
+        seed: seed of the search.
+        runs_per_generation: runs of each candidate, over all scenarios together. Default: between
+            16 (long runs) and 48.
+        num_selection: selection runs, over all scenarios together.
+        max_generations: maximum number of generations.
+        progress: called every few generations with the result so far, which is always usable.
+
+    Returns:
+        The best parameters on the selection runs; these are the start where nothing was better.
+
+    Raises:
+        ConfigError: the scenarios are of both worlds.
+        PolicyError: `start` has the wrong number of parameters.
     """
     import cma
 
     scenarios = [scenario] if isinstance(scenario, Scenario) else list(scenario)
-    arenas = [_Arena(own, max(2, num_selection // len(scenarios))) for own in scenarios]
+    measurements = [_Measurement(one, max(2, num_selection // len(scenarios))) for one in scenarios]
     if runs_per_generation is None:
         runs_per_generation = min(
-            48, max(16, _JOBS_PER_GENERATION // max(own.num_jobs for own in scenarios))
+            48, max(16, _JOBS_PER_GENERATION // max(one.num_jobs for one in scenarios))
         )
+    # Every scenario gets its share of the runs.
     runs = max(2, runs_per_generation // len(scenarios))
     first, searched = _start_of(start, scenarios)
+    # Costs are noisy: CMA-ES must not stop because two generations cost about the same (tolfun).
     options = {"seed": seed + 1, "verbose": -9, "maxfevals": np.inf, "tolfun": 0, "tolx": 1e-6}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -188,13 +218,13 @@ def tune_rule(
             first[searched], _START_SPREAD if start is None else _AGAIN_SPREAD, options
         )
 
-    def whole(candidate: Parameters) -> Parameters:
+    def with_fixed(candidate: Parameters) -> Parameters:
         theta = first.copy()
         theta[searched] = candidate
         return theta
 
     def selection(theta: npt.ArrayLike) -> float:
-        return float(np.mean([arena.selection(theta) for arena in arenas]))
+        return float(np.mean([one.selection(theta) for one in measurements]))
 
     began = time.perf_counter()
     best = first
@@ -203,22 +233,26 @@ def tune_rule(
     evaluations = 0
     is_over = False
     while not is_over:
-        for arena in arenas:
-            arena.draw(_seeds(seed, generation, runs))
+        for measurement in measurements:
+            measurement.draw(_seeds(seed, generation, runs))
         candidates = search.ask()
         search.tell(
             candidates,
-            [float(np.mean([arena.cost(whole(own)) for arena in arenas])) for own in candidates],
+            [
+                float(np.mean([one.cost(with_fixed(candidate)) for one in measurements]))
+                for candidate in candidates
+            ],
         )
         generation = generation + 1
-        evaluations = evaluations + len(candidates) * runs * len(arenas)
+        evaluations = evaluations + len(candidates) * runs * len(measurements)
         is_over = (
             time.perf_counter() - began >= budget_s
             or generation >= max_generations
             or bool(search.stop())
         )
         if generation % _SELECT_EVERY == 0 or is_over:
-            mean = whole(search.mean)
+            # The mean of the distribution is less noisy than the best single candidate.
+            mean = with_fixed(search.mean)
             ratio = selection(mean)
             if ratio < best_ratio:
                 best = mean
@@ -231,5 +265,6 @@ def tune_rule(
 
 
 def _seeds(seed: int, generation: int, count: int) -> list[int]:
+    # Every seed of the search has 2^30 seeds for runs, so that searches share none.
     first = TUNING_SEED_START + ((seed & 0xFF) << 30) + (generation + 1) * count
     return list(range(first, first + count))

@@ -1,1 +1,1 @@
-"""What it cost: measures computed from a run's trace."""
+"""Metrics computed from the record of a run."""

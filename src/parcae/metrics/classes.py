@@ -1,4 +1,4 @@
-"""What a run meant for executors of several sizes: who used which class, how much of their memory lay idle.
+"""Metrics of a run that concern executor classes: use of every class, and unused memory.
 
 Source: Decima, section 7.3 and Appendix G.
 """
@@ -23,19 +23,23 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def _tasks(trace: Trace) -> npt.NDArray[np.void]:
+    """Return the recorded tasks of the run."""
     if trace.tasks is None:
-        raise ConfigError("executors by class need recorded tasks: simulate with record=True")
+        raise ConfigError(
+            "metrics by executor class need recorded tasks: simulate with record=True"
+        )
     return trace.tasks
 
 
 def class_time_ms(trace: Trace) -> Int64Array:
-    """Executor time of every class that went into the tasks of every job, int64[num_jobs, num_classes].
+    """Return the executor time that every job used of every class, int64[num_jobs, num_classes].
 
     Raises:
         ConfigError: the tasks were not recorded.
     """
     tasks = _tasks(trace)
     time_ms = np.zeros((len(trace.arrival_ms), max(1, len(trace.classes))), np.int64)
+    # Unlike indexed addition, `np.add.at` adds every task even if a (job, class) pair repeats.
     np.add.at(
         time_ms,
         (tasks["job"], trace.class_of_executor[tasks["executor"]]),
@@ -45,7 +49,10 @@ def class_time_ms(trace: Trace) -> Int64Array:
 
 
 def executors_used(trace: Trace) -> Int64Array:
-    """Different executors of every class that ran tasks of every job, int64[num_jobs, num_classes].
+    """Return how many different executors of every class ran tasks of every job.
+
+    Returns:
+        int64[num_jobs, num_classes].
 
     Raises:
         ConfigError: the tasks were not recorded.
@@ -60,7 +67,12 @@ def executors_used(trace: Trace) -> Int64Array:
 
 
 def class_utilization(trace: Trace) -> FloatArray:
-    """Share of the time of each class's executors, from first arrival to last completion, in which they ran tasks.
+    """Return the share of time in which the executors of each class ran tasks.
+
+    The time is that from the first arrival to the last completion.
+
+    Returns:
+        float64[num_classes].
 
     Raises:
         ConfigError: the tasks were not recorded.
@@ -72,12 +84,14 @@ def class_utilization(trace: Trace) -> FloatArray:
 
 
 def memory_fragmentation(trace: Trace, sequence: JobSequence) -> float | None:
-    """Share of the busy executors' memory that their tasks did not need, weighed by time.
+    """Return the share of the busy executors' memory that their tasks did not need.
 
-    1 - (sum over tasks of demanded memory x duration) / (sum over tasks of the executor's memory x duration).
+    1 - (sum over tasks of demanded memory x duration) / (sum over tasks of the executor's memory x
+    duration).
 
     Returns:
-        None where tasks were not recorded, or executors have no stated (finite) memory; 0 where no task took time.
+        None if the tasks were not recorded or the executors have no finite memory; 0 if no task
+        took time.
 
     Example: a task of 0.3 for 10 s on an executor of 0.5 leaves 40% of the memory unused.
     Source: Decima, section 7.3 (memory fragmentation).
@@ -86,25 +100,28 @@ def memory_fragmentation(trace: Trace, sequence: JobSequence) -> float | None:
     if trace.tasks is None or not len(memory) or not np.isfinite(memory).all():
         return None
     tasks = trace.tasks
+    # Row of each job's first stage when the stages of all jobs are listed one after another.
     first = np.cumsum([0, *(len(job.stages) for job in sequence.jobs)])
     demand = np.array([stage.memory for job in sequence.jobs for stage in job.stages])
     time_ms = (tasks["finish_ms"] - tasks["start_ms"]).astype(np.float64)
-    held = float((memory[trace.class_of_executor[tasks["executor"]]] * time_ms).sum())
+    provided = float((memory[trace.class_of_executor[tasks["executor"]]] * time_ms).sum())
     needed = float((demand[first[tasks["job"]] + tasks["stage"]] * time_ms).sum())
-    return 1.0 - needed / held if held > 0 else 0.0
+    return 1.0 - needed / provided if provided > 0 else 0.0
 
 
 def usable_share(workload: Workload, classes: Sequence[ExecutorClass]) -> float:
-    """The largest load that the classes can serve: the share of the executors' time that the work can fill at most.
+    """Return the largest load that the classes can serve, at most 1.
 
-    Work that needs one of a set of classes cannot exceed what these can do, for every such set (Hall's condition). At most
-    1; it is less where much of the work needs large executors, of which there are few.
+    It is the share of the executors' time that the workload's work can fill. For every set of
+    classes, the work that fits only these classes cannot exceed their executor time (Hall's
+    condition). The load is below 1 if much of the work needs large executors and there are few of
+    them.
 
     Raises:
-        WorkloadError: a stage that fits no class.
+        WorkloadError: a stage fits no class.
 
-    Example: where half of the work fits only the larger of two classes of equal size, all is served up to a load of 1;
-    where all of it does, up to 0.5.
+    Example: if half of the work fits only the larger of two classes with equally many executors,
+    the load can be 1; if all of the work does, 0.5.
     """
     work: dict[int, float] = {}
     weights = workload.weights or [1.0] * len(workload.jobs)
@@ -112,27 +129,29 @@ def usable_share(workload: Workload, classes: Sequence[ExecutorClass]) -> float:
         for stage in job.stages:
             fits = _fits(stage, classes)
             work[fits] = work.get(fits, 0.0) + weight * stage.work_ms
+    # All unions of the sets of classes that some stage fits; only these sets can limit the load.
     unions = {0}
     for fits in work:
-        unions |= {known | fits for known in unions}
+        unions |= {union | fits for union in unions}
     total = math.fsum(work.values())
     executors = sum(c.num_executors for c in classes)
     share = 1.0
     for union in unions - {0}:
-        needs = math.fsum(own for fits, own in work.items() if fits | union == union)
-        serves = sum(c.num_executors for row, c in enumerate(classes) if union >> row & 1)
-        share = min(share, (serves / executors) / (needs / total)) if needs > 0 else share
+        needed = math.fsum(work_ms for fits, work_ms in work.items() if fits | union == union)
+        available = sum(c.num_executors for row, c in enumerate(classes) if union >> row & 1)
+        share = min(share, (available / executors) / (needed / total)) if needed > 0 else share
     return share
 
 
 def _fits(stage: StageSpec, classes: Sequence[ExecutorClass]) -> int:
-    """Bit c is set where class c is large enough."""
+    """Return a bit mask: bit c is set if class c is large enough for the stage."""
     fits = sum(
         1 << row for row, c in enumerate(classes) if c.cpu >= stage.cpu and c.memory >= stage.memory
     )
     if not fits:
         raise WorkloadError(
-            f"stage {stage.name!r} needs {stage.cpu:g} cpu and {stage.memory:g} memory; no executor class is as large: "
-            f"add one, or cut the demands with `parcae workload prepare`"
+            f"stage {stage.name!r} needs {stage.cpu:g} cpu and {stage.memory:g} memory; no "
+            f"executor class is as large: add one, or cut the demands with "
+            f"`parcae workload prepare`"
         )
     return fits

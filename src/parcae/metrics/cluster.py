@@ -1,4 +1,4 @@
-"""What a run meant for the cluster: utilization, work inflation, concurrency and shares over time."""
+"""Metrics of a run that concern the cluster: utilization, work inflation, counts over time."""
 
 from __future__ import annotations
 
@@ -15,30 +15,39 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def last_completion_ms(trace: Trace) -> int:
-    """When the last job completed; the run's end where one did not."""
+    """Return when the last job completed, or the end of the run if a job did not complete."""
     return int(trace.completion_ms.max()) if trace.is_complete else trace.clock_ms
 
 
 def makespan_ms(trace: Trace) -> int:
-    """Last completion - first arrival."""
+    """Return last completion - first arrival, in ms."""
     return last_completion_ms(trace) - int(trace.arrival_ms.min())
 
 
 def utilization(trace: Trace) -> float:
-    """Share of the executors' time, from first arrival to last completion, in which they ran tasks."""
+    """Return the share of the executors' time in which they ran tasks.
+
+    The time is that from the first arrival to the last completion.
+    """
     available = trace.num_executors * makespan_ms(trace)
     return float(trace.executed_ms.sum()) / available if available > 0 else 0.0
 
 
 def work_inflation(trace: Trace, sequence: JobSequence) -> float:
-    """Executor time of the completed jobs' tasks / their work with mean task durations (Decima, section 2.2)."""
+    """Return executor time of the completed jobs' tasks / their work with mean task durations.
+
+    Source: Decima, section 2.2.
+    """
     completed = trace.completion_ms != NOT_COMPLETED
     work = sum(job.work_ms for job, done in zip(sequence.jobs, completed, strict=True) if done)
     return float(trace.executed_ms[completed].sum()) / work if work > 0 else 1.0
 
 
 def steps(up_ms: Int64Array, down_ms: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """A count that rises at each of `up_ms` and falls at each of `down_ms`: (times, count from that time on).
+    """Return a step function that rises by 1 at each of `up_ms` and falls by 1 at each `down_ms`.
+
+    Returns:
+        (times in ms, ascending; count from each of these times on).
 
     Example: `steps([0, 5], [7, 9])` is ([0, 5, 7, 9], [1, 2, 1, 0]).
     """
@@ -51,16 +60,21 @@ def steps(up_ms: Int64Array, down_ms: Int64Array) -> tuple[Int64Array, Int64Arra
 
 
 def mean_over_spans(times_ms: Int64Array, count: Int64Array, edges_ms: FloatArray) -> FloatArray:
-    """Time averages of a step function over the spans between edges, float64[num_edges - 1].
+    """Return time averages of a step function over the spans between edges.
 
     Args:
-        times_ms, count: as from `steps`; 0 before the first time.
-        edges_ms: ascending.
+        times_ms: int64[num_times], as from `steps`.
+        count: int64[num_times], as from `steps`; the function is 0 before the first time.
+        edges_ms: float64[num_edges], ascending.
+
+    Returns:
+        float64[num_edges - 1].
 
     Example: a count of 2 from 0 to 5 and 0 afterwards averages 1 over the span 0 to 10.
     """
     if len(times_ms) == 0:
         return np.zeros(len(edges_ms) - 1)
+    # The integral of the step function is piecewise linear: interpolate it at the edges.
     area = np.concatenate([[0.0], np.cumsum(count[:-1] * np.diff(times_ms))])
     end = float(times_ms[-1])
     last = float(count[-1])
@@ -69,14 +83,17 @@ def mean_over_spans(times_ms: Int64Array, count: Int64Array, edges_ms: FloatArra
 
 
 def concurrency(trace: Trace) -> tuple[Int64Array, Int64Array]:
-    """Jobs in the system over time: (times in ms, jobs from that time on)."""
+    """Return the number of jobs in the system over time: (times in ms, jobs from that time on)."""
     return steps(
         trace.arrival_ms[arrived(trace)], trace.completion_ms[trace.completion_ms != NOT_COMPLETED]
     )
 
 
 def busy_executors(trace: Trace, job: int | None = None) -> tuple[Int64Array, Int64Array]:
-    """Executors that run tasks (of one job, or of any) over time: (times in ms, executors from that time on).
+    """Return the number of executors that run tasks over time, of one job or of all jobs.
+
+    Returns:
+        (times in ms, executors from that time on).
 
     Raises:
         ConfigError: the tasks were not recorded.
@@ -88,7 +105,10 @@ def busy_executors(trace: Trace, job: int | None = None) -> tuple[Int64Array, In
 
 
 def executors_per_job(trace: Trace, edges_ms: FloatArray) -> FloatArray:
-    """Executors that run tasks for each job in the system, averaged over spans, float64[num_edges - 1]; 0 where no job is there.
+    """Return the mean number of executors that run tasks per job in the system, by spans.
+
+    Returns:
+        float64[num_edges - 1]; 0 for spans without jobs.
 
     Raises:
         ConfigError: the tasks were not recorded.
@@ -99,6 +119,10 @@ def executors_per_job(trace: Trace, edges_ms: FloatArray) -> FloatArray:
 
 
 def executor_share(trace: Trace) -> FloatArray:
-    """Mean number of executors that ran each job's tasks while it was in the system, float64[num_jobs]."""
+    """Return the mean number of executors that ran each job's tasks while it was in the system.
+
+    Returns:
+        float64[num_jobs].
+    """
     end = np.where(trace.completion_ms == NOT_COMPLETED, trace.clock_ms, trace.completion_ms)
     return np.asarray(trace.executed_ms / np.maximum(1, end - trace.arrival_ms), np.float64)

@@ -1,4 +1,4 @@
-"""What a run meant for its jobs: completion times, slowdown, queueing delay."""
+"""Metrics of a run that concern its jobs: completion times, slowdown, queueing delay."""
 
 from __future__ import annotations
 
@@ -15,23 +15,30 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def jct_ms(trace: Trace) -> npt.NDArray[np.int64]:
-    """Job completion times: completion - arrival, int64[num_jobs].
+    """Return the job completion times: completion - arrival, int64[num_jobs].
 
-    A job that the run's end cut off counts up to the end: a lower bound. A job that had not arrived yet counts 0.
+    For a job that was not complete at the end of the run, the time up to the end: a lower bound.
+    For a job that had not arrived yet, 0.
     """
     end = np.where(trace.completion_ms == NOT_COMPLETED, trace.clock_ms, trace.completion_ms)
+    # A job that had not arrived at the end of the run would have a negative time.
     return np.maximum(0, end - trace.arrival_ms)
 
 
 def arrived(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Which jobs arrived before the run ended, bool[num_jobs]; the others are no part of what the run measured."""
+    """Return which jobs arrived before the run ended, bool[num_jobs].
+
+    Metrics leave the other jobs out.
+    """
     return np.asarray(
         (trace.arrival_ms <= trace.clock_ms) | (trace.completion_ms != NOT_COMPLETED), np.bool_
     )
 
 
 def jct_percentiles_ms(trace: Trace, percentiles: Sequence[float]) -> tuple[float, ...]:
-    """Percentiles (0 to 100) of the completion times of the jobs that arrived, linear between ranks.
+    """Return percentiles (0 to 100) of the completion times of the jobs that arrived.
+
+    Percentiles are interpolated linearly between ranks.
 
     Example: the 50th percentile of completion times of 1, 2 and 9 seconds is 2000.
     """
@@ -39,9 +46,9 @@ def jct_percentiles_ms(trace: Trace, percentiles: Sequence[float]) -> tuple[floa
 
 
 def ideal_ms(sequence: JobSequence, num_executors: int) -> FloatArray:
-    """Each job's duration alone on the cluster without delays: max(critical path, work / executors), float64[num_jobs].
+    """Return each job's ideal duration: alone on the cluster and without delays, float64[num_jobs].
 
-    Both with mean task durations.
+    This is max(critical path, work / executors), both with mean task durations.
     """
     return np.array(
         [max(job.critical_path_ms, job.work_ms / num_executors) for job in sequence.jobs]
@@ -49,7 +56,9 @@ def ideal_ms(sequence: JobSequence, num_executors: int) -> FloatArray:
 
 
 def slowdown(trace: Trace, sequence: JobSequence) -> FloatArray:
-    """JCT / ideal duration, float64[num_jobs]; at least 1 but for lucky tasks, and held to that.
+    """Return JCT / ideal duration, float64[num_jobs], at least 1.
+
+    Tasks may be shorter than their mean, so the ratio is clipped at 1.
 
     Example: a job of 10 s that completes 25 s after its arrival has slowdown 2.5.
     """
@@ -58,13 +67,23 @@ def slowdown(trace: Trace, sequence: JobSequence) -> FloatArray:
 
 
 def bounded_slowdown(trace: Trace, sequence: JobSequence, bound_ms: float = 10_000.0) -> FloatArray:
-    """Slowdown in which jobs shorter than `bound_ms` count as that long, so that tiny jobs do not dominate."""
+    """Return the slowdown with ideal durations of at least `bound_ms`, float64[num_jobs].
+
+    The bound keeps very short jobs from dominating the mean.
+
+    Args:
+        trace: the run.
+        sequence: its jobs.
+        bound_ms: lower bound of the ideal durations, in ms.
+    """
     ideal = np.maximum(bound_ms, ideal_ms(sequence, trace.num_executors))
     return np.maximum(1.0, jct_ms(trace) / ideal)
 
 
 def queueing_delay_ms(trace: Trace) -> npt.NDArray[np.int64]:
-    """Start of the first task - arrival, int64[num_jobs]; up to the run's end where no task started.
+    """Return start of the first task - arrival, int64[num_jobs].
+
+    For a job that started no task, the time up to the end of the run.
 
     Raises:
         ConfigError: the tasks were not recorded.

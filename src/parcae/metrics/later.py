@@ -1,4 +1,4 @@
-"""Who pays for a policy: the jobs that end later than under the first policy, job by job."""
+"""Paired comparison of policies, job by job: which jobs end later than under the first policy."""
 
 from __future__ import annotations
 
@@ -14,27 +14,30 @@ from parcae.errors import ConfigError
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-#: A job ends later because of a policy if it takes more than this many times as long as under the first.
+#: A job counts as later if it takes more than this many times as long as under the first policy.
 LATER = 1.05
-#: What a policy with a guard promises: no job takes more than this many times as long as under the first.
+#: The promise of a policy with a guard: no job takes more than this many times as long as under the
+#: first policy.
 PROMISE = 1.10
 
 
 @dataclass(frozen=True, eq=False)
 class PairedRuns:
-    """The jobs of one sequence under several policies, with the same luck; times in simulated ms.
+    """The jobs of one sequence under several policies with the same random draws; simulated ms.
 
     Args:
-        names: the recurring job's name of every job, in order of arrival.
+        names: name of every job's recurring job, in order of arrival.
         arrival_ms: int64[num_jobs].
-        completion_ms: int64[num_policies, num_jobs]; NOT_COMPLETED where the run ended first.
+        completion_ms: int64[num_policies, num_jobs]; NOT_COMPLETED if the run ended first.
         clock_ms: int64[num_policies], when each run ended.
+        ideal_ms: float64[num_jobs], ideal durations; None if they are not needed.
     """
 
     names: tuple[str, ...]
     arrival_ms: Int64Array
     completion_ms: Int64Array
     clock_ms: Int64Array
+    ideal_ms: FloatArray | None = None
 
     @property
     def is_complete(self) -> npt.NDArray[np.bool_]:
@@ -45,7 +48,8 @@ class PairedRuns:
     def jct_ms(self) -> Int64Array:
         """Completion - arrival, int64[num_policies, num_jobs].
 
-        Where a run's end cut a job off, up to that end: a lower bound.
+        For a job that was not complete at the end of the run, the time up to the end: a lower
+        bound.
         """
         end_ms = np.where(self.is_complete, self.completion_ms, self.clock_ms[:, None])
         return np.asarray(np.maximum(0, end_ms - self.arrival_ms), np.int64)
@@ -54,21 +58,24 @@ class PairedRuns:
     def ratio_to_first(self) -> FloatArray:
         """Every job's JCT / its JCT under the first policy, float64[num_policies, num_jobs].
 
-        A lower bound for a job that the run's end cut off; NaN for a job that was cut off under the
-        first policy, since nothing is known of its ratio. Times below 1 ms, the clock's step, count
-        as 1 ms.
+        A lower bound for a job that is not complete under a later policy. NaN for a job that is not
+        complete under the first policy, whose ratio is unknown. Times below 1 ms, the resolution of
+        the clock, count as 1 ms.
 
-        Example: a job of 10 s under the first policy and 12 s under the second has ratios 1.0 and 1.2.
+        Example: a job of 10 s under the first policy and 12 s under the second has ratios 1.0 and
+        1.2.
         """
         jct_ms = np.maximum(1, self.jct_ms)
         return np.asarray(np.where(self.is_complete[0], jct_ms / jct_ms[0], np.nan), np.float64)
 
 
-def paired_runs(traces: Sequence[Trace]) -> PairedRuns:
-    """The jobs of runs of one sequence, the first policy's run first; keeps arrays only.
+def paired_runs(traces: Sequence[Trace], ideal_ms: FloatArray | None = None) -> PairedRuns:
+    """Pair the runs of one job sequence; the first trace is that of the first policy.
+
+    Only arrays are kept, not the traces.
 
     Raises:
-        ConfigError: no run, or runs whose jobs differ.
+        ConfigError: no run, or runs of different jobs.
     """
     if not traces:
         raise ConfigError("paired runs need at least one run")
@@ -76,17 +83,20 @@ def paired_runs(traces: Sequence[Trace]) -> PairedRuns:
     for trace in traces:
         same_times = np.array_equal(trace.arrival_ms, first.arrival_ms)
         if trace.job_names != first.job_names or not same_times:
-            raise ConfigError(f"runs of {first.policy} and {trace.policy} are not of the same jobs")
+            raise ConfigError(
+                f"the runs of {first.policy} and {trace.policy} are not of the same jobs"
+            )
     return PairedRuns(
         first.job_names,
         np.array(first.arrival_ms, np.int64),
         np.stack([trace.completion_ms for trace in traces]).astype(np.int64),
         np.array([trace.clock_ms for trace in traces], np.int64),
+        ideal_ms,
     )
 
 
 def count_later(ratio: FloatArray, threshold: float) -> tuple[int, int]:
-    """How many jobs have a ratio above a threshold, and of how many jobs the ratio is known.
+    """Return (number of jobs with a ratio above the threshold, number of jobs with a known ratio).
 
     Example: of the ratios 1.0, 1.05, 1.2 and NaN, one of three is above 1.05.
     """
@@ -94,6 +104,6 @@ def count_later(ratio: FloatArray, threshold: float) -> tuple[int, int]:
 
 
 def worst_ratio(ratio: FloatArray) -> float:
-    """The largest ratio that is known; NaN where none is."""
+    """Return the largest known ratio, or NaN if no ratio is known."""
     known = ratio[~np.isnan(ratio)]
     return float(known.max()) if known.size else float("nan")

@@ -1,10 +1,12 @@
-"""What a policy is tuned or trained for, as one number a run: smaller is better.
+"""Objectives: what a policy is tuned or trained for, as one number per run; smaller is better.
 
 Source: Decima, section 8 ("other objectives"): average JCT, makespan, tail, deadlines.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -16,7 +18,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Objective(StrEnum):
-    """An objective by name."""
+    """The available objectives, by name."""
 
     AVERAGE_JCT = "average-jct"
     MAKESPAN = "makespan"
@@ -25,40 +27,118 @@ class Objective(StrEnum):
     MISSED_DEADLINES = "missed-deadlines"
 
 
-#: A job's deadline is its arrival + this many times its ideal duration (see `parcae.metrics.jobs.ideal_ms`).
+#: A job's deadline is its arrival + this many times its ideal duration (see
+#: `parcae.metrics.jobs.ideal_ms`).
 DEADLINE_SLOWDOWN = 4.0
 
 
 def parse_objective(text: str) -> Objective:
-    """The objective of that name.
+    """Return the objective with the given name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no objective has this name.
     """
     try:
         return Objective(text)
     except ValueError:
-        raise ConfigError(f"objective {text!r}: write one of {', '.join(Objective)}") from None
+        raise ConfigError(
+            f"objective {text!r} does not exist: write one of {', '.join(Objective)}"
+        ) from None
 
 
-def objective_cost(
-    objective: Objective, arrival_ms: FloatArray, end_ms: FloatArray, ideal_ms: FloatArray
-) -> FloatArray:
-    """The objective of each of many runs, float64[num_runs]; ms, or a plain number for slowdown and deadlines.
+@dataclass(frozen=True, eq=False)
+class FinishedJobs:
+    """The jobs of several runs, as an objective sees them; times in simulated ms.
 
     Args:
-        arrival_ms, end_ms, ideal_ms: float64[num_runs, num_jobs]; a job that never completed ends with its run.
-
-    Example: jobs of ideal duration 2 s that take 4 s and 10 s have mean slowdown 3.5; the second misses its deadline.
+        arrival_ms: float64[num_runs, num_jobs].
+        end_ms: float64[num_runs, num_jobs], time of completion; the end of the run for a job that
+            did not complete.
+        ideal_ms: float64[num_runs, num_jobs], ideal durations (`parcae.metrics.jobs.ideal_ms`).
     """
-    jct = np.maximum(0.0, end_ms - arrival_ms)
-    if objective is Objective.AVERAGE_JCT:
-        return np.asarray(jct.mean(axis=1))
-    if objective is Objective.MAKESPAN:
-        return np.asarray(end_ms.max(axis=1) - arrival_ms.min(axis=1))
-    if objective is Objective.P95_JCT:
-        return np.asarray(np.percentile(jct, 95, axis=1))
-    slowdown = np.maximum(1.0, jct / np.maximum(1.0, ideal_ms))
-    if objective is Objective.MEAN_SLOWDOWN:
-        return np.asarray(slowdown.mean(axis=1))
-    return np.asarray((slowdown > DEADLINE_SLOWDOWN).mean(axis=1))
+
+    arrival_ms: FloatArray
+    end_ms: FloatArray
+    ideal_ms: FloatArray
+
+    @property
+    def jct_ms(self) -> FloatArray:
+        """Completion time - arrival time, float64[num_runs, num_jobs]."""
+        return np.maximum(0.0, self.end_ms - self.arrival_ms)
+
+    @property
+    def slowdown(self) -> FloatArray:
+        """JCT / ideal duration, at least 1, float64[num_runs, num_jobs]."""
+        return np.maximum(1.0, self.jct_ms / np.maximum(1.0, self.ideal_ms))
+
+
+ObjectiveFunction = Callable[[FinishedJobs], FloatArray]
+"""An objective of your own: a smaller number for a better run, float64[num_runs]."""
+
+
+def _average_jct(jobs: FinishedJobs) -> FloatArray:
+    return np.asarray(jobs.jct_ms.mean(axis=1))
+
+
+def _makespan(jobs: FinishedJobs) -> FloatArray:
+    return np.asarray(jobs.end_ms.max(axis=1) - jobs.arrival_ms.min(axis=1))
+
+
+def _p95_jct(jobs: FinishedJobs) -> FloatArray:
+    return np.asarray(np.percentile(jobs.jct_ms, 95, axis=1))
+
+
+def _mean_slowdown(jobs: FinishedJobs) -> FloatArray:
+    return np.asarray(jobs.slowdown.mean(axis=1))
+
+
+def _missed_deadlines(jobs: FinishedJobs) -> FloatArray:
+    return np.asarray((jobs.slowdown > DEADLINE_SLOWDOWN).mean(axis=1))
+
+
+_FUNCTIONS: Mapping[Objective, ObjectiveFunction] = {
+    Objective.AVERAGE_JCT: _average_jct,
+    Objective.MAKESPAN: _makespan,
+    Objective.P95_JCT: _p95_jct,
+    Objective.MEAN_SLOWDOWN: _mean_slowdown,
+    Objective.MISSED_DEADLINES: _missed_deadlines,
+}
+
+
+def objective_name(objective: Objective | ObjectiveFunction) -> str:
+    """Return the name of an objective, or of the function that is one."""
+    if isinstance(objective, Objective):
+        return str(objective)
+    return str(getattr(objective, "__name__", type(objective).__name__))
+
+
+def objective_cost(objective: Objective | ObjectiveFunction, jobs: FinishedJobs) -> FloatArray:
+    """Return the objective of each of several runs, float64[num_runs].
+
+    The unit of a named objective is ms; slowdown and the share of missed deadlines have no unit.
+
+    Args:
+        objective: a named objective, or a function of the finished jobs.
+        jobs: the jobs of the runs.
+
+    Raises:
+        ConfigError: neither a named objective nor a function, or a function that does not return
+            one finite number for each run.
+
+    Example: jobs of ideal duration 2 s that take 4 s and 10 s have mean slowdown 3.5; the second
+    misses its deadline.
+    """
+    if isinstance(objective, Objective):
+        return _FUNCTIONS[objective](jobs)
+    if not callable(objective):
+        raise ConfigError(
+            f"{objective!r} is not an objective: give one of {', '.join(Objective)} by "
+            "`parse_objective`, or a function of the finished jobs"
+        )
+    cost = np.asarray(objective(jobs), np.float64)
+    if cost.shape != jobs.end_ms.shape[:1] or not np.isfinite(cost).all():
+        raise ConfigError(
+            f"objective {objective_name(objective)} must return one finite number for each of "
+            f"{len(jobs.end_ms)} runs; it returned {cost!r}"
+        )
+    return cost

@@ -1,7 +1,8 @@
-"""What a run of rigid jobs meant for its jobs and for the cluster.
+"""Metrics of a run of rigid jobs, for its jobs and for the cluster.
 
-Jobs that never started have no slowdown: means are over the others, and their number stands beside (`unallocated`: waiting to
-the end; `dropped`: lost because slots and backlog were full).
+Jobs that never started have no slowdown: means are taken over the other jobs. The jobs that never
+started are counted as `unallocated` (waiting until the end) or `dropped` (lost because job slots
+and backlog were full).
 """
 
 from __future__ import annotations
@@ -23,65 +24,69 @@ from parcae.workloads.rigid import RigidJobs
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-#: Costs that count by job; the others count by run.
+#: Costs that are sums over jobs; the others are one number per run.
 BY_JOB = (Cost.SLOWDOWN, Cost.BOUNDED_SLOWDOWN, Cost.COMPLETION)
-#: A start that never comes.
+#: The start of a job that never starts.
 _NEVER = np.iinfo(np.int64).max
 
 
 def parse_cost(text: str) -> Cost:
-    """The cost that an objective's name stands for.
+    """Return the cost with the given objective's name.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: no objective has this name.
 
     Example: `parse_cost("bounded-slowdown")` is `Cost.BOUNDED_SLOWDOWN`.
     """
     names = {cost.name.lower().replace("_", "-"): cost for cost in Cost}
     if text not in names:
-        raise ConfigError(f"objective {text!r}: write one of {', '.join(names)}")
+        raise ConfigError(f"objective {text!r} does not exist: write one of {', '.join(names)}")
     return names[text]
 
 
 def mean_cost(batch: PackingBatch, cost: Cost) -> float:
-    """Mean slowdown, bounded slowdown or completion time of a job, or the mean of the runs' costs, of runs that were played."""
+    """Return the mean cost of simulated runs: per job for costs in BY_JOB, otherwise per run."""
     costs = batch.costs(cost)
     if cost not in BY_JOB:
         return float(costs.mean())
-    return float(costs.sum() / max(1, int(batch.asked.num_jobs[batch.sequence].sum())))
+    return float(
+        costs.sum() / max(1, int(batch.sequence_tables.num_jobs[batch.sequence_rows].sum()))
+    )
 
 
 def typical_cost(batch: PackingBatch, cost: Cost) -> float:
-    """What tuning and training make small: `mean_cost`; of several logs the geometric mean of each log's.
+    """Return the number that tuning and training minimize.
 
-    Logs are told apart by their clusters. In one log slowdowns may be a hundred times those of another: a plain mean over both
-    would be that of the one.
+    This is `mean_cost` or, for runs of several logs, the geometric mean of the logs' mean costs.
+    The slowdowns of one log may be a hundred times those of another, so that a plain mean would
+    depend on that log only. Logs are identified by the capacity of their clusters.
     """
     if cost not in BY_JOB or batch.config.mode is not TimeMode.EXACT:
         return mean_cost(batch, cost)
     _, log = np.unique(batch.states.capacity, axis=0, return_inverse=True)
     costs = np.bincount(log.ravel(), batch.costs(cost))
-    jobs = np.bincount(log.ravel(), batch.asked.num_jobs[batch.sequence, 0])
+    jobs = np.bincount(log.ravel(), batch.sequence_tables.num_jobs[batch.sequence_rows, 0])
+    # The floor keeps a log without cost from making the geometric mean 0.
     return float(np.exp(np.log(np.maximum(costs, 1e-9) / np.maximum(1, jobs)).mean()))
 
 
 def has_started(outcome: Outcome) -> npt.NDArray[np.bool_]:
-    """Which jobs were placed, bool[num_jobs]."""
+    """Return which jobs were started, bool[num_jobs]."""
     return np.asarray(outcome.start != NOT_YET)
 
 
 def completion(outcome: Outcome) -> FloatArray:
-    """Finish - arrival, float64[num_jobs]; NaN where a job never started."""
+    """Return finish - arrival, float64[num_jobs]; NaN for a job that never started."""
     return np.where(has_started(outcome), outcome.finish - outcome.jobs.arrival, np.nan)
 
 
 def waiting(outcome: Outcome) -> FloatArray:
-    """Start - arrival, float64[num_jobs]; NaN where a job never started."""
+    """Return start - arrival, float64[num_jobs]; NaN for a job that never started."""
     return np.where(has_started(outcome), outcome.start - outcome.jobs.arrival, np.nan)
 
 
 def slowdown(outcome: Outcome) -> FloatArray:
-    """(finish - arrival) / duration, float64[num_jobs], not floored; NaN where a job never started.
+    """Return (finish - arrival) / duration, float64[num_jobs]; NaN for a job that never started.
 
     Example: a job of 3 steps that waits for 2 has slowdown 5/3.
     """
@@ -89,14 +94,17 @@ def slowdown(outcome: Outcome) -> FloatArray:
 
 
 def bound_of(jobs: RigidJobs) -> float:
-    """What durations count as at least in bounded slowdown: 10 s in logs, 1 where time is counted in steps."""
+    """Return the lower bound of durations in bounded slowdown: 10 s in logs, else 1 time step."""
     return float(BOUND_S) if jobs.step == "s" else 1.0
 
 
 def bounded_slowdown(outcome: Outcome) -> FloatArray:
-    """max(1, (finish - arrival) / max(bound, duration)), float64[num_jobs]; NaN where a job never started.
+    """Return max(1, (finish - arrival) / max(bound, duration)), float64[num_jobs].
 
-    Source: Feitelson and Rudolph, "Metrics and benchmarking for parallel job scheduling" (bound of 10 s).
+    NaN for a job that never started.
+
+    Source: Feitelson and Rudolph, "Metrics and benchmarking for parallel job scheduling" (bound of
+    10 s).
     Example: a job of 1 s that waits for 19 s has slowdown 20 and bounded slowdown 2.
     """
     return np.maximum(
@@ -104,7 +112,7 @@ def bounded_slowdown(outcome: Outcome) -> FloatArray:
     )
 
 
-#: What is measured of every job, by name.
+#: The metrics of every job, by name.
 MEASURES = {
     "slowdown": slowdown,
     "bounded_slowdown": bounded_slowdown,
@@ -114,29 +122,35 @@ MEASURES = {
 
 
 def makespan(outcome: Outcome) -> int:
-    """Last finish - first arrival; 0 where no job started."""
+    """Return last finish - first arrival, or 0 if no job started."""
     done = has_started(outcome)
     return int(outcome.finish[done].max() - outcome.jobs.arrival[0]) if done.any() else 0
 
 
 def usage(outcome: Outcome, resource: int) -> tuple[IntArray, IntArray]:
-    """Units of a resource that are in use over time: (times, units from that time on)."""
+    """Return a resource's units in use over time: (times, units from that time on)."""
     done = has_started(outcome)
     units = outcome.jobs.demand[done, resource]
     return _level(outcome.start[done], outcome.finish[done], units)
 
 
 def jobs_waiting(outcome: Outcome) -> tuple[IntArray, IntArray]:
-    """Jobs that wait (those that are lost left out) over time: (times, jobs from that time on)."""
-    here = ~outcome.is_dropped
+    """Return the number of waiting jobs over time: (times, jobs from that time on).
+
+    Lost jobs do not count.
+    """
+    is_kept = ~outcome.is_dropped
+    # A job that never started waits until the end of the run.
     end = np.where(
         has_started(outcome), outcome.start, np.maximum(outcome.end, outcome.jobs.arrival)
     )
-    return _level(outcome.jobs.arrival[here], end[here], np.ones(int(here.sum()), np.int64))
+    return _level(
+        outcome.jobs.arrival[is_kept], end[is_kept], np.ones(int(is_kept.sum()), np.int64)
+    )
 
 
 def _level(up: IntArray, down: IntArray, amount: IntArray) -> tuple[IntArray, IntArray]:
-    """A level that rises by `amount` at `up` and falls by it at `down`."""
+    """Return a step function that rises by `amount` at `up` and falls by it at `down`."""
     at, row = np.unique(np.concatenate([up, down]), return_inverse=True)
     change = np.zeros(len(at), np.int64)
     np.add.at(change, row, np.concatenate([amount, -amount]))
@@ -144,7 +158,10 @@ def _level(up: IntArray, down: IntArray, amount: IntArray) -> tuple[IntArray, In
 
 
 def utilization(outcome: Outcome) -> FloatArray:
-    """Share of each resource in use from the first arrival to the last finish, float64[num_resources]."""
+    """Return the share of each resource in use, float64[num_resources].
+
+    The time is that from the first arrival to the last finish.
+    """
     done = has_started(outcome)
     span = makespan(outcome)
     if span == 0:
@@ -154,21 +171,34 @@ def utilization(outcome: Outcome) -> FloatArray:
 
 
 def utilization_over_time(outcome: Outcome, resource: int, edges: FloatArray) -> FloatArray:
-    """Share of a resource in use, as means of the spans between edges."""
+    """Return the share of a resource in use, averaged over the spans between edges.
+
+    Args:
+        outcome: the run.
+        resource: index of the resource.
+        edges: float64[num_edges], ascending times.
+
+    Returns:
+        float64[num_edges - 1].
+    """
     return mean_over_spans(*usage(outcome, resource), edges) / float(
         outcome.jobs.capacity[resource]
     )
 
 
 def withheld_share(outcome: Outcome, num_visible: int | None = None) -> float:
-    """Of the time in which jobs waited, the share in which one of them would have fit into what was free, and was not started.
+    """Return the share of the waiting time in which a job that fits was not started.
 
-    A job that was booked ahead waits until it starts.
+    The waiting time is the time in which at least one job waits. A job that is planned for a later
+    start waits until it starts.
 
     Args:
-        num_visible: jobs that a policy could choose from, the longest waiting; None: all.
+        outcome: the run.
+        num_visible: number of jobs that a policy could choose from, those that wait longest; None:
+            all.
 
-    Example: of two jobs that fit side by side, one starts at 0 and one at 1: all waiting (1 step) was withholding, 1.0.
+    Example: of two jobs that fit side by side, one starts at 0 and one at 1: a job that fits was
+    withheld for the whole waiting time (1 step), so the share is 1.0.
     """
     held = total = 0
     for span, fits in _waiting_spans(outcome, num_visible):
@@ -178,9 +208,13 @@ def withheld_share(outcome: Outcome, num_visible: int | None = None) -> float:
 
 
 def _waiting_spans(outcome: Outcome, num_visible: int | None) -> Iterator[tuple[int, bool]]:
-    """(length, whether a visible waiting job fits) of every span between events in which jobs wait."""
+    """Yield (length, whether a visible waiting job fits) of every span with waiting jobs.
+
+    Spans lie between two consecutive events.
+    """
     jobs = outcome.jobs
     done = has_started(outcome)
+    # A lost job leaves at once (its start counts as past); a job that never starts waits for ever.
     start = np.where(done, outcome.start, np.where(outcome.is_dropped, NOT_YET, _NEVER))
     times = np.unique(
         np.concatenate([jobs.arrival, outcome.start[done], outcome.finish[done], [outcome.end]])
@@ -193,18 +227,21 @@ def _waiting_spans(outcome: Outcome, num_visible: int | None) -> Iterator[tuple[
     arrived = np.searchsorted(jobs.arrival, times, side="right")
     first = 0
     for row in range(len(times) - 1):
+        # Jobs are in order of arrival: skip the leading ones that have started.
         while first < len(jobs) and start[first] <= times[row]:
             first += 1
-        here = np.flatnonzero(start[first : arrived[row]] > times[row])[:num_visible] + first
-        if len(here):
+        waiting_jobs = (
+            np.flatnonzero(start[first : arrived[row]] > times[row])[:num_visible] + first
+        )
+        if len(waiting_jobs):
             yield (
                 int(times[row + 1] - times[row]),
-                bool((jobs.demand[here] <= free[row]).all(axis=1).any()),
+                bool((jobs.demand[waiting_jobs] <= free[row]).all(axis=1).any()),
             )
 
 
 def _at(level: tuple[IntArray, IntArray], times: IntArray) -> IntArray:
-    """A level at given times; 0 before its first."""
+    """Return the values of a step function at the given times; 0 before its first time."""
     at, value = level
     row = np.searchsorted(at, times, side="right") - 1
     return (
@@ -216,13 +253,13 @@ def _at(level: tuple[IntArray, IntArray], times: IntArray) -> IntArray:
 
 @dataclass(frozen=True)
 class SizeGroups:
-    """Jobs by size, to tell what a policy means for small ones and for large ones.
+    """Groups of jobs by size, to compare what a policy does for small and for large jobs.
 
     Args:
-        what: which size.
-        names: of the groups, ascending.
-        edges: float64[num_groups - 1], the largest size of each group but the last.
-        by_area: size is duration x the largest share of a resource; else the duration.
+        what: description of the size.
+        names: names of the groups, in ascending order of size.
+        edges: the largest size of each group but the last.
+        by_area: true: size is duration x the largest share of a resource; false: the duration.
     """
 
     what: str
@@ -231,13 +268,14 @@ class SizeGroups:
     by_area: bool
 
     def of(self, jobs: RigidJobs) -> IntArray:
-        """The group of each job, int64[num_jobs]."""
+        """Return the group of each job, int64[num_jobs]."""
         return np.searchsorted(np.array(self.edges), _size(jobs, self.by_area), side="left").astype(
             np.int64
         )
 
 
 def _size(jobs: RigidJobs, by_area: bool) -> FloatArray:
+    """Return the size of each job, float64[num_jobs]."""
     return (
         jobs.duration * (jobs.demand / jobs.capacity).max(axis=1)
         if by_area
@@ -246,7 +284,9 @@ def _size(jobs: RigidJobs, by_area: bool) -> FloatArray:
 
 
 def size_groups(sequences: Sequence[RigidJobs]) -> SizeGroups:
-    """Short jobs (up to half the longest duration) and long ones; of logs, quarters by area.
+    """Return the groups for the given runs: quartiles by area for logs, else short and long jobs.
+
+    Short jobs last at most half the longest duration.
 
     Example: of DeepRM's jobs those of 1 to 3 steps are short, those of 10 to 15 long.
     """
@@ -255,23 +295,30 @@ def size_groups(sequences: Sequence[RigidJobs]) -> SizeGroups:
         edges = tuple(float(edge) for edge in np.quantile(areas, (0.25, 0.5, 0.75)))
         what = "quarters of the jobs by area (duration x largest share of a resource)"
         return SizeGroups(what, ("smallest", "small", "large", "largest"), edges, True)
+    # Sequences without jobs are possible: the default of 1 gives them a valid edge.
     half = max((int(jobs.duration.max()) for jobs in sequences if len(jobs)), default=1) / 2
     return SizeGroups(f"duration, short up to {half:g} steps", ("short", "long"), (half,), False)
 
 
 @dataclass(frozen=True)
 class PackingSummary:
-    """What one run came to; see the module for jobs that never started.
+    """The metrics of one run; see the module for jobs that never started.
 
     Args:
-        jobs, unallocated, dropped: how many there were, never started, were lost.
-        mean_slowdown, mean_bounded_slowdown, mean_completion, mean_waiting: over jobs that started; NaN without any.
+        jobs: number of jobs.
+        unallocated: number of jobs that waited until the end.
+        dropped: number of jobs that were lost.
+        mean_slowdown: mean over jobs that started; NaN if none did.
+        mean_bounded_slowdown: likewise.
+        mean_completion: likewise, in steps or s.
+        mean_waiting: likewise, in steps or s.
         quantiles: of slowdown and bounded slowdown, by name ("p50_slowdown").
         makespan: last finish - first arrival, in steps or s.
-        utilization: of each resource.
-        slowdown_by_size: mean bounded slowdown (logs) or slowdown (steps) of each group; NaN where it is empty.
+        utilization: share of each resource in use, by name.
+        slowdown_by_size: mean bounded slowdown (logs) or slowdown (steps) of each group; NaN for an
+            empty group.
         withheld_share: see `withheld_share`.
-        decisions: those that let time pass included.
+        decisions: number of decisions, including those that let time pass.
     """
 
     jobs: int
@@ -294,20 +341,20 @@ class PackingSummary:
         return self.unallocated + self.dropped == 0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers; null where there is none."""
+        """Return the metrics by name, with null for numbers that are not defined."""
         json: dict[str, Any] = plain(asdict(self))
         return json
 
 
 def plain(value: Any) -> Any:
-    """The same without NaN, which JSON does not have: null."""
+    """Return the value with null in place of NaN and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def mean_of_started(values: FloatArray) -> float:
-    """Mean of what is not NaN; NaN where all is."""
+    """Return the mean of the values that are not NaN, or NaN if all are."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan
 
@@ -315,11 +362,12 @@ def mean_of_started(values: FloatArray) -> float:
 def summarize_packing(
     outcome: Outcome, groups: SizeGroups | None = None, num_visible: int | None = None
 ) -> PackingSummary:
-    """Summarize a run.
+    """Compute the metrics of a run.
 
     Args:
-        groups: by size; unless given, those of the run's own jobs.
-        num_visible: job slots, see `withheld_share`.
+        outcome: the run.
+        groups: groups by size; None: those of the run's jobs.
+        num_visible: number of job slots, see `withheld_share`.
 
     Example: jobs of 1 and 3 steps that take 2 and 3 have mean slowdown 1.5.
     """
@@ -348,6 +396,7 @@ def summarize_packing(
 
 
 def _quantiles(values: Mapping[str, FloatArray]) -> Iterator[tuple[str, float]]:
+    """Yield the name and the value of every quantile."""
     for name in ("slowdown", "bounded_slowdown"):
         known = values[name][~np.isnan(values[name])]
         for share in (50, 95, 99):

@@ -1,4 +1,4 @@
-"""One run in a row of numbers."""
+"""A run's metrics in one record."""
 
 from __future__ import annotations
 
@@ -16,21 +16,28 @@ from parcae.workloads.arrivals import JobSequence
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What one run came to; see `summarize` for jobs that the run's end cut off.
+    """The metrics of one run; see `summarize` for jobs that were not complete at its end.
 
     Args:
-        average_jct_ms, median_jct_ms, p95_jct_ms, p99_jct_ms: job completion times.
+        average_jct_ms: mean job completion time.
+        median_jct_ms: median job completion time.
+        p95_jct_ms: 95th percentile of the job completion times.
+        p99_jct_ms: 99th percentile of the job completion times.
         makespan_ms: last completion - first arrival.
         last_completion_ms: when the last job completed.
-        mean_slowdown, bounded_slowdown: means over jobs; see `parcae.metrics.jobs`.
+        mean_slowdown: mean over jobs; see `parcae.metrics.jobs.slowdown`.
+        bounded_slowdown: mean over jobs; see `parcae.metrics.jobs.bounded_slowdown`.
         utilization: share of the executors' time in which they ran tasks.
         work_inflation: executor time of completed jobs / their work with mean task durations.
-        moves: executors that moved between jobs.
-        decisions, events, tasks: how often the policy was asked, events fired, tasks run.
-        unfinished: jobs that had arrived but not completed when the run ended.
-        missed_deadlines: share of jobs that took longer than DEADLINE_SLOWDOWN times their ideal duration.
-        fragmentation: share of the busy executors' memory that their tasks did not need; None where tasks were not recorded or
-            executors have no stated memory.
+        moves: number of moves of executors between jobs.
+        decisions: number of decisions of the policy.
+        events: number of events of the simulation.
+        tasks: number of tasks that ran.
+        unfinished: jobs that had arrived but were not complete at the end of the run.
+        missed_deadlines: share of jobs that took longer than DEADLINE_SLOWDOWN times their ideal
+            duration.
+        fragmentation: share of the busy executors' memory that their tasks did not need; None if
+            the tasks were not recorded or the executors have no stated memory.
     """
 
     average_jct_ms: float
@@ -52,36 +59,38 @@ class RunSummary:
     fragmentation: float | None = None
 
     def to_json(self) -> dict[str, float]:
-        """Plain numbers, times in ms; without those that are not known."""
+        """Return the metrics by name, times in ms; unknown ones are left out."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 def summarize(trace: Trace, sequence: JobSequence) -> RunSummary:
-    """Summarize a run.
+    """Compute the metrics of a run.
 
-    A job that the run's end cut off counts its time in the system up to the end, so that averages over such runs are
-    lower bounds; `unfinished` says how many there are. Jobs that had not arrived yet are left out.
+    For a job that was not complete at the end of the run, its time in the system up to the end is
+    used, so that averages over such runs are lower bounds; `unfinished` is the number of these
+    jobs. Jobs that had not arrived yet are left out.
 
-    Example: jobs of 4 and 8 seconds that arrive together average 6000 ms with a makespan of 8000 ms.
+    Example: jobs of 4 and 8 seconds that arrive together average 6000 ms with a makespan of 8000
+    ms.
     """
-    here = arrived(trace)
+    has_arrived = arrived(trace)
     p50, p95, p99 = jct_percentiles_ms(trace, (50, 95, 99))
     return RunSummary(
-        average_jct_ms=float(jct_ms(trace)[here].mean()),
+        average_jct_ms=float(jct_ms(trace)[has_arrived].mean()),
         median_jct_ms=p50,
         p95_jct_ms=p95,
         p99_jct_ms=p99,
         makespan_ms=makespan_ms(trace),
         last_completion_ms=last_completion_ms(trace),
-        mean_slowdown=float(slowdown(trace, sequence)[here].mean()),
-        bounded_slowdown=float(bounded_slowdown(trace, sequence)[here].mean()),
+        mean_slowdown=float(slowdown(trace, sequence)[has_arrived].mean()),
+        bounded_slowdown=float(bounded_slowdown(trace, sequence)[has_arrived].mean()),
         utilization=utilization(trace),
         work_inflation=work_inflation(trace, sequence),
         moves=int(trace.num_moves.sum()),
         decisions=trace.num_decisions,
         events=trace.num_events,
         tasks=trace.num_tasks,
-        unfinished=int(np.count_nonzero(here & (trace.completion_ms == NOT_COMPLETED))),
-        missed_deadlines=float((slowdown(trace, sequence)[here] > DEADLINE_SLOWDOWN).mean()),
+        unfinished=int(np.count_nonzero(has_arrived & (trace.completion_ms == NOT_COMPLETED))),
+        missed_deadlines=float((slowdown(trace, sequence)[has_arrived] > DEADLINE_SLOWDOWN).mean()),
         fragmentation=memory_fragmentation(trace, sequence),
     )

@@ -1,1 +1,1 @@
-"""Training of packing policies: one loop, and a learner for each kind of policy."""
+"""Training of packing policies: one training loop, and a learner for each kind of policy."""

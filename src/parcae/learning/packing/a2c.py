@@ -1,7 +1,7 @@
-"""A2cScheduler: advantage actor-critic with multi-step temporal differences.
+"""Training of A2cScheduler: advantage actor-critic with multi-step temporal differences.
 
-Source: A2cScheduler (Liang et al., 2019), Algorithm 1; with returns of several steps as its section 3.1 says, after Mnih et
-al., "Asynchronous methods for deep reinforcement learning".
+Source: A2cScheduler (Liang et al., 2019), Algorithm 1, with multi-step returns as its section 3.1
+says, after Mnih et al., "Asynchronous methods for deep reinforcement learning".
 """
 
 from __future__ import annotations
@@ -30,17 +30,30 @@ from parcae.policies.a2c.layout import (
     Architecture,
     draw_weights,
 )
-from parcae.policies.a2c.lookup import Eye, FirstLayer, GradientRoom, Seen, outputs
+from parcae.policies.a2c.lookup import (
+    EncodedImages,
+    FirstLayer,
+    GradientBuffers,
+    PatternEncoder,
+    outputs,
+)
 from parcae.policies.a2c.network import A2cNetwork
-from parcae.policies.a2c.policy import A2cPolicy, draw_actions, fitting, masks_of, named, slots_of
+from parcae.policies.a2c.policy import (
+    A2cPolicy,
+    draw_actions,
+    masks_of,
+    prefixed,
+    settings_for,
+    slots_of,
+)
 
 FloatArray = npt.NDArray[np.float64]
-#: Time takes less than so many bits.
+#: A time step fits into this many bits, so that a sequence's index and a time fit into one int64.
 _TIME_BITS = 32
 
 
 class Optimizer(StrEnum):
-    """What makes a step of a gradient."""
+    """The optimizer of the weights."""
 
     SGD = "sgd"
     RMSPROP = "rmsprop"
@@ -48,27 +61,34 @@ class Optimizer(StrEnum):
 
 
 class A2cConfig(BaseModel):
-    """The settings of a training; an unknown key is refused. Those by default are the recipe "fast".
+    """The settings of a training. Unknown keys are rejected. The defaults are the recipe "fast".
 
     Args:
-        num_sequences: fresh sequences of an iteration. repeats: clusters that run each of them, side by side.
-        num_steps: decisions of each cluster between two updates (more of the others', once some are over); returns sum what is
-            left of them, the critic judges the rest.
-        discount: of reward, a decision.
-        actor_rate, critic_rate: step sizes. final_share: what is left of them at the training's end, falling linearly.
+        num_sequences: fresh job sequences in an iteration.
+        repeats: number of clusters that run each of them.
+        num_steps: decisions of each cluster between two updates. When some clusters are over, the
+            others decide more often. Returns sum the rewards of these decisions; the critic
+            estimates the rest.
+        discount: discount of rewards, per decision.
+        actor_rate: learning rate of the actor.
+        critic_rate: learning rate of the critic.
+        final_share: the learning rates fall linearly to this share by the end of the training.
         optimizer: sgd, rmsprop or adam.
-        entropy: weight of the entropy bonus, falling like the step sizes.
-        max_norm: largest norm of each network's gradient; 0 for any.
-        is_aligned: advantages count beyond their mean over the clusters at the same time, with the same sequence if each has
-            `repeats`: an image does not tell how long jobs will go on to arrive, so that the critic cannot know it.
-        is_normalized: advantages are divided by their standard deviation.
-        reward_scale: rewards are divided by it.
+        entropy: weight of the entropy bonus; it falls linearly to 0.
+        max_norm: maximum norm of each network's gradient; 0 for no maximum.
+        is_aligned: subtract from each advantage its mean over the clusters at the same time (and
+            with the same sequence, if `repeats` is above 1). An image does not show for how long
+            jobs will continue to arrive, so the critic cannot know it.
+        is_normalized: divide advantages by their standard deviation.
+        reward_scale: rewards are divided by this.
         architecture: of actor and critic.
-        hidden: units between flattened image and outputs, 0 for none.
-        is_masked: only jobs that can start now are chosen; else others too, which books them ahead: learning then ends early,
-            where everything is booked at once.
-        void_prior: logit of letting time pass at the start, those of jobs being about 0.
-        max_decisions: an episode in training is cut off there; the critic judges the rest.
+        hidden: units of the layer between flattened image and outputs; 0 for no such layer.
+        is_masked: only jobs that can start now can be chosen. Otherwise others can be chosen too,
+            which reserves their start in advance. The training then soon ends up in a policy that
+            reserves everything at once.
+        void_prior: initial logit of letting time pass; those of jobs are about 0.
+        max_decisions: episodes in training are cut off after this many decisions; the critic
+            estimates the rest.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -93,23 +113,24 @@ class A2cConfig(BaseModel):
     max_decisions: int = Field(default=2000, ge=1)
 
 
-#: "paper": Algorithm 1 to the letter, one cluster, one update a decision, plain steps; its numbers are ours, for it has none.
+#: Recipes by name. "paper" is Algorithm 1 exactly: one cluster, one update per decision, plain
+#: gradient steps. The paper gives no values of the settings, so these are ours.
 RECIPES: dict[str, A2cConfig] = {
     "fast": A2cConfig(),
     "paper": A2cConfig(
-        num_sequences=1, repeats=1, num_steps=1, discount=0.99, actor_rate=1e-4, critic_rate=1e-3, final_share=1.0,
-        optimizer=Optimizer.SGD, entropy=0.0, max_norm=0.0, is_aligned=False, is_normalized=False, hidden=0, is_masked=False,
-        void_prior=0.0,
+        num_sequences=1, repeats=1, num_steps=1, discount=0.99, actor_rate=1e-4, critic_rate=1e-3,
+        final_share=1.0, optimizer=Optimizer.SGD, entropy=0.0, max_norm=0.0, is_aligned=False,
+        is_normalized=False, hidden=0, is_masked=False, void_prior=0.0,
     ),
 }  # fmt: skip
 
 
 def a2c_config(recipe: str = "fast", settings: Sequence[str] = ()) -> A2cConfig:
-    """A recipe's settings, some of them changed ("key=value").
+    """The settings of a recipe, with changes that are given as "key=value".
 
     Raises:
-        ConfigError: no such recipe, or no such key.
-        pydantic.ValidationError: a value out of range.
+        ConfigError: there is no such recipe or no such key.
+        pydantic.ValidationError: a value is out of range.
     """
     if recipe not in RECIPES:
         close = difflib.get_close_matches(recipe, RECIPES, n=1)
@@ -121,14 +142,20 @@ def a2c_config(recipe: str = "fast", settings: Sequence[str] = ()) -> A2cConfig:
 def n_step_returns(
     rewards: FloatArray, is_over: npt.NDArray[np.bool_], last_values: FloatArray, discount: float
 ) -> FloatArray:
-    """Discounted reward to the window's end, and what the critic expects thereafter.
+    """Discounted rewards up to the last step, plus the critic's estimate of all later rewards.
 
     Args:
-        rewards: float64[num_steps, num_clusters]. is_over: bool[num_steps, num_clusters], over after the step.
+        rewards: float64[num_steps, num_clusters].
+        is_over: bool[num_steps, num_clusters], whether the run is over after the step.
         last_values: float64[num_clusters], the critic's values of the states after the last step.
+        discount: discount per step.
+
+    Returns:
+        float64[num_steps, num_clusters].
 
     Source: A2cScheduler, Algorithm 1 (num_steps 1) and section 3.1.
-    Example: rewards of 1 and 2, discount 0.5 and a last value of 4 give 1 + 0.5 (2 + 0.5 x 4) = 3 and 4.
+    Example: rewards of 1 and 2, discount 0.5 and a last value of 4 give the returns
+    1 + 0.5 (2 + 0.5 x 4) = 3 and 4.
     """
     returns = np.zeros_like(rewards)
     ahead = np.array(last_values, np.float64)
@@ -138,33 +165,37 @@ def n_step_returns(
     return returns
 
 
-class _Moment(NamedTuple):
-    """One decision of all clusters."""
+class _Step(NamedTuple):
+    """One decision of all clusters: encoded images, masks of possible actions, rewards, ends."""
 
-    seen: Seen
+    encoded: EncodedImages
     sums: npt.NDArray[np.float32]
     masks: npt.NDArray[np.bool_]
     actions: npt.NDArray[np.int64]
     is_alive: npt.NDArray[np.bool_]
     rewards: FloatArray
     is_over: npt.NDArray[np.bool_]
-    groups: npt.NDArray[np.int64]  # clusters with the same sequence (if there are several) and time
+    # Clusters at the same time (and with the same sequence, if it runs several times) are a group.
+    groups: npt.NDArray[np.int64]
 
     @property
     def num_deciding(self) -> int:
-        """Clusters that decided."""
+        """Number of clusters that took a decision, because their run was not over."""
         return int(self.is_alive.sum())
 
 
 class _Trained:
-    """A network, what looks for it, and what makes its steps."""
+    """A network in training: its weights, its compiled first layer and its optimizer."""
 
-    def __init__(self, network: A2cNetwork, eye: Eye, config: A2cConfig, rate: float) -> None:
+    def __init__(
+        self, network: A2cNetwork, encoder: PatternEncoder, config: A2cConfig, rate: float
+    ) -> None:
         self.network = network
         self.config = config
         self.rate = rate
         self.arrays = network.arrays()
-        self.layer = FirstLayer(self.arrays, eye)
+        self.layer = FirstLayer(self.arrays, encoder)
+        # The compiled first layer writes its gradients directly into these arrays.
         for parameter in network.parameters():
             parameter.grad = torch.zeros_like(parameter)
         grads = {
@@ -172,21 +203,30 @@ class _Trained:
             for name, parameter in network.table.items()
             if parameter.grad is not None
         }
-        self._room = GradientRoom(
+        self._room = GradientBuffers(
             grads.get("conv_weight"), grads.get("conv_bias"), grads["dense_weight"]
         )
         self.optimizer = _optimizer(network, config.optimizer, rate)
 
     def outputs(self, sums: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Outputs, given the first layer's sums."""
+        """The network's outputs, given the first layer's sums."""
         return outputs(sums, self.layer.blank, self.arrays)
 
-    def step(self, seen: Seen, sums: torch.Tensor, loss: torch.Tensor, left: float) -> None:
-        """One step down the loss, a function of what the network makes of `sums`."""
+    def step(
+        self, encoded: EncodedImages, sums: torch.Tensor, loss: torch.Tensor, left: float
+    ) -> None:
+        """One step of gradient descent.
+
+        Args:
+            encoded: the encoded images of N decisions.
+            sums: the first layer's sums for them, from which `loss` was computed.
+            loss: the loss.
+            left: share of the training that is left.
+        """
         self.optimizer.zero_grad(set_to_none=False)
         loss.backward()  # type: ignore[no-untyped-call]
         assert sums.grad is not None
-        self.layer.gradient(seen, sums.grad.numpy(), self._room)
+        self.layer.gradient(encoded, sums.grad.numpy(), self._room)
         if self.config.max_norm:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.max_norm)
         for group in self.optimizer.param_groups:
@@ -194,10 +234,10 @@ class _Trained:
                 self.config.final_share + (1 - self.config.final_share) * left
             )
         self.optimizer.step()
-        self.layer.renew()
+        self.layer.refresh()
 
     def state(self, prefix: str) -> Weights:
-        """The optimizer's moments, copied."""
+        """Copies of the optimizer's moments."""
         return {
             f"{prefix}.{name}.{key}": np.array(torch.as_tensor(value).numpy())
             for name, parameter in self.network.table.items()
@@ -206,19 +246,19 @@ class _Trained:
         }
 
     def restore(self, weights: Weights, state: Weights, prefix: str) -> None:
-        """Take weights, and what `state` gave."""
+        """Restore weights, and the moments that `state` returned."""
         for name, array in self.arrays.items():
             array[...] = weights[f"{prefix}.{name}"]
         for name, parameter in self.network.table.items():
-            own = f"{prefix}.{name}."
-            found = {
-                key.removeprefix(own): torch.from_numpy(array.copy())
+            key_prefix = f"{prefix}.{name}."
+            moments = {
+                key.removeprefix(key_prefix): torch.from_numpy(array.copy())
                 for key, array in state.items()
-                if key.startswith(own)
+                if key.startswith(key_prefix)
             }
-            if found:
-                self.optimizer.state[parameter] = found
-        self.layer.renew()
+            if moments:
+                self.optimizer.state[parameter] = moments
+        self.layer.refresh()
 
 
 def _optimizer(network: A2cNetwork, kind: Optimizer, rate: float) -> torch.optim.Optimizer:
@@ -229,16 +269,24 @@ def _optimizer(network: A2cNetwork, kind: Optimizer, rate: float) -> torch.optim
     return torch.optim.Adam(network.parameters(), rate, eps=1e-5)
 
 
-# Deviation: A2cScheduler 3.2: its critic "takes as input the combination of action and state", but Algorithm 1 has v(S, w), and
-# only a value of the state is a baseline that leaves the actor's gradient unbiased; the critic is that of Algorithm 1.
-# Deviation: A2cScheduler 3.1: the reward is -1 / T_j, of one job j that the text does not name; here it is the sum over all jobs
-# in the system, each time step (DeepRM, section 3.4, whose sum over a run is minus the sum of slowdowns); 0 when a job is placed.
+# Deviation: A2cScheduler 3.2: its critic "takes as input the combination of action and state", but
+# Algorithm 1 has v(S, w). Only a value of the state is a baseline that leaves the actor's gradient
+# unbiased, so the critic is that of Algorithm 1.
+# Deviation: A2cScheduler 3.1: the reward is -1 / T_j of one job j, which the text does not specify.
+# Here it is the sum over all jobs in the system, in each time step (DeepRM, section 3.4), and 0
+# when a job is placed. Summed over a run it is minus the sum of slowdowns.
 class A2cLearner:
-    """Actor and critic, distinct networks, that learn from parallel clusters in lockstep.
+    """Trains an actor and a critic, two separate networks, on parallel clusters in lockstep.
+
+    It is a learner, see `parcae.learning.packing.loop.Learner`.
 
     Args:
-        source: of the sequences. cost: whose increase is the negative reward. settings: shape of the networks.
-        config: how to learn. weights: to start from, the actor's; drawn with `seed` unless given.
+        source: where job sequences are drawn.
+        cost: its increase is the negative reward.
+        settings: shape of the networks.
+        config: settings of the training.
+        weights: weights of the actor to start from; None for random weights.
+        seed: seed of the random weights.
     """
 
     kind = KIND
@@ -259,19 +307,25 @@ class A2cLearner:
         self.config = config
         rng = np.random.default_rng(np.random.SeedSequence([0x6132_6373, seed]))
         drawn = draw_weights(settings, settings.num_actions, rng)
+        # The last output is the action that lets time pass.
         drawn["out.bias" if settings.hidden else "dense.bias"][-1] = config.void_prior
-        actor = named(drawn, "actor") | dict(weights or {})
+        actor = prefixed(drawn, "actor") | dict(weights or {})
         critic = draw_weights(settings, 1, rng)
-        eye = Eye(settings)
-        own = {name.removeprefix("actor."): array for name, array in actor.items()}
-        self._eye = eye
+        encoder = PatternEncoder(settings)
+        actor_weights = {name.removeprefix("actor."): array for name, array in actor.items()}
+        self._encoder = encoder
         self._actor = _Trained(
-            A2cNetwork(own, settings, settings.num_actions), eye, config, config.actor_rate
+            A2cNetwork(actor_weights, settings, settings.num_actions),
+            encoder,
+            config,
+            config.actor_rate,
         )
-        self._critic = _Trained(A2cNetwork(critic, settings, 1), eye, config, config.critic_rate)
+        self._critic = _Trained(
+            A2cNetwork(critic, settings, 1), encoder, config, config.critic_rate
+        )
 
     def settings(self) -> dict[str, Any]:
-        """Shape of the networks and settings of the learning."""
+        """The settings of the networks and of the training."""
         return {
             "network": self.network.model_dump(mode="json"),
             "learning": self.config.model_dump(mode="json"),
@@ -279,19 +333,19 @@ class A2cLearner:
 
     def weights(self) -> Weights:
         """The actor's weights (copies)."""
-        return named(self._actor.arrays, "actor")
+        return prefixed(self._actor.arrays, "actor")
 
     def policy(self) -> A2cPolicy:
-        """The policy with the present weights, drawn from."""
+        """The policy with the present weights; it draws its actions."""
         return A2cPolicy(KIND, self.weights(), self.network)
 
     def state(self) -> Weights:
         """The critic's weights and the moments of both optimizers."""
         moments = self._actor.state("moments.actor") | self._critic.state("moments.critic")
-        return named(self._critic.arrays, "critic") | moments
+        return prefixed(self._critic.arrays, "critic") | moments
 
     def restore(self, weights: Weights, state: Weights) -> None:
-        """Go on from what `weights` and `state` gave."""
+        """Continue from what `weights` and `state` returned."""
         moments = {
             key.removeprefix("moments."): array
             for key, array in state.items()
@@ -301,62 +355,68 @@ class A2cLearner:
         self._critic.restore(state, moments, "critic")
 
     def iterate(self, seeds: IterationSeeds, left: float) -> Mapping[str, float]:
-        """Run fresh sequences to their end, with an update after every `num_steps` x clusters decisions."""
+        """Run fresh sequences to their end; update after every `num_steps` x clusters decisions."""
         sequences = self.source.draw(seeds.sequences(self.config.num_sequences))
         world = self.source.config.model_copy(update={"max_decisions": self.config.max_decisions})
         batch = PackingBatch(sequences, world, repeats=self.config.repeats)
         batch.begin()
         rng = seeds.rng
-        seen = self._look(batch)
-        told: list[Mapping[str, float]] = []
+        encoded = self._encode(batch)
+        reports: list[Mapping[str, float]] = []
         while not batch.is_over.all():
-            moments: list[_Moment] = []
+            steps: list[_Step] = []
             while not batch.is_over.all() and sum(
-                moment.num_deciding for moment in moments
+                step.num_deciding for step in steps
             ) < self.config.num_steps * len(batch):
-                moments.append(self._decide(batch, seen, rng))
-                seen = self._look(batch)
-            told.append(self._update(moments, seen, left))
+                steps.append(self._decide(batch, encoded, rng))
+                encoded = self._encode(batch)
+            reports.append(self._update(steps, encoded, left))
         decisions = float(batch.states.clock["num_decisions"].sum())
         means = {
-            key: sum(one[key] * one["decisions"] for one in told) / decisions for key in told[0]
+            key: sum(report[key] * report["decisions"] for report in reports) / decisions
+            for key in reports[0]
         }
         return {
             **means,
             "decisions": decisions,
             "cost": mean_cost(batch, self.cost),
-            "updates": float(len(told)),
+            "updates": float(len(reports)),
         }
 
-    def _look(self, batch: PackingBatch) -> Seen:
-        return self._eye.look(batch.states, batch.asked, batch.sequence)
+    def _encode(self, batch: PackingBatch) -> EncodedImages:
+        return self._encoder.encode(batch.states, batch.sequence_tables, batch.sequence_rows)
 
-    def _decide(self, batch: PackingBatch, seen: Seen, rng: np.random.Generator) -> _Moment:
-        sums = self._actor.layer.sums(seen)
+    def _decide(
+        self, batch: PackingBatch, encoded: EncodedImages, rng: np.random.Generator
+    ) -> _Step:
+        sums = self._actor.layer.sums(encoded)
         logits = self._actor.outputs(sums)
         masks = np.ones(logits.shape, np.bool_)
+        # Otherwise every action is possible.
         if self.network.is_masked:
             masks = masks_of(batch.show())
         actions = draw_actions(np.where(masks, logits, np.float32(-np.inf)), rng.random(len(batch)))
-        is_alive = ~batch.is_over
+        is_alive = ~batch.is_over  # before the step: these clusters take this decision
         before = batch.costs(self.cost)
         groups = batch.states.clock["now"][:, 0] + (
-            batch.sequence << _TIME_BITS if self.config.repeats > 1 else 0
+            batch.sequence_rows << _TIME_BITS if self.config.repeats > 1 else 0
         )
         batch.step(slots_of(actions, self.network.num_slots))
         rewards = (before - batch.costs(self.cost)) / self.config.reward_scale
-        return _Moment(seen, sums, masks, actions, is_alive, rewards, batch.is_over, groups)
+        return _Step(encoded, sums, masks, actions, is_alive, rewards, batch.is_over, groups)
 
-    def _update(self, moments: list[_Moment], after: Seen, left: float) -> Mapping[str, float]:
-        is_alive = np.stack([moment.is_alive for moment in moments])
+    def _update(self, steps: list[_Step], after: EncodedImages, left: float) -> Mapping[str, float]:
+        is_alive = np.stack([step.is_alive for step in steps])
+        # Clusters that were over at a step took no decision there, and are left out.
         flat = is_alive.ravel()
-        seen = Seen.joined([moment.seen for moment in moments]).only(flat)
-        critic_sums = torch.from_numpy(self._critic.layer.sums(seen)).requires_grad_()
+        encoded = EncodedImages.joined([step.encoded for step in steps]).only(flat)
+        critic_sums = torch.from_numpy(self._critic.layer.sums(encoded)).requires_grad_()
         values = self._critic.network.outputs(critic_sums)[:, 0]
+        # The critic's values after the last step estimate all later rewards.
         last = self._critic.outputs(self._critic.layer.sums(after))[:, 0].astype(np.float64)
         returns = n_step_returns(
-            np.stack([moment.rewards for moment in moments]),
-            np.stack([moment.is_over for moment in moments]),
+            np.stack([step.rewards for step in steps]),
+            np.stack([step.is_over for step in steps]),
             last,
             self.config.discount,
         )[is_alive]
@@ -364,26 +424,27 @@ class A2cLearner:
         advantages = returns - values.detach().numpy()
         if self.config.is_aligned:
             advantages = beyond_group_means(
-                advantages, np.stack([moment.groups for moment in moments])[is_alive]
+                advantages, np.stack([step.groups for step in steps])[is_alive]
             )
         actor_sums = torch.from_numpy(
-            np.concatenate([moment.sums for moment in moments])[flat]
+            np.concatenate([step.sums for step in steps])[flat]
         ).requires_grad_()
         masks, actions = (
             torch.from_numpy(np.concatenate(part)[flat])
-            for part in ([m.masks for m in moments], [m.actions for m in moments])
+            for part in ([s.masks for s in steps], [s.actions for s in steps])
         )
         loss, entropy = self._actor_loss(
             actor_sums, masks, actions, torch.from_numpy(advantages.astype(np.float32)), left
         )
         critic_loss = 0.5 * (targets - values).square().mean()
+        # The last update of an iteration may have fewer decisions: its step is smaller.
         share = min(1.0, len(targets) / (self.config.num_steps * is_alive.shape[1]))
         if not bool(torch.isfinite(loss + critic_loss)):
             raise DivergedError(
                 "the loss is not finite; use smaller step sizes (actor_rate, critic_rate)"
             )
-        self._actor.step(seen, actor_sums, share * loss, left)
-        self._critic.step(seen, critic_sums, share * critic_loss, left)
+        self._actor.step(encoded, actor_sums, share * loss, left)
+        self._critic.step(encoded, critic_sums, share * critic_loss, left)
         return {
             "entropy": entropy,
             "critic_loss": float(critic_loss.detach()),
@@ -398,10 +459,14 @@ class A2cLearner:
         advantages: torch.Tensor,
         left: float,
     ) -> tuple[torch.Tensor, float]:
-        """Minus the mean of advantage x log probability, less the entropy's bonus; and the entropy."""
+        """The actor's loss, and the mean entropy.
+
+        The loss is minus the mean of advantage x log probability, minus the entropy bonus.
+        """
         logs = torch.log_softmax(
             self._actor.network.outputs(sums).masked_fill(~masks, -torch.inf), 1
         )
+        # 0 x -inf would be NaN, so impossible actions get a logarithm of 0 here.
         entropy = -(logs.exp() * logs.masked_fill(~masks, 0.0)).sum(1).mean()
         if self.config.is_normalized and len(advantages) > 1:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-6)
@@ -412,7 +477,7 @@ class A2cLearner:
 
 
 def beyond_group_means(values: FloatArray, groups: npt.NDArray[np.int64]) -> FloatArray:
-    """Each value less the mean of its group.
+    """Each value minus the mean of its group.
 
     Example: values of 1, 3 and 5 in groups 7, 7 and 8 are -1, 1 and 0.
     """
@@ -429,15 +494,21 @@ def a2c_learner(
     weights: Weights | None = None,
     seed: int = 0,
 ) -> A2cLearner:
-    """A learner for the clusters of a source; `weights` (an actor's) to start from.
+    """Make a learner of A2cScheduler.
 
     Args:
-        architecture: instead of that of the settings.
+        source: where job sequences are drawn.
+        cost: the objective to minimise.
+        recipe: "fast" or "paper".
+        settings: changes of the recipe's settings, each "key=value", see `A2cConfig`.
+        architecture: replaces that of the recipe.
+        weights: weights of the actor to start from; None for random weights.
+        seed: seed of the random weights.
 
     Raises:
-        ConfigError: an unknown recipe or setting, or clusters without images.
-        FormatError: weights of other shapes.
-        pydantic.ValidationError: a value out of range.
+        ConfigError: the recipe or a setting is unknown, or the clusters have no images.
+        FormatError: the weights have other shapes.
+        pydantic.ValidationError: a value is out of range.
 
     Example: `a2c_learner(DrawnSource((0.7,)), settings=["num_steps=32"])`
     """
@@ -445,5 +516,7 @@ def a2c_learner(
     if architecture is not None:
         config = config.model_copy(update={"architecture": architecture})
     capacity = source.draw(IterationSeeds(seed, 0).sequences(1))[0].capacity
-    network = fitting(source.config, capacity, config.architecture, config.hidden, config.is_masked)
+    network = settings_for(
+        source.config, capacity, config.architecture, config.hidden, config.is_masked
+    )
     return A2cLearner(source, cost, network, config, weights, seed)

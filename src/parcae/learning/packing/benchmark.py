@@ -1,4 +1,8 @@
-"""How fast the packing world is: steps, whole runs of a heuristic and of DeepRM, and an iteration of DeepRM's training."""
+"""Measures the speed of the packing world.
+
+Timed are single steps, whole runs of a heuristic and of DeepRM, and an iteration of DeepRM's
+training.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +24,23 @@ from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 
 @dataclass(frozen=True)
 class PackingBenchmark:
-    """Speed of one core: medians over repetitions, compilation left out.
+    """Speed on one core: medians over repetitions, without compilation.
 
     Args:
-        steps_per_second: decisions taken by `step_many` for whoever decides outside, drawing them left out.
-        sjf_decisions_per_second, deeprm_decisions_per_second: whole runs, the policy and what it is shown included.
-        deeprm_to_sjf: what DeepRM's network costs: SJF's decisions a second / DeepRM's.
-        iteration_seconds: of a full training iteration, 20 runs of each of 100 fresh sequences and the update.
-        iteration_decisions: in it. training_share_of_playing: decisions a second of training / of playing DeepRM alone.
+        rate: arrival rate of DeepRM's jobs, in jobs per time step.
+        clusters: number of clusters that run side by side.
+        repetitions: number of repetitions.
+        steps_per_second: decisions per second when the caller decides (`PackingBatch.step`); the
+            time to draw the decisions is not included.
+        sjf_decisions_per_second: decisions per second of whole runs under SJF, including the time
+            to compute what the policy observes.
+        deeprm_decisions_per_second: the same under DeepRM's network.
+        deeprm_to_sjf: `sjf_decisions_per_second` / `deeprm_decisions_per_second`, so what DeepRM's
+            network costs.
+        iteration_seconds: time of a full training iteration: 20 runs of each of 100 fresh
+            sequences, and the update.
+        iteration_decisions: decisions in such an iteration.
+        training_share_of_playing: decisions per second of training / of whole runs under DeepRM.
     """
 
     rate: float
@@ -42,38 +55,44 @@ class PackingBenchmark:
     training_share_of_playing: float
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """The fields as a JSON object."""
         return asdict(self)
 
 
 def benchmark_packing(
     rate: float = 0.7, clusters: int = 500, repetitions: int = 7
 ) -> PackingBenchmark:
-    """Time the packing world at a rate of DeepRM's jobs.
+    """Time the packing world with DeepRM's jobs.
+
+    Args:
+        rate: arrival rate, in jobs per time step.
+        clusters: number of clusters that run side by side.
+        repetitions: number of repetitions; the results are their medians.
 
     Raises:
-        ConfigError: a rate outside 0..1.
+        ConfigError: the rate is outside 0..1.
     """
     source = DrawnSource(rates=(rate,))
     sequences = source.draw(range(1_000, 1_000 + clusters))
     learner = deeprm_learner(source)
     policy = learner.policy()
-    plain, shown = (
+    # Only DeepRM observes which resources become free when (the profile); it costs time.
+    plain, with_profile = (
         PackingBatch(sequences, source.config, wants_profile=wants) for wants in (False, True)
     )
     steps = _median(lambda: _steps(plain), repetitions)
     sjf = _median(lambda: _decisions(plain, HandMadePolicy("sjf", PackingKind.SJF)), repetitions)
-    deeprm = _median(lambda: _decisions(shown, policy), repetitions)
+    deeprm = _median(lambda: _decisions(with_profile, policy), repetitions)
     counts = list[float]()
     seconds = list[float]()
     for iteration in range(-1, repetitions):
         began = time.perf_counter()
         numbers = learner.iterate(IterationSeeds(0, iteration + 1), 1.0)
-        if iteration >= 0:  # the first compiles
+        if iteration >= 0:  # the first iteration includes compilation
             seconds.append(time.perf_counter() - began)
             counts.append(numbers["decisions"])
-    took = statistics.median(seconds)
-    count = statistics.median(counts)
+    median_seconds = statistics.median(seconds)
+    median_count = statistics.median(counts)
     return PackingBenchmark(
         rate,
         clusters,
@@ -82,14 +101,14 @@ def benchmark_packing(
         sjf,
         deeprm,
         sjf / deeprm,
-        took,
-        count,
-        count / took / deeprm,
+        median_seconds,
+        median_count,
+        median_count / median_seconds / deeprm,
     )
 
 
 def _median(speed: Callable[[], float], repetitions: int) -> float:
-    speed()  # compiles
+    speed()  # the first call includes compilation
     return statistics.median(speed() for _ in range(repetitions))
 
 
@@ -100,7 +119,7 @@ def _decisions(batch: PackingBatch, policy: PackingPolicy) -> float:
 
 
 def _steps(batch: PackingBatch) -> float:
-    """Random decisions of all clusters until all are over."""
+    """Decisions per second of `PackingBatch.step` with random decisions until all runs are over."""
     rng = np.random.default_rng(0)
     seconds = 0.0
     batch.begin()

@@ -1,4 +1,4 @@
-"""Learners of packing policies by name."""
+"""Makes learners of packing policies by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from parcae.policies.packing.catalog import RULE_KIND
 if TYPE_CHECKING:
     from parcae.learning.packing.loop import Learner, Weights
 
-#: Module and function of each.
+#: Module and function that make each learner. Modules are imported only on use: some need PyTorch.
 LEARNERS = {
     "deeprm": ("parcae.learning.packing.deeprm", "deeprm_learner"),
     "a2c": ("parcae.learning.packing.a2c", "a2c_learner"),
@@ -32,16 +32,19 @@ def make_learner(
     weights: Weights | None = None,
     seed: int = 0,
 ) -> Learner:
-    """The learner of that name: deeprm, a2c or set.
+    """Make the learner with this name.
 
     Args:
-        recipe: of the learner; its own first choice unless given.
-        settings: other values of the recipe's settings, each "key=value".
-        weights: to start from, see `start_weights`.
-        seed: of the first weights.
+        kind: "deeprm", "a2c" or "set".
+        source: where job sequences are drawn.
+        cost: the objective to minimise.
+        recipe: recipe of the learner; None for its default.
+        settings: changes of the recipe's settings, each "key=value".
+        weights: weights to start from, see `start_weights`; None for random weights.
+        seed: seed of the random weights.
 
     Raises:
-        ConfigError: no such learner, recipe or setting, or a source that it cannot learn on.
+        ConfigError: there is no such learner, recipe or setting, or it cannot learn on the source.
 
     Example: `make_learner("set", DrawnSource())`
     """
@@ -49,18 +52,26 @@ def make_learner(
         raise ConfigError(f"no learner {kind!r}: write one of {', '.join(LEARNERS)}")
     module, function = LEARNERS[kind]
     make: Any = getattr(importlib.import_module(module), function)
-    given: dict[str, Any] = {"settings": settings, "weights": weights, "seed": seed}
+    arguments: dict[str, Any] = {"settings": settings, "weights": weights, "seed": seed}
+    # Every learner has its own default recipe.
     if recipe is not None:
-        given["recipe"] = recipe
-    learner: Learner = make(source, cost, **given)
+        arguments["recipe"] = recipe
+    learner: Learner = make(source, cost, **arguments)
     return learner
 
 
 def start_weights(kind: str, checkpoint: Checkpoint, path: str) -> Weights:
-    """What a learner starts from: a checkpoint of its own kind, or for the set network a tuned withholding rule.
+    """The weights from which a learner starts.
+
+    The set network can also start from a tuned withholding rule, which it then corrects.
+
+    Args:
+        kind: name of the learner.
+        checkpoint: where the weights are taken from.
+        path: path of the checkpoint, for the error message.
 
     Raises:
-        FormatError: of another kind.
+        FormatError: the checkpoint is of another kind.
     """
     if checkpoint.kind == kind:
         return checkpoint.weights
@@ -72,5 +83,6 @@ def start_weights(kind: str, checkpoint: Checkpoint, path: str) -> Weights:
         return {"rule": checkpoint.weights["params"]}
     also = " (or a tuned withholding rule)" if kind == "set" else ""
     raise FormatError(
-        f"{path}: a checkpoint of a {checkpoint.kind!r} policy; {kind!r} starts from one of its own{also}"
+        f"{path} is a checkpoint of a {checkpoint.kind!r} policy: give a checkpoint of {kind!r}"
+        f"{also} to start from"
     )

@@ -1,7 +1,9 @@
-"""DeepRM's learning: REINFORCE with a baseline of each sequence's own runs.
+"""DeepRM's training: REINFORCE, whose baseline is the mean over runs of the same job sequence.
 
-    theta += rate x RMSProp(mean over decisions of grad log pi(a | s) (v - b)),  v the reward from the decision to the end of its
-    run, b the mean of v over the runs of the same sequence at the same time
+    theta += rate x RMSProp(mean over decisions of grad log pi(a | s) (v - b))
+
+where v is the reward from the decision to the end of its run, and b is the mean of v over the runs
+of the same sequence at the same time.
 
 Source: DeepRM, section 3.3 and Figure 3; objectives as in section 3.4.
 """
@@ -28,7 +30,7 @@ from parcae.packing.images import ImageSettings
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import PackingBatch
-from parcae.policies.deeprm.kernels import explore_many, scatter
+from parcae.policies.deeprm.kernels import add_gradient_of_sums, explore_many
 from parcae.policies.deeprm.layout import (
     FEATURE_VERSION,
     HIDDEN,
@@ -47,42 +49,50 @@ from parcae.policies.deeprm.policy import DeepRMPolicy, check_fits, make_network
 from parcae.workloads.random_streams import TRAINING_SEED_START
 
 FloatArray = npt.NDArray[np.float64]
-#: Parts of an iteration that can be worked on at once; their sums are added in order, so that threads change nothing.
+#: Parts of an iteration that threads work on. The number is fixed and the sums are added in order,
+#: so that the result does not depend on the number of threads.
 _PARTS = 4
 
 
 class Sequences(StrEnum):
-    """Which sequences an iteration learns from."""
+    """Which job sequences an iteration learns from."""
 
-    FIXED = "fixed"  # the paper: the same in all iterations; what is learned fits them better than others
+    FIXED = "fixed"  # the paper: the same in all iterations, to which the network overfits
     FRESH = "fresh"  # new ones in every iteration
 
 
 class Baseline(StrEnum):
-    """Which decisions of a sequence's runs are compared."""
+    """Over which decisions of a sequence's runs the baseline is the mean."""
 
     TIME = "time"  # those at the same time step (the paper's text)
-    DECISION = "decision"  # those with the same number (the released code)
+    DECISION = "decision"  # those with the same index in their run (the released code)
 
 
 class Optimizer(StrEnum):
-    """How gradients become steps."""
+    """The optimizer of the weights."""
 
     RMSPROP = "rmsprop"  # acc = 0.9 acc + 0.1 g^2; step = rate g / sqrt(acc + 1e-9)
     ADAM = "adam"  # Kingma and Ba, with 0.9, 0.999 and 1e-8
 
 
 class DeepRMLearning(BaseModel):
-    """How DeepRM learns; an unknown key is refused.
+    """The settings of DeepRM's training. Unknown keys are rejected.
 
     Args:
-        sequences, num_sequences, num_runs: which, how many an iteration, and runs of each.
-        baseline: which decisions are compared.
-        optimizer, learning_rate: final_rate is the share of the learning rate that is left at the end, reached linearly.
+        sequences: which job sequences an iteration learns from.
+        num_sequences: number of sequences in an iteration.
+        num_runs: runs of each sequence.
+        baseline: over which decisions the baseline is the mean.
+        optimizer: the optimizer of the weights.
+        learning_rate: its learning rate.
+        final_rate: the learning rate falls linearly to this share of it.
         entropy: weight of the policy's entropy, in units of the reward.
-        is_scaled: divides a sequence's advantages by their deviation, so that all sequences count the same.
-        actions: which actions have a chance. has_pause: the released code's last column of the image.
-        max_decisions: ends a run, so that a policy that waits for ever costs little; what waits then costs nothing more.
+        is_scaled: divide the advantages of a sequence by their standard deviation, so that all
+            sequences have equal weight.
+        actions: which actions can be drawn.
+        has_pause: whether images have the last column of those of the released code.
+        max_decisions: a run is cut off after this many decisions, so that a policy that waits for
+            ever takes little time. Jobs that are unfinished then add no further cost.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -101,10 +111,11 @@ class DeepRMLearning(BaseModel):
     max_decisions: int = Field(default=2_000, ge=1)
 
 
-# Deviation: DeepRM 3.2 and 4.1: an empty slot's action lets time pass, jobs can be booked ahead, RMSProp with a rate of 0.001.
-# "fast" lets the network choose among the jobs that can start now, and time, and uses Adam with a rate that falls from 0.003
-# (`parcae reproduce deeprm-fig6` shows all three side by side).
-#: Ways of learning by name: the paper's, the same on fresh sequences, and a fast one.
+# Deviation: in DeepRM 3.2 and 4.1 the action of an empty job slot lets time pass, jobs can be
+# reserved a later start, and RMSProp has a rate of 0.001. In "fast" the network chooses only among
+# letting time pass and the jobs that can start now, and Adam has a rate that falls from 0.003.
+# (`parcae reproduce deeprm-fig6` compares all three.)
+#: Recipes by name: the paper's, the same with fresh sequences, and a fast one.
 RECIPES = {
     "paper": DeepRMLearning(sequences=Sequences.FIXED),
     "fresh": DeepRMLearning(),
@@ -115,10 +126,10 @@ RECIPES = {
 
 
 def parse_deeprm_recipe(name: str) -> DeepRMLearning:
-    """The recipe of that name.
+    """The recipe with this name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such recipe.
     """
     if name in RECIPES:
         return RECIPES[name]
@@ -128,15 +139,20 @@ def parse_deeprm_recipe(name: str) -> DeepRMLearning:
 def run_advantages(
     position: npt.NDArray[np.int64], reward: FloatArray, run: npt.NDArray[np.int64], num_runs: int
 ) -> FloatArray:
-    """Reward to go of each decision less its mean over all runs at the same position; ended runs have nothing to go.
+    """Reward to go of each decision minus its mean over all runs at the same position.
+
+    Runs that have ended count with a reward to go of 0.
 
     Args:
-        position: int64[num_decisions], time step or number of the decision within its run.
-        reward: float64[num_decisions], from the decision to the end of its run; the same for all of a run at one position.
-        run: int64[num_decisions], below num_runs.
+        position: int64[num_decisions], time step of the decision, or its index within its run.
+        reward: float64[num_decisions], reward from the decision to the end of its run. Decisions
+            of a run at the same position have the same reward.
+        run: int64[num_decisions], index of the decision's run.
+        num_runs: number of runs.
 
     Source: DeepRM, Figure 3 and footnote 4.
-    Example: two runs with 4 and 2 to go at step 0, the second over at step 1, the first with 3 to go: 1, -1 and 1.5.
+    Example: two runs have 4 and 2 to go at step 0. At step 1 the second is over, the first has 3 to
+    go. The advantages are 1, -1 and 1.5.
     """
     to_go = np.zeros((num_runs, int(position.max(initial=0)) + 1))
     to_go[run, position] = reward
@@ -144,26 +160,47 @@ def run_advantages(
 
 
 def logit_gradient(
-    chances: npt.NDArray[np.float32],
+    probabilities: npt.NDArray[np.float32],
     action: npt.NDArray[np.int64],
     advantage: FloatArray,
     entropy: float,
 ) -> npt.NDArray[np.float32]:
-    """Gradient of advantage x log chance(action) + entropy weight x entropy with respect to the logits, float32 as `chances`.
+    """Gradient of advantage x log p_action + entropy weight x H with respect to the logits.
 
     d log p_a / d logit_i = [i = a] - p_i,   d H / d logit_i = -p_i (log p_i + H)
+
+    Args:
+        probabilities: float32[num_decisions, num_actions], p.
+        action: int64[num_decisions], the actions that were drawn.
+        advantage: float64[num_decisions].
+        entropy: weight of the policy's entropy H.
+
+    Returns:
+        float32[num_decisions, num_actions].
     """
-    gradient = -advantage[:, None] * chances
+    gradient = -advantage[:, None] * probabilities
     gradient[np.arange(len(action)), action] += advantage
     if entropy:
-        logs = np.log(np.maximum(chances, 1e-12))
-        gradient -= entropy * chances * (logs - (chances * logs).sum(axis=1, keepdims=True))
+        # Impossible actions have probability 0; the bound avoids log(0).
+        logs = np.log(np.maximum(probabilities, 1e-12))
+        gradient -= (
+            entropy * probabilities * (logs - (probabilities * logs).sum(axis=1, keepdims=True))
+        )
     return gradient.astype(np.float32)
 
 
 @dataclass
 class Gradient:
-    """Sums over decisions of the gradient of the network's parts, and what else is counted."""
+    """Sums over decisions of the gradients of the network's parts, and of two statistics.
+
+    Args:
+        sums: gradient of the first layer's prefix sums (see `weight_gradient`).
+        bias: float64[HIDDEN], gradient of the first layer's bias.
+        actions: float64[HIDDEN, num_actions], gradient of the second layer's weights.
+        actions_bias: float64[num_actions], gradient of the second layer's bias.
+        entropy: sum of the policy's entropy over decisions.
+        decisions: number of decisions.
+    """
 
     sums: npt.NDArray[np.float32]
     bias: FloatArray
@@ -174,7 +211,7 @@ class Gradient:
 
     @classmethod
     def zeros(cls, network: Network) -> Gradient:
-        """Nothing yet."""
+        """A gradient to which nothing was added yet."""
         num_actions = len(network.actions_bias)
         return cls(
             np.zeros_like(network.sums),
@@ -184,18 +221,26 @@ class Gradient:
         )
 
     def add(self, network: Network, work: Work, of_logits: npt.NDArray[np.float32]) -> None:
-        """Add decisions, given the gradient of their logits: backwards through the network."""
+        """Backpropagate the gradient of some decisions' logits through the network, and add it.
+
+        Args:
+            network: the network.
+            work: what the forward pass of these decisions computed.
+            of_logits: float32[num_decisions, num_actions], gradient of the logits.
+        """
         matrix = network.actions.reshape(HIDDEN, -1)
-        of_hidden = (of_logits @ matrix.T) * (work.hidden > 0)
+        of_hidden = (of_logits @ matrix.T) * (work.hidden > 0)  # through the ReLU
         self.actions += work.hidden.T @ of_logits
         self.actions_bias += of_logits.sum(axis=0)
         self.bias += of_hidden.sum(axis=0)
-        scatter(work, np.ascontiguousarray(of_hidden), self.sums, len(of_logits))
-        self.entropy -= float((work.chances * np.log(np.maximum(work.chances, 1e-12))).sum())
+        add_gradient_of_sums(work, np.ascontiguousarray(of_hidden), self.sums, len(of_logits))
+        self.entropy -= float(
+            (work.probabilities * np.log(np.maximum(work.probabilities, 1e-12))).sum()
+        )
         self.decisions += len(of_logits)
 
     def merge(self, other: Gradient) -> None:
-        """Add another part's."""
+        """Add the sums of another part."""
         self.sums += other.sums
         self.bias += other.bias
         self.actions += other.actions
@@ -204,7 +249,7 @@ class Gradient:
         self.decisions += other.decisions
 
     def of_weights(self, settings: DeepRMSettings) -> dict[str, FloatArray]:
-        """Means over decisions, by the weights' names."""
+        """The gradients by the weights' names, as means over decisions."""
         parts = {
             "hidden.weight": weight_gradient(self.sums, settings),
             "hidden.bias": self.bias,
@@ -215,7 +260,7 @@ class Gradient:
 
 
 class DeepRMLearner:
-    """DeepRM as a learner of `train_packing`; see `deeprm_learner`."""
+    """The learner (see `parcae.learning.packing.loop.Learner`) of DeepRM; see `deeprm_learner`."""
 
     kind = KIND
     feature_version = FEATURE_VERSION
@@ -240,6 +285,7 @@ class DeepRMLearner:
         }
         self._steps = 0
         self._config = self._capped(source.config)
+        # One record per part, which is used again for each of the part's sequences.
         self._record = [
             allocate_record(
                 network, learning.num_runs, learning.num_runs * self._config.max_decisions
@@ -257,7 +303,7 @@ class DeepRMLearner:
         return [(f"{kind}.{name}", array) for kind in kinds for name, array in weights.items()]
 
     def settings(self) -> dict[str, Any]:
-        """The network, and how it learns."""
+        """The settings of the network and of the training."""
         return {
             "network": self.network.model_dump(mode="json"),
             "learning": self.learning.model_dump(mode="json"),
@@ -268,7 +314,7 @@ class DeepRMLearner:
         return {name: array.copy() for name, array in self._weights.items()}
 
     def policy(self) -> DeepRMPolicy:
-        """The policy with the present weights; it draws."""
+        """The policy with the present weights; it draws its actions."""
         return DeepRMPolicy(KIND, self.weights(), self.network)
 
     def state(self) -> Weights:
@@ -278,27 +324,30 @@ class DeepRMLearner:
         }
 
     def restore(self, weights: Weights, state: Weights) -> None:
-        """Go on from what `weights` and `state` gave."""
+        """Continue from what `weights` and `state` returned."""
         self._weights = checked(weights, self.network)
         self._moments = {name: np.array(state[name]) for name in self._moments}
         self._steps = int(state["steps"][0])
 
     def iterate(self, seeds: IterationSeeds, left: float) -> Mapping[str, float]:
-        """Run every sequence many times, and take one step.
+        """Run every sequence `num_runs` times, and update the weights once.
 
         Raises:
-            DivergedError: a gradient that is not finite.
+            DivergedError: the gradient is not finite.
         """
         batch = self._batch(seeds)
         network = make_network(self._weights, self.network)
         total = self._learn(batch, network)
         gradient = total.of_weights(self.network)
+        # Checked before the step, so that weights stay finite.
         norm = math.sqrt(sum(float((part**2).sum()) for part in gradient.values()))
         if not math.isfinite(norm):
             raise DivergedError(
-                f"DeepRM's gradient is not finite after {self._steps} steps; lower the learning rate"
+                f"the gradient of DeepRM is not finite after {self._steps} steps; lower the "
+                "learning rate"
             )
         self._step(gradient, left)
+        # The reward of a run is minus its cost.
         reward = -batch.costs(self.cost).reshape(-1, self.learning.num_runs)
         decisions = batch.states.clock["num_decisions"]
         return {
@@ -317,20 +366,24 @@ class DeepRMLearner:
         sequences = self.source.draw(
             seeds.fixed_sequences(count) if is_fixed else seeds.sequences(count)
         )
-        luck = int(seeds.rng.integers(1 << 62))
+        draw_seed = int(seeds.rng.integers(1 << 62))
         batch = PackingBatch(
-            sequences, self._config, repeats=self.learning.num_runs, wants_profile=True, seed=luck
+            sequences,
+            self._config,
+            repeats=self.learning.num_runs,
+            wants_profile=True,
+            seed=draw_seed,
         )
         check_fits(self.network, batch.states)
         return batch
 
     def _learn(self, batch: PackingBatch, network: Network) -> Gradient:
         bounds = np.linspace(0, self.learning.num_sequences, _PARTS + 1).astype(int).tolist()
-        found = [Gradient.zeros(network) for _ in range(_PARTS)]
+        gradients = [Gradient.zeros(network) for _ in range(_PARTS)]
 
         def part(index: int) -> None:
             for sequence in range(bounds[index], bounds[index + 1]):
-                self._learn_from(batch, network, sequence, self._record[index], found[index])
+                self._learn_from(batch, network, sequence, self._record[index], gradients[index])
 
         if self.num_threads == 1:
             for index in range(_PARTS):
@@ -338,20 +391,25 @@ class DeepRMLearner:
         else:
             with ThreadPoolExecutor(min(_PARTS, self.num_threads)) as pool:
                 list(pool.map(part, range(_PARTS)))
-        for other in found[1:]:
-            found[0].merge(other)
-        return found[0]
+        for other in gradients[1:]:
+            gradients[0].merge(other)
+        return gradients[0]
 
     def _learn_from(
-        self, batch: PackingBatch, network: Network, sequence: int, record: Record, found: Gradient
+        self,
+        batch: PackingBatch,
+        network: Network,
+        sequence: int,
+        record: Record,
+        gradient: Gradient,
     ) -> None:
-        """Run one sequence, and add its gradient."""
+        """Run one sequence `num_runs` times, and add its decisions to `gradient`."""
         runs = self.learning.num_runs
         first = sequence * runs
         explore_many(
             batch.states,
-            batch.asked,
-            batch.sequence,
+            batch.sequence_tables,
+            batch.sequence_rows,
             batch.views,
             network,
             record,
@@ -359,10 +417,12 @@ class DeepRMLearner:
             first,
             first + runs,
         )
+        # The decisions of all runs stand one run after another; run k ends before ends[k].
         count = int(record.ends[-1])
         lengths = np.diff(record.ends, prepend=0)
         run = np.repeat(np.arange(runs), lengths)
         reward = record.cost[:count] - record.end_cost[run]
+        # Where decisions are compared: at their time, or at their index in the run.
         is_timed = self.learning.baseline is Baseline.TIME
         position = (
             record.clock[:count]
@@ -373,21 +433,23 @@ class DeepRMLearner:
         if self.learning.is_scaled:
             advantage /= advantage.std() + 1e-8
         work = Work(*(table[:count] for table in record.work))
-        found.add(
+        gradient.add(
             network,
             work,
-            logit_gradient(work.chances, record.action[:count], advantage, self.learning.entropy),
+            logit_gradient(
+                work.probabilities, record.action[:count], advantage, self.learning.entropy
+            ),
         )
 
     def _step(self, gradient: Mapping[str, FloatArray], left: float) -> None:
-        """One step of ascent."""
-        own = self.learning
+        """One step of gradient ascent on the reward."""
+        settings = self.learning
         self._steps += 1
-        rate = own.learning_rate * (own.final_rate + (1.0 - own.final_rate) * left)
+        rate = settings.learning_rate * (settings.final_rate + (1.0 - settings.final_rate) * left)
         for name, slope in gradient.items():
             g = slope.astype(np.float32)
             square = self._moments[f"square.{name}"]
-            if own.optimizer is Optimizer.RMSPROP:
+            if settings.optimizer is Optimizer.RMSPROP:
                 square += 0.1 * (g * g - square)
                 self._weights[name] += rate * g / np.sqrt(square + 1e-9)
             else:
@@ -407,20 +469,27 @@ def deeprm_learner(
     seed: int = 0,
     num_threads: int = 1,
 ) -> DeepRMLearner:
-    """DeepRM for the sequences of a source.
+    """Make a learner of DeepRM.
 
     Args:
-        cost: what to make small. recipe: "paper", "fresh" or "fast".
-        settings: other values of the recipe's settings, each "key=value", see `DeepRMLearning`.
-        weights: to go on from; otherwise drawn, from `seed`.
-        num_threads: of the runs and the gradient; the result is the same with any number.
+        source: where job sequences are drawn.
+        cost: the objective to minimise.
+        recipe: "paper", "fresh" or "fast".
+        settings: changes of the recipe's settings, each "key=value", see `DeepRMLearning`.
+        weights: weights to start from; None for random weights.
+        seed: seed of the random weights.
+        num_threads: threads for the runs and the gradient. The result does not depend on it.
 
     Raises:
-        ConfigError: an unknown recipe, settings that cannot be, exact times. FormatError: weights of another shape.
+        ConfigError: the recipe or a setting is unknown or invalid, or the source has exact times.
+        FormatError: the weights have other shapes.
 
-    Example: `train_packing(deeprm_learner(DrawnSource()), PackingTraining(DrawnSource(), max_iterations=1000))`
+    Example:
+        source = DrawnSource()
+        train_packing(deeprm_learner(source), PackingTraining(source, max_iterations=1000))
     """
     learning = override(parse_deeprm_recipe(recipe), settings)
+    # The capacities of the resources are in the sequences: draw one to know the image's size.
     capacity = source.draw([TRAINING_SEED_START])[0].capacity
     network = DeepRMSettings.of(
         source.config, capacity, ImageSettings(has_pause=learning.has_pause), learning.actions

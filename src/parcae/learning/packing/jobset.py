@@ -1,7 +1,8 @@
-"""The set network as a learner: proximal policy optimisation over groups of runs of one sequence.
+"""Training of the set network: proximal policy optimisation over groups of runs of one sequence.
 
-The mean cost to go of a group, aligned in time, is the baseline; each group's advantages count in units of their own spread, so
-that loads and logs whose slowdowns differ a hundredfold teach alike.
+A group's mean cost to go at the same time is the baseline. The advantages of each group are divided
+by their standard deviation, so that loads and logs whose slowdowns differ a hundredfold have equal
+weight.
 """
 
 from __future__ import annotations
@@ -39,16 +40,24 @@ IntArray = npt.NDArray[np.int64]
 
 
 class SetConfig(BaseModel):
-    """The settings of the set network's learning; an unknown key is refused.
+    """The settings of the set network's training. Unknown keys are rejected.
 
     Args:
-        num_groups, group_size: runs of an iteration; those of a group have the same sequence.
-        capacity: decisions that one run can record; row_capacity: waiting jobs in them together.
-        learning_rate, final_share: Adam's, falling linearly to `final_share` of it.
-        epochs, minibatch, clip, max_norm: of the proximal update. entropy: weight of the entropy bonus, falling likewise.
-        horizon: time in which the cost of a decision fades, in steps; None: it counts until the run's end.
-        prior: what the rule's choices weigh in a fresh network (start, hold), as logits.
-        advantage_clip: advantages beyond so many of their spreads count no more.
+        num_groups: groups of runs in an iteration.
+        group_size: runs of a group; they have the same job sequence.
+        capacity: maximum number of decisions that one run records.
+        row_capacity: maximum number of waiting jobs in these decisions together.
+        learning_rate: of Adam.
+        final_share: the learning rate falls linearly to this share of it.
+        epochs: passes over the data in an update.
+        minibatch: decisions in a minibatch.
+        clip: clipping range of the probability ratio.
+        max_norm: maximum norm of the gradient.
+        entropy: weight of the entropy bonus; it falls like the learning rate.
+        horizon: time constant of the discount of later cost, in time units of the source; None for
+            no discount.
+        prior: initial logits of the rule's choices of start and hold.
+        advantage_clip: advantages are clipped at this many standard deviations.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,7 +78,7 @@ class SetConfig(BaseModel):
     advantage_clip: float = Field(default=5.0, gt=0)
 
 
-#: Recipes by name: runs of a few dozen jobs, and pieces of logs with hundreds.
+#: Recipes by name: for runs of a few dozen jobs in steps, and for pieces of logs with hundreds.
 RECIPES = {
     "steps": SetConfig(),
     "log": SetConfig(num_groups=8, group_size=8, capacity=4096, row_capacity=65536, minibatch=4096),
@@ -84,15 +93,19 @@ def set_learner(
     weights: Weights | None = None,
     seed: int = 0,
 ) -> SetLearner:
-    """A learner for the source.
+    """Make a learner of the set network.
 
     Args:
-        recipe: "steps" or "log"; unless given, what fits the source's mode.
-        settings: other values, each "key=value".
-        weights: a checkpoint's weights to start from (its rule included), or a tuned rule's alone ({"rule": ...}).
+        source: where job sequences are drawn.
+        cost: the objective to minimise.
+        recipe: "steps" or "log"; None for the one that fits the source.
+        settings: changes of the recipe's settings, each "key=value".
+        weights: weights of a checkpoint to start from (with its rule), or only a tuned rule
+            ({"rule": ...}); None for random weights and the default rule.
+        seed: seed of the random weights.
 
     Raises:
-        ConfigError: an unknown recipe or setting.
+        ConfigError: the recipe or a setting is unknown.
     """
     name = recipe or ("log" if source.config.mode == "exact" else "steps")
     if name not in RECIPES:
@@ -101,7 +114,7 @@ def set_learner(
 
 
 class SetLearner:
-    """See `parcae.learning.packing.loop.Learner`."""
+    """The learner (see `parcae.learning.packing.loop.Learner`) of the set network."""
 
     kind = "set"
     feature_version = FEATURE_VERSION
@@ -118,19 +131,21 @@ class SetLearner:
         self.cost = cost
         self.config = config
         start = dict(weights or {})
+        # The rule is not trained: the network corrects it.
         self.rule = np.array(start.get("rule", START_RULE), np.float64)
         fresh = initial_weights(
             np.random.default_rng(np.random.SeedSequence([0x7365_7400, seed])), config.prior
         )
+        # Weights that the start does not have (a rule alone has none) stay random.
         self.network = JobSetNetwork(fresh | {k: v for k, v in start.items() if k in fresh})
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
 
     def settings(self) -> dict[str, Any]:
-        """What must be the same for a training to go on."""
+        """The settings that must not change when a training is resumed, as plain JSON."""
         return {"config": self.config.model_dump(mode="json")}
 
     def weights(self) -> Weights:
-        """The network's weights and the rule."""
+        """The weights of the network, and the parameters of the rule."""
         return {**self.network.export(), "rule": self.rule}
 
     def policy(self) -> JobSetPolicy:
@@ -139,33 +154,33 @@ class SetLearner:
 
     def state(self) -> Weights:
         """Adam's moments."""
-        kept: Weights = {}
+        moments: Weights = {}
         for name, parameter in self.network.named_parameters():
             for key, value in self.optimizer.state.get(parameter, {}).items():
-                kept[f"{key}.{name}"] = np.atleast_1d(value.detach().numpy()).copy()
-        return kept
+                moments[f"{key}.{name}"] = np.atleast_1d(value.detach().numpy()).copy()
+        return moments
 
     def restore(self, weights: Weights, state: Weights) -> None:
-        """Go on from what `weights` and `state` gave."""
+        """Continue from what `weights` and `state` returned."""
         self.network.load_arrays(weights)
         self.rule = np.array(weights["rule"], np.float64)
         for name, parameter in self.network.named_parameters():
-            own = {
+            moments = {
                 key: state[f"{key}.{name}"]
                 for key in ("step", "exp_avg", "exp_avg_sq")
                 if f"{key}.{name}" in state
             }
-            if own:
+            if moments:
                 self.optimizer.state[parameter] = {
-                    "step": torch.tensor(float(own["step"][0])),
-                    "exp_avg": torch.from_numpy(own["exp_avg"].copy()).reshape(parameter.shape),
-                    "exp_avg_sq": torch.from_numpy(own["exp_avg_sq"].copy()).reshape(
+                    "step": torch.tensor(float(moments["step"][0])),
+                    "exp_avg": torch.from_numpy(moments["exp_avg"].copy()).reshape(parameter.shape),
+                    "exp_avg_sq": torch.from_numpy(moments["exp_avg_sq"].copy()).reshape(
                         parameter.shape
                     ),
                 }
 
     def iterate(self, seeds: IterationSeeds, left: float) -> Mapping[str, float]:
-        """One iteration: runs of fresh sequences, then the proximal update."""
+        """Run one iteration: runs of fresh sequences, then the proximal update."""
         config = self.config
         rng = seeds.rng
         batch = PackingBatch(
@@ -181,6 +196,7 @@ class SetLearner:
             group["lr"] = config.learning_rate * fade
         data = Recorded(records)
         advantage = np.concatenate(list(self._advantages(batch, records)))
+        # There is no critic, so the weight of its loss is 0.
         step = Step(
             config.epochs,
             config.minibatch,
@@ -206,11 +222,12 @@ class SetLearner:
         config = self.config
         network = self.policy().network
         works = allocate_workspace(count)
+        # A record has room for the largest view even if the capacity is small.
         records = allocate_record(count, config.capacity, max(config.row_capacity, 2 * MAX_ROWS))
         run = (
             batch.states,
-            batch.asked,
-            batch.sequence,
+            batch.sequence_tables,
+            batch.sequence_rows,
             batch.views,
             network,
             works,
@@ -221,7 +238,10 @@ class SetLearner:
         return [select(records, row) for row in range(count)]
 
     def _advantages(self, batch: PackingBatch, records: list[Record]) -> Iterator[FloatArray]:
-        """Of every recorded decision, run after run: less cost to go than the group's mean at that time is better."""
+        """The advantages of all recorded decisions, one run after another.
+
+        An advantage is the group's mean cost to go at that time minus the decision's cost to go.
+        """
         totals = batch.costs(self.cost)
         ends = batch.states.clock["now"][:, 0]
         size = self.config.group_size
@@ -239,22 +259,23 @@ class SetLearner:
                     np.append(costs_to_go(now, records[row].cost[:n], end, totals[row], rate), 0.0)
                 )
             gains = [
-                (b - own)[:-1]
-                for own, b in zip(curves, aligned_baseline(times, curves), strict=True)
+                (baseline - curve)[:-1]
+                for curve, baseline in zip(curves, aligned_baseline(times, curves), strict=True)
             ]
-            spread_of = (
+            deviation = (
                 max(float(np.concatenate(gains).std()), 1e-6) if sum(map(len, gains)) else 1.0
             )
             for gain in gains:
-                yield np.clip(gain / spread_of, -limit, limit)
+                yield np.clip(gain / deviation, -limit, limit)
 
 
 class Recorded:
-    """Recorded decisions of many runs, for the update (`parcae.learning.family.DataSet`)."""
+    """Recorded decisions of many runs as one data set (see `parcae.learning.family.DataSet`)."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         counts = [int(r.count[0]) for r in records]
         rows = [int(r.num_rows[0]) for r in records]
+        # Indices into job rows move as the runs' rows are joined.
         shift = np.cumsum([0, *rows])[:-1]
         self._first = np.concatenate(
             [r.first_row[:n] + s for r, n, s in zip(records, counts, shift, strict=True)]
@@ -273,7 +294,7 @@ class Recorded:
         return len(self._choice)
 
     def decisions(self, index: IntArray, device: torch.device) -> Decisions:
-        """The decisions `index` as tensors."""
+        """The decisions with these indices as tensors."""
         num = self._num[index]
         first = np.cumsum(num) - num
         owner = np.repeat(np.arange(len(index)), num)

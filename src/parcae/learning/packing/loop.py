@@ -1,7 +1,7 @@
-"""The training loop of packing policies: the only place that loops, measures, logs and saves.
+"""The training loop of packing policies: iterates, selects, logs, saves and resumes.
 
-All that a learner draws in an iteration follows from the training's seed and the iteration's number, so that a training which
-was interrupted and resumed goes on exactly as it would have.
+All draws of an iteration follow from the training's seed and the iteration's number. A training
+that was interrupted and resumed therefore continues exactly as it would have without interruption.
 """
 
 from __future__ import annotations
@@ -28,48 +28,57 @@ from parcae.policies.packing.policy import PackingPolicy
 from parcae.workloads.random_streams import SELECTION_SEED_START, TRAINING_SEED_START
 
 Weights = dict[str, npt.NDArray[Any]]
-#: The file in a training's folder that it resumes from, and the best policy.
+#: The files in the folder of a training: the state that it resumes from, and the best policy.
 STATE_FILE = "training.safetensors"
 BEST_FILE = "best.safetensors"
 
 
 class Learner(Protocol):
-    """A policy that learns, one iteration after another."""
+    """A kind of packing policy in training: all that the training loop knows about it."""
 
-    kind: str  # of its checkpoints
+    kind: str  # of its checkpoints, see `parcae.policies.checkpoint`
     feature_version: int
 
     def settings(self) -> dict[str, Any]:
-        """Shape of the network and settings of the learning, as plain JSON: what must be the same for a training to go on."""
+        """The settings of the network and of the training, as plain JSON.
+
+        They must not change when a training is resumed.
+        """
 
     def iterate(self, seeds: IterationSeeds, left: float) -> Mapping[str, float]:
-        """One iteration: roll out and update. `left` is the share of the training that is left.
+        """Run one iteration: rollouts and updates.
 
-        Returns numbers for the log, "decisions" and "cost" (a job's mean, on the training's own sequences) among them.
+        `left` is the share of the training that is left. Returns numbers for the log, among them
+        "decisions" and "cost" (the mean cost per job on this iteration's sequences).
         """
 
     def weights(self) -> Weights:
-        """The policy's present weights (copies)."""
+        """Copies of the policy's present weights."""
 
     def policy(self) -> PackingPolicy:
         """The policy with the present weights."""
 
     def state(self) -> Weights:
-        """What else must be kept to go on: moments of the optimizer, a critic, ..."""
+        """What else a resumed training needs: moments of the optimizer, a critic, and so on."""
 
     def restore(self, weights: Weights, state: Weights) -> None:
-        """Go on from what `weights` and `state` gave."""
+        """Continue from what `weights` and `state` returned."""
 
 
 @dataclass(frozen=True)
 class IterationSeeds:
-    """The seeds of one iteration: those of its sequences, and one for all else that is drawn."""
+    """The seeds of one iteration: those of its job sequences, and one for all other draws.
+
+    Args:
+        seed: seed of the training.
+        iteration: number of the iteration, from 0.
+    """
 
     seed: int
     iteration: int
 
     def sequences(self, count: int) -> list[int]:
-        """Seeds of fresh sequences, never drawn in another iteration."""
+        """Seeds of fresh sequences, which no other iteration uses."""
         first = TRAINING_SEED_START + ((self.seed & 0xFF) << 32) + self.iteration * count
         return list(range(first, first + count))
 
@@ -79,7 +88,7 @@ class IterationSeeds:
 
     @property
     def rng(self) -> np.random.Generator:
-        """For all else."""
+        """A new random number generator for all other draws; always in the same state."""
         return np.random.default_rng(
             np.random.SeedSequence([0x7061_636B, self.seed, self.iteration])
         )
@@ -87,13 +96,19 @@ class IterationSeeds:
 
 @dataclass(frozen=True)
 class PackingTraining:
-    """What to train on, for what, and how long.
+    """What to train on, and for how long.
 
     Args:
-        cost: what to make small. budget_s: wall-clock seconds. max_iterations: the end, where given.
-        select_every: iterations between measurements on the selection's runs; num_selection: how many runs these are.
+        source: where job sequences are drawn.
+        cost: the objective to minimise.
+        budget_s: wall-clock seconds.
+        max_iterations: maximum number of iterations; None for no maximum.
+        select_every: iterations between measurements on the selection runs.
+        num_selection: number of selection runs.
+        seed: seed of the training.
+        folder: where the state, the best policy and the logs are written; None to write nothing.
+        is_resumed: continue from the state in the folder.
         command: the command line, for the model card.
-        folder: for the state, the best policy and the log; None to keep nothing.
     """
 
     source: PackingSource
@@ -110,7 +125,15 @@ class PackingTraining:
 
 @dataclass(frozen=True)
 class PackingIteration:
-    """What one iteration came to. `selected` is NaN where the policy was not measured."""
+    """The numbers of one iteration.
+
+    Args:
+        iteration: number of the iteration, from 1.
+        seconds: wall-clock time of the training so far.
+        numbers: what the learner's `iterate` returned.
+        selected: cost on the selection runs; NaN if not measured in this iteration.
+        best: the smallest `selected` so far.
+    """
 
     iteration: int
     seconds: float
@@ -121,7 +144,16 @@ class PackingIteration:
 
 @dataclass(frozen=True)
 class PackingResult:
-    """The best policy, how it came about, and how the training ended ("done", "interrupted", or what went astray)."""
+    """The best policy of a training, and how the training went.
+
+    Args:
+        checkpoint: the best policy on the selection runs.
+        iterations: number of iterations.
+        seconds: wall-clock time.
+        best: cost of the best policy on the selection runs.
+        curve: the iterations since the start or the last resume.
+        ending: "done", "interrupted", or the message of the error that ended the training.
+    """
 
     checkpoint: Checkpoint
     iterations: int
@@ -136,10 +168,18 @@ def train_packing(
     training: PackingTraining,
     progress: Callable[[PackingIteration], None] | None = None,
 ) -> PackingResult:
-    """Train until the time or the iterations are used up or Ctrl-C; the result is the best on the selection's runs.
+    """Train a packing policy until the time or the iterations are used up, or Ctrl-C.
+
+    Args:
+        learner: the kind of policy, which also fixes how it learns.
+        training: what to train on and for how long.
+        progress: called after every iteration.
+
+    Returns:
+        The best policy on the selection runs.
 
     Raises:
-        ConfigError, FormatError, FileNotFoundError: something that cannot be trained or resumed.
+        ConfigError, FormatError, FileNotFoundError: the training cannot start or resume.
     """
     return _Loop(learner, training).run(progress)
 
@@ -152,7 +192,7 @@ class _Loop:
         self.seconds = 0.0
         self.best = math.inf
         self.best_weights = learner.weights()
-        self.selected: list[list[float]] = []  # [iteration, seconds, cost on the selection's runs]
+        self.selected: list[list[float]] = []  # [iteration, seconds, cost on the selection runs]
         self.curve: list[PackingIteration] = []
         sequences = training.source.draw(
             [SELECTION_SEED_START + row for row in range(training.num_selection)]
@@ -164,33 +204,34 @@ class _Loop:
         folder = self.training.folder
         if self.training.is_resumed:
             if folder is None:
-                raise ConfigError("resuming needs the folder of the training")
+                raise ConfigError("to resume a training, give its folder")
             self._resume(folder / STATE_FILE)
         elif folder is not None and (folder / STATE_FILE).exists():
             raise ConfigError(
-                f"{folder} holds a training already: resume it with --resume, or choose another folder"
+                f"{folder} already contains a training: resume it with --resume, or choose another "
+                "folder"
             )
 
     def run(self, progress: Callable[[PackingIteration], None] | None) -> PackingResult:
         ending = "done"
         with ScalarLog(self.training.folder) as log, stopping() as stop:
             try:
-                while self._left() > 0 and not stop.is_asked:
-                    done = self._iterate(stop.is_asked)
-                    self.curve.append(done)
+                while self._left() > 0 and not stop.is_requested:
+                    result = self._iterate(stop.is_requested)
+                    self.curve.append(result)
                     log.write(
-                        done.iteration,
+                        result.iteration,
                         {
-                            **done.numbers,
-                            "selection/cost": done.selected,
-                            "run/seconds": done.seconds,
+                            **result.numbers,
+                            "selection/cost": result.selected,
+                            "run/seconds": result.seconds,
                         },
                     )
                     if progress is not None:
-                        progress(done)
+                        progress(result)
             except DivergedError as error:
                 ending = str(error)
-            if stop.is_asked:
+            if stop.is_requested:
                 ending = "interrupted"
                 self._save()
         return PackingResult(
@@ -198,7 +239,7 @@ class _Loop:
         )
 
     def _left(self) -> float:
-        """The share of the training that is left."""
+        """Share of the training that is left: of the iterations if limited, else of the time."""
         t = self.training
         by_time = 1.0 - self.seconds / t.budget_s
         if t.max_iterations is None:
@@ -213,21 +254,25 @@ class _Loop:
         self.iteration += 1
         if not math.isfinite(numbers["cost"]):
             raise DivergedError(
-                f"after {self.iteration} iterations the mean cost is {numbers['cost']}; the best policy is kept"
+                f"after {self.iteration} iterations the mean cost is {numbers['cost']}; the best "
+                "policy is kept"
             )
         before = self.seconds
         self.seconds = self.seconds + time.perf_counter() - began
         selected = math.nan
+        # Measured regularly, and after the last iteration.
         if self.iteration % self.training.select_every == 0 or self._left() <= 0 or is_stopped:
             selected = self._select()
+            # The measurement counts as training time, too.
             self.seconds = before + time.perf_counter() - began
             self.selected.append([self.iteration, round(self.seconds, 1), selected])
             self._save()
         return PackingIteration(self.iteration, self.seconds, numbers, selected, self.best)
 
     def _select(self) -> float:
-        """Measure the present policy; keep it if it is the best so far."""
+        """Measure the present policy on the selection runs; keep it if it is the best so far."""
         policy = self.learner.policy()
+        # The same seed every time, so that policies that draw are measured on the same draws.
         batch = PackingBatch(
             *self._selection, wants_profile=policy.wants_profile, seed=self.training.seed
         )
@@ -258,25 +303,28 @@ class _Loop:
         )
 
     def _identity(self) -> dict[str, Any]:
-        own = {
+        """The settings that must not change when a training is resumed, as plain JSON."""
+        identity = {
             "kind": self.learner.kind,
             "settings": self.learner.settings(),
             "source": self.training.source.card(),
             "cost": self.training.cost.name,
             "seed": self.training.seed,
         }
-        same: dict[str, Any] = json.loads(json.dumps(own))
-        return same
+        # Through JSON, so that it compares equal to what was read from a file (lists, not tuples).
+        as_json: dict[str, Any] = json.loads(json.dumps(identity))
+        return as_json
 
     def _save(self) -> None:
         folder = self.training.folder
         if folder is None:
             return
         folder.mkdir(parents=True, exist_ok=True)
+        # One file with the present weights, the best weights and the learner's state.
         weights = {f"now.{name}": array for name, array in self.learner.weights().items()}
         weights |= {f"best.{name}": array for name, array in self.best_weights.items()}
         weights |= {f"state.{name}": array for name, array in self.learner.state().items()}
-        best = self.best if math.isfinite(self.best) else None
+        best = self.best if math.isfinite(self.best) else None  # JSON has no infinity
         settings = {
             "iteration": self.iteration,
             "seconds": self.seconds,
@@ -288,6 +336,7 @@ class _Loop:
             Checkpoint("packing-training", self.learner.feature_version, weights, settings),
             folder / STATE_FILE,
         )
+
         write_checkpoint(self.checkpoint(), folder / BEST_FILE)
 
     def _resume(self, path: Path) -> None:
@@ -296,7 +345,8 @@ class _Loop:
         for key, value in self._identity().items():
             if state.settings["identity"].get(key) != value:
                 raise ConfigError(
-                    f"{path}: a training with another {key}; use the same settings, or another folder"
+                    f"{path}: a training with another {key}; use the same settings, or another "
+                    "folder"
                 )
 
         def part(prefix: str) -> Weights:
