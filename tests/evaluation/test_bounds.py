@@ -25,7 +25,8 @@ def test_a_job_alone_takes_the_waves_of_its_longest_path_or_its_share_of_the_wor
 
 
 def test_jobs_that_come_later_are_bounded_by_shortest_remaining_first_on_shared_executors() -> None:
-    # One executor: 10 s of work from 0; 2 s of work at 4 s interrupt it in the relaxation: done at 6 s and 12 s.
+    # One executor: 10 s of work from 0 on. In the relaxation, 2 s of work at 4 s interrupt it: the
+    # jobs end at 6 s and 12 s.
     bounds = lower_bounds(
         arriving((job("long", (10, 1_000, ())), 0), (job("short", (2, 1_000, ())), 4_000)), 1
     )
@@ -43,8 +44,8 @@ def test_idle_time_before_a_late_job_is_part_of_the_makespan_bound() -> None:
 
 def test_bounds_use_the_shortest_duration_of_any_wave_and_parallelism() -> None:
     samples = tuple(np.array(v) for v in ([9_000, 8_000], [5_000, 6_000]))
-    law = TaskDurations((1, 50), samples, samples, (np.array([7_000]), np.array([3_000])))
-    assert alone_ms(JobSpec("measured", (StageSpec(1, law),)), 10) == 3_000
+    durations = TaskDurations((1, 50), samples, samples, (np.array([7_000]), np.array([3_000])))
+    assert alone_ms(JobSpec("measured", (StageSpec(1, durations),)), 10) == 3_000
 
 
 @pytest.mark.parametrize("policy", ["fair", "fifo", "srpt-cap:2"])
@@ -82,10 +83,10 @@ def test_a_job_alone_is_simulated_without_the_others_and_from_the_start() -> Non
 def test_the_simplified_setting_has_neither_waves_nor_delays_nor_slowdowns() -> None:
     cold = (np.array([9_000]), np.array([9_000]))
     warm = (np.array([1_000]), np.array([2_000]))
-    law = TaskDurations((1, 4), cold, warm, warm)
+    durations = TaskDurations((1, 4), cold, warm, warm)
     jobs = batch(
-        JobSpec("a", (StageSpec(8, law, mean_task_ms=1_500.4),)),
-        JobSpec("b", (StageSpec(4, law, mean_task_ms=1_000.0),)),
+        JobSpec("a", (StageSpec(8, durations, mean_task_ms=1_500.4),)),
+        JobSpec("b", (StageSpec(4, durations, mean_task_ms=1_000.0),)),
     )
     plain, config = simplified(jobs, SimulationConfig(num_executors=4))
     trace = simulate(plain, order_policy([0, 1]), config, 0)

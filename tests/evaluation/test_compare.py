@@ -27,8 +27,8 @@ _CONFIG = SimulationConfig(num_executors=8)
 def test_policies_are_compared_on_the_same_seeds_and_the_result_says_how(tmp_path: Path) -> None:
     done: list[tuple[int, int]] = []
     comparison = compare(
-        _WORKLOAD, ["fair", "fifo", "fair:active"], config=_CONFIG, num_jobs=6, arrivals="batch", num_seeds=4, seed_start=3,
-        processes=2, progress=lambda k, n: done.append((k, n)),
+        _WORKLOAD, ["fair", "fifo", "fair:active"], config=_CONFIG, num_jobs=6, arrivals="batch",
+        num_seeds=4, seed_start=3, processes=2, progress=lambda k, n: done.append((k, n)),
     )  # fmt: skip
     assert done == [(1, 4), (2, 4), (3, 4), (4, 4)]
     write_comparison(comparison, tmp_path / "c.json")
@@ -115,7 +115,7 @@ def test_nothing_to_compare_and_unknown_policies_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least one policy"):
         compare(_WORKLOAD, [], config=_CONFIG, num_jobs=1, arrivals="batch", num_seeds=2)
     with pytest.raises(PolicyError, match="unknown policy"):
-        compare(_WORKLOAD, ["nobody"], config=_CONFIG, num_jobs=1, arrivals="batch", num_seeds=2)
+        compare(_WORKLOAD, ["unknown"], config=_CONFIG, num_jobs=1, arrivals="batch", num_seeds=2)
 
 
 class _Outside(HTMLParser):

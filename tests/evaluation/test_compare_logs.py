@@ -23,7 +23,10 @@ EXAMPLE = BUNDLED / "example-event-log.zstd"
 
 
 def recorded(*jobs: tuple[str, int, int], num_cores: int = 2) -> RecordedRun:
-    """A run of (name, submission, completion) jobs, each of one task; NOT_COMPLETED means unfinished, below that failed."""
+    """A run of (name, submission, completion) jobs with one task each.
+
+    A completion of NOT_COMPLETED means unfinished, a smaller one failed.
+    """
     rows = []
     times = dict[str, int]()
     for name, start, end in jobs:
@@ -60,7 +63,7 @@ def test_the_ratio_is_of_the_means_of_the_matched_jobs() -> None:
         ("x", 1, (2.0, 1.0)),
         ("y", 1, (4.0, 3.0)),
     ]
-    assert "below some 20 it is too narrow" in result.notes[-1]
+    assert "with fewer than about 20 it is too narrow" in result.notes[-1]
 
 
 def test_a_job_that_failed_keeps_its_place_but_is_left_out_of_the_ratio() -> None:
@@ -82,8 +85,8 @@ def test_jobs_without_a_counterpart_are_listed() -> None:
         [("x", 2), ("old", 1)],
         [("new", 1)],
     ]
-    told = result.to_json()["unmatched"]
-    assert told["B"] == [
+    unmatched = result.to_json()["unmatched"]
+    assert unmatched["B"] == [
         {"name": "new", "order": 1, "submission_s": 0.001, "outcome": "unfinished"}
     ]
 
@@ -92,7 +95,7 @@ def test_logs_without_a_common_job_have_no_ratio() -> None:
     result = compare_runs(recorded(("x", 0, 1_000)), recorded(("y", 0, 1_000)))
     assert result.ratio is None
     assert result.to_json()["ratio"] is None
-    assert "No job of A was matched" in result.notes[-1]
+    assert "No job of A matches a job of B" in result.notes[-1]
 
 
 def test_one_run_in_numbers() -> None:
@@ -110,17 +113,17 @@ def test_one_run_in_numbers() -> None:
 
 
 def test_a_log_compared_with_itself_has_ratio_1_and_the_json_has_no_nan() -> None:
-    told = json.loads(
+    comparison = json.loads(
         json.dumps(
             compare_logs(EXAMPLE, EXAMPLE, key="spark.jobGroup.id").to_json(), allow_nan=False
         )
     )
-    assert told["ratio"] == {"mean": 1.0, "ci95": [1.0, 1.0], "pairs": 18}
-    assert told["logs"]["A"] == told["logs"]["B"]
-    assert told["logs"]["A"]["num_jobs"] == 18
-    assert told["logs"]["A"]["core_utilization"] == pytest.approx(0.713, abs=0.001)
-    assert told["unmatched"] == {"A": [], "B": []}
-    assert told["names"][0]["ratio"]["ci95"] == [None, None]  # three pairs are too few
+    assert comparison["ratio"] == {"mean": 1.0, "ci95": [1.0, 1.0], "pairs": 18}
+    assert comparison["logs"]["A"] == comparison["logs"]["B"]
+    assert comparison["logs"]["A"]["num_jobs"] == 18
+    assert comparison["logs"]["A"]["core_utilization"] == pytest.approx(0.713, abs=0.001)
+    assert comparison["unmatched"] == {"A": [], "B": []}
+    assert comparison["names"][0]["ratio"]["ci95"] == [None, None]  # three pairs are too few
 
 
 def test_real_logs_of_different_applications_are_compared() -> None:
@@ -133,10 +136,10 @@ def test_real_logs_of_different_applications_are_compared() -> None:
 
 def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(small_log())
-    told: list[tuple[str, int, int]] = []
-    compare_logs(tmp_path / "log", tmp_path, progress=lambda *now: told.append(now))
+    reports: list[tuple[str, int, int]] = []
+    compare_logs(tmp_path / "log", tmp_path, progress=lambda *now: reports.append(now))
     size = (tmp_path / "log").stat().st_size
-    assert [now for now in told if now[1] == size] == [("A", size, size), ("B", size, size)]
+    assert [now for now in reports if now[1] == size] == [("A", size, size), ("B", size, size)]
 
 
 def test_what_is_no_log_is_named(tmp_path: Path) -> None:

@@ -27,10 +27,12 @@ from parcae.simulation.config import SimulationConfig
 from parcae.workloads.synthetic import RandomDags, random_dags
 import numpy as np
 if __name__ == "__main__":
-    workload = random_dags(RandomDags(num_jobs=20, mean_tasks=40.0), np.random.default_rng(0), "long")
+    shape = RandomDags(num_jobs=20, mean_tasks=40.0)
+    workload = random_dags(shape, np.random.default_rng(0), "long")
     config = SimulationConfig(num_executors=50)
-    compare(workload, ["weighted-fair:oracle"], config=config, num_jobs=400, arrivals="poisson:1s", num_seeds=100_000,
-            processes=2, progress=lambda done, total: print(done, flush=True))
+    compare(workload, ["weighted-fair:oracle"], config=config, num_jobs=400,
+            arrivals="poisson:1s", num_seeds=100_000, processes=2,
+            progress=lambda done, total: print(done, flush=True))
 """
 
 
@@ -88,7 +90,7 @@ class _Dies:
         return os._exit, (9,)
 
 
-def test_a_worker_that_dies_is_told_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_Task", lambda *fields: _Dies())
     with pytest.raises(ConfigError, match="use fewer processes"):
         compare(
@@ -134,7 +136,10 @@ def test_small_comparisons_start_no_processes_and_long_ones_do(
 
     def workers(workload: Workload, task: object, seeds: range, count: int) -> list[object]:
         started.append(seeds)
-        return [(seed, module._seed_runs(workload, task, seed)) for seed in seeds]  # type: ignore[arg-type]
+        return [
+            (seed, module._seed_runs(workload, task, seed))  # type: ignore[arg-type]
+            for seed in seeds
+        ]
 
     monkeypatch.setattr(module, "_run_in_workers", workers)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)

@@ -66,10 +66,10 @@ def test_bounds_spare_most_of_the_orders_of_ten_jobs() -> None:
     sequence, cluster = simplified(
         draw_sequence(load_workload("tpch"), "batch", 10, 20, RandomStreams(1)), config
     )
-    told: list[int] = []
-    best = best_job_order(sequence, cluster, 1, lambda done, _: told.append(done))
+    reported: list[int] = []
+    best = best_job_order(sequence, cluster, 1, lambda done, _: reported.append(done))
     assert best.num_beginnings < 1_000_000
-    assert told[-1] == best.num_beginnings
+    assert reported[-1] == best.num_beginnings
     by_work = sorted(range(10), key=lambda row: sequence.jobs[row].work_ms)
     assert best.average_jct_ms <= _average_jct_ms(sequence, tuple(by_work), cluster, 1)
 

@@ -19,7 +19,8 @@ from parcae.metrics.summary import summarize
 from parcae.simulation.config import SimulationConfig
 from tests.metrics.hand_made import sequence, trace
 
-#: Two seeds; under the second policy the first seed's last job was cut off, under the first the second seed's.
+#: Two seeds. The last job is cut off in the first seed under the second policy, and in the second
+#: seed under the first policy.
 _RUNS = (
     PairedRuns(
         ("q1", 'q,"2'),
@@ -92,7 +93,7 @@ def test_what_cannot_be_written_is_refused_beforehand(tmp_path: Path) -> None:
     for name in ("jobs.json", "jobs", "csv"):
         with pytest.raises(ConfigError, match=r"written as \.csv or \.parquet"):
             check_per_job(tmp_path / name)
-    with pytest.raises(FileNotFoundError, match="folder that it should be in is not there"):
+    with pytest.raises(FileNotFoundError, match="folder of this file does not exist"):
         check_per_job(tmp_path / "missing" / "jobs.csv")
     (tmp_path / "jobs.csv").mkdir()
     with pytest.raises(IsADirectoryError):

@@ -49,8 +49,9 @@ def _comparison(
     )
     config = SimulationConfig(num_executors=2)
     settings = {
-        "workload": "<tpch>", "fingerprint": "f", "arrivals": "batch", "jobs": 2, "seeds": [0, len(first) - 1],
-        "config": config.model_dump(mode="json"), "tuned": {}, "intervals": "how", "version": "0",
+        "workload": "<tpch>", "fingerprint": "f", "arrivals": "batch", "jobs": 2,
+        "seeds": [0, len(first) - 1], "config": config.model_dump(mode="json"), "tuned": {},
+        "intervals": "how", "version": "0",
     }  # fmt: skip
     return Comparison(
         results, settings, ResolvedPolicies({}, frozenset(oracles), names, config), runs
@@ -60,46 +61,53 @@ def _comparison(
 def test_the_sentence_says_who_wins_by_how_much_and_how_sure_that_is() -> None:
     sentence = summary_sentence(_comparison({"fair": (10.0, 20.0), "srpt-cap": (8.0, 16.0)}))
     assert sentence == (
-        "srpt-cap has the lowest average job completion time: 12.0 s, 20.0% less than fair (95% interval 20.0% to 20.0%). "
-        "The interval excludes no difference. No job ends more than 5% later than under fair."
+        "srpt-cap has the lowest average job completion time: 12.0 s, 20.0% less than fair "
+        "(95% interval 20.0% to 20.0%). The difference is significant at the 95% level. "
+        "No job ends more than 5% later than under fair."
     )
 
 
 def test_the_sentence_says_who_pays() -> None:
     whole = _comparison({"fair": (10.0, 20.0), "srpt-cap": (8.0, 16.0)})
-    nobody = Estimate(0.0, 0.0, 0.0)
-    for share, worst, told in (
+    none = Estimate(0.0, 0.0, 0.0)
+    for share, worst, expected in (
         (
             0.031,
             1.2,
-            "3.1% of the jobs end more than 5% later than under fair, the worst 1.20 times as late.",
+            "3.1% of the jobs end more than 5% later than under fair, "
+            "the worst 1.20 times as late.",
         ),
         (
             0.0001,
             1.06,
-            "Less than 0.1% of the jobs end more than 5% later than under fair, the worst 1.06 times as late.",
+            "Less than 0.1% of the jobs end more than 5% later than under fair, "
+            "the worst 1.06 times as late.",
         ),
-        (math.nan, math.nan, "No job completed under fair, so nobody knows who ends later."),
+        (
+            math.nan,
+            math.nan,
+            "No job completed under fair, so it is unknown which jobs end later.",
+        ),
     ):
-        paid = WhoPays(Estimate(share, share, share), nobody, worst)
+        paid = WhoPays(Estimate(share, share, share), none, worst)
         best = replace(whole.policies[1], who_pays=paid)
         sentence = summary_sentence(replace(whole, policies=(whole.policies[0], best)))
-        assert sentence.endswith(f"The interval excludes no difference. {told}")
+        assert sentence.endswith(f"The difference is significant at the 95% level. {expected}")
 
 
 def test_the_sentence_admits_what_the_seeds_cannot_tell() -> None:
     sentence = summary_sentence(
         _comparison({"fair": (10.0, 20.0, 30.0), "fifo": (12.0, 15.0, 30.5)})
     )
-    assert "this many seeds do not tell the two apart" in sentence
+    assert "With this many seeds the difference is not significant" in sentence
     one = summary_sentence(_comparison({"fair": (10.0,), "fifo": (8.0,)}))
     assert (
-        "20.0% less than fair (one seed: no interval). Run more seeds to see how sure that is. No job"
-        in one
+        "20.0% less than fair (one seed: no interval). "
+        "Run more seeds to get a confidence interval. No job" in one
     )
 
 
-def test_where_the_first_policy_wins_the_next_best_is_told() -> None:
+def test_where_the_first_policy_wins_the_next_best_is_reported() -> None:
     sentence = summary_sentence(
         _comparison({"fair": (10.0, 20.0), "slow": (50.0, 99.0), "near": (11.0, 22.0)})
     )
@@ -107,7 +115,7 @@ def test_where_the_first_policy_wins_the_next_best_is_told() -> None:
     slow = summary_sentence(_comparison({"fair": (10.0, 20.0), "slow": (30.0, 60.0)}))
     assert "takes 3.00 times as long (95% interval 3.00 to 3.00 times)" in slow
     same = summary_sentence(_comparison({"fair": (10.0, 20.0), "tuned": (10.0, 20.0)}))
-    assert same.endswith("10.0 s. tuned does exactly as well.".replace("10.0", "15.0"))
+    assert same.endswith("10.0 s. tuned has the same average.".replace("10.0", "15.0"))
 
 
 def test_an_oracle_never_wins_over_what_can_be_deployed() -> None:
@@ -117,7 +125,7 @@ def test_an_oracle_never_wins_over_what_can_be_deployed() -> None:
     assert "next best, fifo" in sentence
 
 
-def test_one_policy_alone_has_its_average_told() -> None:
+def test_one_policy_alone_has_its_average_reported() -> None:
     assert summary_sentence(_comparison({"fair": (9.0, 9.0)})) == (
         "With fair a job completes in 9.0 s on average (95% interval 9.0 s to 9.0 s)."
     )
@@ -157,10 +165,10 @@ def test_the_bounds_stand_beside_the_best_that_was_reached(page: str) -> None:
 
 def test_a_run_far_longer_than_the_shortest_does_not_squash_the_charts(page: str) -> None:
     assert page.count('"range":[0,21.10') == 2
-    assert "Longer runs go on beyond it" in page
+    assert "Longer runs continue beyond its end" in page
 
 
-def test_jobs_cut_off_are_told_in_the_table_and_on_the_page(tmp_path: Path) -> None:
+def test_jobs_cut_off_are_reported_in_the_table_and_on_the_page(tmp_path: Path) -> None:
     three = arriving(
         (job("a", (2, 4_000, ())), 0),
         (job("b", (1, 2_000, ())), 1_000),
@@ -176,7 +184,7 @@ def test_jobs_cut_off_are_told_in_the_table_and_on_the_page(tmp_path: Path) -> N
     comparison = Comparison((result,), whole.settings, whole.resolved, (runs,))
     write_report(comparison, {"fair": cut_off()}, tmp_path / "r.html")
     assert (
-        "1 jobs were cut off by the runs' end: their times are lower bounds."
+        "1 jobs were cut off at the end of their run: their times are lower bounds."
         in (tmp_path / "r.html").read_text()
     )
     assert "1 jobs were cut off" in str(comparison_table(comparison).caption)
@@ -209,17 +217,17 @@ def test_later_jobs_stand_in_the_tables_and_in_the_json(page: str) -> None:
     assert "later: jobs that end more than 5% later than under fair" in str(
         comparison_table(comparison).caption
     )
-    told = comparison.policies[1].to_json()
-    assert told["later_than_first_share"] == {"mean": 0.5, "ci95": [0.0, 1.0]}
-    assert told["later_than_first_by_10_percent_share"] == {"mean": 0.5, "ci95": [0.0, 1.0]}
-    assert told["worst_ratio_to_first"] == 1.2
+    json_result = comparison.policies[1].to_json()
+    assert json_result["later_than_first_share"] == {"mean": 0.5, "ci95": [0.0, 1.0]}
+    assert json_result["later_than_first_by_10_percent_share"] == {"mean": 0.5, "ci95": [0.0, 1.0]}
+    assert json_result["worst_ratio_to_first"] == 1.2
     assert (
         "<td>100.0% <span>100.0% – 100.0%</span></td><td>1.20</td><td>6.0</td><td>6.0</td>" in page
     )
 
 
 def test_the_page_says_which_recurring_jobs_gain_and_lose(page: str) -> None:
-    assert "<h2>Recurring jobs: who gains, who loses</h2>" in page
+    assert "<h2>Recurring jobs: gains and losses</h2>" in page
     assert "<th>fifo&lt;b&gt; / fair<small>ratio of means</small></th>" in page
     assert "<tr><td>large</td><td>2</td><td>26.2</td><td>31.5</td><td>1.200</td></tr>" in page
     assert "left out" not in page
@@ -234,4 +242,4 @@ def test_of_many_recurring_jobs_the_page_shows_both_ends_and_says_so(tmp_path: P
     page = (tmp_path / "r.html").read_text()
     shown = re.findall(r"<tr><td>query-(\d\d)</td>", page)
     assert shown == [f"{row:02}" for row in (*range(39, 24, -1), *range(14, -1, -1))]
-    assert "10 between them, with ratios from 0.750 to 0.840, are left out." in page
+    assert "The other 10, with ratios from 0.750 to 0.840, are left out." in page

@@ -37,7 +37,8 @@ def test_pairing_takes_out_what_the_seeds_have_in_common(method: Method) -> None
 
 
 def test_the_delta_interval_of_a_ratio_by_hand() -> None:
-    # a / mean(a) - b / mean(b) is (2/3 - 1/2, 4/3 - 3/2) = (1/6, -1/6): sd = sqrt(2) / 6, se = 1/6, t(0.975, 1) = 12.7062.
+    # a / mean(a) - b / mean(b) is (2/3 - 1/2, 4/3 - 3/2) = (1/6, -1/6):
+    # sd = sqrt(2) / 6, se = 1/6, t(0.975, 1) = 12.7062.
     estimate = ratio_estimate([2.0, 4.0], [1.0, 3.0])
     assert estimate.mean == 1.5
     assert estimate.high == pytest.approx(1.5 * math.exp(12.7062047 / 6))

@@ -46,7 +46,7 @@ def test_of_equal_values_the_one_nearest_to_zero_is_chosen() -> None:
     )
 
 
-def test_what_was_found_is_told_in_words() -> None:
+def test_the_result_of_a_sweep_is_described_in_words() -> None:
     text = Sweep("static", {(1.0,): 9_000.0, (2.0,): 4_250.0}).describe()
     assert text == "cap 2 (average JCT 4.2 s) of 2 values from 1 to 2, on 20 tuning seeds"
     text = Sweep(

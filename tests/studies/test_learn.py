@@ -33,10 +33,10 @@ def test_the_whole_circle_writes_policy_report_and_paragraph(
     scenario = Scenario(
         _WORKLOAD, _CONFIG.model_copy(update={"world": WorldName(world)}), "batch", 5
     )
-    said: list[str] = []
+    messages: list[str] = []
     learned = learn(
         LearnRequest(scenario, tmp_path, budget_s=2.0, num_seeds=4, start=start),
-        lambda done, total, text: said.append(text),
+        lambda done, total, text: messages.append(text),
     )
     names = {
         "tuned.safetensors",
@@ -53,11 +53,11 @@ def test_the_whole_circle_writes_policy_report_and_paragraph(
         if world == "cores"
         else ("first come, first served", "fair sharing")
     )
-    for word in (*stock, "best heuristic", "95% interval", "nothing was learned from"):
+    for word in (*stock, "best heuristic", "95% level", "not used for learning"):
         assert word in learned.paragraph
     assert (tmp_path / "summary.txt").read_text().strip() == learned.paragraph
-    assert any("tuning" in text for text in said)
-    assert any("training the network" in text for text in said)
+    assert any("tuning" in text for text in messages)
+    assert any("training the network" in text for text in messages)
     compared = {policy.name for policy in learned.comparison.policies}
     assert ({"tuned", "parcae"} <= compared) == (start == "shipped")
     assert ("which ships" in learned.paragraph or "that ship" in learned.paragraph) == (

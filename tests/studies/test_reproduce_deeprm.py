@@ -132,7 +132,8 @@ def test_what_is_withheld_is_counted_by_step_and_job() -> None:
     weights["actions.bias"][0] = 5.0
     policy = DeepRMPolicy("deeprm", weights, DeepRMSettings(), is_greedy=True)
     found, played = withholding_of(_Fixed(source_at(0.1), 0, 2), policy)
-    # One: 3 steps with nothing waiting. Two: 2 steps with the long job waiting that cannot start, then its 10 steps.
+    # One: 3 steps with no job waiting. Two: 2 steps in which the long job waits and cannot start,
+    # then its 10 steps.
     assert (found.num_steps, found.num_waiting, found.num_withheld, len(found.durations)) == (
         15,
         2,
@@ -183,7 +184,7 @@ def test_checkpoints_of_other_policies_and_requests_of_another_world_are_refused
 ) -> None:
     write_checkpoint(Checkpoint("rule", 1, {"rule": np.zeros(3)}), tmp_path / "rule.safetensors")
     request = replace(_request(tmp_path, ()), policies=(str(tmp_path / "rule.safetensors"),))
-    with pytest.raises(FormatError, match="DeepRM's alone"):
+    with pytest.raises(FormatError, match="only those of DeepRM"):
         reproduce("deeprm-fig7", request)
     with pytest.raises(ConfigError, match="takes a StudyRequest"):
         reproduce("decima-fig3", request)
@@ -195,4 +196,4 @@ def test_the_command_refuses_the_options_of_another_world(tmp_path: Path) -> Non
     app = typer.Typer()
     app.command()(reproduce_command)
     done = CliRunner().invoke(app, ["deeprm-fig7", "--executors", "3", "-o", str(tmp_path)])
-    assert "has a cluster of its own" in str(done.exception)
+    assert "has a fixed cluster" in str(done.exception)

@@ -87,7 +87,7 @@ def test_agents_differ_in_what_their_labels_say() -> None:
     assert kinds == {(2, True), (0, True), (2, False), (0, False), (1, True)}
 
 
-def test_idle_slots_of_a_run_are_told_with_the_length_of_their_stages() -> None:
+def test_idle_slots_of_a_run_are_listed_with_the_length_of_their_stages() -> None:
     sequence = arriving((job("a", (2, 5_000, ())), 0), (job("b", (1, 1_000, ())), 90_000))
     slots = slots_of(
         sequence, _AlwaysWaits(), SimulationConfig(num_executors=1, moving_delay_ms=0), 0

@@ -52,7 +52,10 @@ def _request(folder: Path) -> StudyRequest:
 
 
 def test_every_study_of_the_paper_is_there() -> None:
-    decima = "fig3 fig9a fig9b fig10 fig11 fig12 fig13 fig14 fig15a fig15b fig16 fig19 fig20 fig21 fig22 fig23 table2 table3"
+    decima = (
+        "fig3 fig9a fig9b fig10 fig11 fig12 fig13 fig14 fig15a fig15b fig16 fig19 fig20 fig21 "
+        "fig22 fig23 table2 table3"
+    )
     names = [
         *(f"decima-{figure}" for figure in decima.split()),
         *(f"idle-{name}" for name in ["table1", "fig3", "fig4", "fig5"]),
@@ -176,7 +179,7 @@ def test_policies_that_were_asked_for_are_shown_and_nothing_is_trained(tmp_path:
         ("fair", "fair"),
         ("mine", "somewhere/mine.safetensors"),
     ]
-    assert "as asked for" in notes[0]
+    assert "as requested" in notes[0]
     assert not list(tmp_path.iterdir())
 
 

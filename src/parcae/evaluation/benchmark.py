@@ -1,4 +1,8 @@
-"""How fast the simulator is: whole compiled runs on one core, in the world of executors beside the plain-Python oracle."""
+"""Measure the speed of the simulator: whole compiled runs on one core.
+
+`benchmark_simulator` measures the executors world and compares it with the plain-Python oracle.
+`benchmark_cores` measures several policies in the cores world.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +24,17 @@ from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 
-#: The longer stream, by which speed is seen not to fall with the number of tasks, and how often it is run.
+#: Jobs of a longer stream, which shows whether speed falls as the number of tasks grows.
 _LONG_JOBS = 1_000
+#: Largest number of runs of the longer stream.
 _LONG_RUNS = 3
-#: The oracle runs this many jobs of the same kind of stream.
+#: Jobs that the oracle runs, from the same kind of stream.
 _ORACLE_JOBS = 8
 
 
 @dataclass(frozen=True)
 class SimulatorBenchmark:
-    """Speed of one core: medians over runs of whole simulations, the policy's decisions included."""
+    """Speed on one core: medians over whole simulated runs, including the policy's decisions."""
 
     workload: str
     policy: str
@@ -58,13 +63,28 @@ def benchmark_simulator(
     num_executors: int = 50,
     runs: int = 15,
 ) -> SimulatorBenchmark:
-    """Time whole compiled runs (set-up and compilation excluded) and, in the same process, the oracle."""
+    """Time whole compiled runs and, in the same process, the oracle.
+
+    The times exclude set-up and compilation.
+
+    Args:
+        workload: the jobs to draw from.
+        policy: name of a heuristic.
+        arrivals: when jobs arrive.
+        num_jobs: number of jobs in each run.
+        num_executors: size of the cluster.
+        runs: number of timed runs.
+
+    Returns:
+        Median speeds, and the ratio to the oracle's speed.
+    """
     config = SimulationConfig(num_executors=num_executors)
     chosen = make_policy(policy, num_executors)
     seconds = []
     tasks = []
     events = []
     decisions = []
+    # Seed -1 stands for an untimed first run, which compiles the kernels.
     for seed in range(-1, runs):
         sequence = draw_sequence(
             workload, arrivals, num_jobs, num_executors, RandomStreams(max(0, seed))
@@ -74,7 +94,7 @@ def benchmark_simulator(
         chosen.play(simulator.state, simulator.future, simulator.tables)
         elapsed = time.perf_counter() - start
         if seed < 0:
-            continue  # compiles
+            continue
         trace = simulator.trace(policy)
         seconds.append(elapsed)
         tasks.append(trace.num_tasks / elapsed)
@@ -98,13 +118,19 @@ def _oracle_tasks_per_second(workload: Workload, arrivals: str, num_executors: i
 
 @dataclass(frozen=True)
 class CoresSpeed:
-    """Speed of one policy on one core, medians over runs of whole simulations, planning included.
+    """Speed of one policy on one core: medians over whole simulated runs, including planning.
 
     Args:
-        variant: what the policy's name became.
-        tasks: of the last run.
-        long_tasks_per_second: the same with 1,000 jobs.
-        linearity: speed with 1,000 jobs / speed with fewer; near 1 where time grows with the tasks and no faster.
+        policy: the policy's name as the caller gave it.
+        variant: the policy that the name was resolved to.
+        tasks: number of tasks in the last run.
+        tasks_per_second: median over runs.
+        best_tasks_per_second: largest over runs.
+        plans_per_second: median over runs.
+        long_tasks: number of tasks in the last run with 1,000 jobs.
+        long_tasks_per_second: median over runs with 1,000 jobs.
+        linearity: speed with 1,000 jobs / speed with fewer jobs; near 1 if the time of a run is
+            proportional to its number of tasks.
     """
 
     policy: str
@@ -120,7 +146,7 @@ class CoresSpeed:
 
 @dataclass(frozen=True)
 class CoresBenchmark:
-    """Speed of several policies in the world of cores."""
+    """Speed of several policies in the cores world."""
 
     workload: str
     arrivals: str
@@ -131,7 +157,7 @@ class CoresBenchmark:
     policies: tuple[CoresSpeed, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers; `tasks_per_second` is that of the slowest policy."""
+        """Plain numbers; the top-level `tasks_per_second` is that of the slowest policy."""
         plain = {**asdict(self), "world": WorldName.CORES.value}
         plain["policies"] = {speed.policy: asdict(speed) for speed in self.policies}
         return {"tasks_per_second": min(speed.tasks_per_second for speed in self.policies), **plain}
@@ -147,12 +173,27 @@ def benchmark_cores(
     runs: int = 15,
     num_long_jobs: int = _LONG_JOBS,
 ) -> CoresBenchmark:
-    """Time whole compiled runs of one application's cores (set-up and compilation excluded), one thread.
+    """Time whole compiled runs in the cores world, on one thread.
+
+    The times exclude set-up and compilation.
+
+    Args:
+        workload: the jobs to draw from.
+        policies: names as in `parcae policies`.
+        arrivals: when jobs arrive.
+        num_jobs: number of jobs in each run.
+        num_cores: size of the cluster.
+        runs: number of timed runs.
+        num_long_jobs: number of jobs in the longer runs.
+
+    Returns:
+        The speeds of every policy.
 
     Raises:
-        PolicyError: an unknown policy, or one that does not play whole runs in one compiled call.
+        PolicyError: a policy is unknown, or cannot run a whole simulation in one compiled call.
 
-    Example: `benchmark_cores(load_workload("tpch"), ["fair", "srpt"]).policies[0].tasks_per_second`.
+    Example:
+        `benchmark_cores(load_workload("tpch"), ["fair", "srpt"]).policies[0].tasks_per_second`.
     """
     config = SimulationConfig(world=WorldName.CORES, num_executors=num_cores)
     resolved = resolve_policies(workload, policies, config, arrivals, num_jobs)
@@ -161,7 +202,8 @@ def benchmark_cores(
         policy = resolved.policies.get(name)
         if not isinstance(policy, CompiledPolicy):
             raise PolicyError(
-                f"policy {name!r} does not play whole runs: its speed is that of its decisions"
+                f"policy {name!r} cannot run a whole simulation in one compiled call, "
+                "so this benchmark cannot time it: time its decisions"
             )
         speeds, plans, tasks = _speeds(workload, policy, config, arrivals, num_jobs, runs)
         long, _, long_tasks = _speeds(
@@ -195,7 +237,12 @@ def _speeds(
     num_jobs: int,
     runs: int,
 ) -> tuple[list[float], list[float], int]:
-    """Tasks a second and plans (or decisions) a second of every run, and the tasks of the last; the first run compiles."""
+    """Time the runs of one policy, after an untimed run that compiles the kernels.
+
+    Returns:
+        Tasks per second of every run, plans (or decisions) per second of every run, and the number
+        of tasks of the last run.
+    """
     speeds = []
     plans = []
     tasks = 0

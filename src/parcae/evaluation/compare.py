@@ -1,10 +1,16 @@
-"""Several policies on the same seeds, paired, in parallel over cores."""
+"""Compare several policies on the same seeds, in parallel worker processes.
+
+`compare` runs every policy on every seed and computes means, ratios to the first policy and their
+confidence intervals, paired by seed. `comparison_table` prints the result; `write_comparison`
+writes it as JSON.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import pickle
 import signal
 import tempfile
 import time
@@ -18,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from parcae import __version__
 from parcae.errors import ConfigError
 from parcae.evaluation.statistics import (
     METHODS,
@@ -28,14 +33,21 @@ from parcae.evaluation.statistics import (
     mean_of_ratios,
     ratio_estimate,
 )
-from parcae.evaluation.tuning import ResolvedPolicies, check_seeds, resolve_policies
+from parcae.evaluation.tuning import (
+    AnyPolicy,
+    ResolvedPolicies,
+    check_seeds,
+    resolve_policies,
+)
 from parcae.evaluation.who_pays import WhoPays, who_pays
 from parcae.files import write_text
+from parcae.metrics.jobs import ideal_ms
 from parcae.metrics.later import LATER, PairedRuns, paired_runs
 from parcae.metrics.summary import RunSummary, summarize
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.units import s_from_ms
+from parcae.version import __version__
 from parcae.workloads.archive import read_workload, write_workload
 from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.describe import fingerprint
@@ -43,26 +55,27 @@ from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 
 if TYPE_CHECKING:
+    import polars as pl
     from rich.table import Table
 
 #: Seed of the bootstrap's resamples.
 _BOOTSTRAP_SEED = 20_190_819
-#: Worker processes take seconds to start: less work than this is done without them.
+#: Worker processes take seconds to start. Less estimated work than this runs in this process.
 _WORTH_WORKERS_S = 10.0
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class PolicyResult:
-    """One policy over all seeds.
+    """The results of one policy over all seeds.
 
     Args:
-        name: as it was asked for.
-        summaries: one a seed.
-        average_jct_s: the average JCT in seconds.
-        ratio_to_first: mean of the average JCT / the first policy's, paired by seed.
-        mean_of_ratios: the same with every seed weighted alike.
-        who_pays: the jobs that end later than under the first policy.
+        name: the policy's name as the caller gave it.
+        summaries: one summary per seed.
+        average_jct_s: mean over seeds of the average JCT, in seconds.
+        ratio_to_first: mean average JCT / that of the first policy, paired by seed.
+        mean_of_ratios: mean over seeds of the ratio, every seed with the same weight.
+        who_pays: how many jobs end later than under the first policy, and by how much.
     """
 
     name: str
@@ -84,7 +97,7 @@ class PolicyResult:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Means over seeds, with intervals for the average JCT and its ratio to the first policy, and who pays for it."""
+        """Means over seeds; confidence intervals for the average JCT, ratios and later jobs."""
         return {
             **self.means(),
             "average_jct_s": self.average_jct_s.to_json(),
@@ -101,13 +114,13 @@ def _in_seconds(key: str) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of comparing policies.
+    """The result of comparing policies.
 
     Args:
-        policies: in the order asked for.
-        settings: all that is needed to run it again.
-        resolved: the policies themselves.
-        runs: one a seed, every job under every policy.
+        policies: results per policy, in the order in which the caller named them.
+        settings: everything that is needed to repeat the comparison.
+        resolved: the policy objects.
+        runs: per seed, the times of every job under every policy.
     """
 
     policies: tuple[PolicyResult, ...]
@@ -123,6 +136,18 @@ class Comparison:
         }
         return {"policies": policies, "settings": self.settings}
 
+    def to_frame(self) -> pl.DataFrame:
+        """One row a policy; see `parcae.evaluation.frames.comparison_frame`."""
+        from parcae.evaluation.frames import comparison_frame
+
+        return comparison_frame(self)
+
+    def jobs_frame(self) -> pl.DataFrame:
+        """One row a seed, job and policy; see `parcae.evaluation.per_job.per_job_table`."""
+        from parcae.evaluation.per_job import per_job_table
+
+        return per_job_table(self)
+
 
 @dataclass(frozen=True)
 class _Task:
@@ -136,18 +161,23 @@ class _Task:
 
 @dataclass(frozen=True)
 class _SeedRuns:
-    """What is kept of one seed: a summary for every policy, and the jobs' times (arrays: small enough to send)."""
+    """The results of one seed that a worker sends back: a summary per policy, and the jobs' times.
+
+    Recorded tasks are dropped, so that the results stay small.
+    """
 
     summaries: tuple[RunSummary, ...]
     jobs: PairedRuns
 
 
+#: The workload of a worker process, loaded once by `_start_worker`.
 _workload: Workload | None = None
 
 
 def _start_worker(path: Path) -> None:
-    """Load the workload once a process; Ctrl-C, which reaches the workers too, ends them at once and silently."""
+    """Load the workload, once per worker process."""
     global _workload
+    # Ctrl-C reaches the workers too. The default handler ends them at once, without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _workload = read_workload(path)
 
@@ -163,22 +193,23 @@ def _seed_runs(workload: Workload, task: _Task, seed: int) -> _SeedRuns:
         workload, task.arrivals, task.num_jobs, task.config.total_executors, streams
     )
     policies = task.resolved.for_sequence(sequence, seed)
-    # Which executor ran a task is only known where tasks are recorded: it takes memory, so only where executors differ.
+    # The executor of a task matters only if executor classes differ. Recording all tasks takes
+    # memory, so record them in that case alone.
     record = bool(task.config.executor_classes)
     summaries = []
     traces = []
     for policy in policies.values():
         trace = simulate(sequence, policy, task.config, seed, record=record)
         summaries.append(summarize(trace, sequence))
-        traces.append(
-            replace(trace, tasks=None, decisions=None)
-        )  # one run's tasks at a time are held
-    return _SeedRuns(tuple(summaries), paired_runs(traces))
+        # Drop the tasks, so that memory holds those of one run at a time.
+        traces.append(replace(trace, tasks=None, decisions=None))
+    ideal = ideal_ms(sequence, task.config.total_executors)
+    return _SeedRuns(tuple(summaries), paired_runs(traces, ideal))
 
 
 def compare(
     workload: Workload,
-    policies: Sequence[str],
+    policies: Sequence[str | AnyPolicy],
     *,
     config: SimulationConfig,
     num_jobs: int,
@@ -191,22 +222,34 @@ def compare(
 ) -> Comparison:
     """Run every policy on the seeds seed_start .. seed_start + num_seeds - 1.
 
-    All policies see the same arrivals and the same luck of every task on one seed. Tuned policies are tuned first, on
-    seeds of their own. A script that calls this with several processes needs the usual `if __name__ == "__main__":`.
+    On one seed all policies see the same arrivals and the same task durations. Tuned policies are
+    tuned first, on seeds that no comparison uses. A script that calls this with several processes
+    needs the usual `if __name__ == "__main__":`.
 
     Args:
         workload: the jobs to draw from.
-        policies: names as in `parcae policies`; ratios are to the first.
+        policies: names as in `parcae policies`, or policy objects. Ratios are relative to the
+            first.
         config: the cluster.
-        num_jobs, arrivals: the jobs of each run, and when they arrive ("batch", "poisson:25s", ...).
-        processes: worker processes; unless given, all cores, or none where few seconds of work are left.
-        progress: called with (seeds done, seeds) after every seed.
-        intervals: how the confidence intervals are made; see `parcae.evaluation.statistics.METHODS`.
+        num_jobs: number of jobs in each run.
+        arrivals: when jobs arrive ("batch", "poisson:25s", ...).
+        num_seeds: number of seeds.
+        seed_start: the first seed.
+        processes: number of worker processes. None uses one per core, or none at all if only a few
+            seconds of work are left. Policy objects that cannot be pickled run in this process.
+        progress: called with (seeds done, all seeds) after every seed.
+        intervals: method of the confidence intervals; see `parcae.evaluation.statistics.METHODS`.
+
+    Returns:
+        The results per policy, with the settings and the times of every job.
 
     Raises:
-        PolicyError, ConfigError, WorkloadError: something that cannot be run, or a worker process that died.
+        PolicyError: a policy name is unknown or does not fit the world.
+        ConfigError: the settings are invalid, or a worker process died.
+        WorkloadError: the workload cannot give these jobs.
 
-    Example: `compare(workload, ["fair", "fifo"], config=SimulationConfig(), num_jobs=20, arrivals="batch", num_seeds=20)`.
+    Example: `compare(workload, ["fair", "fifo"], config=SimulationConfig(), num_jobs=20,
+    arrivals="batch", num_seeds=20)`.
     """
     if not policies or num_seeds < 1:
         raise ConfigError("compare at least one policy on at least one seed")
@@ -215,7 +258,7 @@ def compare(
     task = _Task(resolved, config, arrivals, num_jobs)
     seeds = range(seed_start, seed_start + num_seeds)
     rows: dict[int, _SeedRuns] = {}
-    for seed, runs in _run_all(workload, task, seeds, processes):
+    for seed, runs in _run_all(workload, task, seeds, processes if _can_be_sent(task) else 1):
         rows[seed] = runs
         if progress is not None:
             progress(len(rows), num_seeds)
@@ -235,16 +278,30 @@ def compare(
     return Comparison(tuple(results), settings, resolved, tuple(rows[seed].jobs for seed in seeds))
 
 
+def _can_be_sent(task: _Task) -> bool:
+    """Whether worker processes can be given the policies: a function of a notebook cannot."""
+    try:
+        pickle.dumps(task)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    return True
+
+
 def _run_all(
     workload: Workload, task: _Task, seeds: range, processes: int | None
 ) -> Iterator[tuple[int, _SeedRuns]]:
-    """Seeds one after another here while few seconds are left to run, unless told how many processes; else in workers."""
+    """Run the seeds in this process while little work is left, otherwise in worker processes.
+
+    If the caller gave a number of processes above 1, all seeds run in workers.
+    """
+    # More workers than seeds would be idle.
     workers = min(processes or os.cpu_count() or 1, len(seeds))
     left = seeds
     while left and (workers == 1 or processes is None):
         start = time.perf_counter()
         yield left[0], _seed_runs(workload, task, left[0])
         left = left[1:]
+        # The time of the seed just run estimates the time of each seed that is left.
         if workers > 1 and (time.perf_counter() - start) * len(left) > _WORTH_WORKERS_S:
             break
     if left:
@@ -257,7 +314,7 @@ def _run_in_workers(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "workload.parcae"
         write_workload(workload, path)
-        others = set(active_children())
+        other_children = set(active_children())
         pool = ProcessPoolExecutor(
             workers, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(path,)
         )
@@ -266,10 +323,12 @@ def _run_in_workers(
                 yield done.result()
         except BrokenProcessPool:
             raise ConfigError(
-                "a worker process died, most likely for want of memory; use fewer processes or a smaller run"
+                "a worker process died, most likely because memory ran out; "
+                "use fewer processes or a smaller run"
             ) from None
         except BaseException:
-            for child in set(active_children()) - others:
+            # The pool would wait for the running seeds to end. Stop its workers instead.
+            for child in set(active_children()) - other_children:
                 child.terminate()
             raise
         finally:
@@ -284,6 +343,7 @@ def _results(
     for column, name in enumerate(names):
         summaries = tuple(row.summaries[column] for row in rows)
         jct = [s_from_ms(s.average_jct_ms) for s in summaries]
+        # Every policy uses the same resamples, so that intervals do not depend on the order.
         rng = np.random.default_rng(_BOOTSTRAP_SEED)
         yield PolicyResult(
             name,
@@ -296,14 +356,14 @@ def _results(
 
 
 class Reportable(Protocol):
-    """What can be written as JSON."""
+    """A result that can be written as JSON."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers and text."""
+        """The result as plain numbers and text."""
 
 
 def write_comparison(comparison: Reportable, path: Path) -> None:
-    """Write the JSON, wholly or not at all."""
+    """Write the result as JSON. The file appears only when it is complete."""
     write_text(path, json.dumps(comparison.to_json(), indent=2) + "\n")
 
 
@@ -315,7 +375,10 @@ def comparison_table(comparison: Comparison) -> Table:
     s = comparison.settings
     config = comparison.resolved.config
     size = f"{config.total_executors} {config.world.value}"
-    title = f"{s['workload']}: {s['jobs']} jobs, {s['arrivals']}, {size}, seeds {s['seeds'][0]}-{s['seeds'][1]}"
+    title = (
+        f"{s['workload']}: {s['jobs']} jobs, {s['arrivals']}, {size}, "
+        f"seeds {s['seeds'][0]}-{s['seeds'][1]}"
+    )
     table = Table(title=escape(title))
     table.add_column("policy", no_wrap=True)
     has_classes = bool(comparison.resolved.config.executor_classes)
@@ -349,13 +412,20 @@ def comparison_table(comparison: Comparison) -> Table:
         )
     unfinished = sum(s.unfinished for result in comparison.policies for s in result.summaries)
     cut = (
-        f"; {unfinished} jobs were cut off by the runs' end: their times are lower bounds"
+        f"; {unfinished} jobs were cut off at the end of their run: their times are lower bounds"
         if unfinished
         else ""
     )
-    unused = "; memory unused: by the tasks that run, of their executors'" if has_classes else ""
+    unused = (
+        "; memory unused: share of the busy executors' memory that their tasks do not need"
+        if has_classes
+        else ""
+    )
     first = escape(comparison.policies[0].name)
-    later = f"later: jobs that end more than {LATER - 1:.0%} later than under {first}; worst: a job's time / that under {first}"
+    later = (
+        f"later: jobs that end more than {LATER - 1:.0%} later than under {first}; "
+        f"worst: largest ratio of a job's time to that under {first}"
+    )
     table.caption = (
         f"seconds; ± and [ ] are 95% confidence intervals over the seeds; {later}{unused}{cut}"
     )
@@ -365,7 +435,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def later_cells(paid: WhoPays) -> tuple[str, str]:
-    """The share of later jobs and the worst ratio, as tables show them; a dash where nothing is known."""
+    """Table cells for the share of later jobs and the worst ratio; a dash where unknown."""
     share = paid.later_share.mean
     worst = paid.worst_later
     return ("–", "–") if math.isnan(share) else (f"{share:.1%}", f"{worst:,.2f}")

@@ -1,4 +1,7 @@
-"""Two runs of one workload on a real cluster, compared job by job: before and after a policy, say."""
+"""Compare two runs of one workload on a real cluster job by job, for example before and after.
+
+`compare_logs` reads two event logs and compares them; `compare_runs` compares runs already read.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +19,32 @@ from parcae.units import s_from_ms
 from parcae.workloads.recorded_run import JobKey, JobOutcome, RecordedJob, RecordedRun
 from parcae.workloads.spark_run import read_spark_run
 
-#: Seed of the bootstrap's resamples, and fewest pairs for which its interval is not known to be too narrow.
+#: Seed of the bootstrap's resamples.
 _BOOTSTRAP_SEED = 20_190_819
+#: Below this number of pairs the bootstrap's interval is known to be too narrow.
 _MANY_PAIRS = 20
 #: Fewest pairs of one recurring name for an interval.
 _MIN_PAIRS = 5
-#: What the logs are called in results.
+#: Names of the two logs in results.
 LABELS = ("A", "B")
 
 
 @dataclass(frozen=True)
 class LogSummary:
-    """What one run came to; averages are over completed jobs, NaN without any.
+    """The figures of one run. Averages are over completed jobs; they are NaN if none completed.
 
     Args:
-        path: what was read.
-        num_applications: logs that it holds.
-        num_jobs: jobs in all; `completed`, `failed` and `unfinished` (the log ended first) add up to it.
+        path: the file or folder that was read.
+        num_applications: number of application logs in it.
+        num_jobs: number of jobs: the sum of `completed`, `failed` and `unfinished` (jobs still
+            running when the log ended).
         average_jct_s, median_jct_s, p95_jct_s: completion - submission.
         makespan_s: last completion (or failure) - first submission.
-        num_tasks, task_s: attempts of tasks, and the time for which cores worked for them.
-        num_cores: cores ("slots": what one task runs on) of all executors that ever were.
-        core_utilization: share of the cores' time in which they worked; None where the log does not tell the cores.
+        num_tasks: number of task attempts.
+        task_s: time that cores spent on these attempts, summed.
+        num_cores: cores of all executors that ever existed; one core runs one task.
+        core_utilization: share of the cores' time spent on tasks; None if the log does not state
+            the number of cores.
     """
 
     path: str
@@ -66,10 +73,15 @@ def _json_number(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class NameComparison:
-    """The jobs of one recurring name: how many in each log, and of its pairs the average JCT in each and their ratio.
+    """The comparison of the jobs that share one recurring name.
 
-    `num_pairs` are those that completed in both logs; without any, averages are NaN and the ratio is None; with fewer than
-    five, its interval is unknown.
+    Args:
+        name: the recurring name.
+        num_jobs: number of jobs in log A and in log B.
+        num_pairs: number of pairs that completed in both logs.
+        average_jct_s: average JCT of the pairs in A and in B; NaN without pairs.
+        ratio: average JCT in B / in A; None without pairs. With fewer than five pairs its interval
+            is unknown.
     """
 
     name: str
@@ -79,7 +91,10 @@ class NameComparison:
     ratio: Estimate | None
 
     def to_json(self) -> dict[str, Any]:
-        """{"name":, "jobs": {"A":, "B":}, "pairs":, "average_jct_s": {...}, "ratio": {...} or null}"""
+        """The comparison as plain numbers and text.
+
+        {"name":, "jobs": {"A":, "B":}, "pairs":, "average_jct_s": {...}, "ratio": {...} or null}
+        """
         return {
             "name": self.name,
             "jobs": dict(zip(LABELS, self.num_jobs, strict=True)),
@@ -91,16 +106,16 @@ class NameComparison:
 
 @dataclass(frozen=True)
 class LogComparison:
-    """What came of comparing run A with run B.
+    """The result of comparing run A with run B.
 
     Args:
-        runs: what was read, A and B.
-        summaries: one each.
-        num_pairs: jobs that were matched and completed in both.
+        runs: the two runs, A and B.
+        summaries: one summary for each run.
+        num_pairs: number of jobs that were matched and completed in both runs.
         ratio: mean JCT of the pairs in B / in A, with its interval; None without pairs.
-        names: by recurring name, in order of first submission.
+        names: the comparison by recurring name, in order of first submission.
         unmatched: jobs of each run without a counterpart in the other.
-        not_compared: (A, B) that were matched, but did not complete in both.
+        not_compared: pairs (A, B) that were matched but did not complete in both runs.
     """
 
     runs: tuple[RecordedRun, RecordedRun]
@@ -113,7 +128,7 @@ class LogComparison:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for the user: what reading left out, and how far the interval can be trusted."""
+        """Sentences for the user: what the reader left out, and how reliable the interval is."""
         notes = [
             f"{label}: {note}"
             for label, run in zip(LABELS, self.runs, strict=True)
@@ -121,16 +136,22 @@ class LogComparison:
         ]
         if self.num_pairs == 0:
             notes.append(
-                "No job of A was matched with one of B: are these logs of one workload? --key names jobs otherwise."
+                "No job of A matches a job of B. Check that both logs come from the same workload, "
+                "or use --key to name jobs by another property."
             )
         elif self.num_pairs < _MANY_PAIRS:
             notes.append(
-                f"The interval rests on {self.num_pairs} pairs; below some {_MANY_PAIRS} it is too narrow."
+                f"The interval is computed from {self.num_pairs} pairs; "
+                f"with fewer than about {_MANY_PAIRS} it is too narrow."
             )
         return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
-        """{"logs": {"A":, "B":}, "ratio": {"mean":, "ci95": [], "pairs":}, "names": [], "unmatched": {}, ...}"""
+        """The comparison as plain numbers and text.
+
+        {"logs": {"A":, "B":}, "ratio": {"mean":, "ci95": [], "pairs":}, "names": [],
+        "unmatched": {}, ...}
+        """
         unmatched = [[_job_json(job) for job in jobs] for jobs in self.unmatched]
         return {
             "logs": {
@@ -157,7 +178,7 @@ def _job_json(job: RecordedJob) -> dict[str, Any]:
 
 
 def summarize_run(run: RecordedRun) -> LogSummary:
-    """One run in a row of numbers.
+    """Compute the figures of one run.
 
     Example: completion times of 1, 2 and 9 seconds average 4 with a median of 2.
     """
@@ -187,17 +208,19 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def compare_runs(a: RecordedRun, b: RecordedRun) -> LogComparison:
-    """Match the jobs of two runs by recurring name and order within it, and compare the completion times of the pairs.
+    """Match the jobs of two runs and compare the completion times of the pairs.
 
-    The ratio is of the means, mean(B) / mean(A), over pairs that completed in both, with a percentile bootstrap over pairs.
-    Jobs that failed count for the order, so that the later ones of their name keep their counterparts. Completion times
-    below 1 ms count as that.
+    The first job of a recurring name in A is matched with the first of that name in B, the second
+    with the second, and so on. Failed jobs count in this order, so that later jobs of the name keep
+    their counterparts. The ratio is mean(B) / mean(A) over the pairs that completed in both runs;
+    its interval is a percentile bootstrap over pairs. Completion times below 1 ms count as 1 ms.
 
     Example: jobs of 2 and 4 s that take 1 and 3 s in B have the ratio 4/6.
     """
     runs = (a, b)
     jobs: list[dict[JobKey, RecordedJob]] = [{job.key: job for job in run.jobs} for run in runs]
     matched = [(job, jobs[1][key]) for key, job in jobs[0].items() if key in jobs[1]]
+    # A job that failed or did not end has no completion time to compare.
     pairs = [pair for pair in matched if _is_completed(pair)]
     unmatched = [
         tuple(job for key, job in jobs[k].items() if key not in jobs[1 - k]) for k in (0, 1)
@@ -222,7 +245,7 @@ def _jct_s(pairs: Iterable[tuple[RecordedJob, RecordedJob]], side: int) -> list[
 
 
 def _ratio(pairs: Sequence[tuple[RecordedJob, RecordedJob]], min_pairs: int = 2) -> Estimate | None:
-    """Ratio of the means; None without pairs, its interval unknown with fewer than `min_pairs`."""
+    """Ratio of the means; None without pairs. With fewer than `min_pairs` it has no interval."""
     if not pairs:
         return None
     estimate = ratio_estimate(
@@ -235,20 +258,20 @@ def _compare_names(
     runs: tuple[RecordedRun, RecordedRun], pairs: Sequence[tuple[RecordedJob, RecordedJob]]
 ) -> tuple[NameComparison, ...]:
     count = [Counter(job.name for job in run.jobs) for run in runs]
-    own: dict[str, list[tuple[RecordedJob, RecordedJob]]] = {
+    pairs_by_name: dict[str, list[tuple[RecordedJob, RecordedJob]]] = {
         name: [] for name in {**count[0], **count[1]}
     }
     for pair in pairs:
-        own[pair[0].name].append(pair)
+        pairs_by_name[pair[0].name].append(pair)
     return tuple(
         NameComparison(
             name=name,
             num_jobs=(count[0][name], count[1][name]),
-            num_pairs=len(alike),
-            average_jct_s=(_mean(_jct_s(alike, 0)), _mean(_jct_s(alike, 1))),
-            ratio=_ratio(alike, _MIN_PAIRS),
+            num_pairs=len(same_name),
+            average_jct_s=(_mean(_jct_s(same_name, 0)), _mean(_jct_s(same_name, 1))),
+            ratio=_ratio(same_name, _MIN_PAIRS),
         )
-        for name, alike in own.items()
+        for name, same_name in pairs_by_name.items()
     )
 
 
@@ -263,13 +286,17 @@ def compare_logs(
     """Read the event logs at two paths and compare them; see `compare_runs`.
 
     Args:
-        a, b: a log, a rolling directory, a zip, or a folder of logs, each taken for one run.
+        a: the first run: a log, a rolling log directory, a zip file or a folder of logs.
+        b: the second run, in the same forms.
         key: the Spark property that names recurring jobs.
-        max_bad_share: largest share of unreadable lines that is tolerated.
+        max_bad_share: largest tolerated share of unreadable lines.
         progress: called with ("A" or "B", bytes read, bytes in all).
 
+    Returns:
+        The comparison of run B with run A.
+
     Raises:
-        FormatError: no event log, a damaged one, or none with a completed job.
+        FormatError: a path has no event log, a damaged log or no completed job.
     """
 
     def read(label: str, path: Path) -> RecordedRun:

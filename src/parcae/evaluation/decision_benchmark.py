@@ -1,4 +1,7 @@
-"""How long a policy takes to decide or to plan: what a service would add to every scheduling event."""
+"""Measure how long a policy takes for one decision or plan.
+
+That is the time that a service adds to every scheduling event.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,14 @@ from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 from parcae.workloads.synthetic import RandomDags, random_dags
 
-#: Decisions before the clock starts: compilation, first touches of memory.
+#: Untimed first decisions: they compile the kernels and touch the memory for the first time.
 _WARM_UP = 20
-#: A case of one policy ends after so many seconds, with at least a few decisions: slow ones are not timed for an hour.
+#: A case of one policy ends after this many seconds, so that slow policies do not take an hour.
 _LONGEST_S = 60.0
+#: A case times at least this many decisions, whatever time they take.
 _FEWEST = 20
-#: The large cases: this many jobs of ten stages each, on so many executors; in the wide case in four classes.
+#: The large cases: number of jobs, stages of each job, and executors. The wide case has the larger
+#: number of executors, in four classes.
 _LARGE_JOBS = 1_000
 _LARGE_STAGES = 10
 _LARGE_EXECUTORS = 200
@@ -35,12 +40,19 @@ _WIDE_EXECUTORS = 30_000
 
 @dataclass(frozen=True)
 class DecisionBenchmark:
-    """Milliseconds of one policy's decisions (or plans) in one case, from looking at the state to the decision.
+    """Times of one policy's decisions (or plans) in one case.
+
+    A time covers building the observation and deciding.
 
     Args:
-        decisions: how many decisions were timed; in the world of cores plans.
-        p50_ms, p99_ms, max_ms: over the decisions of one run.
-        ratio_to_fair: of the median, to that of fair sharing in the same process.
+        policy: the policy's name.
+        case: "small", "large" or "wide".
+        jobs: number of jobs.
+        stages: number of stages of all jobs.
+        executors: number of executors (or cores).
+        decisions: number of timed decisions; in the cores world, of plans.
+        p50_ms, p99_ms, max_ms: median, 99th percentile and maximum.
+        ratio_to_fair: median / median of the policy `fair` in the same process.
     """
 
     policy: str
@@ -68,11 +80,24 @@ def benchmark_decisions(
     num_decisions: int = 2_000,
     world: WorldName = WorldName.EXECUTORS,
 ) -> list[DecisionBenchmark]:
-    """Time decisions on batches of the workload, on 1,000 jobs with 10,000 stages, and on these with 30,000 executors.
+    """Time the decisions of several policies in two or three cases.
 
-    The last are in Decima's four classes (section 7.3), with the learned policies that were made for such, and in the world of
-    executors only. In the world of cores whole plans are timed; one of a policy that decides is all its decisions until no core
-    is left.
+    The case "small" is a batch of the workload. The case "large" has 1,000 jobs with 10,000 stages.
+    The case "wide" has these jobs and 30,000 executors in Decima's four classes (section 7.3), and
+    uses the learned policies for executor classes; it exists in the executors world only. In the
+    cores world whole plans are timed. For a policy that decides, a plan is all its decisions until
+    no core is left.
+
+    Args:
+        workload: the jobs of the small case.
+        policies: names as in `parcae policies`; `fair` is always added.
+        num_jobs: number of jobs in the small case.
+        num_executors: number of executors (or cores) in the small case.
+        num_decisions: number of decisions to time.
+        world: the world to measure in.
+
+    Returns:
+        One row for each case and policy.
 
     Example: `benchmark_decisions(load_workload("tpch"), ["fair", "parcae"])`.
     """
@@ -104,16 +129,16 @@ def _case(
 ) -> list[DecisionBenchmark]:
     names = list(dict.fromkeys(["fair", *policies]))
     num_executors = config.total_executors
-    found = {
+    resolved_names = {
         name: f"{name}:classes" if name in NAMES and len(config.classes) > 1 else name
         for name in names
     }
-    policies_by = resolve_policies(
-        workload, list(found.values()), config, "batch", num_jobs
+    policies_by_name = resolve_policies(
+        workload, list(resolved_names.values()), config, "batch", num_jobs
     ).policies
     times = {
-        name: _times_ms(policies_by[own], workload, config, num_jobs, num_decisions)
-        for name, own in found.items()
+        name: _times_ms(policies_by_name[resolved], workload, config, num_jobs, num_decisions)
+        for name, resolved in resolved_names.items()
     }
     fair = float(np.median(times["fair"][0]))
     rows = []
@@ -145,15 +170,21 @@ def _times_ms(
     num_jobs: int,
     num_decisions: int,
 ) -> tuple[np.ndarray[Any, np.dtype[np.float64]], int]:
-    """Milliseconds of every decision or plan, and the stages of all jobs; runs follow each other until there are enough."""
+    """Time decisions or plans in consecutive runs until there are enough.
+
+    Returns:
+        float64[decisions], milliseconds of each; and the largest number of stages of a run's jobs.
+    """
     if not isinstance(policy, Planner) and not hasattr(policy, "decide"):
         raise PolicyError(
-            f"policy {policy.name!r} plays whole runs only: its decisions cannot be timed"
+            f"policy {policy.name!r} can only run whole simulations, "
+            "so its single decisions cannot be timed"
         )
     taken: list[float] = []
     stages = 0
     seed = 0
     wanted = num_decisions + _WARM_UP
+    # Slow policies stop at this time, with fewer decisions.
     end = time.perf_counter() + _LONGEST_S
     while len(taken) < wanted:
         sequence = draw_sequence(
@@ -175,7 +206,7 @@ def _times_ms(
 
 
 def _plan_ms(simulator: Simulator, policy: Planner) -> float:
-    """Milliseconds of one plan, which is then followed."""
+    """Milliseconds of one plan. The simulator then follows the plan."""
     start = time.perf_counter()
     orders = policy.plan(simulator.observe())
     elapsed = time.perf_counter() - start
@@ -184,7 +215,7 @@ def _plan_ms(simulator: Simulator, policy: Planner) -> float:
 
 
 def _decide_ms(simulator: Simulator, policy: Any) -> float:
-    """Milliseconds of one decision; in the world of cores of all decisions of a plan."""
+    """Milliseconds of one decision; in the cores world, of all decisions of a plan."""
     elapsed = 0.0
     while True:
         start = time.perf_counter()

@@ -1,4 +1,9 @@
-"""Gantt charts: executors x time, jobs coloured, completions as red lines, idle time left white (Decima, Figure 3)."""
+"""Draw Gantt charts of simulated runs (as in Decima, Figure 3).
+
+A chart shows executors against time. Every job has its colour, red lines are job completions, and
+idle time is white. `gantt_figure` makes a plotly chart, `write_gantt` an HTML file, `write_png` a
+picture.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +27,11 @@ if TYPE_CHECKING:
 
 Int64Array = npt.NDArray[np.int64]
 
-#: Executors that a chart shows; of larger clusters, that many evenly chosen ones.
+#: Largest number of executors in a chart. Of larger clusters it shows this many, evenly spaced.
 MAX_EXECUTORS = 100
-#: A chart with more segments than this is drawn as a picture, so that a page of charts stays light.
+#: A chart with more segments than this is drawn as a raster, so that the page stays small.
 MAX_SEGMENTS = 2_000
-#: Columns of such a picture.
+#: Number of columns of such a raster.
 NUM_COLUMNS = 1_200
 COMPLETION_COLOR = "#d62728"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
@@ -34,14 +39,15 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 _RESOLUTION = 1 / 1_500
 _GOLDEN_RATIO = 0.61803398875
 _NUM_COLORS = 240
-#: Time axes go on a little after the last completion, so that its line is seen.
+#: Time axes end a little after the last completion, so that its line is visible.
 _MARGIN = 1.005
 _PNG_COLUMNS = 2_400
+#: Cell of a raster in which no job runs.
 IDLE = -1
 
 
 class Segment(NamedTuple):
-    """Consecutive tasks of one job on one executor; times in ms."""
+    """Consecutive tasks of one job on one executor, drawn as one bar; times in ms."""
 
     job: int
     executor: int
@@ -50,8 +56,12 @@ class Segment(NamedTuple):
 
 
 def job_rgb(job: int) -> tuple[int, int, int]:
-    """Red, green and blue (0 to 255) of a job: unlike its neighbours', never the red of completions."""
+    """The colour of a job as red, green and blue (0 to 255).
+
+    Neighbouring jobs have clearly different colours. No job has the red of completions.
+    """
     job %= _NUM_COLORS
+    # Golden-ratio steps spread the hues evenly; the range leaves out red.
     hue = 0.09 + 0.82 * ((job * _GOLDEN_RATIO) % 1.0)
     lightness, saturation = ((0.66, 0.58), (0.52, 0.48), (0.76, 0.50))[job % 3]
     red, green, blue = (
@@ -69,17 +79,17 @@ def job_color(job: int) -> str:
 
 
 def evenly_chosen(count: int) -> npt.NDArray[np.int64]:
-    """All of `count` rows, or MAX_EXECUTORS of them, evenly chosen."""
+    """Indices of the rows to draw: all of `count`, or MAX_EXECUTORS of them, evenly spaced."""
     return np.unique(np.linspace(0, count - 1, min(count, MAX_EXECUTORS)).round().astype(np.int64))
 
 
 def shown_executors(trace: Trace) -> npt.NDArray[np.int64]:
-    """The executors that a chart shows: all, or MAX_EXECUTORS of them, evenly chosen."""
+    """Executors that a chart shows: all of them, or MAX_EXECUTORS, evenly spaced."""
     return evenly_chosen(trace.num_executors)
 
 
 def _tasks(trace: Trace) -> npt.NDArray[np.void]:
-    """The recorded tasks of the shown executors, by executor and start."""
+    """The recorded tasks of the shown executors, sorted by executor and start."""
     if trace.tasks is None:
         raise ConfigError("a Gantt chart needs recorded tasks: simulate with record=True")
     tasks = np.asarray(trace.tasks, TASK_RECORD)
@@ -88,7 +98,7 @@ def _tasks(trace: Trace) -> npt.NDArray[np.void]:
 
 
 def segments(trace: Trace) -> list[Segment]:
-    """The recorded tasks, merged where one executor goes on for one job without a visible gap.
+    """The recorded tasks; tasks of one job on one executor without a visible gap are merged.
 
     Raises:
         ConfigError: the tasks were not recorded.
@@ -96,6 +106,7 @@ def segments(trace: Trace) -> list[Segment]:
     tasks = _tasks(trace)
     if len(tasks) == 0:
         return []
+    # A task starts a new segment if executor or job change, or after a visible gap.
     gap_ms = _RESOLUTION * max(1, int(tasks["finish_ms"].max()))
     new = np.ones(len(tasks), bool)
     same = (tasks["executor"][1:] == tasks["executor"][:-1]) & (
@@ -114,10 +125,15 @@ def segments(trace: Trace) -> list[Segment]:
 
 
 def raster(trace: Trace, num_columns: int, end_ms: float) -> npt.NDArray[np.int64]:
-    """Which job each shown executor works for; see `raster_of_tasks`.
+    """The raster of one run: which job each shown executor works for; see `raster_of_tasks`.
+
+    Args:
+        trace: the run.
+        num_columns: number of columns.
+        end_ms: end of the time axis, in ms.
 
     Returns:
-        int64[shown executors, num_columns], IDLE where none.
+        int64[shown executors, num_columns], the job, or IDLE.
 
     Raises:
         ConfigError: the tasks were not recorded.
@@ -140,17 +156,22 @@ def raster_of_tasks(
     num_columns: int,
     end_ms: float,
 ) -> Int64Array:
-    """Which job each shown executor works for at one moment of each of `num_columns` equal spans of 0 .. `end_ms`.
+    """Sample which job each executor works for, once in each of `num_columns` equal intervals.
 
-    The moments are spread evenly over the spans (a golden-ratio sequence), so that idle time keeps its share of the
-    picture even where tasks and spans are in step.
+    The position of the sample within its interval follows a golden-ratio sequence. So idle time has
+    its correct share of the raster, even if task lengths are a multiple of the interval.
 
     Args:
-        executor, job, start_ms, finish_ms: int64[num_tasks], by executor and start.
-        shown: int64[num_shown], executors.
+        executor: int64[num_tasks], the executor of each task, ascending.
+        job: int64[num_tasks].
+        start_ms: int64[num_tasks], ascending for each executor.
+        finish_ms: int64[num_tasks].
+        shown: int64[num_shown], the executors to sample.
+        num_columns: number of intervals.
+        end_ms: end of the last interval, in ms; the first one starts at 0.
 
     Returns:
-        int64[num_shown, num_columns], IDLE where none.
+        int64[num_shown, num_columns], the job, or IDLE.
     """
     columns = np.arange(num_columns)
     grid = np.full((len(shown), num_columns), IDLE, np.int64)
@@ -160,6 +181,7 @@ def raster_of_tasks(
         moment_ms = (columns + (0.5 + (columns + row) * _GOLDEN_RATIO) % 1.0) * (
             end_ms / num_columns
         )
+        # The latest task that started before the moment; the executor is busy if it still runs.
         latest = begin + np.searchsorted(start_ms[begin:end], moment_ms, side="right") - 1
         busy = np.flatnonzero(latest >= begin)
         busy = busy[finish_ms[latest[busy]] > moment_ms[busy]]
@@ -176,11 +198,16 @@ def _title(trace: Trace) -> str:
     average = float(jct_ms(trace)[here].mean()) / MS_PER_S
     cut = int((trace.completion_ms[here] == NOT_COMPLETED).sum())
     unfinished = f", {cut} jobs unfinished" if cut else ""
-    return f"{trace.policy}: average JCT {average:,.1f} s, last completion {_end_ms(trace) / MS_PER_S:,.1f} s{unfinished}"
+    return (
+        f"{trace.policy}: average JCT {average:,.1f} s, "
+        f"last completion {_end_ms(trace) / MS_PER_S:,.1f} s{unfinished}"
+    )
 
 
 def gantt_figure(trace: Trace, end_s: float | None = None) -> Figure:
-    """The chart of one run as a plotly figure; `end_s` sets a time axis that several charts share.
+    """The chart of one run as a plotly figure.
+
+    `end_s` is the end of the time axis, in seconds; several charts can share it.
 
     Raises:
         ConfigError: the tasks were not recorded.
@@ -223,6 +250,7 @@ def _add_bars(figure: Figure, trace: Trace, runs: list[Segment]) -> None:
     by_job: dict[int, list[Segment]] = {}
     for segment in runs:
         by_job.setdefault(segment.job, []).append(segment)
+    # If only some executors are shown, their bars are wider and fill the chart.
     width = trace.num_executors / len(shown_executors(trace))
     for job, rows in sorted(by_job.items()):
         name = f"{job}: {trace.job_names[job]}"
@@ -234,7 +262,8 @@ def _add_bars(figure: Figure, trace: Trace, runs: list[Segment]) -> None:
             width=width,
             marker={"color": job_color(job), "line": {"width": 0}},
             name=name,
-            hovertemplate=f"{name}<br>executor %{{y}}<br>%{{base:.1f}} s, for %{{x:.1f}} s<extra></extra>",
+            hovertemplate=f"{name}<br>executor %{{y}}<br>"
+            "%{base:.1f} s, for %{x:.1f} s<extra></extra>",
         )
 
 
@@ -249,7 +278,8 @@ def _add_picture(figure: Figure, trace: Trace) -> None:
         for job in range(colors)
         for edge in (edges[job], edges[job + 1])
     ]
-    named = len(trace.job_names) <= _NUM_COLORS
+    # With more jobs than colours, a colour does not identify a job: leave out the labels.
+    has_labels = len(trace.job_names) <= _NUM_COLORS
     figure.add_heatmap(
         z=color,
         x0=step_s / 2,
@@ -260,13 +290,16 @@ def _add_picture(figure: Figure, trace: Trace) -> None:
         colorscale=scale,
         showscale=False,
         hoverongaps=False,
-        hoverinfo=None if named else "skip",
-        hovertemplate="job %{z}<br>executor %{y}<br>%{x:.1f} s<extra></extra>" if named else None,
+        hoverinfo=None if has_labels else "skip",
+        hovertemplate="job %{z}<br>executor %{y}<br>%{x:.1f} s<extra></extra>"
+        if has_labels
+        else None,
     )
 
 
 def _add_completions(figure: Figure, trace: Trace) -> None:
     done = trace.completion_ms[trace.completion_ms != NOT_COMPLETED] / MS_PER_S
+    # One trace holds all lines; None separates them. Many lines are drawn more transparent.
     figure.add_scatter(
         x=[x for at in done.tolist() for x in (at, at, None)],
         y=[-0.5, trace.num_executors - 0.5, None] * len(done),
@@ -279,7 +312,7 @@ def _add_completions(figure: Figure, trace: Trace) -> None:
 
 
 def write_gantt(trace: Trace, path: Path) -> None:
-    """Write the chart of one run as one self-contained HTML file.
+    """Write the chart of one run as a self-contained HTML file.
 
     Raises:
         ConfigError: the tasks were not recorded.
@@ -290,7 +323,12 @@ def write_gantt(trace: Trace, path: Path) -> None:
 
 
 def write_png(traces: Mapping[str, Trace], path: Path, title: str = "") -> None:
-    """Write the charts of several runs, one above the other on one time axis, as a PNG.
+    """Write the charts of several runs as a PNG, one above the other on a common time axis.
+
+    Args:
+        traces: the runs by policy name.
+        path: the picture file.
+        title: title of the picture.
 
     Raises:
         ConfigError: the tasks were not recorded.

@@ -1,4 +1,7 @@
-"""Gantt charts of real clusters' event logs: cores x time, jobs coloured, one chart a log on a common time axis."""
+"""Draw Gantt charts of event logs from real clusters, one chart per log on a common time axis.
+
+A chart shows cores against time; every job has its colour.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from parcae.files import replacing
 from parcae.units import MS_PER_S, s_from_ms
 from parcae.workloads.recorded_run import NO_JOB, JobKey, JobOutcome, RecordedRun
 
-#: What pictures can be, by the ending of the file's name.
+#: Supported picture formats, by the ending of the file's name.
 FORMATS = ("png", "svg", "pdf")
-#: The jobs' names are told below the charts if there are no more than these.
+#: The legend names the jobs only if there are at most this many.
 MAX_NAMED = 32
 _NUM_COLUMNS = 2_400
 _WIDTH_IN = 11.0
 _DPI = 120
-#: Inches: height of a chart (with few cores, with many), of the legend's rows.
+#: Heights in inches: a chart with few cores, one with many cores, a row of the legend.
 _LOW_IN = 1.3
 _HIGH_IN = 2.4
 _LEGEND_ROW_IN = 0.2
@@ -34,33 +37,36 @@ _GREY = (205, 209, 216)
 
 
 def picture_format(path: Path) -> str:
-    """The format that a file's name asks for: "png", "svg" or "pdf".
+    """The picture format by the ending of the file's name: "png", "svg" or "pdf".
 
     Raises:
-        ConfigError: another ending.
+        ConfigError: the ending is not in FORMATS.
     """
     ending = Path(path).suffix.lstrip(".").lower()
     if ending not in FORMATS:
         raise ConfigError(
-            f"{path}: a picture is written as {', '.join('.' + name for name in FORMATS)}; name the file so"
+            f"{path}: pictures are written as {', '.join('.' + name for name in FORMATS)}; "
+            "choose a file name with one of these endings"
         )
     return ending
 
 
 def gantt(charts: Sequence[tuple[str, RecordedRun]], path: Path, *, title: str = "") -> None:
-    """Draw which job every core worked for over time, one chart below the other, into a picture file.
+    """Write a picture that shows which job every core worked for over time.
 
-    The same job (by name and order within the name) has the same colour in all charts; red lines are completions; grey is
-    work for jobs that the run leaves out (those without its key). The time axis begins at each run's first submission.
-    The file is written wholly or not at all.
+    The charts stand one below the other. The same job (by name and order within the name) has the
+    same colour in all charts. Red lines are completions. Grey is work for jobs that are not part of
+    the run because they lack its key. The time axis begins at each run's first submission. The file
+    appears only when it is complete.
 
     Args:
-        charts: a title and a run (`parcae.workloads.spark_run.read_spark_run`) for each chart, from top to bottom.
-        path: the picture; its ending says what it is (see FORMATS).
-        title: of the whole picture.
+        charts: a title and a run (`parcae.workloads.spark_run.read_spark_run`) for each chart, from
+            top to bottom.
+        path: the picture file; its ending determines the format (see FORMATS).
+        title: title of the whole picture.
 
     Raises:
-        ConfigError: no chart, or an ending that is none of FORMATS.
+        ConfigError: there is no chart, or the ending is not in FORMATS.
         OSError: the file cannot be written.
 
     Example: `gantt([("fair", before), ("parcae", after)], Path("gantt.png"))`.
@@ -69,7 +75,7 @@ def gantt(charts: Sequence[tuple[str, RecordedRun]], path: Path, *, title: str =
     from matplotlib.figure import Figure
 
     if not charts:
-        raise ConfigError("a picture of Gantt charts needs one run at least")
+        raise ConfigError("a picture of Gantt charts needs at least one run")
     ending = picture_format(path)
     colors = _color_of_job(charts)
     heights = [_HIGH_IN if run.num_cores >= _MANY_CORES else _LOW_IN for _, run in charts]
@@ -91,7 +97,7 @@ def gantt(charts: Sequence[tuple[str, RecordedRun]], path: Path, *, title: str =
 
 
 def _color_of_job(charts: Sequence[tuple[str, RecordedRun]]) -> dict[JobKey, tuple[int, int, int]]:
-    """A colour for every job of any of the runs, in order of first submission."""
+    """A colour for every job of all runs, assigned in order of first submission."""
     first_ms: dict[JobKey, int] = {}
     for _, run in charts:
         for job in run.jobs:
@@ -110,14 +116,13 @@ def _draw(
 ) -> None:
     tasks = run.tasks
     shown = evenly_chosen(run.num_cores)
+    # Rows of the palette: the jobs, then grey for other work, then white for idle (IDLE = -1).
     other = len(run.jobs)
     job = np.where(tasks["job"] == NO_JOB, other, tasks["job"])
     grid = raster_of_tasks(
         tasks["core"], job, tasks["start_ms"], tasks["finish_ms"], shown, _NUM_COLUMNS, end_ms
     )
-    palette = np.array(
-        [*(colors[job.key] for job in run.jobs), _GREY, _WHITE], np.uint8
-    )  # IDLE, -1, is the last
+    palette = np.array([*(colors[job.key] for job in run.jobs), _GREY, _WHITE], np.uint8)
     extent = (0, s_from_ms(end_ms), -0.5, run.num_cores - 0.5)
     axis.imshow(
         palette[grid], aspect="auto", interpolation="nearest", origin="lower", extent=extent
@@ -155,11 +160,12 @@ def _heading(name: str, run: RecordedRun) -> str:
 def _add_legend(figure: Any, colors: Mapping[JobKey, tuple[int, int, int]]) -> None:
     from matplotlib.patches import Patch
 
-    often = {name for name, order in colors if order > 1}
+    repeated_names = {name for name, order in colors if order > 1}
     patches = []
     for (name, order), rgb in colors.items():
         short = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
-        label = f"{short} #{order}" if name in often else short
+        label = f"{short} #{order}" if name in repeated_names else short
+        # Matplotlib reads "$" as mathematics and hides labels that begin with "_".
         patches.append(
             Patch(color=f"#{bytes(rgb).hex()}", label=label.replace("$", r"\$").lstrip("_"))
         )

@@ -1,4 +1,4 @@
-"""The best order of up to twelve jobs: exhaustive, by branch and bound."""
+"""Find the best order of up to twelve jobs by an exhaustive branch-and-bound search."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.simulator import check_status
 from parcae.workloads.arrivals import JobSequence
 
-#: The search takes at most this many jobs.
+#: Largest number of jobs that the search accepts.
 MAX_ORDERED_JOBS = 12
-#: Beginnings between two words of progress.
+#: Number of simulated prefixes between two progress reports.
 _PROGRESS = 2_000
 
 
@@ -31,10 +31,11 @@ class BestOrder:
     """The best order of an exhaustive search.
 
     Args:
-        order: the jobs, first served first.
-        average_jct_ms: its average JCT.
-        num_orders: orders that were simulated to the end; all others begin in ways that a bound rules out.
-        num_beginnings: beginnings of orders that were simulated.
+        order: positions of the jobs in the job sequence, in the order of service.
+        average_jct_ms: the average JCT under this order.
+        num_orders: number of orders that were simulated to the end. A lower bound ruled out all
+            other orders by one of their prefixes.
+        num_beginnings: number of prefixes of orders that were simulated.
     """
 
     order: tuple[int, ...]
@@ -49,30 +50,42 @@ def best_job_order(
     seed: int,
     progress: Callable[[int, float], None] | None = None,
 ) -> BestOrder:
-    """The best order of the jobs, all executors to the first one that can use them (Decima, Appendix H).
+    """Find the best order of the jobs (Decima, Appendix H).
 
-    Exhaustive: orders with a common beginning share its simulation, and a beginning is given up only where a lower bound on
-    all that can follow exceeds the best order found. The paper also turns off waves, start-up delays and slowdowns at high
-    parallelism: see `parcae.evaluation.bounds.simplified`. With them on, giving all executors to one job is a poor rule, and
-    other policies may well beat the best order; the bound, which knows no delays, then rules out less. Measured in the
-    simplified setting: a second for ten TPC-H jobs, where trying all 3.6 million orders takes about an hour.
+    An order gives all executors to the first job that can use them. The search is exhaustive:
+    orders with a common prefix share its simulation, and the search drops a prefix only if a lower
+    bound on every continuation exceeds the best order so far.
+
+    The paper also turns off waves, start-up delays and slowdowns at high parallelism; see
+    `parcae.evaluation.bounds.simplified`. With these effects, giving all executors to one job is a
+    poor rule, and other policies may beat the best order. The bound ignores delays, so it then
+    rules out fewer prefixes. In the simplified setting, ten TPC-H jobs take one second; trying all
+    3.6 million orders would take about an hour.
 
     Args:
-        progress: called with (beginnings simulated, the best average JCT so far in ms) now and then.
+        sequence: the jobs.
+        config: the cluster.
+        seed: seed of the task durations.
+        progress: called regularly with (number of prefixes simulated, best average JCT in ms).
+
+    Returns:
+        The best order and its average JCT.
 
     Raises:
-        ConfigError: too many jobs, or a run that ends before its jobs do.
+        ConfigError: there are too many jobs, or the run has an end time.
     """
     if config.end_ms is not None or config.mean_episode_ms is not None:
         raise ConfigError(
-            "the exhaustive search compares completed runs; leave out end_ms and mean_episode_ms"
+            "the exhaustive search compares completed runs: leave out end_ms and mean_episode_ms"
         )
     num_jobs = sequence.num_jobs
     if num_jobs > MAX_ORDERED_JOBS:
         orders = math.factorial(min(num_jobs, 20))
         raise ConfigError(
-            f"{num_jobs} jobs have {orders:,} orders or more; the exhaustive search takes at most {MAX_ORDERED_JOBS} jobs"
+            f"{num_jobs} jobs have {orders:,} orders or more; "
+            f"the exhaustive search takes at most {MAX_ORDERED_JOBS} jobs"
         )
+    # One simulator for each depth of the search: row d has d ordered jobs.
     batch = SimulatorBatch([sequence] * (num_jobs + 1), config, [seed] * (num_jobs + 1))
     blocks = tuple(
         _as_block(table)
@@ -88,6 +101,7 @@ def best_job_order(
         )
         if progress is not None:
             progress(int(search.num_beginnings[0]), float(search.best_ms[0]) / num_jobs)
+    # Turns an error status into an exception.
     if status is not Status.COMPLETE:
         check_status(int(status), select(batch.states, 0), sequence)
     order = tuple(int(job) for job in np.argsort(search.best_rank, kind="stable"))
@@ -98,11 +112,12 @@ def best_job_order(
 
 
 def _as_block(table: Any) -> npt.NDArray[np.int64]:
-    """The same memory as int64[num_simulators, size]."""
+    """View a table of all simulators as int64[num_simulators, size], without copying."""
     return np.asarray(table).view(np.int64).reshape(len(table), -1)
 
 
 def _begin(sequence: JobSequence, config: SimulationConfig) -> OrderSearch:
+    """The tables of a search that has not begun."""
     num_jobs = sequence.num_jobs
     executors = config.total_executors
     task_ms = list[float]()
@@ -116,6 +131,7 @@ def _begin(sequence: JobSequence, config: SimulationConfig) -> OrderSearch:
         ]
         path_ms += job.downstream_ms(waves)
     table = np.zeros((num_jobs + 1, num_jobs), np.int64)
+    # One entry for each depth of the search.
     column = np.zeros(num_jobs + 1, np.int64)
     return OrderSearch(
         rank=np.full((num_jobs + 1, num_jobs), UNORDERED),

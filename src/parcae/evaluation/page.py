@@ -1,4 +1,7 @@
-"""What the HTML reports share: one self-contained page that opens without a network, its table, its charts."""
+"""Building blocks of the HTML reports: one self-contained page, its tables and its charts.
+
+The page loads nothing from the network: styles and the chart library are part of the file.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,13 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _STYLE = """
-body{font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;color:#1d232a;background:#fff;
+body{font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;
+  color:#1d232a;background:#fff;
   max-width:1120px;margin:0 auto;padding:32px 24px 72px}
 h1{font-size:1.75rem;letter-spacing:-.01em;margin:0 0 .15rem}
 h2{font-size:1.22rem;margin:2.8rem 0 .5rem;border-bottom:1px solid #e3e6ea;padding-bottom:.3rem}
-.lead{font-size:1.1rem;background:#f4f8fb;border-left:4px solid #0072b2;padding:.85rem 1.1rem;margin:1.1rem 0 1.4rem}
+.lead{font-size:1.1rem;background:#f4f8fb;border-left:4px solid #0072b2;padding:.85rem 1.1rem;
+  margin:1.1rem 0 1.4rem}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.9rem}
 th,td{padding:.42rem .55rem;text-align:right;border-bottom:1px solid #eceff2;white-space:nowrap}
@@ -33,7 +38,8 @@ i.dot{display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right
 small,.quiet{color:#5b6670}
 .pair{display:grid;grid-template-columns:1fr 1fr;gap:0 20px}.pair>div{min-width:0}
 @media(max-width:820px){.pair{grid-template-columns:1fr}}
-code,pre{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,"DejaVu Sans Mono",monospace;background:#f5f6f8;border-radius:4px}
+code,pre{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,"DejaVu Sans Mono",monospace;
+  background:#f5f6f8;border-radius:4px}
 pre{padding:.8rem 1rem;overflow-x:auto;white-space:pre-wrap;word-break:break-word}
 """
 _CONFIG = {"displayModeBar": False, "responsive": True}
@@ -42,13 +48,23 @@ _CONFIG = {"displayModeBar": False, "responsive": True}
 def write_page(
     path: Path, name: str, heading: str, setting: str, sentence: str, parts: Sequence[str]
 ) -> None:
-    """Write a page: a heading, the setting in a line, the result in a sentence, and parts that are HTML already.
+    """Write a page.
+
+    Args:
+        path: the HTML file to write.
+        name: name of the page, for its title.
+        heading: the heading, as text.
+        setting: one line about the setting, as text.
+        sentence: the result in a sentence, as text.
+        parts: the rest of the page, each part as HTML.
 
     Raises:
         OSError: the folder does not exist or cannot be written.
     """
+    # Texts are escaped here; parts are HTML already.
     head = [
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
+        "<!doctype html><html lang=en><meta charset=utf-8>"
+        "<meta name=viewport content='width=device-width'>",
         f"<title>Parcae: {html.escape(name)}</title><style>{_STYLE}</style>",
         f"<h1>{html.escape(heading)}</h1>",
         f"<p class=quiet>{html.escape(setting)}</p>",
@@ -63,22 +79,33 @@ def html_table(
     best: int | None = None,
     notes: Sequence[str] = (),
 ) -> str:
-    """A table of cells that are HTML already, the best row marked, with notes (text) below."""
+    """An HTML table with notes below it.
+
+    Args:
+        head: the column headings, as HTML.
+        rows: the cells of every row, as HTML.
+        best: the row to highlight, if any.
+        notes: sentences below the table, as text.
+    """
     lines = (
-        f"<tr{' class=best' if row == best else ''}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+        f"<tr{' class=best' if row == best else ''}>"
+        f"{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
         for row, cells in enumerate(rows)
     )
     below = "".join(f"<p class=quiet>{html.escape(note, quote=False)}</p>" for note in notes)
-    return f"<div class=wide><table><tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>{''.join(lines)}</table></div>{below}"
+    return (
+        f"<div class=wide><table><tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>"
+        f"{''.join(lines)}</table></div>{below}"
+    )
 
 
 def named(row: int, name: str) -> str:
-    """The cell of a policy: its colour and name."""
+    """The table cell of a policy: a dot in its colour, and its name."""
     return f"<i class=dot style='background:{policy_color(row)}'></i>{html.escape(name)}"
 
 
 def cell(estimate: Estimate, digits: str) -> str:
-    """A mean, and its interval where there is one."""
+    """The table cell of an estimate: the mean, and the interval if it is known."""
     if estimate.is_unknown:
         return format(estimate.mean, digits)
     return (
@@ -87,16 +114,21 @@ def cell(estimate: Estimate, digits: str) -> str:
 
 
 def how_sure(ratio: Estimate, of: str = "seeds") -> str:
-    """Whether a ratio's interval over seeds (pieces, blocks of jobs) tells two policies apart, in a sentence."""
+    """State whether the difference between two policies is significant.
+
+    Args:
+        ratio: the ratio of the two policies, with its interval.
+        of: what was sampled: "seeds", "pieces" of a log or "jobs".
+    """
     if ratio.is_unknown:
-        return f"Run more {of} to see how sure that is."
+        return f"Run more {of} to get a confidence interval."
     if ratio.low <= 1 <= ratio.high:
-        return f"The interval includes no difference: this many {of} do not tell the two apart."
-    return "The interval excludes no difference."
+        return f"With this many {of} the difference is not significant at the 95% level."
+    return "The difference is significant at the 95% level."
 
 
 def figure_html(figure: Figure, with_library: bool = False) -> str:
-    """A chart as HTML; the first of a page brings the library."""
+    """A chart as HTML. The first chart of a page must include the chart library."""
     import plotly.io
 
     return str(
@@ -110,7 +142,7 @@ def pair(left: Figure, right: Figure) -> list[str]:
 
 
 def how_made(settings: Mapping[str, Any], command: str) -> str:
-    """The command, how the intervals were made, what was tuned, and all settings."""
+    """The page's last section: command, method of the intervals, tuned parameters, settings."""
     run = f"<pre>{html.escape(command)}</pre>" if command else ""
     tuned = "".join(
         f"<li><b>{html.escape(k)}</b>: {html.escape(v)}</li>" for k, v in settings["tuned"].items()
@@ -120,5 +152,6 @@ def how_made(settings: Mapping[str, Any], command: str) -> str:
     )
     return (
         f"<h2>How this was made</h2>{run}<p>{html.escape(settings['intervals'])}.</p>{notes}"
-        f"<details><summary>Settings</summary><pre>{html.escape(json.dumps(settings, indent=2))}</pre></details>"
+        "<details><summary>Settings</summary>"
+        f"<pre>{html.escape(json.dumps(settings, indent=2))}</pre></details>"
     )

@@ -1,4 +1,4 @@
-"""Every job under every policy of a comparison, as a table in a file."""
+"""Write a table of every job under every policy of a comparison, as CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -16,30 +16,36 @@ if TYPE_CHECKING:
 
     from parcae.metrics.later import PairedRuns
 
-#: Endings of the files that can be written.
+#: Supported file name endings.
 FORMATS = (".csv", ".parquet")
 
 
 def check_per_job(path: Path) -> None:
-    """Refuse a file that `write_per_job` could not write, before anything is run for it.
+    """Check that `write_per_job` can write this file. Call it before a long run.
 
     Raises:
-        ConfigError: another ending than FORMATS.
-        OSError: its folder does not exist or cannot be written, or it is a folder.
+        ConfigError: the file's ending is not in FORMATS.
+        OSError: the folder does not exist or cannot be written, or the path is a folder.
     """
     if Path(path).suffix.lower() not in FORMATS:
-        raise ConfigError(f"{path}: jobs are written as {' or '.join(FORMATS)}; name the file so")
+        raise ConfigError(
+            f"{path}: jobs are written as {' or '.join(FORMATS)}; "
+            "choose a file name with one of these endings"
+        )
     check_place(path)
 
 
 def per_job_table(comparison: Comparison) -> pl.DataFrame:
-    """One row for every seed, job and policy, in this order.
+    """A table with one row for every seed, job and policy, sorted in this order.
 
     Columns:
-        seed; position: the job's row in order of arrival; job: the recurring job's name;
-        arrival_ms; policy;
-        completion_ms, jct_ms: simulated ms, null where the run's end cut the job off;
-        ratio_to_first: jct_ms / that under the first policy, null where either was cut off.
+        seed: the seed of the run.
+        position: the job's position in order of arrival.
+        job: the recurring job's name.
+        arrival_ms: time of arrival.
+        policy: the policy's name.
+        completion_ms, jct_ms: simulated ms; null if the run ended before the job.
+        ratio_to_first: jct_ms / that under the first policy; null if either run ended first.
     """
     import polars as pl
 
@@ -55,6 +61,7 @@ def _seed_table(seed: int, runs: PairedRuns, policies: list[str]) -> pl.DataFram
     num_jobs = len(runs.names)
     num_policies = len(policies)
     complete = runs.is_complete
+    # The arrays are [policies, jobs]; transposed, the rows are sorted by job, then policy.
     known = pl.Series(complete.T.ravel())
     both_known = pl.Series((complete & complete[0]).T.ravel())
     table = pl.DataFrame(
@@ -76,10 +83,13 @@ def _seed_table(seed: int, runs: PairedRuns, policies: list[str]) -> pl.DataFram
 
 
 def write_per_job(comparison: Comparison, path: Path) -> None:
-    """Write `per_job_table` as CSV or Parquet, as the file's ending says, wholly or not at all.
+    """Write `per_job_table` as CSV or Parquet, depending on the file's ending.
+
+    The file appears only when it is complete.
 
     Raises:
-        ConfigError, OSError: as `check_per_job`.
+        ConfigError: as in `check_per_job`.
+        OSError: as in `check_per_job`.
     """
     check_per_job(path)
     table = per_job_table(comparison)

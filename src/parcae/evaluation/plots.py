@@ -1,4 +1,7 @@
-"""The report's curves: JCT distribution, concurrency and JCT over time, executor shares (Decima, Figures 9a and 10)."""
+"""Charts of the comparison report (as in Decima, Figures 9a and 10).
+
+They show the JCT distribution, jobs in the system and JCT over time, and executors per job.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 FloatArray = npt.NDArray[np.float64]
-#: One colour a policy, told apart in print and by the colour-blind (Okabe and Ito).
+#: One colour per policy, chosen to be distinguishable in print and for colour-blind readers
+#: (Okabe and Ito).
 PALETTE = (
     "#0072b2",
     "#d55e00",
@@ -38,18 +42,19 @@ PALETTE = (
     "#8c6d31",
     "#7f7f7f",
 )
-#: Line styles tell the colours' second and third round apart.
+#: Line styles for the first, second and third use of each colour.
 _DASHES = ("solid", "dash", "dot")
+#: Number of intervals in which curves over time are averaged.
 _NUM_SPANS = 240
 
 
 def policy_color(row: int) -> str:
-    """The colour of the policy at a row of the comparison."""
+    """The colour of the policy at position `row` of the comparison."""
     return PALETTE[row % len(PALETTE)]
 
 
 def line_style(row: int) -> dict[str, Any]:
-    """How the line of the policy at a row of the comparison is drawn."""
+    """Plotly's line style of the policy at position `row` of the comparison."""
     return {
         "color": policy_color(row),
         "dash": _DASHES[row // len(PALETTE) % len(_DASHES)],
@@ -58,7 +63,13 @@ def line_style(row: int) -> dict[str, Any]:
 
 
 def new_figure(title: str, x: str, y: str) -> Any:
-    """An empty chart in the reports' style."""
+    """An empty chart in the style of the reports.
+
+    Args:
+        title: title of the chart.
+        x: label of the x axis.
+        y: label of the y axis.
+    """
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -84,7 +95,16 @@ def interval_bars(
     low: Sequence[float],
     high: Sequence[float],
 ) -> Figure:
-    """A number of every policy with its interval; the first on top."""
+    """A bar chart of one number per policy with its interval; the first policy is on top.
+
+    Args:
+        title: title of the chart.
+        axis: label of the number's axis.
+        names: the policies.
+        means: the number of each policy.
+        low: lower ends of the intervals; NaN where unknown.
+        high: upper ends of the intervals; NaN where unknown.
+    """
     figure = new_figure(title, axis, "")
     error = {
         "type": "data",
@@ -107,7 +127,14 @@ def interval_bars(
 def jct_bars(
     names: Sequence[str], means: Sequence[float], low: Sequence[float], high: Sequence[float]
 ) -> Figure:
-    """Average JCT of every policy, in seconds, with its interval; the first on top."""
+    """A bar chart of every policy's average JCT with its interval; the first policy is on top.
+
+    Args:
+        names: the policies.
+        means: average JCT in seconds.
+        low: lower ends of the intervals; NaN where unknown.
+        high: upper ends of the intervals; NaN where unknown.
+    """
     return interval_bars(
         "Average job completion time, with 95% intervals",
         "average JCT (s)",
@@ -119,18 +146,22 @@ def jct_bars(
 
 
 def cdf(trace: Trace) -> tuple[FloatArray, FloatArray]:
-    """Completion times in s, ascending from 0, and the share of the jobs that arrived that was done within each.
+    """The distribution of JCTs over all jobs that arrived.
 
-    Example: of two jobs, one of 3 s and one that the run's end cut off: ([0, 3], [0, 0.5]).
+    Returns:
+        JCTs in seconds, ascending from 0, and for each the share of jobs that took at most as long.
+
+    Example: for two jobs, one of 3 s and one unfinished at the end: ([0, 3], [0, 0.5]).
     """
     done = trace.completion_ms != NOT_COMPLETED
     jct_s = np.sort(jct_ms(trace)[done]) / MS_PER_S
+    # Unfinished jobs count in the total, so the curve may end below 1.
     share = np.arange(len(jct_s) + 1) / max(1, int(arrived(trace).sum()))
     return np.concatenate([[0.0], jct_s]), share
 
 
 def jct_cdf(traces: Mapping[str, Trace]) -> Figure:
-    """Share of the jobs that completed within a time (Decima, Figure 9a)."""
+    """Share of jobs that completed within a time (Decima, Figure 9a)."""
     figure = new_figure("Share of jobs done within a time", "JCT (s)", "share of jobs")
     for row, (name, trace) in enumerate(traces.items()):
         jct_s, share = cdf(trace)
@@ -158,7 +189,7 @@ def concurrency_over_time(traces: Mapping[str, Trace]) -> Figure:
 
 
 def jct_over_time(traces: Mapping[str, Trace]) -> Figure:
-    """Each completed job's JCT at its completion (Decima, Figure 10b)."""
+    """Each completed job's JCT against its time of completion (Decima, Figure 10b)."""
     figure = new_figure(
         "Job completion times, by when the job completed", "time of completion (s)", "JCT (s)"
     )
@@ -189,7 +220,7 @@ def _dots(row: int, name: str, text: list[str]) -> dict[str, Any]:
 
 
 def busy_over_time(traces: Mapping[str, Trace]) -> Figure:
-    """Executors that run tasks over time, as means of 240 spans.
+    """Busy executors over time, as means over 240 intervals.
 
     Raises:
         ConfigError: the tasks were not recorded.
@@ -212,7 +243,10 @@ def busy_over_time(traces: Mapping[str, Trace]) -> Figure:
 
 
 def share_by_work(traces: Mapping[str, Trace]) -> Figure:
-    """Executors that ran each job's tasks on average while it was in the system, by its size (Decima, Figure 10d)."""
+    """Average number of executors that ran a job's tasks, by job size (Decima, Figure 10d).
+
+    The average is over the time that the job was in the system.
+    """
     figure = new_figure(
         "Executors a job had on average, by its size", "executor time of the job (s)", "executors"
     )
@@ -228,7 +262,13 @@ def share_by_work(traces: Mapping[str, Trace]) -> Figure:
 
 
 def save_png(traces: Mapping[str, Trace], path: Path, title: str = "") -> None:
-    """Write the JCT distribution and the jobs in the system, side by side, as a PNG for documents."""
+    """Write the JCT distribution and the jobs in the system, side by side, as a PNG.
+
+    Args:
+        traces: the runs by policy name.
+        path: the picture file.
+        title: title of the picture.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
@@ -265,12 +305,13 @@ def scatter_of_pairs(
     *,
     scale: float = 1.0,
 ) -> None:
-    """A picture (PNG) with one panel a group: every pair a dot, and the line on which both are equal.
+    """Write a PNG with one scatter plot per group, and in each the line x = y.
 
     Args:
-        groups: (x, y) by title.
-        axes: labels of x and y.
-        scale: both are multiplied by it.
+        groups: the values (x, y) of every group, by its title.
+        path: the picture file.
+        axes: labels of the x and the y axis.
+        scale: factor for all values.
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg

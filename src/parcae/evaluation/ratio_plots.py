@@ -1,4 +1,4 @@
-"""A picture of policies that were run on the same seeds: ratios to a baseline, and times."""
+"""Draw the ratios to a baseline and the completion times of policies run on the same seeds."""
 
 from __future__ import annotations
 
@@ -22,17 +22,15 @@ def ratios_and_times(
     path: Path,
     title: str = "",
 ) -> None:
-    """Write a picture (PNG) of the ratios of every seed and of the completion times.
+    """Write a picture (PNG): the ratios of every seed, and the distributions of completion times.
 
     Args:
-        ratios: of average completion times to the baseline's, by policy: one a seed, and the
+        ratios: by policy, average completion time / the baseline's: float64[seeds], and the
             estimate over seeds.
-        seconds: completion times in s, by policy.
-        baseline: what the ratios are to.
-        path: of the picture.
-        title: above it.
-
-    Intervals that reach far beyond all seeds are cut off.
+        seconds: by policy, completion times in seconds.
+        baseline: name of the baseline policy.
+        path: the picture file.
+        title: title of the picture.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -43,6 +41,7 @@ def ratios_and_times(
     names = dict.fromkeys([*seconds, *ratios])
     colors = {name: policy_color(row) for row, name in enumerate(names)}
     for row, (name, (by_seed, estimate)) in enumerate(ratios.items()):
+        # Spread the seeds' dots vertically, so that they do not cover each other.
         width = 0.22 if len(by_seed) > 1 else 0.0
         spread = row + width * np.linspace(-1, 1, len(by_seed))
         left.scatter(by_seed, spread, s=14, color=colors[name], alpha=0.5, linewidths=0)
@@ -57,7 +56,7 @@ def ratios_and_times(
             capsize=3,
             linewidth=1.2,
         )
-    # The interval of two seeds can be a thousand times as wide as they are apart: it is cut off.
+    # The interval of two seeds can be a thousand times wider than their distance: cut it off.
     left.set_xlim(0.0, 1.2 * max([1.0, *(float(by_seed.max()) for by_seed, _ in ratios.values())]))
     left.axvline(1.0, color="#999999", linewidth=1, zorder=0)
     left.set_yticks(range(len(ratios)), list(ratios))

@@ -1,4 +1,8 @@
-"""Runs of the job sets of Spark's own world: nothing is drawn, and what the file says of durations is what policies know."""
+"""Run the job sets of the conformance file in the cores world.
+
+Nothing is random in these runs: the file lists every arrival and every task duration, and policies
+know the durations from the file.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,9 @@ from parcae.simulation.run import simulate
 from parcae.simulation.tables import DurationMode
 from parcae.workloads.spark_world_set import SparkWorldSet
 
-#: The policies of the conformance file; those that only a set can define, and what they are.
+#: The policies of the conformance file.
 CONFORMANCE_ORDERS = ("fifo", "fair", "fair-pools", "sjf", "srpt", "orders")
+#: Policies that need data from a job set, with a description.
 _OF_THE_SET: Mapping[str, str] = {
     "fair-pools": "Spark's FAIR, the pools of the set",
     "orders": "standing orders: the tiers and limits of the set",
@@ -27,7 +32,7 @@ _OF_THE_SET: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class SetRun:
-    """One set under one policy; `variant` says what the policy's name became."""
+    """The run of one set under one policy; `variant` is what the policy's name was resolved to."""
 
     job_set: SparkWorldSet
     policy: str
@@ -38,7 +43,15 @@ class SetRun:
 def set_config(
     job_set: SparkWorldSet, config: SimulationConfig, cores: int | None = None
 ) -> SimulationConfig:
-    """The set's own cores unless others are given, every task with its own duration, estimates taken as they are."""
+    """The simulation settings of a job set.
+
+    Every task has the duration that the set lists, and estimates are not corrected.
+
+    Args:
+        job_set: the set.
+        config: all other settings.
+        cores: number of cores; None takes the set's number.
+    """
     return config.model_copy(
         update={
             "world": WorldName.CORES,
@@ -50,11 +63,11 @@ def set_config(
 
 
 def set_policy(name: str, job_set: SparkWorldSet) -> OrderPolicy:
-    """`fair-pools` (the set's pools) or `orders` (its tiers and limits).
+    """The policy `fair-pools` (with the set's pools) or `orders` (with its tiers and limits).
 
     Raises:
-        PolicyError: another name.
-        ConfigError: more pools than can be simulated.
+        PolicyError: the name is neither of the two.
+        ConfigError: the set has more pools than the simulator supports.
     """
     if name == "fair-pools":
         tables = pool_tables(job_set.pools, job_set.job_pools, f"set {job_set.name!r}")
@@ -65,7 +78,7 @@ def set_policy(name: str, job_set: SparkWorldSet) -> OrderPolicy:
         limits = [limit for position in arriving for limit in _limits(job_set, position)]
         return OrderPolicy(name, OrderKind.GIVEN, given_tables(tiers, limits))
     raise PolicyError(
-        f"policy {name!r} is not one that a set defines; these are {', '.join(_OF_THE_SET)}"
+        f"policy {name!r} is not defined by a job set; choose one of {', '.join(_OF_THE_SET)}"
     )
 
 
@@ -86,26 +99,36 @@ def run_sets(
     """Run every set under every policy.
 
     Args:
-        names: as in the catalogue, and `fair-pools` and `orders`.
-        config: what the sets are silent about; see `set_config`.
-        cores: run on so many instead of the sets' own.
+        sets: the job sets.
+        names: policies as in the catalogue, and `fair-pools` and `orders`.
+        config: the settings that the sets do not define; see `set_config`.
+        seed: seed of policies that use random numbers.
+        cores: number of cores; None takes each set's number.
         record: keep every task in the traces.
 
-    Raises:
-        PolicyError, ConfigError: a policy that is unknown or cannot be carried out.
+    Returns:
+        The runs, set by set, in the order of the names.
 
-    Example: `next(run_sets(list(sets.values()), ["srpt"], SimulationConfig())).trace.completion_ms`.
+    Raises:
+        PolicyError: a policy is unknown.
+        ConfigError: a policy cannot run with these settings.
+
+    Example:
+        `next(run_sets(list(sets.values()), ["srpt"], SimulationConfig())).trace.completion_ms`.
     """
     for job_set in sets:
-        own = set_config(job_set, config, cores)
+        set_settings = set_config(job_set, config, cores)
         others = [name for name in names if name not in _OF_THE_SET]
         resolved = resolve_policies(
-            job_set.workload, others, own, "batch", job_set.sequence.num_jobs
+            job_set.workload, others, set_settings, "batch", job_set.sequence.num_jobs
         )
-        found = resolved.for_sequence(job_set.sequence, seed)
+        policies = resolved.for_sequence(job_set.sequence, seed)
         for name in dict.fromkeys(names):
-            policy: AnyPolicy = set_policy(name, job_set) if name in _OF_THE_SET else found[name]
+            policy: AnyPolicy = set_policy(name, job_set) if name in _OF_THE_SET else policies[name]
             variant = _OF_THE_SET.get(name) or resolved.variants[name]
             yield SetRun(
-                job_set, name, variant, simulate(job_set.sequence, policy, own, seed, record=record)
+                job_set,
+                name,
+                variant,
+                simulate(job_set.sequence, policy, set_settings, seed, record=record),
             )

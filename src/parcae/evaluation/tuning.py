@@ -1,11 +1,15 @@
-"""Tuned heuristics: parameters are swept on seeds that no comparison ever uses."""
+"""Resolve policy names to policies, and tune heuristics by a parameter sweep.
+
+`resolve_policies` makes the policies that a comparison names. A name with `:tuned` is swept on
+seeds that no comparison uses; a name with `:oracle` gets the best parameters for each sequence.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,12 +33,12 @@ from parcae.workloads.random_streams import TUNING_SEED_START, RandomStreams
 #: Decima, section 7.1: alpha from -2 to 2 in steps of 0.1.
 ALPHAS = tuple(round(-2.0 + 0.1 * step, 1) for step in range(41))
 NUM_TUNING_SEEDS = 20
-#: A sweep over numbers of executors tries at most about this many.
+#: A sweep over the number of executors tries at most about this many values.
 _MAX_COUNTS = 40
 
 
 def _counts(num_executors: int) -> tuple[float, ...]:
-    """Numbers of executors from 1 to all: each one in small clusters, evenly spaced on a logarithmic scale in large ones."""
+    """Numbers of executors to try: every one in small clusters, logarithmically spaced in large."""
     spaced = np.geomspace(1, num_executors, min(num_executors, _MAX_COUNTS))
     return tuple(
         float(n)
@@ -46,25 +50,26 @@ def _counts(num_executors: int) -> tuple[float, ...]:
     )
 
 
-#: Those of SWEEPS whose names need an argument.
+#: Policies of SWEEPS whose names need an argument.
 _NEEDS_VALUE = ("weighted-fair", "static")
-#: Of a grid of more than so many values, all are tried on a quarter of the sequences, and as many as this on all of them.
+#: A grid with more values than this is first tried on a quarter of the sequences.
 _MANY = 50
+#: The best values of that first round, this many, are then tried on all sequences.
 _FINALISTS = 25
-#: Policies that decide, that plan, and that play whole runs only (those with a guard).
+#: A policy that decides, one that plans, or one that can only run whole simulations (guarded).
 AnyPolicy = Policy | Planner | CompiledPolicy
-#: A policy's parameters, in the order in which its name carries them.
+#: A policy's parameters, in the order in which its name lists them.
 Values = tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Knobs:
-    """What can be tuned of a policy.
+    """The tunable parameters of a policy.
 
     Args:
-        names: what its parameters are called.
-        grid: the values that are tried on a cluster of so many executors.
-        around: the values that are tried after that, given the best of the grid.
+        names: names of the parameters.
+        grid: function (number of executors) -> the values to try first.
+        around: function (best values of the grid) -> the values to try after that.
     """
 
     names: tuple[str, ...]
@@ -76,8 +81,9 @@ def _each(values: Iterable[float]) -> tuple[Values, ...]:
     return tuple((value,) for value in values)
 
 
-#: Graphene*: alpha in steps of 0.5 with every pair of thresholds (2: no task is long, -1: no stage is hard to pack), and whether
-#: executors wait for a stage's parents; then finer steps of alpha and of how long they wait, in s.
+#: The sweep of Graphene*: first alpha in steps of 0.5 with every pair of thresholds (LongScore 2:
+#: no task is long; FragScore -1: no stage is hard to pack) and with executors that wait for a
+#: stage's parents or not; then finer steps of alpha and of the longest wait, in s.
 _COARSE_ALPHAS = ALPHAS[::5]
 _LONG = (0.2, 0.4, 0.6, 0.8, 2.0)
 _FRAG = (-1.0, 0.2, 0.4, 0.6, 0.8)
@@ -106,16 +112,17 @@ SWEEPS: Mapping[str, Knobs] = {
 
 @dataclass(frozen=True)
 class ResolvedPolicies:
-    """Policies by the name that was asked for, with tuned parameters found.
+    """Policies by name, after tuning.
 
     Args:
-        policies: every policy that is the same for all sequences.
-        oracles: names whose parameter is the best in hindsight for each sequence.
-        names: all names, in the order asked for, each once.
+        policies: by name, every policy that is the same for all sequences.
+        oracles: names whose parameters are the best in hindsight for each sequence.
+        names: all names in the caller's order, without repetitions.
         config: the cluster.
-        tuned: what tuning found, in words, for the report.
-        variants: for every name, what it became: which shipped variant, which values, which of Spark's orders.
-        guards: the factor of the guard of every name that has one.
+        tuned: by name, the result of tuning in words, for the report.
+        variants: by name, what the name was resolved to: a shipped variant, parameter values or one
+            of Spark's orders.
+        guards: by name, the factor of the guard, if the policy has one.
     """
 
     policies: Mapping[str, AnyPolicy]
@@ -127,7 +134,7 @@ class ResolvedPolicies:
     guards: Mapping[str, float] = field(default_factory=dict)
 
     def for_sequence(self, sequence: JobSequence, seed: int) -> dict[str, AnyPolicy]:
-        """The policies, in the order asked for, for one sequence."""
+        """The policies for one sequence, in the caller's order."""
         return {name: self._for_sequence(name, sequence, seed) for name in self.names}
 
     def _for_sequence(self, name: str, sequence: JobSequence, seed: int) -> AnyPolicy:
@@ -137,74 +144,125 @@ class ResolvedPolicies:
         return guarded(name, best, self.guards[name]) if name in self.guards else best
 
     def legend(self) -> str:
-        """What the names became, where that is something else, in one line."""
+        """One line that says what names were resolved to, for those that changed."""
         return "; ".join(
             f"{name}: {became}" for name, became in self.variants.items() if became != name
         )
 
 
 def check_seeds(seed_start: int, num_seeds: int) -> None:
-    """Refuse seeds that are negative or kept for tuning.
+    """Check that seeds are not negative and not reserved for tuning.
 
     Raises:
-        ConfigError: such seeds.
+        ConfigError: a seed is out of range.
     """
     if seed_start < 0 or seed_start + num_seeds > TUNING_SEED_START:
         raise ConfigError(
-            f"seeds {seed_start} to {seed_start + num_seeds - 1} are not all in 0..{TUNING_SEED_START - 1}; seeds from "
-            f"{TUNING_SEED_START} on are kept for tuning: choose a smaller first seed"
+            f"seeds {seed_start} to {seed_start + num_seeds - 1} are not all in "
+            f"0..{TUNING_SEED_START - 1}. Seeds from {TUNING_SEED_START} on are kept for tuning: "
+            "choose a smaller first seed"
         )
 
 
 def _family(name: str) -> tuple[str, str]:
-    """The policy to sweep and how ("tuned" or "oracle"), or twice nothing."""
+    """Split a name into the policy to sweep and "tuned" or "oracle"; two empty texts if neither."""
     family, _, how = name.partition(":")
     return (family, how) if family in SWEEPS and how in ("tuned", "oracle") else ("", "")
 
 
 def resolve_policies(
-    workload: Workload, names: Sequence[str], config: SimulationConfig, arrivals: str, num_jobs: int
+    workload: Workload,
+    policies: Sequence[str | AnyPolicy],
+    config: SimulationConfig,
+    arrivals: str,
+    num_jobs: int,
 ) -> ResolvedPolicies:
-    """The policies that `names` ask for, in the config's world; NAME:tuned is tuned here, once, on the tuning seeds.
+    """Make the policies with the given names. NAME:tuned is tuned here, once, on the tuning seeds.
+
+    Policy objects stand for themselves, under their own names.
 
     Args:
-        names: as in the catalogue of the world, or the path of a checkpoint; those of SWEEPS with `:tuned` or `:oracle`; in the
-            world of cores with a guard (`NAME+guard:1.1`).
+        workload: the jobs that policies are bound to and tuned on.
+        policies: policy objects, names of the world's catalogue, or paths of checkpoints. Policies
+            of SWEEPS accept `:tuned` and `:oracle`. In the cores world names accept a guard
+            (`NAME+guard:1.1`).
+        config: the cluster and its world.
+        arrivals: when jobs arrive.
+        num_jobs: number of jobs in each run.
+
+    Returns:
+        The policies, with what their names were resolved to.
 
     Raises:
-        PolicyError: an unknown policy, or one of the other world.
+        PolicyError: a policy is unknown or belongs to the other world.
+        ConfigError: two policy objects, or an object and a name, are called the same.
     """
-    setting = _Setting(workload, config, arrivals, num_jobs)
-    asked = tuple(dict.fromkeys(names))
+    objects = _objects(policies)
+    names = [policy if isinstance(policy, str) else policy.name for policy in policies]
+    made = _resolve_names(
+        [name for name in names if name not in objects],
+        _Setting(workload, config, arrivals, num_jobs),
+    )
+    return replace(
+        made,
+        policies={**made.policies, **objects},
+        names=tuple(dict.fromkeys(names)),
+        variants={**made.variants, **{name: name for name in objects}},
+    )
+
+
+def _objects(policies: Sequence[str | AnyPolicy]) -> dict[str, AnyPolicy]:
+    """The policy objects among the policies, by name."""
+    named = {policy for policy in policies if isinstance(policy, str)}
+    objects: dict[str, AnyPolicy] = {}
+    for policy in policies:
+        if isinstance(policy, str):
+            continue
+        if policy.name in objects or policy.name in named:
+            raise ConfigError(f"two policies are called {policy.name!r}: give one another name")
+        objects[policy.name] = policy
+    return objects
+
+
+def _resolve_names(names: Sequence[str], setting: _Setting) -> ResolvedPolicies:
+    """Make the policies of the given names."""
+    config = setting.config
+    unique_names = tuple(dict.fromkeys(names))
     guards = {}
     bare = {}
-    for name in asked:
+    for name in unique_names:
         if config.world is WorldName.EXECUTORS:
             refuse_planners(name)
         bare[name], factor = split_guard(name)
         if factor is not None:
             guards[name] = factor
-    # What is tuned comes last, so that a name that was misspelt or is of the other world is refused at once.
-    for family in (_family(own)[0] for own in bare.values() if _family(own)[0]):
+    # Check and make the tuned policies last: a misspelt name then fails at once, not after tuning.
+    for family in (_family(bare_name)[0] for bare_name in bare.values() if _family(bare_name)[0]):
         _made_by_name(f"{family}:1" if family in _NEEDS_VALUE else family, setting)
     made = {
-        own: _resolve(own, setting)
-        for own in dict.fromkeys(sorted(bare.values(), key=lambda own: bool(_family(own)[0])))
+        bare_name: _resolve(bare_name, setting)
+        for bare_name in dict.fromkeys(
+            sorted(bare.values(), key=lambda bare_name: bool(_family(bare_name)[0]))
+        )
     }
     policies = {}
-    for name, own in bare.items():
-        policy = made[own].policy
+    for name, bare_name in bare.items():
+        policy = made[bare_name].policy
         if policy is not None:
             policies[name] = guarded(name, policy, guards[name]) if name in guards else policy
     return ResolvedPolicies(
         policies,
-        frozenset(name for name in asked if made[bare[name]].policy is None),
-        asked,
+        frozenset(name for name in unique_names if made[bare[name]].policy is None),
+        unique_names,
         config,
-        {name: made[own].found for name, own in bare.items() if made[own].found},
         {
-            name: made[own].variant + (f", guard {guards[name]:g}" if name in guards else "")
-            for name, own in bare.items()
+            name: made[bare_name].tuning_text
+            for name, bare_name in bare.items()
+            if made[bare_name].tuning_text
+        },
+        {
+            name: made[bare_name].variant + (f", guard {guards[name]:g}" if name in guards else "")
+            for name, bare_name in bare.items()
         },
         guards,
     )
@@ -212,7 +270,7 @@ def resolve_policies(
 
 @dataclass(frozen=True)
 class _Setting:
-    """What policies are resolved for."""
+    """The setting that policies are resolved for."""
 
     workload: Workload
     config: SimulationConfig
@@ -222,15 +280,21 @@ class _Setting:
 
 @dataclass(frozen=True)
 class _Resolved:
-    """What one name became: a policy (None: the best in hindsight for each sequence), and in words."""
+    """The result of resolving one name.
+
+    Args:
+        policy: None for the best in hindsight for each sequence.
+        variant: what the name was resolved to, in words.
+        tuning_text: the result of tuning, in words.
+    """
 
     policy: AnyPolicy | None
     variant: str
-    found: str = ""
+    tuning_text: str = ""
 
 
 def _resolve(name: str, setting: _Setting) -> _Resolved:
-    """What a name without a guard became."""
+    """Resolve a name without a guard."""
     workload = setting.workload
     config = setting.config
     family, how = _family(name)
@@ -239,8 +303,10 @@ def _resolve(name: str, setting: _Setting) -> _Resolved:
         variant = variant_name(name, workload, config, setting.arrivals)
     elif how == "oracle":
         names = ", ".join(SWEEPS[family].names)
-        found = f"{names} best in hindsight for each sequence: an oracle, not a policy to deploy"
-        return _Resolved(None, f"{family}, {names} best in hindsight", found)
+        tuning_text = (
+            f"{names} best in hindsight for each sequence: an oracle, which cannot be deployed"
+        )
+        return _Resolved(None, f"{family}, {names} best in hindsight", tuning_text)
     elif how == "tuned":
         sweep = tune(workload, family, config, setting.arrivals, setting.num_jobs)
         variant = ":".join([family, *(f"{value:g}" for value in sweep.best)])
@@ -258,21 +324,33 @@ def _resolve(name: str, setting: _Setting) -> _Resolved:
 
 
 def _made_by_name(name: str, setting: _Setting) -> OrderPolicy | HeuristicPolicy:
-    """The policy of the catalogue of the world."""
+    """Make a policy from the catalogue of the setting's world."""
     if setting.config.world is WorldName.CORES:
         return make_cores_policy(name, setting.workload, setting.config)
     return make_policy(name, setting.config.total_executors)
 
 
 def _through_adapter(variant: str, config: SimulationConfig) -> str:
-    """What a policy that decides is called: in the world of cores it plans by being asked until all cores are given away."""
+    """The variant's name of a policy that decides.
+
+    In the cores world an adapter turns its decisions into a plan: it asks the policy for decisions
+    until all cores are given away.
+    """
     return (
         f"{variant}, planning through the adapter" if config.world is WorldName.CORES else variant
     )
 
 
 def guarded(name: str, policy: AnyPolicy, factor: float) -> AnyPolicy:
-    """The policy with a guard: a job that is about to end later than so many times its end under fair sharing goes first."""
+    """Add a guard to a policy.
+
+    A job that is about to need more than `factor` times its time under fair sharing goes first.
+
+    Args:
+        name: name of the guarded policy.
+        policy: the policy to guard.
+        factor: the guard's factor.
+    """
     from parcae.policies.guard import Guarded
 
     guard: AnyPolicy = Guarded(name, policy, factor)
@@ -290,9 +368,12 @@ def _with_values(
 
 @dataclass(frozen=True)
 class Sweep:
-    """Mean of the average JCT, in ms, over the tuning sequences for all values that were tried on all of them.
+    """The result of a parameter sweep.
 
-    `num_given_up` others were tried on a quarter of the sequences.
+    Args:
+        family: the policy.
+        cost_ms: by parameter values, the mean over all tuning sequences of the average JCT, in ms.
+        num_given_up: number of other values, which were tried on a quarter of the sequences only.
     """
 
     family: str
@@ -301,14 +382,16 @@ class Sweep:
 
     @property
     def best(self) -> Values:
-        """The values of least cost; of equals, those nearest to 0."""
+        """The values with the least cost; of equal ones, those nearest to 0."""
         return min(self.cost_ms, key=lambda values: (self.cost_ms[values], sum(map(abs, values))))
 
     def describe(self) -> str:
-        """What was found, in words."""
+        """The result in words."""
         names = SWEEPS[self.family].names
         tried = list(self.cost_ms)
-        found = ", ".join(f"{name} {value:g}" for name, value in zip(names, self.best, strict=True))
+        best_values = ", ".join(
+            f"{name} {value:g}" for name, value in zip(names, self.best, strict=True)
+        )
         what = (
             f"values from {tried[0][0]:g} to {tried[-1][0]:g}"
             if len(names) == 1
@@ -316,8 +399,8 @@ class Sweep:
         )
         others = f" ({self.num_given_up} more on a quarter of them)" if self.num_given_up else ""
         return (
-            f"{found} (average JCT {self.cost_ms[self.best] / MS_PER_S:,.1f} s) of {len(tried)} {what}, "
-            f"on {NUM_TUNING_SEEDS} tuning seeds{others}"
+            f"{best_values} (average JCT {self.cost_ms[self.best] / MS_PER_S:,.1f} s) "
+            f"of {len(tried)} {what}, on {NUM_TUNING_SEEDS} tuning seeds{others}"
         )
 
 
@@ -327,7 +410,14 @@ def average_jct_ms(
     config: SimulationConfig,
     seeds: Sequence[int],
 ) -> float:
-    """Mean of the sequences' average JCT under a policy, in ms."""
+    """Mean over job sequences of the average JCT under a policy, in ms.
+
+    Args:
+        policy: the policy.
+        sequences: the job sequences.
+        config: the cluster.
+        seeds: the seed of each sequence's task durations.
+    """
     batch = SimulatorBatch(sequences, config, seeds)
     batch.run(policy.play_many)
     traces = [batch.trace(row, policy.name) for row in range(len(batch))]
@@ -337,7 +427,14 @@ def average_jct_ms(
 def sweep_values(
     family: str, sequences: Sequence[JobSequence], config: SimulationConfig, seeds: Sequence[int]
 ) -> Sweep:
-    """Try all values of a policy's parameters on the same sequences and luck."""
+    """Try all values of a policy's parameters on the same job sequences and task durations.
+
+    Args:
+        family: the policy; a name of SWEEPS.
+        sequences: the job sequences.
+        config: the cluster.
+        seeds: the seed of each sequence's task durations.
+    """
 
     def measured(tried: Iterable[Values], count: int) -> dict[Values, float]:
         policies = {values: _with_values(family, values, config, "tuning") for values in tried}
@@ -348,11 +445,13 @@ def sweep_values(
 
     grid = tuple(SWEEPS[family].grid(config.total_executors))
     count = len(sequences)
+    # A large grid is first tried on a quarter of the sequences.
     num_given_up = len(grid) - _FINALISTS if len(grid) > _MANY else 0
     if num_given_up:
         first = measured(grid, max(1, count // 4))
         grid = tuple(sorted(grid, key=first.__getitem__)[:_FINALISTS])
     cost_ms = measured(grid, count)
+    # Then try finer steps around the best value.
     around = SWEEPS[family].around(Sweep(family, cost_ms).best)
     return Sweep(
         family,
@@ -366,10 +465,19 @@ def tune(
 ) -> Sweep:
     """Sweep a policy's parameters on the tuning seeds (Decima, section 7.1, baseline 5).
 
-    Recorded arrivals have one sequence only: there the parameter is tuned on jobs drawn at the recorded mean rate.
+    Recorded arrivals give only one sequence. The sweep then draws jobs that arrive at the recorded
+    mean rate.
+
+    Args:
+        workload: the jobs to draw from.
+        family: the policy; a name of SWEEPS.
+        config: the cluster.
+        arrivals: when jobs arrive.
+        num_jobs: number of jobs in each sequence.
     """
     process = arrivals
     if arrivals == "recorded":
+        # Poisson arrivals with the recorded mean gap replace the recorded times.
         times = [job.arrival_ms or 0 for job in workload.jobs]
         gap_ms = (max(times) - min(times)) / max(1, len(times) - 1)
         process = f"poisson:{max(1, round(gap_ms))}ms"
@@ -384,6 +492,15 @@ def tune(
 def best_in_hindsight(
     sequence: JobSequence, config: SimulationConfig, seed: int, name: str
 ) -> HeuristicPolicy:
-    """The policy with the values that are best for this very sequence and luck (the paper's per-batch optimum)."""
+    """The policy with the best parameters for this sequence and seed.
+
+    The paper calls this the optimum per batch.
+
+    Args:
+        sequence: the jobs.
+        config: the cluster.
+        seed: the seed of the task durations.
+        name: a policy's name with `:oracle`.
+    """
     family = _family(name)[0]
     return _with_values(family, sweep_values(family, [sequence], config, [seed]).best, config, name)

@@ -1,4 +1,8 @@
-"""Who pays for a policy's better average, over all seeds, and which recurring jobs gain and lose."""
+"""Which jobs pay for a policy's better average.
+
+`who_pays` counts the jobs that end later than under the first policy, over all seeds.
+`recurring_jobs` lists which recurring jobs gain and which lose.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +24,17 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class WhoPays:
-    """The jobs, over all seeds, that end later than under the first policy on the same seed.
+    """How many jobs end later than under the first policy on the same seed, over all seeds.
 
-    Jobs that were cut off under the first policy do not count. A job that was cut off under this
-    policy alone counts with the time up to the run's end, which is a lower bound.
+    Jobs that were cut off under the first policy do not count. A job that was cut off only under
+    this policy counts with the time up to the end of the run, which is a lower bound.
 
     Args:
         later_share: share of the jobs whose completion time is more than LATER times that under the
             first policy.
-        later_than_promise_share: the same with PROMISE, which is what a guard promises.
-        worst_later: the largest completion time / that under the first policy; NaN where no job counts.
+        later_than_promise_share: the same for PROMISE, the bound that a guard promises.
+        worst_later: the largest ratio of a job's completion time to that under the first policy;
+            NaN if no job counts.
     """
 
     later_share: Estimate
@@ -37,7 +42,7 @@ class WhoPays:
     worst_later: float
 
     def to_json(self) -> dict[str, Any]:
-        """Shares with their intervals, and the worst ratio; null where nothing is known."""
+        """Shares with their intervals, and the worst ratio; null where unknown."""
         return {
             "later_than_first_share": self.later_share.to_json(),
             "later_than_first_by_10_percent_share": self.later_than_promise_share.to_json(),
@@ -45,19 +50,19 @@ class WhoPays:
         }
 
     def describe(self, first: str) -> str:
-        """Who pays, in a sentence.
+        """One sentence about the later jobs; `first` is the name of the first policy.
 
         Example: "3.1% of the jobs end more than 5% later than under fair, the worst 1.20 times as
         late."
         """
         share = self.later_share.mean
         if math.isnan(share):
-            return f"No job completed under {first}, so nobody knows who ends later."
+            return f"No job completed under {first}, so it is unknown which jobs end later."
         if share == 0:
             return f"No job ends more than {LATER - 1:.0%} later than under {first}."
-        told = f"{share:.1%}" if share >= 0.0005 else "Less than 0.1%"
+        shown = f"{share:.1%}" if share >= 0.0005 else "Less than 0.1%"
         return (
-            f"{told} of the jobs end more than {LATER - 1:.0%} later than under {first}, "
+            f"{shown} of the jobs end more than {LATER - 1:.0%} later than under {first}, "
             f"the worst {self.worst_later:,.2f} times as late."
         )
 
@@ -67,12 +72,13 @@ def who_pays(
     method: Method = "t",
     rng: np.random.Generator | None = None,
 ) -> WhoPays:
-    """Who pays for one policy.
+    """Estimate how many jobs end later under one policy than under the first.
 
     Args:
-        ratio_by_seed: for every seed float64[num_jobs], each job's JCT / that under the first policy;
-            NaN where unknown.
-        method, rng: how the intervals are made; see `parcae.evaluation.statistics`.
+        ratio_by_seed: for every seed float64[num_jobs], each job's JCT / that under the first
+            policy; NaN where unknown.
+        method: how the intervals are made; see `parcae.evaluation.statistics`.
+        rng: random generator for the bootstrap.
 
     Example: two seeds with the ratios (1.0, 1.2) and (0.5, 1.07): half of the jobs are later, a
     quarter later than promised, the worst 1.2 times.
@@ -99,11 +105,11 @@ def _share_above(
 
 @dataclass(frozen=True)
 class RecurringJob:
-    """What the policies meant for one recurring job.
+    """The mean JCT of one recurring job under every policy.
 
     Args:
         name: the recurring job's name.
-        num_runs: its runs over all seeds that completed under every policy.
+        num_runs: number of its occurrences over all seeds that completed under every policy.
         mean_jct_s: their mean JCT in seconds under each policy, in the comparison's order.
     """
 
@@ -112,27 +118,28 @@ class RecurringJob:
     mean_jct_s: tuple[float, ...]
 
     def ratio_to_first(self, policy: int) -> float:
-        """Mean JCT under the policy at a row of the comparison / that under the first."""
+        """Mean JCT under a policy (its position in the comparison) / that under the first."""
         return self.mean_jct_s[policy] / self.mean_jct_s[0]
 
 
 def recurring_jobs(runs: Sequence[PairedRuns], policy: int) -> list[RecurringJob]:
-    """Every recurring job that completed under all policies, those that lose most first.
+    """Every recurring job that completed under all policies, sorted by loss, largest first.
 
     Args:
-        runs: one a seed.
-        policy: the row of the policy whose ratio to the first they are sorted by; equal ones by name.
+        runs: the paired runs, one per seed.
+        policy: position of the policy whose ratio to the first is the sort key; ties are sorted by
+            name.
 
     Example: a job of 4 and 6 s under the first policy and of 2 and 4 s under the second gains: its
     ratio is 0.6.
     """
-    found: defaultdict[str, list[FloatArray]] = defaultdict(list)
+    times_by_name: defaultdict[str, list[FloatArray]] = defaultdict(list)
     for run in runs:
         jct_ms = np.maximum(1, run.jct_ms).astype(np.float64)
         for row in np.flatnonzero(run.is_complete.all(axis=0)):
-            found[run.names[row]].append(jct_ms[:, row])
+            times_by_name[run.names[row]].append(jct_ms[:, row])
     jobs = [
         RecurringJob(name, len(times), tuple(s_from_ms(float(ms)) for ms in np.mean(times, axis=0)))
-        for name, times in found.items()
+        for name, times in times_by_name.items()
     ]
     return sorted(jobs, key=lambda job: (-job.ratio_to_first(policy), job.name))

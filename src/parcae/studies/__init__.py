@@ -1,1 +1,1 @@
-"""Whole circles: from a cluster's logs to a policy and a report, and the papers' own studies."""
+"""Complete workflows: from a workload to a learned policy and a report, and the papers' studies."""

@@ -1,4 +1,8 @@
-"""The whole circle: profile, tune, train, evaluate on runs of their own, report, and say what would be saved."""
+"""`learn`: tune a rule and train a network for a scenario, compare them on held-out runs, report.
+
+The result is the better of the two policies, a comparison with heuristics, an HTML report and a
+paragraph that says what the policy would save.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError
-from parcae.evaluation.bounds import lower_bounds
 from parcae.evaluation.compare import Comparison, compare, write_comparison
-from parcae.evaluation.report import write_report
+from parcae.evaluation.report import report_of
 from parcae.evaluation.statistics import Estimate, ratio_estimate
 from parcae.files import write_text
 from parcae.learning.family import Weights
@@ -24,38 +27,46 @@ from parcae.learning.run import TrainRequest, train_policy
 from parcae.learning.scenario import Runs, Scenario
 from parcae.learning.start import start_rule, start_weights
 from parcae.learning.tune import Tuning, is_planned, tune_rule, tuned_checkpoint
-from parcae.metrics.objectives import Objective
+from parcae.metrics.objectives import (
+    FinishedJobs,
+    Objective,
+    ObjectiveFunction,
+    objective_cost,
+    objective_name,
+)
 from parcae.policies.checkpoint import Checkpoint, write_checkpoint
 from parcae.policies.learned import bind, require_durations, setting_card
 from parcae.policies.order_network.layout import KIND as ORDER_NETWORK
 from parcae.policies.parcae.layout import PRIOR
 from parcae.policies.rule.policy import Parameters
 from parcae.simulation.config import WorldName
-from parcae.simulation.run import simulate
 from parcae.units import MS_PER_S
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import SELECTION_SEED_START
 
-#: Part of the budget that goes into tuning the rule; the rest trains the network that corrects it.
+#: Share of the budget for tuning the rule. The rest is for training the network that corrects it.
 _TUNING_SHARE = 0.35
-#: Trainings shorter than this start as the rule itself; longer ones explore more at first, and end better.
+#: Shorter trainings start close to the rule. Longer ones explore more at first, and end better.
 _SHORT_S = 150.0
+#: Number of selection runs.
 _NUM_SELECTION = 100
-#: What the learned policies are compared with, the stronger of the stock orders among them; ratios are to the first.
+#: The policies that learned ones are compared with; ratios are relative to the first.
 BASELINES = {
     WorldName.CORES: ("fair", "fifo", "sjf", "srpt", "fsp", "psbs"),
     WorldName.EXECUTORS: ("fifo", "fair", "sjf-cp", "weighted-fair:tuned", "srpt-cap:tuned"),
 }
-#: What ships, by name: in the table wherever learning starts from it.
+#: The shipped policies. They are in the table if learning starts from them.
 _SHIPPED = ("tuned", "parcae")
-#: What the stock orders are called in each world. Decima's FIFO and fair sharing are not what Spark does.
+#: Descriptions of the stock orders in each world. Decima's FIFO and fair sharing differ from
+#: Spark's.
 _STOCK = {
-    WorldName.CORES: {"fifo": "Spark's FIFO", "fair": "Spark's FAIR with a pool a job"},
+    WorldName.CORES: {"fifo": "Spark's FIFO", "fair": "Spark's FAIR with one pool per job"},
     WorldName.EXECUTORS: {
         "fifo": "first come, first served in Decima's cluster",
-        "fair": "fair sharing there",
+        "fair": "fair sharing in Decima's cluster",
     },
 }
+#: The field of a run's summary for each objective.
 _COLUMN = {
     Objective.AVERAGE_JCT: "average_jct_ms",
     Objective.MAKESPAN: "makespan_ms",
@@ -63,19 +74,23 @@ _COLUMN = {
     Objective.MEAN_SLOWDOWN: "mean_slowdown",
     Objective.MISSED_DEADLINES: "missed_deadlines",
 }
-#: (seconds done, seconds in all, what is being done)
+#: Called with (seconds done, seconds in all, text about the current step).
 Progress = Callable[[float, float, str], None]
 
 
 @dataclass(frozen=True)
 class LearnRequest:
-    """What to learn.
+    """The input of `learn`.
 
     Args:
-        folder: where the policies, the comparison and the report go.
+        scenario: the workload, the cluster and the objective.
+        folder: folder for the policies, the comparison and the report.
         budget_s: wall-clock seconds for tuning and training together.
-        num_seeds: held-out runs of the comparison.
-        start: where tuning and training start: "shipped" for the nearest that ship with the package, "scratch" for nothing.
+        num_seeds: number of held-out runs of the comparison.
+        seed: seed of tuning and training.
+        start: what tuning and training start from: "shipped" for the nearest shipped policies,
+            "scratch" for none.
+        device: PyTorch's device for training.
     """
 
     scenario: Scenario
@@ -89,7 +104,7 @@ class LearnRequest:
 
 @dataclass(frozen=True)
 class Trained:
-    """The network that was trained, and how the training ended: "done", "interrupted", or what went astray."""
+    """A trained network, and how its training ended: "done", "interrupted" or the error."""
 
     checkpoint: Checkpoint
     ending: str
@@ -97,7 +112,16 @@ class Trained:
 
 @dataclass(frozen=True)
 class Learned:
-    """What came of it: the files, the comparison and the paragraph."""
+    """The result of `learn`.
+
+    Args:
+        comparison: the comparison on held-out runs.
+        tuning: the tuned rule.
+        training: the trained network.
+        paragraph: what the policy would save, in words.
+        policy: file of the learned policy.
+        report: file of the HTML report.
+    """
 
     comparison: Comparison
     tuning: Tuning
@@ -108,7 +132,10 @@ class Learned:
 
 
 def default_arrivals(workload: Workload, recorded: Workload | None) -> str:
-    """Arrivals like those of the logs: Poisson at their mean rate, or a batch where at most one job was recorded."""
+    """Arrivals like the recorded ones: Poisson with the same mean rate.
+
+    A batch if the jobs have fewer than two different recorded arrivals.
+    """
     source = recorded or workload
     times = sorted(job.arrival_ms for job in source.jobs if job.arrival_ms is not None)
     if len(times) < 2 or times[-1] == times[0]:
@@ -117,12 +144,18 @@ def default_arrivals(workload: Workload, recorded: Workload | None) -> str:
 
 
 def learn(request: LearnRequest, progress: Progress | None = None, command: str = "") -> Learned:
-    """Tune and train for a scenario, evaluate on held-out runs, write everything into the folder.
+    """Tune and train for a scenario, compare on held-out runs, and write all files to the folder.
 
-    Files: tuned.safetensors, policy.safetensors (the better of rule and network), comparison.json, report.html, summary.txt.
+    The files are tuned.safetensors (the rule), policy.safetensors (the better of rule and network),
+    comparison.json, report.html and summary.txt.
+
+    Args:
+        request: the scenario, the folder and the budget.
+        progress: called with (seconds done, seconds in all, text about the current step).
+        command: the command line, for the report.
 
     Raises:
-        ConfigError: a workload without durations.
+        ConfigError: the workload has no durations.
     """
     scenario = request.scenario
     folder = request.folder
@@ -131,9 +164,11 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     say = progress or (lambda done, total, text: None)
     card = setting_card(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs)
     tuning = _tune(request, card, _shipped_rule(request), say)
+    # The cores world uses an evolution strategy, Decima's world gradients.
     training = (_evolve if is_planned(scenario) else _train)(request, tuning, say)
     say(request.budget_s, request.budget_s, "comparing on held-out runs")
     best = folder / "policy.safetensors"
+    # The selection runs decide which policy is kept, so that the comparison stays unbiased.
     write_checkpoint(_better(request, tuning, training, card), best)
     names = _compared(request, best)
     comparison = compare(
@@ -148,42 +183,47 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     paragraph = savings_paragraph(comparison, scenario.objective, str(best))
     paragraph += _against_shipped(comparison, scenario.objective, str(best))
     write_text(folder / "summary.txt", paragraph + "\n")
-    _report(request, comparison, folder / "report.html", command)
+    report_of(comparison, scenario.workload, folder / "report.html", command=command)
     return Learned(comparison, tuning, training, paragraph, best, folder / "report.html")
 
 
 def _shipped_rule(request: LearnRequest) -> Parameters | None:
-    """The rule that ships for the nearest setting, where the search starts from it."""
+    """The shipped rule for the nearest setting; None if learning starts from scratch."""
     scenario = request.scenario
     return start_rule("tuned", scenario, scenario.arrivals) if request.start == "shipped" else None
 
 
 def _compared(request: LearnRequest, best: Path) -> list[str]:
-    """The policies of the table: the baselines, what ships, what was learned."""
+    """The policies of the comparison: baselines, shipped and learned policies."""
     world = request.scenario.config.world
     ships = _SHIPPED if request.start == "shipped" else ()
     learned = [str(request.folder / "tuned.safetensors"), str(best)]
+    # Guards exist in the cores world only.
     guarded = [f"{best}+guard:1.1"] if world is WorldName.CORES else []
     return [*BASELINES[world], *ships, *learned, *guarded]
 
 
-def _against_shipped(comparison: Comparison, objective: Objective, name: str) -> str:
-    """A sentence that says whether the policy is better than what ships; "" where that was not compared."""
-    compared = {policy.name: policy for policy in comparison.policies}
-    shipped = [own for own in _SHIPPED if own in compared]
+def _against_shipped(
+    comparison: Comparison, objective: Objective | ObjectiveFunction, name: str
+) -> str:
+    """A sentence that says whether the policy is better than the shipped ones.
+
+    Empty if the comparison has no shipped policy.
+    """
+    values = _values(comparison, objective)
+    shipped = [shipped_name for shipped_name in _SHIPPED if shipped_name in values]
     if not shipped:
         return ""
-    best = min(
-        shipped,
-        key=lambda own: float(
-            np.mean([getattr(r, _COLUMN[objective]) for r in compared[own].summaries])
-        ),
-    )
+    best = min(shipped, key=lambda shipped_name: float(values[shipped_name].mean()))
     ratio = objective_ratio(comparison, objective, name, best)
+    # The whole interval is below 1: the difference is significant.
     if ratio.high < 1:
         return f" It is {_change(ratio)} than {best}, the better of the policies that ship."
     interval = f"{ratio.mean:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] of its {_in_words(objective)}"
-    return f" Nothing surely better was found than {best}, which ships: the learned policy has {interval}."
+    return (
+        f" It is not significantly better than {best}, the better of the policies that ship: it "
+        f"has {interval}."
+    )
 
 
 def _tune(
@@ -196,16 +236,16 @@ def _tune(
         say(
             tuning.seconds,
             request.budget_s,
-            f"tuning the rule: {scenario.objective} {tuning.ratio_to_fair:.3f} of fair",
+            f"tuning the rule: {scenario.objective_name} {tuning.ratio_to_fair:.3f} of fair",
         )
 
     tuning = tune_rule(scenario, budget_s=budget_s, start=start, seed=request.seed, progress=report)
-    found = {
-        "objective": str(scenario.objective),
+    selection_card = {
+        "objective": scenario.objective_name,
         "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair,
     }
     write_checkpoint(
-        tuned_checkpoint(tuning.parameters, scenario, {**card, **found}),
+        tuned_checkpoint(tuning.parameters, scenario, {**card, **selection_card}),
         request.folder / "tuned.safetensors",
     )
     return tuning
@@ -215,6 +255,7 @@ def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> Trained:
     scenario = request.scenario
     budget_s = request.budget_s * (1 - _TUNING_SHARE)
     config = recipe_config(Recipe.FAST, scenario)
+    # A short training has little time to explore, so it starts close to the rule.
     if budget_s < _SHORT_S:
         config = config.model_copy(update={"prior": PRIOR})
     train = TrainRequest(
@@ -226,7 +267,7 @@ def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> Trained:
         seed=request.seed,
         device=request.device,
     )
-    what = f"{scenario.objective} "
+    what = f"{scenario.objective_name} "
     result = train_policy(
         train,
         lambda i: say(
@@ -239,15 +280,19 @@ def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> Trained:
 
 
 def _evolve(request: LearnRequest, tuning: Tuning, say: Progress) -> Trained:
-    """World of cores: the network that corrects the tuned rule's orders."""
+    """In the cores world: train the network that corrects the tuned rule's orders."""
     scenario = request.scenario
+    # Training seeds are 0 to 255.
     seed = request.seed & 0xFF
 
-    def report(found: Evolved) -> None:
-        text = f"training the network: {scenario.objective} {found.ratio_to_rule:.3f} of the rule at best"
-        say(tuning.seconds + found.seconds, request.budget_s, text)
+    def report(evolved: Evolved) -> None:
+        text = (
+            f"training the network: {scenario.objective_name} "
+            f"{evolved.ratio_to_rule:.3f} of the rule at best"
+        )
+        say(tuning.seconds + evolved.seconds, request.budget_s, text)
 
-    found = evolve_network(
+    evolved = evolve_network(
         scenario,
         tuning.parameters,
         budget_s=request.budget_s * (1 - _TUNING_SHARE),
@@ -255,11 +300,11 @@ def _evolve(request: LearnRequest, tuning: Tuning, say: Progress) -> Trained:
         seed=seed,
         progress=report,
     )
-    return Trained(evolved_checkpoint(found, scenario, tuning.parameters, seed), found.ending)
+    return Trained(evolved_checkpoint(evolved, scenario, tuning.parameters, seed), evolved.ending)
 
 
 def _shipped_network(request: LearnRequest) -> npt.NDArray[np.float64] | None:
-    """The weights of the network that ships for the world of cores, where training starts from what ships."""
+    """The weights of the shipped network for the cores world; None to start from scratch."""
     if request.start != "shipped":
         return None
     return start_weights("parcae", ORDER_NETWORK, request.scenario, request.scenario.arrivals)[
@@ -268,9 +313,13 @@ def _shipped_network(request: LearnRequest) -> npt.NDArray[np.float64] | None:
 
 
 def _start(request: LearnRequest, tuning: Tuning) -> Weights | None:
-    """The shipped network's weights where they do better than the rule alone, on the selection runs; else a fresh start."""
+    """The shipped network's weights, if they beat the rule alone on the selection runs.
+
+    Otherwise None, which starts the training with new weights.
+    """
     scenario = request.scenario
     weights = start_weights("parcae", "parcae", scenario, scenario.arrivals)
+    # A network with new weights decides like the rule.
     family = ParcaeFamily(scenario, tuning.parameters, PRIOR)
     runs = _selection_runs(scenario)
     fresh = family.initial_weights(np.random.default_rng(request.seed))
@@ -281,10 +330,10 @@ def _start(request: LearnRequest, tuning: Tuning) -> Weights | None:
 def _better(
     request: LearnRequest, tuning: Tuning, training: Trained, card: dict[str, Any]
 ) -> Checkpoint:
-    """The network, or the rule where the network does not do better on the selection runs."""
+    """The network if it is better than the rule on the selection runs, otherwise the rule."""
     scenario = request.scenario
     rule = tuned_checkpoint(
-        tuning.parameters, scenario, {**card, "objective": str(scenario.objective)}
+        tuning.parameters, scenario, {**card, "objective": scenario.objective_name}
     )
     runs = _selection_runs(scenario)
     policies = [
@@ -298,87 +347,118 @@ def _selection_runs(scenario: Scenario) -> Runs:
     return scenario.batch([SELECTION_SEED_START + row for row in range(_NUM_SELECTION)])
 
 
-def _report(request: LearnRequest, comparison: Comparison, path: Path, command: str) -> None:
-    scenario = request.scenario
-    seed = 0
-    sequence = scenario.sequence(seed)
-    policies = comparison.resolved.for_sequence(sequence, seed)
-    traces = {
-        name: simulate(sequence, policy, scenario.config, seed, record=True)
-        for name, policy in policies.items()
-    }
-    bounds = lower_bounds(sequence, scenario.config.total_executors)
-    write_report(comparison, traces, path, command=command, bounds=bounds)
+def _values(
+    comparison: Comparison, objective: Objective | ObjectiveFunction
+) -> dict[str, npt.NDArray[np.float64]]:
+    """The objective of every policy on every seed: by name, float64[num_seeds]."""
+    values = {}
+    for row, result in enumerate(comparison.policies):
+        if isinstance(objective, Objective):
+            column = _COLUMN[objective]
+            cost = np.array([getattr(s, column) for s in result.summaries], np.float64)
+        else:
+            runs = comparison.runs
+            arrival_ms = np.array([run.arrival_ms for run in runs], np.float64)
+            jobs = FinishedJobs(
+                arrival_ms,
+                arrival_ms + np.array([run.jct_ms[row] for run in runs]),
+                np.array([run.ideal_ms for run in runs], np.float64),
+            )
+            cost = objective_cost(objective, jobs)
+        values[result.name] = cost
+    return values
 
 
 def objective_ratio(
-    comparison: Comparison, objective: Objective, name: str, baseline: str
+    comparison: Comparison, objective: Objective | ObjectiveFunction, name: str, baseline: str
 ) -> Estimate:
     """The objective of one policy / that of another, paired by seed, with its 95% interval.
 
+    Args:
+        comparison: the comparison.
+        objective: the objective.
+        name: the policy.
+        baseline: the policy to compare with.
+
     Raises:
-        ConfigError: a policy that was not compared.
+        ConfigError: a policy is not in the comparison.
     """
-    values = {}
-    for result in comparison.policies:
-        values[result.name] = np.array(
-            [getattr(s, _COLUMN[objective]) for s in result.summaries], np.float64
-        )
+    values = _values(comparison, objective)
     for wanted in (name, baseline):
         if wanted not in values:
-            raise ConfigError(f"policy {wanted!r} was not compared; there are {', '.join(values)}")
+            raise ConfigError(
+                f"policy {wanted!r} was not compared; choose one of {', '.join(values)}"
+            )
     above = values[name]
     below = values[baseline]
-    if (
-        not (below > 0).all() or not (above > 0).any()
-    ):  # shares of missed deadlines may be 0, which has no ratio
+    # Shares of missed deadlines may be 0, which has no ratio: add a small number to both sides.
+    if not (below > 0).all() or not (above > 0).any():
         least = 1e-3 * max(float(below.mean()), 1e-3)
         above = above + least
         below = below + least
     return ratio_estimate(above, below, "t", np.random.default_rng(0))
 
 
-def savings_paragraph(comparison: Comparison, objective: Objective, name: str) -> str:
-    """What the policy would save against the stock orders and the best heuristic, and who pays, in plain words."""
+def savings_paragraph(
+    comparison: Comparison, objective: Objective | ObjectiveFunction, name: str
+) -> str:
+    """A paragraph that says what the learned policy would save.
+
+    It compares the policy with the stock orders and the best heuristic, and states how many jobs
+    end later.
+
+    Args:
+        comparison: the comparison.
+        objective: the objective.
+        name: the learned policy.
+    """
     s = comparison.settings
     world = comparison.resolved.config.world
-    heuristics = [p for p in comparison.policies if p.name in BASELINES[world]]
-    best = min(
-        heuristics,
-        key=lambda p: float(np.mean([getattr(r, _COLUMN[objective]) for r in p.summaries])),
-    )
-    labels = [*_STOCK[world].items(), (best.name, f"the best heuristic here, {best.name}")]
+    # The best heuristic is the one with the least objective on these runs, which favours it.
+    values = _values(comparison, objective)
+    heuristics = [p.name for p in comparison.policies if p.name in BASELINES[world]]
+    best = min(heuristics, key=lambda heuristic: float(values[heuristic].mean()))
+    labels = [*_STOCK[world].items(), (best, f"the best heuristic here, {best}")]
     parts = [
         f"{_change(objective_ratio(comparison, objective, name, other))} than {label}"
         for other, label in labels
     ]
     learned = next(p for p in comparison.policies if p.name == name)
-    mean = float(np.mean([getattr(r, _COLUMN[objective]) for r in learned.summaries]))
-    value = f"{mean / MS_PER_S:,.1f} s" if _COLUMN[objective].endswith("_ms") else f"{mean:,.3f}"
-    ratio = objective_ratio(comparison, objective, name, best.name)
+    mean = float(values[name].mean())
+    is_time = isinstance(objective, Objective) and _COLUMN[objective].endswith("_ms")
+    value = f"{mean / MS_PER_S:,.1f} s" if is_time else f"{mean:,.3f}"
+    ratio = objective_ratio(comparison, objective, name, best)
     sure = (
-        "does not rule out chance: run more seeds, or train longer"
+        "the difference is not significant at the 95% level: run more seeds, or train longer"
         if ratio.low <= 1 <= ratio.high
-        else "rules out chance"
+        else "the difference is significant at the 95% level"
     )
     what = _in_words(objective)
     unit = "cores" if world is WorldName.CORES else "executors"
     return (
-        f"On {s['seeds'][1] - s['seeds'][0] + 1} runs that nothing was learned from ({s['jobs']} jobs of {s['workload']}, "
-        f"arrivals {s['arrivals']}, {comparison.resolved.config.total_executors} {unit}), the learned policy's {what} is "
-        f"{value}: {parts[0]}, {parts[1]}, and {parts[2]}. Against that heuristic the 95% interval {sure}. "
-        f"{learned.who_pays.describe(comparison.policies[0].name)} These are simulated "
-        f"runs of your profile: what durations do while jobs share your cluster is not in a profile that was measured alone."
+        f"On {s['seeds'][1] - s['seeds'][0] + 1} runs that were not used for learning "
+        f"({s['jobs']} jobs of {s['workload']}, arrivals {s['arrivals']}, "
+        f"{comparison.resolved.config.total_executors} {unit}), the learned policy's {what} is "
+        f"{value}: {parts[0]}, {parts[1]}, and {parts[2]}. Compared with that heuristic, {sure}. "
+        f"{learned.who_pays.describe(comparison.policies[0].name)} These are simulated runs of "
+        "your profile. A profile that was measured with one job at a time does not show how "
+        "durations change when jobs share your cluster."
     )
 
 
-def _in_words(objective: Objective) -> str:
-    return str(objective).replace("-", " ").replace("jct", "job completion time")
+def _in_words(objective: Objective | ObjectiveFunction) -> str:
+    return (
+        objective_name(objective)
+        .replace("-", " ")
+        .replace("_", " ")
+        .replace("jct", "job completion time")
+    )
 
 
 def _change(ratio: Estimate) -> str:
     less = 1 - ratio.mean
+    # The ends of the interval as absolute changes, the smaller one first.
     low, high = sorted((abs(1 - ratio.low), abs(1 - ratio.high)))
     if ratio.low <= 1 <= ratio.high:
-        return f"{abs(less):.1%} {'less' if less >= 0 else 'more'} (no sure difference)"
+        return f"{abs(less):.1%} {'less' if less >= 0 else 'more'} (not significant)"
     return f"{abs(less):.1%} {'less' if less >= 0 else 'more'} ({low:.1%} to {high:.1%})"

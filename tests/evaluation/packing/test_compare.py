@@ -32,7 +32,7 @@ def log(num_jobs: int = 200, seed: int = 1) -> RigidJobs:
         duration,
         rng.integers(1, 5, (num_jobs, 1)),
         [8],
-        told=2 * duration,
+        estimate=2 * duration,
         step="s",
     )
 
@@ -140,7 +140,7 @@ def test_a_log_is_one_run_of_its_second_half_with_intervals_over_blocks() -> Non
     assert "batch means" in comparison.settings["intervals"]
 
 
-def test_the_correlation_of_blocks_is_told_where_queues_outlive_them() -> None:
+def test_the_correlation_of_blocks_is_reported_where_queues_outlive_them() -> None:
     jobs = RigidJobs(
         "overload", np.arange(400) * 5, np.full(400, 20), np.full((400, 1), 3), [8], step="s"
     )
@@ -149,7 +149,7 @@ def test_the_correlation_of_blocks_is_told_where_queues_outlive_them() -> None:
     assert any("intervals are too narrow" in note for note in notes(comparison))
 
 
-def test_pieces_of_a_log_are_consecutive_and_what_is_left_over_is_told() -> None:
+def test_pieces_of_a_log_are_consecutive_and_the_rest_is_reported() -> None:
     comparison = compare_log(log(), ["fcfs", "easy"], part="all", piece_jobs=60)
     assert [run.jobs for run in comparison.policies[0].runs] == [60, 60, 60]
     assert comparison.settings["left_out"] == 20

@@ -112,4 +112,4 @@ def test_logs_are_tuned_on_pieces_of_their_first_half() -> None:
     comparison = compare_log(log(), ["sjf", "tetris"])
     assert comparison.settings["tuned"]["tetris"].endswith("pieces of the log's first half")
     comparison = compare_log(log(), ["sjf", "tetris"], part="all")
-    assert comparison.settings["tuned"]["tetris"].endswith("which is among what is compared")
+    assert comparison.settings["tuned"]["tetris"].endswith("which is part of the comparison")

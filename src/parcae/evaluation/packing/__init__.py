@@ -1,1 +1,1 @@
-"""Packing policies compared: on drawn sequences or on logs, tuned where they can be, as tables, JSON and a report."""
+"""Comparison of packing policies on drawn sequences or on logs: tuning, tables, JSON, reports."""

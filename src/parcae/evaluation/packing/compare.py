@@ -1,4 +1,8 @@
-"""Several packing policies on the same sequences, or on the same log, paired, with confidence intervals."""
+"""Compare several packing policies on the same job sequences or on the same log.
+
+`compare_packing` draws sequences by seed, `compare_log` runs a log. Both return a
+`PackingComparison` with confidence intervals, paired by sequence or by block of jobs.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae import __version__
 from parcae.errors import ConfigError
 from parcae.evaluation.packing.policies import ResolvedPacking, Tuning, resolve_packing
 from parcae.evaluation.packing.tuning import tuning_pieces
@@ -31,38 +34,44 @@ from parcae.packing.sources import PackingSource
 from parcae.packing.world import Outcome, PackingBatch
 from parcae.policies.packing.catalog import PackingSetting
 from parcae.policies.packing.policy import PackingPolicy
+from parcae.version import __version__
 from parcae.workloads.rigid import RigidJobs
 
 FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[str], None]
-#: Measures whose ratio to the first policy is told; waiting can be 0.
+#: Measures whose ratio to the first policy is reported. Waiting is not among them: it can be 0.
 _RATIOS = ("slowdown", "bounded_slowdown", "completion")
-#: Consecutive blocks of jobs that a single run is divided into for its intervals.
+#: For its intervals, a single run is divided into this many consecutive blocks of jobs.
 NUM_BLOCKS = 20
 _BY_RUN = (
-    "95% confidence intervals: of a mean over all jobs as the ratio of the {0}' sums and numbers of jobs, of a ratio to the "
-    "first policy paired by {1}; delta method on the logarithm, Student's t over {2} {0}"
+    "95% confidence intervals: a mean over all jobs is the ratio of the {0}' sums to their numbers "
+    "of jobs; ratios to the first policy are paired by {1}; delta method on the logarithm, "
+    "Student's t over {2} {0}"
 )
 _BY_BLOCK = (
-    "95% confidence intervals by batch means: one run, its jobs in order of arrival divided into {0} consecutive blocks that are "
-    "taken for independent, paired by block; delta method on the logarithm, Student's t. Neighbouring blocks share queues: where "
-    "their means are correlated (lag 1 of {1:+.2f} to {2:+.2f} here; chance keeps it within {3:.2f}), intervals are too narrow"
+    "95% confidence intervals by batch means: one run; its jobs, in order of arrival, form {0} "
+    "consecutive blocks, which are treated as independent and paired; delta method on the "
+    "logarithm, Student's t. Neighbouring blocks share queues: if their means are correlated "
+    "(lag 1 of {1:+.2f} to {2:+.2f} here; without correlation it stays within {3:.2f}), the "
+    "intervals are too narrow"
 )
+#: Parts of a log that can be compared.
 PARTS = ("second", "first", "all")
 
 
 @dataclass(frozen=True)
 class PackingResult:
-    """One policy over all runs.
+    """The results of one policy over all runs.
 
     Args:
-        name: as it was asked for.
-        runs: what each came to.
-        estimates: mean over the jobs that started, by measure ("slowdown", "bounded_slowdown", "completion", "waiting").
-        ratios: of the means to the first policy's, paired; by measure.
-        values: float64[jobs of all runs], the measure that is compared first; NaN for jobs that never started.
-        groups: int64[jobs of all runs], their size.
-        correlation: of neighbouring blocks' means; NaN where runs are independent.
+        name: the policy's name as the caller gave it.
+        runs: one summary per run.
+        estimates: by measure ("slowdown", "bounded_slowdown", "completion", "waiting"), the mean
+            over the jobs that started.
+        ratios: by measure, the mean / that of the first policy, paired.
+        values: float64[jobs of all runs], the main measure; NaN for jobs that never started.
+        groups: int64[jobs of all runs], the size group of each job.
+        correlation: correlation between the means of neighbouring blocks; NaN for independent runs.
     """
 
     name: str
@@ -75,43 +84,46 @@ class PackingResult:
 
     @property
     def num_jobs(self) -> int:
-        """Jobs of all runs."""
+        """Number of jobs of all runs."""
         return sum(run.jobs for run in self.runs)
 
     @property
     def unallocated(self) -> int:
-        """Jobs of all runs that waited to the end."""
+        """Number of jobs that were still waiting at the end of their run."""
         return sum(run.unallocated for run in self.runs)
 
     @property
     def dropped(self) -> int:
-        """Jobs of all runs that were lost, because slots and backlog were full."""
+        """Number of jobs that were lost because job slots and backlog were full."""
         return sum(run.dropped for run in self.runs)
 
     @property
     def is_complete(self) -> bool:
-        """Whether every job of every run started: without that, means are of those that the policy chose to start."""
+        """Whether every job of every run started.
+
+        Otherwise the means cover only the jobs that the policy chose to start.
+        """
         return self.unallocated + self.dropped == 0
 
     def mean(self, key: str) -> float:
-        """Mean over runs of a number of their summaries."""
+        """Mean over runs of the field `key` of their summaries."""
         return mean_of_started(np.array([getattr(run, key) for run in self.runs], np.float64))
 
     def utilization(self) -> dict[str, float]:
-        """Mean over runs for each resource."""
+        """Utilization of each resource, as a mean over runs."""
         return {
             name: float(np.mean([run.utilization[name] for run in self.runs]))
             for name in self.runs[0].utilization
         }
 
     def by_size(self, names: Sequence[str]) -> dict[str, float]:
-        """Mean of the measure over the jobs of each size."""
+        """Mean of the main measure over the jobs of each size group."""
         return {
             name: mean_of_started(self.values[self.groups == row]) for row, name in enumerate(names)
         }
 
     def quantiles(self, shares: Sequence[float] = (50, 95, 99)) -> dict[str, float]:
-        """Of the measure over all jobs that started."""
+        """Percentiles of the main measure over all jobs that started."""
         known = self.values[~np.isnan(self.values)]
         return {
             f"p{share:g}": float(np.percentile(known, share)) if len(known) else math.nan
@@ -120,20 +132,20 @@ class PackingResult:
 
     def to_json(self, sizes: SizeGroups, measure: str) -> dict[str, Any]:
         """Estimates with intervals, and means over runs."""
-        own: dict[str, Any] = {
+        card: dict[str, Any] = {
             name: estimate.to_json() for name, estimate in self.estimates.items()
         }
-        own |= {f"{name}_ratio_to_first": ratio.to_json() for name, ratio in self.ratios.items()}
-        own |= {"ratio_to_first": self.ratios[measure].to_json()}
-        own |= {"jobs": self.num_jobs, "unallocated": self.unallocated, "dropped": self.dropped}
-        own |= {"quantiles": self.quantiles(), f"{measure}_by_size": self.by_size(sizes.names)}
-        own |= {"makespan": self.mean("makespan"), "utilization": self.utilization()}
-        own |= {"withheld_share": self.mean("withheld_share"), "decisions": self.mean("decisions")}
-        own |= {
+        card |= {f"{name}_ratio_to_first": ratio.to_json() for name, ratio in self.ratios.items()}
+        card |= {"ratio_to_first": self.ratios[measure].to_json()}
+        card |= {"jobs": self.num_jobs, "unallocated": self.unallocated, "dropped": self.dropped}
+        card |= {"quantiles": self.quantiles(), f"{measure}_by_size": self.by_size(sizes.names)}
+        card |= {"makespan": self.mean("makespan"), "utilization": self.utilization()}
+        card |= {"withheld_share": self.mean("withheld_share"), "decisions": self.mean("decisions")}
+        card |= {
             "block_correlation": self.correlation,
             f"{measure}_by_run": [getattr(r, f"mean_{measure}") for r in self.runs],
         }
-        json: dict[str, Any] = plain({key: _plain_list(value) for key, value in own.items()})
+        json: dict[str, Any] = plain({key: _plain_list(value) for key, value in card.items()})
         return json
 
 
@@ -143,13 +155,16 @@ def _plain_list(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class PackingComparison:
-    """What came of comparing packing policies; `settings` says all that is needed to run it again.
+    """The result of comparing packing policies.
 
     Args:
-        measure: what is compared first: "slowdown", or "bounded_slowdown" for logs.
-        sizes: the groups of `PackingResult.groups`.
-        outcomes: the first run of every policy, for the pictures.
-        curves: of learned policies, [iteration, seconds, cost on the selection's runs] for each measurement of their training.
+        policies: results per policy, in the order in which the caller named them.
+        settings: everything that is needed to repeat the comparison.
+        measure: the main measure: "slowdown", or "bounded_slowdown" for logs.
+        sizes: the size groups that `PackingResult.groups` refers to.
+        outcomes: the first run of every policy, for the charts.
+        curves: by learned policy, [iteration, seconds, cost on the selection runs] for each
+            measurement of its training.
     """
 
     policies: tuple[PackingResult, ...]
@@ -161,23 +176,26 @@ class PackingComparison:
 
     @property
     def is_log(self) -> bool:
-        """Whether the jobs are of a log."""
+        """Whether the jobs come from a log."""
         return self.measure == "bounded_slowdown"
 
     @property
     def unit(self) -> str:
-        """Of times: "steps" or "s"."""
+        """The unit of times: "steps" or "s"."""
         return "s" if self.is_log else "steps"
 
     @property
     def sampled(self) -> str:
-        """What the intervals are over: "seeds", "pieces" of a log, or "jobs" of it in blocks."""
+        """What the intervals sample: "seeds", "pieces" of a log, or "jobs" of a log, in blocks."""
         if not self.is_log:
             return "seeds"
         return "pieces" if self.settings["piece_jobs"] else "jobs"
 
     def best(self) -> PackingResult | None:
-        """The policy of the least mean among those under which every job started; None if there is none."""
+        """The policy with the least mean, among those under which every job started.
+
+        None if some jobs never started under every policy.
+        """
         complete = [p for p in self.policies if p.is_complete]
         return min(complete, key=lambda p: p.estimates[self.measure].mean) if complete else None
 
@@ -202,14 +220,25 @@ def compare_packing(
     """Run every policy on the sequences of the seeds seed_start .. seed_start + num_seeds - 1.
 
     Args:
-        policies: names as in `parcae packing policies`, or checkpoints; ratios are to the first. `tetris` and `withhold` are
-            tuned first, on sequences of the same source with the tuning's own seeds.
-        tune_budget_s: seconds that the search of `withhold` may take at most. cost: what is tuned for.
-        label: of the setting, for titles.
-        progress: called with what is being done.
+        source: the source of the job sequences.
+        policies: names as in `parcae packing policies`, or paths of checkpoints. Ratios are
+            relative to the first. `tetris` and `withhold` are tuned first, on sequences of the same
+            source with the tuning seeds.
+        num_seeds: number of seeds.
+        seed_start: the first seed.
+        tune_budget_s: largest duration of the search for `withhold`, in seconds.
+        cost: the cost that tuning minimises.
+        label: name of the setting, for titles.
+        num_threads: number of threads that simulate; None for the default.
+        progress: called with a text about the current step.
+
+    Returns:
+        The results per policy.
 
     Raises:
-        PolicyError, ConfigError, WorkloadError: something that cannot be run.
+        PolicyError: a policy is unknown.
+        ConfigError: the settings are invalid, or no job arrives.
+        WorkloadError: a job cannot run on the cluster.
 
     Example: `compare_packing(DrawnSource(rates=(0.7,)), ["sjf", "tetris"], num_seeds=20)`.
     """
@@ -224,7 +253,8 @@ def compare_packing(
     sequences = source.draw(range(seed_start, seed_start + num_seeds))
     if not any(len(jobs) for jobs in sequences):
         raise ConfigError(
-            "no job arrives on any of these seeds: give more seeds, a higher load or a longer window"
+            "no job arrives on any of these seeds: "
+            "give more seeds, a higher load or a longer window"
         )
     settings = {
         "source": source.card(),
@@ -247,22 +277,37 @@ def compare_log(
 ) -> PackingComparison:
     """Run every policy on a part of a log, with exact times.
 
-    `tetris` and `withhold` are tuned on pieces of the first half.
+    `tetris` and `withhold` are tuned on pieces of the log's first half.
 
     Args:
-        part: "second" (half, by number of jobs), "first" or "all".
-        piece_jobs: run consecutive pieces of so many jobs, each from an empty cluster (what is left over is left out, and
-            told in the settings); None: the part as one run.
+        log: the log's jobs.
+        policies: names as in `parcae packing policies`, or paths of checkpoints. Ratios are
+            relative to the first.
+        part: the "second" half of the log (by number of jobs), the "first" half, or "all".
+        piece_jobs: run consecutive pieces with this number of jobs, each from an empty cluster.
+            Remaining jobs are left out; the settings state their number. None runs the part as one.
+        tune_budget_s: largest duration of the search for `withhold`, in seconds.
+        cost: the cost that tuning minimises.
+        num_threads: number of threads that simulate; None for the default.
+        progress: called with a text about the current step.
+
+    Returns:
+        The results per policy.
 
     Raises:
-        PolicyError, ConfigError, WorkloadError: something that cannot be run.
+        PolicyError: a policy is unknown.
+        ConfigError: the part does not exist, or a piece has too many jobs.
+        WorkloadError: a job cannot run on the cluster.
     """
     half = len(log) // 2
     jobs = part_of(log, part)
     if half < 1:
-        raise ConfigError(f"{log.name}: a log of {len(log)} jobs has no halves; give at least 2")
+        raise ConfigError(
+            f"{log.name}: the log has {len(log)} jobs; a comparison needs at least 2, "
+            "because it divides the log into halves"
+        )
     where = "pieces of the log's first half" + (
-        "" if part == "second" else ", which is among what is compared"
+        "" if part == "second" else ", which is part of the comparison"
     )
     tuning = Tuning(tuning_pieces(log.piece(0, half)), cost, tune_budget_s, where)
     sequences = _pieces(jobs, piece_jobs)
@@ -271,10 +316,13 @@ def compare_log(
     )
     config = PackingConfig.for_log(jobs)
     settings = {
-        "log": log.name, "part": part, "jobs": sum(map(len, sequences)), "left_out": len(jobs) - sum(map(len, sequences)),
-        "piece_jobs": piece_jobs, "pieces": len(sequences), "ids": [int(jobs.ids[0]), int(jobs.ids[-1])],
-        "capacity": dict(zip(jobs.resources, jobs.capacity.tolist(), strict=True)), "load": _load(jobs),
-        "config": config.model_dump(mode="json"), "label": f"{log.name}, {_PART_WORDS[part]}",
+        "log": log.name, "part": part, "jobs": sum(map(len, sequences)),
+        "left_out": len(jobs) - sum(map(len, sequences)),
+        "piece_jobs": piece_jobs, "pieces": len(sequences),
+        "ids": [int(jobs.ids[0]), int(jobs.ids[-1])],
+        "capacity": dict(zip(jobs.resources, jobs.capacity.tolist(), strict=True)),
+        "load": _load(jobs), "config": config.model_dump(mode="json"),
+        "label": f"{log.name}, {_PART_WORDS[part]}",
     }  # fmt: skip
     return _compare(resolved, sequences, config, settings, progress, num_threads)
 
@@ -289,15 +337,17 @@ def _load(jobs: RigidJobs) -> dict[str, float]:
 
 
 def part_of(log: RigidJobs, part: str) -> RigidJobs:
-    """The second or the first half of a log by number of jobs, or all of it; time begins with its first job.
+    """The second or the first half of a log (by number of jobs), or all of it.
+
+    Time begins with the part's first job.
 
     Raises:
-        ConfigError: another part.
+        ConfigError: `part` is not in PARTS.
     """
     half = len(log) // 2
     bounds = {"second": (half, len(log)), "first": (0, half), "all": (0, len(log))}
     if part not in bounds:
-        raise ConfigError(f"part {part!r} of a log: write one of {', '.join(PARTS)}")
+        raise ConfigError(f"unknown part {part!r} of a log: choose one of {', '.join(PARTS)}")
     return log.piece(*bounds[part])
 
 
@@ -306,7 +356,8 @@ def _pieces(jobs: RigidJobs, piece_jobs: int | None) -> list[RigidJobs]:
         return [jobs]
     if not 1 <= piece_jobs <= len(jobs):
         raise ConfigError(
-            f"pieces of {piece_jobs} jobs of a part of {len(jobs)}: give a number from 1 to {len(jobs)}"
+            f"a part of {len(jobs)} jobs cannot be divided into pieces of {piece_jobs}: "
+            f"give a number of jobs from 1 to {len(jobs)}"
         )
     return [
         jobs.piece(first, first + piece_jobs)
@@ -326,7 +377,14 @@ def run_policy(
     config: PackingConfig,
     num_threads: int | None = None,
 ) -> list[Outcome]:
-    """Every sequence under a policy."""
+    """Run every sequence under a policy.
+
+    Args:
+        policy: the policy.
+        sequences: the job sequences.
+        config: the cluster.
+        num_threads: number of threads that simulate; None for the default.
+    """
     batch = PackingBatch(sequences, config, wants_profile=policy.wants_profile)
     batch.run(policy.play_many, num_threads)
     return batch.outcomes()
@@ -342,6 +400,7 @@ def _compare(
 ) -> PackingComparison:
     is_log = config.mode is TimeMode.EXACT
     measure = "bounded_slowdown" if is_log else "slowdown"
+    # All policies are grouped by the same sizes.
     sizes = size_groups(sequences)
     num_visible = None if is_log else config.num_slots
     results: list[PackingResult] = []
@@ -354,19 +413,21 @@ def _compare(
         samples = {
             key: _samples([of(outcome) for outcome in outcomes]) for key, of in MEASURES.items()
         }
+        # The first policy is the baseline of all ratios.
         first = first or samples
         shown[name] = outcomes[0]
         results.append(
             PackingResult(
                 name,
                 tuple(summarize_packing(outcome, sizes, num_visible) for outcome in outcomes),
-                {key: own.mean() for key, own in samples.items()},
+                {key: one.mean() for key, one in samples.items()},
                 {key: samples[key].ratio(first[key]) for key in _RATIOS},
                 np.concatenate([MEASURES[measure](outcome) for outcome in outcomes]),
                 np.concatenate([sizes.of(outcome.jobs) for outcome in outcomes]),
                 samples[measure].correlation() if len(sequences) == 1 else math.nan,
             )
         )
+    # Record how the result was made.
     settings |= {
         "tuned": dict(resolved.tuned),
         "intervals": _method(results, sequences),
@@ -388,13 +449,16 @@ def _method(results: Sequence[PackingResult], sequences: Sequence[RigidJobs]) ->
 
 @dataclass(frozen=True)
 class _Samples:
-    """Sums of a measure and numbers of the jobs that started, one a run, or one a block of a single run."""
+    """Sum of a measure over the jobs that started, and their number, per run or per block.
+
+    Several runs give one sample each. A single run is divided into blocks of jobs.
+    """
 
     total: FloatArray
     count: FloatArray
 
     def mean(self) -> Estimate:
-        """Over all jobs."""
+        """Mean over all jobs."""
         is_known = self.count > 0
         return (
             ratio_estimate(self.total[is_known], self.count[is_known])
@@ -403,20 +467,24 @@ class _Samples:
         )
 
     def ratio(self, first: _Samples) -> Estimate:
-        """Of the means over all jobs; runs without a job that started in both are left out."""
+        """Ratio of the means over all jobs; runs in which no job started in both are left out."""
         is_known = (self.count > 0) & (first.count > 0)
         if not is_known.any():
             return _UNKNOWN
-        above, below = (own.total[is_known] / own.count[is_known].mean() for own in (self, first))
+        above, below = (one.total[is_known] / one.count[is_known].mean() for one in (self, first))
         return ratio_estimate(above, below)
 
     def correlation(self) -> float:
-        """Of neighbours' means (lag 1)."""
+        """Correlation between neighbouring means (lag 1)."""
         if len(self.total) < 3 or not (self.count > 0).all():
             return math.nan
         means = self.total / self.count
-        off = means - means.mean()
-        return float((off[1:] * off[:-1]).sum() / (off**2).sum()) if off.any() else 0.0
+        deviation = means - means.mean()
+        return (
+            float((deviation[1:] * deviation[:-1]).sum() / (deviation**2).sum())
+            if deviation.any()
+            else 0.0
+        )
 
 
 _UNKNOWN = Estimate(math.nan, math.nan, math.nan)

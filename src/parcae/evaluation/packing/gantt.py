@@ -1,4 +1,8 @@
-"""Gantt charts of rigid jobs: for every resource, units x time, each job a box of the units that it holds."""
+"""Draw Gantt charts of rigid jobs.
+
+There is one chart per resource. It shows the resource's units against time; a job is a box that
+spans the units and the time that it holds.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +22,14 @@ from parcae.packing.world import Outcome
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-#: Charts of more jobs, or of resources of more units, cannot be read.
+#: A chart with more jobs, or a resource with more units, would not be readable.
 MAX_JOBS = 400
 MAX_UNITS = 400
 _HEIGHT = 150
 
 
 class Box(NamedTuple):
-    """Units first_unit..first_unit + num_units - 1 that a job (a row) holds from start to finish."""
+    """Neighbouring units that a job holds: num_units from first_unit on, from start to finish."""
 
     job: int
     first_unit: int
@@ -35,13 +39,15 @@ class Box(NamedTuple):
 
 
 def boxes(outcome: Outcome, resource: int) -> list[Box]:
-    """Every job at the lowest units that are free when it starts; a box for each run of neighbouring units.
+    """The boxes of all jobs that started. Each job holds the lowest units free at its start.
 
-    A model of rigid jobs says how many units a job holds, not which; this is one way to draw them.
+    A job whose units are not neighbours has several boxes. The model of rigid jobs defines how many
+    units a job holds, not which; this choice is for drawing only.
 
     Example: jobs of 2 and 3 units that start together hold units 0-1 and 2-4.
     """
     jobs = outcome.jobs
+    # The time from which each unit is free.
     free_from = np.zeros(int(jobs.capacity[resource]), np.int64)
     drawn: list[Box] = []
     order = np.flatnonzero(has_started(outcome))
@@ -55,7 +61,7 @@ def boxes(outcome: Outcome, resource: int) -> list[Box]:
 
 
 def _runs(units: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """(first, how many) of every run of neighbours."""
+    """(first, number) of every group of neighbouring units."""
     if not len(units):
         return []
     edges = [0, *(np.flatnonzero(np.diff(units) > 1) + 1).tolist(), len(units)]
@@ -63,19 +69,25 @@ def _runs(units: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
 
 
 def can_be_drawn(outcome: Outcome) -> bool:
-    """Whether a chart of the run could be read."""
+    """Whether a chart of the run would be readable."""
     return len(outcome.jobs) <= MAX_JOBS and int(outcome.jobs.capacity.max()) <= MAX_UNITS
 
 
 def chart_title(name: str, outcome: Outcome) -> str:
-    """The policy and what came of it."""
+    """The title of a chart: the policy and its mean slowdown."""
     lost = int((~has_started(outcome)).sum())
     never = f", {lost} jobs never started" if lost else ""
     return f"{name}: mean slowdown {mean_of_started(slowdown(outcome)):,.2f}{never}"
 
 
 def packing_gantt(name: str, outcome: Outcome, end: int) -> Figure:
-    """The charts of one run, a resource below the other, on a time axis up to `end`."""
+    """The charts of one run, one resource below the other.
+
+    Args:
+        name: the policy's name.
+        outcome: the run.
+        end: end of the time axis.
+    """
     from plotly.subplots import make_subplots
 
     jobs = outcome.jobs
@@ -84,8 +96,8 @@ def packing_gantt(name: str, outcome: Outcome, end: int) -> Figure:
     for resource in range(count):
         _add_boxes(figure, outcome, resource)
         figure.update_yaxes(
-            title=jobs.resources[resource], range=[0, int(jobs.capacity[resource])], showgrid=False, zeroline=False,
-            row=resource + 1, col=1,
+            title=jobs.resources[resource], range=[0, int(jobs.capacity[resource])],
+            showgrid=False, zeroline=False, row=resource + 1, col=1,
         )  # fmt: skip
     figure.update_xaxes(range=[0, end], showgrid=False, zeroline=False)
     figure.update_xaxes(title=f"time ({_unit(outcome)})", row=count, col=1)
@@ -129,11 +141,20 @@ def _label(outcome: Outcome, box: Box, resource: int, job_id: int) -> str:
     jobs = outcome.jobs
     job = box.job
     waited = box.start - int(jobs.arrival[job])
-    return f"job {job_id}: {jobs.demand[job, resource]} units from {box.start} to {box.finish}, waited {waited}"
+    return (
+        f"job {job_id}: {jobs.demand[job, resource]} units "
+        f"from {box.start} to {box.finish}, waited {waited}"
+    )
 
 
 def packing_gantt_png(outcomes: Mapping[str, Outcome], path: Path, title: str = "") -> None:
-    """Write the charts of several policies' runs, one below the other on one time axis, as a PNG; a resource a column."""
+    """Write the charts of several runs as a PNG: one row per policy, one column per resource.
+
+    Args:
+        outcomes: the runs by policy name.
+        path: the picture file.
+        title: title of the picture.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
@@ -174,5 +195,5 @@ def _draw(axis: Any, outcome: Outcome, resource: int, end: int) -> None:
 
 
 def last_finish(outcomes: Mapping[str, Outcome]) -> int:
-    """When the last job of any run finishes, at least 1."""
+    """The time at which the last job of any run finishes, at least 1."""
     return max(1, *(int(outcome.finish.max(initial=0)) for outcome in outcomes.values()))

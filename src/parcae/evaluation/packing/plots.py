@@ -1,4 +1,4 @@
-"""The curves of a report on packing policies."""
+"""The charts of the report on packing policies."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from parcae.packing.world import Outcome
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-#: Points of a curve over time, and of a distribution.
+#: Number of points of a curve over time, and of a distribution.
 _NUM_SPANS = 240
 _NUM_RANKS = 500
-#: Means further apart than this are drawn on a logarithmic axis.
+#: If the largest mean is more than this many times the smallest, the axis is logarithmic.
 _WIDE = 30.0
 
 
 def measure_words(comparison: PackingComparison) -> str:
-    """The measure that is compared first."""
+    """The main measure in words."""
     return comparison.measure.replace("_", " ")
 
 
 def slowdown_bars(comparison: PackingComparison) -> Figure:
-    """Mean (bounded) slowdown of every policy, with its interval; the first on top."""
+    """A bar chart of every policy's mean (bounded) slowdown with its interval, the first on top."""
     words = measure_words(comparison)
     known = comparison.policies
     estimates = [p.estimates[comparison.measure] for p in known]
@@ -50,11 +50,15 @@ def _is_wide(values: list[float]) -> bool:
 
 
 def slowdown_cdf(comparison: PackingComparison) -> Figure:
-    """Share of all jobs with at most a (bounded) slowdown; those that never started count, so such a curve ends below 1."""
+    """Share of jobs with at most a given (bounded) slowdown.
+
+    Jobs that never started count in the total, so the curve of such a policy ends below 1.
+    """
     words = measure_words(comparison)
     figure = new_figure(f"Share of jobs with at most a {words}", words, "share of jobs")
     for row, result in enumerate(comparison.policies):
         known = np.sort(result.values[~np.isnan(result.values)])
+        # Draw at most _NUM_RANKS points, so that the page stays small.
         ranks = np.unique(
             np.linspace(0, max(0, len(known) - 1), min(_NUM_RANKS, max(1, len(known))))
             .round()
@@ -75,7 +79,7 @@ def slowdown_cdf(comparison: PackingComparison) -> Figure:
 
 
 def slowdown_by_size(comparison: PackingComparison) -> Figure:
-    """Mean (bounded) slowdown of small and of large jobs."""
+    """Mean (bounded) slowdown by size group of the jobs."""
     words = measure_words(comparison)
     figure = new_figure(f"Mean {words} by size of the job", comparison.sizes.what, f"mean {words}")
     every: list[float] = []
@@ -91,7 +95,7 @@ def slowdown_by_size(comparison: PackingComparison) -> Figure:
 
 
 def learning_curves(comparison: PackingComparison) -> Figure:
-    """What learned policies cost on their selection's runs while they learned, against the time that it took."""
+    """The cost of learned policies on the selection runs, against the seconds of training."""
     figure = new_figure(
         "How the learned policies learned",
         "seconds of training",
@@ -109,7 +113,7 @@ def learning_curves(comparison: PackingComparison) -> Figure:
 
 
 def waiting_over_time(outcomes: Mapping[str, Outcome]) -> Figure:
-    """Jobs that wait over time, as means of 240 spans."""
+    """Number of waiting jobs over time, as means over 240 intervals."""
     figure = new_figure("Jobs waiting", _time_axis(outcomes), "jobs waiting")
     edges = _edges(outcomes)
     for row, (name, outcome) in enumerate(outcomes.items()):
@@ -119,7 +123,7 @@ def waiting_over_time(outcomes: Mapping[str, Outcome]) -> Figure:
 
 
 def busy_over_time(outcomes: Mapping[str, Outcome], resource: int) -> Figure:
-    """Share of a resource in use over time, as means of 240 spans."""
+    """Share of a resource in use over time, as means over 240 intervals."""
     name_of = next(iter(outcomes.values())).jobs.resources[resource]
     figure = new_figure(f"In use: {name_of}", _time_axis(outcomes), f"share of {name_of}")
     edges = _edges(outcomes)
@@ -144,6 +148,7 @@ def _time_axis(outcomes: Mapping[str, Outcome]) -> str:
 
 
 def _edges(outcomes: Mapping[str, Outcome]) -> npt.NDArray[np.float64]:
-    """Of the spans; of short runs in steps, a span a step."""
+    """Edges of the intervals of the time axis; a run of fewer than 240 steps has one per step."""
+    # A run in steps has whole steps: never more intervals than steps.
     end = last_finish(outcomes)
     return np.linspace(0, end, min(_NUM_SPANS, end) + 1)

@@ -1,4 +1,4 @@
-"""The packing policies that a comparison is asked for, tuned where their name leaves parameters open."""
+"""Resolve the names of packing policies to policies, and tune those whose names lack parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.packing.catalog import PackingSetting, make_packing_policy, packing_checkpoint
 from parcae.policies.packing.policy import PackingPolicy
 
-#: Policies that are tuned for the setting that they are compared in, before they are.
+#: Policies that are tuned for the setting of the comparison, before it runs.
 TUNED = ("tetris", "withhold")
 
 
@@ -21,8 +21,10 @@ class Tuning:
     """How policies are tuned.
 
     Args:
-        source: of the tuning's sequences. cost: what is made small. budget_s: seconds that a search may take at most.
-        where: what the sequences are, in words, for the settings.
+        source: the source of the tuning sequences.
+        cost: the cost to minimise.
+        budget_s: largest duration of a search, in seconds.
+        where: description of the sequences, for the settings.
     """
 
     source: PackingSource
@@ -33,9 +35,13 @@ class Tuning:
 
 @dataclass(frozen=True)
 class ResolvedPacking:
-    """Policies by the name that was asked for, in that order; what tuning found, in words; how learned ones learned.
+    """Policies by name, after tuning.
 
-    A curve is [iteration, seconds, cost on the selection's runs] for each measurement of the training.
+    Args:
+        policies: by name, in the caller's order.
+        tuned: by name, the result of tuning in words.
+        curves: by learned policy, [iteration, seconds, cost on the selection runs] for each
+            measurement of its training.
     """
 
     policies: Mapping[str, PackingPolicy]
@@ -49,16 +55,18 @@ def resolve_packing(
     progress: Callable[[str], None] | None = None,
     setting: PackingSetting | None = None,
 ) -> ResolvedPacking:
-    """The policies that `names` ask for, each once: names of the catalogue, checkpoints, and `tetris` and `withhold`, tuned here.
+    """Make the policies with the given names; `tetris` and `withhold` are tuned here.
 
     Args:
-        tuning: how; None where there is nothing to tune them on.
-        progress: called with what is being done.
-        setting: by which the nearest variant of a learned policy is chosen.
+        names: names of the catalogue or paths of checkpoints; repetitions are ignored.
+        tuning: how to tune; None if there are no sequences for tuning.
+        progress: called with a text about the current step.
+        setting: the setting for which the nearest variant of a learned policy is chosen.
 
     Raises:
-        PolicyError: an unknown policy, or one to be tuned where there is nothing to tune it on.
-        FormatError, FileNotFoundError: a checkpoint that is torn, of another kind, or not there.
+        PolicyError: a policy is unknown, or needs tuning and `tuning` is None.
+        FormatError: a checkpoint is damaged or of another kind.
+        FileNotFoundError: a checkpoint does not exist.
     """
     names = tuple(dict.fromkeys(names))
     is_tuned = {name: tuning is not None and name in TUNED for name in names}
@@ -68,9 +76,9 @@ def resolve_packing(
         if tuning is not None and is_tuned[name]:
             if progress is not None:
                 progress(f"tuning {name}")
-            found = _tune(name, tuning)
-            policies[name] = found.policy
-            tuned[name] = found.text + (f", {tuning.where}" if tuning.where else "")
+            result = _tune(name, tuning)
+            policies[name] = result.policy
+            tuned[name] = result.text + (f", {tuning.where}" if tuning.where else "")
     curves = {name: _curve(name, setting) for name in names if not is_tuned[name]}
     return ResolvedPacking(
         {name: policies[name] for name in names}, tuned, {k: v for k, v in curves.items() if v}
@@ -78,7 +86,7 @@ def resolve_packing(
 
 
 def _curve(name: str, setting: PackingSetting | None) -> list[list[float]]:
-    """The learning curve in a learned policy's model card; nothing for others."""
+    """The learning curve from a learned policy's model card; empty for other policies."""
     path = packing_checkpoint(name, setting)
     return [] if path is None else list(read_checkpoint(path).card.get("curve", []))
 

@@ -1,4 +1,7 @@
-"""The HTML report of a comparison of packing policies: one self-contained file that opens without a network."""
+"""The HTML report of a comparison of packing policies: one self-contained file, usable offline.
+
+`write_packing_report` writes the page. `packing_sentence` states its result in plain words.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,14 @@ from parcae.evaluation.page import (
 
 
 def packing_sentence(comparison: PackingComparison) -> str:
-    """Who wins, by how much and how sure that is, in plain words."""
+    """State the best policy, its gain and whether that is significant."""
     words = measure_words(comparison)
     best = comparison.best()
     if best is None:
-        return "Under every policy some jobs never started: no policy is called the best, since its mean is of the others alone."
+        return (
+            "Under every policy some jobs never started, so no policy is called the best: "
+            "the means cover only the jobs that started."
+        )
     mean = best.estimates[comparison.measure]
     if len(comparison.policies) == 1:
         return f"With {best.name} the mean {words} is {with_interval(mean)}."
@@ -56,26 +62,33 @@ def _against(comparison: PackingComparison, best: PackingResult) -> str:
             return "."
         second = min(others, key=lambda p: p.estimates[comparison.measure].mean)
         ratio = second.ratios[comparison.measure]
-        return f". The next best, {second.name}, has {with_interval(ratio)} times as much. {how_sure(ratio, comparison.sampled)}"
+        return (
+            f". The next best, {second.name}, has {with_interval(ratio)} times this value. "
+            f"{how_sure(ratio, comparison.sampled)}"
+        )
     ratio = best.ratios[comparison.measure]
-    return f", which is {with_interval(ratio)} of that of {first.name}. {how_sure(ratio, comparison.sampled)}"
+    return (
+        f", which is {with_interval(ratio)} times that of {first.name}. "
+        f"{how_sure(ratio, comparison.sampled)}"
+    )
 
 
 def _left_out(comparison: PackingComparison) -> str:
     names = [p.name for p in comparison.policies if not p.is_complete]
     return (
-        f" Not in the running, since some of their jobs never started: {', '.join(names)}."
+        f" Not ranked, because some of their jobs never started: {', '.join(names)}."
         if names
         else ""
     )
 
 
 def write_packing_report(comparison: PackingComparison, path: Path, *, command: str = "") -> None:
-    """Write the report; its pictures are of the first run.
+    """Write the HTML report. Its charts show the first run.
 
     Args:
-        path: the HTML file.
-        command: how to make the comparison again.
+        comparison: the comparison.
+        path: the HTML file to write.
+        command: the command line that repeats the comparison.
 
     Raises:
         OSError: the folder does not exist or cannot be written.
@@ -109,12 +122,15 @@ def _one_run(comparison: PackingComparison) -> list[str]:
     over_time = [figure_html(waiting_over_time(outcomes))]
     if all(map(can_be_drawn, outcomes.values())):
         end = last_finish(outcomes)
-        note = "Each box is a job with the units that it holds, the same colour in every chart; white is free."
+        note = (
+            "Each box is a job and the units that it holds. A job has the same colour in every "
+            "chart. White is free."
+        )
         charts = [
             figure_html(packing_gantt(name, outcome, end)) for name, outcome in outcomes.items()
         ]
         return [
-            f"<h2>{_which(comparison)}: who ran when</h2><p class=quiet>{note}</p>",
+            f"<h2>{_which(comparison)}: which job ran when</h2><p class=quiet>{note}</p>",
             *charts,
             *over_time,
         ]

@@ -1,4 +1,4 @@
-"""What a comparison of packing policies says as a table: its title, columns, rows and notes."""
+"""The table of a comparison of packing policies: title, column headings, rows and notes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def headings(comparison: PackingComparison) -> tuple[str, ...]:
-    """Of the columns of `rows`."""
+    """The column headings for `rows`."""
     main = "bounded slowdown" if comparison.is_log else "slowdown"
     other = "slowdown" if comparison.is_log else "completion"
     return (
@@ -31,7 +31,7 @@ def headings(comparison: PackingComparison) -> tuple[str, ...]:
 
 
 def rows(comparison: PackingComparison) -> Iterator[tuple[str, ...]]:
-    """What the table says, a row a policy."""
+    """The cells of the table, one row per policy."""
     for result in comparison.policies:
         main = result.estimates[comparison.measure]
         ratio = result.ratios[comparison.measure]
@@ -40,13 +40,14 @@ def rows(comparison: PackingComparison) -> Iterator[tuple[str, ...]]:
         lost = f"{result.unallocated + result.dropped:,}" if not result.is_complete else "–"
         yield (
             result.name, with_interval(main), with_interval(ratio),
-            number(result.quantiles()["p95"]), number(other), number(result.estimates["waiting"].mean), busy,
+            number(result.quantiles()["p95"]), number(other),
+            number(result.estimates["waiting"].mean), busy,
             f"{result.mean('withheld_share'):.0%}", lost,
         )  # fmt: skip
 
 
 def with_interval(estimate: Estimate) -> str:
-    """ "3.12 [3.01, 3.24]"; without an interval where it is unknown."""
+    """An estimate as text, such as "3.12 [3.01, 3.24]"; without an interval if it is unknown."""
     if math.isnan(estimate.mean):
         return "–"
     ends = "" if estimate.is_unknown else f" [{number(estimate.low)}, {number(estimate.high)}]"
@@ -54,7 +55,7 @@ def with_interval(estimate: Estimate) -> str:
 
 
 def number(value: float) -> str:
-    """With as many digits as are of use; a dash for what is unknown.
+    """A number as text, with fewer decimals the larger it is; a dash if unknown.
 
     Example: 3.1416 is "3.142", 1234.5 is "1,234".
     """
@@ -66,34 +67,42 @@ def number(value: float) -> str:
 
 
 def packing_title(comparison: PackingComparison) -> str:
-    """The setting in a line."""
+    """The setting of the comparison in one line."""
     s = comparison.settings
     jobs = comparison.policies[0].num_jobs
     if not comparison.is_log:
         label = f"{s['label']}, " if s["label"] else ""
-        return f"{label}{jobs:,} jobs on {s['seeds'][1] - s['seeds'][0] + 1} seeds ({s['seeds'][0]}-{s['seeds'][1]})"
+        return (
+            f"{label}{jobs:,} jobs on {s['seeds'][1] - s['seeds'][0] + 1} seeds "
+            f"({s['seeds'][0]}-{s['seeds'][1]})"
+        )
     pieces = f" in {s['pieces']} pieces of {s['piece_jobs']:,}" if s["piece_jobs"] else ""
     load = ", ".join(f"{name} {load:.0%}" for name, load in s["load"].items())
     return f"{s['label']}: {jobs:,} jobs{pieces}, load of {load}"
 
 
 def notes(comparison: PackingComparison) -> list[str]:
-    """What a reader of the table must know."""
-    told = [
-        f"times in {comparison.unit}; means over the jobs that started; [ ] are 95% confidence intervals"
+    """Notes that a reader of the table needs."""
+    lines = [
+        f"times in {comparison.unit}; means over the jobs that started; "
+        "[ ] are 95% confidence intervals"
     ]
     for result in comparison.policies:
         if not result.is_complete:
-            lost = f"{result.unallocated:,} jobs that never started and {result.dropped:,} lost to a full backlog"
-            told.append(
-                f"{result.name} left out {lost}, of {result.num_jobs:,}: its means are of the others alone"
+            lost = (
+                f"{result.unallocated:,} jobs never started and {result.dropped:,} were lost to a "
+                "full backlog"
+            )
+            lines.append(
+                f"{result.name}: {lost}, of {result.num_jobs:,}; its means cover only the others"
             )
     known = [p.correlation for p in comparison.policies if not math.isnan(p.correlation)]
     if known and max(known) > 2 / math.sqrt(NUM_BLOCKS):
-        told.append(
-            f"neighbouring blocks are correlated (up to {max(known):.2f}): the intervals are too narrow"
+        lines.append(
+            f"neighbouring blocks are correlated (up to {max(known):.2f}): "
+            "the intervals are too narrow"
         )
-    return told
+    return lines
 
 
 def packing_table(comparison: PackingComparison) -> Table:

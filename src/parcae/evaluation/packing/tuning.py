@@ -1,4 +1,8 @@
-"""Hand-made packing policies tuned on sequences that no comparison ever uses."""
+"""Tune hand-made packing policies on sequences that no comparison uses.
+
+`tune_knob` sweeps the parameter of Tetris*. `tune_withholding` searches the parameters of the
+withholding rule by CMA-ES.
+"""
 
 from __future__ import annotations
 
@@ -22,33 +26,39 @@ from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_ST
 from parcae.workloads.rigid import RigidJobs
 
 FloatArray = npt.NDArray[np.float64]
-#: Sequences that a value is measured on: of steps, or pieces of a log; the knob's sweep, which has no second stage, takes more.
+#: Number of sequences that measure one value: sequences of steps, or pieces of a log.
 _NUM_SEQUENCES = 500
 _NUM_PIECES = 12
+#: The knob's sweep takes this many times more, since no second stage checks its result.
 _SWEEP_FACTOR = 2
-#: Jobs of a piece of a log, and of how many pieces of the log's length it is at most one.
+#: Jobs in a piece of a log.
 PIECE_JOBS = 1_000
+#: A piece has at most 1 / this many of the log's jobs.
 _MIN_PIECES = 4
-#: A sweep tries so many knobs a factor of ten, from where alignment hardly breaks ties of the longest jobs.
+#: A sweep tries this many knobs per factor of ten. The smallest knob is so small that alignment
+#: hardly does more than break ties of the longest jobs.
 _KNOBS_A_DECADE = 6
-#: Alignment of exact times, in units of a cluster of two resources of 10; in steps it counts in the cluster's own units.
+#: Largest alignment with exact times, where it is scaled to a cluster with two resources of 10
+#: units each. With steps, alignment is in the cluster's real units.
 _LARGEST_ALIGNMENT = 200.0
+#: CMA-ES's initial step size, for a new search and for one that continues from given parameters.
 _START_SPREAD = 0.5
 _AGAIN_SPREAD = 0.15
-#: Generations of the search, and every how many of them its mean is measured on the selection's sequences.
+#: Largest number of generations of the search.
 MAX_GENERATIONS = 60
+#: The search's mean is measured on the selection sequences after every so many generations.
 _SELECT_EVERY = 5
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """A tuned policy, and how it came about.
+    """A tuned policy and the result of tuning.
 
     Args:
-        policy: with the parameters that were found.
-        cost: on the sequences that decided; optimistic, since it was chosen on them.
-        text: what was found, in words, for the settings.
-        card: the same as plain JSON.
+        policy: the policy with the best parameters.
+        cost: its cost on the sequences that selected it; optimistic for that reason.
+        text: the result in words, for the settings.
+        card: the result as plain JSON.
     """
 
     policy: HandMadePolicy
@@ -58,9 +68,11 @@ class Tuned:
 
 
 def tuning_pieces(log: RigidJobs, most: int = PIECE_JOBS) -> LogSource:
-    """Pieces of a log for tuning or training: of `most` jobs, of a short log of a quarter of them.
+    """Pieces of a log for tuning or training.
 
-    Example: of a log of 10,000 jobs they have 1,000 jobs, of one of 400 they have 100.
+    A piece has `most` jobs, but at most a quarter of the log's jobs.
+
+    Example: a log of 10,000 jobs gives pieces of 1,000 jobs, a log of 400 jobs pieces of 100.
     """
     return LogSource(log, max(1, min(most, len(log) // _MIN_PIECES)))
 
@@ -86,13 +98,14 @@ class _Arena:
 
 
 def knobs(sequences: Sequence[RigidJobs], mode: TimeMode = TimeMode.STEPS) -> tuple[float, ...]:
-    """The knobs that a sweep tries: 0, and up to 1 evenly on a logarithmic scale.
+    """The knobs that a sweep tries: 0, and values up to 1, evenly spaced on a logarithmic scale.
 
-    The knob weighs alignment, up to the sum of the squared capacities, against 1 / duration: the larger the cluster and the
-    longer the jobs, the smaller are knobs that matter.
+    The knob weighs alignment against 1 / duration. Alignment is at most the sum of the squared
+    capacities. So the larger the cluster and the longer the jobs, the smaller the useful knobs.
     """
-    longest = max((int(jobs.told.max()) for jobs in sequences if len(jobs)), default=1)
+    longest = max((int(jobs.estimate.max()) for jobs in sequences if len(jobs)), default=1)
     in_units = max(float((jobs.capacity.astype(np.float64) ** 2).sum()) for jobs in sequences)
+    # Below this knob, alignment adds less than a tenth of the longest job's 1 / duration.
     low = 0.1 / ((in_units if mode is TimeMode.STEPS else _LARGEST_ALIGNMENT) * longest)
     count = int(np.ceil(-np.log10(low) * _KNOBS_A_DECADE)) + 1
     return (0.0, *(float(f"{knob:.3g}") for knob in np.geomspace(low, 1.0, count)))
@@ -104,9 +117,15 @@ def tune_knob(
     name: str = "tetris",
     num_threads: int | None = None,
 ) -> Tuned:
-    """Tetris* with the knob that is best on the tuning's sequences; of equals, the least knob.
+    """Tetris* with the knob that is best on the tuning sequences; of equal ones, the smallest.
 
-    Source: DeepRM, section 4.1, which gives no knob.
+    Args:
+        source: source of the tuning sequences.
+        cost: the cost to minimise.
+        name: name of the tuned policy.
+        num_threads: number of threads that simulate; None for the default.
+
+    Source: DeepRM, section 4.1, which does not state its knob.
     """
     arena = _Arena(source, cost, num_threads)
     batch = arena.batch(TUNING_SEED_START, _SWEEP_FACTOR)
@@ -115,8 +134,12 @@ def tune_knob(
         knob: arena.measure(HandMadePolicy(name, PackingKind.TETRIS, (knob,)), batch)
         for knob in tried
     }
+    # Of equal costs, the smallest knob.
     best = min(costs, key=lambda knob: (costs[knob], knob))
-    text = f"knob {best:g} ({cost_name(cost)} {costs[best]:,.3f}) of {len(tried)} from 0 to 1, on {len(batch)} tuning sequences"
+    text = (
+        f"knob {best:g} ({cost_name(cost)} {costs[best]:,.3f}) "
+        f"of {len(tried)} from 0 to 1, on {len(batch)} tuning sequences"
+    )
     return Tuned(
         HandMadePolicy(name, PackingKind.TETRIS, (best,)),
         costs[best],
@@ -126,9 +149,13 @@ def tune_knob(
 
 
 def cost_name(cost: Cost) -> str:
-    """In words; "mean slowdown". What accrues as bounded slowdown is below 1 for jobs that are done within the bound."""
+    """The cost in words, for example "mean slowdown".
+
+    The bounded slowdown that accrues during a run is below 1 for jobs shorter than the bound,
+    unlike the measure of the report; the name says so.
+    """
     name = ("mean " if cost in BY_JOB else "") + cost.name.lower().replace("_", " ")
-    return name + (" not held to 1," if cost is Cost.BOUNDED_SLOWDOWN else "")
+    return name + (" without the minimum of 1," if cost is Cost.BOUNDED_SLOWDOWN else "")
 
 
 def tune_withholding(
@@ -142,15 +169,25 @@ def tune_withholding(
     name: str = "withhold",
     progress: Callable[[Tuned, float, int], None] | None = None,
 ) -> Tuned:
-    """The withholding rule with parameters found by CMA-ES.
+    """Search the parameters of the withholding rule by CMA-ES.
 
-    Every generation is measured on fresh tuning sequences, the same for all of its candidates; which mean is kept is decided on
-    the selection's sequences. Unless told where to start, it is searched from two places, each for so many generations or half
-    of the seconds, whichever is first: where the generations end it, the same seed finds the same rule.
+    Every generation is measured on new tuning sequences, the same for all its candidates. The
+    selection sequences decide which mean of the search is kept. Without `start` there are two
+    searches from different points; each ends after `max_generations` or half of the budget. If the
+    number of generations ends the search, the same seed gives the same rule.
 
     Args:
-        start: parameters to go on from (they are searched more narrowly). seed: of the search.
-        progress: called with the best so far, the seconds and the generations.
+        source: source of the tuning sequences.
+        cost: the cost to minimise.
+        budget_s: largest duration of the search, in seconds.
+        max_generations: largest number of generations of each search.
+        start: parameters to continue from, with a smaller initial step size.
+        seed: seed of the search.
+        name: name of the tuned policy.
+        progress: called with the best rule so far, the seconds and the number of generations.
+
+    Returns:
+        The rule with the least cost on the selection sequences.
     """
     arena = _Arena(source, cost)
     selection = arena.batch(SELECTION_SEED_START)
@@ -159,30 +196,33 @@ def tune_withholding(
     )
     best: Tuned | None = None
     for number, first in enumerate(starts):
-        hunt = _Hunt(
+        search = _Search(
             arena,
             selection,
-            _search(first, start, seed),
+            _new_strategy(first, start, seed),
             seed,
             name,
             best,
             number * max_generations,
         )
-        best = hunt.run(
+        best = search.run(
             budget_s / len(starts), max_generations, number * budget_s / len(starts), progress
         )
     assert best is not None
     return best
 
 
-class _Hunt:
-    """One search; `best` is the best of those before it."""
+class _Search:
+    """One search by CMA-ES.
+
+    `best` is the best rule of earlier searches, `before` the number of their generations.
+    """
 
     def __init__(
         self,
         arena: _Arena,
         selection: PackingBatch,
-        search: Any,
+        strategy: Any,
         seed: int,
         name: str,
         best: Tuned | None,
@@ -190,7 +230,7 @@ class _Hunt:
     ) -> None:
         self.arena = arena
         self.selection = selection
-        self.search = search
+        self.strategy = strategy
         self.seed = seed
         self.name = name
         self.generation = 0
@@ -198,17 +238,18 @@ class _Hunt:
         self.best = self._measured() if best is None else best
 
     def _measured(self) -> Tuned:
-        """The search's mean on the selection's sequences."""
-        theta = np.array(self.search.mean)
+        """Measure the search's mean on the selection sequences."""
+        theta = np.array(self.strategy.mean)
         cost = self.arena.measure(_withhold(self.name, theta), self.selection)
         return _tuned_rule(self.name, theta, cost, self.arena.cost, self.generation)
 
     def _generation(self) -> None:
         arena = self.arena
+        # Every search seed has its range of sequence seeds, and every generation a new part of it.
         first = TUNING_SEED_START + ((self.seed & 0xFF) << 30)
         batch = arena.batch(first + (self.generation + 1) * arena.count)
-        candidates = self.search.ask()
-        self.search.tell(
+        candidates = self.strategy.ask()
+        self.strategy.tell(
             candidates, [arena.measure(_withhold(self.name, theta), batch) for theta in candidates]
         )
         self.generation += 1
@@ -220,7 +261,17 @@ class _Hunt:
         spent_s: float,
         progress: Callable[[Tuned, float, int], None] | None,
     ) -> Tuned:
-        """Search until the time or the generations are used up, or CMA-ES has converged."""
+        """Search until the time or the generations are used up, or CMA-ES has converged.
+
+        Args:
+            budget_s: seconds for this search.
+            max_generations: generations for this search.
+            spent_s: seconds of earlier searches, for `progress`.
+            progress: called after every selection.
+
+        Returns:
+            The best rule of this search and the earlier ones.
+        """
         began = time.perf_counter()
         is_over = False
         while not is_over:
@@ -229,21 +280,25 @@ class _Hunt:
             is_over = (
                 seconds >= budget_s
                 or self.generation >= max_generations
-                or bool(self.search.stop())
+                or bool(self.strategy.stop())
             )
             if self.generation % _SELECT_EVERY == 0 or is_over:
-                own = self._measured()
-                if own.cost < self.best.cost:
-                    self.best = own
+                measured = self._measured()
+                if measured.cost < self.best.cost:
+                    self.best = measured
                 if progress is not None:
                     progress(self.best, spent_s + seconds, self.before + self.generation)
         return self.best
 
 
 def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
-    """Where the search may begin: shortest first, while jobs longer than most leave a little free, or wait for nearly all."""
-    told = np.concatenate([jobs.told for jobs in sequences])
-    length = float(np.quantile(np.log(told), 0.7)) if len(told) else 0.0
+    """Two start points of the search.
+
+    Both serve the shortest job first. In the first, jobs longer than most leave a little of the
+    cluster free; in the second, they wait until nearly all of it is free.
+    """
+    estimates = np.concatenate([jobs.estimate for jobs in sequences])
+    length = float(np.quantile(np.log(estimates), 0.7)) if len(estimates) else 0.0
     mild = np.zeros(len(WithholdParameter))
     firm = np.zeros(len(WithholdParameter))
     for start, reserve, patience, pause in ((mild, 0.3, 0.1, 3.0), (firm, 3.0, 0.3, 8.0)):
@@ -256,7 +311,7 @@ def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
     return [mild, firm]
 
 
-def _search(first: FloatArray, start: npt.ArrayLike | None, seed: int) -> Any:
+def _new_strategy(first: FloatArray, start: npt.ArrayLike | None, seed: int) -> Any:
     import cma
 
     options = {"seed": seed + 1, "verbose": -9, "maxfevals": np.inf, "tolfun": 0, "tolx": 1e-6}
@@ -272,10 +327,13 @@ def _withhold(name: str, theta: npt.ArrayLike) -> HandMadePolicy:
 
 
 def _tuned_rule(name: str, theta: FloatArray, cost: float, what: Cost, generations: int) -> Tuned:
-    found = {
+    values = {
         parameter.name.lower(): round(float(theta[parameter]), 4) for parameter in WithholdParameter
     }
-    text = ", ".join(f"{key} {value:g}" for key, value in found.items())
-    text += f" ({cost_name(what)} {cost:,.3f} on selection sequences, {generations} generations of CMA-ES)"
-    card = {**found, "cost": cost, "generations": generations}
+    text = ", ".join(f"{key} {value:g}" for key, value in values.items())
+    text += (
+        f" ({cost_name(what)} {cost:,.3f} on selection sequences, "
+        f"{generations} generations of CMA-ES)"
+    )
+    card = {**values, "cost": cost, "generations": generations}
     return Tuned(_withhold(name, theta), cost, text, card)

@@ -1,6 +1,7 @@
 """The A2cScheduler paper's tables 1 to 4.
 
-Source: Liang, Yang, Jin and Chen, "Data centers job scheduling with deep reinforcement learning" (2019), section 4.
+Source: Liang, Yang, Jin and Chen, "Data centers job scheduling with deep reinforcement learning"
+(2019), section 4.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ from parcae.studies.reproduce.study import PackingRequest, StudyResult
 
 FloatArray = npt.NDArray[np.float64]
 METRICS = ("slowdown", "completion time", "waiting time")
-#: The paper's policies, by our names of those that behave like them.
+#: The paper's policies, by the names of our policies that behave like them.
 _RANDOM = "random"
 _TETRIS = "tetris, as the paper's"
 _SJF = "sjf"
 _A2C = "a2c"
-#: Tables 1 and 2, and 4: slowdown, completion time and waiting time.
+#: The paper's values of Tables 1 and 2: by rate and policy, slowdown, completion time, waiting
+#: time.
 PUBLISHED: Mapping[float, Mapping[str, tuple[float, float, float]]] = {
     0.9: {
         _RANDOM: (5.50, 12.51, 8.22),
@@ -66,6 +68,7 @@ PUBLISHED: Mapping[float, Mapping[str, tuple[float, float, float]]] = {
         _A2C: (1.36, 5.50, 1.50),
     },
 }
+#: The same for Table 4.
 PUBLISHED_LOG = {
     _RANDOM: (3.52, 10.2, 6.32),
     _TETRIS: (1.82, 5.55, 1.25),
@@ -76,35 +79,35 @@ PUBLISHED_LOG = {
 
 @dataclass(frozen=True)
 class Measured:
-    """Each policy's three metrics, a number for each sequence."""
+    """Each policy's three metrics for every job sequence, and its number of unfinished jobs."""
 
     values: Mapping[str, FloatArray]  # by policy, float64[3, num_sequences]
     num_unfinished: Mapping[str, int]
 
     @staticmethod
     def of(stage: Stage, policies: Mapping[str, PackingPolicy]) -> Measured:
-        """Play every sequence with every policy."""
+        """Run every job sequence under every policy."""
         played = {label: stage.play(policy) for label, policy in policies.items()}
         return Measured(
-            {label: _metrics(own) for label, own in played.items()},
-            {label: own.num_unfinished for label, own in played.items()},
+            {label: _metrics(entry) for label, entry in played.items()},
+            {label: entry.num_unfinished for label, entry in played.items()},
         )
 
     def estimates(self, label: str) -> tuple[Estimate, ...]:
-        """A policy's three means."""
+        """The means of a policy's three metrics."""
         return tuple(mean_estimate(row) for row in self.values[label])
 
     def to_sjf(self, label: str) -> Estimate:
-        """Slowdown, to that of SJF on the same sequences."""
+        """Slowdown / that of SJF on the same sequences."""
         return ratio_estimate(self.values[label][0], self.values[_SJF][0])
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Estimates, ratios and unfinished jobs by policy."""
         return {
             label: {
                 **{
-                    name: own.to_json()
-                    for name, own in zip(METRICS, self.estimates(label), strict=True)
+                    name: entry.to_json()
+                    for name, entry in zip(METRICS, self.estimates(label), strict=True)
                 },
                 "slowdown to sjf": self.to_sjf(label).to_json(),
                 "unfinished": self.num_unfinished[label],
@@ -114,16 +117,17 @@ class Measured:
 
 
 def _metrics(played: Played) -> FloatArray:
-    """float64[3, num_sequences]: mean slowdown, completion time and waiting time of a sequence's jobs."""
+    """Mean slowdown, completion time and waiting time of every sequence: [3, num_sequences]."""
+    # Waiting time counts only jobs that started.
     waiting = [
-        float((own.start - own.jobs.arrival)[own.start >= 0].mean())
-        for own in played.batch.outcomes()
+        float((entry.start - entry.jobs.arrival)[entry.start >= 0].mean())
+        for entry in played.batch.outcomes()
     ]
     return np.array([played.per_job(Cost.SLOWDOWN), played.per_job(Cost.COMPLETION), waiting])
 
 
 def rivals(source: PackingSource, num_threads: int | None = None) -> dict[str, PackingPolicy]:
-    """The paper's baselines, Tetris also with its knob tuned on other sequences, and actions at random."""
+    """The paper's baselines; also Tetris with a tuned knob, and uniformly random actions."""
     tuned = tuned_tetris(source, Cost.SLOWDOWN, num_threads)
     return {
         _RANDOM: HandMadePolicy("random", PackingKind.RANDOM, (1.0,)),
@@ -151,70 +155,81 @@ def table2(request: PackingRequest) -> StudyResult:
 
 
 def _rates(request: PackingRequest, rates: Sequence[float], table: str) -> StudyResult:
-    found: dict[float, Measured] = {}
+    measured: dict[float, Measured] = {}
     learned: dict[float, LearnedA2c] = {}
     for rate in rates:
         learned[rate] = learned_a2c(
             request, source_at(rate), f"rate {rate:g}", request.budget_s / len(rates)
         )
         stage = stage_of(request, rate)
-        request.say(f"playing at a rate of {rate:g}")
-        found[rate] = Measured.of(
+        request.say(f"running all policies at a rate of {rate:g}")
+        measured[rate] = Measured.of(
             stage, {**rivals(stage.source, request.processes), **learned[rate].policies}
         )
     stage = stage_of(request, rates[0])
     return StudyResult(
-        f"A2cScheduler and its baselines at job rates of {' and '.join(f'{rate:g}' for rate in rates)}",
+        "A2cScheduler and its baselines at job rates of "
+        f"{' and '.join(f'{rate:g}' for rate in rates)}",
         f"A2cScheduler is the best or close to the best at every rate ({table}, section 4.5)",
         ("rate", "policy", *METRICS, "slowdown to sjf", "the paper's three"),
-        [row for rate in rates for row in rows_of(f"{rate:g}", found[rate], PUBLISHED[rate])],
+        [row for rate in rates for row in rows_of(f"{rate:g}", measured[rate], PUBLISHED[rate])],
         {
             f"{rate:g}": {
-                "load": load_at(rate), "policies": found[rate].to_json(),
+                "load": load_at(rate), "policies": measured[rate].to_json(),
                 "paper": {k: list(v) for k, v in PUBLISHED[rate].items()},
                 "a2c": dict(learned[rate].card),
             }
             for rate in rates
         },
         [
-            *(note for rate in rates for note in orderings(f"rate {rate:g}", found[rate], PUBLISHED[rate])),
+            *(
+                note
+                for rate in rates
+                for note in orderings(f"rate {rate:g}", measured[rate], PUBLISHED[rate])
+            ),
             PUBLISHED_NOTE,
-            f"our setting: {stage.num_runs} sequences of {stage.source.config.window} steps that nobody learned from, seeds "
-            f"{stage.first_seed} to {stage.first_seed + stage.num_runs - 1}, the same for all; DeepRM's jobs as its code draws "
-            f"them (loads {', '.join(f'{load_at(rate):.0%}' for rate in rates)}), 2 resources of 10 units, 10 slots, a "
-            "backlog of "
-            "60, a horizon of 20 steps; runs end when all jobs are done; 95% intervals (Student's t; ratios paired by sequence)",
+            f"our setting: {stage.num_runs} sequences of {stage.source.config.window} steps that "
+            f"no policy was trained on, seeds {stage.first_seed} to "
+            f"{stage.first_seed + stage.num_runs - 1}, the same for all; DeepRM's jobs as its code "
+            f"draws them (loads {', '.join(f'{load_at(rate):.0%}' for rate in rates)}), 2 "
+            "resources of 10 units, 10 job slots, a backlog of 60, a horizon of 20 steps; runs end "
+            "when all jobs are done; 95% intervals (Student's t; ratios paired by sequence)",
             *policy_notes(),
-            *unfinished_notes({f"rate {rate:g}": found[rate] for rate in rates}),
-            *(own.words for own in learned.values()),
+            *unfinished_notes({f"rate {rate:g}": measured[rate] for rate in rates}),
+            *(entry.words for entry in learned.values()),
         ],
-        partial(save, partial(draw_slowdowns, {f"rate {rate:g}": found[rate] for rate in rates}), (9.0, 4.2)),
+        partial(
+            save,
+            partial(draw_slowdowns, {f"rate {rate:g}": measured[rate] for rate in rates}),
+            (9.0, 4.2),
+        ),
     )  # fmt: skip
 
 
 PUBLISHED_NOTE = (
-    "the published values follow from no setting that was tried, and do not agree among themselves: completion time less waiting "
-    "time is the mean duration, which is the same for all policies on the same jobs, but in the paper it differs (rate 0.9: "
-    "4.29, "
-    "5.29, 5.21 and 5.00); compare orderings, not values"
+    "no setting that we tried gives the published values, and they are inconsistent: completion "
+    "time minus waiting time is the mean duration, which is equal for all policies on the same "
+    "jobs, but in the paper it differs (rate 0.9: 4.29, 5.29, 5.21 and 5.00); compare orderings, "
+    "not values"
 )
 
 
 def policy_notes() -> list[str]:
-    """Who the policies are."""
+    """A note that describes the policies."""
     return [
-        f"{_TETRIS}: the one that the paper calls Tetris behaves like the Packer (alignment alone); tuned: the knob that is best "
-        "on other sequences, of some two dozen from 0 to 1; random starts any job that fits, as the paper's baselines do, the "
-        "other takes any action; a2c draws its actions, greedy takes the most probable ones",
+        f"{_TETRIS}: the policy that the paper calls Tetris behaves like Packer (alignment alone); "
+        "tuned: the knob that is best on other sequences, out of about two dozen from 0 to 1; "
+        "random starts any job that fits, as the paper's baselines do; 'random, any action' takes "
+        "any action; a2c draws its actions at random, greedy takes the most probable ones",
     ]
 
 
-def unfinished_notes(found: Mapping[str, Measured]) -> list[str]:
-    """Which jobs count for nothing, in words."""
+def unfinished_notes(measured: Mapping[str, Measured]) -> list[str]:
+    """A note on jobs that do not count because they never started or were lost."""
     lost = [
         f"{place} {label} {n}"
-        for place, own in found.items()
-        for label, n in own.num_unfinished.items()
+        for place, entry in measured.items()
+        for label, n in entry.num_unfinished.items()
         if n
     ]
     return [
@@ -225,53 +240,71 @@ def unfinished_notes(found: Mapping[str, Measured]) -> list[str]:
 
 
 def rows_of(
-    place: str, found: Measured, published: Mapping[str, tuple[float, float, float]]
+    place: str, measured: Measured, published: Mapping[str, tuple[float, float, float]]
 ) -> list[list[str]]:
-    """The table's rows."""
+    """The table's rows for one setting.
+
+    Args:
+        place: name of the setting.
+        measured: the results.
+        published: the paper's values by policy.
+    """
     rows = []
-    for label in found.values:
-        own = [
+    for label in measured.values:
+        entry = [
             with_half_width(estimate, 2 if estimate.mean < 10 else 1)
-            for estimate in found.estimates(label)
+            for estimate in measured.estimates(label)
         ]
         paper = " / ".join(f"{value:g}" for value in published[label]) if label in published else ""
-        rows.append([place, label, *own, with_interval(found.to_sjf(label)), paper])
+        rows.append([place, label, *entry, with_interval(measured.to_sjf(label)), paper])
     return rows
 
 
 def orderings(
-    place: str, found: Measured, published: Mapping[str, tuple[float, float, float]]
+    place: str, measured: Measured, published: Mapping[str, tuple[float, float, float]]
 ) -> list[str]:
-    """For each metric, which of the paper's pairs of policies stand in the same order here."""
+    """Notes, one per metric, on the pairs of policies whose order in the paper also holds here.
+
+    Args:
+        place: name of the setting.
+        measured: the results.
+        published: the paper's values by policy.
+    """
     notes = []
     for row, metric in enumerate(METRICS):
         agree: list[str] = []
         differ: list[str] = []
+        # Compare every pair of policies that the paper has values for.
         for one, other in itertools.combinations(published, 2):
             paper = published[one][row] - published[other][row]
-            ours = found.values[one][row] - found.values[other][row]
+            ours = measured.values[one][row] - measured.values[other][row]
+            # Larger values are worse.
             better = (other, one) if paper > 0 else (one, other)
             words = f"{better[0]} {'<' if paper else '='} {better[1]}"
             gap = mean_estimate(ours)
+            # A strict order must be significant here; equal values in the paper must not differ.
+            # A difference is significant if its interval does not contain 0.
             is_clear = not gap.is_unknown and (gap.low > 0 or gap.high < 0)
             if paper == 0:
                 (differ if is_clear else agree).append(words)
             else:
                 (agree if is_clear and (gap.mean > 0) == (paper > 0) else differ).append(words)
         notes.append(
-            f"{place}, {metric}: of the paper's orderings {len(agree)} of {len(agree) + len(differ)} hold here (beyond the "
-            "interval "
-            f"of the paired differences): {', '.join(agree) or 'none'}"
-            + (f"; not: {', '.join(differ)}" if differ else "")
+            f"{place}, {metric}: {len(agree)} of the paper's {len(agree) + len(differ)} orderings "
+            "hold here, with a significant paired difference (95%): "
+            f"{', '.join(agree) or 'none'}" + (f"; not: {', '.join(differ)}" if differ else "")
         )
     return notes
 
 
-def draw_slowdowns(found: Mapping[str, Measured], figure: Any) -> None:
-    """Slowdown of each policy, a panel a setting."""
-    axes = np.atleast_1d(figure.subplots(1, len(found)))
-    for axis, (place, own) in zip(axes, found.items(), strict=True):
+def draw_slowdowns(measured: Mapping[str, Measured], figure: Any) -> None:
+    """Draw the slowdown of each policy, one panel per setting."""
+    # `subplots` returns a single object if there is only one panel.
+    axes = np.atleast_1d(figure.subplots(1, len(measured)))
+    for axis, (place, entry) in zip(axes, measured.items(), strict=True):
         bar_panel(
-            axis, {label: own.estimates(label)[0] for label in own.values}, "average job slowdown"
+            axis,
+            {label: entry.estimates(label)[0] for label in entry.values},
+            "average job slowdown",
         )
         axis.set_title(place, fontsize=9, loc="left")

@@ -1,4 +1,4 @@
-"""The A2cScheduler paper's table 3: which of five architectures converge, and how fast."""
+"""The A2cScheduler paper's table 3: convergence of five network architectures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from parcae.studies.reproduce.pictures import line_panel, save
 from parcae.studies.reproduce.study import PackingRequest, StudyResult
 
 _RATE = 0.7
-#: Converges, converging speed, converging epochs.
+#: The paper's results: converges, speed, epochs.
 PUBLISHED: Mapping[Architecture, str] = {
     Architecture.FC: "no",
     Architecture.CONV_16: "yes, fast, 500",
@@ -30,18 +30,25 @@ PUBLISHED: Mapping[Architecture, str] = {
     Architecture.CONV_16_POOL: "yes, fast, 700",
     Architecture.CONV_32_POOL: "yes, fast, 900",
 }
-#: The criterion, see `convergence`.
+#: Constants of the criterion; see `convergence`.
 _LEAST_GAIN = 0.1
 _BAND = 0.05
 _SETTLED_SHARE = 0.25
 _LEAST_POINTS = 8
-#: Iterations between two measurements.
+#: Number of iterations between two measurements.
 _EVERY = 10
 
 
 @dataclass(frozen=True)
 class Curve:
-    """How a training went: iterations, seconds and slowdown on the selection's runs at each measurement."""
+    """The progress of a training.
+
+    Args:
+        iterations: iteration of each measurement.
+        seconds: seconds of training until each measurement.
+        slowdowns: slowdown on the selection runs at each measurement.
+        first: slowdown of the first iteration.
+    """
 
     iterations: Sequence[float]
     seconds: Sequence[float]
@@ -50,7 +57,8 @@ class Curve:
 
     @staticmethod
     def of(curve: Sequence[PackingIteration]) -> Curve:
-        """Of a training's iterations; `first` is the cost of the first, of a policy that has hardly learned."""
+        """The progress from a training's iterations."""
+        # `selected` is NaN in iterations without a measurement.
         measured = [one for one in curve if np.isfinite(one.selected)]
         return Curve(
             [one.iteration for one in measured],
@@ -61,13 +69,15 @@ class Curve:
 
 
 def convergence(curve: Curve) -> int | None:
-    """Position of the measurement from which on a training has converged; None if it has not.
+    """The index of the measurement at which a training has converged; None if it has not.
 
-    It has, if the slowdown of the last quarter of the measurements (at least 8 in all) is on average a tenth below that of the
-    first iteration, and not more than 5% below that of the quarter before; from the first measurement on after which all are
-    within 5% of that average.
+    There must be at least 8 measurements. A training has converged if the mean slowdown of the last
+    quarter of them is at least 10% below that of the first iteration and at most 5% below that of
+    the quarter before. It converged at the first measurement from which on all are within 5% of the
+    last quarter's mean.
     """
     slowdowns = np.asarray(curve.slowdowns)
+    # `count` is a quarter of the measurements.
     count = int(len(slowdowns) * _SETTLED_SHARE)
     if len(slowdowns) < _LEAST_POINTS:
         return None
@@ -75,6 +85,7 @@ def convergence(curve: Curve) -> int | None:
     before = slowdowns[-2 * count : -count].mean()
     if final > (1 - _LEAST_GAIN) * curve.first or final < (1 - _BAND) * before:
         return None
+    # The training converged right after the last measurement outside the band.
     outside = np.flatnonzero(np.abs(slowdowns - final) > _BAND * final)
     row = int(outside[-1]) + 1 if len(outside) else 0
     return row if row < len(slowdowns) else None
@@ -109,15 +120,17 @@ def table3(request: PackingRequest) -> StudyResult:
         sizes[architecture] = _size(policy.settings)
     return StudyResult(
         "five architectures of A2cScheduler at a job rate of 0.7",
-        "a fully connected layer does not converge, 3x3 convolutions do, without pooling better; 16 filters fastest (Table 3)",
+        "a fully connected layer does not converge; 3x3 convolutions do, better without pooling; "
+        "16 filters are fastest (Table 3)",
         (
-            "architecture", "parameters", "converges", "after iterations", "episodes", "seconds", "decisions/s", "slowdown",
-            "the paper: converges, speed, epochs",
+            "architecture", "parameters", "converges", "after iterations", "episodes", "seconds",
+            "decisions/s", "slowdown", "the paper: converges, speed, epochs",
         ),
         [_row(a, sizes[a], curves[a], config, speeds[a], slowdowns[a]) for a in Architecture],
         {
             a.value: {
-                "parameters": sizes[a], "iterations": list(curves[a].iterations), "seconds": list(curves[a].seconds),
+                "parameters": sizes[a], "iterations": list(curves[a].iterations),
+                "seconds": list(curves[a].seconds),
                 "slowdown_on_selection_runs": list(curves[a].slowdowns), "first": curves[a].first,
                 "converged": convergence(curves[a]),
                 "decisions_per_s": speeds[a], "slowdown": slowdowns[a].to_json(),
@@ -125,26 +138,25 @@ def table3(request: PackingRequest) -> StudyResult:
             for a in Architecture
         },
         [
-            "converged: the slowdown of the last quarter of the measurements (each on the same 200 runs that are neither "
-            "trained nor "
-            "evaluated on; at least 8 measurements) is on average at least 10% below that of the first iteration and no more "
-            "than 5% "
-            "below that of the quarter before; from the first measurement on after which all are within 5% of that average",
-            f"each architecture is trained for {request.budget_s / len(Architecture):,.0f} s with recipe {request.recipe}, "
-            "so that a "
-            "slower one has fewer iterations; one that is still falling has not converged. The paper gives no criterion and "
-            "no epoch",
-            f"an iteration runs {config.num_sequences * config.repeats} episodes; hidden units between the flattened image "
-            "and the "
-            f"outputs: {config.hidden}",
-            f"slowdown: best policy of each training on {stage.num_runs} sequences that nobody learned from, 95% intervals",
+            "converged: the mean slowdown of the last quarter of the measurements is at least 10% "
+            "below that of the first iteration and at most 5% below that of the quarter before; "
+            "it converged at the first measurement from which on all are within 5% of that mean; "
+            "there must be at least 8 measurements, each on the same 200 runs, which are used "
+            "neither for training nor for evaluation",
+            f"each architecture is trained for {request.budget_s / len(Architecture):,.0f} s with "
+            f"recipe {request.recipe}, so a slower one has fewer iterations; a curve that still "
+            "falls has not converged. The paper does not define its criterion or an epoch",
+            f"an iteration runs {config.num_sequences * config.repeats} episodes; hidden units "
+            f"between the flattened image and the outputs: {config.hidden}",
+            f"slowdown: best policy of each training on {stage.num_runs} sequences that no policy "
+            "was trained on, 95% intervals",
         ],
         partial(save, partial(_draw, curves), (8.0, 4.4)),
     )  # fmt: skip
 
 
 def _size(settings: A2cSettings) -> int:
-    """Parameters of actor and critic."""
+    """Number of parameters of actor and critic."""
     return sum(
         int(np.prod(shape))
         for count in (settings.num_actions, 1)
@@ -166,8 +178,8 @@ def _row(
         episodes = curve.iterations[row] * config.num_sequences * config.repeats
         where = [f"{curve.iterations[row]:,.0f}", f"{episodes:,.0f}", f"{curve.seconds[row]:,.0f}"]
     return [
-        architecture.value, f"{size:,}", "no" if row is None else "yes", *where, f"{speed:,.0f}", with_half_width(slowdown),
-        PUBLISHED[architecture],
+        architecture.value, f"{size:,}", "no" if row is None else "yes", *where, f"{speed:,.0f}",
+        with_half_width(slowdown), PUBLISHED[architecture],
     ]  # fmt: skip
 
 

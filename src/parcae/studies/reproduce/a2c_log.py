@@ -1,4 +1,7 @@
-"""The A2cScheduler paper's table 4: a log of an academic cluster, in pieces of 60 jobs as in the paper, and of thousands."""
+"""The A2cScheduler paper's table 4: a log of an academic cluster.
+
+The log is run in pieces of 60 jobs, as in the paper, and in pieces of thousands of jobs.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +30,25 @@ from parcae.studies.reproduce.packing import Stage
 from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import PackingRequest, StudyResult
 from parcae.workloads.rigid import RigidJobs
-from parcae.workloads.stepped import Stepped, to_steps
+from parcae.workloads.stepped import SteppedJobs, to_steps
 from parcae.workloads.swf import read_swf
 
 
 @dataclass(frozen=True)
 class LogSetting:
-    """How a log becomes a packing world.
+    """How a log is converted to a packing world.
 
     Args:
-        num_jobs, train_jobs: of the pieces that are evaluated and trained on. processors: of the cluster, None for the log's.
-        step_s, horizon, num_units, backlog: of the world, see `to_steps`.
-        quick, full: pieces that are evaluated.
+        num_jobs: number of jobs in a piece for evaluation.
+        train_jobs: number of jobs in a piece for training.
+        processors: number of processors of the cluster; None for the log's number.
+        num_units: number of units of the resource; see `to_steps`.
+        backlog: size of the backlog.
+        architecture: the network's architecture.
+        quick: number of pieces that are evaluated.
+        full: number of pieces that are evaluated with --full.
+        step_s: length of a time step in seconds.
+        horizon: number of time steps that a cluster's schedule covers.
     """
 
     num_jobs: int
@@ -54,11 +64,12 @@ class LogSetting:
 
     @property
     def world(self) -> PackingConfig:
-        """The cluster."""
+        """The cluster's settings."""
         return PackingConfig(num_slots=10, backlog_size=self.backlog, horizon=self.horizon)
 
-    def stepped(self, jobs: RigidJobs) -> Stepped:
-        """A part of the log in steps and units."""
+    def stepped(self, jobs: RigidJobs) -> SteppedJobs:
+        """Convert a part of the log to steps and units."""
+        # The cluster is never larger than the log's.
         size = min(self.processors or int(jobs.capacity[0]), int(jobs.capacity[0]))
         return to_steps(
             jobs,
@@ -68,12 +79,13 @@ class LogSetting:
             capacity=(size,),
         )
 
-    def source(self, stepped: Stepped, num_jobs: int) -> LogSource:
-        """Pieces of it; of all of it if it is shorter."""
+    def source(self, stepped: SteppedJobs, num_jobs: int) -> LogSource:
+        """A source of pieces of `num_jobs` jobs, or of the whole part if it is shorter."""
         return LogSource(stepped.jobs, min(num_jobs, len(stepped.jobs)), self.world)
 
 
-#: The paper's piece, on a cluster so small that some jobs wait; and pieces of thousands on the whole cluster, whose bursts wait.
+#: The paper's piece of 60 jobs, on a cluster so small that some jobs wait; and pieces of thousands
+#: of jobs on the whole cluster, where jobs wait in bursts.
 SETTINGS: Mapping[str, LogSetting] = {
     "60 jobs": LogSetting(60, 60, 256, 32, 60, Architecture.CONV_16, 100, 100),
     "2,400 jobs": LogSetting(2_400, 256, None, 54, 2_000, Architecture.CONV_16_POOL, 8, 20),
@@ -81,53 +93,57 @@ SETTINGS: Mapping[str, LogSetting] = {
 
 
 def table4(request: PackingRequest) -> StudyResult:
-    """A log's second half; what is trained is trained on its first half.
+    """Evaluation on a log's second half; training and tuning use its first half.
 
     Raises:
-        ConfigError: no log.
+        ConfigError: the request has no log.
 
     Source: A2cScheduler, Table 4.
     """
     if request.log is None:
         raise ConfigError(
-            "a2c-table4 needs a log of a batch cluster: --workload LOG.swf (the paper's is not public; DOST-ASTI's of the "
-            "Parallel "
-            "Workloads Archive is one of an academic cluster)"
+            "a2c-table4 needs a log of a batch cluster: give --workload LOG.swf. The paper's log "
+            "is not public; the DOST-ASTI log of the Parallel Workloads Archive is from an "
+            "academic cluster"
         )
+    # The first half is for training and tuning, the second for evaluation.
     halves = read_swf(request.log, estimates="actual").jobs.halves()
-    found: dict[str, Measured] = {}
+    measured: dict[str, Measured] = {}
     learned: dict[str, LearnedA2c] = {}
     notes: list[str] = []
     for name, setting in SETTINGS.items():
         first, second = (setting.stepped(half) for half in halves)
         learned[name] = learned_a2c(
-            request, setting.source(first, setting.train_jobs), f"pieces of {name}", request.budget_s / len(SETTINGS),
-            setting.architecture, num_selection=50,
+            request, setting.source(first, setting.train_jobs), f"pieces of {name}",
+            request.budget_s / len(SETTINGS), setting.architecture, num_selection=50,
         )  # fmt: skip
         source = setting.source(second, setting.num_jobs)
         stage = Stage(
             source, request.first_seed, request.runs(setting.quick, setting.full), request.processes
         )
-        request.say(f"playing pieces of {name}")
+        request.say(f"running all policies on pieces of {name}")
+        # Tetris is tuned on the first half, like the learned policy.
         tuning = setting.source(first, setting.train_jobs)
-        found[name] = Measured.of(
+        measured[name] = Measured.of(
             stage, {**rivals(tuning, request.processes), **learned[name].policies}
         )
         notes += [
-            f"{name}: {stage.num_runs} pieces of the log's second half (they may overlap, which the intervals do not know); "
-            f"{second}; load {second.jobs.load[0]:.2f}; 10 slots, a backlog of {setting.backlog}, a horizon of {setting.horizon} "
-            f"steps; trained on pieces of {setting.train_jobs} jobs of the first half: {first}",
-            *orderings(name, found[name], PUBLISHED_LOG),
+            f"{name}: {stage.num_runs} pieces of the log's second half (they may overlap, which "
+            f"the intervals ignore); {second}; load {second.jobs.load[0]:.2f}; 10 job slots, a "
+            f"backlog of {setting.backlog}, a horizon of {setting.horizon} steps; trained on "
+            f"pieces of {setting.train_jobs} jobs of the first half: {first}",
+            *orderings(name, measured[name], PUBLISHED_LOG),
         ]
     return StudyResult(
         f"A2cScheduler on a real log ({request.log.name})",
-        "60 jobs of an academic cluster's log: A2cScheduler brings the slowdown to 1.01, waiting to almost 0 (Table 4, "
-        "section 4.5)",
+        "60 jobs of an academic cluster's log: A2cScheduler reduces the slowdown to 1.01 and the "
+        "waiting time to almost 0 (Table 4, section 4.5)",
         ("pieces", "policy", *METRICS, "slowdown to sjf", "the paper's three (60 jobs)"),
-        [row for name in SETTINGS for row in rows_of(name, found[name], PUBLISHED_LOG)],
+        [row for name in SETTINGS for row in rows_of(name, measured[name], PUBLISHED_LOG)],
         {
             name: {
-                "policies": found[name].to_json(), "paper": {k: list(v) for k, v in PUBLISHED_LOG.items()},
+                "policies": measured[name].to_json(),
+                "paper": {k: list(v) for k, v in PUBLISHED_LOG.items()},
                 "a2c": dict(learned[name].card),
             }
             for name in SETTINGS
@@ -135,10 +151,10 @@ def table4(request: PackingRequest) -> StudyResult:
         [
             *notes,
             PUBLISHED_NOTE,
-            "times are in steps of 3,600 s; slowdown counts durations that are rounded up to whole steps",
+            "times are in steps of 3,600 s; slowdown uses durations rounded up to whole steps",
             *policy_notes(),
-            *unfinished_notes(found),
-            *(own.words for own in learned.values()),
+            *unfinished_notes(measured),
+            *(entry.words for entry in learned.values()),
         ],
-        partial(save, partial(draw_slowdowns, found), (9.0, 4.2)),
+        partial(save, partial(draw_slowdowns, measured), (9.0, 4.2)),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the A2cScheduler studies train or read."""
+"""The policies of the A2cScheduler studies: read from checkpoints or trained."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class LearnedA2c:
     """A policy that was read or trained.
 
     Args:
-        words: where it comes from, for the notes.
+        checkpoint: its checkpoint.
+        words: a note on its origin.
     """
 
     checkpoint: Checkpoint
@@ -37,7 +38,7 @@ class LearnedA2c:
 
     @property
     def policies(self) -> dict[str, A2cPolicy]:
-        """Drawn from, and greedy."""
+        """The policy that draws its actions at random, and the greedy one."""
         return {
             "a2c": A2cPolicy.from_checkpoint(self.checkpoint, "a2c"),
             "a2c, greedy": A2cPolicy.from_checkpoint(
@@ -54,20 +55,33 @@ def learned_a2c(
     architecture: Architecture = Architecture.CONV_16,
     num_selection: int = 200,
 ) -> LearnedA2c:
-    """A2cScheduler for a source: of the files given, of those that ship, or trained for `share_s` seconds.
+    """A2cScheduler for a source: one of the given or shipped checkpoints, or newly trained.
+
+    Args:
+        request: the study's request; its policies come first.
+        source: the source of job sequences.
+        where: name of the setting, for notes and file names.
+        share_s: seconds of training.
+        architecture: the network's architecture, if it is trained.
+        num_selection: number of selection runs, if it is trained.
 
     Raises:
-        FormatError, FileNotFoundError: a given file that cannot be read.
-        KeyboardInterrupt: the user stopped the training, and so the study.
+        FormatError: a given checkpoint is damaged or of another kind.
+        FileNotFoundError: a given checkpoint does not exist.
+        KeyboardInterrupt: the user stopped the training, which stops the study.
     """
     for path in [*map(Path, request.policies), *sorted(SHIPPED.glob(f"{KIND}-*.safetensors"))]:
         checkpoint = read_checkpoint(path)
         if checkpoint.kind != KIND:
             raise FormatError(
-                f"{path}: a checkpoint of a {checkpoint.kind!r} policy; this study shows A2cScheduler's alone"
+                f"{path}: this is a checkpoint of a {checkpoint.kind!r} policy, "
+                "but this study accepts only those of A2cScheduler"
             )
         if _is_for(checkpoint, source):
-            words = f"{path.name}, {checkpoint.card['iterations']} iterations in {checkpoint.card['seconds']:,.0f} s"
+            words = (
+                f"{path.name}, {checkpoint.card['iterations']} iterations "
+                f"in {checkpoint.card['seconds']:,.0f} s"
+            )
             return LearnedA2c(checkpoint, f"a2c at {where}: {words}")
     result = train_a2c(request, source, where, share_s, architecture, num_selection=num_selection)
     ended = "" if result.ending == "done" else f"; it ended early: {result.ending}"
@@ -76,11 +90,12 @@ def learned_a2c(
 
 
 def _is_for(checkpoint: Checkpoint, source: PackingSource) -> bool:
-    """Whether it was trained on the source, perhaps on other rates besides."""
+    """Whether the checkpoint was trained on the source, possibly with further rates."""
     learned = dict(checkpoint.card.get("source", {}))
-    own = source.card()
-    is_among = set(own.get("rates", ())) <= set(learned.get("rates", ()))
-    return is_among and {**learned, "rates": None} == {**own, "rates": None}
+    wanted = source.card()
+    # All settings must be equal, except that the training may have had more rates.
+    is_among = set(wanted.get("rates", ())) <= set(learned.get("rates", ()))
+    return is_among and {**learned, "rates": None} == {**wanted, "rates": None}
 
 
 def train_a2c(
@@ -92,10 +107,19 @@ def train_a2c(
     select_every: int = 20,
     num_selection: int = 200,
 ) -> PackingResult:
-    """Train for `share_s` seconds; the checkpoint lies in the study's folder.
+    """Train A2cScheduler and write the checkpoint to the study's folder.
+
+    Args:
+        request: the study's request.
+        source: the source of job sequences.
+        where: name of the setting, for notes and file names.
+        share_s: seconds of training.
+        architecture: the network's architecture.
+        select_every: number of iterations between two selections.
+        num_selection: number of selection runs.
 
     Raises:
-        KeyboardInterrupt: the user stopped the training, and so the study.
+        KeyboardInterrupt: the user stopped the training, which stops the study.
     """
     request.say(f"training A2cScheduler ({architecture.value}) at {where}, {share_s:.0f} s")
     learner = a2c_learner(
@@ -110,6 +134,7 @@ def train_a2c(
         seed=request.training_seed,
     )
     result = train_packing(learner, training)
+    # An interrupted training would make the whole study worthless.
     if result.ending == "interrupted":
         raise KeyboardInterrupt
     request.output.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Figures 14 and 15a: what each part of Decima is worth, and how encodings of parallelism learn."""
+"""Figures 14 and 15a: the contribution of each part of Decima, and encodings of parallelism."""
 
 from __future__ import annotations
 
@@ -29,16 +29,20 @@ from parcae.studies.reproduce.study import StudyRequest, StudyResult
 if TYPE_CHECKING:
     pass
 
-#: Jobs of a batch that the variant "trained on batches" sees.
+#: Largest number of jobs in a batch for the variant "trained on batches".
 _BATCH_JOBS = 20
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Decima with something left out.
+    """Decima without one of its parts.
 
     Args:
-        decima: its parts. recipe: instead of the request's. changes: of the recipe. is_on_batches: trained on batches.
+        label: name of the variant in tables.
+        decima: settings of the network.
+        recipe: training recipe; None for the request's.
+        changes: changed settings of the recipe.
+        is_on_batches: whether the variant is trained on batches.
     """
 
     label: str
@@ -66,6 +70,7 @@ _BASELINE = "weighted-fair:tuned"
 def _train(request: StudyRequest, variant: Variant, arena: Arena, share_s: float) -> Learned:
     scenario = Scenario(arena.workload, arena.config, arena.arrivals, arena.num_jobs)
     if variant.is_on_batches:
+        # Only the training changes; this variant is tested on the same stream as the others.
         scenario = Scenario(arena.workload, arena.config, "batch", min(_BATCH_JOBS, arena.num_jobs))
     label = f"{variant.label} ({arena.arrivals})"
     return train_decima(
@@ -80,7 +85,7 @@ def _train(request: StudyRequest, variant: Variant, arena: Arena, share_s: float
 
 
 def fig14(request: StudyRequest) -> StudyResult:
-    """Decima with one part left out at a time, at several loads, against the tuned weighted fair policy.
+    """Decima without one part at a time, at several loads, compared with tuned weighted fair.
 
     Source: Decima, Figure 14 and section 7.4.
     """
@@ -91,14 +96,15 @@ def fig14(request: StudyRequest) -> StudyResult:
     rows = list[list[str]]()
     for load in loads:
         arena = Arena(request.workload, request.config, f"load:{load:g}", request.jobs(60, 1_000))
-        own = [_train(request, variant, arena, share_s) for variant in VARIANTS]
+        trained = [_train(request, variant, arena, share_s) for variant in VARIANTS]
         contests[load] = contest(
             request,
             arena,
-            [*named(_BASELINE), *(policy.contender for policy in own)],
+            [*named(_BASELINE), *(policy.contender for policy in trained)],
             request.runs(4, 10),
         )
-        learned += own
+        learned += trained
+        # Results keep the order of the contenders, so they can be labelled by position.
         labels = [_BASELINE, *(variant.label for variant in VARIANTS)]
         for label, result in zip(labels, contests[load].results.values(), strict=True):
             rows.append(
@@ -111,20 +117,22 @@ def fig14(request: StudyRequest) -> StudyResult:
             )
     lines = _lines(contests)
     return StudyResult(
-        "what each of Decima's parts is worth",
-        "without any one part Decima's average JCT is above that of optimally weighted fair at high loads; without parallelism "
-        "control, and without the graph embedding, it cannot keep up (Figure 14, section 7.4)",
+        "the contribution of each of Decima's parts",
+        "without any one of its parts, Decima's average JCT is above that of optimally weighted "
+        "fair at high loads; without parallelism control, or without the graph embedding, it "
+        "cannot keep up (Figure 14, section 7.4)",
         ("load", "policy", "average JCT (s)", f"ratio to {_BASELINE}"),
         rows,
         {
-            "loads": {f"{load:g}": found.to_json() for load, found in contests.items()},
+            "loads": {f"{load:g}": outcome.to_json() for load, outcome in contests.items()},
             "learned": [policy.to_json() for policy in learned],
         },
         [
-            "load is mean work that arrives / what the executors can do with mean durations; executors are busier, since delays "
-            "and work inflation come on top",
-            "the variant without variance reduction gives all decisions of a group of runs one baseline instead of one for each "
-            "moment; it is trained by Algorithm 1, and so is a complete Decima beside it",
+            "load: mean work that arrives / the executors' capacity with mean durations; executors "
+            "are busier than that, because of delays and work inflation",
+            "the variant without variance reduction uses one baseline for all decisions of a group "
+            "of runs instead of one for each point in time; it is trained by Algorithm 1, as is a "
+            "complete Decima for comparison",
             *contests[loads[-1]].notes(),
             *(policy.words for policy in learned),
             *budget_notes(request),
@@ -134,10 +142,10 @@ def fig14(request: StudyRequest) -> StudyResult:
 
 
 def _lines(contests: Mapping[float, Contest]) -> dict[str, list[tuple[float, float]]]:
-    """Ratios to the baseline by variant and load."""
+    """By variant, (load, ratio to the baseline) for every load."""
     lines: dict[str, list[tuple[float, float]]] = {variant.label: [] for variant in VARIANTS}
-    for load, found in contests.items():
-        for variant, result in zip(VARIANTS, list(found.results.values())[1:], strict=True):
+    for load, outcome in contests.items():
+        for variant, result in zip(VARIANTS, list(outcome.results.values())[1:], strict=True):
             lines[variant.label].append((load, result.ratio_to_first.mean))
     return lines
 
@@ -159,7 +167,7 @@ _ENCODINGS = {
 
 
 def num_parameters(learned: Learned) -> int:
-    """Weights of a policy, without the critic that only training needs."""
+    """Number of a policy's weights, without those of the critic, which only training needs."""
     return sum(
         int(np.size(array))
         for name, array in learned.weights.items()
@@ -182,6 +190,7 @@ def fig15a(request: StudyRequest) -> StudyResult:
         share_s = request.budget_s / len(_ENCODINGS)
         policy = train_decima(request, scenario, label, share_s, decima=decima, progress=curve.add)
         curves[label] = curve
+        # The last ratio shows whether the training still improved after its best checkpoint.
         last = curve.ratio[-1]
         learned.append(policy)
         each_s = policy.seconds / max(1, policy.iterations)
@@ -190,8 +199,8 @@ def fig15a(request: StudyRequest) -> StudyResult:
     lines = {label: (curve.seconds, curve.ratio) for label, curve in curves.items()}
     return StudyResult(
         "learning curves of three encodings of parallelism",
-        "limits as an input learn fastest; separate outputs for every limit and limits of stages take longer (Figure 15a, "
-        "section 7.4); an iteration takes 5 s",
+        "limits as an input learn fastest; separate outputs for every limit, and limits of stages, "
+        "take longer (Figure 15a, section 7.4); an iteration takes 5 s",
         (
             "encoding",
             "best ratio to fair",
@@ -206,8 +215,8 @@ def fig15a(request: StudyRequest) -> StudyResult:
             "learned": [policy.to_json() for policy in learned],
         },
         [
-            f"average JCT / fair sharing's on selection runs that no training uses, arrivals {scenario.arrivals}, "
-            f"{scenario.num_jobs} jobs; one training each: no intervals",
+            "average JCT / that of fair sharing on selection runs that no training uses, arrivals "
+            f"{scenario.arrivals}, {scenario.num_jobs} jobs; one training each, so no intervals",
             *(policy.words for policy in learned),
             *budget_notes(request),
         ],

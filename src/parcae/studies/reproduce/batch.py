@@ -1,4 +1,4 @@
-"""Figures 3 and 9a: batches of TPC-H jobs, one schedule to look at and many to count."""
+"""Figures 3 and 9a: batches of TPC-H jobs, with schedules of one batch and statistics of many."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ def fig3(request: StudyRequest) -> StudyResult:
     learned, notes = learned_contenders(
         request, Scenario(arena.workload, arena.config, "batch", arena.num_jobs), ("decima",)
     )
-    found = contest(
+    outcome = contest(
         request, arena, [*named("fifo", "sjf-cp", "fair"), *learned], request.runs(20, 100)
     )
-    traces = found.traces(request.first_seed)
+    # The charts show the first of the runs.
+    traces = outcome.traces(request.first_seed)
     rows = []
     shown = {}
-    for label, result in found.results.items():
+    for label, result in outcome.results.items():
         jct_s = float(jct_ms(traces[label]).mean()) / MS_PER_S
         span_s = makespan_ms(traces[label]) / MS_PER_S
         rows.append(
@@ -39,14 +40,14 @@ def fig3(request: StudyRequest) -> StudyResult:
         shown[label] = {"average_jct_s": jct_s, "makespan_s": span_s}
     return StudyResult(
         f"schedules of {arena.num_jobs} random jobs on {arena.config.total_executors} executors",
-        "Decima improves the average JCT of ten random TPC-H queries by 45% over FIFO and by 19% over fair sharing, and the "
-        "makespan by 30% over SJF (Figure 3, section 2.3)",
+        "Decima improves the average JCT of ten random TPC-H queries by 45% over FIFO and by 19% "
+        "over fair sharing, and the makespan by 30% over SJF (Figure 3, section 2.3)",
         ("policy", "average JCT (s)", "makespan (s)", "average JCT / FIFO's, all runs"),
         rows,
-        {"shown": shown, "all": found.to_json()},
+        {"shown": shown, "all": outcome.to_json()},
         [
             f"the picture and the first two columns show the run of seed {request.first_seed}",
-            *found.notes(),
+            *outcome.notes(),
             *notes,
         ],
         partial(write_png, traces, title=f"{arena.num_jobs} jobs of {arena.workload.name}"),
@@ -63,18 +64,19 @@ def fig9a(request: StudyRequest) -> StudyResult:
         request, Scenario(arena.workload, arena.config, "batch", arena.num_jobs)
     )
     baselines = named("weighted-fair:oracle", "fifo", "sjf-cp", "fair", "naive-weighted-fair")
-    found = contest(request, arena, [*baselines, *learned], request.runs(20, 100))
-    samples = {label: averages_s(result) for label, result in found.results.items()}
+    outcome = contest(request, arena, [*baselines, *learned], request.runs(20, 100))
+    samples = {label: averages_s(result) for label, result in outcome.results.items()}
     return StudyResult(
         f"average JCT of batches of {arena.num_jobs} jobs",
-        "SJF-CP and fair sharing beat FIFO by 1.6 and 2.5 times, optimally weighted fair beats fair by 11%, and Decima beats "
-        "optimally weighted fair by 21% (Figure 9a, section 7.2)",
-        found.columns,
-        found.rows(),
-        found.to_json(),
+        "SJF-CP and fair sharing beat FIFO by 1.6 and 2.5 times, optimally weighted fair beats "
+        "fair by 11%, and Decima beats optimally weighted fair by 21% (Figure 9a, section 7.2)",
+        outcome.columns,
+        outcome.rows(),
+        outcome.to_json(),
         [
-            *found.notes(),
-            "weighted-fair:oracle picks the best exponent in hindsight for every batch, as the paper's opt. weighted fair does",
+            *outcome.notes(),
+            "weighted-fair:oracle uses the best exponent in hindsight for every batch, as the "
+            "paper's opt. weighted fair does",
             *notes,
         ],
         partial(

@@ -1,4 +1,4 @@
-"""Every study by name: an explicit list, no registration."""
+"""All studies by name, and `reproduce`, which runs one and writes its result."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ STUDIES: dict[str, Study] = {
     "learning-curves": learning_curves,
 }
 
-#: Those of executor classes, on Decima's classes unless others are asked for.
+#: Studies of executor classes. They use Decima's classes unless the request has others.
 CLASS_STUDIES = ("decima-fig11", "decima-fig12", "decima-fig20", "decima-fig21", "decima-table3")
-#: Load of a recorded trace in these: a share of what the classes can serve.
+#: Load of a recorded trace in these studies, as a share of what the classes can serve.
 TRACE_LOAD = 0.8
 
-#: Those of the packing world, which take a `PackingRequest`.
+#: Packing studies, which take a `PackingRequest`.
 PACKING_STUDIES: dict[str, PackingStudy] = {
     "deeprm-fig4": fig4,
     "deeprm-fig5": fig5,
@@ -91,47 +91,52 @@ PACKING_STUDIES: dict[str, PackingStudy] = {
     "a2c-table4": table4,
 }
 
-#: Arrivals of continuous studies: on the Decima authors' profile this is a mean gap of 25 s, that of their released code.
+#: Default arrivals of studies with continuous arrivals. On the profile of Decima's authors this is
+#: a mean gap of 25 s, as in their released code.
 DEFAULT_STREAM = "load:0.7"
-#: Minutes of training of the studies of idle slots, which train up to a dozen agents.
+#: Minutes of training in the studies of idle slots, which train up to a dozen agents.
 _IDLE_MINUTES = 10.0
-#: A workload of jobs with less work than this on average is scheduled on a small cluster with short delays.
+#: If the jobs have less work than this on average, the cluster is small and its delays are short.
 _SMALL_JOB_MS = 100 * MS_PER_S
 _SMALL_CLUSTER = SimulationConfig(num_executors=20, moving_delay_ms=200, warmup_delay_ms=100)
 
 
 def paper_setting(workload: Workload) -> tuple[Workload, SimulationConfig]:
-    """A cluster that fits the workload as the paper's fits the paper's.
+    """A cluster whose size and delays fit the workload's jobs.
 
-    The paper's cluster (50 executors, moving 2 s, warm-up 1 s) for jobs of minutes; 20 executors, a tenth of the delays and
-    the cluster's measured slowdown at high parallelism for the small jobs of the bundled profile, whose tasks take fractions
-    of a second.
+    Jobs of minutes run on the paper's cluster (50 executors, moving delay 2 s, warm-up delay 1 s).
+    The small jobs of the bundled profile have tasks of fractions of a second. They run on 20
+    executors with a tenth of the delays, and get the measured slowdown of the paper's cluster at
+    high parallelism.
     """
+    # Jobs of minutes.
     if workload.mean_work_ms >= _SMALL_JOB_MS:
         return workload, SimulationConfig()
     return with_parallelism_model(workload, "decima-cluster"), _SMALL_CLUSTER
 
 
 def training_minutes(name: str, is_full: bool) -> float:
-    """Minutes of all trainings of a study together, unless others are asked for."""
+    """Default minutes for all trainings of a study together."""
     return FULL_MINUTES if is_full else _IDLE_MINUTES if name.startswith("idle-") else QUICK_MINUTES
 
 
 def find_study(name: str) -> Study | PackingStudy:
-    """The study of that name.
+    """The study with a name.
 
     Raises:
-        ConfigError: there is none; the message suggests one.
+        ConfigError: there is no such study; the message suggests one.
     """
     known: dict[str, Study | PackingStudy] = {**STUDIES, **PACKING_STUDIES}
     if name in known:
         return known[name]
+    # Suggest the most similar name.
     close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"write one of {', '.join(known)}"
-    raise ConfigError(f"no study {name!r}; {hint}")
+    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(known)}"
+    raise ConfigError(f"unknown study {name!r}; {hint}")
 
 
 def _run(name: str, request: StudyRequest | PackingRequest) -> StudyResult:
+    # The study gets its own folder for checkpoints; the result goes to the request's folder.
     folder = request.output / f"{name}-policies"
     if isinstance(request, PackingRequest) and name in PACKING_STUDIES:
         return PACKING_STUDIES[name](replace(request, output=folder))
@@ -145,10 +150,22 @@ def _run(name: str, request: StudyRequest | PackingRequest) -> StudyResult:
 def reproduce(
     name: str, request: StudyRequest | PackingRequest, command: str = ""
 ) -> tuple[StudyResult, StudyFiles]:
-    """Run a study and write its table, picture and numbers into the request's folder; what it trains lies in NAME-policies.
+    """Run a study and write its table, picture and numbers into the request's folder.
+
+    Trained policies are written to the subfolder NAME-policies.
+
+    Args:
+        name: the study's name.
+        request: a `PackingRequest` for packing studies, a `StudyRequest` for all others.
+        command: the command line, for the result's page.
+
+    Returns:
+        The result and its files.
 
     Raises:
-        ConfigError, PolicyError, WorkloadError: something that cannot be run.
+        ConfigError: the study is unknown, or its settings are invalid.
+        PolicyError: a policy is unknown or does not fit.
+        WorkloadError: the workload does not fit the study.
         OSError: the folder cannot be written.
 
     Example: `reproduce("decima-fig16", request)` writes decima-fig16.md, .png and .json.

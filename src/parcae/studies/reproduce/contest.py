@@ -1,4 +1,4 @@
-"""Policies side by side on evaluation seeds, under the names that a study gives them."""
+"""Compare policies on evaluation seeds, with the labels that a study gives them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from parcae.workloads.random_streams import RandomStreams
 
 @dataclass(frozen=True)
 class Contender:
-    """A policy and what a study calls it.
+    """A policy and its label in a study.
 
     Args:
-        label: in tables and pictures. name: in the catalogue, or the path of a checkpoint.
+        label: the name in tables and pictures.
+        name: the name in the catalogue, or the path of a checkpoint.
     """
 
     label: str
@@ -33,13 +34,13 @@ class Contender:
 
 
 def named(*names: str) -> list[Contender]:
-    """Policies of the catalogue under their own names."""
+    """Policies of the catalogue, labelled with their names."""
     return [Contender(name, name) for name in names]
 
 
 @dataclass(frozen=True)
 class Arena:
-    """Where contenders meet: runs of `num_jobs` jobs."""
+    """The setting in which contenders are compared: runs of `num_jobs` jobs."""
 
     workload: Workload
     config: SimulationConfig
@@ -48,7 +49,7 @@ class Arena:
 
     @property
     def scenario(self) -> Scenario:
-        """The same, to learn in."""
+        """The same setting for training."""
         return Scenario(self.workload, self.config, self.arrivals, self.num_jobs)
 
     def sequence(self, seed: int) -> JobSequence:
@@ -64,7 +65,13 @@ class Arena:
 
 @dataclass(frozen=True)
 class Contest:
-    """The outcome, by label."""
+    """The result of a comparison, by label.
+
+    Args:
+        arena: the setting.
+        labels: by policy name, its label.
+        comparison: the comparison.
+    """
 
     arena: Arena
     labels: Mapping[str, str]
@@ -72,29 +79,31 @@ class Contest:
 
     @property
     def results(self) -> dict[str, PolicyResult]:
-        """Every policy's runs, by label."""
+        """Every policy's results, by label."""
         return {self.labels[result.name]: result for result in self.comparison.policies}
 
     def traces(self, seed: int, *, record: bool = True) -> dict[str, Trace]:
-        """One run of every policy, by label."""
+        """Simulate one run under every policy; by label."""
         sequence = self.arena.sequence(seed)
+        # Oracles differ by sequence, so the policies are made for this one.
         policies = self.comparison.resolved.for_sequence(sequence, seed)
         cluster = self.arena.config
-        found = {
+        by_label = {
             self.labels[name]: simulate(sequence, p, cluster, seed, record=record)
             for name, p in policies.items()
         }
-        return {label: replace(trace, policy=label) for label, trace in found.items()}
+        return {label: replace(trace, policy=label) for label, trace in by_label.items()}
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Headings of `rows`."""
+        """The column headings for `rows`."""
+        # Unused memory matters only if executors have different sizes.
         unused = ("memory unused",) if self.arena.config.executor_classes else ()
         ratio = f"ratio to {next(iter(self.results))}"
         return ("policy", "average JCT (s)", ratio, "p95 JCT (s)", "makespan (s)", "busy", *unused)
 
     def rows(self) -> list[list[str]]:
-        """The table: means over seeds with 95% intervals."""
+        """The rows of the table: means over seeds with 95% intervals."""
         return [
             [
                 label,
@@ -116,19 +125,25 @@ class Contest:
         """Means and intervals by label, and the seeds."""
         settings = self.comparison.settings
         kept = ("arrivals", "jobs", "seeds", "tuned", "intervals", "config")
-        found = {label: result.to_json() for label, result in self.results.items()}
-        return {"policies": found, **{key: settings[key] for key in kept}}
+        by_label = {label: result.to_json() for label, result in self.results.items()}
+        return {"policies": by_label, **{key: settings[key] for key in kept}}
 
     def notes(self) -> list[str]:
-        """What was run, and what tuning found."""
+        """Notes on the runs and on the results of tuning."""
         s = self.comparison.settings
         first, last = s["seeds"]
-        runs = f"{last - first + 1} runs of {s['jobs']} jobs, arrivals {s['arrivals']}, seeds {first} to {last}, paired"
+        runs = (
+            f"{last - first + 1} runs of {s['jobs']} jobs, arrivals {s['arrivals']}, "
+            f"seeds {first} to {last}, paired"
+        )
         unfinished = sum(
             run.unfinished for result in self.comparison.policies for run in result.summaries
         )
         cut = (
-            [f"{unfinished} jobs were cut off by the runs' end: their times are lower bounds"]
+            [
+                f"{unfinished} jobs were cut off at the end of their run: "
+                "their times are lower bounds"
+            ]
             if unfinished
             else []
         )
@@ -142,7 +157,14 @@ class Contest:
 def contest(
     request: StudyRequest, arena: Arena, contenders: Sequence[Contender], num_runs: int
 ) -> Contest:
-    """Run all contenders on the same evaluation seeds; ratios are to the first."""
+    """Run all contenders on the same evaluation seeds.
+
+    Args:
+        request: the study's request: first seed and number of processes.
+        arena: the setting.
+        contenders: the policies; ratios are relative to the first.
+        num_runs: number of seeds.
+    """
     request.say(f"comparing {', '.join(c.label for c in contenders)} on {num_runs} runs")
     comparison = compare(
         arena.workload,
@@ -158,18 +180,18 @@ def contest(
 
 
 def with_half_width(estimate: Estimate, digits: int = 1) -> str:
-    """The mean and half its interval.
+    """The mean and half the width of its interval, as text.
 
-    Example: of 2 within [1, 3] it is "2.0 ± 1.0".
+    Example: 2 with the interval [1, 3] is "2.0 ± 1.0".
     """
     half = "" if estimate.is_unknown else f" ± {estimate.high - estimate.mean:,.{digits}f}"
     return f"{estimate.mean:,.{digits}f}{half}"
 
 
 def with_interval(estimate: Estimate) -> str:
-    """The mean and its interval.
+    """The mean and its interval, as text.
 
-    Example: of 0.9 within [0.8, 1] it is "0.900 [0.800, 1.000]".
+    Example: 0.9 with the interval [0.8, 1] is "0.900 [0.800, 1.000]".
     """
     return f"{estimate.mean:.3f}" + (
         "" if estimate.is_unknown else f" [{estimate.low:.3f}, {estimate.high:.3f}]"
@@ -177,5 +199,5 @@ def with_interval(estimate: Estimate) -> str:
 
 
 def averages_s(result: PolicyResult) -> list[float]:
-    """The average JCT of every run, in s."""
+    """The average JCT of every run, in seconds."""
     return [float(v) for v in np.array([run.average_jct_ms for run in result.summaries]) / 1e3]

@@ -1,4 +1,4 @@
-"""A policy per objective, each measured on every objective (Decima, section 8)."""
+"""One policy per objective, each measured on every objective (Decima, section 8)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from parcae.studies.reproduce.pictures import save, tidy
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.workloads.random_streams import SELECTION_SEED_START
 
-#: Runs on which the rule that a search goes on from is chosen.
+#: Number of runs on which the start of the second search is chosen.
 _NUM_SELECTION = 200
 
 
@@ -32,10 +32,11 @@ def _costs(
 
 
 def _learn(request: StudyRequest, scenario: Scenario) -> dict[Objective, Learned]:
-    """A rule for each objective, in two rounds: the second goes on from whichever rule of the first is best at it.
+    """Tune a rule for each objective in two rounds.
 
-    Objectives that count (missed deadlines) or look at the tail are noisy, and a search for a smooth relative of theirs may
-    get further at first. What is best is measured on the selection runs.
+    The second round starts from that rule of the first round which is best at the objective on the
+    selection runs. Objectives that count jobs (missed deadlines) or measure the tail are noisy, so
+    a search for a similar smooth objective may find a better start.
     """
     share_s = request.budget_s / (2 * len(Objective))
     first = {
@@ -43,16 +44,21 @@ def _learn(request: StudyRequest, scenario: Scenario) -> dict[Objective, Learned
         for o in Objective
     }
     seeds = range(SELECTION_SEED_START, SELECTION_SEED_START + _NUM_SELECTION)
-    found = {}
+    rules = {}
     for objective in Objective:
-        own = replace(scenario, objective=objective)
-        start = min(first.values(), key=lambda rule: float(_costs(rule, own, seeds).mean()))
-        found[objective] = tune(request, own, f"rule for {objective}", share_s, start=start)
-    return found
+        own_scenario = replace(scenario, objective=objective)
+        # The rule of the first round with the least cost at this objective.
+        start = min(
+            first.values(), key=lambda rule: float(_costs(rule, own_scenario, seeds).mean())
+        )
+        rules[objective] = tune(
+            request, own_scenario, f"rule for {objective}", share_s, start=start
+        )
+    return rules
 
 
 def cross_objectives(request: StudyRequest) -> StudyResult:
-    """Tune a rule for each of five objectives; on held-out runs every one should be best at its own.
+    """Tune a rule for each of five objectives, and measure it on all objectives on held-out runs.
 
     Source: Decima, section 8 (other learning objectives) and Figure 13.
     """
@@ -64,34 +70,55 @@ def cross_objectives(request: StudyRequest) -> StudyResult:
     ratios: dict[str, dict[str, Estimate]] = {}
     for measured in Objective:
         request.say(f"measuring {measured}")
-        own = replace(scenario, objective=measured)
-        costs = {made: _costs(policy, own, seeds) + 1e-9 for made, policy in learned.items()}
+        own_scenario = replace(scenario, objective=measured)
+        costs = {
+            trained_for: _costs(policy, own_scenario, seeds) + 1e-9
+            for trained_for, policy in learned.items()
+        }
         rng = np.random.default_rng(0)
         ratios[measured] = {
-            made: ratio_estimate(c, costs[measured], "t", rng) for made, c in costs.items()
+            trained_for: ratio_estimate(c, costs[measured], "t", rng)
+            for trained_for, c in costs.items()
         }
-    beaten = sum(e.mean > 1.0 for m, row in ratios.items() for made, e in row.items() if made != m)
-    sure = sum(e.low > 1.0 for m, row in ratios.items() for made, e in row.items() if made != m)
+    beaten = sum(
+        e.mean > 1.0
+        for m, row in ratios.items()
+        for trained_for, e in row.items()
+        if trained_for != m
+    )
+    sure = sum(
+        e.low > 1.0
+        for m, row in ratios.items()
+        for trained_for, e in row.items()
+        if trained_for != m
+    )
+    # Every policy is compared on all objectives but its own.
     total = len(Objective) * (len(Objective) - 1)
     return StudyResult(
-        "a policy per objective, on every objective",
-        "Decima learns qualitatively different policies for different objectives (section 7.4, Figure 13, section 8)",
+        "one policy per objective, measured on every objective",
+        "Decima learns qualitatively different policies for different objectives "
+        "(section 7.4, Figure 13, section 8)",
         ("policy made for", *(str(measured) for measured in Objective)),
         [
-            [str(made), *(with_interval(ratios[measured][made]) for measured in Objective)]
-            for made in Objective
+            [
+                str(trained_for),
+                *(with_interval(ratios[measured][trained_for]) for measured in Objective),
+            ]
+            for trained_for in Objective
         ],
         {
             "ratios": {
-                m: {made: e.to_json() for made, e in row.items()} for m, row in ratios.items()
+                m: {trained_for: e.to_json() for trained_for, e in row.items()}
+                for m, row in ratios.items()
             },
             "learned": [policy.to_json() for policy in learned.values()],
         },
         [
-            f"cells: the column's objective / that of the policy made for it, {num_runs} runs of {num_jobs} jobs, arrivals "
-            f"{request.stream}, seeds {seeds.start} to {seeds.stop - 1}, paired, 95% intervals",
-            f"{beaten} of {total} other policies are worse at an objective than the policy made for it, {sure} of them with an "
-            f"interval that excludes 1",
+            "cells: the column's objective / that of the policy tuned for it, "
+            f"{num_runs} runs of {num_jobs} jobs, arrivals {request.stream}, "
+            f"seeds {seeds.start} to {seeds.stop - 1}, paired, 95% intervals",
+            f"in {beaten} of {total} cases another policy is worse at an objective than the policy "
+            f"tuned for it; in {sure} of these the difference is significant at the 95% level",
             *(policy.words for policy in learned.values()),
         ],
         partial(_draw, ratios),
@@ -101,7 +128,9 @@ def cross_objectives(request: StudyRequest) -> StudyResult:
 def _draw(ratios: dict[str, dict[str, Estimate]], path: Path) -> None:
     def draw(figure: Any) -> None:
         axis = figure.subplots()
-        table = np.array([[ratios[m][made].mean for m in Objective] for made in Objective])
+        table = np.array(
+            [[ratios[m][trained_for].mean for m in Objective] for trained_for in Objective]
+        )
         image = axis.imshow(table, cmap="RdYlGn_r", vmin=0.8, vmax=1.2)
         for (row, column), value in np.ndenumerate(table):
             axis.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8)

@@ -1,4 +1,4 @@
-"""Learning curves: the rule, the network parcae and Decima's, by recipe, against the time that they took."""
+"""Learning curves of the rule, the network parcae and Decima's network, by training time."""
 
 from __future__ import annotations
 
@@ -26,13 +26,20 @@ if TYPE_CHECKING:
     from parcae.learning.tune import Tuning
 
 _FIRST = "weighted-fair:tuned"
-#: Shares of the budget: the rule and the network that corrects it need minutes, Decima by itself hours.
+#: Shares of the budget. The rule and the network that corrects it need minutes, Decima hours.
 _SHARES = {"rule": 0.08, "parcae": 0.17, "imitation": 0.2, "alone": 0.2, "2019": 0.35}
 
 
 @dataclass
 class Curve:
-    """What a training was like, checkpoint by checkpoint; `offset_s` is what came before it."""
+    """The progress of a training, by checkpoint.
+
+    Args:
+        iterations: iteration of each checkpoint.
+        seconds: seconds until each checkpoint, including `offset_s`.
+        ratio: objective / that of fair sharing on the selection runs.
+        offset_s: seconds of earlier trainings that this one builds on.
+    """
 
     iterations: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -40,12 +47,12 @@ class Curve:
     offset_s: float = 0.0
 
     def add(self, i: Iteration) -> None:
-        """A checkpoint of a network, where the iteration was one."""
+        """Add an iteration of a network's training, if it was measured."""
         if not math.isnan(i.selected):
             self._append(i.iteration, i.seconds, i.selected)
 
     def add_tuning(self, tuning: Tuning) -> None:
-        """A checkpoint of a rule."""
+        """Add a generation of a rule's tuning."""
         self._append(tuning.generations, tuning.seconds, tuning.ratio_to_fair)
 
     def _append(self, iteration: int, seconds: float, ratio: float) -> None:
@@ -55,9 +62,9 @@ class Curve:
 
 
 def learning_curves(request: StudyRequest) -> StudyResult:
-    """Every way of learning from nothing on batches, its curve, and what became of it on held-out runs.
+    """Learning curves of all training methods from scratch on batches, and held-out results.
 
-    Source: Decima, section 5.3 (Algorithm 1) and Figure 15a; the other ways are Parcae's.
+    Source: Decima, section 5.3 (Algorithm 1) and Figure 15a; the other methods are Parcae's.
     """
     scenario = Scenario(request.workload, request.config, "batch", request.jobs(20, 20))
     curves = dict[str, Curve]()
@@ -71,6 +78,7 @@ def learning_curves(request: StudyRequest) -> StudyResult:
 
     rule = tune(request, scenario, "rule", seconds("rule"), curve("rule").add_tuning)
     learned = [rule]
+    # The network builds on the rule, so its curve starts where the rule's tuning ended.
     after = curve("rule, then parcae", rule.seconds)
     learned.append(
         train_parcae(
@@ -96,7 +104,7 @@ def learning_curves(request: StudyRequest) -> StudyResult:
             )
         )
     arena = Arena(request.workload, request.config, "batch", scenario.num_jobs)
-    found = contest(
+    outcome = contest(
         request,
         arena,
         [*named(_FIRST, "fair"), *(p.contender for p in learned)],
@@ -110,26 +118,28 @@ def learning_curves(request: StudyRequest) -> StudyResult:
             with_half_width(r.average_jct_s),
             with_interval(r.ratio_to_first),
         ]
-        for label, r in found.results.items()
+        for label, r in outcome.results.items()
     ]
+    # Tuned weighted fair / fair, as a horizontal line in the picture.
     line = (
-        found.results[_FIRST].means()["average_jct_s"]
-        / found.results["fair"].means()["average_jct_s"]
+        outcome.results[_FIRST].means()["average_jct_s"]
+        / outcome.results["fair"].means()["average_jct_s"]
     )
     return StudyResult(
-        "learning curves of every way of learning, on batches",
-        "Decima trains for 50,000 iterations, some hours (section 5.3 and Figure 15a)",
+        "learning curves of all training methods, on batches",
+        "Decima trains for 50,000 iterations, which takes hours (section 5.3 and Figure 15a)",
         ("policy", "seconds of training", "average JCT (s)", f"ratio to {_FIRST}"),
         rows,
         {
-            "curves": {label: vars(own) for label, own in curves.items()},
-            "contest": found.to_json(),
+            "curves": {label: vars(entry) for label, entry in curves.items()},
+            "contest": outcome.to_json(),
             "learned": [policy.to_json() for policy in learned],
         },
         [
-            "curves: average JCT / fair sharing's on the selection runs of every training, which none of them trains on; the "
-            "rule's time counts for the network that corrects it; one training each",
-            *found.notes(),
+            "curves: average JCT / that of fair sharing on the selection runs, which no training "
+            "uses; the time of the network parcae includes that of the rule it corrects; one "
+            "training each",
+            *outcome.notes(),
             *(policy.words for policy in learned),
             *budget_notes(request),
         ],
@@ -140,6 +150,7 @@ def learning_curves(request: StudyRequest) -> StudyResult:
 def _draw(axis: Any, curves: dict[str, Curve], line: float) -> None:
     for row, (label, curve) in enumerate(curves.items()):
         axis.plot(
+            # The time axis is logarithmic and starts at 1 s.
             [max(1.0, s) for s in curve.seconds],
             curve.ratio,
             color=policy_color(row),

@@ -54,12 +54,14 @@ def fig4(request: PackingRequest) -> StudyResult:
 
     Source: DeepRM, Figure 4.
     """
-    found: dict[float, dict[str, Played]] = {}
+    played_by_rate: dict[float, dict[str, Played]] = {}
     learned: dict[float, LearnedPacking] = {}
     knobs: dict[float, str] = {}
     for rate in RATES:
+        # Every rate has its own policy and an equal share of the training budget.
         learned[rate] = learned_deeprm(request, rate, Cost.SLOWDOWN, request.budget_s / len(RATES))
         stage = stage_of(request, rate)
+        # Tetris* is tuned again at every rate.
         rules = heuristics(stage_of(request, rate).source, num_threads=request.processes)
         knobs[rate] = rules["tetris*"].name
         policies: dict[str, PackingPolicy] = {
@@ -68,19 +70,21 @@ def fig4(request: PackingRequest) -> StudyResult:
             **rules,
         }
         request.say(f"playing at a load of {label_of(rate)}")
-        found[rate] = {label: stage.play(policy) for label, policy in policies.items()}
+        played_by_rate[rate] = {label: stage.play(policy) for label, policy in policies.items()}
     means = {
-        rate: {label: played.estimate(Cost.SLOWDOWN) for label, played in own.items()}
-        for rate, own in found.items()
+        rate: {label: played.estimate(Cost.SLOWDOWN) for label, played in by_policy.items()}
+        for rate, by_policy in played_by_rate.items()
     }
     ratios = {
-        rate: own["deeprm"].ratio(own["tetris*"], Cost.SLOWDOWN) for rate, own in found.items()
+        rate: by_policy["deeprm"].ratio(by_policy["tetris*"], Cost.SLOWDOWN)
+        for rate, by_policy in played_by_rate.items()
     }
-    labels = list(found[RATES[0]])
+    # All rates have the same policies.
+    labels = list(played_by_rate[RATES[0]])
     return StudyResult(
         "average job slowdown by load",
-        "SJF is better than Packer, Tetris* better than both, and DeepRM comparable to and often better than all, above all at "
-        "high loads (Figure 4, section 4.2)",
+        "SJF is better than Packer and Tetris* is better than both. DeepRM is comparable to and "
+        "often better than all of them, especially at high loads (Figure 4, section 4.2)",
         ("load", "rate", *labels, "deeprm / tetris*"),
         [
             [
@@ -99,7 +103,7 @@ def fig4(request: PackingRequest) -> StudyResult:
                 "slowdown": {label: estimate.to_json() for label, estimate in means[rate].items()},
                 "deeprm_to_tetris": ratios[rate].to_json(),
                 "unfinished_jobs": {
-                    label: played.num_unfinished for label, played in found[rate].items()
+                    label: played.num_unfinished for label, played in played_by_rate[rate].items()
                 },
                 "deeprm": dict(learned[rate].card),
             }
@@ -111,8 +115,8 @@ def fig4(request: PackingRequest) -> StudyResult:
             _unfinished(
                 {
                     f"{label_of(rate)} {name}": p
-                    for rate, own in found.items()
-                    for name, p in own.items()
+                    for rate, by_policy in played_by_rate.items()
+                    for name, p in by_policy.items()
                 }
             ),
             *(policy.words for policy in learned.values()),
@@ -124,14 +128,14 @@ def fig4(request: PackingRequest) -> StudyResult:
 def _draw_loads(means: Mapping[float, Mapping[str, Estimate]], figure: Any) -> None:
     labels = next(iter(means.values()))
     loads = [float(label_of(rate)[:-1]) for rate in means]
-    lines = {label: (loads, [own[label].mean for own in means.values()]) for label in labels}
+    lines = {label: (loads, [entry[label].mean for entry in means.values()]) for label in labels}
     line_panel(figure.subplots(), lines, ("load (%, the paper's labels)", "average job slowdown"))
 
 
 def _unfinished(played: Mapping[str, Played]) -> str:
-    """The jobs that count for nothing after they were lost, or when a run was ended, in words."""
-    found = {label: own.num_unfinished for label, own in played.items()}
-    lost = ", ".join(f"{label} {count}" for label, count in found.items() if count)
+    """A note on jobs that do not count because they were lost or had not started at the end."""
+    counts = {label: entry.num_unfinished for label, entry in played.items()}
+    lost = ", ".join(f"{label} {count}" for label, count in counts.items() if count)
     return (
         f"jobs never started or lost: {lost}"
         if lost
@@ -140,7 +144,7 @@ def _unfinished(played: Mapping[str, Played]) -> str:
 
 
 def fig5(request: PackingRequest) -> StudyResult:
-    """Two objectives at a load of 130%: a DeepRM for each.
+    """Two objectives at a load of 130%, with a DeepRM policy trained for each.
 
     Source: DeepRM, Figure 5.
     """
@@ -152,20 +156,22 @@ def fig5(request: PackingRequest) -> StudyResult:
     rules: dict[str, Any] = heuristics(stage.source, num_threads=request.processes)
     rules["tetris* for completion"] = tuned_tetris(stage.source, Cost.COMPLETION, request.processes)
     names = {Cost.SLOWDOWN: "deeprm for slowdown", Cost.COMPLETION: "deeprm for completion"}
-    policies = {names[cost]: own.policy for cost, own in learned.items()}
-    policies |= {f"{names[cost]}, greedy": own.greedy for cost, own in learned.items()}
+    policies = {names[cost]: entry.policy for cost, entry in learned.items()}
+    policies |= {f"{names[cost]}, greedy": entry.greedy for cost, entry in learned.items()}
     played = {label: stage.play(policy) for label, policy in {**policies, **rules}.items()}
     estimates = {
-        cost: {label: own.estimate(cost) for label, own in played.items()} for cost in costs
+        cost: {label: entry.estimate(cost) for label, entry in played.items()} for cost in costs
     }
+    # Each objective is compared with the Tetris* that was tuned for it.
     baseline = {Cost.SLOWDOWN: played["tetris*"], Cost.COMPLETION: played["tetris* for completion"]}
     ratios = {
-        cost: {label: own.ratio(baseline[cost], cost) for label, own in played.items()}
+        cost: {label: entry.ratio(baseline[cost], cost) for label, entry in played.items()}
         for cost in costs
     }
     return StudyResult(
         "two objectives at a load of 130%",
-        "DeepRM is the best on each objective when it is trained for that objective (Figure 5, section 4.2)",
+        "DeepRM is the best on each objective when it is trained for that objective "
+        "(Figure 5, section 4.2)",
         (
             "policy",
             "slowdown",
@@ -199,9 +205,10 @@ def fig5(request: PackingRequest) -> StudyResult:
         },
         [
             *setting_notes(stage, (_RATE_130,)),
-            f"knobs: {rules['tetris*'].name} for slowdown, {rules['tetris* for completion'].name} for completion",
+            f"knobs: {rules['tetris*'].name} for slowdown, "
+            f"{rules['tetris* for completion'].name} for completion",
             _unfinished(played),
-            *(own.words for own in learned.values()),
+            *(entry.words for entry in learned.values()),
         ],
         partial(save, partial(_draw_objectives, estimates), (11.0, 4.4)),
     )
@@ -209,13 +216,13 @@ def fig5(request: PackingRequest) -> StudyResult:
 
 def _draw_objectives(estimates: Mapping[Cost, Mapping[str, Estimate]], figure: Any) -> None:
     labels = ("average job slowdown", "average job completion time (steps)")
-    for axis, label, own in zip(figure.subplots(1, 2), labels, estimates.values(), strict=True):
-        bar_panel(axis, own, label)
+    for axis, label, entry in zip(figure.subplots(1, 2), labels, estimates.values(), strict=True):
+        bar_panel(axis, entry, label)
 
 
 @dataclass
 class Curve:
-    """A training, measured on sequences that it does not learn from."""
+    """The progress of a training, measured on job sequences that it does not learn from."""
 
     stage: Stage
     iterations: list[int] = field(default_factory=list)
@@ -225,23 +232,25 @@ class Curve:
     seconds: float = 0.0
 
     def add(self, done: PackingIteration, policy: Callable[[], DeepRMPolicy]) -> None:
-        """An iteration; the slowdown is measured where the training measures its own."""
+        """Add an iteration. The slowdown is measured whenever the training runs its selection."""
         self.mean_reward.append(done.numbers["reward/mean"])
         self.best_reward.append(done.numbers["reward/best"])
         self.seconds = done.seconds
+        # `selected` is NaN in iterations without a selection; the first iteration always counts.
         if not np.isnan(done.selected) or done.iteration == 1:
             self.iterations.append(done.iteration)
             self.slowdown.append(float(self.stage.play(policy()).per_job(Cost.SLOWDOWN).mean()))
 
     def crossing(self, line: float) -> int | None:
-        """First measured iteration from which on three in a row are below a line."""
+        """The first of three measured iterations in a row whose slowdown is below a line."""
+        # Three in a row, because single measurements are noisy.
         below = [slowdown < line for slowdown in self.slowdown]
         return next(
             (i for row, i in enumerate(self.iterations) if below[row : row + 3] == [True] * 3), None
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The curve."""
+        """The curve as plain numbers."""
         keys = ("iterations", "slowdown", "mean_reward", "best_reward", "seconds")
         return {key: getattr(self, key) for key in keys}
 
@@ -266,11 +275,11 @@ def fig6(request: PackingRequest) -> StudyResult:
     }
     rules = heuristics(stage.source, num_threads=request.processes)
     played = {label: stage.play(policy) for label, policy in rules.items()}
-    played |= {f"deeprm, {recipe}": stage.play(own.policy) for recipe, own in learned.items()}
+    played |= {f"deeprm, {recipe}": stage.play(entry.policy) for recipe, entry in learned.items()}
     played |= {
-        f"deeprm, {recipe}, greedy": stage.play(own.greedy) for recipe, own in learned.items()
+        f"deeprm, {recipe}, greedy": stage.play(entry.greedy) for recipe, entry in learned.items()
     }
-    lines = {label: own.estimate(Cost.SLOWDOWN) for label, own in played.items()}
+    lines = {label: entry.estimate(Cost.SLOWDOWN) for label, entry in played.items()}
     passed = {
         recipe: {label: curve.crossing(lines[label].mean) for label in rules}
         for recipe, curve in curves.items()
@@ -278,7 +287,8 @@ def fig6(request: PackingRequest) -> StudyResult:
     rows = []
     for label, estimate in lines.items():
         recipe = label.split(", ")[1] if label.startswith("deeprm") else ""
-        by = [str(passed[own].get(label) or "") for own in curves]
+        by = [str(passed[entry].get(label) or "") for entry in curves]
+        # Heuristics have no training time.
         took = f"{curves[recipe].seconds:.0f}" if recipe else ""
         rows.append(
             [
@@ -291,8 +301,9 @@ def fig6(request: PackingRequest) -> StudyResult:
         )
     return StudyResult(
         "learning curves at a load of 70%",
-        "the first policy is no better than random; after 200 iterations DeepRM is better than Tetris*; the gap between the best "
-        "and the mean reward narrows towards iteration 1,000; an iteration took 80 s on 24 cores (Figure 6, section 4.3)",
+        "the first policy is no better than random; after 200 iterations DeepRM is better than "
+        "Tetris*; the gap between the best and the mean reward narrows towards iteration 1,000; "
+        "an iteration took 80 s on 24 cores (Figure 6, section 4.3)",
         (
             "policy",
             "slowdown",
@@ -307,13 +318,16 @@ def fig6(request: PackingRequest) -> StudyResult:
             "curves": {recipe: curve.to_json() for recipe, curve in curves.items()},
         },
         [
-            "recipe paper: the same 100 sequences in all iterations; fresh: 100 new ones in each; fast: as fresh, with Adam, and "
-            "the only actions are to start a job now and to let time pass; 20 runs of each sequence",
-            "a curve passes a policy in the first measured iteration (every tenth is) from which on three in a row are below "
-            "it; the table has the checkpoints that were best on the training's own selection runs",
-            "reward: mean of all runs of an iteration, and mean over its sequences of the best of 20 runs",
+            "recipe paper: the same 100 sequences in all iterations; fresh: 100 new sequences in "
+            "each iteration; fast: as fresh, with Adam, and the only actions are to start a job "
+            "now or to let time pass; every sequence is run 20 times",
+            "a curve passes a policy at the first of three measured iterations in a row that are "
+            "below it (every tenth iteration is measured); the table shows the checkpoints that "
+            "were best on the selection runs of their training",
+            "reward: mean over all runs of an iteration, and mean over its sequences of the best "
+            "of 20 runs",
             *setting_notes(stage, (_RATE_70,)),
-            *(own.words for own in learned.values()),
+            *(entry.words for entry in learned.values()),
         ],
         partial(
             save,
@@ -340,6 +354,7 @@ def _draw_curves(curves: Mapping[str, Curve], lines: Mapping[str, float], figure
             linewidth=1,
         )
         right.plot(steps, curve.mean_reward, color=color, label=f"{recipe}: mean", linewidth=1.5)
+    # The heuristics are horizontal lines; their colours follow those of the curves.
     for row, (label, line) in enumerate(lines.items(), len(curves)):
         left.axhline(line, color=policy_color(row), label=label, linestyle=":", linewidth=1.2)
     left.set_ylim(bottom=0)
@@ -349,12 +364,13 @@ def _draw_curves(curves: Mapping[str, Curve], lines: Mapping[str, float], figure
 
 @dataclass(frozen=True, eq=False)
 class Withholding:
-    """When a policy let time pass although a job in its slots could have started.
+    """How often a policy let time pass although a job in its job slots could have started.
 
     Args:
-        num_steps, num_waiting, num_withheld: time steps; those with a job in the slots when time passed; those with one that
-            could have started.
-        durations: of the jobs that could have started, once for each step.
+        num_steps: number of time steps.
+        num_waiting: steps with a job in the job slots when time passed.
+        num_withheld: steps with a job that could have started when time passed.
+        durations: durations of the jobs that could have started, once for each step.
     """
 
     num_steps: int
@@ -364,21 +380,25 @@ class Withholding:
 
 
 def withholding_of(stage: Stage, policy: DeepRMPolicy) -> tuple[Withholding, Played]:
-    """Step every sequence to its end, and look at what is left each time that time passes."""
+    """Step every sequence to its end, and record the waiting jobs whenever time passes."""
     batch = stage.batch(policy.wants_profile)
     batch.begin()
+    # Counters over all sequences.
     steps = waiting = withheld = 0
     durations: list[npt.NDArray[np.int64]] = []
     while not batch.is_over.all():
         views = batch.show()
+        # Decide only for the sequences that have not ended; -1 stands for no decision.
         open_rows = np.flatnonzero(~batch.is_over).tolist()
         slots = np.full(len(batch), -1)
         for row in open_rows:
             slots[row] = policy.decide(select(views, row))
         is_placed = batch.step(slots)
+        # A step that placed no job let time pass.
         for row in (row for row in open_rows if not is_placed[row]):
+            # Rows beyond `num_jobs` are unused.
             jobs = views.jobs[row, : views.head["num_jobs"][row, 0]]
-            held = jobs["told"][jobs["can_start"] == 1]
+            held = jobs["estimate"][jobs["can_start"] == 1]
             steps = steps + 1
             waiting = waiting + (len(jobs) > 0)
             withheld = withheld + (len(held) > 0)
@@ -387,10 +407,15 @@ def withholding_of(stage: Stage, policy: DeepRMPolicy) -> tuple[Withholding, Pla
 
 
 def slowdowns_by_size(outcomes: Sequence[Outcome]) -> tuple[FloatArray, FloatArray]:
-    """Mean slowdown of each sequence's small and of its large jobs, float64[num_sequences]; NaN where there are none."""
+    """Mean slowdown of the small and of the large jobs of every sequence.
+
+    Returns:
+        Two arrays float64[num_sequences]; NaN if a sequence has no such job.
+    """
 
     def mean(outcome: Outcome, is_chosen: npt.NDArray[np.bool_]) -> float:
         chosen = is_chosen & (outcome.start >= 0)
+        # The slowdown of each job; jobs that never started (start -1) do not count.
         taken = (outcome.finish - outcome.jobs.arrival) / outcome.jobs.duration
         return float(taken[chosen].mean()) if chosen.any() else np.nan
 
@@ -401,7 +426,7 @@ def slowdowns_by_size(outcomes: Sequence[Outcome]) -> tuple[FloatArray, FloatArr
 
 
 def fig7(request: PackingRequest) -> StudyResult:
-    """Where the gains are from, at a load of 110%: which jobs are withheld, and what it does to small and large ones.
+    """Which jobs DeepRM withholds at a load of 110%, and the effect on small and large jobs.
 
     Source: DeepRM, Figure 7 and section 4.3.
     """
@@ -414,33 +439,35 @@ def fig7(request: PackingRequest) -> StudyResult:
     withheld = dict[str, Withholding]()
     sizes = {"tetris*": base}
     for label, policy in (("deeprm", learned.policy), ("deeprm, greedy", learned.greedy)):
-        request.say(f"looking at what {label} withholds")
+        request.say(f"measuring which jobs {label} withholds")
         withheld[label], played = withholding_of(stage, policy)
         sizes[label] = slowdowns_by_size(played.batch.outcomes())
-    for label, own in sizes.items():
+    for label, entry in sizes.items():
         cells = []
-        found = dict[str, Any]()
-        for size, values, of_base in zip(("small", "large"), own, base, strict=True):
+        card = dict[str, Any]()
+        for size, values, of_base in zip(("small", "large"), entry, base, strict=True):
+            # Compare only sequences that have jobs of this size under both policies.
             known = np.isfinite(values) & np.isfinite(of_base)
             estimate = mean_estimate(values[known])
             ratio = ratio_estimate(values[known], of_base[known])
             cells += [with_half_width(estimate, 2), with_interval(ratio)]
-            found |= {f"{size}_slowdown": estimate.to_json(), f"{size}_to_tetris": ratio.to_json()}
+            card |= {f"{size}_slowdown": estimate.to_json(), f"{size}_to_tetris": ratio.to_json()}
         if label in withheld:
-            found |= _withheld_json(withheld[label])
+            card |= _withheld_json(withheld[label])
         shares = [
-            f"{found[key]:.1%}" if key in found else "0.0%"
+            f"{card[key]:.1%}" if key in card else "0.0%"
             for key in ("withheld_share", "withheld_share_of_waiting")
         ]
         large = (
-            f"{found['large_share_of_withheld']:.1%}" if "large_share_of_withheld" in found else ""
+            f"{card['large_share_of_withheld']:.1%}" if "large_share_of_withheld" in card else ""
         )
         rows.append([label, *shares, large, *cells])
-        numbers[label] = found
+        numbers[label] = card
     return StudyResult(
-        "what is withheld at a load of 110%, and for whom",
-        "DeepRM was not work-conserving in 23.4% of the time steps; it withholds almost only large jobs; small jobs are slowed "
-        "down much less than with Tetris*, large ones more (Figure 7, section 4.3)",
+        "which jobs are withheld at a load of 110%, and which jobs gain",
+        "DeepRM was not work-conserving in 23.4% of the time steps; it withholds almost only large "
+        "jobs; small jobs are slowed down much less than with Tetris*, large ones more "
+        "(Figure 7, section 4.3)",
         (
             "policy",
             "steps with a job withheld",
@@ -454,8 +481,9 @@ def fig7(request: PackingRequest) -> StudyResult:
         rows,
         numbers,
         [
-            "withheld: time passed although a job in the slots could have started then; a job counts once for each step that it "
-            "is withheld; jobs booked ahead have left the slots",
+            "withheld: time passed although a job in the job slots could have started; a job "
+            "counts once for each step in which it is withheld; jobs with a reserved later start "
+            "are no longer in the job slots",
             f"small jobs take up to {_SMALL} steps, large ones {_LARGE} or more",
             f"Tetris* is {tetris.name}; it never withholds",
             *setting_notes(stage, (_RATE_110,)),
@@ -465,14 +493,15 @@ def fig7(request: PackingRequest) -> StudyResult:
     )
 
 
-def _withheld_json(own: Withholding) -> dict[str, Any]:
-    lengths, counts = np.unique(own.durations, return_counts=True)
+def _withheld_json(entry: Withholding) -> dict[str, Any]:
+    # How often jobs of each duration were withheld.
+    lengths, counts = np.unique(entry.durations, return_counts=True)
     return {
-        "steps": own.num_steps,
-        "withheld_share": own.num_withheld / max(1, own.num_steps),
-        "withheld_share_of_waiting": own.num_withheld / max(1, own.num_waiting),
-        "large_share_of_withheld": float((own.durations >= _LARGE).mean())
-        if len(own.durations)
+        "steps": entry.num_steps,
+        "withheld_share": entry.num_withheld / max(1, entry.num_steps),
+        "withheld_share_of_waiting": entry.num_withheld / max(1, entry.num_waiting),
+        "large_share_of_withheld": float((entry.durations >= _LARGE).mean())
+        if len(entry.durations)
         else 0.0,
         "withheld_by_duration": {
             str(length): int(count) for length, count in zip(lengths, counts, strict=True)
@@ -481,10 +510,10 @@ def _withheld_json(own: Withholding) -> dict[str, Any]:
 
 
 def _draw_withheld(
-    own: Withholding, sizes: Mapping[str, tuple[FloatArray, FloatArray]], figure: Any
+    entry: Withholding, sizes: Mapping[str, tuple[FloatArray, FloatArray]], figure: Any
 ) -> None:
     left, right = figure.subplots(1, 2)
-    left.bar(*np.unique(own.durations, return_counts=True), color=policy_color(0), width=0.8)
+    left.bar(*np.unique(entry.durations, return_counts=True), color=policy_color(0), width=0.8)
     tidy(left, ("duration (steps)", "times withheld"), has_legend=False)
     samples = dict[str, FloatArray]()
     for label, (small, large) in sizes.items():

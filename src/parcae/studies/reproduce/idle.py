@@ -1,4 +1,4 @@
-"""Idle slots: the data sets and agents of Duan & Wu, their Table I and Figures 3 and 4."""
+"""Idle slots (Duan & Wu): the paper's data sets and agents, Table I and Figures 3 and 4."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ from parcae.units import MS_PER_S
 from parcae.workloads.job import Workload
 from parcae.workloads.one_stage import MEAN_GAP_S, mixed, synthetic_jobs
 
-#: Lengths of idle slots: g / G of the stage's, g = 0 ... G. # Deviation: the paper does not give its G.
+#: G: an idle slot is g / G of the stage's length, g = 0 ... G.
+#: # Deviation: the paper does not state its G.
 NUM_LENGTHS = 5
-#: (features, idle slots) by label, as in the paper; 0.5 is one feature of the two.
+#: Settings of the agents, by label (features, idle slots) as in the paper; 0.5 is one of the two
+#: features.
 AGENTS: Mapping[str, DecimaSettings] = {
     "(1,1)": DecimaSettings(critical_path=True, average_width=True, idle_lengths=NUM_LENGTHS),
     "(0,1)": DecimaSettings(idle_lengths=NUM_LENGTHS),
@@ -43,18 +45,20 @@ AGENTS: Mapping[str, DecimaSettings] = {
 }
 PLAIN = "(0,0)"
 WHOLE = "(1,1)"
-#: Hand-made policies that stand beside the agents; on one-stage jobs srpt-cap is shortest job first.
+#: Hand-made policies to compare with; for one-stage jobs srpt-cap is shortest job first.
 TUNED_FAIR = "weighted-fair:tuned"
 BESIDE = ("srpt-cap", "idle-theory", TUNED_FAIR)
-#: Mean gap of the real-world data set and the load that it stays under.
+#: Mean gap between arrivals of the real-world data set.
 _REAL_GAP_S = 40.0
+#: The load stays below this share.
 _MOST_LOAD = 0.8
-#: Share of busy executors where the paper gives no gap that fits; halvings of the interval in which its arrivals are looked for,
-#: in runs of so many jobs, so that beginnings and ends hardly count.
+#: Share of busy executors, for settings without a mean gap in the paper.
 _BUSY = 0.75
+#: Number of bisection steps in the search for arrivals with that share.
 _HALVINGS = 7
+#: Jobs of a run in this search; many, so that beginning and end of the run hardly count.
 _NUM_MEASURED_JOBS = 1_000
-#: Training starts with gaps so many times longer (Duan & Wu, section V-A: load that grows).
+#: Training starts with gaps this many times longer (Duan & Wu, section V-A: load that grows).
 _EARLY_GAP = 2.0
 _PUBLISHED = {
     "synthetic": {"(1,1)": 46.3, "(0,1)": 52.7, "(1,0)": 53.5, "(0,0)": 55.0},
@@ -63,15 +67,18 @@ _PUBLISHED = {
 
 
 def smallest_cluster(workload: Workload, gap_s: float) -> int:
-    """The fewest executors whose load stays under 80%.
+    """The smallest number of executors with a load below 80%.
 
-    Example: 4 for the one-stage jobs at a mean gap of 10 s (75%).
+    Example: 4 for the one-stage jobs with a mean gap of 10 s (load 75%).
     """
     return math.floor(workload.mean_work_ms / (gap_s * MS_PER_S * _MOST_LOAD)) + 1
 
 
 def synthetic_arena(request: StudyRequest, load: float | None = None) -> Arena:
-    """One-stage jobs, moving takes no time; the mean gap of 10 s unless a load is given."""
+    """One-stage jobs on executors that move without delay.
+
+    The mean gap is 10 s, unless a load is given.
+    """
     workload = synthetic_jobs()
     config = SimulationConfig(
         num_executors=smallest_cluster(workload, MEAN_GAP_S), moving_delay_ms=0, warmup_delay_ms=0
@@ -87,57 +94,80 @@ def synthetic_arena(request: StudyRequest, load: float | None = None) -> Arena:
 def real_arena(request: StudyRequest, busy: float | None = None) -> Arena:
     """The request's workload on its cluster.
 
-    Where nothing but the paper's cluster was asked for, it is the smallest that a mean gap of 40 s loads under 80%, with that
-    gap; else arrivals keep a share `busy` of the executors busy, 75% unless given.
+    If the request has the default cluster, the study uses the smallest cluster that a mean gap of
+    40 s loads below 80%, with that gap. Otherwise arrivals keep the share `busy` of the executors
+    busy (default 75%).
     """
     workload = request.workload
     config = request.config
     num_jobs = request.jobs(200, 1_000)
-    is_own = config == SimulationConfig()
-    if is_own:
+    is_default = config == SimulationConfig()
+    if is_default:
         config = config.model_copy(
             update={"num_executors": smallest_cluster(workload, _REAL_GAP_S)}
         )
     arena = Arena(workload, config, f"poisson:{_REAL_GAP_S:g}s", num_jobs)
-    return arena if is_own and busy is None else at_busy(arena, busy or _BUSY)
+    return arena if is_default and busy is None else at_busy(arena, busy or _BUSY)
 
 
 def mixed_arena(request: StudyRequest, busy: float | None = None, alpha: float = 0.5) -> Arena:
-    """Jobs of the synthetic data set with probability alpha, on the real-world data set's cluster."""
+    """A mix of two data sets on the cluster of the real-world data set.
+
+    Args:
+        request: the study's request.
+        busy: share of the executors that arrivals keep busy; default 75%.
+        alpha: probability of a job from the synthetic data set.
+    """
     real = real_arena(request, busy)
     return at_busy(replace(real, workload=mixed(request.workload, alpha)), busy or _BUSY)
 
 
 def at_busy(arena: Arena, busy: float) -> Arena:
-    """The arena with arrivals at which fair sharing keeps that share of the executors busy on selection seeds."""
+    """The arena with arrivals that keep the share `busy` of the executors busy.
+
+    Bisection finds them with fair sharing on the selection seeds.
+    """
+    # The busy share grows with the load: halve the interval [low, high] of loads.
     low = 0.02
     high = 1.5
     for _ in range(_HALVINGS):
         load = (low + high) / 2
-        found = busy_share(
+        measured = busy_share(
             replace(arena, arrivals=f"load:{load:.3f}", num_jobs=_NUM_MEASURED_JOBS).scenario
         )
-        low, high = (low, load) if found > busy else (load, high)
+        low, high = (low, load) if measured > busy else (load, high)
     return replace(arena, arrivals=f"load:{low:.3f}")
 
 
 def train_agents(
     request: StudyRequest, arena: Arena, kind: str, labels: Sequence[str], share_s: float
 ) -> tuple[list[Contender], list[str]]:
-    """The agents, each trained for the same time, or taken from the request's policies; and how each came about.
+    """Train the agents, each for the same time, or take them from the request's policies.
 
-    A checkpoint that an earlier run of the study wrote (its name says which agent and data set) is not trained again when it
-    is among the request's policies.
+    A checkpoint that an earlier run of the study wrote is used again if it is among the request's
+    policies; its file name says which agent and data set it belongs to.
+
+    Args:
+        request: the study's request.
+        arena: the setting.
+        kind: name of the data set.
+        labels: labels of the agents; keys of AGENTS.
+        share_s: seconds of training per agent.
+
+    Returns:
+        The agents, and a note on the origin of each.
     """
     known = {Path(text).name: text for text in request.policies if text.endswith(SUFFIX)}
-    found = list[Contender]()
+    contenders = list[Contender]()
     notes = list[str]()
     for label in labels:
+        # The file name identifies the agent and the data set.
         path = checkpoint_path(request, f"{label} {kind}")
         if path.name in known:
-            found.append(Contender(label, known[path.name]))
-            notes.append(f"{label}, {kind}: {known[path.name]}, trained before")
+            contenders.append(Contender(label, known[path.name]))
+            notes.append(f"{label}, {kind}: {known[path.name]}, trained earlier")
             continue
+        # The load grows during training, as in the paper.
         changes = {"early_gap": _EARLY_GAP}
         learned = train_decima(
             request,
@@ -147,23 +177,28 @@ def train_agents(
             decima=AGENTS[label],
             changes=changes,
         )
-        found.append(replace(learned.contender, label=label))
+        contenders.append(replace(learned.contender, label=label))
         notes.append(learned.words)
-    return found, notes
+    return contenders, notes
 
 
 def describe(kind: str, arena: Arena) -> str:
-    """What the data set is here."""
+    """A note on a data set: workload, executors and mean gap."""
     gap_s = mean_gap_s(arena.scenario)
-    return f"{kind}: {arena.workload.name}, {arena.config.total_executors} executors, mean gap {gap_s:,.2f} s"
+    return (
+        f"{kind}: {arena.workload.name}, {arena.config.total_executors} executors, "
+        f"mean gap {gap_s:,.2f} s"
+    )
 
 
 _NOTES = (
-    f"an agent (f, i): f, critical path and average width among its features (0.5: one of them); i, idle slots of 0 to "
-    f"{NUM_LENGTHS}/{NUM_LENGTHS} of the stage's length; otherwise Decima's network, the same training and time for all",
-    f"load grows over the first half of a training, from gaps {_EARLY_GAP:g} times as long",
-    "srpt-cap is shortest remaining work first, on one-stage jobs the shortest job; idle-theory is the same with the idle slots "
-    "that the theory of two jobs prescribes",
+    "an agent (f, i): f = 1 adds the features critical path and average width (0.5: one of them); "
+    f"i = 1 adds idle slots of 0 to {NUM_LENGTHS}/{NUM_LENGTHS} of the stage's length; otherwise "
+    "it is Decima's network, with the same training and time for all",
+    "the load grows over the first half of a training; it starts with gaps "
+    f"{_EARLY_GAP:g} times as long",
+    "srpt-cap is shortest remaining work first, which for one-stage jobs is shortest job first; "
+    "idle-theory is the same with the idle slots that the theory of two jobs prescribes",
 )
 
 
@@ -184,8 +219,9 @@ def table1(request: StudyRequest) -> StudyResult:
         notes += [describe(kind, arena), *contests[kind].notes(), *words]
         rows += _table1_rows(kind, contests[kind])
     return StudyResult(
-        "agents with and without idle slots and features of a DAG's shape",
-        "(1,1) has an average JCT 15.8% below (0,0) on the synthetic and 10.6% on the mixed data set (Table I)",
+        "agents with and without idle slots and features of the DAG's shape",
+        "the average JCT of (1,1) is below that of (0,0) by 15.8% on the synthetic and by 10.6% on "
+        "the mixed data set (Table I)",
         (
             "data set",
             "policy",
@@ -197,17 +233,18 @@ def table1(request: StudyRequest) -> StudyResult:
             "paper: ratio",
         ),
         rows,
-        {kind: found.to_json() for kind, found in contests.items()},
+        {kind: outcome.to_json() for kind, outcome in contests.items()},
         [*_NOTES, *notes, *budget_notes(request)],
         partial(save, partial(_draw_bars, contests), (9.0, 3.6)),
     )
 
 
-def _table1_rows(kind: str, found: Contest) -> list[list[str]]:
+def _table1_rows(kind: str, outcome: Contest) -> list[list[str]]:
     rows = []
     published = _PUBLISHED[kind]
-    for label, result in found.results.items():
+    for label, result in outcome.results.items():
         means = result.means()
+        # The paper has values for its agents only, not for our heuristics.
         theirs = published.get(label)
         rows.append(
             [
@@ -225,12 +262,12 @@ def _table1_rows(kind: str, found: Contest) -> list[list[str]]:
 
 
 def _draw_bars(contests: Mapping[str, Contest], figure: Any) -> None:
-    for axis, (kind, found) in zip(
+    for axis, (kind, outcome) in zip(
         figure.subplots(1, len(contests)), contests.items(), strict=True
     ):
         bar_panel(
             axis,
-            {label: result.average_jct_s for label, result in found.results.items()},
+            {label: result.average_jct_s for label, result in outcome.results.items()},
             f"average JCT (s), {kind}",
         )
 
@@ -242,7 +279,8 @@ def _over_loads(
     labels: Sequence[str],
     share_s: float,
 ) -> tuple[dict[float, Contest], list[str]]:
-    """Agents trained at the highest of the loads, measured at all of them; ratios are to the first."""
+    """Train agents at the highest load and measure them at all loads; ratios are to the first."""
+    # One training at the highest load serves all loads.
     hardest = arenas[max(arenas)]
     agents, notes = train_agents(request, hardest, kind, labels, share_s)
     contenders = [*agents, *named(*BESIDE)]
@@ -266,8 +304,8 @@ def _load_rows(kind: str, contests: Mapping[float, Contest]) -> list[list[str]]:
             with_interval(result.ratio_to_first),
             f"{result.means()['utilization']:.0%}",
         ]
-        for load, found in contests.items()
-        for label, result in found.results.items()
+        for load, outcome in contests.items()
+        for label, result in outcome.results.items()
     ]
 
 
@@ -280,10 +318,10 @@ _LOAD_COLUMNS = (
     "busy in these runs",
 )
 _LOAD_NOTES = (
-    "agents are trained once, at the highest load, and measured at all",
-    "load: of TPC-H and mixed jobs the share of busy executors under fair sharing, with delays and inflation of work; of "
-    "one-stage jobs the work that arrives / what the executors can do",
-    "busy in these runs: beginnings and ends, when few jobs are there, count too",
+    "agents are trained once, at the highest load, and measured at all loads",
+    "load: for TPC-H and mixed jobs the share of busy executors under fair sharing, including "
+    "delays and work inflation; for one-stage jobs the work that arrives / the executors' capacity",
+    "busy in these runs: includes the beginning and the end of a run, when few jobs are present",
 )
 
 
@@ -291,7 +329,7 @@ def _draw_loads(contests: Mapping[str, Mapping[float, Contest]], figure: Any) ->
     axes = figure.subplots(1, len(contests), squeeze=False)[0]
     for axis, (kind, by_load) in zip(axes, contests.items(), strict=True):
         for row, label in enumerate(next(iter(by_load.values())).results):
-            estimates = [found.results[label].average_jct_s for found in by_load.values()]
+            estimates = [outcome.results[label].average_jct_s for outcome in by_load.values()]
             errors = [[e.mean - e.low for e in estimates], [e.high - e.mean for e in estimates]]
             y = [e.mean for e in estimates]
             axis.errorbar(
@@ -304,12 +342,13 @@ def _draw_loads(contests: Mapping[str, Mapping[float, Contest]], figure: Any) ->
                 label=label,
                 capsize=2,
             )
+        # Absolute times: the axis starts at 0.
         axis.set_ylim(bottom=0)
         tidy(axis, ("load", "average JCT (s)"), kind)
 
 
 def fig3(request: StudyRequest) -> StudyResult:
-    """Average JCT over the load, with features and idle slots and without, on TPC-H jobs.
+    """Average JCT over the load on TPC-H jobs, with and without features and idle slots.
 
     Source: Duan & Wu, Figure 3.
     """
@@ -323,14 +362,14 @@ def fig3(request: StudyRequest) -> StudyResult:
         "(1,1) is below (0,0) at every load up to 80% (Figure 3)",
         _LOAD_COLUMNS,
         _load_rows("real-world", contests),
-        {f"{load:g}": found.to_json() for load, found in contests.items()},
+        {f"{load:g}": outcome.to_json() for load, outcome in contests.items()},
         [*_NOTES, *_LOAD_NOTES, *notes, *contests[loads[-1]].notes(), *budget_notes(request)],
         partial(save, partial(_draw_loads, {"real-world": contests}), (7.0, 4.2)),
     )
 
 
 def fig4(request: StudyRequest) -> StudyResult:
-    """Average JCT of agents with all, some and no features over the load, synthetic and mixed jobs.
+    """Average JCT over the load on synthetic and mixed jobs, with all, some and no features.
 
     Source: Duan & Wu, Figure 4.
     """
@@ -350,12 +389,12 @@ def fig4(request: StudyRequest) -> StudyResult:
         notes += [*words, *contests[kind][loads[-1]].notes()]
     return StudyResult(
         "agents with all, some and no features over the load",
-        "with features and idle slots the average JCT is least; learning beats tuned weighted fair, above all under heavy load "
-        "(Figure 4)",
+        "with features and idle slots the average JCT is lowest; learning beats tuned weighted "
+        "fair, especially under heavy load (Figure 4)",
         _LOAD_COLUMNS,
         rows,
         {
-            kind: {f"{load:g}": found.to_json() for load, found in by_load.items()}
+            kind: {f"{load:g}": outcome.to_json() for load, outcome in by_load.items()}
             for kind, by_load in contests.items()
         },
         [*_NOTES, *_LOAD_NOTES, *notes, *budget_notes(request)],

@@ -1,4 +1,4 @@
-"""Figure 5 of Duan & Wu: machines by length of the job, and idle slots beside what the theory says of them."""
+"""Figure 5 of Duan & Wu: machines per job by its length, and learned against theoretical slots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from parcae.evaluation.statistics import Estimate, mean_estimate
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import executor_share
 from parcae.policies.idle.theory import (
-    Points,
+    DiscreteDistribution,
     best_slot,
     best_slot_exponential,
     expected_average_jct,
@@ -46,11 +46,11 @@ from parcae.workloads.one_stage import MEAN_GAP_S, SHORT_MS, synthetic_jobs
 from parcae.workloads.random_streams import RandomStreams
 
 FloatArray = npt.NDArray[np.float64]
-#: Bins of jobs by work, as many jobs in each.
+#: Number of bins of jobs by work, with about the same number of jobs in each.
 _NUM_BINS = 5
-#: Lengths in s of the first of two jobs; the second is short.
+#: Lengths in s of the first of two jobs; the second job is short.
 _FIRST_S = (15.0, 25.0, 50.0, 70.0)
-#: A training on pairs walks through whole runs of two jobs, many at a time, in many small steps.
+#: Training settings for pairs of jobs: whole runs of two jobs, many at a time, in many small steps.
 _PAIRS: Mapping[str, Any] = {
     **{
         "window_s": None,
@@ -65,10 +65,12 @@ _PAIRS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Slot:
-    """An idle slot as it was begun or decided anew.
+    """An idle slot when it began or when its length was decided again.
 
     Args:
-        job: row of the sequence. length_s: of its stage on one executor. slot_s: from now on.
+        job: position of the job in the sequence.
+        length_s: duration of its stage on one executor, in seconds.
+        slot_s: length of the slot from that time on, in seconds.
     """
 
     job: int
@@ -79,36 +81,46 @@ class Slot:
 def slots_of(
     sequence: JobSequence, policy: Policy, config: SimulationConfig, seed: int
 ) -> list[Slot]:
-    """The idle slots that a policy inserts in one run."""
+    """Simulate one run and list the idle slots that a policy inserts.
+
+    Args:
+        sequence: the jobs.
+        policy: the policy.
+        config: the cluster.
+        seed: seed of the task durations.
+    """
     simulator = Simulator(sequence, config, seed)
-    found = list[Slot]()
+    slots = list[Slot]()
     simulator.start()
     while simulator.status is Status.NEEDS_DECISION:
-        seen = simulator.observe()
-        decision = policy.decide(seen)
+        observation = simulator.observe()
+        decision = policy.decide(observation)
+        # A decision with a hold time starts an idle slot or changes its length.
         if decision.hold_ms > 0:
-            stages = seen.stages
+            stages = observation.stages
             stage = decision.stage
             length_ms = float(stages.task_ms[stage]) * int(
                 stages.num_tasks[stage] - stages.num_started[stage]
             )
-            found.append(
+            slots.append(
                 Slot(int(stages.job[stage]), length_ms / MS_PER_S, decision.hold_ms / MS_PER_S)
             )
         simulator.step(decision)
-    return found
+    return slots
 
 
 class Pairs(Scenario):
-    """The theorem's own setting: one machine and two jobs, the second a short one, an exponential gap after the first.
+    """The setting of the theorem: one machine and two jobs with an exponential gap between them.
 
-    The second can be told from the first by its length. Were it not so, a policy that waits before the first would also wait
-    before the second, where nobody comes any more.
+    The second job is short, so that a policy can distinguish it from the first by its length.
+    Otherwise a policy that waits before the first job would also wait before the second, although
+    no further job arrives.
     """
 
     def sequence(self, seed: int) -> JobSequence:
         """The two jobs of one seed."""
         streams = RandomStreams(seed)
+        # Job 0 of the workload is the short one; the first job is one of the others.
         first = int(streams.jobs.integers(1, len(self.workload.jobs)))
         gap_s = streams.arrivals.exponential(MEAN_GAP_S)
         return JobSequence(
@@ -117,7 +129,7 @@ class Pairs(Scenario):
 
 
 def pairs() -> Pairs:
-    """First jobs of several lengths, equally likely."""
+    """The scenario of two jobs; the first has one of several lengths, equally likely."""
     short = synthetic_jobs().jobs[0]
     firsts = [
         JobSpec(f"first-{s:g}s", (StageSpec(1, TaskDurations.constant(round(s * MS_PER_S))),))
@@ -128,7 +140,14 @@ def pairs() -> Pairs:
 
 
 def first_slot_s(policy: Policy, scenario: Scenario, job: int) -> float:
-    """The idle slot that a policy puts before the first of two jobs, where that is the workload's given one."""
+    """The idle slot in seconds that a policy inserts before the first of two jobs.
+
+    Args:
+        policy: the policy.
+        scenario: the setting.
+        job: position of the first job in the workload.
+    """
+    # The second job arrives late enough not to matter.
     sequence = JobSequence(
         scenario.workload, np.array([job, 0]), np.array([0, 10 * round(max(_FIRST_S)) * MS_PER_S])
     )
@@ -138,11 +157,16 @@ def first_slot_s(policy: Policy, scenario: Scenario, job: int) -> float:
 
 
 def pair_rows(scenario: Scenario, learned: Learned) -> tuple[list[list[str]], dict[str, Any]]:
-    """Slots before the first job: Theorem 2's, the best where slots end with the next arrival, and the learned one."""
+    """Table rows and numbers of the idle slots before the first of two jobs.
+
+    There are four slots: none, that of Theorem 2, the best slot if the next arrival ends it, and
+    the learned one.
+    """
     policy = deciding_policy(
         str(learned.path), scenario.workload, scenario.config, scenario.arrivals
     )
-    lengths = Points((SHORT_MS / MS_PER_S,), (1.0,))
+    # The second job always has the short length; the gap before it is exponential.
+    lengths = DiscreteDistribution((SHORT_MS / MS_PER_S,), (1.0,))
     gaps = stats.expon(scale=MEAN_GAP_S)
     rows = list[list[str]]()
     numbers = dict[str, Any]()
@@ -166,8 +190,12 @@ def pair_rows(scenario: Scenario, learned: Learned) -> tuple[list[list[str]], di
 
 
 def bins_of(workload: Workload, sequence: JobSequence) -> list[npt.NDArray[np.intp]]:
-    """Rows of the sequence's jobs by work: about as many in each bin, one-stage jobs of one length together."""
+    """Positions of the sequence's jobs in each bin by work.
+
+    Bins have about the same number of jobs; jobs with equal work share a bin.
+    """
     work = np.array([job.work_ms for job in sequence.jobs])
+    # Edges come from the workload, so that all runs have the same bins.
     edges = np.unique(
         np.quantile([job.work_ms for job in workload.jobs], np.linspace(0, 1, _NUM_BINS + 1)[1:-1])
     )
@@ -176,12 +204,20 @@ def bins_of(workload: Workload, sequence: JobSequence) -> list[npt.NDArray[np.in
     ]
 
 
-def shares_by_length(found: Contest, seeds: range) -> tuple[list[float], dict[str, list[Estimate]]]:
-    """Mean work of each bin in s, and by policy the machines per job, with intervals over the runs that have such jobs."""
-    runs = [(found.arena.sequence(seed), found.traces(seed, record=False)) for seed in seeds]
-    bins = [bins_of(found.arena.workload, sequence) for sequence, _ in runs]
+def shares_by_length(
+    outcome: Contest, seeds: range
+) -> tuple[list[float], dict[str, list[Estimate]]]:
+    """Machines per job by bin.
+
+    Returns:
+        The mean work of each bin in seconds; and by policy the machines per job in each bin, with
+        intervals over the runs that have such jobs.
+    """
+    runs = [(outcome.arena.sequence(seed), outcome.traces(seed, record=False)) for seed in seeds]
+    bins = [bins_of(outcome.arena.workload, sequence) for sequence, _ in runs]
+    # A run without jobs in a bin says nothing about that bin.
     kept = [[run for run in range(len(runs)) if len(bins[run][row])] for row in range(len(bins[0]))]
-    shown = [row for row, own in enumerate(kept) if own]
+    shown = [row for row, members in enumerate(kept) if members]
     work = [
         [runs[run][0].jobs[job].work_ms for run in kept[row] for job in bins[run][row]]
         for row in shown
@@ -193,24 +229,26 @@ def shares_by_length(found: Contest, seeds: range) -> tuple[list[float], dict[st
         )
 
     machines = {label: [shares(label, row) for row in shown] for label in runs[0][1]}
-    return [float(np.mean(own)) / MS_PER_S for own in work], machines
+    return [float(np.mean(members)) / MS_PER_S for members in work], machines
 
 
-def _slot_words(found: Contest, seed: int) -> str:
-    sequence = found.arena.sequence(seed)
-    policies = found.comparison.resolved.for_sequence(sequence, seed)
+def _slot_words(outcome: Contest, seed: int) -> str:
+    sequence = outcome.arena.sequence(seed)
+    policies = outcome.comparison.resolved.for_sequence(sequence, seed)
     words = []
     for name, policy in policies.items():
         slots = (
-            slots_of(sequence, cast(Policy, policy), found.arena.config, seed)
-            if found.labels[name] in (WHOLE, "idle-theory")
+            slots_of(sequence, cast(Policy, policy), outcome.arena.config, seed)
+            if outcome.labels[name] in (WHOLE, "idle-theory")
             else []
         )
         if slots:
+            # The mean length of the slots, as a share of their stage's length.
             part = np.mean([slot.slot_s / max(1e-3, slot.length_s) for slot in slots])
             jobs = len({slot.job for slot in slots})
             words.append(
-                f"{found.labels[name]} {len(slots)} slots before stages of {jobs} jobs, {part:.0%} of the stage on average"
+                f"{outcome.labels[name]} {len(slots)} slots before stages of {jobs} jobs, "
+                f"{part:.0%} of the stage on average"
             )
     return f"idle slots in the run of seed {seed}: {'; '.join(words) or 'none'}"
 
@@ -242,9 +280,10 @@ def _draw(
         "machines by length of the job",
     )
     places = np.arange(len(numbers))
+    # Skip "none", which has no bar.
     names = list(next(iter(numbers.values()))["slots_s"])[1:]
     for row, name in enumerate(names):
-        heights = [found["slots_s"][name] for found in numbers.values()]
+        heights = [outcome["slots_s"][name] for outcome in numbers.values()]
         right.bar(places + 0.25 * (row - 1), heights, 0.22, color=policy_color(row), label=name)
     right.set_xticks(places, list(numbers))
     tidy(
@@ -255,7 +294,7 @@ def _draw(
 
 
 def fig5(request: StudyRequest) -> StudyResult:
-    """Machines per job by its length, agents against tuned weighted fair; learned idle slots against the theory's.
+    """Machines per job by its length, and learned idle slots compared with the theory.
 
     Source: Duan & Wu, Figure 5 and section VI.
     """
@@ -263,12 +302,13 @@ def fig5(request: StudyRequest) -> StudyResult:
     arena = mixed_arena(request)
     scenario = pairs()
     agents, notes = train_agents(request, arena, "mixed", (PLAIN, WHOLE), share_s)
+    # A further agent learns the pairs of the theory.
     alone = train_decima(
         request, scenario, f"{WHOLE} pairs", share_s, decima=AGENTS[WHOLE], changes=_PAIRS
     )
-    found = contest(request, arena, [*agents, *named(*BESIDE)], request.runs(4, 10))
+    outcome = contest(request, arena, [*agents, *named(*BESIDE)], request.runs(4, 10))
     work_s, shares = shares_by_length(
-        found, range(request.first_seed, request.first_seed + request.runs(4, 10))
+        outcome, range(request.first_seed, request.first_seed + request.runs(4, 10))
     )
     slots, numbers = pair_rows(scenario, alone)
     rows = [
@@ -277,9 +317,9 @@ def fig5(request: StudyRequest) -> StudyResult:
         for label, estimates in shares.items()
     ]
     return StudyResult(
-        "machines by length of the job, and idle slots beside the theory's",
-        "agents give smaller jobs more machines than tuned weighted fair (Figure 5); on one-stage jobs the learned idle slots "
-        "are close to the theory's (section VI)",
+        "machines by length of the job, and learned idle slots compared with the theory",
+        "agents give smaller jobs more machines than tuned weighted fair (Figure 5); on one-stage "
+        "jobs the learned idle slots are close to those of the theory (section VI)",
         (
             "jobs",
             "policy or slot",
@@ -294,16 +334,19 @@ def fig5(request: StudyRequest) -> StudyResult:
             "machines": {
                 label: [e.to_json() for e in estimates] for label, estimates in shares.items()
             },
-            "contest": found.to_json(),
+            "contest": outcome.to_json(),
         },
         [
             describe("mixed", arena),
-            f"pairs: one machine, a one-stage job of {' or '.join(f'{s:g}' for s in _FIRST_S)} s and, an exponential gap (mean "
-            f"{MEAN_GAP_S:g} s) later, one of 10 s; Theorem 2's slot is the best if sat out to its end, 'decided anew' the best "
-            "where the next arrival ends it, as in this cluster and in the paper's section IV-B; expectations are of the latter",
-            "machines per job: executor time of its tasks / time in the system, bins of about as many kinds of jobs each",
-            _slot_words(found, request.first_seed),
-            *found.notes(),
+            "pairs: one machine, a one-stage job of "
+            f"{' or '.join(f'{s:g}' for s in _FIRST_S)} s and, after an exponential gap (mean "
+            f"{MEAN_GAP_S:g} s), a job of 10 s; the slot of Theorem 2 is the best if it always "
+            "lasts to its end; 'decided anew' is the best if the next arrival ends it, as in this "
+            "cluster and in the paper's section IV-B; the expected times are for the latter case",
+            "machines per job: executor time of its tasks / time in the system; bins have about "
+            "the same number of job kinds each",
+            _slot_words(outcome, request.first_seed),
+            *outcome.notes(),
             *notes,
             alone.words,
             *budget_notes(request),

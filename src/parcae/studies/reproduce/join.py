@@ -1,4 +1,4 @@
-"""Figure 16: a DAG whose two branches join, where following the critical path is not best."""
+"""Figure 16: a DAG with two branches that join, where the critical path first is not optimal."""
 
 from __future__ import annotations
 
@@ -28,17 +28,20 @@ from parcae.units import MS_PER_S, ms_from_s
 from parcae.workloads.arrivals import JobSequence
 from parcae.workloads.job import JobSpec, StageSpec, TaskDurations, Workload
 
-#: The example's epsilon, in s, and its executors.
+#: The example's epsilon, in s, and its number of executors.
 EPSILON_S = 0.1
 NUM_EXECUTORS = 5
 _STAGES = ("first (left)", "first (right)", "green", "orange", "join", "last")
 
 
 def join_job(epsilon_s: float = EPSILON_S) -> JobSpec:
-    """Appendix A's DAG: a short left branch (green, one task of 10 s), a wide right one (orange, 40 tasks of 1 s), a join.
+    """The DAG of Appendix A.
 
-    The paper's picture is not part of its text; this DAG has the text's numbers: 90 task-seconds from the right branch on,
-    28 s + 3 epsilon for the critical path's schedule, 20 s + 3 epsilon for the best.
+    It has a short left branch (green, one task of 10 s) and a wide right branch (orange, 40 tasks
+    of 1 s) that join. The text of the paper does not define the DAG of its picture; this DAG gives
+    the
+    numbers of the text: 90 task-seconds from the right branch on, 28 s + 3 epsilon for the schedule
+    of the critical path, 20 s + 3 epsilon for the best schedule.
 
     Source: Decima, Figure 16 and Appendix A.
     """
@@ -58,19 +61,22 @@ def join_job(epsilon_s: float = EPSILON_S) -> JobSpec:
 
 
 def cluster() -> SimulationConfig:
-    """Five executors without delays."""
+    """A cluster of five executors without delays."""
     return SimulationConfig(num_executors=NUM_EXECUTORS, moving_delay_ms=0, warmup_delay_ms=0)
 
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """All executors to the runnable stage with the most work from it on (the paper's critical-path heuristic)."""
+    """The paper's critical-path heuristic.
+
+    All executors go to the runnable stage with the most downstream work.
+    """
 
     job: JobSpec
     name: str = "critical path"
 
     def decide(self, observation: Observation) -> Decision:
-        """Answer one scheduling event."""
+        """Decide at one scheduling event."""
         down = self.job.downstream_ms([stage.work_ms for stage in self.job.stages])
         stages = observation.schedulable_stages()
         return (
@@ -82,22 +88,24 @@ class CriticalPath:
 
 @dataclass(frozen=True)
 class Scripted:
-    """Decisions of a script, one after the other."""
+    """A policy that takes prepared decisions one after the other."""
 
     script: list[Decision]
     name: str = "best schedule"
 
     def decide(self, observation: Observation) -> Decision:
-        """The next one."""
+        """Return the next decision of the script."""
         return self.script.pop(0)
 
 
 @dataclass(frozen=True)
 class BestSchedule:
-    """What the search found.
+    """The best schedule of the search.
 
     Args:
-        decisions: its decisions. makespan_ms: its makespan. num_schedules: complete schedules that were tried.
+        decisions: its decisions.
+        makespan_ms: its makespan.
+        num_schedules: number of complete schedules that were tried.
     """
 
     decisions: tuple[Decision, ...]
@@ -106,29 +114,41 @@ class BestSchedule:
 
 
 def _choices(simulator: Simulator) -> list[Decision]:
-    """Every stage with every number of executors, the most first; letting executors idle is no choice where one can work."""
+    """All decisions to try: every stage with every number of executors, the largest first.
+
+    Leaving executors idle is a choice only if no stage can run.
+    """
     observation = simulator.observe()
     most = int(observation.now.num_source[0])
-    found = [
+    choices = [
         Decision(stage, limit)
         for stage in observation.schedulable_stages()
         for limit in range(min(most, max(1, observation.demand(stage))), 0, -1)
     ]
-    return found or [Decision()]
+    return choices or [Decision()]
 
 
 def best_schedule(
     sequence: JobSequence, config: SimulationConfig, max_schedules: int = 200_000
 ) -> BestSchedule:
-    """Try every sequence of decisions, those with few departures from "all executors to the first stage" first.
+    """Search the schedule with the least makespan by trying all sequences of decisions.
 
-    The search ends at a lower bound on the makespan, which proves the schedule best, or when all were tried.
+    The first schedules tried differ least from "all executors to the first stage". The search ends
+    when a schedule reaches a lower bound on the makespan, which proves that it is the best, or when
+    all schedules were tried.
+
+    Args:
+        sequence: the jobs.
+        config: the cluster.
+        max_schedules: largest number of schedules to try.
 
     Raises:
-        ConfigError: none of the first `max_schedules` is at the bound, and there are more.
+        ConfigError: the search tried `max_schedules` schedules and none reached the bound.
     """
+    # A schedule that reaches this bound is optimal.
     bound = lower_bounds(sequence, config.total_executors).makespan_ms
     best: tuple[int, tuple[Decision, ...]] | None = None
+    # Breadth-first over departures from the first choice: a prefix ends with its last departure.
     queue: deque[tuple[Decision, ...]] = deque([()])
     tried = 0
     while queue:
@@ -139,6 +159,7 @@ def best_schedule(
             simulator.step(decision)
         script = list(prefix)
         while simulator.status is Status.NEEDS_DECISION:
+            # Follow the first choice; queue all others for later.
             first, *others = _choices(simulator)
             queue += [(*script, other) for other in others]
             script.append(first)
@@ -150,7 +171,8 @@ def best_schedule(
             break
         if tried >= max_schedules:
             raise ConfigError(
-                f"the search tried {tried:,} schedules without meeting its bound; give a smaller DAG"
+                f"the search tried {tried:,} schedules without reaching the lower bound; "
+                "use a smaller DAG"
             )
     assert best is not None
     return BestSchedule(best[1], best[0], tried)
@@ -180,13 +202,13 @@ def _draw(traces: Mapping[str, Trace], figure: Any) -> None:
 
 
 def fig16(request: StudyRequest) -> StudyResult:
-    """The critical-path heuristic against the best schedule of a DAG whose branches join.
+    """The critical-path heuristic, compared with the best schedule of a DAG whose branches join.
 
     Source: Decima, Figure 16 and Appendix A.
     """
     job = join_job()
     sequence = JobSequence(Workload("join", (job,)), np.zeros(1, np.int64), np.zeros(1, np.int64))
-    request.say("searching the best schedule")
+    request.say("searching for the best schedule")
     best = best_schedule(sequence, cluster())
     policies = (
         CriticalPath(job),
@@ -208,18 +230,21 @@ def fig16(request: StudyRequest) -> StudyResult:
         for name, span in spans.items()
     ]
     return StudyResult(
-        "a critical path first is not best where branches join",
-        "28 + 3 epsilon seconds for the critical-path heuristic, 20 + 3 epsilon for the best schedule, 29% less "
-        "(Figure 16, Appendix A)",
+        "serving the critical path first is not optimal if branches join",
+        "28 + 3 epsilon seconds for the critical-path heuristic, 20 + 3 epsilon for the best "
+        "schedule, 29% less (Figure 16, Appendix A)",
         ("policy", "makespan (s)", "ratio to the best", f"in s, epsilon = {EPSILON_S:g}"),
         rows,
         {"makespan_s": spans, "schedules_tried": best.num_schedules, "epsilon_s": EPSILON_S},
         [
-            "the paper's picture is not in its text: the DAG is ours, with the numbers of the text; the 90 task-seconds of the "
-            "right branch are its 40 and the join's 50",
-            f"the best schedule was found by trying {best.num_schedules:,} sequences of decisions of the simulator; its makespan "
-            f"equals the lower bound of work on all executors, so that none is shorter",
-            f"{NUM_EXECUTORS} executors, no delays; this study needs no workload, no seeds and no training",
+            "the text of the paper does not define the DAG of its picture: this DAG is ours and "
+            "gives the numbers of the text; the 90 task-seconds of the right branch are its 40 and "
+            "the 50 of the join",
+            f"the search tried {best.num_schedules:,} sequences of decisions of the simulator; the "
+            "makespan of the best schedule equals the lower bound of all work on all executors, so "
+            "no schedule is shorter",
+            f"{NUM_EXECUTORS} executors, no delays; this study needs no workload, no seeds and no "
+            "training",
         ],
         partial(save, partial(_draw, traces), (8.5, 1.7 * len(traces))),
     )

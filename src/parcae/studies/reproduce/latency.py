@@ -1,4 +1,4 @@
-"""Figure 15b: how long a decision takes, and how long the cluster waits for the next one."""
+"""Figure 15b: the time of a decision, and the time between scheduling events."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence
 
 FloatArray = npt.NDArray[np.float64]
-#: Decisions that are not counted: the first calls load compiled code.
+#: Number of first decisions that are not counted, because the first calls load compiled code.
 _WARM_UP = 5
 
 
 @dataclass(frozen=True)
 class Latencies:
-    """What one run measured.
+    """The measurements of one run.
 
     Args:
-        decision_ms: wall time of every decision. interval_ms: simulated time between scheduling events.
+        decision_ms: wall time of every decision.
+        interval_ms: simulated time between consecutive scheduling events.
     """
 
     decision_ms: FloatArray
@@ -42,51 +43,64 @@ class Latencies:
 def measure_latencies(
     sequence: JobSequence, policy: Policy, config: SimulationConfig, seed: int
 ) -> Latencies:
-    """Step a run and time the policy; scheduling events are the moments at which it is asked."""
+    """Step one run and time the policy's decisions.
+
+    Scheduling events are the simulated times at which the policy has to decide.
+
+    Args:
+        sequence: the jobs.
+        policy: the policy.
+        config: the cluster.
+        seed: seed of the task durations.
+    """
     simulator = Simulator(sequence, config, seed)
     simulator.start()
-    took = list[float]()
-    asked = list[int]()
+    decision_ms = list[float]()
+    event_ms = list[int]()
     while simulator.status is Status.NEEDS_DECISION:
         observation = simulator.observe()
-        asked.append(int(observation.now.clock_ms[0]))
+        event_ms.append(int(observation.now.clock_ms[0]))
         began = time.perf_counter()
         decision = policy.decide(observation)
-        took.append((time.perf_counter() - began) * MS_PER_S)
+        decision_ms.append((time.perf_counter() - began) * MS_PER_S)
         simulator.step(decision)
-    moments = np.unique(np.array(asked, np.int64))
-    return Latencies(np.array(took[_WARM_UP:] or took), np.diff(moments).astype(np.float64))
+    # Several decisions can fall on one simulated time.
+    moments = np.unique(np.array(event_ms, np.int64))
+    return Latencies(
+        np.array(decision_ms[_WARM_UP:] or decision_ms), np.diff(moments).astype(np.float64)
+    )
 
 
 def fig15b(request: StudyRequest) -> StudyResult:
-    """Latency of a decision against the time between scheduling events.
+    """Latency of a decision, compared with the time between scheduling events.
 
     Source: Decima, Figure 15b and section 7.4.
     """
     num_jobs = request.jobs(100, 1_000)
     scenario = Scenario(request.workload, request.config, request.stream, num_jobs)
     learned, notes = learned_contenders(request, scenario, ("decima",))
+    # The policy `fair` shows the time that a trivial decision takes.
     names = ["fair", *(contender.name for contender in learned)]
     policies = resolve_policies(
         request.workload, names, request.config, request.stream, num_jobs
     ).policies
-    found: dict[str, Latencies] = {}
+    latencies: dict[str, Latencies] = {}
     for label, name in (
         ("fair", "fair"),
         *((contender.label, contender.name) for contender in learned),
     ):
         request.say(f"timing the decisions of {label}")
-        found[label] = measure_latencies(
+        latencies[label] = measure_latencies(
             scenario.sequence(request.first_seed),
             cast(Policy, policies[name]),
             request.config,
             request.first_seed,
         )
-    rows = [[label, *_row(own)] for label, own in found.items()]
+    rows = [[label, *_row(entry)] for label, entry in latencies.items()]
     return StudyResult(
         "decisions take far less time than passes between scheduling events",
-        "the latency of a decision is below 15 ms, on average some 50 times smaller than the interval between scheduling events "
-        "(Figure 15b, sections 6.1 and 7.4)",
+        "the latency of a decision is below 15 ms, on average about 50 times smaller than the "
+        "interval between scheduling events (Figure 15b, sections 6.1 and 7.4)",
         (
             "policy",
             "mean latency (ms)",
@@ -98,36 +112,38 @@ def fig15b(request: StudyRequest) -> StudyResult:
         rows,
         {
             label: {
-                "latency_ms": _quantiles(own.decision_ms),
-                "interval_ms": _quantiles(own.interval_ms),
+                "latency_ms": _quantiles(entry.decision_ms),
+                "interval_ms": _quantiles(entry.interval_ms),
             }
-            for label, own in found.items()
+            for label, entry in latencies.items()
         },
         [
-            f"one run of {num_jobs} jobs, arrivals {request.stream}, seed {request.first_seed}; latency is the wall time of "
-            f"`decide` on this machine (it varies with its load), the interval is simulated time between moments at which the "
-            f"policy is asked; a moment may hold several decisions",
+            f"one run of {num_jobs} jobs, arrivals {request.stream}, seed {request.first_seed}; "
+            "latency is the wall time of `decide` on this machine, which varies with its load; the "
+            "interval is the simulated time between scheduling events; at one event the policy may "
+            "make several decisions",
             *notes,
         ],
-        partial(save, partial(_draw, found), (7.5, 4.0)),
+        partial(save, partial(_draw, latencies), (7.5, 4.0)),
     )
 
 
-def _draw(found: dict[str, Latencies], figure: Any) -> None:
-    samples = {f"latency of {label}": own.decision_ms for label, own in found.items()}
+def _draw(latencies: dict[str, Latencies], figure: Any) -> None:
+    samples = {f"latency of {label}": entry.decision_ms for label, entry in latencies.items()}
     samples |= {
-        f"interval under {label}": np.maximum(own.interval_ms, 1e-3) for label, own in found.items()
+        f"interval under {label}": np.maximum(entry.interval_ms, 1e-3)
+        for label, entry in latencies.items()
     }
     axis = figure.subplots()
     cdf_panel(axis, samples, ("ms", "share"))
     axis.set_xscale("log")
 
 
-def _row(own: Latencies) -> list[str]:
-    latency = float(own.decision_ms.mean())
-    interval = float(own.interval_ms.mean()) if len(own.interval_ms) else 0.0
-    median = float(np.median(own.interval_ms)) if len(own.interval_ms) else 0.0
-    p99 = float(np.percentile(own.decision_ms, 99))
+def _row(entry: Latencies) -> list[str]:
+    latency = float(entry.decision_ms.mean())
+    interval = float(entry.interval_ms.mean()) if len(entry.interval_ms) else 0.0
+    median = float(np.median(entry.interval_ms)) if len(entry.interval_ms) else 0.0
+    p99 = float(np.percentile(entry.decision_ms, 99))
     return [
         f"{latency:.3f}",
         f"{p99:.3f}",

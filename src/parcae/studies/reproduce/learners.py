@@ -1,4 +1,4 @@
-"""Learned policies for a study: those that were asked for, those that ship, or new ones trained within the budget."""
+"""Learned policies for a study: requested ones, shipped ones, or ones trained within the budget."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from parcae.learning.train import Iteration
     from parcae.learning.tune import Tuning
 
-#: Trainings shorter than this use small collections and are measured often on few runs: else they would end before they began.
+#: Shorter trainings use small batches of runs and frequent selections on few runs. With the usual
+#: settings they would hardly complete an iteration.
 _SHORT_S = 600.0
 _SHORT: dict[str, Any] = {
     "num_groups": 2,
@@ -39,7 +40,7 @@ _SHORT: dict[str, Any] = {
     "select_every": 4,
 }
 _SHORT_2019: dict[str, Any] = {"group_size": 8, "num_selection": 16, "select_every": 4}
-#: The same of tuning, which is quicker.
+#: The same for tuning, which is quicker.
 _SHORT_TUNING_S = 30.0
 _SHORT_TUNING: dict[str, Any] = {"runs_per_generation": 16, "num_selection": 32}
 
@@ -49,8 +50,14 @@ class Learned:
     """A policy that a study trained.
 
     Args:
-        label: in tables. path: its checkpoint. ratio_to_fair: its objective / fair sharing's on the runs that chose it.
-        words: how it was trained.
+        label: name in tables.
+        path: its checkpoint.
+        ratio_to_fair: its objective / that of fair sharing on the selection runs.
+        iterations: iterations of the training, or generations of the search.
+        decisions: decisions of the training, or runs of the search.
+        seconds: wall-clock time of the training.
+        words: a note on the training.
+        weights: its weights.
     """
 
     label: str
@@ -64,11 +71,11 @@ class Learned:
 
     @property
     def contender(self) -> Contender:
-        """For a contest."""
+        """The policy as a contender, by its checkpoint."""
         return Contender(self.label, str(self.path))
 
     def to_json(self) -> dict[str, Any]:
-        """How it was trained."""
+        """Figures of the training."""
         keys = ("label", "ratio_to_fair", "iterations", "decisions", "seconds")
         return {"checkpoint": self.path.name, **{key: getattr(self, key) for key in keys}}
 
@@ -76,8 +83,16 @@ class Learned:
 def short_config(
     recipe: Recipe, scenario: Scenario, share_s: float, network: str = "decima"
 ) -> TrainConfig:
-    """The recipe's settings, or smaller ones for a training of minutes."""
+    """The training settings of a recipe, reduced for short trainings.
+
+    Args:
+        recipe: the recipe.
+        scenario: the scenario.
+        share_s: seconds of training.
+        network: "decima" or "parcae".
+    """
     config = recipe_config(recipe, scenario, network)
+    # Long trainings use the recipe unchanged.
     if share_s >= _SHORT_S:
         return config
     return config.model_copy(update=_SHORT_2019 if recipe is Recipe.DECIMA_2019 else _SHORT)
@@ -96,18 +111,23 @@ def train_decima(
     teacher: Learned | None = None,
     progress: Callable[[Iteration], None] | None = None,
 ) -> Learned:
-    """Train Decima's network for a scenario; the checkpoint lies in the study's folder.
+    """Train Decima's network for a scenario and write the checkpoint to the study's folder.
 
     Args:
-        label: what the study calls it; the file is named after it.
-        share_s: wall-clock seconds.
-        changes: other values of the recipe's settings.
-        weights: where to go on from.
-        teacher: the rule to imitate first; the shipped one unless given.
+        request: the study's request.
+        scenario: the scenario.
+        label: the policy's label; the file is named after it.
+        share_s: seconds of training.
+        decima: settings of the network.
+        recipe: the training recipe; None for the request's.
+        changes: changed settings of the recipe.
+        weights: weights to start from.
+        teacher: the rule to imitate first; None for the shipped one.
+        progress: called after each iteration.
 
     Raises:
-        ConfigError: a workload that nothing can be learned from.
-        KeyboardInterrupt: the user stopped the training, and so the study.
+        ConfigError: the workload does not allow training.
+        KeyboardInterrupt: the user stopped the training, which stops the study.
     """
     from parcae.learning.run import TrainRequest
     from parcae.learning.start import start_rule
@@ -115,7 +135,7 @@ def train_decima(
     config = short_config(recipe or request.recipe, scenario, share_s).model_copy(
         update=dict(changes or {})
     )
-    taught = (
+    imitation = (
         f" ({config.imitation:.0%} of the time imitating the tuned rule)"
         if config.imitation > 0
         else ""
@@ -139,7 +159,7 @@ def train_decima(
         request,
         training,
         label,
-        f"Decima's network, recipe {recipe or request.recipe}{taught}",
+        f"Decima's network, recipe {recipe or request.recipe}{imitation}",
         progress,
     )
 
@@ -153,7 +173,16 @@ def train_parcae(
     *,
     progress: Callable[[Iteration], None] | None = None,
 ) -> Learned:
-    """Train the network "parcae" over a rule, for a scenario, from fresh weights."""
+    """Train the network "parcae", which corrects a rule, from new weights.
+
+    Args:
+        request: the study's request.
+        scenario: the scenario.
+        label: the policy's label; the file is named after it.
+        share_s: seconds of training.
+        rule: the rule to correct.
+        progress: called after each iteration.
+    """
     from parcae.learning.run import TrainRequest
 
     config = short_config(Recipe.FAST, scenario, share_s, "parcae")
@@ -178,14 +207,16 @@ def _train(
 
     request.say(f"training {label} for {training.budget_s:.0f} s")
     result = train_policy(training, progress)
+    # An interrupted training would make the whole study worthless.
     if result.ending == "interrupted":
         raise KeyboardInterrupt
     path = checkpoint_path(request, label)
     write_checkpoint(result.checkpoint, path)
     ended = "" if result.ending == "done" else f"; it ended early: {result.ending}"
     words = (
-        f"{label}: {what}, {result.iterations} iterations ({result.decisions:,} decisions) in {result.seconds:.0f} s; "
-        f"{training.scenario.objective} {result.ratio_to_fair:.3f} of fair on the selection runs{ended}"
+        f"{label}: {what}, {result.iterations} iterations ({result.decisions:,} decisions) "
+        f"in {result.seconds:.0f} s; {training.scenario.objective} "
+        f"{result.ratio_to_fair:.3f} of fair on the selection runs{ended}"
     )
     return Learned(
         label,
@@ -207,7 +238,16 @@ def tune(
     progress: Callable[[Tuning], None] | None = None,
     start: Learned | None = None,
 ) -> Learned:
-    """Tune the parametric rule for a scenario by CMA-ES, from its usual start or from another rule."""
+    """Tune the parametric rule for a scenario by CMA-ES.
+
+    Args:
+        request: the study's request.
+        scenario: the scenario.
+        label: the policy's label; the file is named after it.
+        share_s: seconds of tuning.
+        progress: called after each generation that is measured.
+        start: the rule to start from; None for the usual start.
+    """
     from parcae.learning.tune import tune_rule
 
     require_durations(scenario.workload)
@@ -222,8 +262,9 @@ def tune(
     checkpoint = rule_checkpoint(tuning.parameters, {**card, "seed": request.training_seed})
     write_checkpoint(checkpoint, path)
     words = (
-        f"{label}: the parametric rule, {tuning.generations} generations of CMA-ES ({tuning.evaluations:,} runs) in "
-        f"{tuning.seconds:.0f} s; {scenario.objective} {tuning.ratio_to_fair:.3f} of fair on the selection runs"
+        f"{label}: the parametric rule, {tuning.generations} generations of CMA-ES "
+        f"({tuning.evaluations:,} runs) in {tuning.seconds:.0f} s; {scenario.objective} "
+        f"{tuning.ratio_to_fair:.3f} of fair on the selection runs"
     )
     return Learned(
         label,
@@ -238,9 +279,9 @@ def tune(
 
 
 def checkpoint_path(request: StudyRequest, label: str) -> Path:
-    """Where the study keeps a policy of that label.
+    """The file in which the study keeps the policy with a label.
 
-    Example: "decima (trained here)" lies in decima-trained-here.safetensors.
+    Example: "decima (trained here)" is kept in decima-trained-here.safetensors.
     """
     request.output.mkdir(parents=True, exist_ok=True)
     words = "".join(c if c.isalnum() or c == "." else " " for c in label).split()
@@ -252,46 +293,60 @@ def learned_contenders(
     scenario: Scenario,
     kinds: tuple[str, ...] = ("decima", "parcae", "tuned"),
 ) -> tuple[list[Contender], list[str]]:
-    """Learned policies for a scenario, and a note on each: those of the request; else those that ship, the rest made here.
+    """Learned policies for a scenario, and a note on each.
 
-    "decima" and "tuned" are made within the budget where none ships; "parcae", which needs both, is then left out.
+    The policies of the request are taken if there are any, otherwise the shipped ones. If no
+    "decima" or "tuned" is shipped, it is trained within the budget. A "parcae" that is not shipped
+    is left out, since it needs both.
+
+    Args:
+        request: the study's request.
+        scenario: the scenario.
+        kinds: the kinds of policies.
+
+    Returns:
+        The policies, and the notes.
 
     Raises:
-        ConfigError: no kind of policy.
+        ConfigError: `kinds` is empty.
     """
     if not kinds:
-        raise ConfigError("a study of learned policies needs at least one kind of them")
+        raise ConfigError("a study of learned policies needs at least one kind of policy")
     if request.policies:
         return [given(text) for text in request.policies], [
-            f"learned policies as asked for: {', '.join(request.policies)}"
+            f"learned policies as requested: {', '.join(request.policies)}"
         ]
+    # The kinds to train here share the budget.
     missing = [kind for kind in kinds if kind != "parcae" and not variants(kind)]
-    found = list[Contender]()
+    learned_policies = list[Contender]()
     notes = list[str]()
     for kind in kinds:
         if variants(kind):
-            found.append(Contender(kind, kind))
+            learned_policies.append(Contender(kind, kind))
             notes.append(f"{kind}: the shipped variant for the nearest setting")
         elif kind in missing:
             make = tune if kind == "tuned" else train_decima
             learned = make(
                 request, scenario, f"{kind} (made here)", request.budget_s / len(missing)
             )
-            found.append(learned.contender)
+            learned_policies.append(learned.contender)
             notes.append(learned.words)
-    return found, notes + budget_notes(request, trained="decima" in missing)
+    return learned_policies, notes + budget_notes(request, trained="decima" in missing)
 
 
 def given(text: str) -> Contender:
+    """The contender for a policy of the request: a name or the path of a checkpoint."""
     return Contender(Path(text).stem if text.endswith(SUFFIX) else text, text)
 
 
 def budget_notes(request: StudyRequest, trained: bool = True) -> list[str]:
-    """A warning where the trainings were too short to conclude anything from."""
+    """A warning if the trainings were too short to draw conclusions from."""
+    # From 20 minutes on, no warning.
     if not trained or request.budget_s >= 20 * 60:
         return []
     return [
-        f"all trainings of this study together had {request.budget_s / 60:.1f} minutes, where the paper trained each policy for "
-        f"hours: what is learned in that time shows that the study runs, not how good the policies can get; "
-        f"give more with --budget or --full, or trained policies with --policy"
+        f"all trainings of this study together had {request.budget_s / 60:.1f} minutes; the paper "
+        "trained each policy for hours. Such short trainings show that the study runs, not how "
+        "good the policies can become; give more time with --budget or --full, or trained policies "
+        "with --policy"
     ]

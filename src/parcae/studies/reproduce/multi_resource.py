@@ -1,4 +1,6 @@
-"""Figure 11, and where the studies of executor classes take place: TPC-H with drawn memory, and a recorded trace.
+"""Figure 11, and the settings of all studies of executor classes.
+
+There are two settings: TPC-H with randomly drawn memory demands, and a recorded trace.
 
 Source: Decima, section 7.3 and Appendix F.
 """
@@ -39,20 +41,24 @@ from parcae.workloads.demands import half, prepare, with_drawn_memory
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 
-#: The best competing heuristic of the paper, to which all ratios are, and the other heuristics.
+#: The paper's best competing heuristic; all ratios are relative to it.
 GRAPHENE = "graphene:tuned"
+#: All heuristics.
 BASELINES = (GRAPHENE, "weighted-fair:tuned", "tetris", "tetris:tuned")
-#: What sweeps found, beside the studies' results: sisters that run on the same use it again.
+#: File with the results of parameter sweeps, beside the studies' results. Other studies of the same
+#: setting reuse it.
 _SWEEPS_FILE = "tuned-heuristics.json"
-#: Jobs of the runs that sweeps and trainings run on, but with --full: Graphene*'s sweep has 450 combinations.
+#: Largest number of jobs in the runs of sweeps and trainings, except with --full: the sweep of
+#: Graphene* has 450 combinations.
 _SHORT_JOBS = 60
-#: Executors unless the request says otherwise: of TPC-H; of a trace, and with --full.
+#: Default number of executors for TPC-H, for a trace, and for a trace with --full.
 _TPCH_EXECUTORS = 200
 _TRACE_EXECUTORS = 1_000
 _FULL_TRACE_EXECUTORS = 10_000
-#: With this draw of the memory the classes can serve nearly all loads of both TPC-H profiles (other draws: from 0.7 on).
+#: With this draw of memory demands the classes can serve nearly all loads of both TPC-H profiles;
+#: with other draws the largest load is as low as 0.7.
 _MEMORY_DRAW = "uniform:1"
-#: Policies that are learned for every workload.
+#: Number of policies that are learned for every workload.
 _KINDS = 3
 
 
@@ -61,7 +67,10 @@ class World:
     """A workload on executors of several classes.
 
     Args:
-        name: in tables, e.g. "TPC-H". test: where policies meet. train: what the learned ones learn on. notes: on both.
+        name: name in tables, e.g. "TPC-H".
+        test: the setting in which policies are compared.
+        train: the setting in which learned policies are trained.
+        notes: notes on both.
     """
 
     name: str
@@ -70,7 +79,7 @@ class World:
     notes: tuple[str, ...]
 
     def sized(self, num_jobs: int, trained: int) -> World:
-        """The same with so many jobs in the runs of the test, and in those of the training."""
+        """The same world with `num_jobs` jobs in test runs and `trained` jobs in training runs."""
         return replace(
             self,
             test=replace(self.test, num_jobs=num_jobs),
@@ -80,7 +89,13 @@ class World:
 
 @dataclass(frozen=True)
 class Lineup:
-    """Who meets in a world, and what was learned for it."""
+    """The policies that are compared in a world.
+
+    Args:
+        contenders: all policies.
+        notes: notes on their origin.
+        learned: the policies that were trained for this world.
+    """
 
     contenders: Sequence[Contender]
     notes: Sequence[str]
@@ -88,7 +103,10 @@ class Lineup:
 
 
 def in_classes(config: SimulationConfig, num_executors: int) -> SimulationConfig:
-    """The cluster with its own executor classes, or with Decima's, of so many executors."""
+    """The cluster itself if it has executor classes; otherwise with Decima's classes.
+
+    `num_executors` is the size of the cluster in the latter case.
+    """
     if config.executor_classes:
         return config
     return config.model_copy(
@@ -97,9 +115,17 @@ def in_classes(config: SimulationConfig, num_executors: int) -> SimulationConfig
 
 
 def usable_arrivals(arrivals: str, workload: Workload, config: SimulationConfig) -> str:
-    """The arrivals with a load that is a share of what the classes can serve, not of all executors' time.
+    """Convert a load relative to what the classes can serve into a load relative to all executors.
 
-    Example: where the classes can serve a load of 0.75 at most, "load:0.8" becomes "load:0.6000".
+    Args:
+        arrivals: the arrivals; only "load" and "trace" arrivals are changed.
+        workload: the jobs.
+        config: the cluster.
+
+    Returns:
+        The converted arrivals.
+
+    Example: if the classes can serve a load of at most 0.75, "load:0.8" becomes "load:0.6000".
     """
     process = ArrivalProcess.parse(arrivals)
     if process.kind not in ("load", "trace"):
@@ -108,29 +134,32 @@ def usable_arrivals(arrivals: str, workload: Workload, config: SimulationConfig)
 
 
 def worlds(request: StudyRequest) -> list[World]:
-    """TPC-H with drawn memory, and the trace where the request brings one.
+    """TPC-H with drawn memory demands and, if the request has one, the recorded trace.
 
-    Runs have 200 jobs, those of the training 60; with --full both have 1,000.
+    Test runs have 200 jobs and training runs 60; with --full both have 1,000.
     """
-    found = [_tpch(request)] + (
+    study_worlds = [_tpch(request)] + (
         [] if request.recorded is None else [_trace(request, request.recorded)]
     )
     num_jobs = request.jobs(200, 1_000)
     trained = num_jobs if request.is_full else min(num_jobs, _SHORT_JOBS)
-    return [world.sized(num_jobs, trained) for world in found]
+    return [world.sized(num_jobs, trained) for world in study_worlds]
 
 
 def missing_notes(request: StudyRequest) -> list[str]:
-    """A word where the request brings no trace."""
+    """A note if the request has no trace."""
     if request.recorded is not None:
         return []
-    return ["TPC-H only: give Alibaba's trace with --trace FILE for the paper's other workload"]
+    return [
+        "TPC-H only: for the paper's other workload, give Alibaba's trace with --trace FILE",
+    ]
 
 
 def _tpch(request: StudyRequest) -> World:
     workload = request.workload
     notes = tuple[str, ...]()
     if not any(stage.memory > 0 for job in workload.jobs for stage in job.stages):
+        # TPC-H has no memory demands: draw them.
         workload, notes = prepare(workload, [with_drawn_memory(_MEMORY_DRAW)])
     config = in_classes(request.config, _TPCH_EXECUTORS)
     arrivals = usable_arrivals(request.stream, workload, config)
@@ -148,14 +177,17 @@ def _trace(request: StudyRequest, recorded: RecordedSetting) -> World:
     (first, _), (second, _) = (
         prepare(recorded.workload, [half(which)]) for which in ("first", "second")
     )
-    own = [usable_arrivals(recorded.arrivals, workload, config) for workload in (first, second)]
-    test = Arena(second, config, own[1], 1)
-    train = Scenario(first, config, own[0], 1)
+    arrivals = [
+        usable_arrivals(recorded.arrivals, workload, config) for workload in (first, second)
+    ]
+    test = Arena(second, config, arrivals[1], 1)
+    train = Scenario(first, config, arrivals[0], 1)
     name = recorded.workload.name
     notes = (
         _cluster_note(name, test),
-        f"{name}: learned policies are trained on the first half of the jobs by arrival and tested on the second; :tuned "
-        f"heuristics are tuned on the second half itself (on seeds of their own), as the paper tunes them in each experiment",
+        f"{name}: learned policies are trained on the first half of the jobs by arrival and tested "
+        "on the second; :tuned heuristics are tuned on the second half itself (with tuning seeds), "
+        "as the paper tunes them in each experiment",
         *(
             [f"{name}: {recorded.workload.provenance['prepared']}"]
             if "prepared" in recorded.workload.provenance
@@ -170,36 +202,49 @@ def _cluster_note(name: str, arena: Arena) -> str:
         f"{c.num_executors} of {c.cpu:g} cpu and {c.memory:g} memory" for c in arena.config.classes
     )
     return (
-        f"{name}: executors: {classes}; arrivals {arena.arrivals}: the classes can serve a load of "
-        f"{usable_share(arena.workload, arena.config.classes):.2f} at most, of which the load asked for is a share"
+        f"{name}: executors: {classes}; arrivals {arena.arrivals}; the classes can serve a load of "
+        f"at most {usable_share(arena.workload, arena.config.classes):.2f}, and the requested load "
+        "is a share of that"
     )
 
 
 def heuristics(
     request: StudyRequest, world: World, names: Sequence[str] = BASELINES
 ) -> tuple[list[Contender], list[str]]:
-    """Heuristics by name, `:tuned` ones with the values that a sweep found on the test's own workload, and a note on each sweep.
+    """Make the heuristics; `:tuned` ones get the best values of a sweep on the test workload.
+
+    Args:
+        request: the study's request.
+        world: the world.
+        names: names of the heuristics.
+
+    Returns:
+        The heuristics, and a note on each sweep.
 
     Raises:
-        FormatError: a file of earlier sweeps that is torn or foreign.
+        FormatError: the file of earlier sweeps is damaged or is not such a file.
     """
-    found = list[Contender]()
+    contenders = list[Contender]()
     notes = list[str]()
     for name in names:
         family, _, how = name.partition(":")
         if how != "tuned":
-            found.append(Contender(name, name))
+            contenders.append(Contender(name, name))
             continue
         swept = _swept(request, world, family)
-        found.append(Contender(name, swept["policy"]))
+        contenders.append(Contender(name, swept["policy"]))
         notes.append(f"{world.name}: {name}: {swept['words']}")
-    return found, notes
+    return contenders, notes
 
 
 def _swept(request: StudyRequest, world: World, family: str) -> dict[str, str]:
-    """The values of a heuristic's parameters, {"policy":, "words":}; from the file, or swept and written there."""
+    """The best parameters of a heuristic, as {"policy":, "words":}.
+
+    They come from the file of earlier sweeps, or from a new sweep that is added to the file.
+    """
     arena = world.test
     path = request.output.parent / _SWEEPS_FILE
+    # A batch must keep its size; a stream can be shorter for tuning.
     is_short = not request.is_full and arena.arrivals != "batch"
     num_jobs = min(arena.num_jobs, _SHORT_JOBS) if is_short else arena.num_jobs
     setting = [
@@ -209,49 +254,66 @@ def _swept(request: StudyRequest, world: World, family: str) -> dict[str, str]:
         num_jobs,
         family,
     ]
+    # The key identifies the setting of the sweep.
     key = hashlib.sha256(json.dumps(setting).encode()).hexdigest()[:16]
     try:
         known: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
-        own = {part: known[key][part] for part in ("policy", "words")} if key in known else None
+        entry = {part: known[key][part] for part in ("policy", "words")} if key in known else None
     except (ValueError, KeyError, TypeError):
         raise FormatError(
-            f"{path}: not what a study of executor classes wrote there; remove it"
+            f"{path}: not a file of sweeps written by a study of executor classes; remove it"
         ) from None
-    if own is None:
+    if entry is None:
         request.say(f"tuning {family} on {world.name}")
         best = sweep(arena.workload, family, arena.config, arena.arrivals, num_jobs)
         policy = ":".join([family, *(f"{value:g}" for value in best.best)])
-        own = {"policy": policy, "words": f"{best.describe()} of {num_jobs} jobs"}
+        entry = {"policy": policy, "words": f"{best.describe()} of {num_jobs} jobs"}
         request.output.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(known | {key: own}, indent=2) + "\n")
-    return own
+        write_text(path, json.dumps(known | {key: entry}, indent=2) + "\n")
+    return entry
 
 
 def gather(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> Lineup:
-    """The heuristics and the learned policies of a world: those that the request gives, else made here."""
+    """The heuristics and the learned policies of a world.
+
+    Learned policies are those of the request; without any, they are trained here.
+
+    Args:
+        request: the study's request.
+        world: the world.
+        all_worlds: all worlds of the study; they share the training budget.
+    """
     rivals, notes = heuristics(request, world)
+    # Policies of the request replace all trainings.
     if request.policies:
         fitting = asked_for(request, world, all_worlds)
         return Lineup(
             [*rivals, *map(given, fitting)],
-            [*notes, f"{world.name}: learned policies as asked for: {', '.join(fitting)}"],
+            [*notes, f"{world.name}: learned policies as requested: {', '.join(fitting)}"],
         )
     learned = make_learned(request, world, request.budget_s / (_KINDS * len(all_worlds)))
     return Lineup(
-        [*rivals, *(own.contender for own in learned)],
-        [*notes, *(own.words for own in learned)],
+        [*rivals, *(entry.contender for entry in learned)],
+        [*notes, *(entry.words for entry in learned)],
         learned,
     )
 
 
 def asked_for(request: StudyRequest, world: World, all_worlds: Sequence[World]) -> list[str]:
-    """The request's policies but for checkpoints that were made for another of the study's workloads."""
+    """The request's policies without checkpoints for another workload of the study.
+
+    Args:
+        request: the study's request.
+        world: the world to choose policies for.
+        all_worlds: all worlds of the study.
+    """
+    # Checkpoints for an unknown workload stay: the user asked for them.
     others = {other.train.workload.name for other in all_worlds} - {world.train.workload.name}
     return [text for text in request.policies if _made_for(text, world) not in others]
 
 
 def _made_for(text: str, world: World) -> str | None:
-    """The workload that a learned policy was made for."""
+    """The workload that a learned policy was trained for; None for other policies."""
     if not is_learned(text):
         return None
     return find_checkpoint(
@@ -260,9 +322,19 @@ def _made_for(text: str, world: World) -> str | None:
 
 
 def make_learned(request: StudyRequest, world: World, share_s: float) -> list[Learned]:
-    """The rule tuned on the classes, parcae over it, and Decima's network with its class head, which imitates it first."""
+    """Train three policies for a world.
+
+    They are the tuned rule, the network parcae that corrects it, and Decima's network with its
+    class head, which first imitates the rule.
+
+    Args:
+        request: the study's request.
+        world: the world.
+        share_s: seconds of training for each policy.
+    """
     rule = tune(request, world.train, f"tuned ({world.name})", share_s)
     parcae = train_parcae(request, world.train, f"parcae ({world.name})", share_s, rule)
+    # The network chooses an executor class with every decision.
     head = DecimaSettings(executor_classes=True)
     decima = train_decima(
         request, world.train, f"decima ({world.name})", share_s, decima=head, teacher=rule
@@ -273,7 +345,17 @@ def make_learned(request: StudyRequest, world: World, share_s: float) -> list[Le
 def recorded_runs(
     request: StudyRequest, world: World, contenders: Sequence[Contender], num_runs: int
 ) -> Iterator[tuple[JobSequence, dict[str, Trace]]]:
-    """Runs with every task recorded, one evaluation seed after another: the jobs, and the trace of every policy by label."""
+    """Run all policies on one evaluation seed after another, with recorded tasks.
+
+    Args:
+        request: the study's request.
+        world: the world.
+        contenders: the policies.
+        num_runs: number of seeds.
+
+    Returns:
+        For every seed, the jobs and the trace of every policy by label.
+    """
     arena = world.test
     labels = {contender.name: contender.label for contender in contenders}
     resolved = resolve_policies(
@@ -293,52 +375,55 @@ def recorded_runs(
 
 
 def fig11(request: StudyRequest) -> StudyResult:
-    """Average JCT on executors of several classes against every baseline.
+    """Average JCT on executors of several classes, compared with every baseline.
 
     Source: Decima, Figure 11 and section 7.3.
     """
     all_worlds = worlds(request)
     lineups = {world.name: gather(request, world, all_worlds) for world in all_worlds}
-    found = {
+    outcomes = {
         w.name: contest(request, w.test, lineups[w.name].contenders, request.runs(10, 40))
         for w in all_worlds
     }
-    columns = next(iter(found.values())).columns
+    # All worlds have executor classes and thus the same columns.
+    columns = next(iter(outcomes.values())).columns
     return StudyResult(
-        "executors of several sizes: average JCT against every baseline",
-        "Decima's average JCT is 32% below Graphene*'s on Alibaba's trace (11a) and 43% on TPC-H with drawn memory (11b); its "
-        "memory fragmentation is within 4% to 13% of Tetris's, its average JCT 52% below (section 7.3)",
+        "executors of several sizes: average JCT compared with every baseline",
+        "Decima's average JCT is 32% below that of Graphene* on Alibaba's trace (11a) and 43% "
+        "below it on TPC-H with drawn memory (11b); its memory fragmentation is within 4% to 13% "
+        "of that of Tetris, its average JCT 52% below (section 7.3)",
         ("workload", *columns),
-        [[name, *row] for name, own in found.items() for row in own.rows()],
-        {name: _numbers(own, lineups[name]) for name, own in found.items()},
+        [[name, *row] for name, entry in outcomes.items() for row in entry.rows()],
+        {name: _numbers(entry, lineups[name]) for name, entry in outcomes.items()},
         [
             *missing_notes(request),
             *(
                 note
                 for world in all_worlds
-                for note in _notes(world, found[world.name], lineups[world.name])
+                for note in _notes(world, outcomes[world.name], lineups[world.name])
             ),
-            "memory unused: the share of the busy executors' memory that their tasks did not need, weighed by time",
+            "memory unused: the share of the busy executors' memory that their tasks did not need, "
+            "weighted by time",
             *budget_notes(request, trained=not request.policies),
         ],
-        partial(save, partial(_draw, found), (6.0 * len(found) + 1.0, 4.0)),
+        partial(save, partial(_draw, outcomes), (6.0 * len(outcomes) + 1.0, 4.0)),
     )
 
 
-def _notes(world: World, found: Contest, lineup: Lineup) -> list[str]:
-    return [*world.notes, *(f"{world.name}: {note}" for note in found.notes()), *lineup.notes]
+def _notes(world: World, outcomes: Contest, lineup: Lineup) -> list[str]:
+    return [*world.notes, *(f"{world.name}: {note}" for note in outcomes.notes()), *lineup.notes]
 
 
-def _numbers(found: Contest, own: Lineup) -> dict[str, Any]:
-    return {**found.to_json(), "learned": [policy.to_json() for policy in own.learned]}
+def _numbers(outcomes: Contest, entry: Lineup) -> dict[str, Any]:
+    return {**outcomes.to_json(), "learned": [policy.to_json() for policy in entry.learned]}
 
 
-def _draw(found: dict[str, Contest], figure: Any) -> None:
-    axes = figure.subplots(1, len(found), squeeze=False)[0]
-    for axis, (name, own) in zip(axes, found.items(), strict=True):
+def _draw(outcomes: dict[str, Contest], figure: Any) -> None:
+    axes = figure.subplots(1, len(outcomes), squeeze=False)[0]
+    for axis, (name, entry) in zip(axes, outcomes.items(), strict=True):
         bar_panel(
             axis,
-            {label: result.average_jct_s for label, result in own.results.items()},
+            {label: result.average_jct_s for label, result in entry.results.items()},
             "average JCT (s)",
         )
         axis.set_title(name, fontsize=9, loc="left")

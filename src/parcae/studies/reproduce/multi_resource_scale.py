@@ -1,4 +1,4 @@
-"""Table 3: trained on fewer jobs or fewer executors than what it is tested on.
+"""Table 3: training with fewer jobs or fewer executors than in the test.
 
 Source: Decima, Appendix I.
 """
@@ -23,44 +23,47 @@ from parcae.studies.reproduce.multi_resource import (
 from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 
-#: The test's jobs, and how many times fewer jobs and executors a training had.
+#: Number of jobs in the test.
 _NUM_JOBS = 150
+#: The small trainings have this many times fewer jobs, or executors.
 _FEWER_JOBS = 15
 _FEWER_EXECUTORS = 10
-#: Trainings of Decima, and the search for the rule that they imitate.
+#: The budget is divided among four trainings of Decima and the tuning of the rule they imitate.
 _NUM_SHARES = 5
 
 
 def table3(request: StudyRequest) -> StudyResult:
-    """Decima trained at the size of the test, with 15 times fewer jobs, and with 10 times fewer executors.
+    """Decima trained at the test's size, with 15 times fewer jobs, and 10 times fewer executors.
 
     Source: Decima, Table 3 and Appendix I.
     """
     size = request.num_jobs or _NUM_JOBS
+    # The last world is the trace, if there is one, otherwise TPC-H.
     world = worlds(request)[-1].sized(size, size)
     rule = tune(request, world.train, "rule to imitate", request.budget_s / _NUM_SHARES)
-    found = dict[str, Contest]()
+    outcomes = dict[str, Contest]()
     notes = [rule.words]
     learned = list[Learned]()
-    for test, own in (("all jobs at once", _in_batch(world)), ("arrivals", world)):
-        pair = _trained(request, own, rule)
-        baseline, sweeps = heuristics(request, own, [GRAPHENE])
-        found[test] = contest(
-            request, own.test, [*(one.contender for one in pair), *baseline], request.runs(10, 40)
+    for test, entry in (("all jobs at once", _in_batch(world)), ("arrivals", world)):
+        pair = _trained(request, entry, rule)
+        baseline, sweeps = heuristics(request, entry, [GRAPHENE])
+        outcomes[test] = contest(
+            request, entry.test, [*(one.contender for one in pair), *baseline], request.runs(10, 40)
         )
-        notes += [f"{test}: {note}" for note in (*found[test].notes(), *sweeps)] + [
+        notes += [f"{test}: {note}" for note in (*outcomes[test].notes(), *sweeps)] + [
             one.words for one in pair
         ]
         learned += pair
     executors = world.test.config.total_executors
     num_jobs = world.test.num_jobs
-    numbers = {test: own.to_json() for test, own in found.items()}
+    numbers = {test: entry.to_json() for test, entry in outcomes.items()}
     return StudyResult(
         "trained small, tested large",
-        "at 150 jobs and 10,000 executors: 3,290 s trained with the test setting and 3,540 s with 15 times fewer jobs (7% more); "
-        "610 s trained with the test setting and 630 s with 10 times fewer executors (3% more; Table 3, Appendix I)",
+        "with 150 jobs and 10,000 executors: 3,290 s if trained in the test setting and 3,540 s "
+        "with 15 times fewer jobs (7% more); 610 s if trained in the test setting and 630 s with "
+        "10 times fewer executors (3% more; Table 3, Appendix I)",
         ("test", "policy", "average JCT (s)", "ratio to trained at the test's size"),
-        [row for test, own in found.items() for row in _rows(test, own)],
+        [row for test, entry in outcomes.items() for row in _rows(test, entry)],
         {
             **numbers,
             "learned": [one.to_json() for one in learned],
@@ -69,18 +72,20 @@ def table3(request: StudyRequest) -> StudyResult:
         },
         [
             *missing_notes(request),
-            f"{world.name}, {executors:,} executors, {num_jobs} jobs; the paper's two pairs differ in their JCTs and it does not "
-            "say how the tests do: here all jobs at once for the number of jobs, and arrivals for the number of executors",
+            f"{world.name}, {executors:,} executors, {num_jobs} jobs; the paper's two pairs have "
+            "different JCTs, but the paper does not say how their tests differ: here the number of "
+            "jobs is tested with all jobs at once, and the number of executors with arrivals",
             *world.notes,
             *notes,
             *budget_notes(request),
         ],
-        partial(save_bars, _bars(found), "average JCT (s)"),
+        partial(save_bars, _bars(outcomes), "average JCT (s)"),
     )
 
 
 def _trained(request: StudyRequest, world: World, rule: Learned) -> list[Learned]:
-    """Decima at the size of the test, and with fewer jobs (all at once) or executors."""
+    """Train Decima at the size of the test, and with fewer jobs (all at once) or executors."""
+    # With all jobs at once the small training has fewer jobs, otherwise fewer executors.
     if world.train.arrivals == "batch":
         few = max(1, world.train.num_jobs // _FEWER_JOBS)
         words = f"with the test's {world.train.num_jobs} jobs at once", f"with {few} jobs at once"
@@ -99,28 +104,29 @@ def _trained(request: StudyRequest, world: World, rule: Learned) -> list[Learned
 
 
 def _in_batch(world: World) -> World:
-    """The same jobs, all at once."""
+    """The world with all jobs arriving at once."""
     test = replace(world.test, arrivals="batch")
     return World(world.name, test, replace(world.train, arrivals="batch"), world.notes)
 
 
 def _smaller(world: World) -> Scenario:
-    """The training on a tenth of the executors, at the same load."""
+    """The training setting with a tenth of the executors and the same load."""
     config = world.train.config
+    # Every class keeps at least one executor.
     fewer = max(len(config.classes), config.total_executors // _FEWER_EXECUTORS)
     return replace(world.train, config=config.resized(fewer))
 
 
-def _rows(test: str, found: Contest) -> list[list[str]]:
+def _rows(test: str, outcomes: Contest) -> list[list[str]]:
     return [
         [test, label, with_half_width(result.average_jct_s), with_interval(result.ratio_to_first)]
-        for label, result in found.results.items()
+        for label, result in outcomes.results.items()
     ]
 
 
-def _bars(found: dict[str, Contest]) -> dict[str, Estimate]:
+def _bars(outcomes: dict[str, Contest]) -> dict[str, Estimate]:
     return {
         f"{label}\n({test})": r.average_jct_s
-        for test, own in found.items()
-        for label, r in own.results.items()
+        for test, entry in outcomes.items()
+        for label, r in entry.results.items()
     }

@@ -1,4 +1,4 @@
-"""Figure 20: one run in time, on executors of several sizes.
+"""Figure 20: one run over time, on executors of several sizes.
 
 Source: Decima, Figure 20 and Appendix G.
 """
@@ -29,8 +29,9 @@ from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence
 
-#: Spans of time that series are averaged over, and the share of them that counts as the busy period.
+#: Number of intervals in which time series are averaged.
 _NUM_SPANS = 100
+#: Share of the intervals that counts as the busy period.
 _BUSY = 1 / 8
 
 FloatArray = npt.NDArray[np.float64]
@@ -38,11 +39,16 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Series:
-    """One policy's run in time; spans of equal length up to the last completion of the slowest policy.
+    """One policy's run over time.
+
+    Intervals have equal length and end at the last completion of the slowest policy.
 
     Args:
-        time_s: where the spans begin. jobs: in the system, on average. executors: that run tasks, for each job in the system.
-        done_s, jct_s: when each job completed, and its completion time, float64[num_jobs].
+        time_s: start of each interval.
+        jobs: average number of jobs in the system in each interval.
+        executors: average number of busy executors per job in the system, in each interval.
+        done_s: float64[num_jobs], time of completion of each job.
+        jct_s: float64[num_jobs], JCT of each job.
     """
 
     time_s: FloatArray
@@ -53,7 +59,8 @@ class Series:
 
 
 def series_of(traces: Mapping[str, Trace]) -> dict[str, Series]:
-    """The series of the same run under several policies; tasks must be recorded."""
+    """The time series of one run under several policies. The traces need recorded tasks."""
+    # Common intervals for all policies, up to the end of the slowest run.
     edges_ms = np.linspace(
         0, max(1, *(last_completion_ms(trace) for trace in traces.values())), _NUM_SPANS + 1
     )
@@ -70,32 +77,37 @@ def series_of(traces: Mapping[str, Trace]) -> dict[str, Series]:
 
 
 def busy_spans(first: Series) -> npt.NDArray[np.bool_]:
-    """The eighth of the spans in which a policy has most jobs in the system."""
+    """The eighth of the intervals in which a policy has most jobs in the system, as a mask."""
     return np.asarray(first.jobs >= np.quantile(first.jobs, 1 - _BUSY))
 
 
 def facts(
     series: Mapping[str, Series], sequence: JobSequence
 ) -> dict[str, dict[str, float | None]]:
-    """Numbers of the whole run and of the busy period, which is that of the first policy; None where no job arrived then."""
+    """Figures of the whole run and of the busy period of the first policy, by policy.
+
+    A figure is None if no job arrived in the busy period.
+    """
     first = next(iter(series.values()))
     is_busy = busy_spans(first)
+    # The interval in which each job arrives.
     span = np.clip(
         np.searchsorted(first.time_s, sequence.arrival_ms / MS_PER_S, side="right") - 1,
         0,
         _NUM_SPANS - 1,
     )
+    # Jobs that arrive in the busy period of the first policy.
     arrives_then = is_busy[span]
     return {
         label: {
-            "average_jct_s": float(own.jct_s.mean()),
-            "mean_jobs": float(own.jobs.mean()),
-            "most_jobs": float(own.jobs.max()),
-            "busy_jobs": float(own.jobs[is_busy].mean()),
-            "busy_executors_per_job": float(own.executors[is_busy].mean()),
-            "busy_jct_s": float(own.jct_s[arrives_then].mean()) if arrives_then.any() else None,
+            "average_jct_s": float(entry.jct_s.mean()),
+            "mean_jobs": float(entry.jobs.mean()),
+            "most_jobs": float(entry.jobs.max()),
+            "busy_jobs": float(entry.jobs[is_busy].mean()),
+            "busy_executors_per_job": float(entry.executors[is_busy].mean()),
+            "busy_jct_s": float(entry.jct_s[arrives_then].mean()) if arrives_then.any() else None,
         }
-        for label, own in series.items()
+        for label, entry in series.items()
     }
 
 
@@ -123,20 +135,20 @@ def fig20(request: StudyRequest) -> StudyResult:
         "JCT of arrivals then (s)",
     )
     return StudyResult(
-        "one run in time: busy periods are cleared sooner with more executors for each job",
-        "in busy periods Decima gives each job more executors than Graphene*, finishes jobs faster and keeps fewer of them in "
-        "the system (Figure 20, Appendix G)",
+        "one run over time: busy periods end sooner with more executors for each job",
+        "in busy periods Decima gives each job more executors than Graphene*, finishes jobs faster "
+        "and keeps fewer of them in the system (Figure 20, Appendix G)",
         ("workload", "policy", *columns),
         [
-            [name, label, *("-" if value is None else f"{value:,.1f}" for value in own.values())]
-            for name, found in numbers.items()
-            for label, own in found.items()
+            [name, label, *("-" if value is None else f"{value:,.1f}" for value in entry.values())]
+            for name, by_policy in numbers.items()
+            for label, entry in by_policy.items()
         ],
         dict(numbers),
         [
             *missing_notes(request),
-            f"one run, seed {request.first_seed}: no intervals; busy: the eighth of the time in which the first policy "
-            "has most jobs",
+            f"one run, seed {request.first_seed}, so no intervals; busy: the eighth of the time in "
+            "which the first policy has most jobs",
             *notes,
             *budget_notes(request, trained=not request.policies),
         ],
@@ -146,12 +158,14 @@ def fig20(request: StudyRequest) -> StudyResult:
 
 def _draw(series: Mapping[str, Mapping[str, Series]], figure: Any) -> None:
     axes = figure.subplots(len(series), 3, squeeze=False)
-    for row, (name, found) in zip(axes, series.items(), strict=True):
-        for color, (label, own) in enumerate(found.items()):
-            row[0].plot(own.time_s, own.jobs, color=policy_color(color), label=label, linewidth=1)
-            row[1].plot(own.time_s, own.executors, color=policy_color(color), linewidth=1)
+    for row, (name, by_policy) in zip(axes, series.items(), strict=True):
+        for color, (label, entry) in enumerate(by_policy.items()):
+            row[0].plot(
+                entry.time_s, entry.jobs, color=policy_color(color), label=label, linewidth=1
+            )
+            row[1].plot(entry.time_s, entry.executors, color=policy_color(color), linewidth=1)
             row[2].plot(
-                own.done_s, own.jct_s, ".", color=policy_color(color), alpha=0.6, markersize=3
+                entry.done_s, entry.jct_s, ".", color=policy_color(color), alpha=0.6, markersize=3
             )
         tidy(row[0], ("time (s)", "jobs in the system"), name)
         tidy(row[1], ("time (s)", "executors per job"))

@@ -1,4 +1,4 @@
-"""Figure 13: other costs of moving and other objectives, other policies."""
+"""Figure 13: the policies that result from other moving costs and other objectives."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ _CASES = (
 
 def _learn(request: StudyRequest, case: _Case, num_jobs: int) -> list[Learned]:
     scenario = Scenario(request.workload, case.config(request), "batch", num_jobs, case.objective)
+    # A rule and a network for each case.
     share_s = request.budget_s / (2 * len(_CASES))
     return [
         tune(request, scenario, f"rule for ({case.key})", share_s),
@@ -51,15 +52,15 @@ def _learn(request: StudyRequest, case: _Case, num_jobs: int) -> list[Learned]:
     ]
 
 
-def _shown(found: Contest, best: Learned, case: _Case, seed: int) -> tuple[str, Trace]:
-    trace = found.traces(seed)[best.label]
+def _shown(outcome: Contest, best: Learned, case: _Case, seed: int) -> tuple[str, Trace]:
+    trace = outcome.traces(seed)[best.label]
     return (
         f"({case.key}) {case.words}: {best.label}, makespan {makespan_ms(trace) / MS_PER_S:,.1f} s",
         trace,
     )
 
 
-def _rows(case: _Case, found: Contest) -> list[list[str]]:
+def _rows(case: _Case, outcome: Contest) -> list[list[str]]:
     return [
         [
             "free" if case.is_moving_free else "costs time",
@@ -69,18 +70,19 @@ def _rows(case: _Case, found: Contest) -> list[list[str]]:
             f"{result.means()['moves']:,.0f}",
             f"{result.means()['utilization']:.0%}",
         ]
-        for label, result in found.results.items()
+        for label, result in outcome.results.items()
     ]
 
 
 def fig13(request: StudyRequest) -> StudyResult:
-    """Policies for average JCT, for free moving and for makespan, and what each does to the others' numbers.
+    """Policies for average JCT, for free moving and for makespan, each measured on all of them.
 
     Source: Decima, Figure 13 and section 7.4.
     """
     num_jobs = request.jobs(10, 20)
     num_runs = request.runs(20, 100)
     learned = {case.key: _learn(request, case, num_jobs) for case in _CASES}
+    # Policies (a) and (c) are for costly moving, policy (b) is for free moving.
     costly = [policy.contender for key in ("a", "c") for policy in learned[key]]
     free = [policy.contender for policy in learned["b"]]
     contests = {
@@ -102,8 +104,9 @@ def fig13(request: StudyRequest) -> StudyResult:
     every = [policy for case in _CASES for policy in learned[case.key]]
     return StudyResult(
         "policies for other objectives and for free moving",
-        "with average JCT as the objective Decima finishes small jobs early and moves executors little; where moving is "
-        "free it moves them eagerly; for makespan it completes many jobs together at the end (Figure 13, section 7.4)",
+        "with average JCT as the objective, Decima finishes small jobs early and moves executors "
+        "rarely; if moving is free it moves them often; for makespan it completes many jobs "
+        "together at the end (Figure 13, section 7.4)",
         ("moving", "policy", "average JCT (s)", "makespan (s)", "moves", "busy"),
         rows,
         {
@@ -113,8 +116,9 @@ def fig13(request: StudyRequest) -> StudyResult:
         },
         [
             *(f"({case.key}): {case.words}" for case in _CASES),
-            f"the charts show the run of seed {request.first_seed} under the better of rule and network on the selection runs",
-            "free moving means no moving delay; a fresh executor's first tasks are as slow as before",
+            f"the charts show the run of seed {request.first_seed} under the rule or the network, "
+            "whichever is better on the selection runs",
+            "free moving means no moving delay; the first tasks of a new executor are still slow",
             *contests[False].notes(),
             *(policy.words for policy in every),
             *budget_notes(request),

@@ -1,4 +1,4 @@
-"""Figure 22: the simplified setting in which the best order of the jobs can be searched."""
+"""Figure 22: a simplified setting in which an exhaustive search finds the best order of jobs."""
 
 from __future__ import annotations
 
@@ -28,27 +28,31 @@ _FIRST = "sjf-cp"
 
 
 def fig22(request: StudyRequest) -> StudyResult:
-    """SJF-CP, tuned weighted fair, a trained policy and the best order of the jobs, without delays and waves.
+    """Policies compared with the best order of the jobs, without delays and waves.
 
     Source: Decima, Figure 22 and Appendix H.
     """
     num_jobs = request.jobs(10, 10)
     num_runs = request.runs(10, 100)
     drawn = Arena(request.workload, request.config, "batch", num_jobs)
+    # Only the simplified workload and cluster are used; every seed draws its own batch.
     plain, cluster = simplified(drawn.sequence(request.first_seed), request.config)
     arena = Arena(plain.workload, cluster, "batch", num_jobs)
     learned, notes = _learned(request, Scenario(arena.workload, cluster, "batch", num_jobs))
-    found = contest(
+    outcome = contest(
         request, arena, [*named(_FIRST, "weighted-fair:tuned", "fair"), *learned], num_runs
     )
     searched = [
-        best_job_order(arena.sequence(seed), cluster, seed, partial(_tell, request, seed))
+        best_job_order(
+            arena.sequence(seed), cluster, seed, partial(_report_progress, request, seed)
+        )
         for seed in range(request.first_seed, request.first_seed + num_runs)
     ]
+    # The baseline of all ratios, by seed.
     best_s = [order.average_jct_ms / MS_PER_S for order in searched]
     samples = {
         _SEARCH: best_s,
-        **{label: averages_s(result) for label, result in found.results.items()},
+        **{label: averages_s(result) for label, result in outcome.results.items()},
     }
     estimates = {label: mean_estimate(values) for label, values in samples.items()}
     ratios = {label: ratio_estimate(values, best_s) for label, values in samples.items()}
@@ -57,9 +61,9 @@ def fig22(request: StudyRequest) -> StudyResult:
         for label in samples
     ]
     return StudyResult(
-        "a simplified setting in which the best order of the jobs can be searched",
-        "SJF-CP beats tuned weighted fair, the exhaustive search beats SJF-CP, and Decima matches the search or beats it "
-        "slightly, by 9% on average (Figure 22, Appendix H)",
+        "a simplified setting in which an exhaustive search finds the best order of the jobs",
+        "SJF-CP beats tuned weighted fair, the exhaustive search beats SJF-CP, and Decima matches "
+        "the search or beats it slightly, by 9% on average (Figure 22, Appendix H)",
         ("policy", "average JCT (s)", f"ratio to the {_SEARCH}"),
         rows,
         {
@@ -68,14 +72,17 @@ def fig22(request: StudyRequest) -> StudyResult:
             "orders": [
                 {"order": order.order, "beginnings": order.num_beginnings} for order in searched
             ],
-            "contest": found.to_json(),
+            "contest": outcome.to_json(),
         },
         [
-            "every task takes its stage's mean, executors move at once; the search finds the best of all orders of the jobs, "
-            "all executors to the first one that can use them, stages by critical path; it knows the batch, others do not",
-            f"{num_jobs} jobs a batch: {math.factorial(num_jobs):,} orders each, by branch and bound "
-            f"(at most {max(order.num_beginnings for order in searched):,} beginnings simulated)",
-            *found.notes(),
+            "every task takes its stage's mean duration and executors move without delay; an order "
+            "gives all executors to the first job that can use them, with stages by critical path; "
+            "the search finds the best of all orders and knows the batch in advance, the policies "
+            "do not",
+            f"{num_jobs} jobs per batch, so {math.factorial(num_jobs):,} orders each, searched by "
+            "branch and bound "
+            f"(at most {max(order.num_beginnings for order in searched):,} prefixes simulated)",
+            *outcome.notes(),
             *notes,
         ],
         partial(save_bars, estimates, "average JCT (s)"),
@@ -83,7 +90,10 @@ def fig22(request: StudyRequest) -> StudyResult:
 
 
 def _learned(request: StudyRequest, scenario: Scenario) -> tuple[list[Contender], list[str]]:
-    """The policies of the request, or a network and a rule that are learned in this very setting, as the paper's agent is."""
+    """The policies of the request; without any, a network and a rule trained in this setting.
+
+    The paper's agent is also trained in this setting.
+    """
     if request.policies:
         return learned_contenders(request, scenario)
     share_s = request.budget_s / 2
@@ -97,7 +107,8 @@ def _learned(request: StudyRequest, scenario: Scenario) -> tuple[list[Contender]
     ]
 
 
-def _tell(request: StudyRequest, seed: int, tried: int, best_ms: float) -> None:
+def _report_progress(request: StudyRequest, seed: int, tried: int, best_ms: float) -> None:
     request.say(
-        f"batch of seed {seed}: {tried:,} beginnings of orders, the best so far {best_ms / MS_PER_S:,.1f} s"
+        f"batch of seed {seed}: {tried:,} prefixes of orders simulated, "
+        f"best average JCT so far {best_ms / MS_PER_S:,.1f} s"
     )

@@ -1,4 +1,4 @@
-"""What studies of the packing world share: the sequences, who plays them, what is trained for them."""
+"""Shared parts of the packing studies: job sequences, policies and trainings."""
 
 from __future__ import annotations
 
@@ -30,45 +30,46 @@ from parcae.workloads.bernoulli import CODE, load_of_rate
 from parcae.workloads.rigid import RigidJobs
 
 FloatArray = npt.NDArray[np.float64]
-#: Iterations of a full training (DeepRM, section 4.1).
+#: Number of iterations of a full training (DeepRM, section 4.1).
 FULL_ITERATIONS = 1_000
-#: Ends a run whose policy lets time pass for ever.
+#: Limit that ends a run whose policy never starts a job.
 _MAX_DECISIONS = 20_000
 
 
 def source_at(rate: float) -> DrawnSource:
-    """DeepRM's jobs at a rate of arrivals a step, as its code draws them."""
+    """DeepRM's jobs as its code draws them; `rate` is the arrival probability per step."""
     return DrawnSource(rates=(rate,))
 
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """What a policy made of the sequences."""
+    """The runs of all job sequences under one policy."""
 
     batch: PackingBatch
 
     def per_job(self, cost: Cost) -> FloatArray:
-        """Mean of a sequence's jobs, float64[num_sequences]."""
+        """Mean cost of a sequence's jobs: float64[num_sequences]."""
+        # `costs` are sums over the jobs of a sequence.
         counts = np.array([len(jobs) for jobs in self.batch.sequences])
         return np.asarray(self.batch.costs(cost) / counts)
 
     def estimate(self, cost: Cost) -> Estimate:
-        """Its mean over the sequences."""
+        """Mean of `per_job` over the sequences."""
         return mean_estimate(self.per_job(cost))
 
     def ratio(self, other: Played, cost: Cost) -> Estimate:
-        """To another policy's, paired by sequence."""
+        """The cost / that of another policy, paired by sequence."""
         return ratio_estimate(self.per_job(cost), other.per_job(cost))
 
     @property
     def num_unfinished(self) -> int:
-        """Jobs that were never started, or lost."""
+        """Number of jobs that never started or were lost."""
         return sum(int((outcome.start < 0).sum()) for outcome in self.batch.outcomes())
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Sequences that nobody has learned from; those without any job are left out."""
+    """Job sequences for evaluation: no policy was trained on them. Empty ones are left out."""
 
     source: PackingSource
     first_seed: int
@@ -77,7 +78,7 @@ class Stage:
 
     @cached_property
     def sequences(self) -> list[RigidJobs]:
-        """In order of their seeds."""
+        """The job sequences, in order of their seeds."""
         return [
             jobs
             for jobs in self.source.draw(range(self.first_seed, self.first_seed + self.num_runs))
@@ -85,7 +86,7 @@ class Stage:
         ]
 
     def batch(self, wants_profile: bool) -> PackingBatch:
-        """The clusters, before they begin."""
+        """One cluster per sequence, before its run begins."""
         config = self.source.config.model_copy(update={"max_decisions": _MAX_DECISIONS})
         return PackingBatch(
             self.sequences, config, wants_profile=wants_profile, seed=self.first_seed
@@ -99,14 +100,20 @@ class Stage:
 
 
 def stage_of(request: PackingRequest, rate: float) -> Stage:
-    """The evaluation's sequences at a rate: 100, as in the paper, unless others are asked for."""
+    """The evaluation sequences at a rate: 100, as in the paper, unless the request changes it."""
     return Stage(source_at(rate), request.first_seed, request.runs(100, 100), request.processes)
 
 
 def tuned_tetris(
     source: PackingSource, cost: Cost, num_threads: int | None = None
 ) -> HandMadePolicy:
-    """Tetris* with the knob that is best on tuning sequences."""
+    """Tetris* with the knob that is best on tuning sequences.
+
+    Args:
+        source: source of the tuning sequences.
+        cost: the cost to minimise.
+        num_threads: number of threads that simulate; None for the default.
+    """
     tuned = tune_knob(source, cost, num_threads=num_threads).policy
     return HandMadePolicy(f"tetris* ({tuned.params[0]:g})", PackingKind.TETRIS, tuned.params)
 
@@ -114,7 +121,13 @@ def tuned_tetris(
 def heuristics(
     source: PackingSource, cost: Cost = Cost.SLOWDOWN, num_threads: int | None = None
 ) -> dict[str, HandMadePolicy]:
-    """The paper's, by name, and uniformly random actions."""
+    """The paper's heuristics, and uniformly random actions, by name.
+
+    Args:
+        source: source of the sequences for tuning Tetris*.
+        cost: the cost to minimise.
+        num_threads: number of threads that simulate; None for the default.
+    """
     return {
         "tetris*": tuned_tetris(source, cost, num_threads),
         "sjf": HandMadePolicy("sjf", PackingKind.SJF),
@@ -128,7 +141,9 @@ class LearnedPacking:
     """A policy that was read or trained.
 
     Args:
-        words: where it comes from, for the notes. card: its model card.
+        policy: the policy.
+        words: a note on its origin.
+        card: its model card.
     """
 
     policy: DeepRMPolicy
@@ -137,38 +152,51 @@ class LearnedPacking:
 
     @property
     def greedy(self) -> DeepRMPolicy:
-        """The same, taking the most probable actions."""
+        """The same policy, but with the most probable action each time."""
         return DeepRMPolicy(
             "deeprm, greedy", self.policy.weights, self.policy.settings, is_greedy=True
         )
 
 
 def label_of(rate: float) -> str:
-    """The paper's name of a load: its labels 10%, 30%, ..., 190% are as many as the code's rates 0.1, 0.2, ..., 1.0."""
+    """The paper's label of a load.
+
+    The paper's labels 10%, 30%, ..., 190% correspond to the rates 0.1, 0.2, ..., 1.0 of its code.
+    """
     return f"{round(200 * rate - 10)}%"
 
 
 def load_at(rate: float) -> float:
-    """Share of each resource's capacity that arrives a step on average."""
+    """Average demand that arrives per step, as a share of each resource's capacity."""
     return load_of_rate(CODE, rate)
 
 
 def learned_deeprm(
     request: PackingRequest, rate: float, cost: Cost, share_s: float
 ) -> LearnedPacking:
-    """DeepRM for a rate and an objective: of the files given, of those that ship, or trained for `share_s` seconds.
+    """DeepRM for a rate and an objective: a given or shipped checkpoint, or newly trained.
+
+    Args:
+        request: the study's request; its policies come first.
+        rate: arrival rate.
+        cost: the objective.
+        share_s: seconds of training.
 
     Raises:
-        FormatError, FileNotFoundError: a given file that cannot be read.
-        KeyboardInterrupt: the user stopped the training, and so the study.
+        FormatError: a given checkpoint is damaged or of another kind.
+        FileNotFoundError: a given checkpoint does not exist.
+        KeyboardInterrupt: the user stopped the training, which stops the study.
     """
+    # Checkpoints of the request come before the shipped ones.
     for path in [*map(Path, request.policies), *sorted(SHIPPED.glob(f"{KIND}-*.safetensors"))]:
         checkpoint = read_checkpoint(path)
         if _is_for(checkpoint, path, rate, cost):
             policy = deeprm_policy(checkpoint, str(path))
             words = (
-                f"deeprm at {label_of(rate)} for {cost.name.lower()}: {path.name}, {checkpoint.card['iterations']} iterations in "
-                f"{checkpoint.card['seconds']:.0f} s, choosing among actions that are {policy.settings.actions}"
+                f"deeprm at {label_of(rate)} for {cost.name.lower()}: {path.name}, "
+                f"{checkpoint.card['iterations']} iterations in "
+                f"{checkpoint.card['seconds']:.0f} s, "
+                f"choosing among actions that are {policy.settings.actions}"
             )
             return LearnedPacking(policy, words, checkpoint.card)
     return train_deeprm(request, rate, cost, share_s)
@@ -177,7 +205,8 @@ def learned_deeprm(
 def _is_for(checkpoint: Checkpoint, path: Path, rate: float, cost: Cost) -> bool:
     if checkpoint.kind != KIND:
         raise FormatError(
-            f"{path}: a checkpoint of a {checkpoint.kind!r} policy; this study shows DeepRM's alone"
+            f"{path}: this is a checkpoint of a {checkpoint.kind!r} policy, "
+            "but this study accepts only those of DeepRM"
         )
     return (
         checkpoint.card.get("source") == source_at(rate).card()
@@ -195,18 +224,26 @@ def train_deeprm(
     progress: Callable[[PackingIteration, Callable[[], DeepRMPolicy]], None] | None = None,
     select_every: int = 10,
 ) -> LearnedPacking:
-    """Train DeepRM for `share_s` seconds, or for 1,000 iterations if they end earlier; the checkpoint lies in the study's folder.
+    """Train DeepRM and write the checkpoint to the study's folder.
 
     Args:
-        progress: told of each iteration, and how to get the policy after it.
+        request: the study's request.
+        rate: arrival rate.
+        cost: the objective.
+        share_s: seconds of training; it ends after 1,000 iterations if these take less time.
+        recipe: the training recipe; None for the request's.
+        progress: called after each iteration with the iteration and a function that returns the
+            policy after it.
+        select_every: number of iterations between two selections.
 
     Raises:
-        KeyboardInterrupt: the user stopped the training, and so the study.
+        KeyboardInterrupt: the user stopped the training, which stops the study.
     """
     chosen = recipe or request.recipe
     source = source_at(rate)
     request.say(
-        f"training DeepRM at a load of {label_of(rate)} for {cost.name.lower()}, recipe {chosen}, {share_s:.0f} s at most"
+        f"training DeepRM at a load of {label_of(rate)} for {cost.name.lower()}, "
+        f"recipe {chosen}, at most {share_s:.0f} s"
     )
     learner = deeprm_learner(
         source, cost, chosen, seed=request.training_seed, num_threads=request.processes or 1
@@ -215,11 +252,12 @@ def train_deeprm(
         source, cost, share_s, FULL_ITERATIONS, select_every, seed=request.training_seed
     )
 
-    def told(done: PackingIteration) -> None:
+    def report(done: PackingIteration) -> None:
         if progress is not None:
             progress(done, learner.policy)
 
-    result = train_packing(learner, training, told)
+    result = train_packing(learner, training, report)
+    # An interrupted training would make the whole study worthless.
     if result.ending == "interrupted":
         raise KeyboardInterrupt
     request.output.mkdir(parents=True, exist_ok=True)
@@ -227,8 +265,8 @@ def train_deeprm(
     write_checkpoint(result.checkpoint, path)
     ended = "" if result.ending == "done" else f"; it ended early: {result.ending}"
     words = (
-        f"deeprm at {label_of(rate)} for {cost.name.lower()}: trained here, recipe {chosen}, {result.iterations} iterations in "
-        f"{result.seconds:.0f} s (the paper: 1,000){ended}"
+        f"deeprm at {label_of(rate)} for {cost.name.lower()}: trained here, recipe {chosen}, "
+        f"{result.iterations} iterations in {result.seconds:.0f} s (the paper: 1,000){ended}"
     )
     return LearnedPacking(
         deeprm_policy(result.checkpoint, str(path)), words, result.checkpoint.card
@@ -236,16 +274,19 @@ def train_deeprm(
 
 
 def setting_notes(stage: Stage, rates: Sequence[float]) -> list[str]:
-    """What every study says of its setting."""
+    """Notes on the setting that are common to all DeepRM studies."""
     labels = ", ".join(
         f"{label_of(rate)} is rate {rate:g} (measured load {load_at(rate):.0%})" for rate in rates
     )
     return [
-        f"{stage.num_runs} sequences of {stage.source.config.window} steps that nobody learned from, seeds {stage.first_seed} to "
-        f"{stage.first_seed + stage.num_runs - 1}, the same for all; runs end when all jobs are done; 95% intervals "
-        "(Student's t; ratios paired by sequence)",
-        f"loads: {labels}. The paper's labels are matched with the released code's rates; demands are those of the code (5 to 10 "
-        "and 1 to 2 of 10 units), for with those of the text no load above 92% can arrive",
-        "the paper gives no knob for Tetris*: the best on other sequences of some two dozen from 0 to 1",
-        "deeprm draws its actions, as the paper's does; greedy takes the most probable one",
+        f"{stage.num_runs} sequences of {stage.source.config.window} steps that no policy was "
+        f"trained on, seeds {stage.first_seed} to {stage.first_seed + stage.num_runs - 1}, the "
+        "same for all; runs end when all jobs are done; 95% intervals (Student's t; ratios paired "
+        "by sequence)",
+        f"loads: {labels}. The paper's labels are matched with the rates of the released code. The "
+        "demands are those of the code (5 to 10 and 1 to 2 of 10 units), because with those of the "
+        "text no load above 92% is possible",
+        "the paper does not state the knob of Tetris*: here it is the best of about two dozen from "
+        "0 to 1 on other sequences",
+        "deeprm draws its actions at random, as in the paper; greedy takes the most probable one",
     ]

@@ -1,4 +1,4 @@
-"""What the studies' pictures share: one look for all of them."""
+"""Drawing functions for the studies' pictures, so that all of them have the same style."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import Estimate
 from parcae.files import replacing
 
-#: Draws into a matplotlib figure.
+#: A function that draws into a matplotlib figure.
 Draw = Callable[[Any], None]
 _DPI = 110
 
 
 def save(draw: Draw, size: tuple[float, float], path: Path) -> None:
-    """Write the picture that `draw` makes, as a PNG of `size` inches, wholly or not at all."""
+    """Write a picture as PNG. The file appears only when it is complete.
+
+    Args:
+        draw: function that draws into the figure.
+        size: width and height in inches.
+        path: the picture file.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -31,7 +37,14 @@ def save(draw: Draw, size: tuple[float, float], path: Path) -> None:
 
 
 def tidy(axis: Any, labels: tuple[str, str], title: str = "", has_legend: bool = True) -> None:
-    """Labels, a light grid, no box; the legend only where something has a name."""
+    """Give a panel axis labels, a light grid and, if it has labelled items, a legend.
+
+    Args:
+        axis: the matplotlib axes.
+        labels: labels of the x and the y axis.
+        title: title of the panel.
+        has_legend: whether to draw a legend.
+    """
     axis.set(xlabel=labels[0], ylabel=labels[1])
     if title:
         axis.set_title(title, fontsize=9, loc="left")
@@ -47,7 +60,14 @@ def line_panel(
     labels: tuple[str, str],
     title: str = "",
 ) -> None:
-    """Lines by name; axes start at 0 where nothing is below."""
+    """Draw lines; the y axis starts at 0.
+
+    Args:
+        axis: the matplotlib axes.
+        lines: the points (x, y) of every line, by its name.
+        labels: labels of the x and the y axis.
+        title: title of the panel.
+    """
     for row, (name, (x, y)) in enumerate(lines.items()):
         axis.plot(
             x,
@@ -64,9 +84,17 @@ def line_panel(
 def cdf_panel(
     axis: Any, samples: Mapping[str, npt.ArrayLike], labels: tuple[str, str], title: str = ""
 ) -> None:
-    """Cumulative distributions by name."""
+    """Draw cumulative distributions.
+
+    Args:
+        axis: the matplotlib axes.
+        samples: the values of every distribution, by its name.
+        labels: labels of the x and the y axis.
+        title: title of the panel.
+    """
     for row, (name, values) in enumerate(samples.items()):
         ordered = np.sort(np.asarray(values, np.float64))
+        # The curve starts at a share of 0 at the smallest value.
         x = np.concatenate([ordered[:1], ordered])
         share = np.arange(len(ordered) + 1) / max(1, len(ordered))
         axis.step(
@@ -77,7 +105,13 @@ def cdf_panel(
 
 
 def save_bars(estimates: Mapping[str, Estimate], label: str, path: Path) -> None:
-    """Write horizontal bars with their intervals, the first on top, as a PNG."""
+    """Write a PNG with one horizontal bar per estimate, the first on top.
+
+    Args:
+        estimates: the estimates by name; intervals are drawn where known.
+        label: label of the value axis.
+        path: the picture file.
+    """
     save(
         lambda figure: bar_panel(figure.subplots(), estimates, label),
         (8.0, 0.9 + 0.5 * len(estimates)),
@@ -86,7 +120,13 @@ def save_bars(estimates: Mapping[str, Estimate], label: str, path: Path) -> None
 
 
 def bar_panel(axis: Any, estimates: Mapping[str, Estimate], label: str) -> None:
-    """Horizontal bars with their intervals (none where unknown), the first on top."""
+    """Draw one horizontal bar per estimate, the first on top.
+
+    Args:
+        axis: the matplotlib axes.
+        estimates: the estimates by name; intervals are drawn where known.
+        label: label of the value axis.
+    """
     rows = np.arange(len(estimates))
     mean = np.array([e.mean for e in estimates.values()])
     ends = np.array([[e.low for e in estimates.values()], [e.high for e in estimates.values()]])
@@ -100,5 +140,6 @@ def bar_panel(axis: Any, estimates: Mapping[str, Estimate], label: str) -> None:
         error_kw={"elinewidth": 1},
     )
     axis.set_yticks(rows, list(estimates), fontsize=8)
+    # The first bar is on top.
     axis.invert_yaxis()
     tidy(axis, (label, ""), has_legend=False)

@@ -1,4 +1,4 @@
-"""Figure 23 and Table 2: unknown durations, and arrivals that no training saw."""
+"""Figure 23 and Table 2: unknown task durations, and arrivals that differ from the training's."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from parcae.studies.reproduce.pictures import save_bars
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 
 _BEST = "weighted-fair:tuned"
-#: Table 2's mean gaps between arrivals over that of the test: 42 to 75 s against 45 s.
+#: Table 2's shortest and longest mean gap / that of the test: 42 and 75 s against 45 s.
 _SHORTEST = 42 / 45
 _LONGEST = 75 / 45
+#: Number of gaps in the mix, and of rounds over them.
 _NUM_GAPS = 3
 _NUM_ROUNDS = 2
 
@@ -36,13 +37,14 @@ def _scenario(arena: Arena) -> Scenario:
 
 
 def fig23(request: StudyRequest) -> StudyResult:
-    """Decima trained and run without task durations against Decima with them and the best heuristic.
+    """Decima without task durations, compared with Decima with them and the best heuristic.
 
     Source: Decima, Figure 23 and Appendix J.
     """
-    told, blind, learned = _with_and_without_durations(request)
-    baseline = averages_s(told.results[_BEST])
-    results = [("known", label, result) for label, result in told.results.items()]
+    informed, blind, learned = _with_and_without_durations(request)
+    # All ratios are to the best heuristic with known durations.
+    baseline = averages_s(informed.results[_BEST])
+    results = [("known", label, result) for label, result in informed.results.items()]
     results += [("unknown", label, result) for label, result in blind.results.items()]
     ratios = [ratio_estimate(averages_s(result), baseline) for _, _, result in results]
     rows = [
@@ -50,13 +52,13 @@ def fig23(request: StudyRequest) -> StudyResult:
         for (durations, label, result), ratio in zip(results, ratios, strict=True)
     ]
     return StudyResult(
-        "jobs whose task durations nobody knows",
-        "without task durations Decima does worse than with them, but still better than the best heuristic (Figure 23, "
-        "Appendix J)",
+        "jobs whose task durations are unknown",
+        "without task durations Decima does worse than with them, but still better than the best "
+        "heuristic (Figure 23, Appendix J)",
         ("policy", "durations", "average JCT (s)", f"ratio to {_BEST}, which knows them"),
         rows,
         {
-            "known": told.to_json(),
+            "known": informed.to_json(),
             "unknown": blind.to_json(),
             "ratio": {
                 f"{label}, {durations}": r.to_json()
@@ -65,9 +67,10 @@ def fig23(request: StudyRequest) -> StudyResult:
             "learned": [policy.to_json() for policy in learned],
         },
         [
-            f"ratios are to {_BEST} with all durations known; fair sharing needs none",
-            "durations unknown: every job's durations are hidden from the policy (unknown_share = 1); the same jobs and luck",
-            *told.notes(),
+            f"ratios are to {_BEST} with all durations known; fair sharing uses no durations",
+            "durations unknown: every job's durations are hidden from the policy "
+            "(unknown_share = 1); the jobs and their real durations are the same",
+            *informed.notes(),
             *(policy.words for policy in learned),
             *budget_notes(request),
         ],
@@ -80,27 +83,32 @@ def fig23(request: StudyRequest) -> StudyResult:
 
 
 def _with_and_without_durations(request: StudyRequest) -> tuple[Contest, Contest, list[Learned]]:
-    """The contest in which the policies are told the durations, the one in which they are not, and what was trained."""
+    """Compare policies with known durations, and with unknown ones.
+
+    Returns:
+        The contest with known durations, the one with unknown durations, and the trained policies.
+    """
     known = Arena(request.workload, request.config, "batch", request.jobs(20, 20))
     unknown = replace(known, config=request.config.model_copy(update={"unknown_share": 1.0}))
+    # Two trainings: with and without durations.
     share_s = request.budget_s / 2
     num_runs = request.runs(20, 100)
-    told = train_decima(request, _scenario(known), "decima", share_s)
+    informed = train_decima(request, _scenario(known), "decima", share_s)
     blind = train_decima(request, _scenario(unknown), "decima without durations", share_s)
     without = [
         blind.contender,
-        Contender("decima trained with durations, run without", str(told.path)),
+        Contender("decima trained with durations, run without", str(informed.path)),
         *named("fair"),
     ]
     return (
-        contest(request, known, [*named(_BEST, "fair"), told.contender], num_runs),
+        contest(request, known, [*named(_BEST, "fair"), informed.contender], num_runs),
         contest(request, unknown, without, num_runs),
-        [told, blind],
+        [informed, blind],
     )
 
 
 def gap_arrivals(gap_s: float) -> str:
-    """Poisson arrivals of a mean gap.
+    """Poisson arrivals with a mean gap.
 
     Example: `gap_arrivals(0.5)` is "poisson:500.000ms".
     """
@@ -115,15 +123,25 @@ def train_on_mix(
     share_s: float,
     decima: DecimaSettings,
 ) -> Learned:
-    """Train for one mean gap after the other, each from the weights before, round and round.
+    """Train for several mean gaps in turn, each time from the previous weights, in several rounds.
 
-    A scenario has one arrival process, so that a mix is alternated: every turn starts Adam afresh and keeps the policy that
-    was best on the selection runs of its own gap.
+    A scenario has only one arrival process, so a mix of arrivals is alternated. Every turn starts
+    Adam anew and keeps the policy that is best on the selection runs with its gap.
+
+    Args:
+        request: the study's request.
+        arena: the setting.
+        label: the policy's label.
+        gaps_s: the mean gaps in seconds.
+        share_s: seconds of training for all turns.
+        decima: settings of the network.
     """
+    # The order of the turns: all gaps, then all gaps again.
     turns = [gap for _ in range(_NUM_ROUNDS) for gap in gaps_s]
     parts = list[Learned]()
     for gap in turns:
         scenario = Scenario(arena.workload, arena.config, gap_arrivals(gap), arena.num_jobs)
+        # Continue from the weights of the previous turn.
         weights = parts[-1].weights if parts else None
         parts.append(
             train_decima(
@@ -134,7 +152,10 @@ def train_on_mix(
         key: sum(getattr(part, key) for part in parts)
         for key in ("iterations", "decisions", "seconds")
     }
-    size = f"{sums['iterations']} iterations ({sums['decisions']:,} decisions) in {sums['seconds']:.0f} s"
+    size = (
+        f"{sums['iterations']} iterations ({sums['decisions']:,} decisions) "
+        f"in {sums['seconds']:.0f} s"
+    )
     return replace(
         parts[-1],
         words=f"{label}: {len(turns)} turns, {size}; the last turn: {parts[-1].words}",
@@ -143,14 +164,15 @@ def train_on_mix(
 
 
 def table2(request: StudyRequest) -> StudyResult:
-    """Decima trained on the test's arrivals, on slower ones, on a mix, and on a mix that shows the gap.
+    """Decima trained on the test's arrivals, on slower ones, and on a mix with and without the gap.
 
     Source: Decima, Table 2 and section 7.4.
     """
-    asked = Arena(request.workload, request.config, request.stream, request.jobs(60, 1_000))
-    gap_s = mean_gap_s(_scenario(asked))
+    requested = Arena(request.workload, request.config, request.stream, request.jobs(60, 1_000))
+    gap_s = mean_gap_s(_scenario(requested))
+    # Four trainings share the budget.
     share_s = request.budget_s / 4
-    arena = Arena(asked.workload, asked.config, gap_arrivals(gap_s), asked.num_jobs)
+    arena = Arena(requested.workload, requested.config, gap_arrivals(gap_s), requested.num_jobs)
     slow = Scenario(arena.workload, arena.config, gap_arrivals(_LONGEST * gap_s), arena.num_jobs)
     mix = [
         gap_s * (_SHORTEST + (_LONGEST - _SHORTEST) * turn / (_NUM_GAPS - 1))
@@ -169,7 +191,7 @@ def table2(request: StudyRequest) -> StudyResult:
             DecimaSettings(knows_gap=True),
         ),
     ]
-    found = contest(
+    outcome = contest(
         request,
         arena,
         [*named(_BEST), *(policy.contender for policy in learned)],
@@ -177,31 +199,35 @@ def table2(request: StudyRequest) -> StudyResult:
     )
     return StudyResult(
         "trained on other arrivals than those of the test",
-        "average JCT 91.2 s for optimally weighted fair; Decima trained on the test's gap of 45 s 65.4 s, on 75 s 104.8 s, on a "
-        "mix 82.3 s, on a mix with the gap as a feature 76.6 s (Table 2, section 7.4)",
+        "average JCT 91.2 s for optimally weighted fair; for Decima 65.4 s if trained on the "
+        "test's gap of 45 s, 104.8 s on 75 s, 82.3 s on a mix, 76.6 s on a mix with the gap as a "
+        "feature (Table 2, section 7.4)",
         ("policy", "average JCT (s)", f"ratio to {_BEST}"),
         [
             [label, with_half_width(r.average_jct_s), with_interval(r.ratio_to_first)]
-            for label, r in found.results.items()
+            for label, r in outcome.results.items()
         ],
         {
-            **found.to_json(),
+            **outcome.to_json(),
             "gaps_s": {"test": gap_s, "mix": mix},
             "learned": [policy.to_json() for policy in learned],
         },
         [
-            *found.notes(),
+            *outcome.notes(),
             f"the test's mean gap is {gap_s:,.2f} s; the others keep the paper's ratios: "
-            f"{', '.join(f'{g:,.2f}' for g in mix)} s in the mix, the longest alone for the anti-skewed training",
-            f"the mix is alternated, {_NUM_ROUNDS} rounds over {_NUM_GAPS} gaps, each turn going on from the weights before "
-            f"with a fresh Adam: one training has one arrival process",
-            "a training ends only after an iteration: shares of a few seconds are overrun, and those of the mix the most",
+            f"{', '.join(f'{g:,.2f}' for g in mix)} s in the mix; the training on other arrivals "
+            "uses only the longest",
+            f"the mix is alternated in {_NUM_ROUNDS} rounds over {_NUM_GAPS} gaps, because a "
+            "training has one arrival process; each turn continues from the previous weights with "
+            "a new Adam state",
+            "a training ends only after an iteration, so shares of a few seconds are exceeded, "
+            "most of all those of the mix",
             *(policy.words for policy in learned),
             *budget_notes(request),
         ],
         partial(
             save_bars,
-            {label: r.average_jct_s for label, r in found.results.items()},
+            {label: r.average_jct_s for label, r in outcome.results.items()},
             "average JCT (s)",
         ),
     )

@@ -1,4 +1,7 @@
-"""Learned policies where they were not made: other loads, other sizes of the cluster, other numbers of jobs, another profile."""
+"""Learned policies in settings that they were not trained for.
+
+The settings have other loads, cluster sizes, numbers of jobs, or another workload.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ from parcae.units import MS_PER_S
 from parcae.workloads.catalog import load_workload
 from parcae.workloads.job import Workload
 
-#: The heuristics, tuned for every case; what is learned is not.
+#: The heuristics, which are tuned for every case. Learned policies are not.
 _HEURISTICS = ("fair", "weighted-fair:tuned", "srpt-cap:tuned")
 
 
 @dataclass(frozen=True)
 class _Case:
-    """One setting: executors, arrivals, jobs of a run."""
+    """One setting: workload, executors, arrivals and number of jobs in a run."""
 
     label: str
     workload: Workload
@@ -37,6 +40,7 @@ class _Case:
 def _cases(request: StudyRequest) -> list[_Case]:
     workload = request.workload
     executors = request.config.total_executors
+    # Clusters of 0.3 to 4 times the request's size.
     sizes = [max(2, round(executors * share)) for share in (0.3, 0.5, 2, 4)]
     small = request.jobs(20, 20)
     large = 3 * request.jobs(20, 40)
@@ -55,6 +59,7 @@ def _cases(request: StudyRequest) -> list[_Case]:
     cases += [
         _Case(f"load 0.6, {size} executors", workload, size, "load:0.6", large) for size in sizes
     ]
+    # The mean gap that gives a load of 0.6.
     gap_s = workload.mean_work_ms / (0.6 * executors) / MS_PER_S
     cases.append(
         _Case(
@@ -72,19 +77,21 @@ def _cases(request: StudyRequest) -> list[_Case]:
 def _against_best(comparison: Comparison, label: str, learned: str) -> tuple[str, Estimate]:
     """The best heuristic of a case, and the learned policy's ratio to it."""
     jct = {p.name: np.array([s.average_jct_ms for s in p.summaries]) for p in comparison.policies}
+    # The best on these runs, which favours the heuristics.
     best = min(_HEURISTICS, key=lambda name: float(jct[name].mean()))
     return best, ratio_estimate(jct[learned], jct[best], "t", np.random.default_rng(0))
 
 
 def shifts(request: StudyRequest) -> StudyResult:
-    """Learned policies against the heuristic that is best, and tuned, for each of many settings.
+    """Learned policies, compared in many settings with the best heuristic tuned for each.
 
     Source: Decima, section 7.4 (Table 2) and Appendix I (Table 3).
     """
+    # Without policies in the request, compare the shipped ones.
     kinds = request.policies or tuple(kind for kind in ("tuned", "parcae") if variants(kind))
     num_runs = request.runs(20, 100)
     rows = list[list[str]]()
-    found = dict[str, dict[str, Any]]()
+    cases_json = dict[str, dict[str, Any]]()
     for case in _cases(request):
         config = request.config.model_copy(update={"num_executors": case.num_executors})
         arena = Arena(case.workload, config, case.arrivals, case.num_jobs)
@@ -93,40 +100,46 @@ def shifts(request: StudyRequest) -> StudyResult:
         against = {kind: _against_best(comparison, case.label, kind) for kind in kinds}
         best = next(iter(against.values()))[0]
         rows.append([case.label, best, *(with_interval(ratio) for _, ratio in against.values())])
-        found[case.label] = {
+        cases_json[case.label] = {
             "best_heuristic": best,
             **{kind: ratio.to_json() for kind, (_, ratio) in against.items()},
         }
-    worst = {kind: max(row[kind]["mean"] for row in found.values()) for kind in kinds}
+    # The largest ratio over all settings.
+    worst = {kind: max(row[kind]["mean"] for row in cases_json.values()) for kind in kinds}
     return StudyResult(
-        "learned policies where they were not made",
-        "trained with a mix of workloads Decima beats the best heuristic on an unseen one by 10% (Table 2); trained on fewer "
-        "jobs or a smaller cluster it stays within 3% to 7% of a policy trained for the setting (Table 3)",
+        "learned policies in settings that they were not trained for",
+        "trained with a mix of workloads, Decima beats the best heuristic on an unseen one by 10% "
+        "(Table 2); trained on fewer jobs or a smaller cluster, it stays within 3% to 7% of a "
+        "policy trained for the setting (Table 3)",
         ("setting", "best heuristic", *kinds),
         rows,
-        {"cases": found, "worst": worst},
+        {"cases": cases_json, "worst": worst},
         [
-            f"cells: average JCT / that of the best heuristic, tuned for every setting; {num_runs} runs a setting, paired",
+            "cells: average JCT / that of the best heuristic, tuned for every setting; "
+            f"{num_runs} runs per setting, paired",
             *(
-                f"{kind}: at worst {ratio:.3f} of the best heuristic"
+                f"{kind}: in the worst setting {ratio:.3f} of the best heuristic"
                 for kind, ratio in worst.items()
             ),
         ],
-        partial(_draw, found, kinds),
+        partial(_draw, cases_json, kinds),
     )
 
 
-def _draw(found: dict[str, dict[str, Any]], kinds: tuple[str, ...], path: Path) -> None:
+def _draw(cases_json: dict[str, dict[str, Any]], kinds: tuple[str, ...], path: Path) -> None:
     def draw(figure: Any) -> None:
         axis = figure.subplots()
-        at = np.arange(len(found))
+        place = np.arange(len(cases_json))
         for row, kind in enumerate(kinds):
             axis.plot(
-                [case[kind]["mean"] for case in found.values()], at + 0.1 * row, "o", label=kind
+                [case[kind]["mean"] for case in cases_json.values()],
+                place + 0.1 * row,
+                "o",
+                label=kind,
             )
         axis.axvline(1.0, color="black", linewidth=0.8)
-        axis.set_yticks(at, list(found), fontsize=8)
+        axis.set_yticks(place, list(cases_json), fontsize=8)
         axis.invert_yaxis()
         tidy(axis, ("average JCT / best heuristic's", ""))
 
-    save(draw, (8.0, 0.9 + 0.34 * len(found)), path)
+    save(draw, (8.0, 0.9 + 0.34 * len(cases_json)), path)

@@ -1,4 +1,4 @@
-"""Figures 9b and 10: jobs that keep arriving."""
+"""Figures 9b and 10: jobs that arrive continuously."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence
 
-#: Spans of time that time series are averaged over, and parts of the stream in which jobs are compared.
+#: Number of intervals in which time series are averaged.
 _NUM_SPANS = 200
+#: Number of parts of the stream; the part with the longest JCTs is the busiest.
 _NUM_PARTS = 8
 #: Share of the jobs, by work, that count as small.
 _SMALL = 0.2
 
 FloatArray = npt.NDArray[np.float64]
-#: Title, labels and points of a run.
+#: A panel: its title, its axis labels, and the function that gives the points of a run.
 _Panel = tuple[str, tuple[str, str], Callable[[Trace], tuple[FloatArray, FloatArray]]]
 
 
@@ -55,6 +56,7 @@ def _concurrency_panel(axis: Any, traces: Mapping[str, Trace], title: str = "") 
 
 
 def _mean_jobs(trace: Trace) -> float:
+    # Each job counts for the time that it is in the system.
     return float(jct_ms(trace).sum()) / max(1, last_completion_ms(trace))
 
 
@@ -66,22 +68,24 @@ def fig9b(request: StudyRequest) -> StudyResult:
     arena = _arena(request)
     learned, notes = learned_contenders(request, _scenario(arena))
     baselines = named("weighted-fair:tuned", "fair", "sjf-cp", "fifo", "naive-weighted-fair")
-    found = contest(request, arena, [*baselines, *learned], request.runs(6, 20))
-    traces = found.traces(request.first_seed, record=False)
+    outcome = contest(request, arena, [*baselines, *learned], request.runs(6, 20))
+    traces = outcome.traces(request.first_seed, record=False)
     means = {label: _mean_jobs(trace) for label, trace in traces.items()}
-    rows = [[*row, f"{means[row[0]]:,.1f}"] for row in found.rows()]
+    rows = [[*row, f"{means[row[0]]:,.1f}"] for row in outcome.rows()]
     return StudyResult(
-        "continuous arrivals: who keeps up, and how fast jobs complete",
-        "at a mean gap of 45 s, 85% of their cluster's time, only optimally weighted fair among the heuristics keeps up; "
-        "Decima's average JCT is 29% below it (Figure 9b, section 7.2)",
-        (*found.columns, "jobs in the system"),
+        "continuous arrivals: which policies keep up, and how fast jobs complete",
+        "at a mean gap of 45 s, which is 85% load on their cluster, optimally weighted fair is the "
+        "only heuristic that keeps up; Decima's average JCT is 29% lower (Figure 9b, section 7.2)",
+        (*outcome.columns, "jobs in the system"),
         rows,
-        {**found.to_json(), "mean_jobs_in_system": means},
+        {**outcome.to_json(), "mean_jobs_in_system": means},
         [
-            *found.notes(),
+            *outcome.notes(),
             _gap_note(arena),
-            f"jobs in the system: the time average of the run of seed {request.first_seed}, which the picture shows",
-            "a stream of so many jobs ends: a policy that cannot keep up shows a long JCT, not an infinite one",
+            f"jobs in the system: average over time of the run of seed {request.first_seed}, which "
+            "the picture shows",
+            "the stream has a finite number of jobs, so a policy that cannot keep up has a long "
+            "average JCT, not an infinite one",
             *notes,
         ],
         partial(save, lambda figure: _concurrency_panel(figure.subplots(), traces), (7.5, 4.0)),
@@ -92,17 +96,24 @@ def _gap_note(arena: Arena) -> str:
     from parcae.learning.recipes import mean_gap_s
 
     gap_s = mean_gap_s(_scenario(arena))
-    return f"mean gap between arrivals {gap_s:,.2f} s; the same work takes other time here than on the paper's cluster"
+    return (
+        f"mean gap between arrivals {gap_s:,.2f} s; the same work takes a different time here than "
+        "on the paper's cluster"
+    )
 
 
 @dataclass(frozen=True)
 class SeriesFacts:
-    """One stream under one policy.
+    """Figures of one stream under one policy.
 
     Args:
-        mean_jobs, most_jobs: in the system. busiest_jct_s, small_jct_s: average JCT of the jobs that arrive in the
-            busiest eighth of the stream, and of the smallest fifth. small_share: executors that a small job had on average.
-        inflation: executor time that the tasks took / the first policy's.
+        average_jct_s: average JCT of all jobs.
+        mean_jobs: average number of jobs in the system.
+        most_jobs: largest number of jobs in the system.
+        busiest_jct_s: average JCT of the jobs that arrive in the busiest eighth of the stream.
+        small_jct_s: average JCT of the smallest fifth of the jobs.
+        small_share: average number of executors of these jobs.
+        inflation: executor time of all tasks / that under the first policy.
     """
 
     average_jct_s: float
@@ -115,16 +126,21 @@ class SeriesFacts:
 
 
 def series_facts(traces: Mapping[str, Trace], sequence: JobSequence) -> dict[str, SeriesFacts]:
-    """Facts of the same stream under several policies; the busiest part is that of the first policy's longest JCTs."""
+    """Figures of one stream under several policies.
+
+    The busiest part is the one in which jobs have the longest JCTs under the first policy.
+    """
     first = next(iter(traces.values()))
+    # Work in executor-milliseconds, by position in the sequence.
     work = np.array([job.work_ms for job in sequence.jobs])
+    # The smallest fifth of the jobs, by work.
     small = work <= np.quantile(work, _SMALL)
     parts = np.array_split(np.arange(sequence.num_jobs), min(_NUM_PARTS, sequence.num_jobs))
     busiest = max(parts, key=lambda rows: float(jct_ms(first)[rows].mean()))
-    found = {}
+    facts = {}
     for label, trace in traces.items():
         jct_s = jct_ms(trace) / MS_PER_S
-        found[label] = SeriesFacts(
+        facts[label] = SeriesFacts(
             average_jct_s=float(jct_s.mean()),
             mean_jobs=_mean_jobs(trace),
             most_jobs=int(concurrency(trace)[1].max()),
@@ -133,7 +149,7 @@ def series_facts(traces: Mapping[str, Trace], sequence: JobSequence) -> dict[str
             small_share=float(executor_share(trace)[small].mean()),
             inflation=float(trace.executed_ms.sum() / max(1, first.executed_ms.sum())),
         )
-    return found
+    return facts
 
 
 def _draw_series(traces: Mapping[str, Trace], sequence: JobSequence, figure: Any) -> None:
@@ -171,6 +187,7 @@ def _draw_series(traces: Mapping[str, Trace], sequence: JobSequence, figure: Any
 
 def _inflation_panel(axis: Any, traces: Mapping[str, Trace]) -> None:
     (first_label, first), *others = traces.items()
+    # The end of the diagonal, on which both policies need the same executor time.
     most = 1.0
     for row, (label, trace) in enumerate(others, 1):
         x = first.executed_ms / MS_PER_S
@@ -187,14 +204,14 @@ def _inflation_panel(axis: Any, traces: Mapping[str, Trace]) -> None:
 
 
 def fig10(request: StudyRequest) -> StudyResult:
-    """One stream in time, by size of the jobs, under the tuned weighted fair policy and a learned one.
+    """One stream over time and by job size, under tuned weighted fair and a learned policy.
 
     Source: Decima, Figure 10 and section 7.2.
     """
     arena = _arena(request)
     learned, notes = learned_contenders(request, _scenario(arena), ("decima",))
-    found: Contest = contest(request, arena, [*named("weighted-fair:tuned"), *learned], 1)
-    traces = found.traces(request.first_seed, record=False)
+    outcome: Contest = contest(request, arena, [*named("weighted-fair:tuned"), *learned], 1)
+    traces = outcome.traces(request.first_seed, record=False)
     sequence = arena.sequence(request.first_seed)
     facts = series_facts(traces, sequence)
     rows = [
@@ -208,9 +225,10 @@ def fig10(request: StudyRequest) -> StudyResult:
         for label, f in facts.items()
     ]
     return StudyResult(
-        "one stream in time: busy periods, small jobs, work inflation",
-        "Decima keeps fewer jobs in the system and completes jobs twice as fast in the busiest hours, by giving small jobs more "
-        "executors at about the same total work (Figure 10, section 7.2)",
+        "one stream over time: busy periods, small jobs, work inflation",
+        "Decima keeps fewer jobs in the system and completes jobs twice as fast in the busiest "
+        "hours, because it gives small jobs more executors at about the same total work "
+        "(Figure 10, section 7.2)",
         (
             "policy",
             "average JCT (s)",
@@ -224,7 +242,8 @@ def fig10(request: StudyRequest) -> StudyResult:
         rows,
         {label: vars(f) for label, f in facts.items()},
         [
-            f"one stream of {arena.num_jobs} jobs, arrivals {arena.arrivals}, seed {request.first_seed}: no intervals",
+            f"one stream of {arena.num_jobs} jobs, arrivals {arena.arrivals}, "
+            f"seed {request.first_seed}, so no intervals",
             _gap_note(arena),
             *notes,
         ],

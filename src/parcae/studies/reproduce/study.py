@@ -1,4 +1,7 @@
-"""What a study is asked and what it answers: a table, a picture, numbers and an honest word about both."""
+"""The input of a study (a request) and its result: a table, a picture, numbers and notes.
+
+`write_study` writes the result as Markdown, PNG and JSON.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from parcae import __version__
 from parcae.files import write_text
 from parcae.learning.recipes import Recipe
 from parcae.simulation.config import SimulationConfig
+from parcae.version import __version__
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 
-#: Minutes of training of a whole study, by default and with --full.
+#: Minutes for all trainings of a study together, by default and with --full.
 QUICK_MINUTES = 1.0
 FULL_MINUTES = 120.0
-#: Evaluation seeds of one study start this far from those of the next `--seed`.
+#: Distance between the first evaluation seeds of two consecutive `--seed` values.
 _SEEDS_APART = 10_000
 _FIRST_PACKING_SEED = 1_000
 
@@ -28,24 +31,25 @@ def _silent(_: str) -> None:
 
 
 class _Amounts:
-    """What follows from a request's numbers, whatever the study runs on."""
+    """Quantities that follow from a request's numbers, common to both kinds of request."""
 
     seed: int
     is_full: bool
     num_runs: int | None
 
     def runs(self, quick: int, full: int) -> int:
-        """How many runs: those asked for, or the study's own."""
+        """Number of runs: the requested one, or the study's default."""
+        # A requested number overrides both defaults.
         return self.num_runs or (full if self.is_full else quick)
 
     @property
     def first_seed(self) -> int:
-        """First of the evaluation's seeds; no training ever uses one of them."""
+        """The first evaluation seed. No training uses an evaluation seed."""
         return self.seed * _SEEDS_APART
 
     @property
     def training_seed(self) -> int:
-        """Seed of the trainings, 0 to 255."""
+        """The seed of the trainings, 0 to 255."""
         return self.seed & 0xFF
 
 
@@ -54,8 +58,10 @@ class RecordedSetting:
     """A recorded trace and the cluster that it is replayed on, for studies of executor classes.
 
     Args:
-        workload: jobs with their arrivals; the first half by arrival trains, the second tests.
-        config: the cluster. arrivals: e.g. "trace:0.8"; a load is a share of what the executor classes can serve.
+        workload: jobs with their arrivals; the first half by arrival is for training, the second
+            for tests.
+        config: the cluster.
+        arrivals: e.g. "trace:0.8"; a load is a share of what the executor classes can serve.
     """
 
     workload: Workload
@@ -65,21 +71,24 @@ class RecordedSetting:
 
 @dataclass(frozen=True)
 class StudyRequest(_Amounts):
-    """What a study runs on and how much of it.
+    """The input of a study: its setting and its size.
 
     Args:
-        workload, config: the jobs and the cluster.
-        stream: how jobs arrive in studies of continuous arrivals, e.g. "load:0.7".
-        output: folder for the result; a study itself is given the folder for what it trains.
-        is_full: the paper's number of runs and jobs, or a tenth of it.
-        budget_s: wall-clock seconds of all trainings of the study together; simulation comes on top.
-        seed: of the trainings, and where the evaluation's seeds start.
-        policies: learned policies to show instead of those that ship or are trained.
-        recipe: of the trainings.
-        num_runs, num_jobs: instead of the study's own.
-        processes: worker processes of comparisons.
-        say: told what goes on.
-        recorded: the trace of studies of executor classes, beside the workload.
+        workload: the jobs.
+        config: the cluster.
+        stream: arrivals in studies of continuous arrivals, e.g. "load:0.7".
+        output: folder for the result; the study function itself gets the folder for its
+            checkpoints.
+        is_full: whether to use the paper's number of runs and jobs, or far fewer.
+        budget_s: wall-clock seconds of all trainings of the study together, without simulation.
+        seed: seed of the trainings; it also determines the first evaluation seed.
+        policies: learned policies to compare instead of shipped or newly trained ones.
+        recipe: recipe of the trainings.
+        num_runs: number of runs; None for the study's default.
+        num_jobs: number of jobs in a run; None for the study's default.
+        processes: number of worker processes of comparisons.
+        say: called with a text about the current step.
+        recorded: the recorded trace for studies of executor classes, in addition to the workload.
     """
 
     workload: Workload
@@ -98,19 +107,21 @@ class StudyRequest(_Amounts):
     recorded: RecordedSetting | None = None
 
     def jobs(self, quick: int, full: int) -> int:
-        """How many jobs a run has."""
+        """Number of jobs in a run: the requested one, or the study's default."""
         return self.num_jobs or (full if self.is_full else quick)
 
 
 @dataclass(frozen=True)
 class PackingRequest(_Amounts):
-    """How much of a study of the packing world is run; the world is the study's.
+    """The input of a packing study. The study itself defines the jobs and the cluster.
 
     Args:
-        output, is_full, budget_s, seed, num_runs, processes, say: as in `StudyRequest`; processes are threads here.
-        policies: checkpoints to show, where they are of the study's setting, before those that ship or are trained.
-        recipe: of the trainings.
-        log: of a batch cluster, for the studies that run on one.
+        output, is_full, budget_s, seed, num_runs, say: as in `StudyRequest`.
+        policies: checkpoints to use, if they fit the study's setting, before shipped or newly
+            trained ones.
+        recipe: recipe of the trainings.
+        processes: number of threads that simulate.
+        log: log of a batch cluster, for the studies that need one.
     """
 
     output: Path
@@ -126,21 +137,22 @@ class PackingRequest(_Amounts):
 
     @property
     def first_seed(self) -> int:
-        """First of the evaluation's seeds, 1000 or above."""
+        """The first evaluation seed, at least 1000."""
         return _FIRST_PACKING_SEED + self.seed * _SEEDS_APART
 
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What came of a study.
+    """The result of a study.
 
     Args:
-        title: what the study shows, in a line.
-        paper: what the paper reports of it, with the place.
-        columns, rows: the table, as text.
-        numbers: the same and more, as plain JSON.
-        notes: what to keep in mind when reading it: budgets, deviations, what was trained.
-        draw: writes the picture.
+        title: the topic of the study in one line.
+        paper: the paper's result, with its place in the paper.
+        columns: the table's column headings.
+        rows: the table's cells, as text.
+        numbers: the table's numbers and further ones, as plain JSON.
+        notes: remarks for the reader: budgets, deviations, trained policies.
+        draw: function that writes the picture to a path.
     """
 
     title: str
@@ -158,7 +170,7 @@ PackingStudy = Callable[[PackingRequest], StudyResult]
 
 @dataclass(frozen=True)
 class StudyFiles:
-    """Where the result lies."""
+    """The files of a study's result."""
 
     table: Path
     picture: Path
@@ -167,10 +179,13 @@ class StudyFiles:
 
 @dataclass(frozen=True)
 class Origin:
-    """How a result came about, for whoever wants it again.
+    """How a result was made, for repeating it.
 
     Args:
-        name: the study's. seconds: wall time of the study. command: the command line, where there was one.
+        name: the study's name.
+        seconds: wall time of the study.
+        command: the command line, if there was one.
+        settings: everything that is needed to run the study again.
     """
 
     name: str
@@ -180,8 +195,8 @@ class Origin:
 
 
 def settings_of(request: StudyRequest | PackingRequest) -> dict[str, Any]:
-    """All that is needed to run the study again."""
-    own = {
+    """Everything that is needed to run the study again."""
+    amounts = {
         "full": request.is_full,
         "training_budget_s": request.budget_s,
         "recipe": str(request.recipe),
@@ -191,8 +206,9 @@ def settings_of(request: StudyRequest | PackingRequest) -> dict[str, Any]:
         "policies": list(request.policies),
         "version": __version__,
     }
+    # Packing studies define their jobs and cluster themselves.
     if isinstance(request, PackingRequest):
-        return own | ({"log": request.log.name} if request.log else {})
+        return amounts | ({"log": request.log.name} if request.log else {})
     setting = {
         "workload": request.workload.name,
         "fingerprint": fingerprint(request.workload),
@@ -208,7 +224,7 @@ def settings_of(request: StudyRequest | PackingRequest) -> dict[str, Any]:
             "config": trace.config.model_dump(mode="json"),
             "arrivals": trace.arrivals,
         }
-    return setting | own
+    return setting | amounts
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -223,7 +239,13 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str
 
 
 def page(result: StudyResult, origin: Origin, picture: str) -> str:
-    """The study's page in Markdown."""
+    """The page of a study in Markdown.
+
+    Args:
+        result: the study's result.
+        origin: how it was made.
+        picture: file name of the picture.
+    """
     parts = [
         f"# {origin.name}: {result.title}",
         f"The paper: {result.paper}",
@@ -238,15 +260,23 @@ def page(result: StudyResult, origin: Origin, picture: str) -> str:
 
 
 def write_study(result: StudyResult, origin: Origin, folder: Path) -> StudyFiles:
-    """Write NAME.md, NAME.png and NAME.json into the folder, each wholly or not at all.
+    """Write NAME.md, NAME.png and NAME.json. Each file appears only when it is complete.
+
+    Args:
+        result: the study's result.
+        origin: how it was made.
+        folder: the folder; it is created if necessary.
+
+    Returns:
+        The paths of the files.
 
     Raises:
-        OSError: the folder cannot be made or written.
+        OSError: the folder cannot be created or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = StudyFiles(*(folder / f"{origin.name}.{kind}" for kind in ("md", "png", "json")))
     result.draw(files.picture)
-    found = {
+    card = {
         "study": origin.name,
         "title": result.title,
         "paper": result.paper,
@@ -257,6 +287,6 @@ def write_study(result: StudyResult, origin: Origin, folder: Path) -> StudyFiles
         "command": origin.command,
         "settings": dict(origin.settings),
     }
-    write_text(files.numbers, json.dumps(found, indent=2, allow_nan=False) + "\n")
+    write_text(files.numbers, json.dumps(card, indent=2, allow_nan=False) + "\n")
     write_text(files.table, page(result, origin, files.picture.name))
     return files

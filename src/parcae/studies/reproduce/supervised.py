@@ -1,4 +1,7 @@
-"""Figure 19: can an embedding express the critical path? Learned from examples, tested on DAGs it never saw."""
+"""Figure 19: whether a graph embedding can express the critical path.
+
+The embedding is trained on random DAGs and tested on others.
+"""
 
 from __future__ import annotations
 
@@ -21,31 +24,32 @@ from parcae.workloads.synthetic import RandomDags, random_dags
 if TYPE_CHECKING:
     import torch
 
-#: The random DAGs: layers and stages of a layer up to these, log-normal work.
+#: The random DAGs: largest number of layers and of stages per layer, log-normal work.
 SHAPE = RandomDags(max_depth=8, max_width=5, mean_tasks=10.0, sigma=0.5, edge_share=0.5)
 _BATCH = 64
 _TEST_GRAPHS = 512
-#: Batches that training goes round; every one is a set of DAGs of its own.
+#: Number of different training batches; training repeats them in turn.
 _POOL = 160
 _LEARNING_RATE = 1e-2
 _FINAL_RATE = 1e-4
-#: Accuracies that make a table: of the last tests, so many on average.
+#: The table shows the mean accuracy of this many last tests.
 _LAST = 3
-#: Seeds of the DAGs: those to learn from and those to test on never meet.
+#: Separate random streams for training and test DAGs.
 _TRAIN_STREAM = 1
 _TEST_STREAM = 2
 
 
 @dataclass(frozen=True)
 class GraphBatch:
-    """Several DAGs one after the other.
+    """Several DAGs, concatenated into tensors of S stages.
 
     Args:
-        x: float32[S, features], work of the stage in the first column.
+        x: float32[S, features]; the first column is the work of the stage.
         edges: for every height from 1 on, (parents, children).
         target: float32[S], critical path from the stage on, in the unit of x.
-        owner: int64[S], the stage's DAG.
-        is_choice: bool[DAGs], whether the DAG has several stages without parents: with one, the answer is trivial.
+        owner: int64[S], index of the stage's DAG.
+        is_choice: bool[DAGs], whether the DAG has several stages without parents. With only one,
+            the answer is trivial.
     """
 
     x: torch.Tensor
@@ -56,7 +60,7 @@ class GraphBatch:
 
 
 def graph_batch(jobs: Sequence[JobSpec], num_features: int) -> GraphBatch:
-    """The DAGs as tensors; work is in units of the mean work of a stage.
+    """Convert DAGs to tensors. The unit of work is the mean work of a stage.
 
     Source: Decima, Appendix E; the critical path of Decima, section 5.1.
     """
@@ -64,6 +68,7 @@ def graph_batch(jobs: Sequence[JobSpec], num_features: int) -> GraphBatch:
 
     from parcae.learning.decima_family import stage_heights
 
+    # Normalise the work, so that the targets are near 1.
     unit = float(np.mean([stage.work_ms for job in jobs for stage in job.stages]))
     first = np.cumsum([0, *(len(job.stages) for job in jobs)])
     x = np.zeros((int(first[-1]), num_features), np.float32)
@@ -86,6 +91,7 @@ def graph_batch(jobs: Sequence[JobSpec], num_features: int) -> GraphBatch:
         for h in sorted(by_height)
         if h > 0 and by_height[h]
     ]
+    # A DAG with several roots has a choice of the longest path.
     roots = np.array([sum(not stage.parents for stage in job.stages) for job in jobs])
     return GraphBatch(
         torch.from_numpy(x),
@@ -97,7 +103,10 @@ def graph_batch(jobs: Sequence[JobSpec], num_features: int) -> GraphBatch:
 
 
 def accuracy(prediction: npt.NDArray[np.float32], batch: GraphBatch) -> float:
-    """Share of the DAGs with a choice whose stage of the longest path is the one that is predicted to have it."""
+    """Share of the DAGs in which the stage with the longest path is predicted correctly.
+
+    Only DAGs with several stages without parents count.
+    """
     target = batch.target.numpy()
     right = [
         int(np.argmax(prediction[batch.owner == graph]))
@@ -109,7 +118,7 @@ def accuracy(prediction: npt.NDArray[np.float32], batch: GraphBatch) -> float:
 
 @dataclass(frozen=True)
 class Curve:
-    """Test accuracy by iteration."""
+    """Test accuracy and relative error, by iteration."""
 
     iterations: tuple[int, ...]
     accuracy: tuple[float, ...]
@@ -138,14 +147,20 @@ def _draw_batches(
 
 @dataclass(frozen=True)
 class Examples:
-    """Batches of DAGs to learn from, and one of others to test on."""
+    """Batches of DAGs for training, and one batch of other DAGs for testing."""
 
     train: list[GraphBatch]
     test: GraphBatch
 
     @classmethod
     def draw(cls, seed: int, num_batches: int = _POOL, num_test: int = _TEST_GRAPHS) -> Examples:
-        """Random DAGs; no seed gives the same to learn from and to test on."""
+        """Draw random DAGs. Training and test DAGs come from separate random streams.
+
+        Args:
+            seed: the seed.
+            num_batches: number of training batches.
+            num_test: number of test DAGs.
+        """
         num_features = DecimaSettings().num_features
         test = _draw_batches(_TEST_STREAM, seed, 1, num_test, num_features)[0]
         return cls(_draw_batches(_TRAIN_STREAM, seed, num_batches, _BATCH, num_features), test)
@@ -162,10 +177,12 @@ def learn_critical_path(
     """Train Decima's stage embedding and a linear readout to predict every stage's critical path.
 
     Args:
-        iterations: Adam steps on 64 DAGs each, or fewer where the budget ends first.
-        budget_s: wall-clock seconds.
-        seed: of the first weights.
-        every: steps between tests on unseen DAGs.
+        has_two_transforms: whether the embedding has two transforms (Decima) or one.
+        examples: the DAGs.
+        iterations: largest number of Adam steps, on 64 DAGs each.
+        budget_s: largest duration in seconds.
+        seed: seed of the initial weights.
+        every: number of steps between two tests.
     """
     import torch
 
@@ -189,7 +206,9 @@ def learn_critical_path(
     points = list[tuple[int, float, float]]()
     for iteration in range(1, iterations + 1):
         batch = examples.train[iteration % len(examples.train)]
+        # The progress from 0 to 1, by iterations or by time, whichever is ahead.
         done = max(iteration / iterations, (time.perf_counter() - began) / budget_s)
+        # The learning rate falls linearly with the progress.
         optimizer.param_groups[0]["lr"] = _FINAL_RATE + (_LEARNING_RATE - _FINAL_RATE) * max(
             0.0, 1.0 - done
         )
@@ -200,9 +219,9 @@ def learn_critical_path(
         optimizer.step()
         if iteration % every == 0 or done >= 1.0:
             with torch.no_grad():
-                found = predict(test)
-            error = float((found - test.target).abs().mean() / test.target.mean())
-            points.append((iteration, accuracy(found.numpy(), test), error))
+                prediction = predict(test)
+            error = float((prediction - test.target).abs().mean() / test.target.mean())
+            points.append((iteration, accuracy(prediction.numpy(), test), error))
         if done >= 1.0:
             break
     return Curve(*(tuple(column) for column in zip(*points, strict=True)))
@@ -233,9 +252,10 @@ def fig19(request: StudyRequest) -> StudyResult:
         for name, curve in curves.items()
     ]
     return StudyResult(
-        "a two-transform embedding expresses the critical path, a one-transform one does not",
-        "near-perfect accuracy on unseen DAGs for two transforms after some 150 iterations; one transform never gets to a "
-        "stable high accuracy (Figure 19, Appendix E)",
+        "an embedding with two transforms expresses the critical path, one with a single transform "
+        "does not",
+        "with two transforms the accuracy on unseen DAGs is nearly perfect after about 150 "
+        "iterations; with one transform it never becomes high and stable (Figure 19, Appendix E)",
         (
             "embedding",
             "accuracy (last tests)",
@@ -249,10 +269,12 @@ def fig19(request: StudyRequest) -> StudyResult:
             for name, c in curves.items()
         },
         (
-            f"unseen random DAGs of up to {SHAPE.max_depth} layers of up to {SHAPE.max_width} stages; only DAGs with several "
-            f"stages without parents count, since with one the answer is trivial",
-            "both embeddings are those of the shipped network (`DecimaNetwork.embed_stages`) with a linear readout; the paper "
-            "gives neither its DAGs nor its loss; ours is the squared error of every stage's critical path",
+            f"unseen random DAGs of up to {SHAPE.max_depth} layers of up to {SHAPE.max_width} "
+            "stages; only DAGs with several stages without parents count, because with one the "
+            "answer is trivial",
+            "both embeddings are those of the shipped network (`DecimaNetwork.embed_stages`) with "
+            "a linear readout; the paper does not state its DAGs or its loss; ours is the squared "
+            "error of every stage's critical path",
         ),
         partial(
             save,
