@@ -134,13 +134,15 @@ class PlainEvents:
     def releases(self):
         """(time, units) as the scheduler expects them, late jobs at any moment."""
         expected = [
-            (max(self.now + 1, self.start[j] + int(self.jobs.told[j])), self.jobs.demand[j])
+            (max(self.now + 1, self.start[j] + int(self.jobs.estimate[j])), self.jobs.demand[j])
             for j in self.running
         ]
         return sorted(expected, key=lambda pair: pair[0])
 
     def easy(self):
-        """EASY, from its definition: the first, or whoever does not delay the first's earliest start."""
+        """EASY, from its definition: the first, or whoever does not delay the first's earliest
+        start.
+        """
         if not self.waiting:
             return None
         head = self.waiting[0]
@@ -158,26 +160,28 @@ class PlainEvents:
         )
         extra = at_shadow - self.jobs.demand[head]
         for job in self.waiting[1:]:
-            is_short = self.now + int(self.jobs.told[job]) <= shadow
+            is_short = self.now + int(self.jobs.estimate[job]) <= shadow
             if self.fits(job) and (is_short or bool((self.jobs.demand[job] <= extra).all())):
                 return job
         return None
 
     def conservative(self):
-        """Conservative backfilling: every waiting job gets the earliest start that delays none before it."""
+        """Conservative backfilling: every waiting job gets the earliest start that delays none
+        before it.
+        """
         booked = [(0, t, u) for t, u in self.releases()]  # (from, to, units) in use
         for job in self.waiting:
-            told = int(self.jobs.told[job])
+            estimate = int(self.jobs.estimate[job])
             demand = self.jobs.demand[job]
             moments = sorted({self.now, *(end for _, end, _ in booked if end > self.now)})
-            start = next(t for t in moments if self._fits_from(t, told, demand, booked))
+            start = next(t for t in moments if self._fits_from(t, estimate, demand, booked))
             if start == self.now:
                 return job
-            booked.append((start, start + told, demand))
+            booked.append((start, start + estimate, demand))
         return None
 
-    def _fits_from(self, start, told, demand, booked):
-        edges = [start] + [b for b, _, _ in booked if start < b < start + told]
+    def _fits_from(self, start, estimate, demand, booked):
+        edges = [start] + [b for b, _, _ in booked if start < b < start + estimate]
         for t in edges:
             used = sum((u for b, e, u in booked if b <= t < e), start=0 * self.jobs.capacity)
             if ((used + demand) > self.jobs.capacity).any():

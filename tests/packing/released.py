@@ -1,7 +1,8 @@
-"""DeepRM's released environment once more in plain Python, with its quirks: what `parcae packing simulate` is held to.
+"""DeepRM's released environment once more in plain Python, with its quirks: what `parcae packing
+simulate` is held to.
 
-One job set in the layout of the conformance file in, its expected results out. All is written from what the released code does,
-list operations included; nothing of `parcae` is used.
+One job set in the layout of the conformance file in, its expected results out. All is written from
+what the released code does, list operations included; nothing of `parcae` is used.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def run_released(one: dict[str, Any], policy: str, *, lingers: bool) -> dict[str
     """Start, finish, slowdown, reward and decisions of an episode that ends when all is done.
 
     Args:
-        lingers: finished jobs are removed from the running list while it is walked, so that the one behind is skipped.
+        lingers: finished jobs are removed from the running list while it is walked, so that the one
+            behind is skipped.
     """
     params = one["params"]
     window = one["arrival_window"]

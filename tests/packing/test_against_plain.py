@@ -60,10 +60,12 @@ def _log_jobs(seed: int) -> RigidJobs:
     rng = np.random.default_rng(seed)
     count = 60
     duration = np.maximum(1, rng.lognormal(3, 1.2, count).astype(int))
-    told = np.maximum(1, (duration * rng.choice([0.5, 1, 1, 3], count)).astype(int))
+    estimate = np.maximum(1, (duration * rng.choice([0.5, 1, 1, 3], count)).astype(int))
     arrival = np.cumsum(rng.integers(0, 12, count))
     demand = rng.integers(1, 9, (count, 1 + seed % 2))
-    return RigidJobs(f"log{seed}", arrival, duration, demand, [8] * (1 + seed % 2), told, step="s")
+    return RigidJobs(
+        f"log{seed}", arrival, duration, demand, [8] * (1 + seed % 2), estimate, step="s"
+    )
 
 
 @pytest.mark.parametrize("name", ["easy", "conservative:1000", "fcfs", "sjf"])
@@ -77,7 +79,7 @@ def test_exact_times_are_those_of_the_oracle(name, seed):
         "fcfs": lambda: plain.waiting[0] if plain.waiting else None,
         "sjf": lambda: min(
             (j for j in plain.waiting if plain.fits(j)),
-            key=lambda j: (jobs.told[j], j),
+            key=lambda j: (jobs.estimate[j], j),
             default=None,
         ),
     }[name]
@@ -94,7 +96,9 @@ def test_exact_times_are_those_of_the_oracle(name, seed):
     [("fcfs", [0, 4, 9, 9]), ("easy", [0, 4, 9, 9]), ("conservative", [0, 4, 9, 9])],
 )
 def test_who_arrived_first_is_first_whatever_the_slot(name, starts):
-    """The third job takes the slot that the first one left, before the second's; so does the fourth."""
+    """The third job takes the slot that the first one left, before the second's; so does the
+    fourth.
+    """
     jobs = RigidJobs("order", [0, 0, 1, 2], [4, 5, 3, 2], [[10], [10], [6], [4]], [10])
     policy = make_packing_policy(name)
     batch = PackingBatch([jobs], PackingConfig(num_slots=2), wants_profile=policy.wants_profile)

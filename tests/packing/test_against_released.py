@@ -1,4 +1,6 @@
-"""`parcae packing simulate` against the released environment in plain Python, on job sets unlike the recorded ones."""
+"""`parcae packing simulate` against the released environment in plain Python, on job sets unlike
+the recorded ones.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ POLICIES = ("sjf", "packer", "tetris-k0.5", "tetris-k0.005")
 
 
 def _random_set(seed: int) -> dict[str, Any]:
-    """Few slots and small backlogs, so that jobs are lost; several arrivals a step; equal jobs, that finish together."""
+    """Few slots and small backlogs, so that jobs are lost; several arrivals a step; equal jobs,
+    that finish together.
+    """
     rng = np.random.default_rng(seed)
     window = int(rng.integers(2, 40))
     horizon = int(rng.integers(3, 25))

@@ -71,7 +71,7 @@ def test_exact_times_have_no_image():
 
 def test_a_view_shows_what_becomes_free_as_the_scheduler_expects_it():
     jobs = RigidJobs(
-        "log", [0, 0, 5], [100, 10, 5], [[3], [4], [8]], [8], told=[50, 20, 5], step="s"
+        "log", [0, 0, 5], [100, 10, 5], [[3], [4], [8]], [8], estimate=[50, 20, 5], step="s"
     )
     batch = PackingBatch([jobs], PackingConfig.for_log(jobs), wants_profile=True)
     batch.begin()
@@ -90,7 +90,7 @@ def test_a_view_shows_what_becomes_free_as_the_scheduler_expects_it():
 
 
 def test_a_job_that_runs_longer_than_it_asked_is_expected_at_any_moment():
-    jobs = RigidJobs("log", [0, 60], [100, 5], [[8], [8]], [8], told=[50, 5], step="s")
+    jobs = RigidJobs("log", [0, 60], [100, 5], [[8], [8]], [8], estimate=[50, 5], step="s")
     batch = PackingBatch([jobs], PackingConfig.for_log(jobs), wants_profile=True)
     batch.begin()
     batch.step(np.array([0]))
@@ -99,13 +99,13 @@ def test_a_job_that_runs_longer_than_it_asked_is_expected_at_any_moment():
     assert (int(view.head["now"][0]), view.points[:2].tolist()) == (60, [60, 61])
 
 
-def test_steps_refuse_jobs_longer_than_the_horizon_and_durations_that_differ_from_what_is_told():
+def test_steps_refuse_jobs_longer_than_the_horizon_and_durations_that_differ_from_their_estimates():
     with pytest.raises(
         WorkloadError, match="lasts 4 steps, longer than the horizon allows \\(3\\)"
     ):
         PackingBatch([RigidJobs("long", [0], [4], [[1, 1]], [2, 2])], CONFIG)
-    with pytest.raises(WorkloadError, match="need exact times"):
-        PackingBatch([RigidJobs("told", [0], [2], [[1, 1]], [2, 2], told=[3])], CONFIG)
+    with pytest.raises(WorkloadError, match="works only with exact times"):
+        PackingBatch([RigidJobs("estimated", [0], [2], [[1, 1]], [2, 2], estimate=[3])], CONFIG)
 
 
 def test_sources_draw_the_same_sequence_for_a_seed_and_mix_in_turn():
@@ -119,9 +119,9 @@ def test_sources_draw_the_same_sequence_for_a_seed_and_mix_in_turn():
     mixed = MixedSource((early, late))
     ids = [sequence.ids.min() for sequence in mixed.draw([1000, 1001, 1002, 1003])]
     assert [i >= 25 for i in ids] == [False, True, False, True]
-    with pytest.raises(ConfigError, match="one config"):
+    with pytest.raises(ConfigError, match="the same cluster settings"):
         MixedSource((early, drawn))
-    with pytest.raises(ConfigError, match="pieces of 60 jobs of a log of 50"):
+    with pytest.raises(ConfigError, match="pieces of 60 jobs cannot be taken from a log of 50"):
         LogSource(log, 60)
 
 

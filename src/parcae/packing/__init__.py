@@ -1,1 +1,4 @@
-"""What is known of a cluster that packs rigid jobs: one state, steps of time or exact events, one view for policies."""
+"""The packing world: a cluster that runs rigid jobs, in time steps or from event to event.
+
+It offers the state, its transitions, and the view on which policies decide.
+"""

@@ -1,4 +1,4 @@
-"""How a packing cluster runs: a strict, frozen config that is saved beside results."""
+"""The settings of a packing cluster: a strict, frozen config that is saved beside results."""
 
 from __future__ import annotations
 
@@ -8,33 +8,37 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from parcae.workloads.rigid import RigidJobs
 
-#: More decisions a run than any policy needs that lets time pass now and then.
+#: Default limit of decisions per run: no policy that lets time pass now and then reaches it.
 _MANY = 1 << 40
-#: Jobs shorter than this count as this long in bounded slowdown: 10 s, as is usual for logs of batch clusters.
+#: Bounded slowdown takes shorter jobs as this long: 10 s, as is usual for logs of batch clusters.
 BOUND_S = 10
 
 
 class TimeMode(StrEnum):
-    """How time goes."""
+    """How time advances."""
 
-    STEPS = "steps"
-    EXACT = "exact"
+    STEPS = "steps"  # in steps, with a horizon and job slots (DeepRM)
+    EXACT = "exact"  # from event to event (logs of batch clusters)
 
 
 class PackingConfig(BaseModel):
-    """The settings of a packing cluster; an unknown key is refused.
+    """The settings of a packing cluster; unknown keys are refused.
 
     Args:
-        mode: steps of time with a horizon and job slots (DeepRM), or exact times from event to event with every waiting job
-            visible (logs of batch clusters).
-        num_slots: waiting jobs that are visible (steps only).
-        backlog_size: further waiting jobs; those beyond are lost, and counted (steps only).
-        horizon: steps that are planned ahead (steps only); no job may be longer.
-        window: steps that a run lasts at least; ends_early: it ends with the window, whatever is unfinished.
-        as_coded: the released code's quirks: jobs that finish together may linger a step (and cost), and no booking uses the
-            horizon's last row.
-        bound: durations below count as this in bounded slowdown.
-        max_decisions: ends a run whose policy lets time pass for ever; jobs that never started are reported.
+        mode: time steps with a horizon and job slots (DeepRM), or exact times from event to event,
+            in which every waiting job is visible (logs of batch clusters).
+        num_slots: number of job slots, which are the visible waiting jobs (steps only).
+        backlog_size: number of further waiting jobs. Jobs beyond it are dropped and counted (steps
+            only).
+        horizon: steps that are planned ahead; no job may be longer (steps only).
+        window: steps that a run lasts at least.
+        ends_early: the run ends with the window, even if jobs are unfinished.
+        as_coded: reproduce two quirks of the released code: a job that finishes together with
+            another may stay one step longer (and cost), and no job is booked into the horizon's
+            last row.
+        bound: bounded slowdown takes shorter durations as this long.
+        max_decisions: the run ends after so many decisions, in case the policy lets time pass for
+            ever. Jobs that never started are reported.
 
     Source: DeepRM, section 3 and 4.1 (its 20 steps, 10 slots, backlog of 60).
     """
@@ -53,5 +57,5 @@ class PackingConfig(BaseModel):
 
     @classmethod
     def for_log(cls, jobs: RigidJobs) -> PackingConfig:
-        """Exact times for a log in seconds."""
+        """Return the config for a log: exact times, with a bound of 10 s if steps are seconds."""
         return cls(mode=TimeMode.EXACT, bound=float(BOUND_S) if jobs.step == "s" else 1.0)

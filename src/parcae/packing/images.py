@@ -1,7 +1,8 @@
-"""The state as an image, for networks that look at one.
+"""The cluster's state as an image, for networks that take images.
 
-Left to right: for each resource, what is booked (rows are steps from now on, columns units) and each job slot's demand (rows
-are its duration, columns units); then a count of the backlog; on request, the time since the last arrival.
+From left to right, the image has for each resource the booked units (rows are steps from now on,
+columns are units) and each slot's job (rows are its duration, columns are units). Then comes the
+length of the backlog and, optionally, the time since the last arrival.
 
 Source: DeepRM, section 3.2 and Figure 2; A2cScheduler, Figure 2.
 """
@@ -21,27 +22,31 @@ from parcae.packing.world import PackingBatch, spread
 
 @dataclass(frozen=True)
 class ImageSettings:
-    """How the image is drawn.
+    """How images are drawn.
 
     Args:
-        is_colored: each booked job in a colour of its own, as the papers draw it; else cells are 0 or 1.
-        has_pause: a last column with the time since the last arrival, which the released code has and the paper has not.
+        is_colored: each booked job has its own colour, as the papers draw it; else cells are 0 or
+            1.
+        has_pause: adds a last column with the time since the last arrival, which the released code
+            has and the paper has not.
     """
 
     is_colored: bool = False
     has_pause: bool = False
 
     def shape(self, config: PackingConfig, capacity: npt.ArrayLike) -> tuple[int, int]:
-        """Rows and columns.
+        """Return the image's rows and columns.
 
         Raises:
-            ConfigError: exact times have no image.
+            ConfigError: the cluster runs with exact times, for which there are no images.
 
-        Example: DeepRM's 10 slots, 2 resources of 10 units and backlog of 60 in 20 steps: (20, 223).
+        Example: DeepRM's 10 slots, 2 resources of 10 units and backlog of 60 in 20 steps: (20,
+        223).
         """
         if config.mode is TimeMode.EXACT:
             raise ConfigError(
-                "images need time in steps: run with mode 'steps', or use a policy that sees jobs (set)"
+                "images need time in steps: run with mode 'steps', or use a policy that needs no "
+                "image (set)"
             )
         backlog = -(-config.backlog_size // config.horizon)
         width = int(np.sum(capacity)) * (1 + config.num_slots) + backlog + self.has_pause
@@ -49,13 +54,14 @@ class ImageSettings:
 
 
 class Images:
-    """Images of the clusters of a batch.
+    """Draws images of the clusters of a batch.
 
     Args:
-        batch: the clusters. settings: how they are drawn.
+        batch: the clusters.
+        settings: how images are drawn.
 
     Raises:
-        ConfigError: clusters without steps, or of different capacities.
+        ConfigError: the clusters run with exact times, or have different capacities.
     """
 
     def __init__(self, batch: PackingBatch, settings: ImageSettings | None = None) -> None:
@@ -63,18 +69,28 @@ class Images:
         self.settings = settings or ImageSettings()
         capacity = batch.states.capacity
         if (capacity != capacity[0]).any():
-            raise ConfigError("images need clusters of one capacity")
+            raise ConfigError("images need clusters of the same capacity")
         self.array = np.zeros(
             (len(batch), *self.settings.shape(batch.config, capacity[0])), np.float32
         )
 
     def draw(self, num_threads: int | None = 1) -> npt.NDArray[np.float32]:
-        """float32[num_clusters, horizon, width] of what is now; overwritten by the next call."""
+        """Return images of the present states, float32[num_clusters, horizon, width].
+
+        The next call overwrites them.
+        """
         b = self.batch
         s = self.settings
         spread(
             lambda first, last: draw_images(
-                b.states, b.asked, b.sequence, self.array, s.is_colored, s.has_pause, first, last
+                b.states,
+                b.sequence_tables,
+                b.sequence_rows,
+                self.array,
+                s.is_colored,
+                s.has_pause,
+                first,
+                last,
             ),
             len(b),
             num_threads,

@@ -1,4 +1,7 @@
-"""The tables of the packing world; with one more leading axis, those of many clusters."""
+"""The tables of the packing world: job sequences, the cluster's state, and the view for policies.
+
+With one more leading axis the same tables hold many clusters.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: No job, no slot; a decision of VOID lets time pass.
-NO_JOB = -1
-VOID = -1
-NOT_YET = -1
+NO_JOB = -1  # an empty slot
+VOID = -1  # the decision to let time pass
+NOT_YET = -1  # a time that is not known yet
 
 
 class Cost(IntEnum):
-    """What accrues while time passes (DeepRM, section 3.4); each job's or step's share of an objective, less is better."""
+    """Costs that accrue while time passes (DeepRM, section 3.4); smaller is better.
+
+    Each entry names an objective; its comment says what accrues per unit of time.
+    """
 
     SLOWDOWN = 0  # sum over jobs in the system of 1 / duration
     BOUNDED_SLOWDOWN = 1  # the same with durations of at least `bound`
@@ -23,17 +28,27 @@ class Cost(IntEnum):
     MAKESPAN = 4  # 1 while any job is unfinished
 
 
-#: What a sequence asks for; `told` is what the scheduler is told of `duration`, `log_told` its logarithm.
+#: A job of a sequence. `estimate` is the duration that the scheduler knows, `log_estimate` its
+#: logarithm; `duration` is the real one, which only the simulation knows.
 SPEC = np.dtype(
-    [("arrival", np.int64), ("told", np.int64), ("duration", np.int64), ("log_told", np.float64)],
+    [
+        ("arrival", np.int64),
+        ("estimate", np.int64),
+        ("duration", np.int64),
+        ("log_estimate", np.float64),
+    ],
     align=True,
 )
-#: start and finish of each job, NOT_YET until known; `expected` is the finish as the scheduler expects it.
+#: Start and finish of each job, NOT_YET until known; `expected` is the finish by the estimate.
 JOB = np.dtype(
     [("start", np.int64), ("finish", np.int64), ("expected", np.int64), ("is_dropped", np.int64)],
     align=True,
 )
-#: `arrived_work`: of all jobs so far, the largest share of a resource x told duration; `log_told`: sum of their log durations.
+#: The cluster's time, counters and sums. Over all jobs that have arrived, `arrived_work` is the sum
+#: of (largest share of a resource x estimated duration), `log_estimate` the sum of the logarithms
+#: of the estimates. Over the jobs in the system, `weight` is the sum of 1 / duration,
+#: `bounded_weight` the same with bounded durations. `used` is the share of the resources in use,
+#: summed over resources (exact times only).
 CLOCK = np.dtype(
     [
         ("now", np.int64),
@@ -48,7 +63,7 @@ CLOCK = np.dtype(
         ("num_placed", np.int64),
         ("last_arrival", np.int64),
         ("arrived_work", np.float64),
-        ("log_told", np.float64),
+        ("log_estimate", np.float64),
         ("weight", np.float64),
         ("bounded_weight", np.float64),
         ("used", np.float64),
@@ -56,9 +71,9 @@ CLOCK = np.dtype(
     ],
     align=True,
 )
-#: How the world runs. `is_exact`: time goes from event to event, every waiting job is visible, in order of arrival, and only
-#: what fits now can be placed; else time goes in steps, and jobs can be booked ahead. `window`: steps that a run lasts at least.
-#: `ends_early`: ends with the window, whatever is unfinished. `as_coded`: the released code's quirks (see `config`).
+#: How the world runs; see `PackingConfig`. With `is_exact`, time goes from event to event, every
+#: waiting job is visible, in order of arrival, and only a job that fits now can be placed. Else
+#: time goes in steps, and jobs can be booked ahead.
 RULES = np.dtype(
     [
         ("is_exact", np.int64),
@@ -70,6 +85,7 @@ RULES = np.dtype(
     ],
     align=True,
 )
+#: The part of a view that is not per job; see `View`.
 HEAD = np.dtype(
     [
         ("now", np.int64),
@@ -79,28 +95,29 @@ HEAD = np.dtype(
         ("num_running", np.int64),
         ("num_arrived", np.int64),
         ("arrived_work", np.float64),
-        ("log_told", np.float64),
+        ("log_estimate", np.float64),
         ("since_arrival", np.int64),
-        ("luck", np.uint64),
+        ("random_bits", np.uint64),
         ("is_exact", np.int64),
         ("wants_profile", np.int64),
     ],
     align=True,
 )
-SEEN = np.dtype(
+#: A waiting job in a view. `age` is the time since its arrival, `can_start` 1 if it fits now.
+VISIBLE_JOB = np.dtype(
     [
         ("slot", np.int64),
-        ("told", np.int64),
+        ("estimate", np.int64),
         ("age", np.int64),
         ("can_start", np.int64),
-        ("log_told", np.float64),
+        ("log_estimate", np.float64),
     ],
     align=True,
 )
 
 
-class Asked(NamedTuple):
-    """The jobs of one sequence (with a leading axis: of many); a policy never sees it."""
+class SequenceTables(NamedTuple):
+    """The jobs of one sequence (with a leading axis: of many); hidden from policies."""
 
     specs: Any  # SPEC[num_jobs], by arrival
     demand: Any  # int64[num_jobs, num_resources]
@@ -109,47 +126,58 @@ class Asked(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """One cluster (with a leading axis: many)."""
+    """The state of one cluster (with a leading axis: of many)."""
 
     clock: Any  # CLOCK[1]
     jobs: Any  # JOB[num_jobs]
     slots: Any  # int64[num_slots], rows of waiting jobs or NO_JOB
     backlog: Any  # int64[backlog_size], ring of rows in order of arrival
-    running: Any  # int64[num_jobs], rows of jobs that were placed and have not finished; exact: by expected finish
-    free: (
-        Any  # int64[horizon, num_resources], units free from now on, a row a step (exact: one row)
-    )
+    # int64[num_jobs], rows of jobs that were placed and have not finished: in order of placing,
+    # with exact times by expected finish
+    running: Any
+    # int64[horizon, num_resources], free units from now on, one row per step (exact times: one row)
+    free: Any
     capacity: Any  # int64[num_resources]
     costs: Any  # float64[len(Cost)], accrued so far
-    luck: Any  # uint64[1], seed of the run's own random numbers
+    seed: Any  # uint64[1], seed of the run's random numbers
 
 
 class View(NamedTuple):
-    """What a policy sees: the waiting jobs that it may choose from, and what is free from now on.
+    """What a policy sees: the visible waiting jobs, and the resources that are free from now on.
 
-    `head.luck` are 64 random bits, fresh at every decision, for policies that draw.
-    The profile (`wants_profile`) says how many units are free from `points[k]` on, until `points[k + 1]`; the last
-    holds for ever. Source: DeepRM, section 3.2, without the detour over images.
+    `head.random_bits` are 64 random bits, new at every decision, for policies that draw. The
+    profile of free resources is filled if `head.wants_profile` is 1: `free_from[k]` units are free
+    from `points[k]` until `points[k + 1]`; the last row holds for ever. Source: DeepRM, section
+    3.2, without the detour over images.
     """
 
     head: Any  # HEAD[1]
-    jobs: Any  # SEEN[num_slots]
+    jobs: Any  # VISIBLE_JOB[num_slots]
     demand: Any  # int64[num_slots, num_resources]
-    free: Any  # int64[num_resources], now
+    free: Any  # int64[num_resources], free units now
     capacity: Any  # int64[num_resources]
     points: Any  # int64[num_points]
     free_from: Any  # int64[num_points, num_resources]
 
 
 def records(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Records whose fields read like columns."""
+    """Return an array of zeroed records whose fields are read like columns."""
     return np.zeros(shape, dtype).view(np.recarray)
 
 
 def allocate(
     count: int, num_jobs: int, num_slots: int, backlog_size: int, horizon: int, num_resources: int
 ) -> Packing:
-    """Tables of `count` clusters."""
+    """Allocate the state of `count` clusters.
+
+    Args:
+        count: length of the leading axis.
+        num_jobs: jobs of a sequence at most.
+        num_slots: visible waiting jobs.
+        backlog_size: further waiting jobs.
+        horizon: steps that are planned ahead; 1 with exact times.
+        num_resources: number of resources.
+    """
     return Packing(
         records((count, 1), CLOCK),
         records((count, num_jobs), JOB),
@@ -166,12 +194,20 @@ def allocate(
 def allocate_view(
     count: int, num_slots: int, num_points: int, num_resources: int, wants_profile: bool = False
 ) -> View:
-    """Views of `count` clusters; they hold nothing between decisions."""
+    """Allocate the views of `count` clusters, which are filled anew before each decision.
+
+    Args:
+        count: length of the leading axis.
+        num_slots: visible waiting jobs.
+        num_points: points of the profile.
+        num_resources: number of resources.
+        wants_profile: whether the profile is filled.
+    """
     head = records((count, 1), HEAD)
     head["wants_profile"] = int(wants_profile)
     return View(
         head,
-        records((count, num_slots), SEEN),
+        records((count, num_slots), VISIBLE_JOB),
         np.zeros((count, num_slots, num_resources), np.int64),
         np.zeros((count, num_resources), np.int64),
         np.zeros((count, num_resources), np.int64),
@@ -181,5 +217,5 @@ def allocate_view(
 
 
 def select(tables: Any, row: int) -> Any:
-    """One cluster's tables (views)."""
+    """Return one cluster's tables (views)."""
     return type(tables)(*(table[row] for table in tables))

@@ -1,4 +1,4 @@
-"""Where sequences of rigid jobs come from, a sequence a seed: drawn, or pieces of a log."""
+"""Sources of rigid job sequences, one per seed: randomly drawn sequences, or pieces of a log."""
 
 from __future__ import annotations
 
@@ -15,30 +15,33 @@ from parcae.workloads.rigid import RigidJobs
 
 
 class PackingSource(Protocol):
-    """Draws sequences; the same seed gives the same sequence."""
+    """Draws job sequences; the same seed gives the same sequence."""
 
     @property
     def config(self) -> PackingConfig:
-        """The cluster that they are for."""
+        """The settings of the cluster that the sequences are for."""
 
     def draw(self, seeds: Sequence[int]) -> list[RigidJobs]:
-        """A sequence for each seed."""
+        """Return one sequence for each seed."""
 
     def card(self) -> dict[str, Any]:
-        """All that is needed to draw them again, as plain JSON."""
+        """Return a description as plain JSON, enough to draw the same sequences again."""
 
 
 @dataclass(frozen=True)
 class DrawnSource:
-    """Jobs of a mix that arrive at random (DeepRM, section 4.1).
+    """Sequences of jobs that arrive at random and are drawn from a mix (DeepRM, section 4.1).
 
     Args:
-        rates: arrivals a step; several: each seed has one of them.
-        window: steps in which jobs arrive. mix: which jobs, see `parcae.workloads.bernoulli.MIXES`.
+        rates: arrivals per step; of several rates, each seed gets one at random.
+        window: number of steps in which jobs arrive.
+        mix: which jobs are drawn, see `parcae.workloads.bernoulli.MIXES`.
         num_units: capacity of each resource.
+        num_resources: number of resources.
+        settings: further settings of the cluster.
 
     Raises:
-        ConfigError: no rate.
+        ConfigError: there is no rate.
     """
 
     rates: tuple[float, ...] = (0.7,)
@@ -50,18 +53,21 @@ class DrawnSource:
 
     def __post_init__(self) -> None:
         if not self.rates:
-            raise ConfigError("jobs arrive at no rate: give one of 0..1 a step, or several")
+            raise ConfigError(
+                "there is no arrival rate: give one or more rates from 0 to 1 arrivals per step"
+            )
 
     @property
     def config(self) -> PackingConfig:
-        """Runs last as long as jobs arrive, and until all are done."""
+        """The cluster's settings; runs last at least as long as jobs arrive."""
         return self.settings.model_copy(update={"window": self.window})
 
     def draw(self, seeds: Sequence[int]) -> list[RigidJobs]:
-        """A sequence for each seed."""
+        """Return one sequence for each seed."""
         return [self._one(seed) for seed in seeds]
 
     def _one(self, seed: int) -> RigidJobs:
+        """Draw the sequence of one seed."""
         rng = np.random.default_rng(np.random.SeedSequence([0x6465_6570, seed]))
         rate = self.rates[int(rng.integers(len(self.rates)))]
         return draw_bernoulli(
@@ -69,10 +75,10 @@ class DrawnSource:
         )
 
     def card(self) -> dict[str, Any]:
-        """All that is needed to draw them again."""
-        own = {"rates": list(self.rates), "window": self.window, "mix": self.mix}
+        """Return the source's description."""
+        origin = {"rates": list(self.rates), "window": self.window, "mix": self.mix}
         return {
-            **own,
+            **origin,
             "capacity": [self.num_units] * self.num_resources,
             "config": self.config.model_dump(mode="json"),
         }
@@ -80,16 +86,17 @@ class DrawnSource:
 
 @dataclass(frozen=True)
 class LogSource:
-    """Pieces of a log, each of `num_jobs` jobs from a random one on.
+    """Pieces of a log: `num_jobs` consecutive jobs, starting at a random one.
 
     Args:
         jobs: the log, or the part of it that may be used.
-        num_jobs: of a piece; None: all of it, whatever the seed.
-        speeds: the piece's jobs arrive so many times as fast; several: each seed has one of them. A log in which nobody waits
-            teaches nothing; the same jobs at twice the speed do.
+        num_jobs: length of a piece; None takes all jobs, whatever the seed.
+        settings: settings of the cluster; by default, exact times.
+        speeds: factors that arrivals are sped up by; of several, each seed gets one at random. A
+            log in which no job waits teaches nothing; the same jobs at twice the speed do.
 
     Raises:
-        ConfigError: a piece longer than the log.
+        ConfigError: a piece is longer than the log, or a speed is not above 0.
     """
 
     jobs: RigidJobs
@@ -99,24 +106,28 @@ class LogSource:
 
     def __post_init__(self) -> None:
         if not self.speeds or min(self.speeds) <= 0:
-            raise ConfigError(f"speeds {self.speeds}: give one or more numbers above 0")
+            raise ConfigError(
+                f"the speeds {self.speeds} are not valid: give one or more numbers above 0"
+            )
         if self.num_jobs is not None and not 1 <= self.num_jobs <= len(self.jobs):
             raise ConfigError(
-                f"pieces of {self.num_jobs} jobs of a log of {len(self.jobs)}: give a number from 1 to {len(self.jobs)}"
+                f"pieces of {self.num_jobs} jobs cannot be taken from a log of {len(self.jobs)} "
+                f"jobs: give a number from 1 to {len(self.jobs)}"
             )
 
     @property
     def config(self) -> PackingConfig:
-        """Exact times, unless another config is given."""
+        """The given settings, or exact times."""
         return self.settings or PackingConfig.for_log(self.jobs)
 
     def draw(self, seeds: Sequence[int]) -> list[RigidJobs]:
-        """A piece for each seed."""
+        """Return one piece for each seed."""
         if self.num_jobs is None:
             return [self.jobs for _ in seeds]
         return [self._piece(seed, self.num_jobs) for seed in seeds]
 
     def _piece(self, seed: int, num_jobs: int) -> RigidJobs:
+        """Cut the piece of one seed."""
         rng = np.random.default_rng(np.random.SeedSequence([0x6C6F_6773, seed]))
         first = int(rng.integers(len(self.jobs) - num_jobs + 1))
         piece = self.jobs.piece(first, first + num_jobs)
@@ -128,10 +139,10 @@ class LogSource:
         )
 
     def card(self) -> dict[str, Any]:
-        """All that is needed to draw them again, but the log."""
+        """Return the source's description; the log itself is not part of it."""
         first = int(self.jobs.ids[0])
         last = int(self.jobs.ids[-1])
-        own = {
+        origin = {
             "log": self.jobs.name,
             "jobs": len(self.jobs),
             "first_id": first,
@@ -140,7 +151,7 @@ class LogSource:
             "speeds": list(self.speeds),
         }
         return {
-            **own,
+            **origin,
             "capacity": self.jobs.capacity.tolist(),
             "config": self.config.model_dump(mode="json"),
         }
@@ -148,10 +159,13 @@ class LogSource:
 
 @dataclass(frozen=True)
 class MixedSource:
-    """Sequences of several sources in turn.
+    """Draws from several sources in turn.
+
+    Args:
+        sources: the sources; seed s draws from source s modulo their number.
 
     Raises:
-        ConfigError: sources whose clusters run differently, or of different numbers of resources.
+        ConfigError: there is no source, or the sources' clusters have different settings.
     """
 
     sources: tuple[PackingSource, ...]
@@ -159,20 +173,21 @@ class MixedSource:
     def __post_init__(self) -> None:
         if not self.sources or any(s.config != self.sources[0].config for s in self.sources):
             raise ConfigError(
-                "sources that are mixed run their clusters alike: give them one config"
+                "a mixed source needs at least one source, and all must have the same cluster "
+                "settings"
             )
 
     @property
     def config(self) -> PackingConfig:
-        """That of all."""
+        """The cluster settings that all sources share."""
         return self.sources[0].config
 
     def draw(self, seeds: Sequence[int]) -> list[RigidJobs]:
-        """A sequence for each seed, of the source whose turn it is."""
+        """Return one sequence for each seed."""
         return [self.sources[seed % len(self.sources)].draw([seed])[0] for seed in seeds]
 
     def card(self) -> dict[str, Any]:
-        """All that is needed to draw them again, but logs."""
+        """Return the descriptions of all sources."""
         return {
             "mixed": [source.card() for source in self.sources],
             "config": self.config.model_dump(mode="json"),

@@ -1,4 +1,4 @@
-"""Many packing clusters side by side, each run whole in compiled calls spread over threads."""
+"""Batches of packing clusters; compiled calls run each cluster, spread over threads."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from parcae.packing.kernels.stepping import begin_many, mask_many, show_many, st
 from parcae.packing.layout import (
     RULES,
     SPEC,
-    Asked,
     Cost,
     Packing,
+    SequenceTables,
     View,
     allocate,
     allocate_view,
@@ -29,20 +29,22 @@ from parcae.packing.layout import (
 )
 from parcae.workloads.rigid import RigidJobs
 
-#: play_many(states, asked, sequence, views, first, last): runs clusters first..last-1 from start to end.
-PlayMany = Callable[[Packing, Asked, npt.NDArray[np.int64], View, int, int], None]
+#: play_many(states, sequences, sequence_rows, views, first, last) runs clusters first..last-1 from
+#: start to end; cluster k runs the sequence sequence_rows[k].
+PlayMany = Callable[[Packing, SequenceTables, npt.NDArray[np.int64], View, int, int], None]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a sequence.
+    """The result of one run of a job sequence.
 
     Args:
-        jobs: what was asked.
-        start, finish: int64[num_jobs], -1 where a job never started.
-        is_dropped: bool[num_jobs], lost because slots and backlog were full.
+        jobs: the sequence.
+        start: int64[num_jobs], -1 where a job never started.
+        finish: int64[num_jobs], -1 where a job never started.
+        is_dropped: bool[num_jobs], whether the job was dropped because slots and backlog were full.
         costs: float64[len(Cost)], accrued until the end.
-        num_decisions: decisions that let time pass included.
+        num_decisions: number of decisions, including those that let time pass.
         end: time of the end.
     """
 
@@ -55,14 +57,18 @@ class Outcome:
     end: int
 
 
-def asked_of(sequences: Sequence[RigidJobs], config: PackingConfig) -> Asked:
-    """The sequences as tables with a leading axis.
+def make_sequence_tables(sequences: Sequence[RigidJobs], config: PackingConfig) -> SequenceTables:
+    """Return job sequences as tables with a leading axis.
 
     Raises:
-        WorkloadError: none at all, different clusters, or a job longer than the horizon.
+        WorkloadError: there is no sequence, they have different resources, or a job is longer than
+            the horizon.
     """
     if not sequences or any((s.capacity.shape != sequences[0].capacity.shape) for s in sequences):
-        raise WorkloadError("give one sequence or more, all with the same resources")
+        raise WorkloadError(
+            "a batch needs at least one job sequence, and all must have the same number of "
+            "resources"
+        )
     num_jobs = max(1, max(len(s) for s in sequences))
     specs = records((len(sequences), num_jobs), SPEC)
     demand = np.zeros((len(sequences), num_jobs, len(sequences[0].capacity)), np.int64)
@@ -72,45 +78,47 @@ def asked_of(sequences: Sequence[RigidJobs], config: PackingConfig) -> Asked:
         _check_fits(jobs, config)
         n = len(jobs)
         specs["arrival"][row, :n] = jobs.arrival
-        specs["told"][row, :n] = jobs.told
+        specs["estimate"][row, :n] = jobs.estimate
         specs["duration"][row, :n] = jobs.duration
-        specs["log_told"][row, :n] = np.log(jobs.told)
+        specs["log_estimate"][row, :n] = np.log(jobs.estimate)
         demand[row, :n] = jobs.demand
         counts[row] = n
     for key in ("window", "ends_early", "as_coded", "bound", "max_decisions"):
         rules[key] = getattr(config, key)
     rules["is_exact"] = config.mode is TimeMode.EXACT
-    return Asked(specs, demand, counts, rules)
+    return SequenceTables(specs, demand, counts, rules)
 
 
 def _check_fits(jobs: RigidJobs, config: PackingConfig) -> None:
+    """Check that a sequence fits the config; time steps limit the durations."""
     if config.mode is TimeMode.EXACT:
         return
     longest = config.horizon - config.as_coded
     if len(jobs) and int(jobs.duration.max()) > longest:
         row = int(jobs.duration.argmax())
         raise WorkloadError(
-            f"{jobs.name}: job {jobs.ids[row]} lasts {jobs.duration[row]} steps, longer than the horizon allows ({longest}); "
-            f"give a longer horizon, or run it with exact times"
+            f"{jobs.name}: job {jobs.ids[row]} lasts {jobs.duration[row]} steps, longer than the "
+            f"horizon allows ({longest}); give a longer horizon, or run it with exact times"
         )
-    if (jobs.told != jobs.duration).any():
+    if (jobs.estimate != jobs.duration).any():
         raise WorkloadError(
-            f"{jobs.name}: durations that differ from what is told need exact times (mode 'exact')"
+            f"{jobs.name}: the estimated durations differ from the real ones, which works only "
+            "with exact times (mode 'exact')"
         )
 
 
 class PackingBatch:
-    """Clusters that run sequences: cluster e runs sequence `sequence[e]`.
+    """Clusters that run job sequences side by side: cluster e runs sequence sequence_rows[e].
 
     Args:
-        sequences: of rigid jobs, with the same resources; capacities may differ.
-        config: how all of them run.
-        repeats: clusters a sequence (neighbours).
-        wants_profile: the view shows what becomes free when.
-        seed: of the runs' own random numbers, for policies that draw; each cluster gets its own.
+        sequences: sequences of rigid jobs with the same resources; capacities may differ.
+        config: the settings of all clusters.
+        repeats: clusters per sequence, next to each other.
+        wants_profile: whether views show when resources become free.
+        seed: seed of the random numbers of policies that draw; each cluster gets its own stream.
 
     Raises:
-        WorkloadError: sequences that do not fit the config.
+        WorkloadError: a sequence does not fit the config.
     """
 
     def __init__(
@@ -124,55 +132,69 @@ class PackingBatch:
     ) -> None:
         self.sequences = tuple(sequences)
         self.config = config
-        self.asked = asked_of(sequences, config)
-        self.sequence = np.repeat(np.arange(len(sequences), dtype=np.int64), repeats)
-        num_jobs = self.asked.specs.shape[1]
-        num_resources = self.asked.demand.shape[2]
+        self.sequence_tables = make_sequence_tables(sequences, config)
+        self.sequence_rows = np.repeat(np.arange(len(sequences), dtype=np.int64), repeats)
+        num_jobs = self.sequence_tables.specs.shape[1]
+        num_resources = self.sequence_tables.demand.shape[2]
         is_exact = config.mode is TimeMode.EXACT
         slots, horizon = (num_jobs, 1) if is_exact else (config.num_slots, config.horizon)
         points = num_jobs + 1 if is_exact else horizon + 1
-        count = len(self.sequence)
+        count = len(self.sequence_rows)
         self.states = allocate(
             count, num_jobs, slots, 0 if is_exact else config.backlog_size, horizon, num_resources
         )
         self.views = allocate_view(
             count, slots, points if wants_profile else 1, num_resources, wants_profile
         )
-        self.states.luck[:, 0] = np.random.SeedSequence([0x7061_636B, seed]).generate_state(
+        self.states.seed[:, 0] = np.random.SeedSequence([0x7061_636B, seed]).generate_state(
             count, np.uint64
         )
-        self.states.capacity[:] = np.stack([s.capacity for s in sequences])[self.sequence]
+        self.states.capacity[:] = np.stack([s.capacity for s in sequences])[self.sequence_rows]
 
     def __len__(self) -> int:
-        return len(self.sequence)
+        return len(self.sequence_rows)
 
     def run(self, play_many: PlayMany, num_threads: int | None = None) -> None:
-        """Run every cluster from start to end, spread over threads (kernels release the interpreter's lock)."""
+        """Run every cluster from start to end, spread over threads.
+
+        Compiled policies release the interpreter's lock, so the threads run in parallel.
+
+        Args:
+            play_many: runs a range of clusters, see `PlayMany`.
+            num_threads: number of threads; by default, the number of CPU cores.
+        """
         spread(
-            lambda a, b: play_many(self.states, self.asked, self.sequence, self.views, a, b),
+            lambda a, b: play_many(
+                self.states, self.sequence_tables, self.sequence_rows, self.views, a, b
+            ),
             len(self),
             num_threads,
         )
 
     def begin(self) -> None:
-        """Every cluster is empty, at its start."""
-        begin_many(self.states, self.asked, self.sequence, 0, len(self))
+        """Reset every cluster to empty, at the start of its sequence."""
+        begin_many(self.states, self.sequence_tables, self.sequence_rows, 0, len(self))
 
     def show(self) -> View:
-        """What a policy sees of every cluster now; overwritten by the next call."""
-        show_many(self.states, self.asked, self.sequence, self.views, 0, len(self))
+        """Return what a policy sees of every cluster now; the next call overwrites it."""
+        show_many(self.states, self.sequence_tables, self.sequence_rows, self.views, 0, len(self))
         return self.views
 
     def step(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """One decision in every cluster that is not over: a slot, or VOID (as what cannot be placed) to let time pass.
+        """Take one decision in every cluster that is not over.
 
-        Returns int64[num_clusters], 1 where a job was placed.
+        Args:
+            slots: int64[num_clusters], a slot whose job is placed, or VOID to let time pass. Time
+                passes too if the job cannot be placed.
+
+        Returns:
+            int64[num_clusters], 1 where a job was placed.
         """
         is_placed = np.zeros(len(self), np.int64)
         step_many(
             self.states,
-            self.asked,
-            self.sequence,
+            self.sequence_tables,
+            self.sequence_rows,
             np.ascontiguousarray(slots, np.int64),
             is_placed,
             0,
@@ -181,29 +203,32 @@ class PackingBatch:
         return is_placed
 
     def masks(self) -> npt.NDArray[np.int8]:
-        """int8[num_clusters, num_slots + 1]: 1 where a decision does something; the last is VOID."""
+        """Return which decisions do something, int8[num_clusters, num_slots + 1].
+
+        The last column is VOID, which always does something.
+        """
         masks = np.zeros((len(self), self.states.slots.shape[1] + 1), np.int8)
-        mask_many(self.states, self.asked, self.sequence, masks, 0, len(self))
+        mask_many(self.states, self.sequence_tables, self.sequence_rows, masks, 0, len(self))
         return masks
 
     @property
     def is_over(self) -> npt.NDArray[np.bool_]:
-        """bool[num_clusters]"""
+        """bool[num_clusters], whether each run is over."""
         over: npt.NDArray[np.bool_] = self.states.clock["is_over"][:, 0] == 1
         return over
 
     def state(self, row: int) -> Packing:
-        """One cluster's tables (views)."""
+        """Return one cluster's state (views)."""
         state: Packing = select(self.states, row)
         return state
 
     def costs(self, cost: Cost = Cost.SLOWDOWN) -> npt.NDArray[np.float64]:
-        """float64[num_clusters], accrued."""
+        """Return the cost accrued so far, float64[num_clusters]."""
         return np.array(self.states.costs[:, cost])
 
     def outcome(self, row: int) -> Outcome:
-        """What became of one cluster's sequence."""
-        jobs = self.sequences[self.sequence[row]]
+        """Return the result of one cluster's run."""
+        jobs = self.sequences[self.sequence_rows[row]]
         state = self.state(row)
         n = len(jobs)
         table = state.jobs[:n]
@@ -218,12 +243,20 @@ class PackingBatch:
         )
 
     def outcomes(self) -> list[Outcome]:
-        """What became of all."""
+        """Return the results of all clusters' runs."""
         return [self.outcome(row) for row in range(len(self))]
 
 
 def spread(run: Callable[[int, int], Any], count: int, num_threads: int | None = None) -> None:
-    """Call run(first, last) on slices of 0..count-1 in threads; with one thread, in this one."""
+    """Call run(first, last) on slices of 0..count-1 in threads.
+
+    With a single thread, `run` is called in the calling thread.
+
+    Args:
+        run: called once per slice.
+        count: number of clusters.
+        num_threads: number of threads; by default, the number of CPU cores.
+    """
     threads = max(1, min(num_threads or os.cpu_count() or 1, count))
     if threads == 1:
         run(0, count)

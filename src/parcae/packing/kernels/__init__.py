@@ -1,1 +1,1 @@
-"""Compiled transitions of the cluster state."""
+"""Compiled transitions, views and images of packing clusters."""

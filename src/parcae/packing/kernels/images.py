@@ -1,4 +1,4 @@
-"""The state as an image: what DeepRM's and A2cScheduler's networks look at."""
+"""Compiled drawing of the cluster's state as an image, for DeepRM's and A2cScheduler's networks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,34 @@ from parcae.kernels import inlined, kernel
 from parcae.packing.kernels.views import cluster, sequence_of
 from parcae.packing.layout import NO_JOB
 
-#: As in the released code: colours are multiples of 1/40, and time since the last arrival counts in tenths of a step up to 1.
+#: As in the released code, colours are multiples of 1/40, and the time since the last arrival is
+#: counted in tenths, up to 10 steps = 1.
 _NUM_COLORS = 39
 _LONGEST_PAUSE = 10.0
+#: Prime to the number of colours, so that successive jobs go through all of them.
 _COLOR_STEP = 17
 
 
 @kernel
-def draw_images(states, asked, sequence, images, is_colored, has_pause, first, last):  # type: ignore[no-untyped-def]
-    """Draw clusters first..last-1 into images float32[num_clusters, horizon, width] (see `parcae.packing.images`)."""
+def draw_images(  # type: ignore[no-untyped-def]
+    states, sequences, sequence_rows, images, is_colored, has_pause, first, last
+):
+    """Draw the images of clusters first..last-1; see `parcae.packing.images`.
+
+    Args:
+        states: the states of all clusters.
+        sequences: the job sequences.
+        sequence_rows: int64[num_clusters], each cluster's sequence.
+        images: float32[num_clusters, horizon, width], written.
+        is_colored: whether each booked job has its own colour.
+        has_pause: whether the last column shows the time since the last arrival.
+        first: first cluster.
+        last: one past the last cluster.
+    """
     for row in range(first, last):
         _draw(
             cluster(states, row),
-            sequence_of(asked, sequence[row]),
+            sequence_of(sequences, sequence_rows[row]),
             images[row],
             is_colored,
             has_pause,
@@ -28,21 +43,23 @@ def draw_images(states, asked, sequence, images, is_colored, has_pause, first, l
 
 
 @inlined
-def _draw(state, asked, image, is_colored, has_pause):  # type: ignore[no-untyped-def]
+def _draw(state, sequence, image, is_colored, has_pause):  # type: ignore[no-untyped-def]
+    """Draw one cluster's image."""
     for row in range(image.shape[0]):
         for column in range(image.shape[1]):
             image[row, column] = 0.0
     left = 0
     for resource in range(state.free.shape[1]):
         if is_colored:
-            _draw_colors(state, asked, image, left, resource)
+            _draw_colors(state, sequence, image, left, resource)
         else:
             _draw_used(state, image, left, resource)
         left += state.capacity[resource]
         for slot in range(state.slots.shape[0]):
             if state.slots[slot] != NO_JOB:
-                _draw_job(asked, state.slots[slot], image, left, resource)
+                _draw_job(sequence, state.slots[slot], image, left, resource)
             left += state.capacity[resource]
+    # One cell for each job of the backlog, row by row.
     columns = (state.backlog.shape[0] + image.shape[0] - 1) // image.shape[0]
     for job in range(min(state.clock.num_backlog[0], columns * image.shape[0])):
         image[job // columns, left + job % columns] = 1.0
@@ -57,20 +74,24 @@ def _draw(state, asked, image, is_colored, has_pause):  # type: ignore[no-untype
 
 @inlined
 def _draw_used(state, image, left, resource):  # type: ignore[no-untyped-def]
-    """Units in use fill each row from the left: a row is one moment, and what is booked for it stays booked."""
+    """Fill each row from the left with the units in use at that moment.
+
+    Bookings never change, so the units of a row need no distinction by job.
+    """
     for row in range(image.shape[0]):
         for unit in range(state.capacity[resource] - state.free[row, resource]):
             image[row, left + unit] = 1.0
 
 
 @inlined
-def _draw_colors(state, asked, image, left, resource):  # type: ignore[no-untyped-def]
-    """The same, each job in a colour of its own, in order of placing.
+def _draw_colors(state, sequence, image, left, resource):  # type: ignore[no-untyped-def]
+    """Fill each row from the left with the booked jobs, in order of placing, one colour per job.
 
-    # Deviation: the released code takes the first colour of a shuffled table that is not on screen; here a job's colour
-    follows from its number and the run's luck, and differs from those of the 38 jobs before and after it.
+    # Deviation: the released code takes the first colour of a shuffled table that is not on screen.
+    Here a job's colour follows from its row and the run's seed, and differs from the colours of the
+    38 jobs before and after it.
     """
-    shift = np.int64(state.luck[0] % np.uint64(_NUM_COLORS))
+    shift = np.int64(state.seed[0] % np.uint64(_NUM_COLORS))
     for row in range(image.shape[0]):
         then = state.clock.now[0] + row
         column = left
@@ -80,13 +101,14 @@ def _draw_colors(state, asked, image, left, resource):  # type: ignore[no-untype
                 color = np.float32(1 + (job * _COLOR_STEP + shift) % _NUM_COLORS) / np.float32(
                     _NUM_COLORS + 1
                 )
-                for _ in range(asked.demand[job, resource]):
+                for _ in range(sequence.demand[job, resource]):
                     image[row, column] = color
                     column += 1
 
 
 @inlined
-def _draw_job(asked, job, image, left, resource):  # type: ignore[no-untyped-def]
-    for row in range(asked.specs.told[job]):
-        for unit in range(asked.demand[job, resource]):
+def _draw_job(sequence, job, image, left, resource):  # type: ignore[no-untyped-def]
+    """Draw a waiting job: its duration in rows, its demand in columns."""
+    for row in range(sequence.specs.estimate[job]):
+        for unit in range(sequence.demand[job, resource]):
             image[row, left + unit] = 1.0

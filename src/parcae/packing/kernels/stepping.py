@@ -1,4 +1,4 @@
-"""Many clusters, one decision each, in one call: for whoever decides outside."""
+"""Compiled steps of many clusters, one decision per call, for deciders outside the kernels."""
 
 from __future__ import annotations
 
@@ -9,36 +9,76 @@ from parcae.packing.layout import NO_JOB, NOT_YET
 
 
 @kernel
-def begin_many(states, asked, sequence, first, last):  # type: ignore[no-untyped-def]
-    """Clusters first..last-1 begin."""
+def begin_many(states, sequences, sequence_rows, first, last):  # type: ignore[no-untyped-def]
+    """Reset clusters first..last-1 to the start of their sequences.
+
+    Args:
+        states: the states of all clusters, written.
+        sequences: the job sequences.
+        sequence_rows: int64[num_clusters], each cluster's sequence.
+        first: first cluster.
+        last: one past the last cluster.
+    """
     for row in range(first, last):
-        begin(cluster(states, row), sequence_of(asked, sequence[row]))
+        begin(cluster(states, row), sequence_of(sequences, sequence_rows[row]))
 
 
 @kernel
-def show_many(states, asked, sequence, views, first, last):  # type: ignore[no-untyped-def]
-    """Fill the views of clusters first..last-1."""
+def show_many(states, sequences, sequence_rows, views, first, last):  # type: ignore[no-untyped-def]
+    """Fill the views of clusters first..last-1.
+
+    Args:
+        states: the states of all clusters.
+        sequences: the job sequences.
+        sequence_rows: int64[num_clusters], each cluster's sequence.
+        views: the views of all clusters, written.
+        first: first cluster.
+        last: one past the last cluster.
+    """
     for row in range(first, last):
-        show(cluster(states, row), sequence_of(asked, sequence[row]), view_of(views, row))
+        show(cluster(states, row), sequence_of(sequences, sequence_rows[row]), view_of(views, row))
 
 
 @kernel
-def step_many(states, asked, sequence, slots, is_placed, first, last):  # type: ignore[no-untyped-def]
-    """Take slots[row] in clusters first..last-1 that are not over. is_placed: int64, whether a job was placed."""
+def step_many(  # type: ignore[no-untyped-def]
+    states, sequences, sequence_rows, slots, is_placed, first, last
+):
+    """Take one decision in each of clusters first..last-1 that is not over.
+
+    Args:
+        states: the states of all clusters, changed.
+        sequences: the job sequences.
+        sequence_rows: int64[num_clusters], each cluster's sequence.
+        slots: int64[num_clusters], the decisions: a slot, or VOID to let time pass.
+        is_placed: int64[num_clusters], written: 1 where a job was placed.
+        first: first cluster.
+        last: one past the last cluster.
+    """
     for row in range(first, last):
         if states.clock.is_over[row, 0] == 0:
             is_placed[row] = int(
-                take(cluster(states, row), sequence_of(asked, sequence[row]), slots[row])
+                take(cluster(states, row), sequence_of(sequences, sequence_rows[row]), slots[row])
             )
 
 
 @kernel
-def mask_many(states, asked, sequence, masks, first, last):  # type: ignore[no-untyped-def]
-    """masks int8[num_clusters, num_slots + 1]: slots whose job fits somewhere in the horizon; VOID, the last, always."""
+def mask_many(states, sequences, sequence_rows, masks, first, last):  # type: ignore[no-untyped-def]
+    """Write which decisions do something in clusters first..last-1.
+
+    These are the slots whose job fits somewhere in the horizon, and always VOID, the last column.
+
+    Args:
+        states: the states of all clusters.
+        sequences: the job sequences.
+        sequence_rows: int64[num_clusters], each cluster's sequence.
+        masks: int8[num_clusters, num_slots + 1], written.
+        first: first cluster.
+        last: one past the last cluster.
+    """
     for row in range(first, last):
         state = cluster(states, row)
-        own = sequence_of(asked, sequence[row])
+        sequence = sequence_of(sequences, sequence_rows[row])
         for slot in range(state.slots.shape[0]):
             job = state.slots[slot]
-            masks[row, slot] = int(job != NO_JOB and first_fit(state, own, job) != NOT_YET)
+            masks[row, slot] = int(job != NO_JOB and first_fit(state, sequence, job) != NOT_YET)
         masks[row, state.slots.shape[0]] = 1
