@@ -14,7 +14,7 @@ PAIR = {
     "params": {"job_slots": 2, "backlog_size": 1, "time_horizon": 10, "capacity": [4, 4]},
     "jobs": [[0, 4, 3, 1], [1, 2, 2, 1]],
 }
-#: Four jobs at once for one slot and a backlog of two: the fourth is lost.
+#: Four jobs arrive at once for one job slot and a backlog of two: the fourth is lost.
 CROWD = {
     "name": "crowd",
     "arrival_window": 2,
@@ -42,8 +42,9 @@ def swf_text(num_jobs: int, num_processors: int = 16) -> str:
     lines = [f"; MaxProcs: {num_processors}", "; UnixStartTime: 0"]
     for row in range(num_jobs):
         run = int(run_time[row])
-        asked = 2 * int(run_time[row])
+        requested = 2 * int(run_time[row])
         lines.append(
-            f"{row + 1} {submit[row]} -1 {run} {taken[row]} -1 -1 -1 {asked} -1 1 -1 -1 -1 0 0 -1 -1"
+            f"{row + 1} {submit[row]} -1 {run} {taken[row]} -1 -1 -1 {requested} "
+            "-1 1 -1 -1 -1 0 0 -1 -1"
         )
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: a real process, exit codes, one clear line on bad input."""
+"""The command line in a real process: exit codes, and a one-line message on bad input."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def test_simulate_prints_the_contracted_json(tmp_path: Path) -> None:
 
 def test_simulate_tells_of_executor_classes(tmp_path: Path) -> None:
     words = "--executor-classes 1x1x0.5,2x1x1 --jobs 4 --unknown-share 0.5 --estimate-error 0.2"
-    told = json.loads(run(f"parcae simulate toy --policy fair {words} --json", tmp_path).stdout)
-    assert told["executors"] == 3
-    assert told["memory_fragmentation"] == 1.0  # its tasks need no memory
-    assert len(told["class_utilization"]) == 2
+    result = json.loads(run(f"parcae simulate toy --policy fair {words} --json", tmp_path).stdout)
+    assert result["executors"] == 3
+    assert result["memory_fragmentation"] == 1.0  # its tasks need no memory
+    assert len(result["class_utilization"]) == 2
 
 
 def test_a_job_set_file_runs_every_set_under_every_policy(tmp_path: Path) -> None:
@@ -66,7 +66,10 @@ def test_a_job_set_file_runs_every_set_under_every_policy(tmp_path: Path) -> Non
         }
     }
     (tmp_path / "sets.json").write_text(json.dumps(sets))
-    command = "parcae simulate w.parcae --job-set sets.json --set all --policy all --durations first --reference-semantics --json"
+    command = (
+        "parcae simulate w.parcae --job-set sets.json --set all --policy all --durations first "
+        "--reference-semantics --json"
+    )
     rows = [json.loads(line) for line in run(command, tmp_path).stdout.splitlines()]
     assert len(rows) == 2 * 6
     assert {(row["set"], row["durations"]) for row in rows} == {("a", "first"), ("b", "first")}
@@ -78,7 +81,8 @@ def test_a_job_set_file_runs_every_set_under_every_policy(tmp_path: Path) -> Non
 
 def test_compare_writes_json_and_a_report(tmp_path: Path) -> None:
     done = run(
-        "parcae compare toy --policies fair,fifo --executors 2 --jobs 4 --seeds 3 --json c.json --report r.html",
+        "parcae compare toy --policies fair,fifo --executors 2 --jobs 4 --seeds 3 --json c.json "
+        "--report r.html",
         tmp_path,
     )
     assert done.returncode == 0, done.stderr
@@ -91,17 +95,17 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
     log = BUNDLED / "example-event-log.zstd"
     done = run(f"parcae compare-logs {log} {log} --plot gantt.png", tmp_path)
     assert done.returncode == 0, done.stderr
-    for told in (
+    for text in (
         "average JCT",
         "mean JCT B / A over 21 matched jobs: 1.000 [1.000, 1.000]",
         "daily-revenue",
     ):
-        assert told in done.stdout
+        assert text in done.stdout
     assert (tmp_path / "gantt.png").read_bytes().startswith(b"\x89PNG")
     done = run(f"parcae compare-logs {log} {log} --key spark.jobGroup.id --json", tmp_path)
-    told = json.loads(done.stdout)
-    assert set(told) == {"logs", "ratio", "names", "unmatched", "not_compared", "notes"}
-    assert (told["ratio"]["mean"], told["logs"]["B"]["num_jobs"]) == (1.0, 18)
+    comparison = json.loads(done.stdout)
+    assert set(comparison) == {"logs", "ratio", "names", "unmatched", "not_compared", "notes"}
+    assert (comparison["ratio"]["mean"], comparison["logs"]["B"]["num_jobs"]) == (1.0, 18)
 
 
 @pytest.mark.parametrize(
@@ -127,9 +131,9 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae simulate toy --policy fair:nowhere.xml", "nowhere.xml: No such file"),
         ("parcae simulate toy --estimate-error often", "write log"),
         ("parcae compare toy --policies fair,graphene:tuned", "--world executors"),
-        ("parcae simulate", "name a workload"),
+        ("parcae simulate", "give a workload"),
         ("parcae simulate --job-set broken.parcae", "broken.parcae:1: not JSON"),
-        ("parcae simulate toy --job-set cyclic.json", "brings its own jobs: leave out toy"),
+        ("parcae simulate toy --job-set cyclic.json", "contains its own jobs: leave out toy"),
         ("parcae simulate --job-set cyclic.json", "job 0: "),
         (
             "parcae export fair toy -o x.json",
@@ -138,7 +142,7 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ("parcae export srpt toy -o x.json --world executors", "write --world cores"),
         (
             "parcae export srpt toy -o missing/x.json",
-            "the folder that it should be in is not there",
+            "the folder of this file does not exist",
         ),
         ("parcae export srpt nothing -o x.json", "no workload 'nothing'"),
         ("parcae workload prepare toy -o x.parcae", "nothing to prepare"),
@@ -151,7 +155,7 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ),
         (
             "parcae compare toy --policies fair,broken.safetensors",
-            "broken.safetensors: not a checkpoint, or a torn one",
+            "broken.safetensors: not a checkpoint, or an incomplete one",
         ),
         ("parcae tune toy --objective speed -o x.parcae", "average-jct, makespan"),
         ("parcae tune toy --arrivals recorded -o x.parcae", "load:0.85"),
@@ -174,7 +178,7 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
             "parcae train toy --rule broken.safetensors -o x.parcae",
             "broken.safetensors: not a checkpoint",
         ),
-        ("parcae train toy --world executors --device cuda -o x.parcae", "sees no such device"),
+        ("parcae train toy --world executors --device cuda -o x.parcae", "finds no CUDA device"),
         (
             "parcae train toy --world cores --recipe fast -o x.parcae",
             "--recipe does not apply to parcae in the world of cores",
@@ -202,7 +206,7 @@ def test_two_event_logs_are_compared_in_tables_as_json_and_in_a_picture(tmp_path
         ),
         (
             "parcae compare-logs broken.parcae broken.parcae --plot x.jpeg",
-            "x.jpeg: a picture is written as .png, .svg, .pdf",
+            "x.jpeg: pictures are written as .png, .svg, .pdf",
         ),
         ("parcae spark build --spark-home .", "is no Spark"),
         ("parcae spark demo --policies tuned", "needs spark-fair"),
@@ -269,7 +273,10 @@ def test_every_command_has_help_and_most_an_example(tmp_path: Path, command: str
 
 
 def test_the_benchmark_prints_the_contracted_numbers(tmp_path: Path) -> None:
-    command = "parcae bench simulator --world executors --workload synthetic --runs 1 --jobs 10 --executors 10 --json"
+    command = (
+        "parcae bench simulator --world executors --workload synthetic --runs 1 --jobs 10 "
+        "--executors 10 --json"
+    )
     done = run(command, tmp_path)
     result = json.loads(done.stdout)
     assert {
@@ -282,7 +289,8 @@ def test_the_benchmark_prints_the_contracted_numbers(tmp_path: Path) -> None:
 
 def test_a_service_records_what_another_policy_then_follows(tmp_path: Path) -> None:
     done = run(
-        "parcae serve --policy fair --workload toy --demo 4 --slots 2 --record r --port 0 --admin-port -1 --for 3",
+        "parcae serve --policy fair --workload toy --demo 4 --slots 2 --record r --port 0 "
+        "--admin-port -1 --for 3",
         tmp_path,
     )
     assert done.returncode == 0, done.stderr

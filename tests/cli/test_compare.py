@@ -1,4 +1,4 @@
-"""`parcae compare` in process: who pays in the table, and the file of every job."""
+"""`parcae compare` in this process: which jobs end later, and the file of all jobs."""
 
 from __future__ import annotations
 

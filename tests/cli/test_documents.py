@@ -22,7 +22,8 @@ def _documented() -> list[str]:
 
 #: Three jobs of Alibaba's trace, each of two stages.
 _TRACE = "".join(
-    f"M1,2,j_{at},1,Terminated,{at},{at + 10},100,0.5\nR2_1,3,j_{at},1,Terminated,{at + 10},{at + 30},50,1\n"
+    f"M1,2,j_{at},1,Terminated,{at},{at + 10},100,0.5\n"
+    f"R2_1,3,j_{at},1,Terminated,{at + 10},{at + 30},50,1\n"
     for at in (100, 200, 300)
 )
 
@@ -38,18 +39,19 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "batch_task.csv").write_text(_TRACE)
     sets = {"sets": {"a": {"exec": 5, "jobs": [[1, "2g", 0], [9, "2g", 400]]}}}
     (folder / "sets.json").write_text(json.dumps(sets))
-    own = {
+    job_set = {
         "name": "a",
         "cores": 2,
         "jobs": [{"arrival_ms": 0, "task_ms": [[5, 6], [7]], "edges": [[0, 1]]}],
     }
-    world = {"format": "parcae spark world conformance 1", "sets": [own]}
+    world = {"format": "parcae spark world conformance 1", "sets": [job_set]}
     (folder / "spark-world.json").write_text(json.dumps(world))
     write_packing_files(folder)
     return folder
 
 
-#: What learns, measures or plays studies takes minutes where nothing is compiled yet; and what reads the files that it makes.
+#: Commands that learn, measure or run studies take minutes if nothing is compiled yet. Commands
+#: that read the files which these write must run after them.
 _LONG = re.compile(
     r"parcae (learn|train|tune|bench|reproduce) |packing (train|tune) |[\w/]\.safetensors"
 )
@@ -69,7 +71,7 @@ def test_every_command_in_the_documents_runs(user_folder: Path) -> None:
 
 
 def _runnable() -> list[str]:
-    """What needs Spark is run by tests of its own."""
+    """The commands that run here. Other tests run those that need Spark."""
     return [
         c
         for c in _documented()
@@ -78,10 +80,10 @@ def _runnable() -> list[str]:
 
 
 def _run_all(commands: list[str], user_folder: Path) -> None:
-    """In the order that makes the files the later ones read."""
+    """Run the commands in an order in which each finds the files that it reads."""
     profiles = shared_data("tpch-decima/tpch_profiles.json.gz")
     (user_folder / profiles.name).write_bytes(profiles.read_bytes())
-    (user_folder / "secret").write_text("a secret that nobody guesses\n")
+    (user_folder / "secret").write_text("a secret that is hard to guess\n")
     first = (
         "import",
         "workload prepare",

@@ -1,4 +1,4 @@
-"""`parcae packing` as a user meets it, in this process: exit codes, JSON, one clear line on bad input."""
+"""`parcae packing` in this process: exit codes, JSON, and a one-line message on bad input."""
 
 from __future__ import annotations
 
@@ -49,9 +49,15 @@ def test_a_job_set_prints_the_contracted_json(run: Run) -> None:
     )
     sjf, tetris = (json.loads(line) for line in done.out.splitlines())
     assert sjf == {
-        "sequence": "pair", "policy": "sjf", "start": [0, 4], "finish": [4, 6], "slowdown": 1.75, "reward": -3.5,
-        "reward_as_coded": -3.5, "decisions": 8,
-    }  # fmt: skip
+        "sequence": "pair",
+        "policy": "sjf",
+        "start": [0, 4],
+        "finish": [4, 6],
+        "slowdown": 1.75,
+        "reward": -3.5,
+        "reward_as_coded": -3.5,
+        "decisions": 8,
+    }
     assert tetris["policy"] == "tetris_k0.5"
 
 
@@ -100,7 +106,8 @@ def test_simulate_draws_a_sequence_or_runs_a_log_and_prints_a_table(
 
 def test_compare_writes_json_and_a_report(run: Run, tmp_path: Path) -> None:
     done = run(
-        "parcae packing compare --load 1.3 --policies sjf,packer,tetris --seeds 4 --json c.json --report r.html"
+        "parcae packing compare --load 1.3 --policies sjf,packer,tetris --seeds 4 --json c.json "
+        "--report r.html"
     )
     assert done.code == 0, done.err
     assert "tetris: knob " in done.out
@@ -118,7 +125,7 @@ def test_compare_runs_a_log_and_says_what_reading_it_met(run: Run, tmp_path: Pat
     assert data["measure"] == "bounded_slowdown"
     assert data["settings"]["jobs"] == 100
     assert data["settings"]["read"]["bad"] == 1
-    assert "torn.swf:103: torn" in data["settings"]["read"]["bad_samples"][0]
+    assert "torn.swf:103: truncated" in data["settings"]["read"]["bad_samples"][0]
 
 
 def test_describe_counts_what_was_dropped_with_its_line(run: Run, tmp_path: Path) -> None:
@@ -136,16 +143,18 @@ def test_a_tuned_rule_is_a_policy_and_is_gone_on_from(run: Run, tmp_path: Path) 
     done = run(
         "parcae packing tune withhold --load 1.3 --generations 1 --budget 1 -o w.safetensors --json"
     )
-    found = json.loads(done.out)
-    assert found["generations"] == 1
+    result = json.loads(done.out)
+    assert result["generations"] == 1
     assert read_checkpoint(tmp_path / "w.safetensors").card["objective"] == "slowdown"
     done = run(
-        "parcae packing tune withhold --load 1.3 --generations 1 --start w.safetensors -o w2.safetensors --json"
+        "parcae packing tune withhold --load 1.3 --generations 1 --start w.safetensors "
+        "-o w2.safetensors --json"
     )
-    assert json.loads(done.out)["cost"] <= found["cost"]
+    assert json.loads(done.out)["cost"] <= result["cost"]
     assert run("parcae packing tune tetris --swf log.swf -o t.safetensors").code == 0
     done = run(
-        "parcae packing compare --load 1.3 --policies sjf,w2.safetensors,t.safetensors --seeds 3 --json c.json"
+        "parcae packing compare --load 1.3 --policies sjf,w2.safetensors,t.safetensors --seeds 3 "
+        "--json c.json"
     )
     assert done.code == 0, done.err
     assert set(json.loads((tmp_path / "c.json").read_text())["policies"]) == {
@@ -156,14 +165,17 @@ def test_a_tuned_rule_is_a_policy_and_is_gone_on_from(run: Run, tmp_path: Path) 
 
 
 def test_a_network_is_trained_resumed_and_compared(run: Run, tmp_path: Path) -> None:
-    train = "parcae packing train set --load 0.1:1.84 -o trained --set num_groups=2 --set group_size=2 --select-every 1 --json"
-    found = json.loads(run(f"{train} --iterations 1").out)
-    assert found["iterations"] == 1
+    train = (
+        "parcae packing train set --load 0.1:1.84 -o trained --set num_groups=2 --set group_size=2 "
+        "--select-every 1 --json"
+    )
+    result = json.loads(run(f"{train} --iterations 1").out)
+    assert result["iterations"] == 1
     assert (
         len(read_checkpoint(tmp_path / "trained" / "best.safetensors").card["source"]["rates"])
         == 10
     )
-    assert "holds a training already" in run(f"{train} --iterations 2").err
+    assert "already contains a training" in run(f"{train} --iterations 2").err
     assert json.loads(run(f"{train} --iterations 2 --resume").out)["iterations"] == 2
     assert any((tmp_path / "trained" / "tensorboard").iterdir())
     done = run(
@@ -181,18 +193,18 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
     ("command", "message"),
     [
         ("simulate", "one of --load 1.3, --rate 0.7 and --swf FILE"),
-        ("simulate --load 3", "a load of 300.0% cannot be"),
+        ("simulate --load 3", "a load of 300.0% is not possible"),
         ("simulate --job-set deeprm.json --set nope", "no sequence 'nope'"),
-        ("simulate --job-set deeprm.json --load 1", "give it without --load"),
+        ("simulate --job-set deeprm.json --load 1", "leave out --load"),
         ("simulate --load 1 --policy tetris", "tuned for a load or a log first"),
         ("simulate --swf log.swf --gantt g.png", "cannot be read: draw a smaller run"),
-        ("compare --load 1 --swf log.swf", "give one of them"),
+        ("compare --load 1 --swf log.swf", "give only one of them"),
         ("compare --load 1 --rate 0.5", "one of --load 1.3, --rate 0.7"),
         ("compare --load a:b", "'a:b' is not a range"),
         ("compare --load 1 --policies sfj", "did you mean 'sjf'"),
         ("compare --load 1 --mix paperr", "did you mean 'paper'"),
-        ("compare --load 1 --objective x", "objective 'x': write one of"),
-        ("compare --swf log.swf --part third", "write one of second, first, all"),
+        ("compare --load 1 --objective x", "objective 'x' does not exist: write one of"),
+        ("compare --swf log.swf --part third", "choose one of second, first, all"),
         ("compare --swf log.swf --partitions a", "write numbers separated by commas"),
         ("compare --swf short.swf", "short.swf:2: 17 fields, expected 18"),
         ("compare --swf large.swf", "large.swf:2: the job takes 4 processors, the cluster has 2"),
@@ -200,15 +212,15 @@ def test_policies_lists_the_catalogue(run: Run) -> None:
         ("compare --swf none.swf", "none.swf: No such file"),
         (
             "simulate --load 1 --policy sjf --gantt nowhere/g.png",
-            "nowhere/g.png: the folder that it should be in is not there",
+            "nowhere/g.png: the folder of this file does not exist",
         ),
         (
             "compare --load 1 --policies sjf --seeds 2 --json .",
-            ".: a folder; give the name of a file",
+            ".: this is a folder; give the name of a file",
         ),
         ("tune sjf --load 1 -o x.safetensors", "'sjf' cannot be tuned"),
-        ("tune tetris --load 1 -o x.txt", "whose name ends in .safetensors"),
-        ("tune tetris --load 1 -o nowhere/x.safetensors", "a folder that is there"),
+        ("tune tetris --load 1 -o x.txt", "with a name that ends in .safetensors"),
+        ("tune tetris --load 1 -o nowhere/x.safetensors", "give a file in an existing folder"),
         ("train foo --load 1 -o x", "no learner 'foo'"),
         ("train set --load 1 -o x --recipe slow", "recipe 'slow'"),
         ("train set --load 1 -o x --start deeprm.json", "not a checkpoint"),

@@ -1,4 +1,4 @@
-"""The two worlds on the command line: which one a command means, what policies are called, job sets of Spark's own."""
+"""The two worlds on the command line: which one a command chooses, policies, and job sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from parcae.cli.main import app
-from parcae.cli.options import one_size, simulation_config, world_of
+from parcae.cli.options import SimulatedClusterOptions, one_size, world_of
 from parcae.errors import ConfigError, FormatError, InputError, WorkloadError
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS
@@ -20,7 +20,7 @@ from parcae.workloads.archive import write_workload
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import chain
 
-#: Two jobs on two cores: the first has a pair of long tasks, the second one short one; the first has more pools than jobs.
+#: Two jobs on two cores: a short job that arrives at 10, and a long job of two stages.
 _SET: dict[str, Any] = {
     "name": "two",
     "cores": 2,
@@ -68,26 +68,30 @@ def _sets(folder: Path, *sets: dict[str, Any]) -> str:
     ],
 )
 def test_options_of_decimas_cluster_imply_its_world(option: dict[str, Any]) -> None:
-    assert simulation_config().world is WorldName.CORES
-    assert simulation_config(**option).world is WorldName.EXECUTORS
-    assert simulation_config(world="executors", **option).world is WorldName.EXECUTORS
+    assert SimulatedClusterOptions().config().world is WorldName.CORES
+    assert SimulatedClusterOptions(**option).config().world is WorldName.EXECUTORS
+    assert (
+        SimulatedClusterOptions(world="executors", **option).config().world is WorldName.EXECUTORS
+    )
     flag = f"--{next(iter(option)).replace('_', '-')}"
     with pytest.raises(
         ConfigError,
         match=f"^{flag} exists in the world of executors only: leave it out, or choose --world",
     ):
-        simulation_config(world="cores", **option)
+        SimulatedClusterOptions(world="cores", **option).config()
 
 
 def test_other_options_are_of_both_worlds() -> None:
-    config = simulation_config(durations="first", unknown_share=0.5, estimate_error="0.25", cores=7)
+    config = SimulatedClusterOptions(
+        durations="first", unknown_share=0.5, estimate_error="0.25", cores=7
+    ).config()
     assert (config.world, config.num_executors, config.estimate_error, config.unknown_share) == (
         "cores",
         7,
         0.25,
         0.5,
     )
-    assert simulation_config().estimate_error == "log"
+    assert SimulatedClusterOptions().config().estimate_error == "log"
     with pytest.raises(ConfigError, match="--world rack: write cores or executors"):
         world_of("rack", {})
 
@@ -106,13 +110,13 @@ def test_every_command_that_takes_a_workload_chooses_the_world(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    told = CliRunner().invoke(app, [command, "--help"]).output
+    help_text = CliRunner().invoke(app, [command, "--help"]).output
     for option in (
         "--world",
         "--cores",
         *(["--estimate-error", "--unknown-share"] if command != "bounds" else []),
     ):
-        assert option in told
+        assert option in help_text
 
 
 def test_simulate_says_the_world_and_what_a_name_became() -> None:
@@ -146,17 +150,17 @@ def test_a_comparison_says_what_names_became(tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, done.output
     assert "toy: 3 jobs, batch, 2 cores, seeds 0-1" in done.output
-    told = json.loads((tmp_path / "c.json").read_text())
-    assert told["settings"]["config"]["world"] == "cores"
+    result = json.loads((tmp_path / "c.json").read_text())
+    assert result["settings"]["config"]["world"] == "cores"
     assert (
-        told["settings"]["variants"]["fifo"]
-        == told["policies"]["fifo"]["variant"]
+        result["settings"]["variants"]["fifo"]
+        == result["policies"]["fifo"]["variant"]
         == "Spark's FIFO: job id, stage id"
     )
     page = (tmp_path / "r.html").read_text()
     assert (
-        "Policies: fair: Spark's FAIR, a pool a job; fifo: Spark's FIFO: job id, stage id; sjf-cp: sjf-cp, planning"
-        in page
+        "Policies: fair: Spark's FAIR, a pool a job; fifo: Spark's FIFO: job id, stage id; "
+        "sjf-cp: sjf-cp, planning" in page
     )
     assert "2 cores" in page
 
@@ -167,24 +171,24 @@ def test_the_network_of_the_world_of_cores_is_trained_and_resumed(tmp_path: Path
     out = tmp_path / "training"
     words = ["train", "toy", "--cores", "2", "--jobs", "3", "--json", "-o", str(out)]
     trained = [*words, "--rule", str(tmp_path / "rule.safetensors")]
-    (found,) = _invoke(*trained, "--iterations", "1")
-    assert (found["generations"], found["ending"]) == (1, "done")
-    assert found["ratio_to_rule_on_selection_runs"] <= 1.0
+    (result,) = _invoke(*trained, "--iterations", "1")
+    assert (result["generations"], result["ending"]) == (1, "done")
+    assert result["ratio_to_rule_on_selection_runs"] <= 1.0
     assert {path.name for path in out.iterdir()} == {
         "best.safetensors",
         "training.safetensors",
         "tensorboard",
     }
-    assert "holds a training already" in _refused(*trained, "--iterations", "2")
-    (found,) = _invoke(*trained, "--iterations", "2", "--resume")
-    assert found["generations"] == 2
+    assert "already contains a training" in _refused(*trained, "--iterations", "2")
+    (result,) = _invoke(*trained, "--iterations", "2", "--resume")
+    assert result["generations"] == 2
     best = read_checkpoint(out / "best.safetensors")
     assert (best.kind, best.card["workload"]) == ("order-network", "toy")
     again = [*words[:-1], str(tmp_path / "again"), "--iterations", "1"]
     served = ("--also", "arrivals=load:0.7 jobs=2 estimate_error=0.5")
-    (found,) = _invoke(*again, *served, "--rule", found["output"], "--start", found["output"])
-    assert found["generations"] == 1
-    assert read_checkpoint(Path(found["output"])).card["also"] == [
+    (result,) = _invoke(*again, *served, "--rule", result["output"], "--start", result["output"])
+    assert result["generations"] == 1
+    assert read_checkpoint(Path(result["output"])).card["also"] == [
         "arrivals=load:0.7 jobs=2 error=0.5"
     ]
     assert "not of 'order-network'" in _refused(
@@ -205,24 +209,27 @@ def test_options_of_training_by_gradients_are_refused_where_the_network_evolves(
 
 def test_training_by_gradients_is_in_one_setting(tmp_path: Path) -> None:
     words = ["train", "toy", "--world", "executors", "--also", "jobs=3", "-o", str(tmp_path / "x")]
-    assert "gradients are taken in one setting" in _refused(*words)
+    assert "training by policy gradients uses one setting" in _refused(*words)
 
 
 def test_orders_are_searched_in_decimas_world_and_bounds_hold_in_both() -> None:
     words = ("bounds", "toy", "--jobs", "3", "--executors", "2", "--json")
-    found = [
+    results = [
         json.loads(CliRunner().invoke(app, [*words, *more]).stdout)
         for more in ((), ("--world", "executors"), ("--orders",))
     ]
-    assert found[0] == found[1]
-    assert sorted(found[2]["best_order"]) == [0, 1, 2]
+    assert results[0] == results[1]
+    assert sorted(results[2]["best_order"]) == [0, 1, 2]
     assert "--orders exists in the world of executors only" in _refused(
         *words, "--orders", "--world", "cores"
     )
 
 
 def test_a_set_of_sparks_world_by_hand(tmp_path: Path) -> None:
-    """Under FIFO the short job waits for a core until 20; limits hold the other to one core, so that it need not."""
+    """Under FIFO the short job waits for a core until 20.
+
+    With limits, the other job has only one core, so that the short one need not wait.
+    """
     path = _sets(tmp_path, _SET)
     names = "fifo,fair,fair-pools,sjf,srpt,orders,psbs"
     rows = {
@@ -256,12 +263,12 @@ def test_all_policies_and_one_set_of_a_file(tmp_path: Path) -> None:
 
 def test_job_sets_that_cannot_be_run_are_refused(tmp_path: Path) -> None:
     path = _sets(tmp_path, _SET)
-    assert "brings its own jobs: leave out toy" in _refused("simulate", "toy", "--job-set", path)
+    assert "contains its own jobs: leave out toy" in _refused("simulate", "toy", "--job-set", path)
     assert "world of cores" in _refused("simulate", "--job-set", path, "--world", "executors")
     assert "unknown policy 'order-s'" in _refused(
         "simulate", "--job-set", path, "--policy", "order-s"
     )
-    assert "name a workload" in _refused("simulate")
+    assert "give a workload" in _refused("simulate")
     for entry, error, words in (
         (
             {**_SET, "jobs": [{"arrival_ms": 0, "task_ms": [[None]]}]},
@@ -289,7 +296,7 @@ def test_sets_of_named_jobs_need_their_workload_and_are_of_decimas_world(tmp_pat
     write_workload(Workload("w", (chain(2, 3, 1_000, "q1-2g"),)), tmp_path / "w.parcae")
     sets = tmp_path / "sets.json"
     sets.write_text(json.dumps({"sets": {"a": {"exec": 2, "jobs": [[1, "2g", 0]]}}}))
-    assert "names the jobs of a workload: name that, too" in _refused(
+    assert "only names the jobs of a workload: give the workload, too" in _refused(
         "simulate", "--job-set", str(sets)
     )
     words = (
@@ -337,16 +344,16 @@ def test_the_speed_of_the_world_of_cores() -> None:
         "1",
         "--json",
     )
-    found = json.loads(CliRunner().invoke(app, list(words)).stdout)
-    assert found["world"] == "cores"
-    assert set(found["policies"]) == {"fair", "srpt"}
-    assert found["tasks_per_second"] == min(
-        own["tasks_per_second"] for own in found["policies"].values()
+    result = json.loads(CliRunner().invoke(app, list(words)).stdout)
+    assert result["world"] == "cores"
+    assert set(result["policies"]) == {"fair", "srpt"}
+    assert result["tasks_per_second"] == min(
+        speed["tasks_per_second"] for speed in result["policies"].values()
     )
-    for own in found["policies"].values():
-        assert own["linearity"] == pytest.approx(
-            own["long_tasks_per_second"] / own["tasks_per_second"]
+    for speed in result["policies"].values():
+        assert speed["linearity"] == pytest.approx(
+            speed["long_tasks_per_second"] / speed["tasks_per_second"]
         )
-        assert own["long_tasks"] > own["tasks"]
+        assert speed["long_tasks"] > speed["tasks"]
     text = CliRunner().invoke(app, list(words[:-1])).stdout
     assert "million tasks/s (median of 1" in text

@@ -1,4 +1,4 @@
-"""`parcae bench`: measured speed."""
+"""`parcae bench`: measures the speed of simulation, decisions, training and service."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcae.cli.options import CoresOption, ExecutorsOption, WorldOption, one_size, world_of
+from parcae.cli.groups import with_groups
+from parcae.cli.options import SizeOptions, WorldOption, one_size, world_of
 
 if TYPE_CHECKING:
     from parcae.evaluation.benchmark import CoresBenchmark
 
-app = typer.Typer(help="Measure speed.", no_args_is_help=True)
+app = typer.Typer(help="Measure the speed of Parcae on this machine.", no_args_is_help=True)
 
 
 @app.callback()
@@ -21,7 +22,10 @@ def _root() -> None:
 
 
 @app.command("simulator")
+@with_groups
 def simulator_command(
+    *,
+    cluster: SizeOptions,
     workload: Annotated[
         str, typer.Option("--workload", help="A built-in workload or a workload file.")
     ] = "tpch",
@@ -29,30 +33,33 @@ def simulator_command(
         str | None,
         typer.Option(
             "--policy",
-            help="Policies, separated by commas; one with --world executors. [default: fair,srpt,tuned]",
+            help="Policies, separated by commas; only one with --world executors. "
+            "(default: fair,srpt,tuned; executors: fair)",
         ),
     ] = None,
-    arrivals: Annotated[str, typer.Option("--arrivals", help="How jobs arrive.")] = "poisson:25s",
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a run.")] = 200,
-    world: WorldOption = None,
-    executors: ExecutorsOption = None,
-    cores: CoresOption = None,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Timed runs.")] = 15,
+    arrivals: Annotated[
+        str, typer.Option("--arrivals", help="Arrivals, as in `parcae simulate`.")
+    ] = "poisson:25s",
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of jobs in a run.")] = 200,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Number of timed runs.")] = 15,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Tasks a second on one core, planning included, and the same with 1,000 jobs, under every policy.
+    """Measure simulated tasks per second on one core, including planning, also with 1,000 jobs.
 
-    With --world executors: tasks, events and decisions a second, and the ratio to the plain-Python oracle of the same run.
+    With --world executors: tasks, events and decisions per second, and how much
+    faster this is than the plain-Python oracle.
 
     Example: parcae bench simulator --json
     """
     from parcae.evaluation.benchmark import benchmark_cores, benchmark_simulator
     from parcae.workloads.catalog import load_workload
 
-    size = one_size(executors, cores) or 50
-    if world_of(world, {}).value == "cores":
+    # The default of the other commands.
+    size = one_size(cluster.executors, cluster.cores) or 50
+    # No option here implies the world of executors.
+    if world_of(cluster.world, {}).value == "cores":
         names = (policy or "fair,srpt,tuned").split(",")
-        found = benchmark_cores(
+        result_of_cores = benchmark_cores(
             load_workload(workload),
             names,
             arrivals=arrivals,
@@ -60,7 +67,7 @@ def simulator_command(
             num_cores=size,
             runs=runs,
         )
-        _print_cores(found, as_json)
+        _print_cores(result_of_cores, as_json)
         return
     result = benchmark_simulator(
         load_workload(workload),
@@ -75,19 +82,21 @@ def simulator_command(
         return
     typer.echo(
         f"{result.tasks_per_second / 1e6:.1f} million tasks/s (median of {result.runs}; best "
-        f"{result.best_tasks_per_second / 1e6:.1f}), {result.decisions_per_second / 1e3:.0f} thousand decisions/s, "
+        f"{result.best_tasks_per_second / 1e6:.1f}), {result.decisions_per_second / 1e3:.0f} "
+        f"thousand decisions/s, "
         f"{result.ratio_to_oracle:,.0f} times the plain-Python oracle"
     )
 
 
-def _print_cores(found: CoresBenchmark, as_json: bool) -> None:
+def _print_cores(result: CoresBenchmark, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        typer.echo(json.dumps(result.to_json(), indent=2))
         return
-    for speed in found.policies:
+    for speed in result.policies:
         typer.echo(
-            f"{speed.policy:<12} {speed.tasks_per_second / 1e6:5.1f} million tasks/s (median of {found.runs}; best "
-            f"{speed.best_tasks_per_second / 1e6:.1f}); with {found.num_long_jobs:,} jobs "
+            f"{speed.policy:<12} {speed.tasks_per_second / 1e6:5.1f} million tasks/s (median of "
+            f"{result.runs}; best "
+            f"{speed.best_tasks_per_second / 1e6:.1f}); with {result.num_long_jobs:,} jobs "
             f"{speed.long_tasks_per_second / 1e6:.1f} ({speed.linearity:.2f} times)"
         )
 
@@ -101,17 +110,21 @@ def decision_command(
         str | None,
         typer.Option(
             "--policies",
-            help="Policies, separated by commas. [default: srpt,psbs,tuned,parcae; executors: tuned,parcae,decima]",
+            help="Policies, separated by commas. (default: srpt,psbs,tuned,parcae; executors: "
+            "tuned,parcae,decima)",
         ),
     ] = None,
     world: WorldOption = None,
-    decisions: Annotated[int, typer.Option("--decisions", min=10, help="Timed decisions.")] = 2000,
+    decisions: Annotated[
+        int, typer.Option("--decisions", min=10, help="Number of timed decisions.")
+    ] = 2000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Milliseconds from looking at the state to the plan (with --world executors: the decision), on small and large clusters.
+    """Measure how long policies need for a plan (with --world executors: for a decision).
 
-    Small are 20 jobs on 50 cores, large 1,000 jobs with 10,000 stages on 200; with --world executors, wide is the same on 30,000
-    executors in four classes.
+    The case small has 20 jobs on 50 cores. The case large has 1,000 jobs with
+    10,000 stages on 200 cores. With --world executors, the case wide is large
+    with 30,000 executors in four classes.
 
     Example: parcae bench decision --json
     """
@@ -144,10 +157,14 @@ def training_command(
         str, typer.Option("--networks", help="Networks, separated by commas.")
     ] = "parcae,decima",
     recipe: Annotated[str, typer.Option("--recipe", help="fast | decima-2019")] = "fast",
-    iterations: Annotated[int, typer.Option("--iterations", min=1, help="Timed iterations.")] = 5,
+    iterations: Annotated[
+        int, typer.Option("--iterations", min=1, help="Number of timed iterations.")
+    ] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Training decisions a CPU-second, rollout and update together, on batches of 20 jobs and 50 executors.
+    """Measure training decisions per CPU second, rollouts and updates together.
+
+    The scenario is a batch of 20 jobs on 50 executors.
 
     Example: parcae bench training --json
     """
@@ -168,7 +185,8 @@ def training_command(
     for row in rows:
         typer.echo(
             f"{row.network:<8} {row.decisions_per_cpu_second:9,.0f} decisions/CPU-s  "
-            f"{row.decisions_per_second:9,.0f} decisions/s  (rollouts {row.rollout_share:.0%} of the time)"
+            f"{row.decisions_per_second:9,.0f} decisions/s  (rollouts {row.rollout_share:.0%} of "
+            "the time)"
         )
 
 
@@ -180,12 +198,14 @@ def service_command(
     policies: Annotated[
         str, typer.Option("--policies", help="Policies, separated by commas.")
     ] = "fair,tuned,parcae,decima",
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a run.")] = 20,
-    cores: Annotated[int, typer.Option("--cores", min=1, help="Cores of the cluster.")] = 50,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Runs of each policy.")] = 2,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of jobs in a run.")] = 20,
+    cores: Annotated[
+        int, typer.Option("--cores", min=1, help="Number of cores of the cluster.")
+    ] = 50,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Number of runs per policy.")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Milliseconds from an event to the orders that answer it, through the wire: a client over loopback TCP.
+    """Measure the time from sending an event to receiving the orders, over loopback TCP.
 
     Example: parcae bench service --json
     """
@@ -214,17 +234,20 @@ def service_command(
 @app.command("packing")
 def packing_command(
     rate: Annotated[
-        float, typer.Option("--rate", min=0.0, max=1.0, help="Jobs that arrive a step.")
+        float, typer.Option("--rate", min=0.0, max=1.0, help="Mean arrivals per time step.")
     ] = 0.7,
     clusters: Annotated[
-        int, typer.Option("--clusters", min=1, help="Clusters side by side.")
+        int, typer.Option("--clusters", min=1, help="Number of clusters that run side by side.")
     ] = 500,
     repetitions: Annotated[
-        int, typer.Option("--repetitions", min=1, help="Timed repetitions.")
+        int, typer.Option("--repetitions", min=1, help="Number of timed repetitions.")
     ] = 7,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Packing rigid jobs on one core: steps a second, decisions of SJF and of DeepRM, seconds of a full training iteration.
+    """Measure the packing of rigid jobs on one core.
+
+    Measured are steps per second, decisions per second of SJF and of DeepRM, and
+    the time of a training iteration of DeepRM.
 
     Example: parcae bench packing --json
     """
@@ -235,7 +258,10 @@ def packing_command(
         typer.echo(json.dumps(result.to_json(), indent=2))
         return
     typer.echo(
-        f"{result.steps_per_second / 1e6:.1f} million steps/s; {result.sjf_decisions_per_second / 1e6:.1f} million decisions/s "
-        f"of SJF, {result.deeprm_decisions_per_second / 1e6:.2f} million of DeepRM (1 / {result.deeprm_to_sjf:.1f}); a training "
-        f"iteration takes {result.iteration_seconds:.2f} s ({result.iteration_decisions / 1e3:,.0f} thousand decisions)"
+        f"{result.steps_per_second / 1e6:.1f} million steps/s; "
+        f"{result.sjf_decisions_per_second / 1e6:.1f} million decisions/s of SJF, "
+        f"{result.deeprm_decisions_per_second / 1e6:.2f} million of DeepRM "
+        f"(1 / {result.deeprm_to_sjf:.1f}); a training iteration takes "
+        f"{result.iteration_seconds:.2f} s "
+        f"({result.iteration_decisions / 1e3:,.0f} thousand decisions)"
     )

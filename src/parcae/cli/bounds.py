@@ -1,4 +1,4 @@
-"""`parcae bounds`: how far from ideal a run is."""
+"""`parcae bounds`: lower bounds on the completion times of a run, and its best order of jobs."""
 
 from __future__ import annotations
 
@@ -7,38 +7,40 @@ from typing import Annotated, Any
 
 import typer
 
+from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     ArrivalsOption,
-    CoresOption,
-    ExecutorsOption,
+    ClusterOptions,
     JobsOption,
     ModelOption,
+    SizeOptions,
     WorkloadArgument,
-    WorldOption,
-    load,
-    simulation_config,
 )
 
 
+@with_groups
 def bounds_command(
     workload: WorkloadArgument,
-    world: WorldOption = None,
-    executors: ExecutorsOption = None,
-    cores: CoresOption = None,
+    *,
+    cluster: SizeOptions,
     jobs: JobsOption = 6,
     arrivals: ArrivalsOption = "batch",
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the tasks' luck.")
+        int,
+        typer.Option("--seed", min=0, help="Seed of the arrivals and of the task durations."),
     ] = 0,
     orders: Annotated[
-        bool, typer.Option("--orders", help="Also search all orders of the jobs (at most twelve).")
+        bool,
+        typer.Option("--orders", help="Also search for the best order of the jobs (at most 12)."),
     ] = False,
     parallelism_model: ModelOption = "none",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Lower bounds that no schedule can beat, and the best order of up to twelve jobs (Decima, Appendix H).
+    """Compute lower bounds that no schedule can beat.
 
-    The orders run in the appendix's setting: the world of executors, without delays and waves.
+    With --orders, also find the best order of up to 12 jobs (Decima, Appendix H).
+    The orders run in the setting of that appendix: the world of executors,
+    without delays and waves.
 
     Example: parcae bounds tpch --jobs 6 --executors 20 --orders
     """
@@ -51,16 +53,17 @@ def bounds_command(
     from parcae.workloads.arrivals import draw_sequence
     from parcae.workloads.random_streams import RandomStreams
 
-    config = simulation_config(
-        world=world,
-        executors=executors,
-        cores=cores,
+    options = ClusterOptions(
+        world=cluster.world,
+        executors=cluster.executors,
+        cores=cluster.cores,
         parallelism_model=parallelism_model,
+        # The bounds follow from exact durations.
         estimate_error="0",
-        executors_only={"--orders": orders},
     )
+    config = options.config({"--orders": orders})
     sequence = draw_sequence(
-        load(workload, parallelism_model),
+        options.load(workload),
         arrivals,
         jobs,
         config.total_executors,
@@ -73,6 +76,7 @@ def bounds_command(
         "explanation": bounds.explanation,
     }
     if orders:
+        # Standard output contains only the result.
         with Progress(console=Console(stderr=True), transient=True) as progress:
             bar = progress.add_task("orders", total=None)
             best = best_job_order(
@@ -88,10 +92,12 @@ def bounds_command(
         typer.echo(json.dumps(result, indent=2))
         return
     typer.echo(
-        f"average JCT at least {result['average_jct_s']:,.2f} s, makespan at least {result['makespan_s']:,.2f} s"
+        f"average JCT at least {result['average_jct_s']:,.2f} s, makespan at least "
+        f"{result['makespan_s']:,.2f} s"
     )
     if orders:
         order = "-".join(map(str, result["best_order"]))
         typer.echo(
-            f"best order {order}: average JCT {result['best_order_average_jct_s']:,.2f} s (without delays and waves)"
+            f"best order {order}: average JCT {result['best_order_average_jct_s']:,.2f} s (without "
+            "delays and waves)"
         )

@@ -1,4 +1,4 @@
-"""`parcae compare-logs`: two event logs of one workload, before and after a policy, job by job."""
+"""`parcae compare-logs`: compares the event logs of two runs of a workload, job by job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from parcae.evaluation.compare_logs import LogComparison
     from parcae.evaluation.statistics import Estimate
 
-#: Columns that the tables need, and jobs without a counterpart that are listed.
+#: Width of the tables in characters, and number of jobs without a counterpart that are listed.
 _WIDTH = 100
 _NUM_LISTED = 20
 _UNKNOWN = "–"
@@ -24,25 +24,35 @@ _UNKNOWN = "–"
 def compare_logs_command(
     a: Annotated[
         Path,
-        typer.Argument(metavar="A", help="Event log, rolling log folder, zip, or folder of them."),
+        typer.Argument(
+            metavar="A",
+            help="Event log of the first run: a file, rolling log folder, zip, or folder of them.",
+        ),
     ],
     b: Annotated[
-        Path, typer.Argument(metavar="B", help="The same of another run; ratios are B to A.")
+        Path, typer.Argument(metavar="B", help="Event log of the second run. Ratios are B / A.")
     ],
     key: Annotated[
         str | None, typer.Option("--key", help="Spark property that names the recurring job.")
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", help="Draw cores over time of both (*.png, *.svg or *.pdf)."),
+        typer.Option(
+            "--plot", help="Draw the cores over time of both runs (*.png, *.svg or *.pdf)."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     max_bad_share: Annotated[
         float,
-        typer.Option("--max-bad-share", min=0, max=1, help="Refuse more bad rows than this share."),
+        typer.Option(
+            "--max-bad-share",
+            min=0,
+            max=1,
+            help="Fail if more than this share of the rows is invalid.",
+        ),
     ] = 0.01,
 ) -> None:
-    """Compare two runs of a workload on Spark by their event logs, job by job.
+    """Compare two runs of a workload on Spark, job by job, by their event logs.
 
     Example: parcae compare-logs before.zstd after.zstd --plot gantt.png
     """
@@ -53,7 +63,7 @@ def compare_logs_command(
     from parcae.evaluation.log_gantt import gantt, picture_format
 
     if plot is not None:
-        picture_format(plot)
+        picture_format(plot)  # raises an error for an unknown format before the logs are read
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -61,6 +71,7 @@ def compare_logs_command(
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        # A bar without a total (None, also for an empty log) shows activity, but no share.
         bars = {label: progress.add_task(f"reading {label}", total=None) for label in "AB"}
         comparison = compare_logs(
             a,
@@ -83,6 +94,7 @@ def compare_logs_command(
         typer.echo(json.dumps(comparison.to_json(), indent=2))
         return
     console = Console()
+    # In a narrow terminal or a pipe, wide tables are better than cut cells.
     console = console if console.width >= _WIDTH else Console(width=_WIDTH)
     for table in _tables(comparison):
         console.print(table)
@@ -122,7 +134,7 @@ def _summary_table(comparison: LogComparison) -> Table:
         table.add_row(name, *cells)
     if comparison.ratio is not None:
         left_out = (
-            f", {len(comparison.not_compared)} that did not complete in both left out"
+            f", without {len(comparison.not_compared)} that did not complete in both"
             if comparison.not_compared
             else ""
         )
@@ -145,7 +157,10 @@ def _name_table(comparison: LogComparison) -> Table:
         counts = (*map(str, row.num_jobs), str(row.num_pairs))
         ratio = _UNKNOWN if row.ratio is None else escape(_ratio(row.ratio))
         table.add_row(escape(row.name), *counts, *map(_seconds, row.average_jct_s), ratio)
-    table.caption = "means and ratios are of the pairs: jobs of one name in order of submission that completed in both"
+    table.caption = (
+        "means and ratios are over pairs: jobs of the same name, in order of submission, that "
+        "completed in both runs"
+    )
     return table
 
 
@@ -156,6 +171,7 @@ def _unmatched_table(comparison: LogComparison) -> Table:
     from parcae.units import s_from_ms
 
     table = Table("only in", "job", "number", "submitted", "outcome", title="Without a counterpart")
+    # One row per job, those of A first.
     rows = [
         (label, job) for label, jobs in zip("AB", comparison.unmatched, strict=True) for job in jobs
     ]
@@ -173,7 +189,7 @@ def _unmatched_table(comparison: LogComparison) -> Table:
 
 
 def _seconds(value: float) -> str:
-    return _UNKNOWN if value != value else f"{value:,.2f} s"
+    return _UNKNOWN if value != value else f"{value:,.2f} s"  # NaN is not equal to itself
 
 
 def _share(value: float | None) -> str:

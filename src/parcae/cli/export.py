@@ -9,7 +9,10 @@ import typer
 
 from parcae.cli.options import SOURCE_HELP
 
-_POLICY_HELP = "The policy to plan by: srpt, tuned or the checkpoint of a tuned rule (*.safetensors); with a guard, e.g. tuned+guard:1.1."
+_POLICY_HELP = (
+    "The policy: srpt, tuned, or the checkpoint of a tuned rule (*.safetensors). It can have a "
+    "guard, e.g. tuned+guard:1.1."
+)
 
 
 def export_command(
@@ -21,10 +24,12 @@ def export_command(
         Path, typer.Option("-o", "--output", help="The policy file to write (*.json).")
     ],
     world: Annotated[
-        str, typer.Option("--world", help="The world that the policy plans for: cores.")
+        str, typer.Option("--world", help="The world of the policy; only cores can be exported.")
     ] = "cores",
 ) -> None:
-    """Write a file by which the Spark plugin plans without a service: a policy and a workload's jobs.
+    """Write a policy file for the Spark plugin: a policy, and the jobs of a workload.
+
+    With this file the plugin plans without a service.
 
     Example: parcae export tuned mine.parcae -o policy.json
     """

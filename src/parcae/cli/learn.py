@@ -1,41 +1,75 @@
-"""`parcae learn`: from event logs to a policy, a report and what would be saved."""
+"""`parcae learn`: from event logs to a policy, and a report of how much it would save."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.cli.groups import with_groups
 from parcae.cli.learning import BudgetOption, ObjectiveOption, ProgressLine, SeedOption
 from parcae.cli.options import (
-    CoresOption,
-    ErrorOption,
-    ExecutorsOption,
-    ModelOption,
-    MovingOption,
-    ReferenceOption,
-    UnknownOption,
-    WarmupOption,
-    WorldOption,
-    simulation_config,
+    ClusterOptions,
 )
 
 if TYPE_CHECKING:
     from parcae.workloads.job import Workload
 
-#: Jobs of a simulated run unless they are given: of a batch, and of a stream.
+#: Default number of jobs in a simulated run: of a batch, and of a stream.
 _BATCH_JOBS = 20
 _STREAM_JOBS = 60
 
 
+@dataclass(frozen=True)
+class SettingOptions:
+    """The runs to learn for."""
+
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs", min=1, help="Number of jobs in a run. (default: batch 20, streams 60)"
+        ),
+    ] = None
+    arrivals: Annotated[
+        str | None,
+        typer.Option(
+            "--arrivals",
+            help="batch | poisson:25s (mean gap) | load:0.85  (default: the mean rate of the logs)",
+        ),
+    ] = None
+    objective: ObjectiveOption = "average-jct"
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How tuning and training search, and how the result is judged."""
+
+    budget: BudgetOption = 5.0
+    seeds: Annotated[
+        int,
+        typer.Option("--seeds", min=2, help="Number of runs of the comparison, on unseen seeds."),
+    ] = 40
+    seed: SeedOption = 0
+    start: Annotated[
+        str,
+        typer.Option(
+            "--start",
+            help="Where tuning and training start: shipped (the policies in the package) | scratch",
+        ),
+    ] = "shipped"
+    device: Annotated[str, typer.Option("--device", help="cpu | cuda")] = "cpu"
+
+
+@with_groups
 def learn_command(
     logs: Annotated[
         list[Path],
         typer.Argument(
-            help="Spark event logs or folders of them; or one workload file (*.parcae).",
+            help="Spark event logs, or folders of them; or one workload file (*.parcae).",
             show_default=False,
         ),
     ],
@@ -45,40 +79,15 @@ def learn_command(
             "-o", "--output", help="Folder for the policy, the comparison and the report."
         ),
     ],
+    *,
+    cluster: ClusterOptions,
+    setting: SettingOptions,
+    search: SearchOptions,
     key: Annotated[
         str | None, typer.Option("--key", help="Spark property that names the recurring job.")
     ] = None,
-    budget: BudgetOption = 5.0,
-    world: WorldOption = None,
-    executors: ExecutorsOption = None,
-    cores: CoresOption = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", min=1, help="Jobs of a run. [default: 20; on streams 60]"),
-    ] = None,
-    arrivals: Annotated[
-        str | None,
-        typer.Option(
-            "--arrivals", help="batch | poisson:25s | load:0.85  [default: at the logs' mean rate]"
-        ),
-    ] = None,
-    objective: ObjectiveOption = "average-jct",
-    seeds: Annotated[
-        int, typer.Option("--seeds", min=2, help="Held-out runs of the comparison.")
-    ] = 40,
-    seed: SeedOption = 0,
-    start: Annotated[
-        str, typer.Option("--start", help="shipped | scratch: where tuning and training start.")
-    ] = "shipped",
-    device: Annotated[str, typer.Option("--device", help="cpu | cuda")] = "cpu",
-    reference_semantics: ReferenceOption = False,
-    moving_delay_ms: MovingOption = None,
-    warmup_delay_ms: WarmupOption = None,
-    parallelism_model: ModelOption = "none",
-    unknown_share: UnknownOption = 0.0,
-    estimate_error: ErrorOption = "log",
 ) -> None:
-    """Learn a scheduling policy for a cluster from its own logs, and say what it would save.
+    """Learn a scheduling policy from a cluster's event logs, and estimate how much it would save.
 
     Example: parcae learn /var/log/spark-events -o learned --budget 5 --cores 50
     """
@@ -89,33 +98,35 @@ def learn_command(
     from parcae.workloads.archive import write_workload
     from parcae.workloads.parallelism import with_parallelism_model
 
-    if start not in ("shipped", "scratch"):
-        raise ConfigError(f"--start {start}: write shipped or scratch")
-    config = simulation_config(
-        world=world,
-        executors=executors,
-        cores=cores,
-        reference_semantics=reference_semantics,
-        moving_delay_ms=moving_delay_ms,
-        warmup_delay_ms=warmup_delay_ms,
-        parallelism_model=parallelism_model,
-        unknown_share=unknown_share,
-        estimate_error=estimate_error,
-    )
+    # Checked before the logs are read, which may take minutes.
+    if search.start not in ("shipped", "scratch"):
+        raise ConfigError(f"--start {search.start}: write shipped or scratch")
+    config = cluster.config()
     measured, recorded = _read(logs, key)
     folder.mkdir(parents=True, exist_ok=True)
+    # Written before learning, so that an interrupted command need not read the logs again.
     write_workload(measured, folder / "workload.parcae")
-    workload = with_parallelism_model(measured, parallelism_model)
-    process = arrivals or default_arrivals(workload, recorded)
+    workload = with_parallelism_model(measured, cluster.parallelism_model)
+    process = setting.arrivals or default_arrivals(workload, recorded)
     typer.echo(
-        f"{folder / 'workload.parcae'}: {len(workload.jobs)} recurring jobs, mean work {workload.mean_work_ms / 1000:,.1f} "
-        f"core-seconds; learning for arrivals {process}, {config.total_executors} {config.world.value}"
+        f"{folder / 'workload.parcae'}: {len(workload.jobs)} recurring jobs, mean work "
+        f"{workload.mean_work_ms / 1000:,.1f} "
+        f"core-seconds; learning for arrivals {process}, {config.total_executors} "
+        f"{config.world.value}"
     )
-    line = ProgressLine(budget * 60)
-    count = jobs or (_BATCH_JOBS if process == "batch" else _STREAM_JOBS)
-    scenario = Scenario(workload, config, process, count, parse_objective(objective))
+    line = ProgressLine(search.budget * 60)
+    count = setting.jobs or (_BATCH_JOBS if process == "batch" else _STREAM_JOBS)
+    scenario = Scenario(workload, config, process, count, parse_objective(setting.objective))
     learned = learn(
-        LearnRequest(scenario, folder, budget * 60, seeds, seed, start, device),
+        LearnRequest(
+            scenario,
+            folder,
+            search.budget * 60,
+            search.seeds,
+            search.seed,
+            search.start,
+            search.device,
+        ),
         lambda done, total, text: line.show(done, text),
         command=shlex.join(["parcae", *sys.argv[1:]]),
     )
@@ -130,14 +141,16 @@ def learn_command(
 
 
 def _read(paths: list[Path], key: str | None) -> tuple[Workload, Workload | None]:
-    """The recurring jobs, and the runs with their arrivals (None where a workload file was given)."""
+    """The recurring jobs, and their recorded runs with arrivals (None for a workload file)."""
     from parcae.workloads.archive import read_workload
     from parcae.workloads.spark_event_log import read_spark_event_logs
 
+    # A workload file contains recurring jobs without arrivals of runs.
     if len(paths) == 1 and paths[0].suffix == ".parcae":
         return read_workload(paths[0]), None
     workload, report = read_spark_event_logs(paths, key=key)
     for note in report.notes:
         typer.echo(f"note: {note}", err=True)
+    # Read again, now with every run as a job, for the arrivals.
     recorded, _ = read_spark_event_logs(paths, key=key, recorded=True)
     return workload, recorded

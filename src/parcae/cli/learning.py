@@ -1,40 +1,34 @@
-"""`parcae tune` and `parcae train`: policies learned for a workload."""
+"""`parcae tune` and `parcae train`: learn a policy for a workload."""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     ArrivalsOption,
-    ClassesOption,
-    CoresOption,
-    ErrorOption,
-    ExecutorsOption,
+    ClassClusterOptions,
+    ClusterOptions,
     JobsOption,
-    ModelOption,
-    MovingOption,
-    ReferenceOption,
-    UnknownOption,
-    WarmupOption,
     WorkloadArgument,
-    WorldOption,
-    load,
-    simulation_config,
 )
 
 if TYPE_CHECKING:
+    from parcae.learning.run import TrainResult
     from parcae.learning.scenario import Scenario
-    from parcae.simulation.config import SimulationConfig
 
 ObjectiveOption = Annotated[
     str,
     typer.Option(
-        "--objective", help="average-jct | makespan | p95-jct | mean-slowdown | missed-deadlines"
+        "--objective",
+        help="What to minimise: average-jct | makespan | p95-jct | mean-slowdown | "
+        "missed-deadlines",
     ),
 ]
 BudgetOption = Annotated[
@@ -46,44 +40,21 @@ SeedOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-def scenario_of(
-    workload: str,
-    cluster: SimulationConfig,
-    jobs: int,
-    arrivals: str,
-    objective: str,
-    parallelism_model: str,
-) -> Scenario:
-    """The scenario that the options describe.
-
-    Raises:
-        ConfigError: an objective or arrivals that are not understood, or that nothing can be learned on.
-    """
-    from parcae.errors import ConfigError
-    from parcae.learning.scenario import Scenario
-    from parcae.metrics.objectives import parse_objective
-    from parcae.workloads.arrivals import ArrivalProcess
-
-    if ArrivalProcess.parse(arrivals).kind == "recorded":
-        raise ConfigError(
-            "recorded arrivals are one sequence: learn on arrivals like them, e.g. poisson:25s or load:0.85"
-        )
-    return Scenario(
-        load(workload, parallelism_model), cluster, arrivals, jobs, parse_objective(objective)
-    )
-
-
 AlsoOption = Annotated[
     list[str] | None,
     typer.Option(
         "--also",
-        help='A further setting that must be served: "arrivals=load:0.8 jobs=60 cores=100".',
+        help="A further setting that the same policy must serve, e.g. "
+        '"arrivals=load:0.8 jobs=60 cores=100". Can be repeated.',
     ),
 ]
 
 
 class ProgressLine:
-    """One line that says how far a search or training is, with an estimate; quiet where nobody watches."""
+    """A progress line of a search or training on standard error, with the time left.
+
+    It is shown only if standard error is a terminal.
+    """
 
     def __init__(self, budget_s: float) -> None:
         self.budget_s = budget_s
@@ -93,48 +64,144 @@ class ProgressLine:
         """Replace the line."""
         if self.is_shown:
             left = max(0.0, self.budget_s - seconds)
+            # Return to the start of the line and erase it.
             sys.stderr.write(f"\r\033[K{seconds / self.budget_s:4.0%}  {left:5.0f} s left  {text}")
             sys.stderr.flush()
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the line, so that further output begins on a new one."""
         if self.is_shown:
             sys.stderr.write("\n")
 
 
+@dataclass(frozen=True)
+class ScenarioOptions:
+    """What a policy is learned for."""
+
+    jobs: JobsOption = 20
+    arrivals: ArrivalsOption = "batch"
+    objective: ObjectiveOption = "average-jct"
+    also: AlsoOption = None
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """Which network is trained, how, and from what."""
+
+    network: Annotated[str, typer.Option("--network", help="parcae | decima")] = "parcae"
+    recipe: Annotated[
+        str | None,
+        typer.Option("--recipe", help="fast | decima-2019 (default: fast)", show_default=False),
+    ] = None
+    rule: Annotated[
+        str,
+        typer.Option(
+            "--rule",
+            help="The tuned rule that parcae corrects and decima imitates: a checkpoint or a name.",
+        ),
+    ] = "tuned"
+    start: Annotated[
+        str | None,
+        typer.Option("--start", help="A trained network to start from: a checkpoint or a name."),
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Change a setting of the recipe: learning_rate=0.001. Can be repeated."
+        ),
+    ] = None
+    decima: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--decima",
+            help="Change a setting of Decima's network: features=code, has_graph=false, "
+            "limits=outputs, idle_lengths=10. Can be repeated.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How long a training runs, and where."""
+
+    budget: BudgetOption = 5.0
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            "--iterations",
+            min=1,
+            help="End after this many iterations. A resumed training then ends with exactly the "
+            "same weights.",
+        ),
+    ] = None
+    seed: SeedOption = 0
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the training in the output folder.")
+    ] = False
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu | cuda (default: cpu)", show_default=False)
+    ] = None
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", help="Spread rollouts over the Ray cluster at this address."),
+    ] = None
+
+
+def scenario_of(workload: str, cluster: ClusterOptions, setting: ScenarioOptions) -> Scenario:
+    """The scenario that the options describe.
+
+    Args:
+        workload: name or file of the workload.
+        cluster: the cluster and how it is simulated.
+        setting: the runs, and the objective.
+
+    Raises:
+        ConfigError: the objective or the arrivals are unknown, or the arrivals are recorded.
+    """
+    from parcae.errors import ConfigError
+    from parcae.learning.scenario import Scenario
+    from parcae.metrics.objectives import parse_objective
+    from parcae.workloads.arrivals import ArrivalProcess
+
+    # Every training run needs other arrivals.
+    if ArrivalProcess.parse(setting.arrivals).kind == "recorded":
+        raise ConfigError(
+            "a policy cannot be learned on recorded arrivals, which are a single job sequence: use "
+            "random arrivals of a similar rate, e.g. poisson:25s or load:0.85"
+        )
+    return Scenario(
+        cluster.load(workload),
+        cluster.config(),
+        setting.arrivals,
+        setting.jobs,
+        parse_objective(setting.objective),
+    )
+
+
+@with_groups
 def tune_command(
     workload: WorkloadArgument,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Checkpoint to write (*.safetensors).")
+        Path, typer.Option("-o", "--output", help="The checkpoint to write (*.safetensors).")
     ],
-    world: WorldOption = None,
-    executors: ExecutorsOption = None,
-    cores: CoresOption = None,
-    executor_classes: ClassesOption = None,
-    jobs: JobsOption = 20,
-    arrivals: ArrivalsOption = "batch",
-    objective: ObjectiveOption = "average-jct",
+    *,
+    cluster: ClassClusterOptions,
+    setting: ScenarioOptions,
     budget: BudgetOption = 3.0,
     start: Annotated[
         str | None,
         typer.Option(
             "--start",
-            help="A tuned rule to go on from: a checkpoint, or a name such as tuned:batch.",
+            help="A tuned rule to start from: a checkpoint, or a name such as tuned:batch.",
         ),
     ] = None,
-    also: AlsoOption = None,
     seed: SeedOption = 0,
-    reference_semantics: ReferenceOption = False,
-    moving_delay_ms: MovingOption = None,
-    warmup_delay_ms: WarmupOption = None,
-    parallelism_model: ModelOption = "none",
-    unknown_share: UnknownOption = 0.0,
-    estimate_error: ErrorOption = "log",
     as_json: JsonOption = False,
 ) -> None:
-    """Tune the parametric rule for a workload by CMA-ES; with --also, one rule for several settings.
+    """Tune the parameters of the rule for a workload with CMA-ES.
 
-    The checkpoint always holds the best so far: an interrupted search goes on with --start.
+    With --also, one rule is tuned for several settings. The checkpoint always
+    contains the best rule so far. Continue an interrupted search with --start.
 
     Example: parcae tune tpch --arrivals batch --jobs 20 --budget 3 -o tuned.safetensors
     """
@@ -142,72 +209,67 @@ def tune_command(
     from parcae.policies.checkpoint import write_checkpoint
     from parcae.policies.learned import require_durations, setting_card
 
-    config = simulation_config(
-        world=world,
-        executors=executors,
-        cores=cores,
-        reference_semantics=reference_semantics,
-        moving_delay_ms=moving_delay_ms,
-        warmup_delay_ms=warmup_delay_ms,
-        parallelism_model=parallelism_model,
-        executor_classes=executor_classes,
-        unknown_share=unknown_share,
-        estimate_error=estimate_error,
-    )
-    scenario = scenario_of(workload, config, jobs, arrivals, objective, parallelism_model)
+    scenario = scenario_of(workload, cluster, setting)
     require_durations(scenario.workload)
-    card = setting_card(scenario.workload, scenario.config, arrivals, jobs)
+    card = setting_card(scenario.workload, scenario.config, setting.arrivals, setting.jobs)
     line = ProgressLine(budget * 60)
 
+    # Called after every selection, so that a killed search leaves its best checkpoint behind.
     def save(tuning: Tuning) -> dict[str, Any]:
-        found = {
-            "objective": objective,
-            "also": also or [],
+        summary = {
+            "objective": setting.objective,
+            "also": setting.also or [],
             "seed": seed,
             "generations": tuning.generations,
             "simulated_runs": tuning.evaluations,
             "seconds": round(tuning.seconds, 1),
             "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair,
         }
-        write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, {**card, **found}), output)
+        write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, {**card, **summary}), output)
         line.show(
             tuning.seconds,
-            f"{tuning.generations} generations, {objective} {tuning.ratio_to_fair:.3f} of fair",
+            f"{tuning.generations} generations, {setting.objective} "
+            f"{tuning.ratio_to_fair:.3f} of fair",
         )
-        return found
+        return summary
 
     tuning = tune_rule(
-        [scenario, *(_also(scenario, text) for text in also or [])],
+        [scenario, *(_also(scenario, text) for text in setting.also or [])],
         budget_s=budget * 60,
-        start=_start(start, scenario, arrivals),
+        start=_start(start, scenario, setting.arrivals),
         seed=seed,
+        # `progress` returns nothing, `save` does.
         progress=lambda t: (save(t), None)[1],
     )
-    found = save(tuning)
+    summary = save(tuning)
     line.end()
     if as_json:
-        typer.echo(json.dumps({**found, "output": str(output)}))
+        typer.echo(json.dumps({**summary, "output": str(output)}))
         return
     typer.echo(
-        f"{output}: {objective} {tuning.ratio_to_fair:.3f} of fair on the selection runs, after {tuning.generations} generations "
+        f"{output}: {setting.objective} {tuning.ratio_to_fair:.3f} of fair on the selection runs, "
+        f"after {tuning.generations} generations "
         f"({tuning.evaluations:,} simulated runs, {tuning.seconds:.0f} s)\n"
-        f"compare it on other runs: parcae compare {workload} --policies fair,weighted-fair:tuned,{output} "
-        f"--arrivals {arrivals} --jobs {jobs}"
+        f"compare it on other runs: parcae compare {workload} --policies "
+        f"fair,weighted-fair:tuned,{output} "
+        f"--arrivals {setting.arrivals} --jobs {setting.jobs}"
     )
 
 
 def _also(scenario: Scenario, text: str) -> Scenario:
-    """The scenario with other arrivals, jobs, executors (or cores) or errors of estimates."""
+    """The scenario with the changes that one value of `--also` describes."""
     from dataclasses import replace
 
     from parcae.errors import ConfigError
     from parcae.simulation.uncertainty import parse_estimate_error
     from parcae.workloads.arrivals import ArrivalProcess
 
+    # [::2] drops the separator: (key, "=", value) becomes (key, value).
     changes = dict(part.partition("=")[::2] for part in text.split())
     if "cores" in changes:
         changes["executors"] = changes.pop("cores")
     unknown = set(changes) - {"arrivals", "jobs", "executors", "estimate_error"}
+    # A number that is not given counts as the valid "1" in the check.
     numbers = [changes.get(key, "1") for key in ("jobs", "executors")]
     if (
         unknown
@@ -220,7 +282,7 @@ def _also(scenario: Scenario, text: str) -> Scenario:
         )
     arrivals = changes.get("arrivals", scenario.arrivals)
     config = scenario.config
-    ArrivalProcess.parse(arrivals)
+    ArrivalProcess.parse(arrivals)  # raises an error if it is invalid
     if "executors" in changes:
         config = config.resized(int(changes["executors"]))
     if "estimate_error" in changes:
@@ -242,6 +304,7 @@ def _start(text: str | None, scenario: Scenario, arrivals: str) -> Any:
     return start_rule(text, scenario, arrivals)
 
 
+@with_groups
 def train_command(
     workload: WorkloadArgument,
     folder: Annotated[
@@ -252,113 +315,61 @@ def train_command(
             help="Folder for the state, the best policy (best.safetensors) and TensorBoard.",
         ),
     ],
-    network: Annotated[str, typer.Option("--network", help="parcae | decima")] = "parcae",
-    recipe: Annotated[
-        str | None,
-        typer.Option("--recipe", help="fast | decima-2019 [default: fast]", show_default=False),
-    ] = None,
-    rule: Annotated[
-        str,
-        typer.Option(
-            "--rule",
-            help="The tuned rule that parcae corrects and decima imitates: a checkpoint, or a name.",
-        ),
-    ] = "tuned",
-    start: Annotated[
-        str | None,
-        typer.Option("--start", help="A trained network to start from: a checkpoint, or a name."),
-    ] = None,
-    world: WorldOption = None,
-    executors: ExecutorsOption = None,
-    cores: CoresOption = None,
-    executor_classes: ClassesOption = None,
-    jobs: JobsOption = 20,
-    arrivals: ArrivalsOption = "batch",
-    objective: ObjectiveOption = "average-jct",
-    also: AlsoOption = None,
-    budget: BudgetOption = 5.0,
-    iterations: Annotated[
-        int | None,
-        typer.Option(
-            "--iterations", min=1, help="End after so many; resuming is then exact to the last bit."
-        ),
-    ] = None,
-    seed: SeedOption = 0,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the folder's state.")
-    ] = False,
-    device: Annotated[
-        str | None, typer.Option("--device", help="cpu | cuda [default: cpu]", show_default=False)
-    ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option("--ray", help="Spread rollouts over the Ray cluster at this address."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Another value of a setting of the recipe: learning_rate=0.001"),
-    ] = None,
-    decima: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--decima",
-            help="A part of Decima: features=code, has_graph=false, limits=outputs, idle_lengths=10",
-        ),
-    ] = None,
-    reference_semantics: ReferenceOption = False,
-    moving_delay_ms: MovingOption = None,
-    warmup_delay_ms: WarmupOption = None,
-    parallelism_model: ModelOption = "none",
-    unknown_share: UnknownOption = 0.0,
-    estimate_error: ErrorOption = "log",
+    *,
+    cluster: ClassClusterOptions,
+    setting: ScenarioOptions,
+    net: NetworkOptions,
+    training: TrainingOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a network for a workload; Ctrl-C saves, and --resume goes on.
+    """Train a network for a workload. Ctrl-C saves the state, and --resume continues.
 
-    In the world of cores, parcae corrects the tuned rule's orders and is found by an evolution strategy, without PyTorch: there
-    is no recipe, device or Ray cluster to choose, and with --also one network serves several settings. All else is trained by
-    policy gradients.
+    In the world of cores, the network parcae corrects the orders of the tuned
+    rule. An evolution strategy trains it without PyTorch, so --recipe, --device,
+    --ray, --set and --decima do not apply. With --also, one network serves several
+    settings. All other networks are trained by policy gradients.
 
     Example: parcae train tpch --arrivals batch --budget 5 -o training
     """
     from parcae.cli.order_training import evolve, refuse_gradients
     from parcae.simulation.config import WorldName
 
-    cluster = simulation_config(
-        world=world,
-        executors=executors,
-        cores=cores,
-        reference_semantics=reference_semantics,
-        moving_delay_ms=moving_delay_ms,
-        warmup_delay_ms=warmup_delay_ms,
-        parallelism_model=parallelism_model,
-        executor_classes=executor_classes,
-        unknown_share=unknown_share,
-        estimate_error=estimate_error,
-    )
-    scenario = scenario_of(workload, cluster, jobs, arrivals, objective, parallelism_model)
-    if network == "parcae" and cluster.world is WorldName.CORES:
+    scenario = scenario_of(workload, cluster, setting)
+    # This network is trained without gradients. The branch ends before PyTorch is imported below.
+    if net.network == "parcae" and scenario.config.world is WorldName.CORES:
         given = {
-            "--recipe": recipe,
-            "--device": device,
-            "--ray": ray,
-            "--set": settings,
-            "--decima": decima,
+            "--recipe": net.recipe,
+            "--device": training.device,
+            "--ray": training.ray,
+            "--set": net.settings,
+            "--decima": net.decima,
         }
+        # These options have no defaults, so that a value means that the user gave it.
         refuse_gradients({option for option, value in given.items() if value})
         evolve(
-            [scenario, *(_also(scenario, text) for text in also or [])],
-            rule,
-            start,
+            [scenario, *(_also(scenario, text) for text in setting.also or [])],
+            net.rule,
+            net.start,
             folder,
-            budget_s=budget * 60,
-            generations=iterations,
-            seed=seed,
-            is_resumed=resume,
+            budget_s=training.budget * 60,
+            generations=training.iterations,
+            seed=training.seed,
+            is_resumed=training.resume,
             as_json=as_json,
         )
         return
+    _train_by_gradients(scenario, folder, net, training, setting, as_json)
 
+
+def _train_by_gradients(
+    scenario: Scenario,
+    folder: Path,
+    net: NetworkOptions,
+    training: TrainingOptions,
+    setting: ScenarioOptions,
+    as_json: bool,
+) -> None:
+    """Train a network by policy gradients, and print the result."""
     from parcae.errors import ConfigError
     from parcae.learning.config import override
     from parcae.learning.recipes import parse_recipe, recipe_config
@@ -366,42 +377,51 @@ def train_command(
     from parcae.learning.start import start_rule, start_weights
     from parcae.policies.decima.layout import DecimaSettings
 
-    if also:
+    if setting.also:
         raise ConfigError(
-            "--also needs `parcae train --world cores --network parcae`: gradients are taken in one setting"
+            "--also needs `parcae train --world cores --network parcae`: training by policy "
+            "gradients uses one setting"
         )
     config = override(
-        recipe_config(parse_recipe(recipe or "fast"), scenario, network), settings or []
+        recipe_config(parse_recipe(net.recipe or "fast"), scenario, net.network), net.settings or []
     )
-    line = ProgressLine(budget * 60)
+    line = ProgressLine(training.budget * 60)
     request = TrainRequest(
         scenario,
         config,
-        network,
-        parameters=start_rule(rule, scenario, arrivals)
-        if network == "parcae" or config.imitation > 0
+        net.network,
+        parameters=start_rule(net.rule, scenario, setting.arrivals)
+        if net.network == "parcae" or config.imitation > 0
         else None,
         decima=override(
-            DecimaSettings(executor_classes=len(scenario.config.classes) > 1), decima or []
+            # The head for executor classes is useful only if there are several.
+            DecimaSettings(executor_classes=len(scenario.config.classes) > 1),
+            net.decima or [],
         ),
-        weights=start_weights(start, network, scenario, arrivals) if start else None,
-        budget_s=budget * 60,
-        max_iterations=iterations,
-        seed=seed,
+        weights=start_weights(net.start, net.network, scenario, setting.arrivals)
+        if net.start
+        else None,
+        budget_s=training.budget * 60,
+        max_iterations=training.iterations,
+        seed=training.seed,
         folder=folder,
-        is_resumed=resume,
-        device=device or "cpu",
-        ray_address=ray,
+        is_resumed=training.resume,
+        device=training.device or "cpu",
+        ray_address=training.ray,
     )
     result = train_policy(
         request,
         lambda i: line.show(
-            i.seconds, f"iteration {i.iteration}, {objective} {i.best:.3f} of fair at best"
+            i.seconds, f"iteration {i.iteration}, best {setting.objective} {i.best:.3f} of fair"
         ),
     )
     line.end()
-    best = folder / "best.safetensors"
-    found = {
+    _print_training(result, folder / "best.safetensors", setting.objective, as_json)
+
+
+def _print_training(result: TrainResult, best: Path, objective: str, as_json: bool) -> None:
+    """Print what a training came to, and end the command as scripts expect."""
+    summary = {
         "output": str(best),
         "iterations": result.iterations,
         "decisions": result.decisions,
@@ -410,15 +430,17 @@ def train_command(
         "ending": result.ending,
     }
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(summary))
     else:
         typer.echo(
-            f"{best}: {objective} {result.ratio_to_fair:.3f} of fair on the selection runs, after {result.iterations} iterations "
+            f"{best}: {objective} {result.ratio_to_fair:.3f} of fair on the selection "
+            f"runs, after {result.iterations} iterations "
             f"({result.decisions:,} decisions, {result.seconds:.0f} s)"
         )
     if result.ending == "interrupted":
-        typer.echo("interrupted; the same command with --resume goes on", err=True)
+        typer.echo("interrupted: to continue, add --resume to the same command", err=True)
         raise typer.Exit(130)
+    # The best policy is written, but a script should notice that the training failed.
     if result.ending != "done":
         typer.echo(f"parcae: {result.ending}", err=True)
         raise typer.Exit(1)

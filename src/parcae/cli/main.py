@@ -1,4 +1,8 @@
-"""The `parcae` command: parse, build a config, call one library function, print."""
+"""The `parcae` command line.
+
+Each command parses its options, builds a config, calls one library function and prints the result.
+Commands import what they need inside their functions, so that `parcae --help` starts fast.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-from parcae import __version__
 from parcae.cli import (
     bench,
     bounds,
@@ -26,11 +29,13 @@ from parcae.cli import (
     spark_jar,
     workload,
 )
+from parcae.version import __version__
 
 app = typer.Typer(
     name="parcae",
     help="Parcae learns how to schedule the jobs of a data-processing cluster.",
     no_args_is_help=True,
+    # `main` prints errors itself, in one line.
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     add_completion=False,
@@ -39,6 +44,7 @@ app = typer.Typer(
 app.add_typer(workload.app, name="workload")
 app.add_typer(bench.app, name="bench")
 app.add_typer(spark.app, name="spark")
+# The commands about the plugin's jar are in a module of their own, but belong to `parcae spark`.
 spark_jar.register(spark.app)
 app.add_typer(packing.app, name="packing")
 app.command("simulate")(simulate.simulate_command)
@@ -54,14 +60,16 @@ app.command("export")(export.export_command)
 app.command("bounds")(bounds.bounds_command)
 app.command("policies")(policies.policies_command)
 
-#: Exit codes: bad input, and a run that the user interrupted.
+#: Exit codes for bad input, and for a command that the user interrupted.
 BAD_INPUT = 2
+# 128 + the number of SIGINT, as shells report it.
 INTERRUPTED = 130
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"parcae {__version__}")
+        # The callback runs before the command line is parsed further, so no command is needed.
         raise typer.Exit
 
 
@@ -78,6 +86,8 @@ def _root(
 
 
 def _one_line(error: Exception) -> str:
+    """The error's message in one line."""
+    # An error of pydantic lists every invalid field of a config.
     if type(error).__name__ == "ValidationError" and hasattr(error, "errors"):
         return "; ".join(
             f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}" for e in error.errors()
@@ -88,15 +98,19 @@ def _one_line(error: Exception) -> str:
 
 
 def main() -> None:
-    """Run the command line; bad input ends with exit code 2 and one clear line."""
+    """Run the command line. Bad input ends it with exit code 2 and a one-line message."""
     from pydantic import ValidationError
 
     from parcae.errors import InputError
+    from parcae.extras import naming_extras
 
     try:
-        app()
+        with naming_extras():
+            app()
     except (InputError, ValidationError, OSError) as error:
         if isinstance(error, BrokenPipeError):
+            # The reader of a pipe has gone (`parcae ... | head`). Without the redirection, Python
+            # would report another error when it flushes standard output at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         typer.echo(f"parcae: {_one_line(error)}", err=True)

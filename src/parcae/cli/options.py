@@ -1,8 +1,9 @@
-"""Options that several commands share, and how they become a simulation config."""
+"""Options that several commands share, and the simulation config that they describe."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,32 +13,40 @@ if TYPE_CHECKING:
     from parcae.simulation.config import SimulationConfig, WorldName
     from parcae.workloads.job import Workload
 
+# Types of options. Commands use them as annotations of their parameters, so that an option has the
+# same name and help text in every command.
+
 SOURCE_HELP = "A built-in workload (tpch, synthetic, toy) or a workload file (*.parcae)."
 WorkloadArgument = Annotated[
     str, typer.Argument(metavar="NAME|FILE", help=SOURCE_HELP, show_default=False)
 ]
+# The default depends on other options, so it is None here, and the help text says what applies.
 WorldOption = Annotated[
     str | None,
     typer.Option(
         "--world",
-        help="cores (one Spark application: a core is free after every task) | executors (Decima's: they move between jobs). "
-        "[default: cores, or executors where another option exists only there]",
+        help="cores (one Spark application; any job can use a core after each task) | executors "
+        "(Decima's cluster; executors belong to jobs and move between them). (default: cores, or "
+        "executors if another option exists only there)",
         show_default=False,
     ),
 ]
 ExecutorsOption = Annotated[
     int | None,
-    typer.Option("--executors", min=1, help="Executors of the cluster, or cores. [default: 50]"),
+    typer.Option(
+        "--executors", min=1, help="Number of executors (or cores) of the cluster. (default: 50)"
+    ),
 ]
 CoresOption = Annotated[
     int | None,
-    typer.Option("--cores", min=1, help="The same number as --executors.", show_default=False),
+    typer.Option("--cores", min=1, help="Another name for --executors.", show_default=False),
 ]
 ClassesOption = Annotated[
     str | None,
     typer.Option(
         "--executor-classes",
-        help="decima (1 core; .25, .5, .75 and 1 of memory; a quarter of --executors each), or EXECUTORSxCPUxMEMORY,...",
+        help="decima (four classes of 1 core and .25, .5, .75 or 1 unit of memory, a quarter of "
+        "--executors each), or a list EXECUTORSxCPUxMEMORY,...",
         show_default=False,
     ),
 ]
@@ -47,83 +56,103 @@ UnknownOption = Annotated[
         "--unknown-share",
         min=0,
         max=1,
-        help="Share of the jobs whose durations schedulers are not told.",
+        help="Share of the jobs whose durations the policies do not know.",
     ),
 ]
 ErrorOption = Annotated[
     str,
     typer.Option(
         "--estimate-error",
-        help="log (runs differ from their profiles as they did in the workload's log), or the sigma of a log-normal error on the "
-        "durations that schedulers are told.",
+        help="log (runs differ from their profiles as in the workload's log), or the sigma of a "
+        "log-normal error of the durations that the policies know.",
     ),
 ]
-JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a run.")]
+JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="Number of jobs in a run.")]
 ArrivalsOption = Annotated[
     str,
     typer.Option(
         "--arrivals",
-        help="batch | poisson:25s (mean gap) | bursts:25s | load:0.85 (busy share) | recorded | trace:0.85 (pieces of it)",
+        help="batch (all at time 0) | poisson:25s (mean gap) | bursts:25s | load:0.85 (offered "
+        "load) | recorded (as in the log) | trace:0.85 (pieces of the log, at this load)",
     ),
 ]
 DurationsOption = Annotated[
-    str, typer.Option("--durations", help="sampled | first | mean (the last two: deterministic)")
+    str,
+    typer.Option(
+        "--durations",
+        help="Task durations: sampled | first (sample) | mean. The last two are deterministic.",
+    ),
 ]
 ReferenceOption = Annotated[
     bool,
     typer.Option(
         "--reference-semantics",
-        help="As Decima's released code where it departs from the paper (interpolation).",
+        help="Do as Decima's released code where it differs from the paper (interpolation).",
     ),
 ]
 MovingOption = Annotated[
-    int | None, typer.Option("--moving-delay-ms", min=0, help="Moving delay. [default: 2000]")
+    int | None,
+    typer.Option(
+        "--moving-delay-ms",
+        min=0,
+        help="Time that an executor needs to move to another job, in ms. (default: 2000)",
+    ),
 ]
 WarmupOption = Annotated[
-    int | None, typer.Option("--warmup-delay-ms", min=0, help="Warm-up delay. [default: 1000]")
+    int | None,
+    typer.Option(
+        "--warmup-delay-ms",
+        min=0,
+        help="Extra duration of the first task of a newly moved executor, if the profile has no "
+        "measured durations of such tasks, in ms. (default: 1000)",
+    ),
 ]
 ModelOption = Annotated[
     str,
     typer.Option(
         "--parallelism-model",
-        help="Durations above the measured parallelism: none (as measured) | decima-cluster (ratios of that cluster).",
+        help="How task durations grow above the highest measured parallelism: none (not at all) | "
+        "decima-cluster (as on Decima's cluster).",
     ),
 ]
 
 
-#: The model of parallelism that leaves durations as they were measured.
+#: The parallelism model that leaves durations as measured.
 _NO_MODEL = "none"
 
 
 def world_of(world: str | None, executors_only: Mapping[str, object]) -> WorldName:
-    """The world that was asked for, or that the other options imply; cores where nothing says otherwise.
+    """The world that `--world` names or that the other options imply; the default is cores.
 
     Args:
-        executors_only: by option, whether something was asked for that only the world of executors has.
+        world: value of `--world`, or None.
+        executors_only: options that exist only in the world of executors, each with its value. A
+            true value implies that world.
 
     Raises:
-        ConfigError: no such world, or cores beside such an option.
+        ConfigError: there is no such world, or it is cores although such an option is given.
     """
     from parcae.errors import ConfigError
     from parcae.simulation.config import WorldName
 
-    asked = [option for option, value in executors_only.items() if value]
+    given = [option for option, value in executors_only.items() if value]
     if world is None:
-        return WorldName.EXECUTORS if asked else WorldName.CORES
+        return WorldName.EXECUTORS if given else WorldName.CORES
     if world not in set(WorldName):
         raise ConfigError(f"--world {world}: write {' or '.join(WorldName)}")
-    if asked and world == WorldName.CORES:
+    if given and world == WorldName.CORES:
         raise ConfigError(
-            f"{asked[0]} exists in the world of executors only: leave it out, or choose --world executors"
+            f"{given[0]} exists in the world of executors only: leave it out, or choose --world "
+            "executors"
         )
     return WorldName(world)
 
 
 def one_size(executors: int | None, cores: int | None) -> int | None:
-    """The number that `--executors` or `--cores` gives, if any.
+    """The number that `--executors` or `--cores` gives, or None.
 
     Raises:
-        ConfigError: they differ.
+        ConfigError: both are given, and they differ.
     """
     from parcae.errors import ConfigError
 
@@ -134,68 +163,131 @@ def one_size(executors: int | None, cores: int | None) -> int | None:
     return cores if executors is None else executors
 
 
-def simulation_config(
-    *,
-    world: str | None = None,
-    executors: int | None = None,
-    cores: int | None = None,
-    durations: str = "sampled",
-    reference_semantics: bool = False,
-    moving_delay_ms: int | None = None,
-    warmup_delay_ms: int | None = None,
-    parallelism_model: str = _NO_MODEL,
-    executor_classes: str | None = None,
-    unknown_share: float = 0.0,
-    estimate_error: str = "log",
-    executors_only: Mapping[str, object] | None = None,
-) -> SimulationConfig:
-    """The config that the options describe.
+@dataclass(frozen=True)
+class SizeOptions:
+    """The world and the size of the simulated cluster."""
 
-    Args:
-        executors_only: other options that exist in the world of executors only, and whether they are given.
+    world: WorldOption = None
+    executors: ExecutorsOption = None
+    cores: CoresOption = None
 
-    Raises:
-        ConfigError: an option that is not understood, options of two worlds, or classes of another number of executors than
-            was asked for.
-    """
-    from parcae.errors import ConfigError
-    from parcae.simulation.config import SimulationConfig
-    from parcae.simulation.tables import DurationMode
-    from parcae.simulation.uncertainty import parse_estimate_error
+    @property
+    def size(self) -> int | None:
+        """The number of executors or cores, or None for the default.
 
-    implying = {
-        "--reference-semantics": reference_semantics,
-        "--moving-delay-ms": moving_delay_ms is not None,
-        "--warmup-delay-ms": warmup_delay_ms is not None,
-        "--executor-classes": executor_classes is not None,
-        "--parallelism-model": parallelism_model != _NO_MODEL,
-    }
-    chosen = world_of(world, {**implying, **(executors_only or {})})
-    size = one_size(executors, cores)
-    if durations not in set(DurationMode):
-        raise ConfigError(f"--durations {durations}: write one of {', '.join(DurationMode)}")
-    given = {
-        "world": chosen,
-        "num_executors": size,
-        "moving_delay_ms": moving_delay_ms,
-        "warmup_delay_ms": warmup_delay_ms,
-        "durations": DurationMode(durations),
-        "executor_classes": executor_classes,
-        "unknown_share": unknown_share,
-        "estimate_error": parse_estimate_error(estimate_error),
-    }
-    config = SimulationConfig.model_validate(
-        {key: value for key, value in given.items() if value is not None}
-    )
-    if size not in (None, config.total_executors):
-        raise ConfigError(
-            f"--executor-classes {executor_classes} has {config.total_executors} executors, not {size}; leave out --executors"
+        Raises:
+            ConfigError: `--executors` and `--cores` differ.
+        """
+        return one_size(self.executors, self.cores)
+
+
+@dataclass(frozen=True)
+class ClusterOptions(SizeOptions):
+    """The simulated cluster, and what its scheduler knows."""
+
+    moving_delay_ms: MovingOption = None
+    warmup_delay_ms: WarmupOption = None
+    reference_semantics: ReferenceOption = False
+    parallelism_model: ModelOption = _NO_MODEL
+    unknown_share: UnknownOption = 0.0
+    estimate_error: ErrorOption = "log"
+
+    def load(self, source: str) -> Workload:
+        """Load a workload by name or file, and apply the parallelism model to it."""
+        return load(source, self.parallelism_model)
+
+    def config(self, executors_only: Mapping[str, object] | None = None) -> SimulationConfig:
+        """The simulation config that the options describe.
+
+        Args:
+            executors_only: further options that exist only in the world of executors, each with
+                its value.
+
+        Raises:
+            ConfigError: an option has an invalid value, or options belong to different worlds.
+        """
+        from parcae.simulation.config import SimulationConfig
+
+        given = self._given()
+        given["world"] = world_of(self.world, {**self._implying(), **(executors_only or {})})
+        # Values that were not given are left out, so that the defaults of the config apply.
+        config = SimulationConfig.model_validate(
+            {key: value for key, value in given.items() if value is not None}
         )
-    return config.with_reference_semantics() if reference_semantics else config
+        return config.with_reference_semantics() if self.reference_semantics else config
+
+    def _implying(self) -> dict[str, object]:
+        """The options that imply the world of executors where `--world` is not given."""
+        # A default (such as the parallelism model "none") implies nothing.
+        return {
+            "--reference-semantics": self.reference_semantics,
+            "--moving-delay-ms": self.moving_delay_ms is not None,
+            "--warmup-delay-ms": self.warmup_delay_ms is not None,
+            "--parallelism-model": self.parallelism_model != _NO_MODEL,
+        }
+
+    def _given(self) -> dict[str, Any]:
+        """The values of the config's fields; None for a default."""
+        from parcae.simulation.uncertainty import parse_estimate_error
+
+        return {
+            "num_executors": self.size,
+            "moving_delay_ms": self.moving_delay_ms,
+            "warmup_delay_ms": self.warmup_delay_ms,
+            "unknown_share": self.unknown_share,
+            "estimate_error": parse_estimate_error(self.estimate_error),
+        }
+
+
+@dataclass(frozen=True)
+class ClassClusterOptions(ClusterOptions):
+    """The simulated cluster, which may have several executor classes."""
+
+    executor_classes: ClassesOption = None
+
+    def config(self, executors_only: Mapping[str, object] | None = None) -> SimulationConfig:
+        """As `ClusterOptions.config`.
+
+        Raises:
+            ConfigError: also if the classes have another number of executors than `--executors`.
+        """
+        from parcae.errors import ConfigError
+
+        config = super().config(executors_only)
+        # Executor classes fix the number of executors, so that both options must agree.
+        if self.size not in (None, config.total_executors):
+            raise ConfigError(
+                f"--executor-classes {self.executor_classes} has {config.total_executors} "
+                f"executors, not {self.size}; leave out --executors"
+            )
+        return config
+
+    def _implying(self) -> dict[str, object]:
+        return {**super()._implying(), "--executor-classes": self.executor_classes is not None}
+
+    def _given(self) -> dict[str, Any]:
+        return {**super()._given(), "executor_classes": self.executor_classes}
+
+
+@dataclass(frozen=True)
+class SimulatedClusterOptions(ClassClusterOptions):
+    """The simulated cluster, with the way in which task durations are drawn."""
+
+    durations: DurationsOption = "sampled"
+
+    def _given(self) -> dict[str, Any]:
+        from parcae.errors import ConfigError
+        from parcae.simulation.tables import DurationMode
+
+        if self.durations not in set(DurationMode):
+            raise ConfigError(
+                f"--durations {self.durations}: write one of {', '.join(DurationMode)}"
+            )
+        return {**super()._given(), "durations": DurationMode(self.durations)}
 
 
 def load(source: str, parallelism_model: str) -> Workload:
-    """The workload, under a model of parallelism."""
+    """Load a workload by name or file, and apply a parallelism model to it."""
     from parcae.workloads.catalog import load_workload
     from parcae.workloads.parallelism import with_parallelism_model
 

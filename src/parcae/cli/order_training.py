@@ -1,4 +1,4 @@
-"""`parcae train --world cores --network parcae`: the network that corrects the orders of the tuned rule."""
+"""`parcae train --world cores --network parcae`: the network that corrects the tuned rule."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
 
 
 def refuse_gradients(given: Collection[str]) -> None:
-    """Refuse options of training by gradients.
+    """Raise an error if an option was given that exists only for training by gradients.
 
     Raises:
-        ConfigError: one of them was given.
+        ConfigError: such an option was given.
     """
     from parcae.errors import ConfigError
 
+    # The error names the first option in alphabetical order.
     for option in sorted(given):
         raise ConfigError(
-            f"{option} does not apply to parcae in the world of cores, which is found by an evolution strategy: "
-            "leave it out, or choose --world executors or --network decima"
+            f"{option} does not apply to parcae in the world of cores, which is trained by an "
+            "evolution strategy: leave it out, or choose --world executors or --network decima"
         )
 
 
@@ -44,12 +45,22 @@ def evolve(
     is_resumed: bool,
     as_json: bool,
 ) -> None:
-    """Train the network, say what came of it, and end with exit code 130 after an interruption.
+    """Train the network and print the result; end with exit code 130 after an interruption.
 
-    Names are resolved for the first scenario; the network serves all.
+    Args:
+        scenarios: the settings that the network serves. Names of policies are resolved for the
+            first.
+        rule: name or file of the rule that the network corrects.
+        start: name or file of a network to start from, or None.
+        folder: where the state and the best network are written.
+        budget_s: wall-clock seconds.
+        generations: maximum number of generations, or None.
+        seed: seed of the search.
+        is_resumed: continue the search in the folder.
+        as_json: print the result as JSON.
 
     Raises:
-        InputError: a rule, a start or a folder that does not fit.
+        InputError: the rule, the start or the folder cannot be used.
     """
     from parcae.cli.learning import ProgressLine
     from parcae.learning.order_evolution import BEST_FILE, EvolutionSettings, evolve_network
@@ -58,14 +69,17 @@ def evolve(
     objective = str(scenario.objective)
     line = ProgressLine(budget_s)
 
-    def show(found: Evolved) -> None:
-        text = f"generation {found.generations}, {objective} {found.ratio_to_rule:.3f} of the rule at best"
-        line.show(found.seconds, text)
+    def show(evolved: Evolved) -> None:
+        text = (
+            f"generation {evolved.generations}, best {objective} {evolved.ratio_to_rule:.3f} of "
+            "the rule"
+        )
+        line.show(evolved.seconds, text)
 
     settings = EvolutionSettings()
     if generations is not None:
         settings = EvolutionSettings(max_generations=generations)
-    found = evolve_network(
+    evolved = evolve_network(
         scenarios,
         _rule_of(rule, scenario),
         budget_s=budget_s,
@@ -77,11 +91,11 @@ def evolve(
         progress=show,
     )
     line.end()
-    _tell(found, folder / BEST_FILE, objective, as_json)
+    _print_result(evolved, folder / BEST_FILE, objective, as_json)
 
 
 def _rule_of(text: str, scenario: Scenario) -> npt.NDArray[np.float64]:
-    """The parameters of the rule of the world of cores that `text` names, or of the rule in a network's checkpoint."""
+    """The parameters of a rule of the world of cores, or of the rule in a network's checkpoint."""
     import numpy as np
 
     from parcae.errors import FormatError
@@ -89,45 +103,48 @@ def _rule_of(text: str, scenario: Scenario) -> npt.NDArray[np.float64]:
     from parcae.policies.order_network.layout import KIND
     from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS
 
-    found = find_checkpoint(text, scenario.workload, scenario.config, scenario.arrivals)
-    theta = found.weights.get("rule")
-    if found.kind not in ("order-rule", KIND) or theta is None:
+    checkpoint = find_checkpoint(text, scenario.workload, scenario.config, scenario.arrivals)
+    theta = checkpoint.weights.get("rule")
+    if checkpoint.kind not in ("order-rule", KIND) or theta is None:
         raise FormatError(
-            f"--rule {text}: no rule of the world of cores; make one with `parcae tune --world cores`"
+            f"--rule {text}: no rule of the world of cores; make one with `parcae tune --world "
+            "cores`"
         )
+    # An earlier version of Parcae may have had other parameters.
     if theta.shape != (NUM_ORDER_PARAMETERS,):
         raise FormatError(
-            f"--rule {text}: {theta.size} parameters, where the rule of the world of cores has "
-            f"{NUM_ORDER_PARAMETERS}; make it again with `parcae tune --world cores`"
+            f"--rule {text}: the checkpoint has {theta.size} parameters, but the rule of the world "
+            f"of cores has {NUM_ORDER_PARAMETERS}; make it again with `parcae tune --world cores`"
         )
     return np.array(theta, np.float64)
 
 
 def _start_of(text: str, scenario: Scenario) -> npt.NDArray[np.float64]:
-    """The weights of the network of the world of cores that `text` names."""
+    """The weights of a network of the world of cores, by its name or file."""
     from parcae.policies.learned import find_checkpoint
     from parcae.policies.order_network.policy import network_weights
 
-    found = find_checkpoint(text, scenario.workload, scenario.config, scenario.arrivals)
-    return network_weights(found, f"--start {text}")
+    checkpoint = find_checkpoint(text, scenario.workload, scenario.config, scenario.arrivals)
+    return network_weights(checkpoint, f"--start {text}")
 
 
-def _tell(found: Evolved, best: Path, objective: str, as_json: bool) -> None:
+def _print_result(evolved: Evolved, best: Path, objective: str, as_json: bool) -> None:
     if as_json:
-        told = {
+        summary = {
             "output": str(best),
-            "generations": found.generations,
-            "simulated_runs": found.evaluations,
-            "seconds": round(found.seconds, 1),
-            "ratio_to_rule_on_selection_runs": found.ratio_to_rule,
-            "ending": found.ending,
+            "generations": evolved.generations,
+            "simulated_runs": evolved.evaluations,
+            "seconds": round(evolved.seconds, 1),
+            "ratio_to_rule_on_selection_runs": evolved.ratio_to_rule,
+            "ending": evolved.ending,
         }
-        typer.echo(json.dumps(told))
+        typer.echo(json.dumps(summary))
     else:
         typer.echo(
-            f"{best}: {objective} {found.ratio_to_rule:.3f} of the rule's on the selection runs, after "
-            f"{found.generations} generations ({found.evaluations:,} simulated runs, {found.seconds:.0f} s)"
+            f"{best}: {objective} {evolved.ratio_to_rule:.3f} of the rule's on the selection runs, "
+            f"after {evolved.generations} generations "
+            f"({evolved.evaluations:,} simulated runs, {evolved.seconds:.0f} s)"
         )
-    if found.ending == "interrupted":
-        typer.echo("interrupted; the same command with --resume goes on", err=True)
+    if evolved.ending == "interrupted":
+        typer.echo("interrupted: to continue, add --resume to the same command", err=True)
         raise typer.Exit(130)

@@ -1,40 +1,26 @@
-"""`parcae packing`: rigid jobs, drawn or of a log: simulate, compare, describe, list the policies."""
+"""`parcae packing`: simulates and compares policies that pack rigid jobs, drawn or from a log."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from parcae.cli import packing_learning
+from parcae.cli.groups import with_groups
 from parcae.cli.packing_options import (
-    BacklogOption,
-    BadShareOption,
-    CancelledOption,
     DrawnOptions,
-    EstimatesOption,
-    HorizonOption,
-    LoadOption,
     LogOptions,
-    MemoryOption,
-    MixOption,
     ObjectiveOption,
-    PartitionsOption,
-    ProcessorsOption,
-    RateOption,
-    ResourcesOption,
-    SlotsOption,
-    SwfOption,
-    UnitsOption,
-    WindowOption,
+    ReadingOptions,
     cost_of,
     log_json,
     reject_both,
-    sizes,
 )
 from parcae.cli.tables import print_rows
 
@@ -48,20 +34,20 @@ if TYPE_CHECKING:
     from parcae.workloads.packing_sets import PackingSet
     from parcae.workloads.rigid import RigidJobs
 
-    #: A sequence, how it runs, and (policy, what became of the jobs, the same as JSON) for each policy.
+    #: A job sequence, how it runs, and for each policy its name, its outcome and the same as JSON.
     _SequenceRuns = tuple[RigidJobs, PackingConfig, list[tuple[str, Outcome, dict[str, Any]]]]
 
 app = typer.Typer(
-    help="Pack rigid jobs: DeepRM's world and logs of batch clusters.", no_args_is_help=True
+    help="Schedule rigid jobs: those of DeepRM, or logs of batch clusters.", no_args_is_help=True
 )
 app.command("train")(packing_learning.train_command)
 app.command("tune")(packing_learning.tune_command)
 
-#: What `--policy all` means with a job-set file: the policies of the conformance runs.
+#: The policies of `--policy all`: those of the conformance runs.
 CONFORMANCE_POLICIES = ("sjf", "packer", "tetris_k0.5", "tetris_k0.005")
 DEFAULT_POLICIES = "sjf,packer,tetris,random"
 DEFAULT_LOG_POLICIES = "easy,fcfs,conservative,sjf,tetris"
-#: Columns that the table needs.
+#: Width of the tables in characters.
 _WIDTH = 140
 _COLUMNS = (
     "policy",
@@ -76,44 +62,75 @@ _COLUMNS = (
 )
 
 
+@dataclass(frozen=True)
+class OutputOptions:
+    """Files to write."""
+
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the result as JSON to this file.")
+    ] = None
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="Write an HTML report (one self-contained file)."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The runs on which policies are compared."""
+
+    seeds: Annotated[
+        int,
+        typer.Option(
+            "--seeds", min=1, help="Number of job sequences; all policies run each of them."
+        ),
+    ] = 100
+    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 1_000
+    part: Annotated[
+        str, typer.Option("--part", help="Part of the log: second (half) | first | all")
+    ] = "second"
+    piece_jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--piece-jobs",
+            min=1,
+            help="Split the log into pieces of this many jobs, each run from an empty cluster.",
+        ),
+    ] = None
+
+
 @app.command("simulate")
+@with_groups
 def simulate_command(
+    *,
+    drawn: DrawnOptions,
+    reading: LogOptions,
     policy: Annotated[
         str,
         typer.Option(
             "--policy",
-            help="Policies, separated by commas (see `parcae packing policies`), or all.",
+            help="Policies, separated by commas (see `parcae packing policies`), or: all",
         ),
     ] = "sjf",
     job_set: Annotated[
-        Path | None, typer.Option("--job-set", help="Run the sequences of this JSON file.")
+        Path | None, typer.Option("--job-set", help="Run the job sequences in this JSON file.")
     ] = None,
     set_id: Annotated[
-        str, typer.Option("--set", help="Which sequence: its name, its position, or all.")
+        str,
+        typer.Option("--set", help="Which sequence of the file: its name, its position, or all."),
     ] = "all",
-    load: LoadOption = None,
-    rate: RateOption = None,
-    mix: MixOption = "code",
-    window: WindowOption = 50,
-    slots: SlotsOption = 10,
-    backlog: BacklogOption = 60,
-    horizon: HorizonOption = 20,
-    units: UnitsOption = 10,
-    resources: ResourcesOption = 2,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Which sequence is drawn.")] = 1_000,
-    swf: SwfOption = None,
-    processors: ProcessorsOption = None,
-    memory: MemoryOption = None,
-    estimates: EstimatesOption = "requested",
-    cancelled: CancelledOption = "keep",
-    partitions: PartitionsOption = None,
-    max_bad_share: BadShareOption = 0.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed of the drawn job sequence.")
+    ] = 1_000,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each run as a line of JSON.")
+    ] = False,
     gantt: Annotated[
-        Path | None, typer.Option("--gantt", help="Draw the runs of the first sequence as a PNG.")
+        Path | None,
+        typer.Option("--gantt", help="Draw a Gantt chart (PNG) of the runs of the first sequence."),
     ] = None,
 ) -> None:
-    """Run sequences of rigid jobs: of a file, one that is drawn, or a log.
+    """Run a sequence of rigid jobs: drawn, from a log, or from a file of sequences.
 
     Example: parcae packing simulate --load 1.3 --policy sjf,packer
     """
@@ -122,24 +139,21 @@ def simulate_command(
     from parcae.packing.config import PackingConfig
     from parcae.policies.packing.catalog import PackingSetting
 
-    reject_both(swf, load, rate)
-    if job_set is not None and (swf is not None or load is not None or rate is not None):
+    reject_both(reading.swf, drawn)
+    if job_set is not None and (reading.swf is not None or drawn.is_given):
         raise ConfigError(
-            "--job-set runs the sequences of a file: give it without --load, --rate and --swf"
+            "--job-set runs the sequences in a file: leave out --load, --rate and --swf"
         )
     names = CONFORMANCE_POLICIES if policy == "all" else tuple(policy.split(","))
-    setting = PackingSetting(is_exact=swf is not None)
+    # Policies that were tuned or trained are chosen for the setting in which they will run.
+    setting = PackingSetting(is_exact=reading.swf is not None)
     if job_set is not None:
         runs = _job_sets(job_set, set_id)
-    elif swf is not None:
-        log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share).read(
-            swf
-        )
+    elif reading.swf is not None:
+        log = reading.read(reading.swf)
         runs = [(log.jobs, PackingConfig.for_log(log.jobs))]
     else:
-        source = DrawnOptions(
-            load, rate, mix, window, units, resources, sizes(slots, backlog, horizon)
-        ).source()
+        source = drawn.source()
         runs = [(source.draw([seed])[0], source.config)]
         setting = PackingSetting(rate=sum(source.rates) / len(source.rates))
     policies = resolve_packing(names, None, setting=setting).policies
@@ -172,7 +186,7 @@ def _config(one: PackingSet) -> PackingConfig:
 def _run(
     jobs: RigidJobs, config: PackingConfig, policies: Any
 ) -> Iterator[tuple[str, Outcome, dict[str, Any]]]:
-    """(policy, what became of the jobs, the same as JSON)."""
+    """Run each policy; yields its name, its outcome and the same as JSON."""
     from parcae.evaluation.packing.compare import run_policy
 
     for name, policy in policies:
@@ -181,7 +195,10 @@ def _run(
 
 
 def _as_coded(policy: PackingPolicy, jobs: RigidJobs, config: PackingConfig) -> Outcome | None:
-    """The run as the released code counts it; None where it has no such run: exact times, or a job as long as the horizon."""
+    """The run with the quirks of DeepRM's released code.
+
+    None if that code cannot run it: with exact times, or with a job as long as the horizon.
+    """
     from parcae.evaluation.packing.compare import run_policy
     from parcae.packing.config import TimeMode
 
@@ -191,13 +208,14 @@ def _as_coded(policy: PackingPolicy, jobs: RigidJobs, config: PackingConfig) -> 
 
 
 def _run_json(name: str, outcome: Outcome, as_coded: Outcome | None) -> dict[str, Any]:
-    """One run. `reward` is minus the sum of the slowdowns of the jobs that were not lost."""
+    """One run as JSON. `reward` is minus the sum of the slowdowns of jobs that were not lost."""
     from parcae.metrics.packing import mean_of_started, plain, slowdown
     from parcae.packing.layout import NOT_YET, Cost
 
     def times(values: Any) -> list[int | None]:
         return [None if value == NOT_YET else value for value in values.tolist()]
 
+    # Decisions are those of the released code, where it has such a run.
     counted = outcome if as_coded is None else as_coded
     result: dict[str, Any] = plain(
         {
@@ -220,6 +238,7 @@ def _print_runs(runs: Sequence[_SequenceRuns], as_json: bool) -> None:
             for _, _, result in results:
                 typer.echo(json.dumps(result))
         else:
+            # Logs have times in seconds, all other sequences have time steps.
             unit = jobs.step if jobs.step == "s" else "steps"
             rows = [
                 _row(name, outcome, config, result["decisions"])
@@ -232,6 +251,7 @@ def _row(name: str, outcome: Outcome, config: PackingConfig, decisions: int) -> 
     from parcae.evaluation.packing.table import number
     from parcae.metrics.packing import summarize_packing
 
+    # In a log, all waiting jobs are visible; else only those in the job slots.
     s = summarize_packing(
         outcome, num_visible=config.num_slots if outcome.jobs.step != "s" else None
     )
@@ -252,72 +272,46 @@ def _draw(jobs: RigidJobs, config: PackingConfig, policies: Any, path: Path) -> 
     from parcae.evaluation.packing.compare import run_policy
     from parcae.evaluation.packing.gantt import MAX_JOBS, MAX_UNITS, can_be_drawn, packing_gantt_png
 
+    # The runs are repeated for the chart; they are deterministic.
     outcomes = {name: run_policy(policy, [jobs], config)[0] for name, policy in policies.items()}
     if not all(map(can_be_drawn, outcomes.values())):
         raise ConfigError(
-            f"a chart of more than {MAX_JOBS} jobs or {MAX_UNITS} units cannot be read: draw a smaller run"
+            f"a chart of more than {MAX_JOBS} jobs or {MAX_UNITS} units cannot be read: draw a "
+            "smaller run"
         )
     packing_gantt_png(outcomes, path, jobs.name)
 
 
 @app.command("compare")
+@with_groups
 def compare_command(
+    *,
+    drawn: DrawnOptions,
+    reading: LogOptions,
+    runs: RunOptions,
+    output: OutputOptions,
     policies: Annotated[
         str | None,
         typer.Option(
             "--policies",
-            help="Policies or checkpoints, separated by commas; ratios are to the first.",
+            help="Policies or checkpoints, separated by commas. Ratios are relative to the first. "
+            "(default: sjf,packer,tetris,random; logs: easy,fcfs,conservative,sjf,tetris)",
         ),
     ] = None,
-    load: LoadOption = None,
-    rate: RateOption = None,
-    mix: MixOption = "code",
-    seeds: Annotated[
-        int, typer.Option("--seeds", min=1, help="How many sequences (paired over the policies).")
-    ] = 100,
-    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="First seed.")] = 1_000,
-    window: WindowOption = 50,
-    slots: SlotsOption = 10,
-    backlog: BacklogOption = 60,
-    horizon: HorizonOption = 20,
-    units: UnitsOption = 10,
-    resources: ResourcesOption = 2,
-    swf: SwfOption = None,
-    part: Annotated[
-        str, typer.Option("--part", help="Of the log: second (half) | first | all")
-    ] = "second",
-    piece_jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--piece-jobs", min=1, help="Run pieces of so many jobs, each from an empty cluster."
-        ),
-    ] = None,
-    processors: ProcessorsOption = None,
-    memory: MemoryOption = None,
-    estimates: EstimatesOption = "requested",
-    cancelled: CancelledOption = "keep",
-    partitions: PartitionsOption = None,
-    max_bad_share: BadShareOption = 0.0,
     objective: ObjectiveOption = None,
     tune_budget: Annotated[
         float,
         typer.Option(
-            "--tune-budget", min=0.01, help="Minutes that tuning `withhold` may take at most."
+            "--tune-budget", min=0.01, help="Maximum minutes for tuning the policy `withhold`."
         ),
     ] = 2.0,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the result as JSON to this file.")
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option("--report", help="Write an HTML report (one self-contained file)."),
-    ] = None,
 ) -> None:
-    """Compare policies on the same sequences, or on a log, with 95% confidence intervals.
+    """Compare policies on the same job sequences, or on a log, with 95% confidence intervals.
 
-    `tetris` and `withhold` are tuned first, on other sequences of the setting (of a log: on pieces of its first half).
+    `tetris` and `withhold` are tuned first, on other sequences of the same
+    setting. With a log, they are tuned on pieces of its first half.
 
-    Example: parcae packing compare --load 1.3 --policies sjf,packer,tetris --seeds 100 --report report.html
+    Example: parcae packing compare --load 1.3 --policies sjf,packer,tetris --report report.html
     """
     from rich.console import Console
 
@@ -326,61 +320,63 @@ def compare_command(
     from parcae.evaluation.packing.report import write_packing_report
     from parcae.evaluation.packing.table import packing_table
 
-    reject_both(swf, load, rate)
-    names = (policies or (DEFAULT_POLICIES if swf is None else DEFAULT_LOG_POLICIES)).split(",")
-    cost = cost_of(objective, swf is not None)
+    reject_both(reading.swf, drawn)
+    names = (policies or (DEFAULT_POLICIES if reading.swf is None else DEFAULT_LOG_POLICIES)).split(
+        ","
+    )
+    cost = cost_of(objective, reading.swf is not None)
     comparison: PackingComparison
     with Console(stderr=True).status("reading") as status:
-        if swf is not None:
-            log = LogOptions(
-                processors, memory, estimates, cancelled, partitions, max_bad_share
-            ).read(swf)
+        if reading.swf is not None:
+            log = reading.read(reading.swf)
             comparison = compare_log(
                 log.jobs,
                 names,
-                part=part,
-                piece_jobs=piece_jobs,
+                part=runs.part,
+                piece_jobs=runs.piece_jobs,
                 tune_budget_s=60 * tune_budget,
                 cost=cost,
                 progress=status.update,
             )
             comparison.settings["read"] = log_json(log)["read"]
         else:
-            drawn = DrawnOptions(
-                load, rate, mix, window, units, resources, sizes(slots, backlog, horizon)
-            )
             comparison = compare_packing(
-                drawn.source(), names, num_seeds=seeds, seed_start=seed_start, tune_budget_s=60 * tune_budget, cost=cost,
-                label=drawn.label(), progress=status.update,
-            )  # fmt: skip
+                drawn.source(),
+                names,
+                num_seeds=runs.seeds,
+                seed_start=runs.seed_start,
+                tune_budget_s=60 * tune_budget,
+                cost=cost,
+                label=drawn.label(),
+                progress=status.update,
+            )
     console = Console()
     (console if console.width >= _WIDTH else Console(width=_WIDTH)).print(packing_table(comparison))
     for name, text in comparison.settings["tuned"].items():
         typer.echo(f"{name}: {text}")
-    if json_path is not None:
-        write_comparison(comparison, json_path)
-        typer.echo(f"JSON: {json_path}")
-    if report is not None:
-        write_packing_report(comparison, report, command=shlex.join(["parcae", *sys.argv[1:]]))
-        typer.echo(f"report: {report}")
+    if output.json_path is not None:
+        write_comparison(comparison, output.json_path)
+        typer.echo(f"JSON: {output.json_path}")
+    if output.report is not None:
+        write_packing_report(
+            comparison, output.report, command=shlex.join(["parcae", *sys.argv[1:]])
+        )
+        typer.echo(f"report: {output.report}")
 
 
 @app.command("describe")
+@with_groups
 def describe_command(
     swf: Annotated[Path, typer.Option("--swf", help="A log of a batch cluster (*.swf[.gz]).")],
-    processors: ProcessorsOption = None,
-    memory: MemoryOption = None,
-    estimates: EstimatesOption = "requested",
-    cancelled: CancelledOption = "keep",
-    partitions: PartitionsOption = None,
-    max_bad_share: BadShareOption = 0.0,
+    *,
+    reading: ReadingOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what a log holds, and what reading it left out or changed, with the line of the first.
+    """Describe a log, and list what the reader left out or changed, with the first line concerned.
 
     Example: parcae packing describe --swf lublin_256.swf
     """
-    log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share).read(swf)
+    log = reading.read(swf)
     described = log_json(log)
     if as_json:
         typer.echo(json.dumps(described, indent=2))
@@ -398,13 +394,17 @@ def describe_command(
     print_rows(f"Log {described['log']}", ("", ""), facts)
     spreads = {
         "duration (s)": described["duration_s"],
-        "told (s)": described["told_s"],
+        "estimate (s)": described["told_s"],
         **described["demand"],
     }
     print_rows(
-        "Per job", ("", "mean", "median", "p95", "largest"),
-        [(name, *(f"{s[key]:,.1f}" for key in ("mean", "p50", "p95", "max"))) for name, s in spreads.items()],
-    )  # fmt: skip
+        "Per job",
+        ("", "mean", "median", "p95", "largest"),
+        [
+            (name, *(f"{s[key]:,.1f}" for key in ("mean", "p50", "p95", "max")))
+            for name, s in spreads.items()
+        ],
+    )
     for note in (*log.report.bad_samples, *log.report.notes):
         typer.echo(f"note: {note}")
     for key, value in log.header.entries:
@@ -415,7 +415,9 @@ def describe_command(
 def policies_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the packing policies; a policy is written NAME, NAME:ARGUMENT, tetris-kKNOB, or as the path of a checkpoint.
+    """List the packing policies.
+
+    A policy is written NAME, NAME:ARGUMENT, tetris-kKNOB, or as the path of a checkpoint.
 
     Example: parcae packing policies
     """

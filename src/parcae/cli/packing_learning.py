@@ -1,39 +1,24 @@
-"""`parcae packing train` and `parcae packing tune`: packing policies learned for a load or a log."""
+"""`parcae packing train` and `parcae packing tune`: learn a packing policy for a load or a log."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.groups import with_groups
 from parcae.cli.learning import BudgetOption, JsonOption, ProgressLine, SeedOption
 from parcae.cli.packing_options import (
-    BacklogOption,
-    BadShareOption,
-    CancelledOption,
     DrawnOptions,
-    EstimatesOption,
-    HorizonOption,
-    LoadOption,
     LogOptions,
-    MemoryOption,
-    MixOption,
     ObjectiveOption,
-    PartitionsOption,
-    ProcessorsOption,
-    RateOption,
-    ResourcesOption,
-    SlotsOption,
-    SwfOption,
-    UnitsOption,
-    WindowOption,
     cost_of,
     reject_both,
-    sizes,
 )
 
 if TYPE_CHECKING:
@@ -44,49 +29,125 @@ PieceOption = Annotated[
     typer.Option(
         "--piece-jobs",
         min=1,
-        help="Jobs of the log's pieces. [default: 1000, of a short log a quarter]",
+        help="Number of jobs in each piece of a log. (default: 1000, or a quarter of a short log)",
     ),
 ]
-#: Jobs of the pieces of a log that networks learn on.
+#: Default number of jobs in the pieces of a log on which networks are trained.
 _TRAINING_PIECE = 1000
 
 
 AlsoOption = Annotated[
     list[Path] | None,
-    typer.Option("--also-swf", help="A further log, of which pieces are drawn in turn."),
+    typer.Option(
+        "--also-swf",
+        help="A further log; pieces are drawn from all logs in turn. Can be repeated.",
+    ),
 ]
 SpeedsOption = Annotated[
     str,
     typer.Option(
         "--speeds",
-        help="How many times as fast the jobs of a piece arrive, one of: 1,1.5,2. [default: 1]",
+        help="Factors by which arrivals are sped up: 1,1.5,2. Each piece has one.",
     ),
 ]
 
 
+@dataclass(frozen=True)
+class PieceOptions:
+    """Pieces of logs, on which policies learn."""
+
+    also_swf: AlsoOption = None
+    piece_jobs: PieceOption = None
+    speeds: SpeedsOption = "1"
+
+
+@dataclass(frozen=True)
+class PackingTrainingOptions:
+    """How a network is trained."""
+
+    objective: ObjectiveOption = None
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            "--recipe",
+            help="deeprm: fresh | paper | fast; a2c: fast | paper; set: steps | log. "
+            "(default: the first; set: log with --swf)",
+        ),
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Change a setting of the recipe: learning_rate=0.001. Can be repeated."
+        ),
+    ] = None
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--start", help="A checkpoint to start from; for set also a tuned withholding rule."
+        ),
+    ] = None
+    budget: BudgetOption = 5.0
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            "--iterations",
+            min=1,
+            help="End after this many iterations. A resumed training then ends with exactly the "
+            "same weights.",
+        ),
+    ] = None
+    select_every: Annotated[
+        int,
+        typer.Option("--select-every", min=1, help="Number of iterations between measurements."),
+    ] = 25
+    seed: SeedOption = 0
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the training in the output folder.")
+    ] = False
+
+
+@dataclass(frozen=True)
+class RuleSearchOptions:
+    """How the parameters of a rule are searched for."""
+
+    objective: ObjectiveOption = None
+    start: Annotated[
+        Path | None,
+        typer.Option("--start", help="Checkpoint of a tuned withholding rule to start from."),
+    ] = None
+    budget: BudgetOption = 3.0
+    generations: Annotated[
+        int | None, typer.Option("--generations", min=1, help="End after this many generations.")
+    ] = None
+    seed: SeedOption = 0
+
+
 def _source(
-    swf: list[Path],
-    log: LogOptions,
-    piece_jobs: int | None,
-    speeds: str,
-    most: int,
-    drawn: DrawnOptions,
+    drawn: DrawnOptions, reading: LogOptions, pieces: PieceOptions, most: int
 ) -> PackingSource:
-    """Drawn sequences, or pieces of logs' first halves (of `most` jobs, unless told); the second are kept for comparisons."""
+    """The source of job sequences: drawn ones, or pieces of the first halves of logs.
+
+    The second halves are reserved for comparisons. Pieces have as many jobs as `--piece-jobs` says,
+    or by default at most `most`.
+    """
     from dataclasses import replace
 
     from parcae.evaluation.packing.compare import part_of
     from parcae.evaluation.packing.tuning import tuning_pieces
     from parcae.packing.sources import LogSource, MixedSource
 
-    reject_both(swf[0] if swf else None, drawn.load, drawn.rate)
-    if not swf:
+    reject_both(reading.swf, drawn)
+    logs = _logs(reading.swf, pieces.also_swf)
+    if not logs:
         return drawn.source()
-    halves = [part_of(log.read(path).jobs, "first") for path in swf]
+    # All logs are read with the same options.
+    halves = [part_of(reading.read(path).jobs, "first") for path in logs]
     sources = [
         replace(
-            tuning_pieces(half, most) if piece_jobs is None else LogSource(half, piece_jobs),
-            speeds=_speeds(speeds),
+            tuning_pieces(half, most)
+            if pieces.piece_jobs is None
+            else LogSource(half, pieces.piece_jobs),
+            speeds=_speeds(pieces.speeds),
         )
         for half in halves
     ]
@@ -97,7 +158,7 @@ def _logs(swf: Path | None, also: list[Path] | None) -> list[Path]:
     from parcae.errors import ConfigError
 
     if swf is None and also:
-        raise ConfigError("--also-swf adds to --swf: give that one first")
+        raise ConfigError("--also-swf adds logs to --swf: give the first log with --swf")
     return [] if swf is None else [swf, *(also or [])]
 
 
@@ -112,9 +173,13 @@ def _speeds(text: str) -> tuple[float, ...]:
         ) from None
 
 
+@with_groups
 def train_command(
     learner: Annotated[
-        str, typer.Argument(metavar="deeprm|a2c|set", help="What learns.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="deeprm|a2c|set", help="The kind of policy to train.", show_default=False
+        ),
     ],
     folder: Annotated[
         Path,
@@ -124,56 +189,16 @@ def train_command(
             help="Folder for the state, the best policy (best.safetensors) and TensorBoard.",
         ),
     ],
-    load: LoadOption = None,
-    rate: RateOption = None,
-    mix: MixOption = "code",
-    window: WindowOption = 50,
-    slots: SlotsOption = 10,
-    backlog: BacklogOption = 60,
-    horizon: HorizonOption = 20,
-    units: UnitsOption = 10,
-    resources: ResourcesOption = 2,
-    swf: SwfOption = None,
-    also_swf: AlsoOption = None,
-    piece_jobs: PieceOption = None,
-    speeds: SpeedsOption = "1",
-    processors: ProcessorsOption = None,
-    memory: MemoryOption = None,
-    estimates: EstimatesOption = "requested",
-    cancelled: CancelledOption = "keep",
-    partitions: PartitionsOption = None,
-    max_bad_share: BadShareOption = 0.0,
-    objective: ObjectiveOption = None,
-    recipe: Annotated[
-        str | None, typer.Option("--recipe", help="How it learns. [default: the learner's own]")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Another value of a setting of the recipe: learning_rate=0.001"),
-    ] = None,
-    start: Annotated[
-        Path | None,
-        typer.Option(
-            "--start", help="A checkpoint to start from; for set, a tuned withholding rule as well."
-        ),
-    ] = None,
-    budget: BudgetOption = 5.0,
-    iterations: Annotated[
-        int | None,
-        typer.Option(
-            "--iterations", min=1, help="End after so many; resuming is then exact to the last bit."
-        ),
-    ] = None,
-    select_every: Annotated[
-        int, typer.Option("--select-every", min=1, help="Iterations between measurements.")
-    ] = 25,
-    seed: SeedOption = 0,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the folder's state.")
-    ] = False,
+    *,
+    drawn: DrawnOptions,
+    reading: LogOptions,
+    pieces: PieceOptions,
+    training: PackingTrainingOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a packing policy; Ctrl-C saves, and --resume goes on. Of a log it sees the first half alone.
+    """Train a packing policy. Ctrl-C saves the state, and --resume continues.
+
+    With a log, the policy is trained on its first half only.
 
     Example: parcae packing train set --load 0.1:1.84 --budget 5 -o training
     """
@@ -181,27 +206,40 @@ def train_command(
     from parcae.learning.packing.loop import BEST_FILE, PackingTraining, train_packing
     from parcae.policies.checkpoint import read_checkpoint
 
-    log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share)
-    drawn = DrawnOptions(load, rate, mix, window, units, resources, sizes(slots, backlog, horizon))
-    source = _source(_logs(swf, also_swf), log, piece_jobs, speeds, _TRAINING_PIECE, drawn)
-    cost = cost_of(objective, swf is not None)
-    weights = None if start is None else start_weights(learner, read_checkpoint(start), str(start))
-    line = ProgressLine(budget * 60)
-    training = PackingTraining(
-        source, cost, budget * 60, iterations, select_every, seed=seed, folder=folder, is_resumed=resume,
-        num_selection=48 if swf is not None else 200, command=shlex.join(["parcae", *sys.argv[1:]]),
-    )  # fmt: skip
+    source = _source(drawn, reading, pieces, _TRAINING_PIECE)
+    cost = cost_of(training.objective, reading.swf is not None)
+    weights = (
+        None
+        if training.start is None
+        else start_weights(learner, read_checkpoint(training.start), str(training.start))
+    )
+    line = ProgressLine(training.budget * 60)
+    # Runs of a log are longer than drawn ones, so fewer selection runs suffice.
+    plan = PackingTraining(
+        source,
+        cost,
+        training.budget * 60,
+        training.iterations,
+        training.select_every,
+        seed=training.seed,
+        folder=folder,
+        is_resumed=training.resume,
+        num_selection=48 if reading.swf is not None else 200,
+        command=shlex.join(["parcae", *sys.argv[1:]]),
+    )
     result = train_packing(
-        make_learner(learner, source, cost, recipe, settings or [], weights, seed),
-        training,
+        make_learner(
+            learner, source, cost, training.recipe, training.settings or [], weights, training.seed
+        ),
+        plan,
         lambda i: line.show(
-            i.seconds, f"iteration {i.iteration}, {cost.name.lower()} {i.best:.3f} at best"
+            i.seconds, f"iteration {i.iteration}, best {cost.name.lower()} {i.best:.3f}"
         ),
     )
     line.end()
     best = folder / BEST_FILE
     card = result.checkpoint.card
-    found = {
+    summary = {
         "output": str(best),
         "iterations": result.iterations,
         "seconds": round(result.seconds, 1),
@@ -209,68 +247,53 @@ def train_command(
         "cost_on_selection_runs": card["cost_on_selection_runs"],
         "ending": result.ending,
     }
-    _tell(
-        found,
+    _print_result(
+        summary,
         as_json,
-        f"{best}: {_cost_text(found)} after {result.iterations:,} iterations ({result.seconds:.0f} s)",
+        f"{best}: {_cost_text(summary)} after {result.iterations:,} iterations "
+        f"({result.seconds:.0f} s)",
     )
     if result.ending == "interrupted":
-        typer.echo("interrupted; the same command with --resume goes on", err=True)
+        typer.echo("interrupted: to continue, add --resume to the same command", err=True)
         raise typer.Exit(130)
     if result.ending != "done":
         typer.echo(f"parcae: {result.ending}", err=True)
         raise typer.Exit(1)
 
 
-def _cost_text(found: dict[str, Any]) -> str:
-    cost = found["cost_on_selection_runs"]
-    return f"{found['objective'].replace('_', ' ')} {'not measured' if cost is None else f'{cost:.3f} on the selection runs'},"
+def _cost_text(summary: dict[str, Any]) -> str:
+    cost = summary["cost_on_selection_runs"]
+    return (
+        f"{summary['objective'].replace('_', ' ')} "
+        f"{'not measured' if cost is None else f'{cost:.3f} on the selection runs'},"
+    )
 
 
-def _tell(found: dict[str, Any], as_json: bool, text: str) -> None:
-    typer.echo(json.dumps(found) if as_json else text)
+def _print_result(summary: dict[str, Any], as_json: bool, text: str) -> None:
+    typer.echo(json.dumps(summary) if as_json else text)
 
 
+@with_groups
 def tune_command(
     rule: Annotated[
-        str, typer.Argument(metavar="withhold|tetris", help="What is tuned.", show_default=False)
+        str,
+        typer.Argument(metavar="withhold|tetris", help="The policy to tune.", show_default=False),
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Checkpoint to write (*.safetensors).")
+        Path, typer.Option("-o", "--output", help="The checkpoint to write (*.safetensors).")
     ],
-    load: LoadOption = None,
-    rate: RateOption = None,
-    mix: MixOption = "code",
-    window: WindowOption = 50,
-    slots: SlotsOption = 10,
-    backlog: BacklogOption = 60,
-    horizon: HorizonOption = 20,
-    units: UnitsOption = 10,
-    resources: ResourcesOption = 2,
-    swf: SwfOption = None,
-    also_swf: AlsoOption = None,
-    piece_jobs: PieceOption = None,
-    speeds: SpeedsOption = "1",
-    processors: ProcessorsOption = None,
-    memory: MemoryOption = None,
-    estimates: EstimatesOption = "requested",
-    cancelled: CancelledOption = "keep",
-    partitions: PartitionsOption = None,
-    max_bad_share: BadShareOption = 0.0,
-    objective: ObjectiveOption = None,
-    start: Annotated[
-        Path | None, typer.Option("--start", help="A tuned rule to go on from: a checkpoint.")
-    ] = None,
-    budget: BudgetOption = 3.0,
-    generations: Annotated[
-        int | None, typer.Option("--generations", min=1, help="End after so many.")
-    ] = None,
-    seed: SeedOption = 0,
+    *,
+    drawn: DrawnOptions,
+    reading: LogOptions,
+    pieces: PieceOptions,
+    search: RuleSearchOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Tune a hand-made packing policy; its checkpoint is a policy in `parcae packing compare`. Of a log it sees the first half.
+    """Tune a hand-made packing policy.
 
-    The checkpoint always holds the best so far: an interrupted search goes on with --start.
+    The checkpoint can be used as a policy in `parcae packing compare`. It always
+    contains the best policy so far. Continue an interrupted search with --start.
+    With a log, the policy is tuned on its first half only.
 
     Example: parcae packing tune withhold --load 1.3 --budget 1 -o withhold.safetensors
     """
@@ -284,35 +307,41 @@ def tune_command(
         raise ConfigError(f"{rule!r} cannot be tuned: write one of {', '.join(TUNED)}")
     if output.suffix != SUFFIX or not output.parent.is_dir():
         raise ConfigError(
-            f"-o {output}: write a file in a folder that is there, whose name ends in {SUFFIX}, as policies' do"
+            f"-o {output}: give a file in an existing folder, with a name that ends in {SUFFIX}"
         )
-    log = LogOptions(processors, memory, estimates, cancelled, partitions, max_bad_share)
-    drawn = DrawnOptions(load, rate, mix, window, units, resources, sizes(slots, backlog, horizon))
-    source = _source(_logs(swf, also_swf), log, piece_jobs, speeds, PIECE_JOBS, drawn)
-    cost = cost_of(objective, swf is not None)
-    line = ProgressLine(budget * 60)
+    source = _source(drawn, reading, pieces, PIECE_JOBS)
+    cost = cost_of(search.objective, reading.swf is not None)
+    line = ProgressLine(search.budget * 60)
 
     def save(tuned: Tuned, seconds: float, count: int) -> None:
-        card = {"source": source.card(), "objective": cost.name.lower(), "seed": seed, **tuned.card}
+        card = {
+            "source": source.card(),
+            "objective": cost.name.lower(),
+            "seed": search.seed,
+            **tuned.card,
+        }
         write_checkpoint(rule_checkpoint(tuned.policy, card), output)
         line.show(seconds, f"{count} generations, {cost.name.lower()} {tuned.cost:.3f}")
 
+    # It has a single knob, so a sweep of its values replaces the search.
     if rule == "tetris":
         tuned = tune_knob(source, cost)
     else:
-        first = None if start is None else _parameters(start)
+        first = None if search.start is None else _parameters(search.start)
         tuned = tune_withholding(
             source,
             cost,
-            budget * 60,
-            max_generations=generations or 1 << 30,
+            search.budget * 60,
+            # In practice no limit: the budget ends the search.
+            max_generations=search.generations or 1 << 30,
             start=first,
-            seed=seed,
+            seed=search.seed,
             progress=save,
         )
-    save(tuned, budget * 60, int(tuned.card.get("generations", 0)))
+    # The whole budget counts as used, so that the progress line ends at 100%.
+    save(tuned, search.budget * 60, int(tuned.card.get("generations", 0)))
     line.end()
-    _tell({**tuned.card, "output": str(output)}, as_json, f"{output}: {tuned.text}")
+    _print_result({**tuned.card, "output": str(output)}, as_json, f"{output}: {tuned.text}")
 
 
 def _parameters(path: Path) -> Any:
@@ -325,6 +354,6 @@ def _parameters(path: Path) -> Any:
     policy = policy_of_checkpoint(read_checkpoint(path), str(path), str(path))
     if not isinstance(policy, HandMadePolicy) or policy.kind is not PackingKind.WITHHOLD:
         raise FormatError(
-            f"{path}: not a tuned withholding rule, which the search could go on from"
+            f"{path}: not a tuned withholding rule, so the search cannot start from it"
         )
     return policy.params

@@ -1,8 +1,10 @@
 """Options that the commands of `parcae packing` share, and the jobs that they describe."""
 
+# Types of options are annotations of commands' parameters, see `parcae.cli.options`.
+
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,80 +19,104 @@ LoadOption = Annotated[
     str | None,
     typer.Option(
         "--load",
-        help="Load of each resource: 1.3, 130%, several (0.7,1.3), or a range of ten (0.1:1.84).",
+        help="Load of each resource: 1.3, 130%, several (0.7,1.3), or ten in a range (0.1:1.84).",
     ),
 ]
 RateOption = Annotated[
     str | None,
-    typer.Option("--rate", help="Jobs that arrive a step, instead: 0.7, several, or a range."),
+    typer.Option(
+        "--rate", help="Mean arrivals per time step, instead of --load: 0.7, several, or a range."
+    ),
 ]
 MixOption = Annotated[
     str,
-    typer.Option("--mix", help="DeepRM's jobs as in its code, or as in its paper: code | paper"),
+    typer.Option("--mix", help="Which jobs: as in DeepRM's code, or as in its paper: code | paper"),
 ]
-WindowOption = Annotated[int, typer.Option("--window", min=1, help="Steps in which jobs arrive.")]
+WindowOption = Annotated[
+    int, typer.Option("--window", min=1, help="Number of time steps in which jobs arrive.")
+]
 SlotsOption = Annotated[
-    int, typer.Option("--slots", min=1, help="Waiting jobs that a policy sees.")
+    int, typer.Option("--slots", min=1, help="Number of job slots (waiting jobs that are visible).")
 ]
 BacklogOption = Annotated[
     int,
     typer.Option(
-        "--backlog", min=0, help="Further waiting jobs; those beyond are lost, and counted."
+        "--backlog",
+        min=0,
+        help="Maximum number of further waiting jobs; jobs beyond it are lost, and counted.",
     ),
 ]
 HorizonOption = Annotated[
-    int, typer.Option("--horizon", min=1, help="Steps that are planned ahead.")
+    int, typer.Option("--horizon", min=1, help="Number of time steps that are planned ahead.")
 ]
-UnitsOption = Annotated[int, typer.Option("--units", min=1, help="Units of each resource.")]
-ResourcesOption = Annotated[int, typer.Option("--resources", min=1, help="Resources.")]
+UnitsOption = Annotated[
+    int, typer.Option("--units", min=1, help="Number of units of each resource.")
+]
+ResourcesOption = Annotated[int, typer.Option("--resources", min=1, help="Number of resources.")]
 SwfOption = Annotated[
     Path | None,
     typer.Option("--swf", help="A log in the Standard Workload Format (*.swf, *.swf.gz)."),
 ]
 ProcessorsOption = Annotated[
-    int | None, typer.Option("--processors", min=1, help="Processors of the log's cluster.")
+    int | None,
+    typer.Option(
+        "--processors", min=1, help="Number of processors of the cluster. (default: as in the log)"
+    ),
 ]
 MemoryOption = Annotated[
     int | None,
-    typer.Option("--memory", min=1, help="KB of memory of the log's cluster: a second resource."),
+    typer.Option(
+        "--memory", min=1, help="Memory of the cluster in KB; makes memory a second resource."
+    ),
 ]
 EstimatesOption = Annotated[
-    str, typer.Option("--estimates", help="Durations that schedulers are told: requested | actual")
+    str, typer.Option("--estimates", help="Durations that the policies know: requested | actual")
 ]
 CancelledOption = Annotated[
-    str, typer.Option("--cancelled", help="Jobs that were cancelled while they ran: keep | drop")
+    str, typer.Option("--cancelled", help="Jobs that were cancelled while running: keep | drop")
 ]
 PartitionsOption = Annotated[
-    str | None, typer.Option("--partitions", help="Only jobs of these partitions: 1,3")
+    str | None, typer.Option("--partitions", help="Use only the jobs of these partitions: 1,3")
 ]
 BadShareOption = Annotated[
     float,
-    typer.Option("--max-bad-share", min=0, max=1, help="Refuse more bad lines than this share."),
+    typer.Option(
+        "--max-bad-share",
+        min=0,
+        max=1,
+        help="Fail if more than this share of the lines is invalid.",
+    ),
 ]
 ObjectiveOption = Annotated[
     str | None,
     typer.Option(
         "--objective",
-        help="slowdown | bounded-slowdown (logs) | completion | utilization | makespan",
+        help="What to minimise: slowdown | bounded-slowdown | completion | utilization | makespan "
+        "(default: slowdown; logs: bounded-slowdown)",
     ),
 ]
-#: Rates that a range of loads is divided into.
+#: Number of loads into which a range is divided.
 _NUM_RATES = 10
 
 
 @dataclass(frozen=True)
-class LogOptions:
+class ReadingOptions:
     """How a log is read."""
 
-    processors: int | None = None
-    memory: int | None = None
-    estimates: str = "requested"
-    cancelled: str = "keep"
-    partitions: str | None = None
-    max_bad_share: float = 0.0
+    processors: ProcessorsOption = None
+    memory: MemoryOption = None
+    estimates: EstimatesOption = "requested"
+    cancelled: CancelledOption = "keep"
+    partitions: PartitionsOption = None
+    max_bad_share: BadShareOption = 0.0
 
     def read(self, path: Path) -> SwfLog:
-        """The log."""
+        """Read a log.
+
+        Raises:
+            ConfigError: `partitions` are not numbers.
+            FormatError, OSError: the log cannot be read.
+        """
         from parcae.errors import ConfigError
         from parcae.workloads.swf import read_swf
 
@@ -103,6 +129,7 @@ class LogOptions:
             path,
             processors=self.processors,
             memory=self.memory,
+            # `read_swf` checks these texts itself.
             estimates=self.estimates,  # type: ignore[arg-type]
             cancelled=self.cancelled,  # type: ignore[arg-type]
             partitions=[int(word) for word in words] or None,
@@ -111,19 +138,37 @@ class LogOptions:
 
 
 @dataclass(frozen=True)
-class DrawnOptions:
-    """How jobs are drawn."""
+class LogOptions(ReadingOptions):
+    """A log, if there is one, and how it is read."""
 
-    load: str | None = None
-    rate: str | None = None
-    mix: str = "code"
-    window: int = 50
-    units: int = 10
-    resources: int = 2
-    sizes: dict[str, int] = field(default_factory=dict)
+    swf: SwfOption = None
+
+
+@dataclass(frozen=True)
+class DrawnOptions:
+    """How jobs are drawn, and the sizes of the packing world."""
+
+    load: LoadOption = None
+    rate: RateOption = None
+    mix: MixOption = "code"
+    window: WindowOption = 50
+    slots: SlotsOption = 10
+    backlog: BacklogOption = 60
+    horizon: HorizonOption = 20
+    units: UnitsOption = 10
+    resources: ResourcesOption = 2
+
+    @property
+    def is_given(self) -> bool:
+        """Whether a load or a rate is given."""
+        return self.load is not None or self.rate is not None
 
     def source(self) -> DrawnSource:
-        """The sequences."""
+        """The source of job sequences.
+
+        Raises:
+            ConfigError: a value is invalid, or not exactly one of `load` and `rate` is given.
+        """
         from parcae.errors import ConfigError
         from parcae.packing.config import PackingConfig
         from parcae.packing.sources import DrawnSource
@@ -131,25 +176,30 @@ class DrawnOptions:
 
         mix = job_mix(self.mix)
         capacity = [self.units] * self.resources
+        # Both or neither.
         if (self.load is None) == (self.rate is None):
             raise ConfigError(
-                "say how many jobs arrive: one of --load 1.3, --rate 0.7 and --swf FILE"
+                "give exactly one of --load 1.3, --rate 0.7 and --swf FILE, so that it is known "
+                "how many jobs arrive"
             )
         text = self.load if self.load is not None else self.rate
         prefix = "" if self.load is not None else "rate:"
         loads = tuple(parse_load(prefix + word, mix, capacity) for word in _spread(str(text)))
+        # A load is a multiple of the rate; the source has rates.
         rates = tuple(round(rate_of_load(mix, load, capacity), 6) for load in loads)
-        settings = PackingConfig.model_validate(self.sizes)
+        settings = PackingConfig(
+            num_slots=self.slots, backlog_size=self.backlog, horizon=self.horizon
+        )
         return DrawnSource(rates, self.window, self.mix, self.units, self.resources, settings)
 
     def label(self) -> str:
-        """The setting in words."""
+        """The setting in words, for titles."""
         arrivals = f"load {self.load}" if self.load is not None else f"rate {self.rate}"
         return f"{arrivals}, mix {self.mix}, {self.window} steps"
 
 
 def _spread(text: str) -> list[str]:
-    """The numbers of "0.4", "0.4,0.7" or "0.1:1.84", the last as a range of ten."""
+    """The numbers in "0.4", "0.4,0.7" or "0.1:1.84"; a range gives ten numbers."""
     import numpy as np
 
     from parcae.errors import ConfigError
@@ -160,42 +210,43 @@ def _spread(text: str) -> list[str]:
         low, high = (float(word.rstrip("%")) for word in text.split(":"))
     except ValueError:
         raise ConfigError(f"{text!r} is not a range: write 0.1:1.84") from None
+    # In "10:184%" the sign belongs to both numbers.
     sign = "%" if text.endswith("%") else ""
     return [f"{value:.6g}{sign}" for value in np.linspace(low, high, _NUM_RATES)]
 
 
-def sizes(slots: int, backlog: int, horizon: int) -> dict[str, int]:
-    """Sizes of the world as its config names them."""
-    return {"num_slots": slots, "backlog_size": backlog, "horizon": horizon}
-
-
 def cost_of(objective: str | None, is_log: bool) -> Cost:
-    """What is made small: as asked for, else slowdown, of logs bounded."""
+    """The objective that the option names; by default slowdown, for logs bounded slowdown."""
     from parcae.metrics.packing import parse_cost
 
     return parse_cost(objective or ("bounded-slowdown" if is_log else "slowdown"))
 
 
-def reject_both(swf: Path | None, load: str | None, rate: str | None) -> None:
-    """Jobs are drawn, or of a log."""
+def reject_both(swf: Path | None, drawn: DrawnOptions) -> None:
+    """Raise an error if both a log and drawn jobs are requested.
+
+    Raises:
+        ConfigError: a log and a load or rate are given.
+    """
     from parcae.errors import ConfigError
 
-    if swf is not None and (load is not None or rate is not None):
+    if swf is not None and drawn.is_given:
         raise ConfigError(
-            "--swf runs a log as it is; --load and --rate are for drawn jobs: give one of them"
+            "--swf runs the jobs of a log, --load and --rate are for drawn jobs: give only one of "
+            "them"
         )
 
 
 def log_json(log: SwfLog) -> dict[str, Any]:
-    """What was read, and what the log is like."""
+    """A description of a log, and what the reader left out or changed, as JSON."""
     import numpy as np
 
     jobs = log.jobs
     report = log.report
-    hours = {"p50": 50, "p95": 95, "max": 100}
+    percentiles = {"p50": 50, "p95": 95, "max": 100}
 
     def spread(values: Any) -> dict[str, float]:
-        return {key: float(np.percentile(values, share)) for key, share in hours.items()} | {
+        return {key: float(np.percentile(values, rank)) for key, rank in percentiles.items()} | {
             "mean": float(np.mean(values))
         }
 
@@ -207,7 +258,7 @@ def log_json(log: SwfLog) -> dict[str, Any]:
         "capacity": dict(zip(jobs.resources, jobs.capacity.tolist(), strict=True)),
         "load": {name: float(load) for name, load in zip(jobs.resources, jobs.load, strict=True)},
         "duration_s": spread(jobs.duration),
-        "told_s": spread(jobs.told),
+        "told_s": spread(jobs.estimate),
         "demand": {
             name: spread(jobs.demand[:, column]) for column, name in enumerate(jobs.resources)
         },

@@ -1,4 +1,4 @@
-"""`parcae policies`: what can decide."""
+"""`parcae policies`: lists the policies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import typer
 def policies_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the policies and their world; a policy is written NAME or NAME:ARGUMENT, in the world of cores also NAME+guard:1.1.
+    """List the policies and the worlds in which they work.
+
+    A policy is written NAME or NAME:ARGUMENT. In the world of cores it can have a guard:
+    NAME+guard:1.1.
 
     Example: parcae policies
     """

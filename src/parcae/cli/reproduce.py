@@ -1,14 +1,16 @@
-"""`parcae reproduce`: the papers' studies, each a table, a picture and JSON."""
+"""`parcae reproduce`: repeats studies of the papers, each as a table, a picture and JSON."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     ClassesOption,
     ExecutorsOption,
@@ -24,12 +26,16 @@ if TYPE_CHECKING:
     from parcae.workloads.job import Workload
 
 
-def _setting(workload: str, model: str, given: dict[str, Any]) -> tuple[Workload, SimulationConfig]:
+def _workload_and_config(
+    workload: str, model: str, given: dict[str, Any]
+) -> tuple[Workload, SimulationConfig]:
+    """The workload and cluster of the papers, with the changes that the options describe."""
     from parcae.studies.reproduce.catalog import paper_setting
 
     loaded = load(workload, model)
-    fitting, config = paper_setting(loaded)
-    return (fitting if model == "none" else loaded), type(config).model_validate(
+    adapted, config = paper_setting(loaded)
+    # A parallelism model that the user chose takes precedence over that of the paper.
+    return (adapted if model == "none" else loaded), type(config).model_validate(
         {**config.model_dump(), **given}
     )
 
@@ -37,7 +43,7 @@ def _setting(workload: str, model: str, given: dict[str, Any]) -> tuple[Workload
 def _recorded(
     study: str, trace: Path, arrivals: str | None, given: dict[str, Any]
 ) -> RecordedSetting:
-    """The trace, prepared as in the paper unless it is a workload file, on the paper's delays."""
+    """The trace with its arrivals; it is prepared as in the paper unless it is a workload file."""
     from parcae.errors import ConfigError
     from parcae.simulation.config import SimulationConfig
     from parcae.studies.reproduce.catalog import CLASS_STUDIES, TRACE_LOAD
@@ -47,13 +53,16 @@ def _recorded(
     from parcae.workloads.demands import prepare
 
     if study not in CLASS_STUDIES:
-        raise ConfigError(f"{study} takes no --trace; it is for {', '.join(CLASS_STUDIES)}")
+        raise ConfigError(
+            f"{study} does not use a --trace; only these studies do: {', '.join(CLASS_STUDIES)}"
+        )
     is_prepared = trace.suffix == ".parcae"
     workload = (
         read_workload(trace) if is_prepared else prepare(read_alibaba(trace)[0], DECIMA_STEPS)[0]
     )
-    paced = (arrivals or f"trace:{TRACE_LOAD:g}").replace("load:", "trace:")
-    return RecordedSetting(workload, SimulationConfig.model_validate(given), paced)
+    # A trace has arrivals; a load is reached by changing their pace.
+    trace_arrivals = (arrivals or f"trace:{TRACE_LOAD:g}").replace("load:", "trace:")
+    return RecordedSetting(workload, SimulationConfig.model_validate(given), trace_arrivals)
 
 
 def _given(
@@ -63,10 +72,14 @@ def _given(
     moving_delay_ms: int | None,
     warmup_delay_ms: int | None,
 ) -> dict[str, Any]:
-    """What of the cluster was asked for; studies of executor classes read a number of executors as so many of Decima's."""
+    """The options about the cluster that were given, by their names in the simulation config.
+
+    In studies of executor classes, a number of executors means that many in Decima's classes.
+    """
     from parcae.studies.reproduce.catalog import CLASS_STUDIES
 
     classes = executor_classes or (
+        # Without classes these studies would have nothing to show.
         "decima" if executors is not None and study in CLASS_STUDIES else None
     )
     given = {
@@ -78,99 +91,125 @@ def _given(
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _refuse(study: str, *given: object) -> None:
+def _refuse_cluster_options(study: str, *given: object) -> None:
+    """Raise an error if an option of executors was given for a study of the packing world."""
     from parcae.errors import ConfigError
 
     if any(value is not None for value in given):
         raise ConfigError(
-            f"{study} has a cluster of its own: --executors, --executor-classes, --trace, --moving-delay-ms, --warmup-delay-ms, "
-            "--arrivals and --jobs are not for it; leave them out"
+            f"{study} has a fixed cluster: leave out --executors, --executor-classes, --trace, "
+            "--moving-delay-ms, --warmup-delay-ms, --arrivals and --jobs"
         )
 
 
-def reproduce_command(
-    study: Annotated[
-        str,
-        typer.Argument(
-            metavar="STUDY",
-            help="decima-fig3, and so on for fig9a, fig9b, fig10, fig11, fig12, fig13, fig14, fig15a, fig15b, fig16, fig19, "
-            "fig20, fig21, fig22, fig23, table2, table3; idle-table1, idle-fig3, idle-fig4, idle-fig5; objectives, shifts, "
-            "learning-curves; deeprm-fig4, deeprm-fig5, deeprm-fig6, deeprm-fig7; a2c-table1, a2c-table2, a2c-table3, a2c-table4",
-            show_default=False,
-        ),
-    ],
-    workload: Annotated[
-        str,
-        typer.Option(
-            "--workload",
-            help="A built-in workload, a workload file (*.parcae), or a2c-table4's log (*.swf).",
-        ),
-    ] = "tpch",
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder for the table, the picture and the JSON.")
-    ] = Path("reproduced"),
+@dataclass(frozen=True)
+class EffortOptions:
+    """How much a study runs and trains."""
+
     full: Annotated[
-        bool, typer.Option("--full", help="As many runs and jobs as in the paper: hours.")
-    ] = False,
+        bool,
+        typer.Option("--full", help="Use as many runs and jobs as the paper; this takes hours."),
+    ] = False
     budget: Annotated[
         float | None,
         typer.Option(
             "--budget",
             min=0.01,
-            help="Minutes of all trainings together. [default: 1, idle-* 10; with --full 120]",
+            help="Minutes for all trainings together. (default: 1; idle-* 10; with --full 120)",
         ),
-    ] = None,
+    ] = None
     seed: Annotated[
         int,
+        typer.Option("--seed", min=0, help="Seed of the trainings, and first seed of the runs."),
+    ] = 0
+    runs: Annotated[
+        int | None,
         typer.Option(
-            "--seed", min=0, help="Seed of the trainings, and where the runs' seeds start."
+            "--runs", min=2, help="Number of runs of the evaluation. (default: the study's)"
         ),
-    ] = 0,
+    ] = None
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, help="Number of jobs in a run. (default: the study's)"),
+    ] = None
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, help="Number of worker processes. (default: all cores)"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class StudyClusterOptions:
+    """The cluster and the arrivals of a study."""
+
     arrivals: Annotated[
         str | None,
         typer.Option(
-            "--arrivals", help="Continuous arrivals, e.g. poisson:45s. [default: load:0.7]"
+            "--arrivals", help="Continuous arrivals, e.g. poisson:45s. (default: load:0.7)"
         ),
-    ] = None,
+    ] = None
+    executors: ExecutorsOption = None
+    executor_classes: ClassesOption = None
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            help="Alibaba's batch tasks, or a recorded workload file; for fig11, fig12, fig20, "
+            "fig21 and table3.",
+        ),
+    ] = None
+    moving_delay_ms: MovingOption = None
+    warmup_delay_ms: WarmupOption = None
+    parallelism_model: ModelOption = "none"
+
+
+@with_groups
+def reproduce_command(
+    study: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY",
+            help="decima-fig3, and in the same way fig9a, fig9b, fig10, fig11, fig12, fig13, "
+            "fig14, fig15a, fig15b, fig16, fig19, fig20, fig21, fig22, fig23, table2, table3; "
+            "idle-table1, idle-fig3, idle-fig4, idle-fig5; objectives, shifts, learning-curves; "
+            "deeprm-fig4, deeprm-fig5, deeprm-fig6, deeprm-fig7; a2c-table1, a2c-table2, "
+            "a2c-table3, a2c-table4",
+            show_default=False,
+        ),
+    ],
+    *,
+    effort: EffortOptions,
+    cluster: StudyClusterOptions,
+    workload: Annotated[
+        str,
+        typer.Option(
+            "--workload",
+            help="A built-in workload, a workload file (*.parcae), or for a2c-table4 a log "
+            "(*.swf).",
+        ),
+    ] = "tpch",
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder for the table, the picture and the JSON.")
+    ] = Path("reproduced"),
     policy: Annotated[
         str | None,
         typer.Option(
-            "--policy", help="Learned policies to show, separated by commas, instead of training."
+            "--policy",
+            help="Learned policies to use instead of training new ones, separated by commas.",
         ),
     ] = None,
     recipe: Annotated[
         str | None,
         typer.Option(
             "--recipe",
-            help="Of the trainings: fast | decima-2019; of DeepRM: fresh | paper | fast; of A2cScheduler: fast | paper. "
-            "[default: the first]",
+            help="Recipe of the trainings: fast | decima-2019; DeepRM: fresh | paper | fast; "
+            "A2cScheduler: fast | paper. (default: the first)",
         ),
-    ] = None,
-    runs: Annotated[
-        int | None,
-        typer.Option("--runs", min=2, help="Runs of the evaluation, instead of the study's."),
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Jobs of a run, instead of the study's.")
-    ] = None,
-    executors: ExecutorsOption = None,
-    executor_classes: ClassesOption = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            "--trace",
-            help="Alibaba's batch tasks or a recorded workload file, for fig11, fig12, fig20, fig21, table3.",
-        ),
-    ] = None,
-    moving_delay_ms: MovingOption = None,
-    warmup_delay_ms: WarmupOption = None,
-    parallelism_model: ModelOption = "none",
-    processes: Annotated[
-        int | None,
-        typer.Option("--processes", min=1, help="Worker processes. [default: all cores]"),
     ] = None,
 ) -> None:
-    """Run one of the studies of the papers (Decima, DeepRM, A2cScheduler, idle slots): a table, a picture and JSON in a folder.
+    """Repeat a study of a paper, and write a table, a picture and JSON into a folder.
+
+    The papers are those of Decima, DeepRM, A2cScheduler and idle slots.
 
     Example: parcae reproduce decima-fig16 -o reproduced
     """
@@ -186,53 +225,62 @@ def reproduce_command(
     )
     from parcae.studies.reproduce.study import PackingRequest, StudyRequest
 
+    # Raises an error for an unknown study before the workload is loaded.
     find_study(study)
-    minutes = training_minutes(study, full) if budget is None else budget
-    known = tuple(policy.split(",")) if policy else ()
+    minutes = training_minutes(study, effort.full) if effort.budget is None else effort.budget
+    learned = tuple(policy.split(",")) if policy else ()
     console = Console(stderr=True)
     request: StudyRequest | PackingRequest
     with console.status("starting") as status:
         if study in PACKING_STUDIES:
-            _refuse(
+            _refuse_cluster_options(
                 study,
-                executors,
-                executor_classes,
-                trace,
-                moving_delay_ms,
-                warmup_delay_ms,
-                arrivals,
-                jobs,
+                cluster.executors,
+                cluster.executor_classes,
+                cluster.trace,
+                cluster.moving_delay_ms,
+                cluster.warmup_delay_ms,
+                cluster.arrivals,
+                effort.jobs,
             )
             request = PackingRequest(
                 output,
-                full,
+                effort.full,
                 60.0 * minutes,
-                seed,
-                known,
+                effort.seed,
+                learned,
                 recipe or ("fast" if study.startswith("a2c") else "fresh"),
-                runs,
-                processes,
+                effort.runs,
+                effort.processes,
                 lambda text: status.update(text),
                 Path(workload) if workload.endswith((".swf", ".swf.gz")) else None,
             )
         else:
-            given = _given(study, executors, executor_classes, moving_delay_ms, warmup_delay_ms)
-            fitting, config = _setting(workload, parallelism_model, given)
+            given = _given(
+                study,
+                cluster.executors,
+                cluster.executor_classes,
+                cluster.moving_delay_ms,
+                cluster.warmup_delay_ms,
+            )
+            adapted, config = _workload_and_config(workload, cluster.parallelism_model, given)
             request = StudyRequest(
-                fitting,
+                adapted,
                 config,
-                arrivals or DEFAULT_STREAM,
+                cluster.arrivals or DEFAULT_STREAM,
                 output,
-                is_full=full,
+                is_full=effort.full,
                 budget_s=60.0 * minutes,
-                seed=seed,
-                policies=known,
+                seed=effort.seed,
+                policies=learned,
                 recipe=parse_recipe(recipe or "fast"),
-                num_runs=runs,
-                num_jobs=jobs,
-                processes=processes,
+                num_runs=effort.runs,
+                num_jobs=effort.jobs,
+                processes=effort.processes,
                 say=lambda text: status.update(text),
-                recorded=None if trace is None else _recorded(study, trace, arrivals, given),
+                recorded=None
+                if cluster.trace is None
+                else _recorded(study, cluster.trace, cluster.arrivals, given),
             )
         result, files = reproduce(study, request, shlex.join(["parcae", *sys.argv[1:]]))
     _print(study, result)
@@ -255,5 +303,5 @@ def _print(study: str, result: Any) -> None:
     (console if console.width >= _WIDTH else Console(width=_WIDTH)).print(table)
 
 
-#: Columns that the tables need.
+#: Width of the tables in characters.
 _WIDTH = 140

@@ -1,136 +1,175 @@
-"""`parcae serve` and `parcae replay`: the live scheduler, and its recordings under another policy."""
+"""The commands `parcae serve` (the live scheduler) and `parcae replay` (compare a recording)."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from parcae.cli.groups import with_groups
 from parcae.cli.options import SOURCE_HELP
 
+#: Value of --admin-port that means: no admin side.
 _NONE = -1
 
 
-def serve_command(
-    policy: Annotated[
-        str, typer.Option("--policy", help="Who plans; see `parcae policies`, world of cores.")
-    ] = "parcae",
-    workload: Annotated[
-        str, typer.Option("--workload", help=f"Profile of the recurring jobs. {SOURCE_HELP}")
-    ] = "tpch",
+@dataclass(frozen=True)
+class SharedClusterOptions:
+    """The clusters that are served."""
+
     scope: Annotated[
         str,
         typer.Option(
-            "--scope", help="application: each has cores of its own | cluster: all share --cores."
+            "--scope",
+            help="application: each application has its own cores | cluster: all share --cores.",
         ),
-    ] = "application",
+    ] = "application"
     cores: Annotated[
         int,
         typer.Option(
             "--cores",
             "--slots",
             min=1,
-            help="Cores that all share; with --scope application, those to expect.",
+            help="Cores that all share; with --scope application, expected cores of each.",
         ),
-    ] = 50,
+    ] = 50
     executor_cores: Annotated[
         int,
         typer.Option(
             "--executor-cores", min=1, help="With --scope cluster: cores of one executor."
         ),
-    ] = 1,
+    ] = 1
     moving_delay_ms: Annotated[
         int,
         typer.Option(
             "--moving-delay-ms",
             min=0,
-            help="With --scope cluster: take an executor from an application so rarely.",
+            help="With --scope cluster: shortest time between two executors taken from one "
+            "application.",
         ),
-    ] = 0,
+    ] = 0
     arrivals: Annotated[
         str,
-        typer.Option("--arrivals", help="How jobs arrive, to choose the nearest shipped variant."),
-    ] = "load:0.9",
+        typer.Option(
+            "--arrivals", help="Expected arrivals; chooses the nearest shipped variant of a policy."
+        ),
+    ] = "load:0.9"
+
+
+@dataclass(frozen=True)
+class ListenOptions:
+    """Where the service listens."""
+
     host: Annotated[
-        str, typer.Option("--host", help="Address; others than the loopback need a secret.")
-    ] = "127.0.0.1",
+        str,
+        typer.Option("--host", help="Address to listen on; all but the loopback need a secret."),
+    ] = "127.0.0.1"
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port for clients; 0: a free one.")
-    ] = 7177,
+        int, typer.Option("--port", min=0, max=65535, help="Port for clients; 0: a free port.")
+    ] = 7177
     admin_port: Annotated[
         int,
         typer.Option(
             "--admin-port",
             min=_NONE,
             max=65535,
-            help="Port of the live page (loopback); 0: a free one, -1: none.",
+            help="Port of the live page (loopback); 0: a free port, -1: no live page.",
         ),
-    ] = 7178,
+    ] = 7178
     secret_file: Annotated[
-        Path | None, typer.Option("--secret-file", help="What clients must prove to know.")
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="Certificate (PEM).")] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM).")] = None,
+        Path | None,
+        typer.Option("--secret-file", help="File with the secret that clients must know."),
+    ] = None
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="Certificate (PEM).")] = None
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key (PEM).")] = None
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """Files that the service writes."""
+
     record: Annotated[
         Path | None, typer.Option("--record", help="Folder for recordings of all sessions.")
-    ] = None,
+    ] = None
     learned: Annotated[
         Path | None,
-        typer.Option("--learned", help="File in which learned durations outlive the service."),
-    ] = None,
+        typer.Option("--learned", help="File that keeps learned durations between runs."),
+    ] = None
+
+
+@with_groups
+def serve_command(
+    *,
+    cluster: SharedClusterOptions,
+    listen: ListenOptions,
+    files: FileOptions,
+    policy: Annotated[
+        str,
+        typer.Option("--policy", help="Policy that plans; see `parcae policies`, world of cores."),
+    ] = "parcae",
+    workload: Annotated[
+        str, typer.Option("--workload", help=f"Profile of the recurring jobs. {SOURCE_HELP}")
+    ] = "tpch",
     demo: Annotated[
         int,
         typer.Option(
-            "--demo", min=0, help="Schedule a simulated application of so many jobs, for show."
+            "--demo",
+            min=0,
+            help="Also schedule a simulated application with this number of jobs.",
         ),
     ] = 0,
     for_s: Annotated[
-        float | None, typer.Option("--for", min=0, help="End after so many seconds.")
+        float | None, typer.Option("--for", min=0, help="Stop after this number of seconds.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ports as JSON.")] = False,
 ) -> None:
-    """Plan for live clusters: clients tell what happens, and get standing orders (protocol/README.md).
+    """Schedule live clusters: clients send events and get orders (protocol/README.md).
 
     Example: parcae serve --policy parcae --workload tpch --demo 50 --for 60
     """
+    # Imported here, so that other commands start without loading the service.
     import logging
 
-    from parcae.service.running import ServeSettings, parse_scope, serve
+    from parcae.service.serve import ServeSettings, parse_scope, serve
     from parcae.workloads.catalog import load_workload
 
     logging.basicConfig(level=logging.WARNING, format="parcae: %(message)s")
     settings = ServeSettings(
         policy=policy,
-        scope=parse_scope(scope),
-        num_cores=cores,
-        executor_cores=executor_cores,
-        moving_delay_ms=moving_delay_ms,
-        arrivals=arrivals,
-        host=host,
-        port=port,
-        admin_port=None if admin_port == _NONE else admin_port,
-        secret_file=secret_file,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        record=record,
-        learned=learned,
+        scope=parse_scope(cluster.scope),
+        num_cores=cluster.cores,
+        executor_cores=cluster.executor_cores,
+        moving_delay_ms=cluster.moving_delay_ms,
+        arrivals=cluster.arrivals,
+        host=listen.host,
+        port=listen.port,
+        admin_port=None if listen.admin_port == _NONE else listen.admin_port,
+        secret_file=listen.secret_file,
+        tls_cert=listen.tls_cert,
+        tls_key=listen.tls_key,
+        record=files.record,
+        learned=files.learned,
         demo_jobs=demo,
         for_s=for_s,
     )
 
-    def ready(own_port: int, own_admin_port: int | None) -> None:
+    def ready(bound_port: int, bound_admin_port: int | None) -> None:
+        # Flushed: a program that started the service waits for this line.
         if as_json:
             print(
-                json.dumps({"port": own_port, "admin_port": own_admin_port, "policy": policy}),
+                json.dumps({"port": bound_port, "admin_port": bound_admin_port, "policy": policy}),
                 flush=True,
             )
             return
         page = (
-            f"; live page http://127.0.0.1:{own_admin_port}/" if own_admin_port is not None else ""
+            f"; live page http://127.0.0.1:{bound_admin_port}/"
+            if bound_admin_port is not None
+            else ""
         )
-        print(f"{policy} serves on {host}:{own_port}{page}", flush=True)
+        print(f"{policy} serves on {listen.host}:{bound_port}{page}", flush=True)
 
     serve(settings, load_workload(workload), ready)
 
@@ -140,7 +179,7 @@ def replay_command(
         list[Path],
         typer.Argument(
             metavar="FILE...|FOLDER",
-            help="A recording (its parts in order), or a folder: its newest.",
+            help="The files of a recording in order, or a folder: its newest recording.",
         ),
     ],
     policy: Annotated[
@@ -151,7 +190,7 @@ def replay_command(
     ] = "tpch",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Follow a recording of `parcae serve --record` and say where another policy would have ordered jobs otherwise.
+    """Compare the orders in a recording of `parcae serve --record` with those of another policy.
 
     Example: parcae replay recordings --policy fair --json
     """
@@ -163,15 +202,17 @@ def replay_command(
         typer.echo(json.dumps(result.to_json(), indent=2))
         return
     typer.echo(
-        f"{result.num_orders} orders of {result.recorded_policy}: {result.other_policy} serves another job first in "
-        f"{result.num_first}, and orders the others otherwise in {result.num_other}"
+        f"{result.num_orders} orders of {result.recorded_policy}: {result.other_policy} serves "
+        f"another job first in {result.num_first}, and has another order of the later jobs in "
+        f"{result.num_other}"
     )
     for one in result.differences:
         typer.echo(f"  {one.clock_ms:>14} ms  {' '.join(one.recorded)}  |  {' '.join(one.other)}")
     if result.estimate is not None:
-        own = result.estimate
+        estimate = result.estimate
         typer.echo(
-            f"simulated average JCT of {own.num_jobs} jobs: {own.recorded_average_jct_ms / 1000:.2f} s under "
-            f"{result.recorded_policy}, {own.other_average_jct_ms / 1000:.2f} s under {result.other_policy} "
-            f"({own.num_left_out} jobs were not seen whole)"
+            f"simulated average JCT of {estimate.num_jobs} jobs: "
+            f"{estimate.recorded_average_jct_ms / 1000:.2f} s under {result.recorded_policy}, "
+            f"{estimate.other_average_jct_ms / 1000:.2f} s under {result.other_policy} "
+            f"({estimate.num_left_out} jobs were not recorded completely)"
         )

@@ -1,31 +1,20 @@
-"""`parcae simulate`: one run, or the job sets of a file."""
+"""`parcae simulate`: simulates one job sequence, or the job sets of a file."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parcae.cli.groups import with_groups
 from parcae.cli.options import (
     SOURCE_HELP,
     ArrivalsOption,
-    ClassesOption,
-    CoresOption,
-    DurationsOption,
-    ErrorOption,
-    ExecutorsOption,
     JobsOption,
-    ModelOption,
-    MovingOption,
-    ReferenceOption,
-    UnknownOption,
-    WarmupOption,
-    WorldOption,
-    load,
-    one_size,
-    simulation_config,
+    SimulatedClusterOptions,
 )
 
 if TYPE_CHECKING:
@@ -36,11 +25,12 @@ if TYPE_CHECKING:
     from parcae.workloads.arrivals import JobSequence
     from parcae.workloads.job import Workload
 
-#: Left out where a job-set file brings its own jobs.
+#: The workload is left out if the file of job sets contains the jobs itself.
 OptionalWorkload = Annotated[
     str | None, typer.Argument(metavar="[NAME|FILE]", help=SOURCE_HELP, show_default=False)
 ]
-#: What `--policy all` means with a job-set file: the policies of the released simulator's conformance runs.
+#: The policies of `--policy all` with a file of job sets in the world of executors: those of the
+#: released simulator's conformance runs.
 CONFORMANCE_POLICIES = (
     "spark_fifo",
     "spark_static_10",
@@ -51,84 +41,94 @@ CONFORMANCE_POLICIES = (
 )
 
 
+@dataclass(frozen=True)
+class DrawOptions:
+    """How the jobs of the run are drawn."""
+
+    jobs: JobsOption = 20
+    arrivals: ArrivalsOption = "batch"
+    seed: Annotated[
+        int,
+        typer.Option("--seed", min=0, help="Seed of the arrivals and of the task durations."),
+    ] = 0
+
+
+@dataclass(frozen=True)
+class JobSetOptions:
+    """Job sets of a file, instead of drawn jobs."""
+
+    job_set: Annotated[
+        Path | None,
+        typer.Option("--job-set", help="Run the job sets of this JSON file instead of drawn jobs."),
+    ] = None
+    set_id: Annotated[
+        str, typer.Option("--set", help="Which job set of the file: its id, or all.")
+    ] = "all"
+
+
+@with_groups
 def simulate_command(
+    *,
+    cluster: SimulatedClusterOptions,
+    draw: DrawOptions,
+    sets: JobSetOptions,
     workload: OptionalWorkload = None,
     policy: Annotated[
         str,
         typer.Option(
-            "--policy", help="Policies, separated by commas (see `parcae policies`), or all."
+            "--policy", help="Policies, separated by commas (see `parcae policies`), or: all"
         ),
     ] = "fair",
-    world: WorldOption = None,
-    executors: ExecutorsOption = None,
-    cores: CoresOption = None,
-    executor_classes: ClassesOption = None,
-    jobs: JobsOption = 20,
-    arrivals: ArrivalsOption = "batch",
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Seed of the arrivals and of the tasks' luck.")
-    ] = 0,
-    job_set: Annotated[
-        Path | None, typer.Option("--job-set", help="Run the job sets of this JSON file instead.")
-    ] = None,
-    set_id: Annotated[str, typer.Option("--set", help="Which job set: its id, or all.")] = "all",
-    durations: DurationsOption = "sampled",
-    reference_semantics: ReferenceOption = False,
-    moving_delay_ms: MovingOption = None,
-    warmup_delay_ms: WarmupOption = None,
-    parallelism_model: ModelOption = "none",
-    unknown_share: UnknownOption = 0.0,
-    estimate_error: ErrorOption = "log",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each run as a line of JSON.")
+    ] = False,
     gantt: Annotated[
-        Path | None, typer.Option("--gantt", help="Write a Gantt chart (HTML) of the (first) run.")
+        Path | None, typer.Option("--gantt", help="Write a Gantt chart (HTML) of the first run.")
     ] = None,
 ) -> None:
     """Simulate a workload under one or more policies.
 
     Example: parcae simulate tpch --policy fair --cores 50 --jobs 20 --arrivals batch --seed 1
 
-    Example: parcae simulate tpch.parcae --job-set sets.json --set all --policy all --durations first --reference-semantics --json
+    Example: parcae simulate tpch.parcae --job-set sets.json --policy all --reference-semantics
 
-    Example: parcae simulate --job-set spark-world.json --policy fifo,fair,fair-pools,sjf,srpt,orders --json
+    Example: parcae simulate --job-set spark-world.json --policy fifo,fair,srpt,orders --json
     """
-    is_own_world = job_set is not None and _brings_its_jobs(workload, job_set)
-    config = simulation_config(
-        world=world,
-        executors=executors,
-        cores=cores,
-        durations=durations,
-        reference_semantics=reference_semantics,
-        moving_delay_ms=moving_delay_ms,
-        warmup_delay_ms=warmup_delay_ms,
-        parallelism_model=parallelism_model,
-        executor_classes=executor_classes,
-        unknown_share=unknown_share,
-        estimate_error=estimate_error,
-        executors_only={
-            "--job-set with sets of named jobs": job_set is not None and not is_own_world
-        },
+    has_own_jobs = sets.job_set is not None and _contains_jobs(workload, sets.job_set)
+    config = cluster.config(
+        # Job sets that only name jobs are those of the reference runs, in the world of executors.
+        {"--job-set with sets of named jobs": sets.job_set is not None and not has_own_jobs}
     )
+    # A Gantt chart needs the record of all tasks; recording takes time and memory.
     record = gantt is not None
-    if job_set is not None and is_own_world:
+    if sets.job_set is not None and has_own_jobs:
         results = _run_spark_world(
-            job_set, set_id, policy, config, one_size(executors, cores), seed, record
+            sets.job_set, sets.set_id, policy, config, cluster.size, draw.seed, record
         )
     elif workload is None:
         raise _no_workload()
-    elif job_set is not None:
+    elif sets.job_set is not None:
         names = CONFORMANCE_POLICIES if policy == "all" else tuple(policy.split(","))
+        # Options take precedence over the settings in the file.
         given = {
-            "num_executors": one_size(executors, cores),
-            "moving_delay_ms": moving_delay_ms,
-            "warmup_delay_ms": warmup_delay_ms,
+            "num_executors": cluster.size,
+            "moving_delay_ms": cluster.moving_delay_ms,
+            "warmup_delay_ms": cluster.warmup_delay_ms,
         }
         results = _run_job_sets(
-            load(workload, parallelism_model), job_set, set_id, names, config, given, seed
+            cluster.load(workload), sets.job_set, sets.set_id, names, config, given, draw.seed
         )
     else:
-        loaded = load(workload, parallelism_model)
-        results = _run_drawn(loaded, _named(policy, config), config, arrivals, jobs, seed, record)
+        loaded = cluster.load(workload)
+        results = _run_drawn(
+            loaded,
+            _policy_names(policy, config),
+            config,
+            draw.arrivals,
+            draw.jobs,
+            draw.seed,
+            record,
+        )
     for row, (result, trace) in enumerate(results):
         if gantt is not None and row == 0:
             _write_gantt(trace, gantt)
@@ -140,27 +140,31 @@ def simulate_command(
         typer.echo(f"Gantt chart: {gantt}", err=True)
 
 
-def _named(policy: str, config: SimulationConfig) -> tuple[str, ...]:
+def _policy_names(policy: str, config: SimulationConfig) -> tuple[str, ...]:
+    """The policies that `--policy` names; `all` are those of the world that need no tuning."""
     if policy != "all":
         return tuple(policy.split(","))
-    own = ("sjf", "srpt", "fsp", "psbs", "las") if config.world.value == "cores" else ()
-    return ("fifo", "fair", *own, "sjf-cp", "weighted-fair:-1", "srpt-cap")
+    of_world = ("sjf", "srpt", "fsp", "psbs", "las") if config.world.value == "cores" else ()
+    return ("fifo", "fair", *of_world, "sjf-cp", "weighted-fair:-1", "srpt-cap")
 
 
 def _no_workload() -> Exception:
     from parcae.errors import ConfigError
 
     return ConfigError(
-        "name a workload (tpch, synthetic, toy, or a *.parcae file), or give --job-set a file that brings its jobs"
+        "give a workload (tpch, synthetic, toy, or a *.parcae file), or a --job-set file that "
+        "contains its jobs"
     )
 
 
-def _brings_its_jobs(workload: str | None, path: Path) -> bool:
-    """Whether the sets of a file are of Spark's own world; False for sets of jobs that a workload describes.
+def _contains_jobs(workload: str | None, path: Path) -> bool:
+    """Whether a file of job sets contains the jobs themselves (these are for the world of cores).
+
+    Otherwise it only names jobs, and a workload must describe them.
 
     Raises:
-        ConfigError: a workload beside sets that bring their jobs, or none beside sets that need one.
-        FormatError, OSError: a file that cannot be read.
+        ConfigError: a workload is given although the file contains the jobs, or it is missing.
+        FormatError, OSError: the file cannot be read.
     """
     from parcae.errors import ConfigError, FormatError
     from parcae.workloads.job_set import read_job_sets
@@ -168,18 +172,18 @@ def _brings_its_jobs(workload: str | None, path: Path) -> bool:
 
     if holds_spark_world_sets(path):
         if workload is not None:
-            raise ConfigError(f"{path} brings its own jobs: leave out {workload}")
+            raise ConfigError(f"{path} contains its own jobs: leave out {workload}")
         return True
     if workload is not None:
         return False
     try:
         read_job_sets(path)
     except FormatError:
-        return (
-            True  # neither kind: reading it as the kind that needs no workload says what is wrong
-        )
+        # The file is of neither kind. Reading it again as sets with jobs reports what is wrong.
+        return True
     raise ConfigError(
-        f"{path} names the jobs of a workload: name that, too (parcae simulate WORKLOAD --job-set {path})"
+        f"{path} only names the jobs of a workload: give the workload, too (parcae simulate "
+        f"WORKLOAD --job-set {path})"
     )
 
 
@@ -198,7 +202,8 @@ def _run_spark_world(
 
     if config.world.value != "cores":
         raise ConfigError(
-            f"{path}: sets of Spark's own world run in the world of cores; leave out what asks for executors"
+            f"{path}: these job sets run in the world of cores only; leave out --world executors "
+            "and options that exist only there"
         )
     sets = read_spark_world_sets(path)
     if set_id != "all" and set_id not in sets:
@@ -235,12 +240,17 @@ def _run_drawn(
     resolved = resolve_policies(workload, policies, config, arrivals, jobs)
     for name, policy in resolved.for_sequence(sequence, seed).items():
         trace = simulate(
-            sequence, policy, config, seed, record=record or bool(config.executor_classes)
+            # The metrics of executor classes need the record, too.
+            sequence,
+            policy,
+            config,
+            seed,
+            record=record or bool(config.executor_classes),
         )
-        told = {"policy": name, "variant": resolved.variants[name], "world": config.world.value}
+        labels = {"policy": name, "variant": resolved.variants[name], "world": config.world.value}
         yield (
             {
-                **told,
+                **labels,
                 "durations": config.durations.value,
                 "seed": seed,
                 **run_json(trace, sequence),
@@ -267,16 +277,17 @@ def _run_job_sets(
     if set_id != "all" and set_id not in sets:
         raise ConfigError(f"{path}: no job set {set_id!r}; it has {', '.join(sets)}")
     for job_set in sets.values() if set_id == "all" else [sets[set_id]]:
-        own = {
+        settings = {
             "num_executors": job_set.num_executors,
             "moving_delay_ms": job_set.moving_delay_ms,
             "warmup_delay_ms": job_set.warmup_delay_ms,
         }
-        own.update({key: value for key, value in given.items() if value is not None})
-        set_config = config.model_copy(update=own)
+        settings.update({key: value for key, value in given.items() if value is not None})
+        set_config = config.model_copy(update=settings)
         sequence = job_set.sequence(workload)
         resolved = resolve_policies(workload, policies, set_config, "batch", sequence.num_jobs)
         for name, policy in resolved.for_sequence(sequence, seed).items():
+            # Recorded for the hash of the decisions, which is compared with that of the reference.
             trace = simulate(sequence, policy, set_config, seed, record=True)
             result: dict[str, Any] = {
                 "set": job_set.id,
@@ -289,9 +300,11 @@ def _run_job_sets(
 
 
 def run_json(trace: Trace, sequence: JobSequence) -> dict[str, Any]:
-    """What one run came to, as JSON; times in ms. `makespan_ms` is the clock at the last event, as in the reference runs.
+    """The results of one run as JSON, with times in ms.
 
-    Where executors have several sizes: the share of their memory that running tasks left unused, and how busy each class was.
+    `makespan_ms` is the clock at the last event, as in the reference runs. With several executor
+    classes, the results include the share of memory that running tasks left unused, and the
+    utilization of each class.
     """
     from parcae.metrics.classes import class_utilization, memory_fragmentation
     from parcae.metrics.jobs import jct_ms

@@ -1,13 +1,15 @@
-"""`parcae spark`: Apache Spark with Parcae's plugin."""
+"""`parcae spark`: commands for Apache Spark with Parcae's plugin."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcae.cli.groups import with_groups
 from parcae.cli.spark_tpch import tpch_command
 
 if TYPE_CHECKING:
@@ -26,7 +28,9 @@ Policy = Annotated[
 ]
 Service = Annotated[
     str | None,
-    typer.Option("--service", help="HOST:PORT of a running `parcae serve`, whose orders go first."),
+    typer.Option(
+        "--service", help="HOST:PORT of a running `parcae serve`, whose orders have precedence."
+    ),
 ]
 Secret = Annotated[
     Path | None, typer.Option("--secret-file", help="The secret that the service asks for.")
@@ -44,7 +48,7 @@ Fallback = Annotated[
     typer.Option(
         "--fallback-executors",
         min=1,
-        help="In a shared cluster (docs/spark-cluster.md): so many while it is away.",
+        help="In a shared cluster (docs/spark-cluster.md): executors while the service is away.",
     ),
 ]
 
@@ -56,7 +60,7 @@ def build_command(
         bool, typer.Option("--fresh", help="Compile even if the jar is there.")
     ] = False,
 ) -> None:
-    """Compile the plugin against your Spark and print the jar's path. It is kept: a second call is quick.
+    """Compile the plugin against your Spark, keep the jar, and print its path.
 
     Example: parcae spark build
     """
@@ -79,7 +83,7 @@ def conf_command(
         bool, typer.Option("--properties", help="Lines for spark-defaults.conf.")
     ] = False,
 ) -> None:
-    """Print the settings that turn the plugin on, to paste behind spark-submit.
+    """Print the settings that turn the plugin on, to paste after spark-submit.
 
     Example: parcae spark conf --service 127.0.0.1:7177
     """
@@ -97,27 +101,90 @@ def conf_command(
         typer.echo(f"{name} {value}" if properties else f"--conf {shlex.quote(f'{name}={value}')}")
 
 
+#: Options that Parcae does not know are passed on to spark-submit.
 _THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
+@dataclass(frozen=True)
+class PluginOptions:
+    """Which orders the plugin follows, and where they come from."""
+
+    policy: Policy = None
+    service: Service = None
+    secret_file: Secret = None
+    tls_ca: Trust = None
+    key: JobKey = None
+    fallback_executors: Fallback = None
+
+
+@dataclass(frozen=True)
+class MixOptions:
+    """The mixes of jobs that a real Spark runs."""
+
+    workload: Annotated[
+        str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")
+    ] = "tpch"
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 16
+    cores: Annotated[
+        int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")
+    ] = 24
+    arrivals: Annotated[str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.85")] = (
+        "poisson:750ms"
+    )
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="Mixes; every policy gets the same.")
+    ] = 5
+    seed_start: Annotated[
+        int, typer.Option("--seed-start", min=0, help="The first mix's seed.")
+    ] = 1000
+    time_scale: Annotated[
+        float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")
+    ] = 3.0
+
+
+@dataclass(frozen=True)
+class FidelityMixOptions:
+    """The mixes of jobs that both run."""
+
+    workload: Annotated[
+        str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")
+    ] = "tpch"
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 12
+    cores: Annotated[
+        int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")
+    ] = 24
+    arrivals: Annotated[str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.7")] = (
+        "load:0.7"
+    )
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Mixes.")] = 4
+    seed_start: Annotated[
+        int, typer.Option("--seed-start", min=0, help="The first mix's seed.")
+    ] = 1000
+    time_scale: Annotated[
+        float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")
+    ] = 4.0
+    alone: Annotated[
+        int | None,
+        typer.Option("--alone", min=1, help="How many jobs run alone; all unless given."),
+    ] = None
+
+
 @app.command("submit", context_settings=_THROUGH)
+@with_groups
 def submit_command(
     context: typer.Context,
+    *,
+    plugin: PluginOptions,
     command: Annotated[
         str,
         typer.Option(
-            "--command", help="spark-submit, or to work by hand pyspark, spark-shell or spark-sql."
+            "--command",
+            help="spark-submit, or for interactive work pyspark, spark-shell or spark-sql.",
         ),
     ] = "spark-submit",
     spark_home: Home = None,
-    policy: Policy = None,
-    service: Service = None,
-    secret_file: Secret = None,
-    tls_ca: Trust = None,
-    key: JobKey = None,
-    fallback_executors: Fallback = None,
 ) -> None:
-    """spark-submit with the plugin; what follows -- is spark-submit's.
+    """Run spark-submit with the plugin; arguments after -- are for spark-submit.
 
     Example: parcae spark submit --policy policy.json -- --master local[4] my_application.py
     """
@@ -131,27 +198,37 @@ def submit_command(
 
     if command not in ("spark-submit", "pyspark", "spark-shell", "spark-sql"):
         raise ConfigError(
-            f"--command is spark-submit, pyspark, spark-shell or spark-sql, not {command!r}"
+            f"--command is {command!r}; use spark-submit, pyspark, spark-shell or spark-sql"
         )
     spark = find_spark(spark_home)
     jar = build_plugin(spark)
     settings = PluginSettings(
-        jar, policy, service, secret_file, tls_ca, key, fallback_executors=fallback_executors
+        jar,
+        plugin.policy,
+        plugin.service,
+        plugin.secret_file,
+        plugin.tls_ca,
+        plugin.key,
+        fallback_executors=plugin.fallback_executors,
     )
     arguments = spark_arguments(settings, [each for each in context.args if each != "--"])
     process = subprocess.Popen(
         [str(spark.command(command)), *arguments], env=environment(spark.path)
     )
+    # Ctrl-C must not end this process before Spark has ended.
     while True:
         try:
             raise typer.Exit(process.wait())
-        except KeyboardInterrupt:  # Spark got it, too, and ends (or, in a shell, stops what runs)
+        except KeyboardInterrupt:  # Spark gets it too: it ends, or a shell stops the running job
             if command == "spark-submit":
                 process.send_signal(signal.SIGINT)
 
 
 @app.command("demo")
+@with_groups
 def demo_command(
+    *,
+    mix: MixOptions,
     policies: Annotated[
         str,
         typer.Option(
@@ -159,33 +236,16 @@ def demo_command(
             help="spark-fifo, spark-fair, and policies of `parcae export` or service:POLICY.",
         ),
     ] = "spark-fair,spark-fifo,srpt,tuned",
-    workload: Annotated[
-        str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")
-    ] = "tpch",
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 16,
-    cores: Annotated[
-        int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")
-    ] = 24,
-    arrivals: Annotated[
-        str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.85")
-    ] = "poisson:750ms",
-    seeds: Annotated[
-        int, typer.Option("--seeds", min=1, help="Mixes; every policy gets the same.")
-    ] = 5,
-    seed_start: Annotated[
-        int, typer.Option("--seed-start", min=0, help="The first mix's seed.")
-    ] = 1000,
-    time_scale: Annotated[
-        float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")
-    ] = 3.0,
     work: Annotated[
         Path,
-        typer.Option("--work", help="Event logs, notes and pictures; a stopped run goes on there."),
+        typer.Option(
+            "--work", help="Event logs, results, pictures; a stopped run continues there."
+        ),
     ] = Path("parcae-spark-demo"),
     spark_home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run mixes of jobs on a real Spark here, under Spark's own orders and under Parcae's policies, and compare.
+    """Run mixes of jobs on a local Spark under Spark's and Parcae's policies, and compare them.
 
     Example: parcae spark demo --seeds 3 --json
     """
@@ -194,7 +254,16 @@ def demo_command(
     from parcae.spark.home import find_spark
 
     names = tuple(part.strip() for part in policies.split(",") if part.strip())
-    config = DemoConfig(names, workload, jobs, cores, arrivals, seeds, seed_start, time_scale)
+    config = DemoConfig(
+        names,
+        mix.workload,
+        mix.jobs,
+        mix.cores,
+        mix.arrivals,
+        mix.seeds,
+        mix.seed_start,
+        mix.time_scale,
+    )
     spark = find_spark(spark_home)
     result = run_demo(
         config, spark, build_plugin(spark), work, lambda line: typer.echo(line, err=True)
@@ -202,6 +271,7 @@ def demo_command(
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))
         return
+    # Imported here, since JSON needs no tables.
     from parcae.cli.tables import print_rows
 
     rows = []
@@ -217,7 +287,10 @@ def demo_command(
                 _interval(result.makespan_ratio(name)),
             )
         )
-    title = f"Spark {result.spark_version}: {jobs} jobs, {arrivals}, {cores} cores, seeds {seed_start}-{seed_start + seeds - 1}"
+    title = (
+        f"Spark {result.spark_version}: {mix.jobs} jobs, {mix.arrivals}, {mix.cores} cores, "
+        f"seeds {mix.seed_start}-{mix.seed_start + mix.seeds - 1}"
+    )
     print_rows(
         title,
         ("policy", "average JCT", *(f"to {stock}" for stock in STOCK), "makespan to spark-fair"),
@@ -227,47 +300,30 @@ def demo_command(
 
 
 def _interval(ratio: Estimate) -> str:
+    """A ratio with its confidence interval, if that is known."""
     interval = "" if ratio.is_unknown else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
     return f"{ratio.mean:.3f}{interval}"
 
 
 @app.command("fidelity")
+@with_groups
 def fidelity_command(
-    workload: Annotated[
-        str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")
-    ] = "tpch",
+    *,
+    mix: FidelityMixOptions,
     policies: Annotated[
         str,
         typer.Option(
             "--policies",
-            help="Who schedules, in the simulator and on Spark: fifo, fair, and as in the demo.",
+            help="Policies in the simulator and on Spark: fifo, fair, and others as in the demo.",
         ),
     ] = "fifo,fair,srpt",
-    cores: Annotated[
-        int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")
-    ] = 24,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 12,
-    arrivals: Annotated[
-        str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.7")
-    ] = "load:0.7",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Mixes.")] = 4,
-    seed_start: Annotated[
-        int, typer.Option("--seed-start", min=0, help="The first mix's seed.")
-    ] = 1000,
-    time_scale: Annotated[
-        float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")
-    ] = 4.0,
-    alone: Annotated[
-        int | None,
-        typer.Option("--alone", min=1, help="How many jobs run alone; all unless given."),
-    ] = None,
     work: Annotated[Path, typer.Option("--work", help="Event logs and the picture.")] = Path(
         "parcae-spark-fidelity"
     ),
     spark_home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run jobs on a real Spark here and in the simulator, alone and together, and say how far apart they are.
+    """Run jobs on a local Spark and in the simulator, alone and together, and compare their times.
 
     Example: parcae spark fidelity --json
     """
@@ -277,21 +333,29 @@ def fidelity_command(
 
     names = tuple(part.strip() for part in policies.split(",") if part.strip())
     config = FidelityConfig(
-        workload, names, cores, jobs, arrivals, seeds, seed_start, time_scale, alone
+        mix.workload,
+        names,
+        mix.cores,
+        mix.jobs,
+        mix.arrivals,
+        mix.seeds,
+        mix.seed_start,
+        mix.time_scale,
+        mix.alone,
     )
     spark = find_spark(spark_home)
     result = run_fidelity(
         config, spark, build_plugin(spark), work, lambda line: typer.echo(line, err=True)
     )
-    told = result.to_json()
+    report = result.to_json()
     if as_json:
-        typer.echo(json.dumps(told, indent=2))
+        typer.echo(json.dumps(report, indent=2))
         return
     from parcae.cli.tables import print_rows
 
     parts = {
-        "alone": told["alone"],
-        **{f"shared, {name}": part for name, part in told["shared"].items()},
+        "alone": report["alone"],
+        **{f"shared, {name}": part for name, part in report["shared"].items()},
     }
     rows = [
         (
@@ -302,7 +366,7 @@ def fidelity_command(
         for name, part in parts.items()
     ]
     print_rows(
-        f"Simulator against Spark {result.spark_version}, {cores} cores",
+        f"Simulator against Spark {result.spark_version}, {mix.cores} cores",
         ("", "jobs", "mean error", "p95", "signed"),
         rows,
     )

@@ -1,4 +1,4 @@
-"""`parcae spark jar` and `parcae spark doctor`: the plugin's jar, and whether it would work."""
+"""`parcae spark jar` and `parcae spark doctor`: find the plugin's jar and check an installation."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Trust = Annotated[
     typer.Option("--tls-ca", help="Certificates (PEM) that the service's must be signed by."),
 ]
 Run = Annotated[bool, typer.Option("--run", help="Run a query in a local Spark with the plugin.")]
-#: The exit code of a doctor who found something wrong.
-_ILL = 1
+#: The exit code of the doctor if something is wrong.
+_EXIT_WRONG = 1
 _STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
 
 
@@ -66,20 +66,20 @@ def doctor_command(
 ) -> None:
     """Check your Spark, the plugin's jar, its settings, a policy file and a service.
 
-    Prints one line a check: ok, warning or wrong, what was found, and what to do. The exit code is
-    1 if something is wrong.
+    Prints one line per check: ok, warning or wrong, what was found, and what to do. The exit code
+    is 1 if something is wrong.
 
     Example: parcae spark doctor --policy policy.json --run
     """
     from rich.console import Console
     from rich.text import Text
 
-    from parcae.spark.doctor import Patient, State, examine
+    from parcae.spark.doctor import State, Target, examine
 
     checks = []
     console = Console(soft_wrap=True)
-    patient = Patient(spark_home, policy, service, secret_file, tls_ca, run)
-    for check in examine(patient):
+    target = Target(spark_home, policy, service, secret_file, tls_ca, run)
+    for check in examine(target):
         checks.append(check)
         if not as_json:
             line = Text.assemble((f"{check.state:<8}", _STYLES[check.state]), f"{check.name}: ")
@@ -89,7 +89,7 @@ def doctor_command(
             console.print(line)
     is_wrong = any(check.state is State.WRONG for check in checks)
     if as_json:
-        told = {"is_right": not is_wrong, "checks": [check.to_json() for check in checks]}
-        typer.echo(json.dumps(told, indent=2))
+        report = {"is_right": not is_wrong, "checks": [check.to_json() for check in checks]}
+        typer.echo(json.dumps(report, indent=2))
     if is_wrong:
-        raise typer.Exit(_ILL)
+        raise typer.Exit(_EXIT_WRONG)

@@ -1,14 +1,17 @@
-"""`parcae spark tpch`: TPC-H queries on a real Spark, its own orders against Parcae's policies."""
+"""`parcae spark tpch`: compares policies by TPC-H queries on a real Spark."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from parcae.cli.groups import with_groups
 
 if TYPE_CHECKING:
     from parcae.evaluation.statistics import Estimate
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from parcae.spark.tpch_result import PolicyResult, TpchResult
     from parcae.spark.tpch_study import Progress
 
+#: Width of the tables in characters, and their columns.
 _WIDTH = 150
 _TIMES = (
     "policy",
@@ -51,11 +55,11 @@ _ScaleFactor = Annotated[
 ]
 _Load = Annotated[
     float,
-    typer.Option("--load", help="Share of the cores' time that FAIR keeps busy."),
+    typer.Option("--load", help="Share of the cores' time that is busy under FAIR."),
 ]
 _Queries = Annotated[
     int,
-    typer.Option("--queries", min=2, help="Queries of a run: the 22 again and again."),
+    typer.Option("--queries", min=2, help="Queries of a run; the 22 of TPC-H repeat."),
 ]
 _Repeats = Annotated[
     int,
@@ -67,7 +71,7 @@ _Cores = Annotated[
 ]
 _Gap = Annotated[
     float | None,
-    typer.Option("--gap", help="Seconds between arrivals; else found by --load."),
+    typer.Option("--gap", help="Mean seconds between arrivals; else calibrated for --load."),
 ]
 _ProfileRounds = Annotated[
     int,
@@ -75,11 +79,11 @@ _ProfileRounds = Annotated[
 ]
 _Memory = Annotated[
     str,
-    typer.Option("--memory", help="Of the driver's JVM, which runs the tasks, too."),
+    typer.Option("--memory", help="Of the driver's JVM, which also runs the tasks."),
 ]
 _Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", help="NAME=VALUE, a Spark setting more."),
+    typer.Option("--conf", help="NAME=VALUE, another Spark setting."),
 ]
 _Jar = Annotated[
     Path | None,
@@ -91,7 +95,7 @@ _SparkHome = Annotated[
 ]
 _Foretell = Annotated[
     bool,
-    typer.Option("--foretell/--no-foretell", help="Simulate the same runs, too."),
+    typer.Option("--foretell/--no-foretell", help="Also simulate the same runs."),
 ]
 _JsonPath = Annotated[
     Path | None,
@@ -100,50 +104,89 @@ _JsonPath = Annotated[
 _Picture = Annotated[Path | None, typer.Option("--picture", help="[default: ratios.png in --work]")]
 _Policies = Annotated[
     str,
-    typer.Option("--policies", help="fifo and fair are stock Spark; fair must be there."),
+    typer.Option("--policies", help="fifo and fair are stock Spark; fair is required."),
 ]
 _Work = Annotated[
     Path,
-    typer.Option("--work", help="All files; a command that was stopped goes on there."),
+    typer.Option("--work", help="Folder of all files; a stopped command continues there."),
 ]
 _Merge = Annotated[
     list[Path] | None,
-    typer.Option("--merge", help="Run nothing: the table of these work folders together."),
+    typer.Option("--merge", help="Run nothing; print the result of these work folders together."),
 ]
 _CalibrationRuns = Annotated[
     int,
-    typer.Option("--calibration-runs", min=1, help="At most so many to find the gap."),
+    typer.Option("--calibration-runs", min=1, help="At most so many runs to calibrate the gap."),
 ]
 _WarmRounds = Annotated[
     int,
-    typer.Option("--warm-rounds", min=0, help="Runs of every query in a new JVM before all else."),
+    typer.Option(
+        "--warm-rounds", min=0, help="Runs of every query in a new JVM before any measurement."
+    ),
 ]
 
 
+@dataclass(frozen=True)
+class TpchSettingOptions:
+    """The tables, the queries and the Spark that runs them."""
+
+    scale_factor: _ScaleFactor = 1.0
+    load: _Load = 0.8
+    queries: _Queries = 44
+    cores: _Cores = None
+    gap: _Gap = None
+    memory: _Memory = "4g"
+    conf: _Conf = None
+
+
+@dataclass(frozen=True)
+class TpchSeedOptions:
+    """The judged runs."""
+
+    seeds: Annotated[int, typer.Option("--seeds", min=0, help="0: prepare only.")] = 20
+    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="The first seed.")] = 1000
+    repeats: _Repeats = 1
+
+
+@dataclass(frozen=True)
+class PreparationOptions:
+    """What runs before the judged runs."""
+
+    profile_rounds: _ProfileRounds = 2
+    calibration_runs: _CalibrationRuns = 6
+    warm_rounds: _WarmRounds = 2
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """The Spark and the jar to use."""
+
+    jar: _Jar = None
+    spark_home: _SparkHome = None
+
+
+@dataclass(frozen=True)
+class TpchOutputOptions:
+    """What is written."""
+
+    foretell: _Foretell = True
+    json_path: _JsonPath = None
+    picture: _Picture = None
+
+
+@with_groups
 def tpch_command(
-    scale_factor: _ScaleFactor = 1.0,
-    load: _Load = 0.8,
-    queries: _Queries = 44,
-    seeds: Annotated[int, typer.Option("--seeds", min=0, help="0: prepare only.")] = 20,
-    seed_start: Annotated[int, typer.Option("--seed-start", min=0, help="The first seed.")] = 1000,
-    repeats: _Repeats = 1,
+    *,
+    setting: TpchSettingOptions,
+    runs: TpchSeedOptions,
+    preparation: PreparationOptions,
+    spark: SparkOptions,
+    output: TpchOutputOptions,
     policies: _Policies = "fifo,fair,srpt,tuned,parcae,parcae+guard:1.1",
     work: _Work = Path("parcae-spark-tpch"),
     merge: _Merge = None,
-    cores: _Cores = None,
-    gap: _Gap = None,
-    profile_rounds: _ProfileRounds = 2,
-    calibration_runs: _CalibrationRuns = 6,
-    warm_rounds: _WarmRounds = 2,
-    memory: _Memory = "4g",
-    conf: _Conf = None,
-    jar: _Jar = None,
-    spark_home: _SparkHome = None,
-    foretell: _Foretell = True,
-    json_path: _JsonPath = None,
-    picture: _Picture = None,
 ) -> None:
-    """Run TPC-H queries on a real Spark, under its own orders and under policies, and compare.
+    """Run TPC-H queries on a local Spark under its own and Parcae's policies, and compare them.
 
     Example: parcae spark tpch --seeds 8 --work tpch-work --json tpch.json
     """
@@ -152,38 +195,39 @@ def tpch_command(
     from parcae.spark.tpch_plan import TpchConfig, usable_cores
     from parcae.spark.tpch_result import draw, read_result
 
-    for path in (json_path, picture):
+    # A file that cannot be written must be reported before hours of runs.
+    for path in (output.json_path, output.picture):
         if path is not None:
             check_place(path)
     if not merge:
         config = TpchConfig(
             policies=tuple(name.strip() for name in policies.split(",") if name.strip()),
-            scale_factor=scale_factor,
-            load=load,
-            num_queries=queries,
-            cores=cores or usable_cores(),
-            seeds=seeds,
-            seed_start=seed_start,
-            repeats=repeats,
-            warm_rounds=warm_rounds,
-            profile_rounds=profile_rounds,
-            calibration_runs=calibration_runs,
-            gap_s=gap,
-            memory=memory,
-            conf=_settings(conf or []),
+            scale_factor=setting.scale_factor,
+            load=setting.load,
+            num_queries=setting.queries,
+            cores=setting.cores or usable_cores(),
+            seeds=runs.seeds,
+            seed_start=runs.seed_start,
+            repeats=runs.repeats,
+            warm_rounds=preparation.warm_rounds,
+            profile_rounds=preparation.profile_rounds,
+            calibration_runs=preparation.calibration_runs,
+            gap_s=setting.gap,
+            memory=setting.memory,
+            conf=_settings(setting.conf or []),
         )
-        if jar is not None and not jar.exists():
-            raise ConfigError(f"--jar {jar} does not exist")
-        _run(config, work, jar, spark_home, foretell)
-        if not seeds:
+        if spark.jar is not None and not spark.jar.exists():
+            raise ConfigError(f"--jar {spark.jar} does not exist")
+        _run(config, work, spark.jar, spark.spark_home, output.foretell)
+        if not runs.seeds:
             return
     result = read_result(merge or [work])
-    if json_path is not None:
+    if output.json_path is not None:
         from parcae.files import write_text
 
-        write_text(json_path, json.dumps(result.to_json(), indent=1) + "\n")
+        write_text(output.json_path, json.dumps(result.to_json(), indent=1) + "\n")
     _print(result)
-    path = picture or (merge or [work])[0] / "ratios.png"
+    path = output.picture or (merge or [work])[0] / "ratios.png"
     draw(result, path)
     typer.echo(f"picture: {path}")
 
@@ -214,7 +258,7 @@ def _run(
         if foretell and config.seeds:
             try:
                 foretell_all(config, work, lambda text: progress(text, 1.0))
-            except PolicyError as error:  # what was run is to be shown all the same
+            except PolicyError as error:  # the results on Spark are printed all the same
                 typer.echo(f"not simulated: {error}", err=True)
     calibrated = calibration_of(work)
     if calibrated is not None:
@@ -238,14 +282,17 @@ def _progress() -> Iterator[Progress]:
 
 
 def _print(result: TpchResult) -> None:
+    """Print the tables, the arrival rate, and which queries end later than under FAIR."""
     from parcae.cli.tables import print_rows
     from parcae.spark.tpch_plan import BASELINE
 
-    told = result.settings
-    queries = f"{told['num_queries']} TPC-H queries of scale factor {told['scale_factor']:g}"
+    settings = result.settings
+    queries = (
+        f"{settings['num_queries']} TPC-H queries of scale factor {settings['scale_factor']:g}"
+    )
     title = f"Spark {', '.join(result.spark)}: {queries}"
     print_rows(
-        f"{title}, {told['cores']} cores",
+        f"{title}, {settings['cores']} cores",
         _TIMES,
         [_times(policy) for policy in result.policies.values()],
         _WIDTH,
@@ -264,6 +311,7 @@ def _print(result: TpchResult) -> None:
 
 
 def _times(policy: PolicyResult) -> tuple[str, ...]:
+    """A row of the first table; the columns are `_TIMES`."""
     return (
         policy.name,
         str(len(policy.seeds)),
@@ -279,6 +327,7 @@ def _times(policy: PolicyResult) -> tuple[str, ...]:
 
 
 def _cores(policy: PolicyResult) -> tuple[str, ...]:
+    """A row of the second table; the columns are `_CORES`."""
     return (
         policy.name,
         f"{policy.busy_share.mean:.1%}",
@@ -297,6 +346,7 @@ def _cores(policy: PolicyResult) -> tuple[str, ...]:
 
 
 def _interval(estimate: Estimate | None) -> str:
+    """A ratio with its confidence interval, if that is known."""
     if estimate is None:
         return ""
     if estimate.is_unknown:

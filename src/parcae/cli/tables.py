@@ -1,4 +1,4 @@
-"""Tables that commands print."""
+"""Prints tables, of workloads, policies and results."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-#: Jobs that the description lists by name.
+#: Number of jobs that the description of a workload lists by name.
 _LARGEST = 15
-#: Columns of a terminal that no table fills.
+#: Terminal width, in characters, that is larger than any table needs.
 _UNBOUNDED = 10_000
 
 
@@ -29,6 +29,7 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
             f"{described['num_jobs']:,}, {described['num_stages']:,}, {described['num_tasks']:,}",
         ),
         ("total work", f"{described['total_work_s']:,.1f} s of one executor"),
+        # The share that Decima's paper gives for its workload (section 7.2).
         ("work in the top 23% of jobs", f"{described['share_of_work_in_top_23_percent']:.0%}"),
         ("parallelism measured", shown),
         (
@@ -59,6 +60,7 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
         "width",
         title="Largest jobs",
     )
+    # Jobs with the most work first.
     for row in sorted(described["jobs"], key=lambda row: -row["work_s"])[:_LARGEST]:
         sizes = (str(row["stages"]), str(row["tasks"]), str(row["depth"]))
         jobs.add_row(
@@ -72,7 +74,14 @@ def description_tables(described: dict[str, Any]) -> Iterator[Table]:
 def print_catalog(
     title: str, entries: Iterable[tuple[str, ...]], as_json: bool, more: tuple[str, ...] = ()
 ) -> None:
-    """Print a catalogue of policies, each (usage, summary, source) and `more` columns, as a table or as JSON."""
+    """Print a catalogue of policies as a table or as JSON.
+
+    Args:
+        title: title of the table.
+        entries: of each policy, its usage, summary, source and the values of `more`.
+        as_json: print JSON.
+        more: names of further columns.
+    """
     import json
 
     from rich.console import Console
@@ -99,7 +108,14 @@ def print_catalog(
 def print_rows(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], width: int = 0
 ) -> None:
-    """Print a table of text, at least `width` wide where it needs that; the first column is on the left, numbers on the right."""
+    """Print a table of texts. The first column is left-aligned, all others right-aligned.
+
+    Args:
+        title: title of the table.
+        columns: headings.
+        rows: the cells of each row.
+        width: the table may be this wide, in characters, even if the terminal is narrower.
+    """
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -114,11 +130,12 @@ def print_rows(
 
 
 def print_whole(table: Table) -> None:
-    """Print a table with no cell cut or wrapped, wider than the terminal where it needs that."""
+    """Print a table without cutting or wrapping cells, wider than the terminal if needed."""
     from rich.console import Console
     from rich.measure import Measurement
 
     console = Console()
     unbounded = console.options.update(width=_UNBOUNDED)
+    # The console measures a table within its own width: measure with a very large one.
     needed = Measurement.get(console, unbounded, table).maximum
     (console if console.width >= needed else Console(width=needed)).print(table)

@@ -1,4 +1,4 @@
-"""`parcae workload`: import, prepare, describe, sample and measure workloads."""
+"""`parcae workload`: imports, prepares, describes, samples and measures workloads."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Import, prepare, describe, sample and measure workloads.", no_args_is_help=True
 )
+# A group within the group: `parcae workload import spark-events`, and so on.
 import_app = typer.Typer(
-    help="Make a workload file from logs, profiles or a trace.", no_args_is_help=True
+    help="Make a workload file from event logs, profiles or a trace.", no_args_is_help=True
 )
 app.add_typer(import_app, name="import")
 
@@ -28,11 +29,16 @@ OutputOption = Annotated[
 ]
 NameOption = Annotated[
     str | None,
-    typer.Option("--name", help="What to call the workload. [default: the source's name]"),
+    typer.Option("--name", help="Name of the workload. (default: the name of the source)"),
 ]
 BadShareOption = Annotated[
     float,
-    typer.Option("--max-bad-share", min=0, max=1, help="Refuse more bad rows than this share."),
+    typer.Option(
+        "--max-bad-share",
+        min=0,
+        max=1,
+        help="Fail if more than this share of the rows is invalid.",
+    ),
 ]
 
 
@@ -50,25 +56,28 @@ def import_spark_events(
         str | None,
         typer.Option(
             "--key",
-            help="Spark property that names the recurring job, or plan | shape: SQL queries by their physical plan.",
+            help="Spark property that names the recurring job; or plan | shape: name SQL queries "
+            "by their physical plan.",
         ),
     ] = None,
     recorded: Annotated[
         bool,
         typer.Option(
-            "--recorded", help="Keep every run as a job of its own with its arrival time."
+            "--recorded",
+            help="Keep every run as a separate job with its arrival time, instead of recurring "
+            "jobs.",
         ),
     ] = False,
     keep_first_runs: Annotated[
         bool,
         typer.Option(
             "--keep-first-runs",
-            help="Profile a job's first run in an application like its later ones.",
+            help="Include a job's first run in each application in its profile (it is slower).",
         ),
     ] = False,
     max_bad_share: BadShareOption = 0.01,
 ) -> None:
-    """Import Spark event logs (2.x to 4.x; plain, zstd, lz4, rolling, torn).
+    """Import Spark event logs (Spark 2.x to 4.x; plain, zstd or lz4; rolling; cut off).
 
     Example: parcae workload import spark-events /var/log/spark-events -o mine.parcae
     """
@@ -93,13 +102,13 @@ def import_tpch_profiles(
     path: Annotated[
         Path,
         typer.Argument(
-            help="The Decima authors' npy folder, or the JSON of it.", show_default=False
+            help="The npy folder of Decima's authors, or the same as JSON.", show_default=False
         ),
     ],
     output: OutputOption,
     name: NameOption = None,
 ) -> None:
-    """Import TPC-H profiles in the Decima authors' layout (no pickle is executed).
+    """Import TPC-H profiles in the format of Decima's authors (no pickle is executed).
 
     Example: parcae workload import tpch-profiles tpch_profiles.json.gz -o tpch-decima.parcae
     """
@@ -113,14 +122,14 @@ def import_alibaba(
     path: Annotated[
         Path,
         typer.Argument(
-            help="batch_task.csv as published, or JSON lines (.gz too).", show_default=False
+            help="batch_task.csv as published, or JSON lines; also as .gz.", show_default=False
         ),
     ],
     output: OutputOption,
     name: NameOption = None,
     max_bad_share: BadShareOption = 0.01,
 ) -> None:
-    """Import Alibaba's cluster-trace-v2018 batch tasks.
+    """Import the batch tasks of Alibaba's cluster-trace-v2018.
 
     Example: parcae workload import alibaba batch_task.csv -o alibaba.parcae
     """
@@ -137,6 +146,7 @@ def import_alibaba(
 def _import(
     read: Callable[[Callable[[int, int], None]], tuple[Workload, ImportReport]], output: Path
 ) -> None:
+    """Read a workload with a progress bar, write it, and print what was read and left out."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -152,6 +162,7 @@ def _import(
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("reading", total=None)
         workload, report = read(
+            # Where the total is unknown (0), the bar shows only activity.
             lambda done, total: progress.update(bar, completed=done, total=total or None)
         )
     write_workload(workload, output)
@@ -161,7 +172,8 @@ def _import(
         console.print(f"bad row: {sample}", markup=False, highlight=False)
     bad = f", {report.num_bad_rows} bad rows left out" if report.num_bad_rows else ""
     typer.echo(
-        f"{output}: {len(workload.jobs)} jobs, {workload.num_stages} stages, {workload.num_tasks} tasks "
+        f"{output}: {len(workload.jobs)} jobs, {workload.num_stages} stages, "
+        f"{workload.num_tasks} tasks "
         f"from {report.num_files} files ({report.num_rows} rows{bad})"
     )
 
@@ -172,7 +184,7 @@ def describe_command(
     parallelism_model: ModelOption = "none",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Describe a workload: jobs, stages, work, critical paths, parallelism measured, where it came from.
+    """Describe a workload: jobs, stages, work, critical paths, measured parallelism and origin.
 
     Example: parcae workload describe tpch
     """
@@ -195,8 +207,8 @@ def describe_command(
 def sample_command(
     workload: WorkloadArgument,
     output: OutputOption,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs to draw.")] = 20,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the draw.")] = 0,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of jobs to draw.")] = 20,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the draws.")] = 0,
 ) -> None:
     """Draw jobs from a workload into a smaller workload file.
 
@@ -221,32 +233,39 @@ def prepare_command(
         float | None,
         typer.Option(
             "--work-quantile",
-            help="Leave out the jobs with more work than this quantile, e.g. 0.99.",
+            help="Remove the jobs with more work than this quantile, e.g. 0.99.",
         ),
     ] = None,
     memory_quantile: Annotated[
         float | None,
         typer.Option(
             "--memory-quantile",
-            help="Measure memory in units of this quantile of the stages', e.g. 0.999; cut the rest.",
+            help="Divide the stages' memory demands by this quantile of them, e.g. 0.999, and "
+            "limit them to 1.",
         ),
     ] = None,
     most_cpu: Annotated[
         float | None,
-        typer.Option("--most-cpu", help="Cut the stages' cpu demands to so many cores."),
+        typer.Option("--most-cpu", help="Limit the stages' CPU demands to this many cores."),
     ] = None,
     memory_demands: Annotated[
         str | None,
         typer.Option(
-            "--memory-demands", help="Draw every stage's memory from (0, 1]: uniform | uniform:SEED"
+            "--memory-demands",
+            help="Draw the memory demand of every stage from (0, 1]: uniform | uniform:SEED",
         ),
     ] = None,
     which: Annotated[
         str | None,
-        typer.Option("--half", help="Keep one half by arrival: first (to train on) | second."),
+        typer.Option(
+            "--half", help="Keep one half of the jobs by arrival: first (for training) | second"
+        ),
     ] = None,
 ) -> None:
-    """Make a workload ready for executor classes: outliers, normalised or drawn demands, halves; steps run in this order.
+    """Prepare a workload for executor classes.
+
+    Removes outliers, normalises or draws demands, and keeps one half of the
+    workload. The steps run in the order of the options below.
 
     Example: parcae workload prepare tpch --memory-demands uniform:7 -o tpch-memory.parcae
     """
@@ -256,6 +275,7 @@ def prepare_command(
     from parcae.workloads.catalog import load_workload
 
     steps = [
+        # Outliers go first, so that they do not affect the quantiles of the demands.
         *([] if work_quantile is None else [demands.without_largest(work_quantile)]),
         *([] if memory_quantile is None else [demands.in_memory_units(memory_quantile)]),
         *([] if most_cpu is None else [demands.with_cpu_at_most(most_cpu)]),
@@ -264,14 +284,16 @@ def prepare_command(
     ]
     if not steps:
         raise ConfigError(
-            "nothing to prepare: give --work-quantile, --memory-quantile, --most-cpu, --memory-demands or --half"
+            "nothing to prepare: give --work-quantile, --memory-quantile, --most-cpu, "
+            "--memory-demands or --half"
         )
     prepared, notes = demands.prepare(load_workload(workload), steps)
     write_workload(prepared, output)
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     typer.echo(
-        f"{output}: {len(prepared.jobs)} jobs, {prepared.num_stages} stages, {prepared.num_tasks} tasks"
+        f"{output}: {len(prepared.jobs)} jobs, {prepared.num_stages} stages, "
+        f"{prepared.num_tasks} tasks"
     )
 
 
@@ -279,18 +301,22 @@ def prepare_command(
 def measure_tpch_command(
     output: OutputOption,
     work_dir: Annotated[
-        Path, typer.Option("--work-dir", help="Data, event logs and progress are kept here.")
+        Path, typer.Option("--work-dir", help="Folder for data, event logs and progress.")
     ] = Path("tpch-work"),
     scale_factors: Annotated[
-        str, typer.Option("--scale-factors", help="TPC-H scale factors.")
+        str, typer.Option("--scale-factors", help="TPC-H scale factors, separated by commas.")
     ] = "1,2,5",
     repetitions: Annotated[
-        int, typer.Option("--repetitions", min=1, help="Runs of each query after one warm-up.")
+        int,
+        typer.Option("--repetitions", min=1, help="Runs of each query, after one warm-up run."),
     ] = 3,
 ) -> None:
-    """Measure the 22 TPC-H queries on a local Spark and make a profile (needs Java and parcae[measure]; resumable).
+    """Measure the 22 TPC-H queries on a local Spark, and write the workload.
 
-    Example: parcae workload measure-tpch --scale-factors 1,2,5 --repetitions 3 --work-dir work -o tpch.parcae
+    Needs Java and the extra `measure` of parcae. Repeat the command to continue an
+    interrupted measurement.
+
+    Example: parcae workload measure-tpch --scale-factors 1,2,5 --work-dir work -o tpch.parcae
     """
     from parcae.errors import ConfigError
     from parcae.workloads.archive import write_workload
@@ -306,5 +332,6 @@ def measure_tpch_command(
     measured = measure_tpch(config, progress=lambda line: typer.echo(line, err=True))
     write_workload(measured, output)
     typer.echo(
-        f"{output}: {len(measured.jobs)} jobs, {measured.num_stages} stages, {measured.num_tasks} tasks"
+        f"{output}: {len(measured.jobs)} jobs, {measured.num_stages} stages, "
+        f"{measured.num_tasks} tasks"
     )
