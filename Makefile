@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO ?= parcae-report
 
-.PHONY: demo test test-slow check dist bench format clean
+.PHONY: demo test test-slow check dist docs bench format clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -40,6 +40,9 @@ check: $(READY)  ## Style, types, floors.
 
 dist: $(READY)  ## A wheel with the plugin's jars for Scala 2.12 and 2.13, in dist/ (needs a JDK; Sparks to compile against come from PyPI).
 	$(BIN)/python -m parcae.spark.dist dist
+
+docs: $(READY)  ## The API reference of `import parcae`, in build/api.
+	$(BIN)/python -m pdoc -d google -o build/api parcae
 
 bench: $(READY)  ## Speed on this machine.
 	$(BIN)/parcae bench simulator --json

@@ -1,12 +1,14 @@
-"""Makes a small real Spark event log: six recurring queries on generated data, three times each, on two executors.
+"""Makes a small real Spark event log: six recurring queries, three runs each, on two executors.
 
     pip install 'parcae[measure]'
     python examples/make_example_event_log.py example-event-log.zstd
 
-The log that ships with the package (`parcae/workloads/bundled/example-event-log.zstd`) was made by this script. Lines
-are as Spark wrote them, except that what takes room (task starts, the tasks' accumulables, stack traces, plans as
-text) is left out, and that the environment keeps only Spark's own settings (no paths, no user names).
-Needs Java 17 and about a minute on two cores.
+This script made the log that ships with the package
+(`parcae/workloads/bundled/example-event-log.zstd`). Lines are as Spark wrote them, except that
+large parts (task starts, the tasks' accumulables, stack traces, plans as text) are left out, and
+that the environment contains only Spark's settings (no paths, no user names).
+
+The script needs Java 17 and takes about a minute on two cores.
 """
 
 from __future__ import annotations
@@ -36,34 +38,40 @@ QUERIES = {
         FROM orders JOIN items ON orders.order_id = items.order_id GROUP BY day ORDER BY day""",
     "top-customers": """
         SELECT customer_id, SUM(price * quantity) AS spent
-        FROM orders JOIN items ON orders.order_id = items.order_id GROUP BY customer_id ORDER BY spent DESC LIMIT 20""",
+        FROM orders JOIN items ON orders.order_id = items.order_id
+        GROUP BY customer_id ORDER BY spent DESC LIMIT 20""",
     "segment-report": """
         SELECT segment, day % 7 AS weekday, COUNT(*) AS num_orders
-        FROM orders JOIN customers ON orders.customer_id = customers.customer_id GROUP BY segment, day % 7""",
+        FROM orders JOIN customers ON orders.customer_id = customers.customer_id
+        GROUP BY segment, day % 7""",
     "often-together": """
         SELECT a.product_id AS left_id, b.product_id AS right_id, COUNT(*) AS times
         FROM items a JOIN items b ON a.order_id = b.order_id AND a.product_id < b.product_id
         GROUP BY a.product_id, b.product_id ORDER BY times DESC, left_id, right_id LIMIT 50""",
     "dear-products": """
         SELECT product_id, AVG(price) AS price FROM items
-        WHERE price > (SELECT AVG(price) * 1.5 FROM items) GROUP BY product_id ORDER BY product_id""",
+        WHERE price > (SELECT AVG(price) * 1.5 FROM items)
+        GROUP BY product_id ORDER BY product_id""",
     "returning-buyers": """
         SELECT segment, AVG(gap) AS mean_gap FROM (
-          SELECT customer_id, day - LAG(day) OVER (PARTITION BY customer_id ORDER BY day) AS gap FROM orders) gaps
+          SELECT customer_id, day - LAG(day) OVER (PARTITION BY customer_id ORDER BY day) AS gap
+          FROM orders) gaps
         JOIN customers ON gaps.customer_id = customers.customer_id GROUP BY segment""",
 }
 
 
 def write_tables(folder: Path) -> None:
-    """Generate orders, items and customers as parquet, in a session of their own that writes no log."""
+    """Generate orders, items and customers as parquet, in a separate session that writes no log."""
     spark = (
         SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     )
     orders = f"""SELECT id AS order_id, pmod(hash(id), 20000) AS customer_id,
         CAST(id * 365 / {NUM_ORDERS} AS INT) AS day FROM range(0, {NUM_ORDERS}, 1, 6)"""
-    items = f"""SELECT id DIV 3 AS order_id, pmod(hash(id, 7), 300) AS product_id, pmod(hash(id, 9), 9) + 1 AS quantity,
+    items = f"""SELECT id DIV 3 AS order_id, pmod(hash(id, 7), 300) AS product_id,
+        pmod(hash(id, 9), 9) + 1 AS quantity,
         pmod(hash(id, 11), 10000) / 100 AS price FROM range(0, {3 * NUM_ORDERS}, 1, 8)"""
-    customers = """SELECT CAST(id AS INT) AS customer_id, concat('segment-', pmod(hash(id), 5)) AS segment
+    customers = """SELECT CAST(id AS INT) AS customer_id,
+        concat('segment-', pmod(hash(id), 5)) AS segment
         FROM range(0, 20000, 1, 2)"""
     for name, query in (("orders", orders), ("items", items), ("customers", customers)):
         spark.sql(query).write.parquet(str(folder / name))
@@ -103,7 +111,7 @@ def run_queries(spark: SparkSession, tables: Path) -> None:
 
 
 def shortened(line: str) -> str:
-    """The event without what takes room or tells about the machine; "" for an event that is dropped."""
+    """The event without large parts and details of the machine; "" for an event that is dropped."""
     event = json.loads(line)
     match event["Event"]:
         case "SparkListenerTaskStart":

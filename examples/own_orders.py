@@ -1,4 +1,4 @@
-"""A policy of one's own for the world of cores: dashboards go first, reports share what is left."""
+"""A custom policy for the world of cores: dashboards first, reports share the remaining cores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ PATIENCE_MS = 45_000
 
 
 class DashboardsFirst:
-    """Small jobs first; large ones share the rest, each on at most 6 cores, until they are 45 s old."""
+    """Small jobs first; large jobs share the rest, on at most 6 cores each, until they are 45 s
+    old.
+    """
 
     name = "dashboards-first"
 
@@ -29,13 +31,13 @@ class DashboardsFirst:
         for job in observation.active_jobs:
             patient_until_ms = int(observation.jobs.arrival_ms[job]) + PATIENCE_MS
             if observation.jobs.work_ms[job] <= SMALL_MS or now_ms >= patient_until_ms:
-                orders.jobs.tier[job] = 0.0  # first of all, first come
+                orders.jobs.tier[job] = 0.0  # before all others, in order of arrival
                 continue
-            orders.jobs.tier[job] = 1.0  # behind them,
-            orders.jobs.weight[job] = 1.0  # in equal shares,
-            orders.jobs.limit[job] = 6  # and never on all cores
+            orders.jobs.tier[job] = 1.0  # behind the small jobs
+            orders.jobs.weight[job] = 1.0  # in equal shares
+            orders.jobs.limit[job] = 6  # never on all cores
             if orders.wake_ms[0] < 0 or patient_until_ms < orders.wake_ms[0]:
-                orders.wake_ms[0] = patient_until_ms  # then plan again, whatever happens
+                orders.wake_ms[0] = patient_until_ms  # plan again at this time at the latest
         return orders
 
 
@@ -57,5 +59,6 @@ for policy in (*policies, DashboardsFirst()):
     trace = simulate(sequence, policy, config, seed=1)
     times_s = (trace.completion_ms - trace.arrival_ms) / 1000
     print(
-        f"{policy.name:16}  mean {times_s.mean():5.1f} s  jobs {' '.join(f'{t:5.1f}' for t in times_s)}"
+        f"{policy.name:16}  mean {times_s.mean():5.1f} s  "
+        f"jobs {' '.join(f'{t:5.1f}' for t in times_s)}"
     )

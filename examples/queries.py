@@ -1,9 +1,9 @@
-"""A Spark application as users have them: a dozen queries of very different size, submitted at once from threads.
+"""A typical Spark application: a dozen queries of different sizes, submitted at once from threads.
 
     spark-submit examples/queries.py [ROWS]
 
-Every query has a job group, by which the event log's reader names it. Tables are made up in memory; ROWS (default 3,000,000) sets
-how much there is to do.
+Every query has a job group, which gives it its name in the event log. The tables are generated in
+memory; ROWS (default 3,000,000) sets the amount of work.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import time
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-#: Rows of a query, as shares of ROWS: a few large ones, many small ones.
+#: Rows of each query as shares of ROWS: a few large queries, many small ones.
 SHARES = (1.0, 0.8, 0.03, 0.05, 0.6, 0.04, 0.02, 0.03, 0.3, 0.05, 0.02, 0.04)
 
 
 def orders(spark: SparkSession, rows: int, partitions: int) -> DataFrame:
-    """A made-up table of orders."""
+    """A generated table of orders."""
     ids = spark.range(0, rows, 1, partitions)
     return ids.select(
         F.col("id").alias("order"),
@@ -31,7 +31,7 @@ def orders(spark: SparkSession, rows: int, partitions: int) -> DataFrame:
 
 
 def query(spark: SparkSession, number: int, rows: int) -> int:
-    """Joins, groups and sorts; returns the number of result rows."""
+    """Run a query with joins, groups and sorts; returns the number of result rows."""
     table = orders(spark, rows, max(2, rows // 100_000))
     items = spark.range(97).select(F.col("id").alias("item"), (F.col("id") % 5).alias("shelf"))
     mean = table.agg(F.avg("price")).first()[0] if number % 3 == 0 else 0.5
@@ -43,10 +43,10 @@ def query(spark: SparkSession, number: int, rows: int) -> int:
 
 
 def main() -> None:
-    """Submit all queries at once, say when each was done."""
+    """Submit all queries at once, and print when they were done."""
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000_000
     spark = SparkSession.builder.appName("queries").getOrCreate()
-    query(spark, 0, 10_000)  # so that no query waits for what Spark loads at first
+    query(spark, 0, 10_000)  # warm up: Spark loads most of its code with the first query
     start = time.monotonic()
     times: list[float] = []
 
@@ -61,7 +61,8 @@ def main() -> None:
     for thread in threads:
         thread.join()
     print(
-        f"{len(times)} queries, on average done after {sum(times) / len(times):.2f} s, the last after {max(times):.2f} s"
+        f"{len(times)} queries, on average done after {sum(times) / len(times):.2f} s, "
+        f"the last after {max(times):.2f} s"
     )
     spark.stop()
 

@@ -1,4 +1,7 @@
-"""Draws the README's picture: one batch of bundled TPC-H jobs under four schedulers. Usage: readme_picture.py [FILE.png]"""
+"""Draws the README's picture: one batch of bundled TPC-H jobs under four schedulers.
+
+Usage: readme_picture.py [FILE.png]
+"""
 
 from __future__ import annotations
 

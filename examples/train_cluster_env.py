@@ -1,6 +1,7 @@
-"""Trains sb3-contrib's MaskablePPO on parcae/Cluster-v0 and says what it gained. Usage: train_cluster_env.py [STEPS]
+"""Trains sb3-contrib's MaskablePPO on parcae/Cluster-v0 and prints the result before and after.
 
-Needs `pip install 'parcae[rl]'`. Training draws its episodes from seeds of its own; both figures are of the same ten others.
+Usage: train_cluster_env.py [STEPS]. Needs `pip install 'parcae[rl]'`. Both figures are means over
+the same ten episodes, whose seeds are not used for training.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ EPISODES = range(1000, 1010)
 
 
 def make_env() -> gymnasium.Env:
-    """The cluster without its graph, of which a plain network makes nothing."""
+    """The cluster without its graph, which a network without graph layers cannot use."""
     env = gymnasium.make(parcae.environment.CLUSTER_ID, **CLUSTER)
     return FilterObservation(env, ["stages", "jobs", "cluster"])
 

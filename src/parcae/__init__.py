@@ -1,3 +1,104 @@
-"""Parcae learns how to schedule the jobs of a data-processing cluster."""
+"""Parcae learns how to schedule the jobs of a data-processing cluster.
 
-__version__ = "0.1.0"
+    import parcae
+
+    cluster = parcae.Cluster(cores=50)
+    jobs = parcae.workload("tpch").draw(100, "load:0.85", cluster, seed=1)
+    run = parcae.simulate(jobs, "fair", cluster)
+    print(run.average_jct_s)
+    print(parcae.compare(jobs, ["fair", "srpt"], cluster, seeds=20).to_frame())
+
+Names are loaded when they are first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from parcae.api.catalog import list_policies, read_event_logs, workload
+    from parcae.api.cluster import Cluster
+    from parcae.api.comparing import compare, report
+    from parcae.api.learning import learn
+    from parcae.api.models import ModelPolicy
+    from parcae.api.runs import Run, simulate
+    from parcae.api.serving import serve
+    from parcae.api.views import JobView, SchedulerView, StageView
+    from parcae.cluster.decision import Decision
+    from parcae.cluster.observation import Observation
+    from parcae.cluster.orders import Orders, first_come
+    from parcae.errors import ParcaeError
+    from parcae.evaluation.compare import Comparison
+    from parcae.workloads.arrivals import JobSequence
+    from parcae.workloads.job import Workload
+
+from parcae.version import __version__
+
+__all__ = [
+    "Cluster",
+    "Comparison",
+    "Decision",
+    "JobSequence",
+    "JobView",
+    "ModelPolicy",
+    "Observation",
+    "Orders",
+    "ParcaeError",
+    "Run",
+    "SchedulerView",
+    "StageView",
+    "Workload",
+    "__version__",
+    "compare",
+    "first_come",
+    "learn",
+    "list_policies",
+    "read_event_logs",
+    "report",
+    "serve",
+    "simulate",
+    "workload",
+]
+
+_MODULE_OF = {
+    "Cluster": "parcae.api.cluster",
+    "Comparison": "parcae.evaluation.compare",
+    "Decision": "parcae.cluster.decision",
+    "JobSequence": "parcae.workloads.arrivals",
+    "JobView": "parcae.api.views",
+    "ModelPolicy": "parcae.api.models",
+    "Observation": "parcae.cluster.observation",
+    "Orders": "parcae.cluster.orders",
+    "ParcaeError": "parcae.errors",
+    "Run": "parcae.api.runs",
+    "SchedulerView": "parcae.api.views",
+    "StageView": "parcae.api.views",
+    "Workload": "parcae.workloads.job",
+    "compare": "parcae.api.comparing",
+    "first_come": "parcae.cluster.orders",
+    "learn": "parcae.api.learning",
+    "list_policies": "parcae.api.catalog",
+    "read_event_logs": "parcae.api.catalog",
+    "report": "parcae.api.comparing",
+    "serve": "parcae.api.serving",
+    "simulate": "parcae.api.runs",
+    "workload": "parcae.api.catalog",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a name of the front door when it is first used."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'parcae' has no attribute {name!r}")
+    from parcae.extras import naming_extras
+
+    with naming_extras():
+        value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The front door's names, loaded or not."""
+    return sorted({*globals(), *__all__})

@@ -1,45 +1,55 @@
-"""Every error that Parcae raises on purpose.
+"""The exceptions that Parcae raises on purpose.
 
     ParcaeError
-    |-- InputError            something given from outside is wrong: exit code 2, one clear line
-    |   |-- WorkloadError     a job, a DAG or a duration that cannot be
-    |   |-- FormatError       a file that is torn, of another format or of another version
-    |   |-- ConfigError       a setting that does not exist or does not fit
-    |   |-- PolicyError       an unknown policy, or one that gave a decision that cannot be carried out
-    |   +-- ProtocolError     a message to the service that cannot be, or that does not fit what it knows
-    |-- DivergedError         a training that went astray: the best policy so far is kept
-    +-- InvariantError        a state that our own code must never reach (our bug, not the user's)
+    |-- InputError            invalid input from outside: exit code 2, one clear line
+    |   |-- WorkloadError     an invalid job, DAG or duration
+    |   |-- FormatError       a file that is damaged, or of an unknown format or version
+    |   |-- ConfigError       a setting that does not exist or has an invalid value
+    |   |-- PolicyError       an unknown policy, or one whose decision cannot be carried out
+    |   |-- MissingExtraError a library that is not installed, with the extra that brings it
+    |   +-- ProtocolError     a message to the service that is invalid or contradicts its state
+    |-- DivergedError         a training that diverged; the best policy so far is kept
+    +-- InvariantError        a state that Parcae must never reach: a bug of Parcae
 
 A message says what is wrong, where (path:line for readers), what was expected, and what to do.
 """
 
 
 class ParcaeError(Exception):
-    """Base of every error that Parcae raises on purpose."""
+    """Base class of all exceptions that Parcae raises on purpose."""
 
 
 class InputError(ParcaeError):
-    """Something given from outside is wrong."""
+    """The input from outside is invalid."""
 
 
 class WorkloadError(InputError):
-    """A job, a DAG or a duration that cannot be."""
+    """A job, a DAG or a duration is invalid."""
 
 
 class FormatError(InputError):
-    """A file that is torn, of another format or of another version."""
+    """A file is damaged, or its format or version is unknown."""
 
 
 class ConfigError(InputError):
-    """A setting that does not exist or does not fit."""
+    """A setting does not exist or has an invalid value."""
 
 
 class PolicyError(InputError):
-    """An unknown policy, or a decision that cannot be carried out."""
+    """The policy is unknown, or its decision cannot be carried out."""
+
+
+class MissingExtraError(InputError):
+    """A library that this use needs is not installed; the message names the extra."""
 
 
 class ProtocolError(InputError):
-    """A message to the service that cannot be, or that does not fit what it knows; `code` is what the client is told."""
+    """A message to the service is invalid or contradicts what the service knows.
+
+    Args:
+        code: the error code that is sent to the client.
+        message: the text of the error.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -47,8 +57,8 @@ class ProtocolError(InputError):
 
 
 class DivergedError(ParcaeError):
-    """A training that went astray: weights or losses that are not finite, queues that grow without bound."""
+    """A training diverged: weights or losses are not finite, or queues grow without bound."""
 
 
 class InvariantError(ParcaeError):
-    """A state that our own code must never reach."""
+    """The state violates an invariant, which is a bug of Parcae."""

@@ -1,4 +1,4 @@
-"""Every example with an expected output beside it prints just that."""
+"""Every example prints its expected output."""
 
 from __future__ import annotations
 

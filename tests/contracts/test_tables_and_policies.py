@@ -1,4 +1,4 @@
-"""What holds for every table, policy and config."""
+"""Properties of every table, policy and configuration."""
 
 from __future__ import annotations
 
@@ -92,10 +92,27 @@ def test_a_run_depends_on_its_seed_only(name: str) -> None:
     assert first.completion_ms.tolist() != other.completion_ms.tolist()
 
 
-@pytest.mark.parametrize("text", ["fiar", "static", "static:0", "static:x", "weighted-fair:", "weighted-fair:tuned", "order:0-0",
-                                  "fifo:3", "fair:most", "spark_static_N", "wfair_ALPHA", "",
-                                  "parcae", "tuned:stream", "some.safetensors"])  # fmt: skip
-def test_wrong_policies_are_refused_in_words(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fiar",
+        "static",
+        "static:0",
+        "static:x",
+        "weighted-fair:",
+        "weighted-fair:tuned",
+        "order:0-0",
+        "fifo:3",
+        "fair:most",
+        "spark_static_N",
+        "wfair_ALPHA",
+        "",
+        "parcae",
+        "tuned:stream",
+        "some.safetensors",
+    ],
+)
+def test_unknown_policies_are_refused_with_a_message(text: str) -> None:
     with pytest.raises(PolicyError, match="policy"):
         make_policy(text, 50)
 
@@ -116,7 +133,7 @@ def test_an_observation_holds_no_table_of_the_future() -> None:
     simulator = Simulator(batch(job("a", (2, 1_000, ()))), SimulationConfig(num_executors=2), 1)
     simulator.start()
     fields = {field for table in simulator.observe() for field in (table.dtype.names or ())}
-    assert not fields & {"base_ms", "next_arrival", "seed", "stage_luck", "start"}
+    assert not fields & {"base_ms", "next_arrival", "seed", "stage_bits", "start"}
 
 
 def test_unknown_config_keys_are_refused() -> None:

@@ -1,0 +1,80 @@
+"""Policies compared on the same jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from parcae.api.policies import PolicyLike, policy_object
+from parcae.errors import ConfigError
+from parcae.evaluation.compare import Comparison, Progress
+from parcae.evaluation.compare import compare as compare_policies
+from parcae.extras import naming_extras
+from parcae.simulation.config import SimulationConfig
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.job import Workload
+
+
+def compare(
+    jobs: JobSequence,
+    policies: Sequence[PolicyLike],
+    cluster: SimulationConfig,
+    *,
+    seeds: int = 20,
+    seed_start: int = 0,
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Compare policies on the same jobs, seed by seed, with 95% confidence intervals.
+
+    Every seed draws jobs anew in the way in which `jobs` were drawn: from the same workload, as
+    many, with the same arrivals. All policies see the same jobs and task durations on one seed.
+
+    Args:
+        jobs: jobs that `Workload.draw` drew.
+        policies: names, policy objects or functions over a `SchedulerView`; ratios are to the
+            first.
+        cluster: the cluster.
+        seeds: how many seeds.
+        seed_start: the first of them.
+        processes: worker processes; all cores unless given. Policies that cannot be sent to another
+            process (functions of a notebook) run in this one.
+        progress: called with (seeds done, seeds) after every seed.
+
+    Raises:
+        ConfigError: jobs that were not drawn, no policy or no seed.
+        PolicyError: no such policy, or one that decides something impossible.
+    """
+    if not jobs.arrivals:
+        raise ConfigError("these jobs were not drawn: compare on jobs from `Workload.draw`")
+    made = [policy_object(policy, jobs.workload, cluster) for policy in policies]
+    return compare_policies(
+        jobs.workload,
+        made,
+        config=cluster,
+        num_jobs=jobs.num_jobs,
+        arrivals=jobs.arrivals,
+        num_seeds=seeds,
+        seed_start=seed_start,
+        processes=processes,
+        progress=progress,
+    )
+
+
+def report(comparison: Comparison, workload: Workload, path: str | Path) -> Path:
+    """Write a comparison as one self-contained HTML page: table, Gantt charts, curves.
+
+    Args:
+        comparison: what `compare` returned.
+        workload: the workload that it was run on.
+        path: the page's file.
+
+    Raises:
+        ConfigError: another workload than the comparison's.
+        OSError: the file cannot be written.
+    """
+    with naming_extras():
+        from parcae.evaluation.report import report_of
+
+        report_of(comparison, workload, Path(path))
+    return Path(path)

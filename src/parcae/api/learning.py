@@ -1,0 +1,60 @@
+"""Learning a policy in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parcae.extras import naming_extras
+from parcae.simulation.config import SimulationConfig
+from parcae.workloads.job import Workload
+
+if TYPE_CHECKING:
+    from parcae.metrics.objectives import ObjectiveFunction
+    from parcae.studies.learn import Learned
+
+Progress = Callable[[float, float, str], None]
+
+
+def learn(
+    workload: Workload,
+    cluster: SimulationConfig,
+    folder: str | Path,
+    *,
+    num_jobs: int = 20,
+    arrivals: str = "batch",
+    objective: str | ObjectiveFunction = "average-jct",
+    minutes: float = 5.0,
+    seeds: int = 40,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Learned:
+    """Tune the rule, train the network that corrects it, compare both with the baselines, report.
+
+    Args:
+        workload: the jobs to learn for.
+        cluster: the cluster to learn for.
+        folder: where the policies, the comparison and the report are written.
+        num_jobs: jobs of one run.
+        arrivals: when they arrive; see `parcae.workloads.arrivals`.
+        objective: what to minimise: a name of `parcae.metrics.objectives.Objective`, or (cores
+            world) a function of the finished jobs, smaller for a better run.
+        minutes: time for tuning and training together.
+        seeds: held-out runs of the comparison.
+        seed: of tuning and training.
+        progress: called with (seconds done, seconds in all, what is being done).
+
+    Raises:
+        ConfigError: no such objective or arrivals, or a workload without durations.
+    """
+    with naming_extras():
+        from parcae.learning.scenario import Scenario
+        from parcae.metrics.objectives import parse_objective
+        from parcae.studies.learn import LearnRequest
+        from parcae.studies.learn import learn as learn_scenario
+
+        minimised = parse_objective(objective) if isinstance(objective, str) else objective
+        scenario = Scenario(workload, cluster, arrivals, num_jobs, minimised)
+        request = LearnRequest(scenario, Path(folder), minutes * 60.0, seeds, seed)
+        return learn_scenario(request, progress)

@@ -1,0 +1,169 @@
+"""Policies as the front door takes them: a name, a policy object, or a plain function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+from parcae.api.views import JobView, SchedulerView
+from parcae.cluster.decision import Decision, Policy
+from parcae.cluster.observation import Observation
+from parcae.cluster.orders import Orders, Planner, first_come
+from parcae.errors import PolicyError
+from parcae.evaluation.tuning import AnyPolicy, resolve_policies
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.simulation.run import CompiledPolicy
+from parcae.workloads.arrivals import JobSequence
+from parcae.workloads.job import Workload
+
+PolicyFunction = Callable[[SchedulerView], "Iterable[JobView] | Orders | Decision"]
+"""A plain function: the jobs in order of priority, or a whole answer (`Orders`, `Decision`)."""
+
+PolicyLike = str | AnyPolicy | PolicyFunction
+"""Whatever may stand for a policy."""
+
+_ANSWERS = "return the view's jobs in order of priority"
+
+
+class FunctionPlanner:
+    """A plain function as a policy of the world of cores.
+
+    The function is called at every plan. It returns the jobs in order of priority, the first to be
+    served first; jobs that it leaves out come last, in order of arrival. It may return `Orders`
+    instead.
+
+    Args:
+        function: the function.
+        names: the names of the workload's recurring jobs.
+    """
+
+    def __init__(self, function: PolicyFunction, names: Sequence[str]) -> None:
+        self.name = name_of(function)
+        self._function = function
+        self._names = names
+
+    def plan(self, observation: Observation) -> Orders:
+        """The orders from now on.
+
+        Raises:
+            PolicyError: the function returned something else than jobs or orders.
+        """
+        view = SchedulerView(observation, self._names)
+        answer = self._function(view)
+        if isinstance(answer, Orders):
+            return answer
+        orders = first_come(observation)
+        rows = _rows(answer, view, self.name, "Orders")
+        orders.jobs.tier[:] = float(len(rows))
+        for tier, row in enumerate(rows):
+            orders.jobs.tier[row] = float(tier)
+        return orders
+
+
+class FunctionDecider:
+    """A plain function as a policy of Decima's world.
+
+    The function is called at every decision. It returns the jobs in order of priority: the first
+    stage that may be chosen, of the first job that has one, gets all executors. It may return a
+    `Decision` instead.
+
+    Args:
+        function: the function.
+        names: the names of the workload's recurring jobs.
+    """
+
+    def __init__(self, function: PolicyFunction, names: Sequence[str]) -> None:
+        self.name = name_of(function)
+        self._function = function
+        self._names = names
+
+    def decide(self, observation: Observation) -> Decision:
+        """The stage that gets the executors.
+
+        Raises:
+            PolicyError: the function returned something else than jobs or a decision.
+        """
+        view = SchedulerView(observation, self._names)
+        answer = self._function(view)
+        if isinstance(answer, Decision):
+            return answer
+        rows = _rows(answer, view, self.name, "a Decision")
+        others = [int(row) for row in observation.active_jobs if int(row) not in set(rows)]
+        for row in (*rows, *others):
+            for stage in observation.stages_of(row):
+                if observation.is_schedulable(stage):
+                    return Decision(stage, view.num_idle)
+        return Decision()
+
+
+def _rows(answer: Any, view: SchedulerView, name: str, other: str) -> list[int]:
+    """The rows of the jobs that a function returned, in its order, each once."""
+    hint = f"policy {name!r}: {_ANSWERS}, or {other}"
+    if answer is None or isinstance(answer, str) or not isinstance(answer, Iterable):
+        raise PolicyError(f"{hint}; it returned {answer!r}")
+    rows = []
+    for job in answer:
+        if not isinstance(job, JobView):
+            raise PolicyError(f"{hint}; it returned {job!r} among them")
+        rows.append(job.row)
+    known = {job.row for job in view.jobs}
+    if unknown := [row for row in rows if row not in known]:
+        raise PolicyError(f"{hint}; job {unknown[0]} is not in the system any more")
+    return list(dict.fromkeys(rows))
+
+
+def name_of(policy: Any) -> str:
+    """How tables call a policy: its name, or the function's."""
+    if isinstance(policy, str):
+        return policy
+    name = getattr(policy, "name", None) or getattr(policy, "__name__", None)
+    return str(name or type(policy).__name__)
+
+
+def policy_object(
+    policy: PolicyLike, workload: Workload, cluster: SimulationConfig
+) -> AnyPolicy | str:
+    """A policy object for a plain function; names and policy objects stay as they are.
+
+    Args:
+        policy: a name, a policy object, or a function over a `SchedulerView`.
+        workload: whose recurring jobs the function sees by name.
+        cluster: says whether the policy plans or decides.
+
+    Raises:
+        PolicyError: something else.
+    """
+    if isinstance(policy, str | Planner | CompiledPolicy):
+        return policy
+    if hasattr(policy, "decide"):
+        return cast(Policy, policy)
+    if not callable(policy):
+        raise PolicyError(
+            f"{policy!r} is no policy: give a name (`parcae.list_policies()` shows them), an "
+            "object with plan(observation) or decide(observation), or a function"
+        )
+    names = [job.name for job in workload.jobs]
+    if cluster.world is WorldName.CORES:
+        return FunctionPlanner(policy, names)
+    return FunctionDecider(policy, names)
+
+
+def resolve(
+    policy: PolicyLike, jobs: JobSequence, cluster: SimulationConfig, seed: int = 0
+) -> AnyPolicy:
+    """The policy that plays a sequence of jobs.
+
+    Args:
+        policy: a name, a policy object, or a function over a `SchedulerView`.
+        jobs: the jobs; learned policies are bound to their workload.
+        cluster: the cluster.
+        seed: the run's seed, on which `NAME:oracle` finds its parameters.
+
+    Raises:
+        PolicyError: no such policy, or one of the other world.
+    """
+    made = policy_object(policy, jobs.workload, cluster)
+    if not isinstance(made, str):
+        return made
+    found = resolve_policies(jobs.workload, [made], cluster, jobs.nearest_process, jobs.num_jobs)
+    return found.for_sequence(jobs, seed)[made]

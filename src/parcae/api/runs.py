@@ -1,0 +1,128 @@
+"""One simulated run, and its jobs, tasks and decisions as frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parcae.api.policies import PolicyLike, resolve
+from parcae.cluster.trace import Trace
+from parcae.extras import naming_extras
+from parcae.metrics.summary import RunSummary, summarize
+from parcae.simulation.config import SimulationConfig
+from parcae.simulation.run import simulate as play
+from parcae.units import s_from_ms
+from parcae.workloads.arrivals import JobSequence
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One simulated run.
+
+    Args:
+        jobs: the jobs that ran.
+        cluster: the cluster.
+        trace: what happened, task by task; times in ms.
+    """
+
+    jobs: JobSequence
+    cluster: SimulationConfig
+    trace: Trace
+
+    @cached_property
+    def summary(self) -> RunSummary:
+        """All figures of the run; times in ms."""
+        return summarize(self.trace, self.jobs)
+
+    @property
+    def policy(self) -> str:
+        """The policy's name."""
+        return self.trace.policy
+
+    @property
+    def average_jct_s(self) -> float:
+        """Average job completion time (completion - arrival), in seconds."""
+        return s_from_ms(self.summary.average_jct_ms)
+
+    @property
+    def p95_jct_s(self) -> float:
+        """The 95th percentile of the job completion times, in seconds."""
+        return s_from_ms(self.summary.p95_jct_ms)
+
+    @property
+    def makespan_s(self) -> float:
+        """From the first arrival to the last completion, in seconds."""
+        return s_from_ms(self.summary.makespan_ms)
+
+    @property
+    def utilization(self) -> float:
+        """Share of the cores' time in which they ran tasks."""
+        return self.summary.utilization
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row a job; see `parcae.evaluation.frames.jobs_frame`."""
+        from parcae.evaluation.frames import jobs_frame
+
+        return jobs_frame(self.trace)
+
+    def tasks(self) -> pl.DataFrame:
+        """One row a task; see `parcae.evaluation.frames.tasks_frame`."""
+        from parcae.evaluation.frames import tasks_frame
+
+        return tasks_frame(self.trace)
+
+    def decisions(self) -> pl.DataFrame:
+        """One row a decision of Decima's world; see `parcae.evaluation.frames.decisions_frame`."""
+        from parcae.evaluation.frames import decisions_frame
+
+        return decisions_frame(self.trace)
+
+    def gantt(self, path: str | Path) -> Path:
+        """Write which core worked for which job over time, as HTML or PNG by the file's ending.
+
+        Raises:
+            ConfigError: another ending.
+            OSError: the file cannot be written.
+        """
+        with naming_extras():
+            from parcae.evaluation.gantt import write_gantt
+
+            write_gantt(self.trace, Path(path))
+        return Path(path)
+
+
+def simulate(
+    jobs: JobSequence,
+    policy: PolicyLike,
+    cluster: SimulationConfig,
+    *,
+    seed: int = 1,
+    record: bool = True,
+) -> Run:
+    """Play jobs on a cluster under a policy.
+
+    Args:
+        jobs: the jobs and their arrivals, e.g. `parcae.workload("tpch").draw(...)`.
+        policy: a name, a policy object, or a function over a `SchedulerView`.
+        cluster: the cluster.
+        seed: seed of the tasks' durations; runs of one seed draw the same ones under every policy.
+        record: keep every task (and decision), for frames and the Gantt chart.
+
+    Raises:
+        PolicyError: no such policy, or one that decides something impossible.
+        WorkloadError: jobs that the cluster cannot run.
+
+    Example:
+        >>> cluster = Cluster(cores=10)
+        >>> run = simulate(workload("toy").draw(5, "batch", cluster, seed=1), "fair", cluster)
+    """
+    return Run(
+        jobs,
+        cluster,
+        play(jobs, resolve(policy, jobs, cluster, seed), cluster, seed, record=record),
+    )

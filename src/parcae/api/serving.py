@@ -1,0 +1,44 @@
+"""The service for live applications, with any policy of the world of cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from parcae.api.policies import PolicyLike, name_of, policy_object
+from parcae.simulation.config import SimulationConfig, WorldName
+from parcae.workloads.job import Workload
+
+
+def serve(
+    policy: PolicyLike,
+    workload: Workload,
+    cluster: SimulationConfig | None = None,
+    *,
+    on_ready: Callable[[int, int | None], None] = lambda port, admin_port: None,
+    **settings: Any,
+) -> None:
+    """Plan for live applications until SIGTERM or Ctrl-C, or for `for_s` seconds.
+
+    Args:
+        policy: a name, a policy object, or a function over a `SchedulerView`.
+        workload: the profile in which the durations of arriving jobs are looked up.
+        cluster: its number of cores is what the service expects; 50 unless given.
+        on_ready: called with the port and the admin side's port once clients may connect.
+        **settings: other fields of `parcae.service.serve.ServeSettings` (`port`, `for_s`, ...).
+
+    Raises:
+        PolicyError: no such policy, or one of Decima's world.
+        ConfigError, OSError: settings that do not work on this machine.
+    """
+    from parcae.service.policies import LivePolicy
+    from parcae.service.serve import ServeSettings
+    from parcae.service.serve import serve as run
+
+    expected = cluster or SimulationConfig(world=WorldName.CORES)
+    made = policy_object(policy, workload, expected)
+    given = ServeSettings(policy=name_of(policy), num_cores=expected.total_executors, **settings)
+    if isinstance(made, str):
+        run(given, workload, on_ready)
+    else:
+        run(given, workload, on_ready, policy_for=lambda num_cores: LivePolicy(made))

@@ -1,0 +1,53 @@
+"""Libraries that only some uses need, and the extra of the package that installs each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+
+from parcae.errors import MissingExtraError
+
+#: By the name of a module: the extra that brings it (`pip install 'parcae[EXTRA]'`).
+EXTRA_OF: Mapping[str, str] = MappingProxyType(
+    {
+        "cma": "learn",
+        "tensorboard": "learn",
+        "torch": "learn",
+        "matplotlib": "report",
+        "plotly": "report",
+        "gymnasium": "rl",
+        "sb3_contrib": "rl",
+        "stable_baselines3": "rl",
+        "ray": "ray",
+        "pyspark": "spark",
+        "duckdb": "measure",
+    }
+)
+
+
+def missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
+    """The error that names the extra of a module that is not installed; None for other modules."""
+    module = (error.name or "").partition(".")[0]
+    if module not in EXTRA_OF:
+        return None
+    extra = EXTRA_OF[module]
+    return MissingExtraError(
+        f"this needs {module}, which is not installed: pip install 'parcae[{extra}]'"
+    )
+
+
+@contextmanager
+def naming_extras() -> Iterator[None]:
+    """Within this context, a missing library is reported with the extra that brings it.
+
+    Raises:
+        MissingExtraError: a library of an extra is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        raise missing from error

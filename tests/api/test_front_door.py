@@ -1,0 +1,216 @@
+"""`import parcae`: the names that it offers, and the usual way through them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import parcae
+from parcae.errors import ConfigError, PolicyError
+
+NAMES = [
+    "Cluster",
+    "Comparison",
+    "Decision",
+    "JobSequence",
+    "JobView",
+    "ModelPolicy",
+    "Observation",
+    "Orders",
+    "ParcaeError",
+    "Run",
+    "SchedulerView",
+    "StageView",
+    "Workload",
+    "__version__",
+    "compare",
+    "first_come",
+    "learn",
+    "list_policies",
+    "read_event_logs",
+    "report",
+    "serve",
+    "simulate",
+    "workload",
+]
+
+
+def shortest_first(view: parcae.SchedulerView) -> list[parcae.JobView]:
+    """A policy as a plain function: least remaining work first."""
+    return sorted(view.jobs, key=lambda job: job.remaining_s)
+
+
+@pytest.fixture
+def cluster() -> parcae.Cluster:
+    return parcae.Cluster(cores=4)
+
+
+@pytest.fixture
+def jobs(cluster: parcae.Cluster) -> parcae.JobSequence:
+    return parcae.workload("toy").draw(6, "load:0.9", cluster, seed=3)
+
+
+def test_the_names_of_the_front_door_are_these_and_all_of_them_load() -> None:
+    assert sorted(parcae.__all__) == NAMES
+    for name in NAMES:
+        assert getattr(parcae, name) is not None
+    assert set(NAMES) <= set(dir(parcae))
+    with pytest.raises(AttributeError, match="has no attribute 'simulte'"):
+        _ = parcae.simulte  # type: ignore[attr-defined]
+
+
+def test_importing_parcae_loads_no_library() -> None:
+    libraries = {"numba", "polars", "torch", "pydantic"}
+    code = f"import sys, parcae; print(sorted({libraries} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_cluster_has_cores_or_executors_and_refuses_both() -> None:
+    assert parcae.Cluster().world == "cores"
+    assert parcae.Cluster(cores=7).total_executors == 7
+    assert parcae.Cluster(executors=5, moving_delay_ms=0).world == "executors"
+    assert parcae.Cluster(executor_classes="2x1x0.5,3x1x1").total_executors == 5
+    with pytest.raises(ConfigError, match="not both"):
+        parcae.Cluster(cores=1, executors=1)
+    with pytest.raises(ValueError, match="extra_forbidden"):
+        parcae.Cluster(cores=1, speed=2)
+
+
+def test_a_run_has_its_figures_and_frames(
+    jobs: parcae.JobSequence, cluster: parcae.Cluster, tmp_path: Path
+) -> None:
+    run = parcae.simulate(jobs, "fair", cluster, seed=1)
+    frame = run.to_frame()
+    assert frame.height == 6
+    assert run.average_jct_s == pytest.approx(frame["jct_ms"].mean() / 1000)  # type: ignore[operator]
+    assert run.makespan_s * 1000 == frame["completion_ms"].max() - frame["arrival_ms"].min()  # type: ignore[operator]
+    tasks = run.tasks()
+    assert tasks.height == jobs.num_tasks
+    busy_ms = (tasks["finish_ms"] - tasks["start_ms"]).sum()
+    assert busy_ms == frame["executed_ms"].sum()
+    with pytest.raises(ConfigError, match="policies plan orders"):
+        run.decisions()
+    assert run.gantt(tmp_path / "run.html").read_text().startswith("<")
+
+
+def test_decisions_of_decimas_world_are_a_frame() -> None:
+    cluster = parcae.Cluster(executors=4)
+    jobs = parcae.workload("toy").draw(4, "batch", cluster, seed=1)
+    run = parcae.simulate(jobs, "fair", cluster)
+    assert run.decisions().height == run.summary.decisions > 0
+
+
+def test_a_plain_function_is_a_policy_and_equals_the_library_s_order(
+    jobs: parcae.JobSequence, cluster: parcae.Cluster
+) -> None:
+    by_function = parcae.simulate(jobs, shortest_first, cluster)
+    by_name = parcae.simulate(jobs, "srpt", cluster)
+    assert by_function.policy == "shortest_first"
+    assert (
+        by_function.to_frame()["completion_ms"].to_list()
+        == by_name.to_frame()["completion_ms"].to_list()
+    )
+
+
+def test_a_plain_function_decides_in_decimas_world_too() -> None:
+    cluster = parcae.Cluster(executors=4)
+    jobs = parcae.workload("toy").draw(4, "batch", cluster, seed=1)
+    run = parcae.simulate(jobs, shortest_first, cluster)
+    assert run.to_frame()["completion_ms"].null_count() == 0
+
+
+def test_a_view_shows_jobs_and_stages_in_seconds(
+    jobs: parcae.JobSequence, cluster: parcae.Cluster
+) -> None:
+    seen: list[tuple[str, float, int]] = []
+
+    def look(view: parcae.SchedulerView) -> list[parcae.JobView]:
+        assert view.num_cores == 4
+        for job in view.jobs:
+            assert job.age_s == pytest.approx(view.time_s - job.arrival_s)
+            assert job.num_waiting == sum(stage.num_waiting for stage in job.stages)
+            assert job.remaining_s <= job.total_s * 10
+            seen.append((job.name, job.total_s, len(job.stages)))
+        return list(view.jobs)
+
+    run = parcae.simulate(jobs, look, cluster)
+    fifo = parcae.simulate(jobs, "fifo", cluster)
+    assert run.to_frame()["completion_ms"].to_list() == fifo.to_frame()["completion_ms"].to_list()
+    by_name = {job.name: job for job in jobs.jobs}
+    for name, _total_s, num_stages in seen:
+        assert num_stages == len(by_name[name].stages)
+
+
+@pytest.mark.parametrize("answer", [None, "fifo", 3, [1, 2]])
+def test_a_function_that_returns_something_else_is_refused_by_name(
+    answer: object, jobs: parcae.JobSequence, cluster: parcae.Cluster
+) -> None:
+    def wrong(view: parcae.SchedulerView) -> object:
+        return answer
+
+    with pytest.raises(PolicyError, match="'wrong': return the view's jobs in order of priority"):
+        parcae.simulate(jobs, wrong, cluster)  # type: ignore[arg-type]
+
+
+def test_what_is_no_policy_is_refused(jobs: parcae.JobSequence, cluster: parcae.Cluster) -> None:
+    with pytest.raises(PolicyError, match="is no policy"):
+        parcae.simulate(jobs, 3, cluster)  # type: ignore[arg-type]
+
+
+def test_names_objects_and_functions_are_compared_in_one_table(
+    jobs: parcae.JobSequence, cluster: parcae.Cluster, tmp_path: Path
+) -> None:
+    comparison = parcae.compare(
+        jobs, ["fair", "srpt", shortest_first], cluster, seeds=3, processes=1
+    )
+    frame = comparison.to_frame()
+    assert frame["policy"].to_list() == ["fair", "srpt", "shortest_first"]
+    ratios = frame["ratio_to_first"].to_list()
+    assert ratios[0] == 1.0
+    assert ratios[1] == pytest.approx(ratios[2])
+    per_job = comparison.jobs_frame()
+    assert per_job.height == 3 * 3 * 6
+    page = parcae.report(comparison, jobs.workload, tmp_path / "report.html").read_text()
+    assert "shortest_first" in page
+
+
+def test_a_function_that_no_process_can_be_sent_runs_in_this_one(
+    jobs: parcae.JobSequence, cluster: parcae.Cluster
+) -> None:
+    comparison = parcae.compare(
+        jobs, ["fifo", lambda view: view.jobs], cluster, seeds=2, processes=2
+    )
+    assert comparison.to_frame()["ratio_to_first"].to_list() == [1.0, 1.0]
+
+
+def test_two_policies_of_one_name_are_refused(
+    jobs: parcae.JobSequence, cluster: parcae.Cluster
+) -> None:
+    with pytest.raises(ConfigError, match="two policies are called 'shortest_first'"):
+        parcae.compare(jobs, [shortest_first, shortest_first], cluster, seeds=2)
+
+
+def test_jobs_that_were_not_drawn_are_simulated_but_not_compared(cluster: parcae.Cluster) -> None:
+    drawn = parcae.workload("toy").draw(2, "batch", cluster, seed=1)
+    given = parcae.JobSequence(drawn.workload, drawn.job_index, drawn.arrival_ms)
+    assert parcae.simulate(given, "tuned", cluster).average_jct_s > 0
+    with pytest.raises(ConfigError, match="were not drawn"):
+        parcae.compare(given, ["fair"], cluster, seeds=2)
+
+
+def test_all_policies_are_listed_with_their_world() -> None:
+    frame = parcae.list_policies()
+    assert set(frame["world"]) == {"cores", "executors", "both"}
+    assert "srpt" in frame["policy"].to_list()
+    assert isinstance(frame, pl.DataFrame)
+
+
+def test_event_logs_become_a_workload() -> None:
+    log = Path(parcae.__file__).parent / "workloads" / "bundled" / "example-event-log.zstd"
+    workload = parcae.read_event_logs(log, key="spark.jobGroup.id")
+    assert len(workload.jobs) > 1

@@ -1,0 +1,98 @@
+"""Models as policies, and any policy in the service."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import parcae
+import parcae.environment
+from parcae.environment.cluster import ClusterEpisodes
+from parcae.errors import ConfigError
+from parcae.service.demonstration import demonstrate, simulated_client
+from parcae.simulation.run import simulate as play
+
+_SETTINGS = {"workload": "toy", "num_jobs": 4, "executors": 4, "num_limits": 4}
+
+
+class FirstChoice:
+    """A model that takes the first action that is not masked, as Stable-Baselines3 models do."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        self.observation_space = env.observation_space
+        self.sizes = env.action_space.nvec  # type: ignore[attr-defined]
+        self.num_calls = 0
+
+    def predict(
+        self, observation: Any, deterministic: bool = False, action_masks: Any = None
+    ) -> tuple[Any, Any]:
+        assert set(observation) == set(self.observation_space.spaces)
+        self.num_calls += 1
+        masks = np.split(action_masks, np.cumsum(self.sizes)[:-1])
+        return np.array([int(np.argmax(mask)) for mask in masks]), None
+
+
+def test_a_model_decides_in_the_simulator_as_it_does_in_its_environment() -> None:
+    env = gymnasium.make("parcae/Cluster-v0", **_SETTINGS)
+    model = FirstChoice(env)
+    observation, info = env.reset(seed=7)
+    while "average_jct_s" not in info:
+        masks = env.get_wrapper_attr("action_masks")()
+        action, _ = model.predict(observation, action_masks=masks)
+        observation, _, _, _, info = env.step(action)
+    episodes: ClusterEpisodes = env.unwrapped.episodes  # type: ignore[attr-defined]
+    sequence = episodes.settings.sequence(episodes.workload, 7)
+    policy = parcae.ModelPolicy(model, env, name="first")
+    run = play(sequence, policy, episodes.settings.cluster, 7)
+    average_s = float((run.completion_ms - run.arrival_ms).mean()) / 1000
+    assert average_s == pytest.approx(info["average_jct_s"])
+    assert run.policy == "first"
+
+
+def test_a_model_is_compared_in_the_table_on_more_jobs_than_it_was_trained_on() -> None:
+    env = gymnasium.make("parcae/Cluster-v0", **_SETTINGS)
+    policy = parcae.ModelPolicy(FirstChoice(env), env, name="first")
+    cluster = parcae.Cluster(executors=4)
+    jobs = parcae.workload("toy").draw(9, "batch", cluster, seed=1)
+    frame = parcae.compare(jobs, ["fair", policy], cluster, seeds=2, processes=1).to_frame()
+    assert frame["policy"].to_list() == ["fair", "first"]
+    assert frame["unfinished"].to_list() == [0, 0]
+
+
+def test_a_model_of_another_environment_is_refused() -> None:
+    env = gymnasium.make("parcae/Cluster-v0", **_SETTINGS)
+    other = gymnasium.make("parcae/Cluster-v0", **{**_SETTINGS, "num_jobs": 5})
+    with pytest.raises(ConfigError, match="trained on another observation"):
+        parcae.ModelPolicy(FirstChoice(env), other)
+    with pytest.raises(ConfigError, match="is not parcae/Cluster-v0"):
+        parcae.ModelPolicy(FirstChoice(env), gymnasium.make("parcae/Packing-v0"))
+
+
+def newest_first(view: parcae.SchedulerView) -> list[parcae.JobView]:
+    """The newest job first."""
+    return list(reversed(view.jobs))
+
+
+def test_a_plain_function_plans_for_a_live_application() -> None:
+    calls = []
+
+    def policy(view: parcae.SchedulerView) -> list[parcae.JobView]:
+        calls.append(len(view.jobs))
+        return newest_first(view)
+
+    workload = parcae.workload("toy")
+    players: list[threading.Thread] = []
+
+    def begin(port: int, admin_port: int | None) -> None:
+        client = simulated_client(workload, 3, 4)
+        players.append(demonstrate(port, client, times_faster=1000.0))
+
+    parcae.serve(
+        policy, workload, parcae.Cluster(cores=4), on_ready=begin, port=0, admin_port=None, for_s=5
+    )
+    assert players
+    assert max(calls) >= 2
