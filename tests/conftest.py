@@ -17,7 +17,7 @@ SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The cluster's kernels first, those of packing next: two workers that begin with the same ones would compile each twice."""
+    """Order the tests so that two workers do not begin by compiling the same kernels twice."""
     items.sort(
         key=lambda item: (
             0
