@@ -11,7 +11,8 @@ from parcae.cluster.invariants import check_invariants
 from parcae.cluster.state import UNLIMITED
 from parcae.policies.orders.layout import OrderKind
 from parcae.service.jobs import ASSUMED_TASK_MS, LEFT_SHARE, DurationModel
-from parcae.service.mirror import EndedJob, Mirror
+from parcae.service.live_tables import EndedJob
+from parcae.service.mirror import Mirror
 from parcae.service.policies import PolicyFor, policies_for
 from parcae.service.protocol import (
     Event,

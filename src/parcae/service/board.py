@@ -15,7 +15,8 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from parcae.cluster.kernels.estimates import correction
-from parcae.service.mirror import EndedJob, LiveJob, Mirror
+from parcae.service.live_tables import EndedJob, LiveJob
+from parcae.service.mirror import Mirror
 from parcae.service.policies import Plan
 from parcae.service.protocol import Events, JobOrder, State
 from parcae.service.session import Service, Session, Watcher

@@ -15,7 +15,8 @@ from enum import Enum, StrEnum
 
 from parcae.errors import ProtocolError
 from parcae.service.jobs import DurationModel
-from parcae.service.mirror import Counts, EndedJob, Mirror
+from parcae.service.live_tables import Counts, EndedJob
+from parcae.service.mirror import Mirror
 from parcae.service.policies import Plan, PolicyFor
 from parcae.service.protocol import (
     PROTOCOL_VERSION,

@@ -1,0 +1,425 @@
+"""`JobEvents`: what the events of applications change in the tables of a live cluster.
+
+Events apply the same transitions as in the simulator. All checks of an event come before its first
+change to the state.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from parcae.cluster.kernels.cores import complete_stage, reveal_stage
+from parcae.cluster.kernels.serving import (
+    add_stage,
+    durations_changed,
+    hide_stage,
+    job_ended,
+    rerun_tasks,
+    set_counts,
+    stages_added,
+    tasks_ended,
+    tasks_started,
+    update_virtual_run,
+)
+from parcae.cluster.kernels.transitions import job_arrived
+from parcae.cluster.state import NOT_YET
+from parcae.errors import ProtocolError
+from parcae.service.jobs import (
+    DurationModel,
+    JobRows,
+    parents_by_index,
+    topological_order,
+)
+from parcae.service.live_tables import Counts, EndedJob, LiveJob, LiveTables
+from parcae.service.policies import PolicyFor
+from parcae.service.protocol import (
+    Code,
+    Event,
+    JobArrived,
+    JobEnded,
+    JobMessage,
+    StageBegunAgain,
+    StageChanged,
+    StageEnded,
+    StageMessage,
+    StagesAdded,
+    TasksReported,
+)
+from parcae.service.tables import (
+    FIRST_ROOM,
+    Room,
+    with_more_cores,
+)
+
+#: Number of ended jobs per application that are remembered: late events of them are ignored.
+_REMEMBERED = 4_096
+
+
+class JobEvents(LiveTables):
+    """The tables of one cluster, changed by events.
+
+    Args:
+        policy_for: makes the policy for a number of cores.
+        duration_model: estimates of task durations.
+        num_cores: cores of a shared cluster; None if the application reports them.
+        follows_simulator: reveal stages at exactly the moments at which the simulator does.
+        counts: counters to increase; new ones by default.
+        predicts_fair: keep a virtual run of fair sharing, to which ended jobs are compared.
+        on_end: called for every job that ended successfully.
+        room: size of the first tables.
+    """
+
+    def __init__(
+        self,
+        policy_for: PolicyFor,
+        duration_model: DurationModel,
+        *,
+        num_cores: int | None = None,
+        follows_simulator: bool = False,
+        counts: Counts | None = None,
+        predicts_fair: bool = False,
+        on_end: Callable[[EndedJob], None] | None = None,
+        room: Room = FIRST_ROOM,
+    ) -> None:
+        super().__init__(policy_for, duration_model, num_cores, predicts_fair, room)
+        self._follows = follows_simulator
+        self.counts = counts or Counts()
+        self._on_end = on_end
+        self._ended: dict[str, OrderedDict[str, None]] = {}
+
+    def fire(self, application: str, event: Event) -> None:
+        """Apply one event.
+
+        Raises:
+            ProtocolError: the event contradicts the state, which is unchanged then.
+        """
+        self.counts.events += 1
+        # Reports of tasks alone do not change orders.
+        self._version += not isinstance(event, TasksReported)
+        if isinstance(event, JobArrived):
+            self._job_arrived(application, event.job)
+            return
+        job = self.jobs.get((application, event.job_id))
+        if job is None:
+            if event.job_id in self._ended.get(application, ()):
+                return  # a late event of a job that has ended
+            raise ProtocolError(Code.UNKNOWN_JOB, f"job {event.job_id} is not in the system")
+        if isinstance(event, JobEnded):
+            self._job_ended(job, event.is_failed)
+        elif isinstance(event, StagesAdded):
+            self._stages_added(job, event.stages)
+        else:
+            self._stage_event(job, self._position(job, event.stage_id), event)
+
+    def _stage_event(self, job: LiveJob, position: int, event: Event) -> None:
+        if isinstance(event, TasksReported):
+            self._tasks(job, position, event)
+        elif isinstance(event, StageEnded):
+            self._stage_ended(job, position)
+        elif isinstance(event, StageChanged):
+            self._stage_changed(job, position, event.tasks)
+        elif isinstance(event, StageBegunAgain):
+            self._stage_begun_again(job, position, event.tasks)
+
+    @staticmethod
+    def _position(job: LiveJob, stage_id: int) -> int:
+        if stage_id not in job.positions:
+            raise ProtocolError(Code.UNKNOWN_STAGE, f"job {job.job_id} has no stage {stage_id}")
+        return job.positions[stage_id]
+
+    def _job_arrived(self, application: str, message: JobMessage) -> None:
+        key = (application, message.job_id)
+        if key in self.jobs or message.job_id in self._ended.get(application, ()):
+            raise ProtocolError(Code.DUPLICATE_JOB, f"job {message.job_id} has arrived before")
+        recurring = self._duration_model.look_up(message.names, message.stages)
+        rows = self._duration_model.rows(message, recurring)
+        parents = parents_by_index(
+            message.job_id, [stage.stage_id for stage in message.stages], message.stages
+        )
+        num_stages = len(rows.specs)
+        # An open job gets as many free rows as it has stages, plus two, for stages to come.
+        spare = len(rows.specs) + 2 if message.is_open else 0
+        self._make_room(1, num_stages + spare, len(rows.children))
+        arrival_ms = min(message.arrival_ms, self.clock_ms)
+        row = self._arrive(rows, arrival_ms, spare)
+        job = LiveJob(
+            application,
+            message.job_id,
+            row,
+            arrival_ms,
+            message.is_open,
+            recurring,
+            [stage.stage_id for stage in message.stages],
+            parents,
+        )
+        job.positions = {stage_id: position for position, stage_id in enumerate(job.stage_ids)}
+        self.jobs[key] = self.by_row[row] = job
+        start = int(self._job["stage_start"][row])
+        if job.is_open:
+            hide_stage(self.state, start)
+        self._reveals.extend(start + root for root in rows.roots)
+        if not self._follows:
+            self._reveal_all()
+        self._catch_up(job, message.stages, topological_order(job.job_id, parents))
+
+    def _arrive(self, rows: JobRows, arrival_ms: int, spare: int) -> int:
+        """Add the rows of a job, with `spare` free stage rows behind them. Returns its row."""
+        count = len(rows.specs)
+        row = int(
+            job_arrived(
+                self.state, rows.specs, rows.children, 0, count, rows.profile, arrival_ms, 1.0
+            )
+        )
+        self._now["num_stages"][0] += spare
+        return row
+
+    def _reveal_all(self) -> None:
+        """Make the waiting stages without parents runnable, unless their tasks made them so."""
+        while self._reveals:
+            row = self._reveals.popleft()
+            if self._stage["num_parents_unsaturated"][row] > 0:
+                reveal_stage(self.state, row)
+
+    def _catch_up(
+        self, job: LiveJob, stages: tuple[StageMessage, ...], order: Iterable[int]
+    ) -> None:
+        """Apply the progress that new stages already had when they were reported.
+
+        Args:
+            job: their job.
+            stages: the new stages.
+            order: indices into `stages`, parents before children.
+        """
+        for index in order:
+            stage = stages[index]
+            if stage.started or stage.is_ended:
+                job.is_seen_whole = False
+            position = self._position(job, stage.stage_id)
+            if job.key not in self.jobs:
+                return  # the stages before completed the job
+            if stage.started:
+                self._count_tasks(
+                    job, position, stage.started, stage.finished, 0, stage.executed_ms
+                )
+            if stage.is_ended and job.key in self.jobs:
+                self._stage_ended(job, position)
+
+    def _tasks(self, job: LiveJob, position: int, event: TasksReported) -> None:
+        if position in job.ended:
+            return  # a late event of a cancelled stage
+        row = self.stage_row(job, position)
+        num_tasks, started, finished = (
+            int(self._stage[n][row]) for n in ("num_tasks", "num_started", "num_finished")
+        )
+        where = f"job {job.job_id}, stage {event.stage_id}"
+        if started + event.started > num_tasks:
+            raise ProtocolError(
+                Code.BAD_JOB,
+                f"{where}: {event.started} more tasks started, but {started} of {num_tasks} had "
+                "already",
+            )
+        if event.finished + event.failed > started + event.started - finished:
+            raise ProtocolError(
+                Code.BAD_JOB,
+                f"{where}: {event.finished + event.failed} tasks ended, but only "
+                f"{started + event.started - finished} were running",
+            )
+        self.counts.finished_tasks += event.finished
+        self.counts.failed_tasks += event.failed
+        if event.finished:
+            self._duration_model.tasks_finished(
+                job.recurring, position, event.finished, event.executed_ms
+            )
+        self._count_tasks(
+            job, position, event.started, event.finished, event.failed, event.executed_ms
+        )
+
+    def _count_tasks(
+        self,
+        job: LiveJob,
+        position: int,
+        started: int,
+        finished: int,
+        failed: int,
+        executed_ms: int,
+    ) -> None:
+        """Apply started, finished and failed tasks of a stage, in this order."""
+        row = self.stage_row(job, position)
+        if started and self._stage["num_parents_unsaturated"][row] > 0:
+            # The stage runs, so it is runnable even if its parents have not ended here.
+            self._stage["num_parents_unfinished"][row] = 0
+            reveal_stage(self.state, row)
+            if row in self._reveals:
+                self._reveals.remove(row)
+        # More tasks may run than the cluster has cores: then rows are added that stand for none.
+        while started:
+            begun = int(tasks_started(self.state, row, started))
+            started -= begun
+            if started:
+                self._use(with_more_cores(self.state, 2 * len(self.state.executors) + started))
+        if finished or failed:
+            tasks_ended(self.state, row, finished, failed, executed_ms)
+            job.worked_ms += executed_ms
+        if (
+            finished
+            and not self._follows
+            and self._stage["num_finished"][row] == self._stage["num_tasks"][row]
+        ):
+            self._complete(job, position)
+
+    def _complete(self, job: LiveJob, position: int) -> None:
+        """End a stage whose tasks have all finished, and the job if it was the last stage."""
+        self._version += 1
+        job.ended.add(position)
+        complete_stage(self.state, self.stage_row(job, position))
+        if self._job["completion_ms"][job.row] != NOT_YET:
+            self._remove(job)
+
+    def _stage_ended(self, job: LiveJob, position: int) -> None:
+        """End a stage that may have unfinished tasks: it was skipped or cancelled."""
+        if position in job.ended:
+            return
+        row = self.stage_row(job, position)
+        finished = int(self._stage["num_finished"][row])
+        running = int(self._stage["num_bound"][row])
+        if finished < self._stage["num_tasks"][row]:
+            if running:
+                tasks_ended(self.state, row, 0, running, 0)
+            if finished == 0:  # skipped: count it as one task without work
+                self._stage["task_ms"][row] = 0.0
+            set_counts(self.state, row, max(1, finished), max(1, finished), max(1, finished))
+            self._stage["num_parents_unsaturated"][row] = 0
+            # When its parents end later, they must not reveal the stage again.
+            self._stage["num_parents_unfinished"][row] = 0
+            self._derive(job)
+        self._complete(job, position)
+
+    def _stage_changed(self, job: LiveJob, position: int, num_tasks: int) -> None:
+        row = self.stage_row(job, position)
+        started = int(self._stage["num_started"][row])
+        finished = int(self._stage["num_finished"][row])
+        if position in job.ended:
+            return
+        if num_tasks < started:
+            raise ProtocolError(
+                Code.BAD_JOB,
+                f"job {job.job_id}: a stage changed to {num_tasks} tasks, but {started} have "
+                "already started",
+            )
+        set_counts(self.state, row, num_tasks, started, finished)
+        self._derive(job)
+        if finished == num_tasks:
+            self._complete(job, position)
+
+    def _stage_begun_again(self, job: LiveJob, position: int, num_tasks: int) -> None:
+        row = self.stage_row(job, position)
+        finished = int(self._stage["num_finished"][row])
+        job.ended.discard(position)
+        job.is_seen_whole = False
+        if finished:
+            rerun_tasks(self.state, row, min(finished, num_tasks))
+        if num_tasks > finished:  # the stage ended before all of its tasks had run
+            counts = [
+                int(self._stage[name][row]) for name in ("num_tasks", "num_started", "num_finished")
+            ]
+            set_counts(self.state, row, counts[0] + num_tasks - finished, counts[1], counts[2])
+        if self._stage["task_ms"][row] == 0.0:
+            self._stage["task_ms"][row] = job.recurring.guess_ms
+        self._derive(job)
+
+    def _derive(self, job: LiveJob) -> None:
+        """Update what depends on the numbers and durations of the job's tasks, after a change.
+
+        The hidden stage of an open job comes first: the job's total work includes it.
+        """
+        if job.is_open:
+            rows = self._rows_of(job.row)
+            stages = self._stage
+            listed = slice(rows.start + 1, rows.stop)
+            known_ms = float((stages["num_tasks"][listed] * stages["task_ms"][listed]).sum())
+            tasks, task_ms = self._duration_model.hidden_stage(job.recurring, known_ms)
+            stages["num_tasks"][rows.start] = tasks
+            stages["task_ms"][rows.start] = task_ms
+        durations_changed(self.state, job.row)
+
+    def _stages_added(self, job: LiveJob, stages: tuple[StageMessage, ...]) -> None:
+        ids = [*job.stage_ids, *(stage.stage_id for stage in stages)]
+        parents = [*job.parents, *parents_by_index(job.job_id, ids, stages)]
+        order = topological_order(job.job_id, parents)
+        num_old = len(job.stage_ids)
+        task_ms = self._duration_model.durations(job.recurring, stages, num_old)
+        degrees = sum(len(stage_parents) for stage_parents in parents)
+        self._make_room(0, len(stages), degrees + len(ids), job)
+        first = self.stage_row(job, num_old)
+        for stage, stage_parents, duration_ms in zip(
+            stages, parents[num_old:], task_ms, strict=True
+        ):
+            num_unfinished = sum(parent not in job.ended for parent in stage_parents)
+            add_stage(self.state, job.row, stage.tasks, duration_ms, num_unfinished)
+        job.stage_ids = ids
+        job.parents = parents
+        job.positions = {stage_id: position for position, stage_id in enumerate(ids)}
+        self._link(job, num_old)
+        self._derive(job)
+        for run in self._runs():
+            stages_added(self.state, run, job.row, first)
+        # New stages whose parents have all ended are runnable at once.
+        for position in order:
+            row = self.stage_row(job, position)
+            if position >= num_old and self._stage["num_parents_unfinished"][row] == 0:
+                reveal_stage(self.state, row)
+        self._catch_up(
+            job, stages, [position - num_old for position in order if position >= num_old]
+        )
+
+    def _link(self, job: LiveJob, first_new: int) -> None:
+        """Write the edges to the stages from position `first_new` on.
+
+        The edges of one parent must be contiguous, so a parent with new children gets a new range
+        at the end of the table.
+        """
+        children: dict[int, list[int]] = {}
+        for position in range(first_new, len(job.stage_ids)):
+            for parent in job.parents[position]:
+                children.setdefault(parent, []).append(self.stage_row(job, position))
+        for parent, new in children.items():
+            row = self.stage_row(job, parent)
+            start = int(self._stage["child_start"][row])
+            count = int(self._stage["num_children"][row])
+            end = int(self._now["num_edges"][0])
+            rows = [*self.state.children[start : start + count].tolist(), *new]
+            self.state.children[end : end + len(rows)] = rows
+            self._stage["child_start"][row] = end
+            self._stage["num_children"][row] = len(rows)
+            self._now["num_edges"][0] = end + len(rows)
+
+    def _job_ended(self, job: LiveJob, is_failed: bool) -> None:
+        is_whole = job.is_seen_whole and len(job.ended) == len(job.stage_ids)
+        job_ended(self.state, job.row)
+        if is_failed:
+            self.counts.failed_jobs += 1
+        else:
+            self._duration_model.job_finished(job.recurring, job.worked_ms if is_whole else None)
+        self._remove(job, is_failed=is_failed)
+
+    def _remove(self, job: LiveJob, *, is_failed: bool = False) -> None:
+        """Remove an ended job and report it; its rows are released with the next repacking."""
+        del self.jobs[job.key], self.by_row[job.row]
+        ended = self._ended.setdefault(job.application, OrderedDict())
+        ended[job.job_id] = None
+        if len(ended) > _REMEMBERED:
+            ended.popitem(last=False)
+        if is_failed:
+            return
+        self.counts.finished_jobs += 1
+        if self._on_end is not None:
+            took_ms = self.clock_ms - job.arrival_ms
+            self._on_end(EndedJob(*job.key, job.name, self.clock_ms, took_ms, self._fair_ms(job)))
+
+    def _fair_ms(self, job: LiveJob) -> float | None:
+        """Estimated completion time under fair sharing, or None without a virtual run."""
+        if self.fair_run is None:
+            return None
+        update_virtual_run(self.state, self.fair_run)
+        return max(1.0, float(self.fair_run.jobs["end_ms"][job.row]) - job.arrival_ms)

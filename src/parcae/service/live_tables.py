@@ -1,0 +1,275 @@
+"""`LiveTables`: the cluster's tables of a live cluster, and the jobs that their rows belong to.
+
+Rows of ended jobs are released, and the policy's virtual runs move along.
+
+Terms: a *row* is an index into the cluster's tables, a *position* is an index into the stages that
+the client has listed for a job.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from parcae.cluster.kernels.serving import (
+    resize,
+)
+from parcae.cluster.state import ClusterState, VirtualRun
+from parcae.service.jobs import (
+    DurationModel,
+    RecurringJob,
+)
+from parcae.service.policies import Planning, PolicyFor
+from parcae.service.tables import (
+    Repacked,
+    Room,
+    copy_virtual,
+    empty_state,
+    grown,
+    kept_jobs,
+    new_virtual,
+    repack,
+    room_of,
+    with_more_cores,
+)
+
+
+@dataclass
+class Counts:
+    """Counters since the start of the service."""
+
+    events: int = 0
+    plans: int = 0
+    fallbacks: int = 0
+    failed_tasks: int = 0
+    finished_tasks: int = 0
+    finished_jobs: int = 0
+    failed_jobs: int = 0
+    states: int = 0
+
+
+@dataclass(eq=False)
+class LiveJob:
+    """A job in the system.
+
+    Args:
+        application: id of its application.
+        job_id: the client's id of the job.
+        row: row in the cluster's tables.
+        arrival_ms: when it arrived.
+        is_open: the client may still add stages.
+        recurring: where its durations are looked up.
+        stage_ids: the client's stage ids, by position.
+        parents: positions of the parents, by position.
+        worked_ms: sum of the durations of its finished tasks.
+        is_seen_whole: the service has seen all of its tasks end so far.
+        positions: position by stage id.
+        ended: positions of the stages that have ended.
+    """
+
+    application: str
+    job_id: str
+    row: int
+    arrival_ms: int
+    is_open: bool
+    recurring: RecurringJob
+    stage_ids: list[int]
+    parents: list[tuple[int, ...]]
+    worked_ms: int = 0
+    is_seen_whole: bool = True
+    positions: dict[int, int] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Application and job id."""
+        return self.application, self.job_id
+
+    @property
+    def name(self) -> str:
+        """Name for people: the last of its names, or its id."""
+        return self.recurring.names[-1] if self.recurring.names else self.job_id
+
+    @property
+    def num_hidden(self) -> int:
+        """Number of hidden stages, whose rows come before those of the client's stages."""
+        return int(self.is_open)
+
+
+@dataclass(frozen=True)
+class EndedJob:
+    """A job that ended successfully.
+
+    Args:
+        clock_ms: when it ended.
+        took_ms: its completion time.
+        fair_ms: its estimated completion time under fair sharing, or None without an estimate.
+    """
+
+    application: str
+    job_id: str
+    name: str
+    clock_ms: int
+    took_ms: int
+    fair_ms: float | None
+
+
+class LiveTables:
+    """The tables of one cluster, with room for the jobs that its applications report.
+
+    Args:
+        policy_for: makes the policy for a number of cores.
+        duration_model: estimates of task durations.
+        num_cores: cores of a shared cluster; None if the application reports them.
+        predicts_fair: keep a virtual run of fair sharing, to which ended jobs are compared.
+        room: size of the first tables.
+    """
+
+    def __init__(
+        self,
+        policy_for: PolicyFor,
+        duration_model: DurationModel,
+        num_cores: int | None,
+        predicts_fair: bool,
+        room: Room,
+    ) -> None:
+        self._policy_for = policy_for
+        self._duration_model = duration_model
+        self._room = room
+        self._shared_cores = num_cores
+        self._predicts_fair = predicts_fair
+        self.jobs: dict[tuple[str, str], LiveJob] = {}
+        self.by_row: dict[int, LiveJob] = {}
+        self._version = 0  # increases when the orders may have changed
+        self._begin(num_cores or 1, 0)
+
+    def _begin(self, num_cores: int, clock_ms: int) -> None:
+        """Replace everything by an empty cluster."""
+        state = empty_state(num_cores, self._room)
+        state.now["is_corrected"][0] = 1
+        state.now["guess_ms"][0] = self._duration_model.typical_task_ms
+        state.now["clock_ms"][0] = state.now["accounted_ms"][0] = clock_ms
+        self.jobs.clear()
+        self.by_row.clear()
+        self._version += 1
+        self._reveals: deque[int] = deque()
+        self._use(state)
+        self.planning = Planning(self._policy_for, num_cores, room_of(state))
+        state.now["guard"][0] = self.planning.guard
+        self.fair_run: VirtualRun | None = (
+            new_virtual(room_of(state)) if self._predicts_fair else None
+        )
+
+    def _use(self, state: ClusterState) -> None:
+        """Take new tables into use."""
+        self.state = state
+        # Columns as plain arrays, which are faster to read than attributes of a record array.
+        plain = [np.asarray(table) for table in (state.now, state.jobs, state.stages)]
+        self._now = {name: plain[0][name] for name in plain[0].dtype.names or ()}
+        self._job = {name: plain[1][name] for name in plain[1].dtype.names or ()}
+        self._stage = {name: plain[2][name] for name in plain[2].dtype.names or ()}
+
+    @property
+    def clock_ms(self) -> int:
+        """The cluster's clock."""
+        return int(self._now["clock_ms"][0])
+
+    @property
+    def num_cores(self) -> int:
+        """Number of cores of the cluster, at least 1."""
+        return int(self._now["num_executors"][0])
+
+    @property
+    def num_running(self) -> int:
+        """Number of running tasks."""
+        active = self.state.active[: int(self._now["num_active"][0])]
+        return int(self._job["num_attached"][active].sum())
+
+    def stage_row(self, job: LiveJob, position: int) -> int:
+        """The row of the stage at a position of the job."""
+        return int(self._job["stage_start"][job.row]) + job.num_hidden + position
+
+    def _runs(self) -> list[VirtualRun]:
+        """All virtual runs: the guard's, those of the policy and the one of fair sharing."""
+        state = self.state
+        guard_run = VirtualRun(state.virtual_now, state.virtual_jobs, state.virtual_stages)
+        return [
+            guard_run,
+            *self.planning.runs,
+            *([self.fair_run] if self.fair_run is not None else []),
+        ]
+
+    def _make_room(self, jobs: int, stages: int, edges: int, job: LiveJob | None = None) -> None:
+        """Make room for more rows; with `job`, the stages must directly follow those of the job."""
+        now = self._now
+        room = room_of(self.state)
+        used = Room(*(int(now[name][0]) for name in ("num_jobs", "num_stages", "num_edges")))
+        if job is not None:
+            end = int(self._job["stage_start"][job.row] + self._job["num_stages"][job.row])
+            is_last = job.row + 1 == used.jobs
+            free = (room.stages if is_last else int(self._job["stage_start"][job.row + 1])) - end
+            if free >= stages and room.edges - used.edges >= edges:
+                return
+        elif room.covers(Room(used.jobs + jobs, used.stages + stages, used.edges + edges)):
+            return
+        self._repack(Room(jobs, stages, edges), job)
+
+    def _repack(
+        self,
+        more: Room,
+        job: LiveJob | None = None,
+        is_dropped: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        """Release the rows of ended jobs and make room for more; half of the tables stays free."""
+        state = self.state
+        kept = kept_jobs(state, self._runs(), is_dropped)
+        counts = self._job["num_stages"]
+
+        def spare(row: int) -> int:
+            """Free stage rows behind a job; an open job gets as many as it has stages, plus two."""
+            live = self.by_row.get(row)
+            if live is None or not live.is_open:
+                return more.stages if live is not None and live is job else 0
+            return int(counts[row]) + 2 + (more.stages if live is job else 0)
+
+        num_stages = sum(int(counts[row]) + spare(row) for row in kept.tolist())
+        num_edges = int(
+            sum(self._stage["num_children"][s] for row in kept.tolist() for s in self._rows_of(row))
+        )
+        needed = Room(
+            2 * (len(kept) + more.jobs),
+            2 * (num_stages + more.stages),
+            2 * (num_edges + more.edges) + 2,
+        )
+        room = grown(self._room, needed)
+        repacked = repack(state, kept, spare, room)
+        self._use(repacked.state)
+        self.planning.moved(repacked, room)
+        if self.fair_run is not None:
+            run = new_virtual(room)
+            copy_virtual(self.fair_run, run, repacked.jobs, repacked.stages)
+            self.fair_run = run
+        self._renumber(repacked)
+
+    def _rows_of(self, row: int) -> range:
+        start = int(self._job["stage_start"][row])
+        return range(start, start + int(self._job["num_stages"][row]))
+
+    def _renumber(self, repacked: Repacked) -> None:
+        """Replace all rows that this object holds by their new rows."""
+        for job in self.jobs.values():
+            job.row = int(repacked.jobs[job.row])
+        self.by_row = {job.row: job for job in self.jobs.values()}
+        self._reveals = deque(int(repacked.stages[row]) for row in self._reveals)
+
+    def _resize(self, num_cores: int) -> None:
+        if num_cores == self.num_cores:
+            return
+        # Rows are added but never removed: `resize` decides which of them stand for a core.
+        if num_cores > len(self.state.executors):
+            self._use(with_more_cores(self.state, num_cores))
+        resize(self.state, num_cores)
+        self.planning.resize(num_cores)
