@@ -64,10 +64,8 @@ class Structures:
 
 def stage_heights(job: JobSpec) -> list[int]:
     """The number of edges on the longest path from each stage to a leaf."""
-    heights = [0] * len(job.stages)
-    for stage in reversed(job.topological_order):
-        heights[stage] = max((heights[child] + 1 for child in job.children[stage]), default=0)
-    return heights
+    # A path of n stages has n - 1 edges.
+    return [int(count) - 1 for count in job.downstream_ms([1.0] * len(job.stages))]
 
 
 def _ranges(first: Int64Array, size: Int64Array) -> Int64Array:

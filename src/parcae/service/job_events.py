@@ -28,8 +28,8 @@ from parcae.errors import ProtocolError
 from parcae.service.jobs import (
     DurationModel,
     JobRows,
+    checked_order,
     parents_by_index,
-    topological_order,
 )
 from parcae.service.live_tables import Counts, EndedJob, LiveJob, LiveTables
 from parcae.service.policies import PolicyFor
@@ -161,7 +161,7 @@ class JobEvents(LiveTables):
         self._reveals.extend(start + root for root in rows.roots)
         if not self._follows:
             self._reveal_all()
-        self._catch_up(job, message.stages, topological_order(job.job_id, parents))
+        self._catch_up(job, message.stages, checked_order(job.job_id, parents))
 
     def _arrive(self, rows: JobRows, arrival_ms: int, spare: int) -> int:
         """Add the rows of a job, with `spare` free stage rows behind them. Returns its row."""
@@ -346,7 +346,7 @@ class JobEvents(LiveTables):
     def _stages_added(self, job: LiveJob, stages: tuple[StageMessage, ...]) -> None:
         ids = [*job.stage_ids, *(stage.stage_id for stage in stages)]
         parents = [*job.parents, *parents_by_index(job.job_id, ids, stages)]
-        order = topological_order(job.job_id, parents)
+        order = checked_order(job.job_id, parents)
         num_old = len(job.stage_ids)
         task_ms = self._duration_model.durations(job.recurring, stages, num_old)
         degrees = sum(len(stage_parents) for stage_parents in parents)

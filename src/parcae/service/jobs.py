@@ -20,6 +20,7 @@ from parcae.service.learned import Learned
 from parcae.service.protocol import Code, JobMessage, StageMessage
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.tables import WorkloadTables, workload_tables
+from parcae.workloads.dag import children_of, topological_order
 from parcae.workloads.guess import guess_new_task_ms
 from parcae.workloads.job import JobSpec, Workload
 
@@ -112,31 +113,14 @@ def parents_by_index(
     return [tuple(sorted({index[parent] for parent in stage.parents})) for stage in stages]
 
 
-def children_of(parents: Sequence[tuple[int, ...]]) -> list[list[int]]:
-    """The children of each stage, ascending, from the parents of each stage."""
-    children: list[list[int]] = [[] for _ in parents]
-    for stage, stage_parents in enumerate(parents):
-        for parent in stage_parents:
-            children[parent].append(stage)
-    return children
-
-
-def topological_order(job_id: str, parents: Sequence[tuple[int, ...]]) -> list[int]:
+def checked_order(job_id: str, parents: Sequence[tuple[int, ...]]) -> list[int]:
     """The indices of all stages, parents before children.
 
     Raises:
         ProtocolError: the stages form a cycle.
     """
-    children = children_of(parents)
-    missing = [len(stage_parents) for stage_parents in parents]
-    order = [stage for stage, count in enumerate(missing) if count == 0]
-    for stage in order:
-        for child in children[stage]:
-            missing[child] -= 1
-            if missing[child] == 0:
-                order.append(child)
-    if len(order) < len(parents):
-        stuck = [stage for stage, count in enumerate(missing) if count > 0]
+    order, stuck = topological_order(parents)
+    if stuck:
         raise ProtocolError(
             Code.BAD_JOB,
             f"job {job_id}: the stages at positions {stuck[:20]} form or follow a cycle",
@@ -228,7 +212,7 @@ class DurationModel:
             ProtocolError: the job contradicts itself; the message says how.
         """
         parents = parents_by_index(job.job_id, [stage.stage_id for stage in job.stages], job.stages)
-        order = topological_order(job.job_id, parents)
+        order = checked_order(job.job_id, parents)
         roots = spark_roots(parents)
         shape = tuple(
             (stage.tasks, stage_parents)

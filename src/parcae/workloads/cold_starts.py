@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from parcae.workloads.dag import signatures
 from parcae.workloads.job import JobSpec, Samples, StageSpec, TaskDurations
 
 
@@ -46,21 +45,5 @@ def _with_fresh(stage: StageSpec, cold: TaskDurations) -> StageSpec:
 
 def _signatures(job: JobSpec) -> list[str]:
     """A text per stage, equal for stages with equal name, task count, ancestors and descendants."""
-    # First pass, from the roots: the signature of a stage and its ancestors.
-    above = [""] * len(job.stages)
-    for index in job.topological_order:
-        stage = job.stages[index]
-        above[index] = _digest(
-            [stage.name, str(stage.num_tasks), *sorted(above[p] for p in stage.parents)]
-        )
-    # Second pass, from the leaves: the same with the descendants.
-    below = [""] * len(job.stages)
-    for index in reversed(job.topological_order):
-        below[index] = _digest(
-            [above[index], *sorted(below[child] for child in job.children[index])]
-        )
-    return below
-
-
-def _digest(parts: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    labels = [f"{stage.name}\n{stage.num_tasks}" for stage in job.stages]
+    return signatures([stage.parents for stage in job.stages], job.topological_order, labels)

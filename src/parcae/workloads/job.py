@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import WorkloadError
+from parcae.workloads.dag import children_of, longest_paths, topological_order
 
 if TYPE_CHECKING:
     from parcae.workloads.arrivals import JobSequence
@@ -272,17 +273,9 @@ class JobSpec:
     topological_order: tuple[int, ...] = field(init=False, repr=False, default=())
 
     def _topological_order(self) -> tuple[int, ...]:
-        """Stage indices, parents before children (Kahn's algorithm)."""
-        missing = [len(stage.parents) for stage in self.stages]
-        order = [index for index, count in enumerate(missing) if count == 0]
-        # `order` grows while the loop runs over it: it is also the queue of stages to visit.
-        for stage in order:
-            for child in self.children[stage]:
-                missing[child] -= 1
-                if missing[child] == 0:
-                    order.append(child)
-        if len(order) < len(self.stages):
-            stuck = [index for index, count in enumerate(missing) if count > 0]
+        """Stage indices, parents before children."""
+        order, stuck = topological_order([stage.parents for stage in self.stages])
+        if stuck:
             raise WorkloadError(
                 f"job {self.name!r} has a cycle through some of its stages {stuck}; "
                 "a job must be a DAG"
@@ -292,11 +285,7 @@ class JobSpec:
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """Indices of the child stages of every stage."""
-        children: list[list[int]] = [[] for _ in self.stages]
-        for index, stage in enumerate(self.stages):
-            for parent in stage.parents:
-                children[parent].append(index)
-        return tuple(tuple(c) for c in children)
+        return tuple(map(tuple, children_of([stage.parents for stage in self.stages])))
 
     @property
     def num_tasks(self) -> int:
@@ -314,12 +303,7 @@ class JobSpec:
         The stage itself is included: its downstream sum is its `stage_ms` plus the largest
         downstream sum of its children.
         """
-        down = [0.0] * len(self.stages)
-        for index in reversed(self.topological_order):
-            down[index] = stage_ms[index] + max(
-                (down[child] for child in self.children[index]), default=0.0
-            )
-        return tuple(down)
+        return tuple(longest_paths(self.children, self.topological_order, stage_ms))
 
     @cached_property
     def critical_path_ms(self) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from parcae.workloads.dag import refined_classes
 from parcae.workloads.job import NUM_WAVES, JobSpec, Samples, StageSpec, TaskDurations, Wave
 from parcae.workloads.spark.dag import JobRun, StageRun
 from parcae.workloads.spark.durations import StageSamples
@@ -107,14 +108,14 @@ def _parents(stage: StageRun) -> tuple[int, ...]:
 def _in_canonical_order(run: JobRun) -> _OrderedRun:
     """Order the stages by signature, so that runs can be compared stage by stage.
 
-    Signatures are refined by those of parents and children until the classes no longer split
-    (Weisfeiler-Leman). Stages that remain equal are ordered by their task counts and those of the
-    stages count_signature them, then by submission.
+    Stages of equal kind, ancestors and descendants are ordered by their task counts and those of
+    the stages around them, then by submission.
     """
-    signature = _refined_signatures(run, [stage.kind for stage in run.stages])
+    parents = [stage.parents for stage in run.stages]
+    signature = refined_classes(parents, [stage.kind for stage in run.stages])
     # Zero-padded numbers sort like numbers.
     counted = [f"{signature[i]:09d} {stage.num_tasks:09d}" for i, stage in enumerate(run.stages)]
-    count_signature = _refined_signatures(run, counted)
+    count_signature = refined_classes(parents, counted)
     order = sorted(range(len(run.stages)), key=lambda i: (signature[i], count_signature[i], i))
     rank = {index: position for position, index in enumerate(order)}
     edges = frozenset(
@@ -122,39 +123,6 @@ def _in_canonical_order(run: JobRun) -> _OrderedRun:
     )
     shape = (tuple(signature[i] for i in order), tuple(run.stages[i].kind for i in order), edges)
     return _OrderedRun(run, order, shape)
-
-
-def _refined_signatures(run: JobRun, labels: Sequence[str]) -> list[int]:
-    """A number per stage, equal for stages with equal label, ancestors and descendants.
-
-    The numbers are ranks within the run, so they can be compared between runs of the same shape.
-    """
-    children: list[list[int]] = [[] for _ in run.stages]
-    for index, stage in enumerate(run.stages):
-        for parent in stage.parents:
-            children[parent].append(index)
-    numbers = _ranks(labels)
-    for _ in run.stages:
-        refined = _ranks(
-            [
-                (
-                    numbers[i],
-                    sorted(numbers[p] for p in stage.parents),
-                    sorted(numbers[c] for c in children[i]),
-                )
-                for i, stage in enumerate(run.stages)
-            ]
-        )
-        # No class was split, so another round would not split any.
-        if max(refined) == max(numbers):
-            break
-        numbers = refined
-    return numbers
-
-
-def _ranks(keys: Sequence[object]) -> list[int]:
-    rank = {text: position for position, text in enumerate(sorted({repr(key) for key in keys}))}
-    return [rank[repr(key)] for key in keys]
 
 
 def _with_similar_tasks(runs: list[_OrderedRun]) -> list[list[_OrderedRun]]:
