@@ -151,7 +151,9 @@ def test_a_policy_file_of_another_version_leaves_stock_spark(
     tmp_path: Path,
 ) -> None:
     path = write_two_queries(tmp_path / "policy.json")
-    path.write_text(path.read_text().replace('"version": 1', '"version": 99'))
+    written = path.read_text()
+    path.write_text(written.replace('"version": 2', '"version": 99'))
+    assert path.read_text() != written
     before = len(machine.said())
     own = {"spark_master": "local[2]", "spark_plugins": PLUGIN, "spark_parcae_policy": path}
     with machine.context(0, **own) as found:
