@@ -83,6 +83,33 @@ def test_an_interrupted_comparison_ends_soon_and_leaves_no_process_behind(tmp_pa
     assert not any(_is_running(child) for child in children)
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
+def test_a_command_that_is_terminated_ends_what_it_started(tmp_path: Path) -> None:
+    options = "--policies weighted-fair:oracle --cores 50 --jobs 200 --seeds 5000 --processes 2"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "parcae.cli.main", "compare", "tpch", *options.split()],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while len(_children(process.pid)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        children = _children(process.pid)
+        assert len(children) >= 2
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    deadline = time.monotonic() + 10
+    while any(_is_running(child) for child in children) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(_is_running(child) for child in children)
+
+
 class _Dies:
     """Ends the worker process that unpickles it."""
 

@@ -7,7 +7,9 @@ Commands import what they need inside their functions, so that `parcae --help` s
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -97,8 +99,16 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """End the process as after Ctrl-C, so that what it started ends, too."""
+    del frame
+    raise SystemExit(128 + number)
+
+
 def main() -> None:
     """Run the command line. Bad input ends it with exit code 2 and a one-line message."""
+    # By default SIGTERM ends Python without cleaning up. `parcae serve` has a handler of its own.
+    signal.signal(signal.SIGTERM, _terminate)
     from pydantic import ValidationError
 
     from parcae.errors import InputError

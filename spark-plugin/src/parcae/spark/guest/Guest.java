@@ -135,7 +135,7 @@ public final class Guest implements DriverPlugin {
   }
 
   /** Handles the service's orders. */
-  private final class ServiceOrders implements Link.OrderHandler {
+  private final class ServiceOrders implements OrderHandler {
     private boolean hasLimits;
 
     @Override

@@ -68,18 +68,6 @@ final class Link implements Runnable {
   private String warned = "";
   private long warnedNs;
 
-  /** Handles orders. */
-  interface OrderHandler {
-    /** Orders came. */
-    void take(Wire.Orders orders);
-
-    /** No orders came for so long. The reason is a phrase for a log line. */
-    void expired(long silentMs, String why);
-
-    /** Orders come for the first time, or for the first time after `expired`. */
-    void back(String from, long silentMs);
-  }
-
   Link(
       LinkSettings settings,
       String applicationId,
@@ -151,7 +139,8 @@ final class Link implements Runnable {
       }
       try {
         // The random part keeps many drivers from connecting at the same moment.
-        long end = System.nanoTime() + (pauseMs + random(pauseMs / 2)) * 1_000_000;
+        long jitterMs = ThreadLocalRandom.current().nextLong(pauseMs / 2 + 1);
+        long end = System.nanoTime() + (pauseMs + jitterMs) * 1_000_000;
         while (!isStopping && !isReplaced && System.nanoTime() < end) {
           watch();
           Thread.sleep(Math.min(TICK_MS, settings.retryMs));
@@ -166,10 +155,6 @@ final class Link implements Runnable {
       dropOrder(0);
     }
     picture.stopListening();
-  }
-
-  private static long random(long bound) {
-    return ThreadLocalRandom.current().nextLong(bound + 1);
   }
 
   /** Whether the service has accepted another driver with the same id. */

@@ -69,7 +69,7 @@ final class Picture extends Following<Picture.Job> {
       event("job_arrived").put("job", job.described());
     } else {
       List<Object> stages = new ArrayList<>();
-      added.forEach(id -> stages.add(job.described(job.stages.get(id))));
+      added.forEach(id -> stages.add(job.stages.get(id).described(job.stageIds())));
       Map<String, Object> event = event("stages_added");
       event.put("job_id", job.key);
       event.put("stages", stages);
@@ -88,31 +88,13 @@ final class Picture extends Following<Picture.Job> {
     }
   }
 
-  private static final class Stage {
-    final int id;
-    final List<Integer> parents;
-    int tasks;
-    int attempt;
-    int started;
-    int finished;
-    long executedMs;
-    boolean isSubmitted;
-    boolean isEnded;
-
-    Stage(int id, int tasks, List<Integer> parents) {
-      this.id = id;
-      this.tasks = tasks;
-      this.parents = parents;
-    }
-  }
-
   /** An open job, as the service knows it when it has received all events so far. */
   final class Job implements Following.OpenQuery {
     private final String key;
     private final List<String> names;
     private final long arrivalMs;
     private final Set<Integer> jobs = new HashSet<>();
-    private final Map<Integer, Stage> stages = new LinkedHashMap<>();
+    private final Map<Integer, SentStage> stages = new LinkedHashMap<>();
     private boolean isSent;
     private boolean hasFailed;
 
@@ -134,7 +116,7 @@ final class Picture extends Following<Picture.Job> {
 
     @Override
     public void listed(int id, int tasks, List<Integer> parents) {
-      stages.put(id, new Stage(id, tasks, parents));
+      stages.put(id, new SentStage(id, tasks, parents));
     }
 
     @Override
@@ -144,7 +126,7 @@ final class Picture extends Following<Picture.Job> {
 
     @Override
     public void submitted(int id, int attempt, int tasks) {
-      Stage stage = stages.get(id);
+      SentStage stage = stages.get(id);
       boolean isAgain = stage.isEnded || attempt > stage.attempt;
       if (tasks < 1 || (stage.isSubmitted && !isAgain)) {
         return;
@@ -163,7 +145,7 @@ final class Picture extends Following<Picture.Job> {
     }
 
     /** A new attempt runs so many tasks: those whose output is lost and those that never ended. */
-    private void beginAgain(Stage stage, int tasks) {
+    private void beginAgain(SentStage stage, int tasks) {
       int running = stage.started - stage.finished;
       if (running > 0) {
         count(stage, "failed", running);
@@ -189,10 +171,10 @@ final class Picture extends Following<Picture.Job> {
      * Ends the ancestors of a running stage that have not run. Their output exists already, so
      * Spark skips them.
      */
-    private void skipAbove(Stage stage) {
+    private void skipAbove(SentStage stage) {
       List<Integer> above = new ArrayList<>(stage.parents);
       while (!above.isEmpty()) {
-        Stage parent = stages.get(above.remove(above.size() - 1));
+        SentStage parent = stages.get(above.remove(above.size() - 1));
         if (parent != null && !parent.isSubmitted && !parent.isEnded) {
           closed(parent.id);
           above.addAll(parent.parents);
@@ -202,7 +184,7 @@ final class Picture extends Following<Picture.Job> {
 
     @Override
     public void closed(int id) {
-      Stage stage = stages.get(id);
+      SentStage stage = stages.get(id);
       if (!stage.isEnded) {
         stage.isEnded = true;
         stageEvent("stage_ended", stage);
@@ -211,7 +193,7 @@ final class Picture extends Following<Picture.Job> {
 
     @Override
     public void taskStarted(int id, int attempt) {
-      Stage stage = stages.get(id);
+      SentStage stage = stages.get(id);
       if (stage.attempt == attempt && stage.started < stage.tasks) {
         stage.started++;
         count(stage, "started", 1);
@@ -220,7 +202,7 @@ final class Picture extends Following<Picture.Job> {
 
     @Override
     public void taskSucceeded(int id, int attempt, double tookMs) {
-      Stage stage = stages.get(id);
+      SentStage stage = stages.get(id);
       if (stage.attempt != attempt || stage.finished >= stage.tasks) {
         return;
       }
@@ -237,7 +219,7 @@ final class Picture extends Following<Picture.Job> {
 
     @Override
     public void taskFailed(int id, int attempt) {
-      Stage stage = stages.get(id);
+      SentStage stage = stages.get(id);
       if (stage.attempt == attempt && stage.started > stage.finished) {
         stage.started--;
         count(stage, "failed", 1);
@@ -251,32 +233,12 @@ final class Picture extends Following<Picture.Job> {
       job.put("names", names);
       job.put("arrival_ms", arrivalMs);
       List<Object> all = new ArrayList<>();
-      stages.values().forEach(stage -> all.add(described(stage)));
+      stages.values().forEach(stage -> all.add(stage.described(stages.keySet())));
       job.put("stages", all);
       return job;
     }
 
-    private Map<String, Object> described(Stage stage) {
-      Map<String, Object> fields = new LinkedHashMap<>();
-      fields.put("stage_id", stage.id);
-      fields.put("tasks", stage.tasks);
-      List<Integer> parents = new ArrayList<>(stage.parents);
-      parents.retainAll(stages.keySet());
-      if (!parents.isEmpty()) {
-        fields.put("parents", parents);
-      }
-      if (stage.started > 0) {
-        fields.put("started", stage.started);
-        fields.put("finished", stage.finished);
-        fields.put("executed_ms", stage.executedMs);
-      }
-      if (stage.isEnded) {
-        fields.put("is_ended", true);
-      }
-      return fields;
-    }
-
-    private Map<String, Object> stageEvent(String type, Stage stage) {
+    private Map<String, Object> stageEvent(String type, SentStage stage) {
       counts.remove(stage.id); // later counts need a new event, since events are applied in order
       Map<String, Object> event = event(type);
       event.put("job_id", key);
@@ -286,7 +248,7 @@ final class Picture extends Following<Picture.Job> {
     }
 
     /** Adds to the `tasks` event of a stage. */
-    private void count(Stage stage, String what, long more) {
+    private void count(SentStage stage, String what, long more) {
       if (!isListening || needsState) {
         return;
       }
@@ -306,7 +268,7 @@ final class Picture extends Following<Picture.Job> {
   synchronized boolean isStalled() {
     boolean couldRun = false;
     for (Job job : queries().values()) {
-      for (Stage stage : job.stages.values()) {
+      for (SentStage stage : job.stages.values()) {
         if (stage.isEnded || !stage.isSubmitted) {
           continue;
         }

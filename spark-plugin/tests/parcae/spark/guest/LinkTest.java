@@ -72,7 +72,7 @@ final class LinkTest {
   }
 
   /** Ignores orders. */
-  private static final class IgnoreOrders implements Link.OrderHandler {
+  private static final class IgnoreOrders implements OrderHandler {
     @Override
     public void take(Wire.Orders orders) {}
 
