@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 import parcae
 from parcae.errors import ConfigError, PolicyError
+from parcae.metrics.objectives import FinishedJobs
 
 NAMES = [
     "Cluster",
@@ -214,3 +216,21 @@ def test_event_logs_become_a_workload() -> None:
     log = Path(parcae.__file__).parent / "workloads" / "bundled" / "example-event-log.zstd"
     workload = parcae.read_event_logs(log, key="spark.jobGroup.id")
     assert len(workload.jobs) > 1
+
+
+def median_jct(finished: FinishedJobs) -> np.ndarray:
+    """An objective of one's own: the median completion time."""
+    return np.median(finished.jct_ms, axis=1)
+
+
+def test_a_policy_is_learned_for_an_objective_of_one_s_own(
+    jobs: parcae.JobSequence, cluster: parcae.Cluster, tmp_path: Path
+) -> None:
+    learned = parcae.learn(
+        jobs, cluster, tmp_path / "learned", objective=median_jct, minutes=0.05, seeds=2
+    )
+    assert "the learned policy's median job completion time is" in learned.paragraph
+    again = parcae.compare(jobs, ["fair", str(learned.policy)], cluster, seeds=2, processes=1)
+    assert again.to_frame().height == 2
+    with pytest.raises(ConfigError, match="not an|does not exist"):
+        parcae.learn(jobs, cluster, tmp_path / "other", objective="median")

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parcae.errors import ConfigError
 from parcae.extras import naming_extras
 from parcae.simulation.config import SimulationConfig
-from parcae.workloads.job import Workload
+from parcae.workloads.arrivals import JobSequence
 
 if TYPE_CHECKING:
     from parcae.metrics.objectives import ObjectiveFunction
@@ -18,12 +19,10 @@ Progress = Callable[[float, float, str], None]
 
 
 def learn(
-    workload: Workload,
+    jobs: JobSequence,
     cluster: SimulationConfig,
     folder: str | Path,
     *,
-    num_jobs: int = 20,
-    arrivals: str = "batch",
     objective: str | ObjectiveFunction = "average-jct",
     minutes: float = 5.0,
     seeds: int = 40,
@@ -33,11 +32,9 @@ def learn(
     """Tune the rule, train the network that corrects it, compare both with the baselines, report.
 
     Args:
-        workload: the jobs to learn for.
+        jobs: jobs that `Workload.draw` drew; runs to learn on are drawn in the same way.
         cluster: the cluster to learn for.
         folder: where the policies, the comparison and the report are written.
-        num_jobs: jobs of one run.
-        arrivals: when they arrive; see `parcae.workloads.arrivals`.
         objective: what to minimise: a name of `parcae.metrics.objectives.Objective`, or (cores
             world) a function of the finished jobs, smaller for a better run.
         minutes: time for tuning and training together.
@@ -46,8 +43,11 @@ def learn(
         progress: called with (seconds done, seconds in all, what is being done).
 
     Raises:
-        ConfigError: no such objective or arrivals, or a workload without durations.
+        ConfigError: no such objective, jobs that were not drawn, or a workload without durations.
+        MissingExtraError: PyTorch or CMA-ES is not installed.
     """
+    if not jobs.arrivals:
+        raise ConfigError("these jobs were not drawn: learn for jobs from `Workload.draw`")
     with naming_extras():
         from parcae.learning.scenario import Scenario
         from parcae.metrics.objectives import parse_objective
@@ -55,6 +55,6 @@ def learn(
         from parcae.studies.learn import learn as learn_scenario
 
         minimised = parse_objective(objective) if isinstance(objective, str) else objective
-        scenario = Scenario(workload, cluster, arrivals, num_jobs, minimised)
+        scenario = Scenario(jobs.workload, cluster, jobs.arrivals, jobs.num_jobs, minimised)
         request = LearnRequest(scenario, Path(folder), minutes * 60.0, seeds, seed)
         return learn_scenario(request, progress)
