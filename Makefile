@@ -32,11 +32,12 @@ test-slow: $(SPARK_READY)  ## What takes longer: the simulator against real Spar
 	$(BIN)/python -m pytest -m slow
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -n 0 tests/golden tests/simulation tests/policies -m ''
 
-check: $(READY)  ## Style, types, floors.
+check: $(READY)  ## Style, types, layers; how readable the code is.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python benchmarks/readability.py
 
 dist: $(READY)  ## A wheel with the plugin's jars for Scala 2.12 and 2.13, in dist/ (needs a JDK; Sparks to compile against come from PyPI).
 	$(BIN)/python -m parcae.spark.dist dist
