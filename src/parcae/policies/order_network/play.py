@@ -38,7 +38,9 @@ def play(state, future, tables, network):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def play_many(states, futures, tables, weights, network, first, last, status):  # type: ignore[no-untyped-def]
+def play_many(  # type: ignore[no-untyped-def]
+    states, futures, tables, weights, network, first, last, status
+):
     """Simulate the runs `first` to `last - 1` of many, each with its own weights.
 
     Args:

@@ -40,7 +40,9 @@ def play(state, future, tables, rule):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def play_many(states, futures, tables, thetas, rule, first, last, status):  # type: ignore[no-untyped-def]
+def play_many(  # type: ignore[no-untyped-def]
+    states, futures, tables, thetas, rule, first, last, status
+):
     """Simulate the runs `first` to `last - 1` of many, each with its own parameters.
 
     Args:

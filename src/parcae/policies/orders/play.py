@@ -47,7 +47,9 @@ def play(state, future, tables, kind, plan_tables):  # type: ignore[no-untyped-d
 
 
 @kernel
-def play_many(states, futures, tables, kind, plan_tables, first, last, status):  # type: ignore[no-untyped-def]
+def play_many(  # type: ignore[no-untyped-def]
+    states, futures, tables, kind, plan_tables, first, last, status
+):
     """Simulate the runs `first` to `last - 1` of many, one after another.
 
     Args:

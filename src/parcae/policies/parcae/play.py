@@ -117,7 +117,9 @@ def _record_limits(work, record):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def explore(state, future, tables, net, work, record, costing, draw_seed, is_new):  # type: ignore[no-untyped-def]
+def explore(  # type: ignore[no-untyped-def]
+    state, future, tables, net, work, record, costing, draw_seed, is_new
+):
     """Simulate a run with decisions drawn at random, and record every real choice.
 
     A decision with a single possibility is carried out, but not recorded. The recording ends with

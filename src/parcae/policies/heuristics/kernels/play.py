@@ -34,7 +34,9 @@ def play(state, future, tables, kind, params, memo):  # type: ignore[no-untyped-
 
 
 @kernel
-def play_many(states, futures, tables, kind, params, memo, first, last, status):  # type: ignore[no-untyped-def]
+def play_many(  # type: ignore[no-untyped-def]
+    states, futures, tables, kind, params, memo, first, last, status
+):
     """Simulate the runs `first` to `last - 1` of many, one after another.
 
     Args:
