@@ -9,10 +9,10 @@ from parcae.learning.family import Family, Weights
 from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
+from parcae.policies.corrector.layout import NUM_WEIGHTS
 from parcae.policies.decima.kernels.decisions import decide
 from parcae.policies.decima.layout import DecimaSettings, shapes
 from parcae.policies.decima.policy import DecimaPolicy
-from parcae.policies.parcae.layout import NUM_WEIGHTS
 from parcae.policies.rule.policy import RulePolicy, start_parameters
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status

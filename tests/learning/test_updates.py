@@ -9,7 +9,7 @@ from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.ppo import Step, clipped_loss, update
 from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
-from parcae.policies.parcae.network import ParcaeNetwork
+from parcae.policies.corrector.network import ParcaeNetwork
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.synthetic import RandomDags, random_dags

@@ -12,11 +12,11 @@ import torch
 from parcae.errors import ConfigError
 from parcae.learning.family import Rollout, Weights
 from parcae.learning.scenario import Scenario
-from parcae.policies.parcae.kernels import Record
-from parcae.policies.parcae.layout import FEATURE_VERSION, initial_weights
-from parcae.policies.parcae.network import Decisions, ParcaeNetwork
-from parcae.policies.parcae.play import explore_many
-from parcae.policies.parcae.policy import ParcaePolicy, allocate_record, allocate_workspace
+from parcae.policies.corrector.kernels import Record
+from parcae.policies.corrector.layout import FEATURE_VERSION, initial_weights
+from parcae.policies.corrector.network import Decisions, ParcaeNetwork
+from parcae.policies.corrector.play import explore_many
+from parcae.policies.corrector.policy import ParcaePolicy, allocate_record, allocate_workspace
 from parcae.policies.rule.policy import Parameters
 from parcae.policies.solo_curves import solo_curves
 

@@ -17,13 +17,13 @@ import numpy as np
 
 from parcae.errors import ConfigError, FormatError, PolicyError
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint
+from parcae.policies.corrector import layout as corrector_layout
+from parcae.policies.corrector.policy import ParcaePolicy
 from parcae.policies.decima import layout as decima_layout
 from parcae.policies.decima.policy import DecimaPolicy
 from parcae.policies.order_network.layout import KIND as NETWORK_KIND
 from parcae.policies.order_network.policy import OrderNetworkPolicy, bind_network
 from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters
-from parcae.policies.parcae import layout as parcae_layout
-from parcae.policies.parcae.policy import ParcaePolicy
 from parcae.policies.rule.policy import RulePolicy, padded
 from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -152,7 +152,7 @@ def bind(
         checkpoint.require("rule", RULE_VERSION, name)
         return RulePolicy(name, rule_parameters(checkpoint, name), solo_curves(workload, config))
     if checkpoint.kind == "parcae":
-        checkpoint.require("parcae", parcae_layout.FEATURE_VERSION, name)
+        checkpoint.require("parcae", corrector_layout.FEATURE_VERSION, name)
         rule = rule_parameters(checkpoint, name)
         return ParcaePolicy(name, checkpoint.weights, rule, solo_curves(workload, config))
     checkpoint.require("decima", decima_layout.FEATURE_VERSION, name)

@@ -35,9 +35,9 @@ from parcae.metrics.objectives import (
     objective_name,
 )
 from parcae.policies.checkpoint import Checkpoint, write_checkpoint
+from parcae.policies.corrector.layout import PRIOR
 from parcae.policies.learned import bind, require_durations, setting_card
 from parcae.policies.order_network.layout import KIND as ORDER_NETWORK
-from parcae.policies.parcae.layout import PRIOR
 from parcae.policies.rule.policy import Parameters
 from parcae.simulation.config import WorldName
 from parcae.units import MS_PER_S

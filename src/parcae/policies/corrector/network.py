@@ -11,9 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parcae.policies.networks.layout import Weights
-from parcae.policies.networks.ragged import Judged, entropy_terms, ragged_log_softmax
-from parcae.policies.parcae.layout import (
+from parcae.policies.corrector.layout import (
     CRITIC_SHAPES,
     HIDDEN,
     SHAPES,
@@ -22,6 +20,8 @@ from parcae.policies.parcae.layout import (
     LimitFeature,
     SharedFeature,
 )
+from parcae.policies.networks.layout import Weights
+from parcae.policies.networks.ragged import Judged, entropy_terms, ragged_log_softmax
 
 
 @dataclass(frozen=True)

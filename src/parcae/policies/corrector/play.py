@@ -5,8 +5,7 @@ from __future__ import annotations
 from parcae.cluster.kernels.tables import select_cluster
 from parcae.cluster.state import ANY_CLASS, NO_STAGE
 from parcae.kernels import kernel
-from parcae.policies.networks.kernels import draw, log_sum_exp, uniform
-from parcae.policies.parcae.kernels import (
+from parcae.policies.corrector.kernels import (
     _C,
     _F,
     _IMPOSSIBLE,
@@ -20,6 +19,7 @@ from parcae.policies.parcae.kernels import (
     select_record,
     select_workspace,
 )
+from parcae.policies.networks.kernels import draw, log_sum_exp, uniform
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.costs import cost_so_far
 from parcae.simulation.kernels.event_loop import resume, select_future, start, step

@@ -11,17 +11,17 @@ import numpy.typing as npt
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import NO_STAGE, ClusterState, select
-from parcae.policies.networks.choices import ranked_choices
-from parcae.policies.networks.layout import Weights
-from parcae.policies.parcae.kernels import Network, Record, Workspace, decide
-from parcae.policies.parcae.layout import (
+from parcae.policies.corrector.kernels import Network, Record, Workspace, decide
+from parcae.policies.corrector.layout import (
     HIDDEN,
     NUM_JOB_FEATURES,
     NUM_LIMIT_FEATURES,
     NUM_SHARED_FEATURES,
     flatten,
 )
-from parcae.policies.parcae.play import play
+from parcae.policies.corrector.play import play
+from parcae.policies.networks.choices import ranked_choices
+from parcae.policies.networks.layout import Weights
 from parcae.policies.rule.kernels import Rule
 from parcae.policies.solo_curves import SoloCurves
 from parcae.simulation.future import Future

@@ -20,14 +20,7 @@ from parcae.cluster.kernels.tables import (
 )
 from parcae.cluster.state import ANY_CLASS, NO_JOB, NO_STAGE
 from parcae.kernels import inlined, kernel
-from parcae.policies.networks.kernels import (
-    add_product,
-    copy_bias,
-    dot,
-    largest,
-    rectify,
-)
-from parcae.policies.parcae.layout import (
+from parcae.policies.corrector.layout import (
     HIDDEN,
     LEVEL_PRICES,
     NUM_JOB_FEATURES,
@@ -38,6 +31,13 @@ from parcae.policies.parcae.layout import (
     LimitFeature,
     SharedFeature,
     offsets,
+)
+from parcae.policies.networks.kernels import (
+    add_product,
+    copy_bias,
+    dot,
+    largest,
+    rectify,
 )
 from parcae.policies.rule.kernels import (
     best_level,

@@ -4,5 +4,5 @@ The network is a deep set over the jobs in the system. `layout` has its features
 `kernels` the compiled forward pass, `network` the same network in PyTorch for training, and
 `policy` the policy object. The rule that it corrects is `parcae.policies.rule`.
 
-The policy has the same name as the whole package `parcae`; this subpackage is only this policy.
+Users call the policy `parcae`; the package is called what it does.
 """
