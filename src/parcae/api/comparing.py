@@ -22,7 +22,7 @@ def compare(
     *,
     seeds: int = 20,
     seed_start: int = 0,
-    processes: int | None = None,
+    processes: int | None = 1,
     progress: Progress | None = None,
 ) -> Comparison:
     """Compare policies on the same jobs, seed by seed, with 95% confidence intervals.
@@ -37,8 +37,9 @@ def compare(
         cluster: the cluster.
         seeds: how many seeds.
         seed_start: the first of them.
-        processes: worker processes; all cores unless given. Policies that cannot be sent to another
-            process (functions of a notebook) run in this one.
+        processes: worker processes; None for as many as there are cores. A script that asks for
+            more than one needs the usual `if __name__ == "__main__":`. Policies that cannot be sent
+            to another process (functions of a notebook) run in this one.
         progress: called with (seeds done, seeds) after every seed.
 
     Raises:
