@@ -83,31 +83,34 @@ def test_an_interrupted_comparison_ends_soon_and_leaves_no_process_behind(tmp_pa
     assert not any(_is_running(child) for child in children)
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
-def test_a_command_that_is_terminated_ends_what_it_started(tmp_path: Path) -> None:
-    options = "--policies weighted-fair:oracle --cores 50 --jobs 200 --seeds 5000 --processes 2"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "parcae.cli.main", "compare", "tpch", *options.split()],
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+#: A command that starts a process, and ends it when it is itself ended.
+_STARTS_ANOTHER = """
+import subprocess, sys, time
+from parcae.cli import main
+def app():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print(child.pid, flush=True)
     try:
-        deadline = time.monotonic() + 120
-        while len(_children(process.pid)) < 2 and time.monotonic() < deadline:
-            time.sleep(0.1)
-        children = _children(process.pid)
-        assert len(children) >= 2
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 128 + signal.SIGTERM
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    deadline = time.monotonic() + 10
-    while any(_is_running(child) for child in children) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not any(_is_running(child) for child in children)
+        time.sleep(600)
+    finally:
+        child.kill()
+        child.wait()
+main.app = app
+main.main()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
+def test_a_command_that_is_terminated_ends_what_it_started() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _STARTS_ANOTHER], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    assert _is_running(child)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert not _is_running(child)
 
 
 class _Dies:
