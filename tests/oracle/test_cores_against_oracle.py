@@ -25,7 +25,7 @@ from tests.oracle.spark_world import Job, Pool, RandomSet, random_set
 from tests.oracle.spark_world import simulate as simulate_plainly
 
 
-def _check(drawn: RandomSet, seed: int, policy: object, order: object) -> None:
+def _assert_as_the_oracle(drawn: RandomSet, seed: int, policy: object, order: object) -> None:
     world = simulate_plainly(drawn.cores, drawn.jobs, order, drawn.pools)  # type: ignore[arg-type]
     trace = run_kernels(drawn.cores, drawn.jobs, policy, record=True)
     assert starts(trace) == world.trace, f"seed {seed}"
@@ -36,7 +36,7 @@ def _check(drawn: RandomSet, seed: int, policy: object, order: object) -> None:
 def test_random_sets_start_every_task_when_the_oracle_does(order: str) -> None:
     for seed in range(100):
         drawn = random_set(random.Random(seed))
-        _check(drawn, seed, policy_of(order, drawn.jobs, drawn.pools), order)
+        _assert_as_the_oracle(drawn, seed, policy_of(order, drawn.jobs, drawn.pools), order)
 
 
 @pytest.mark.slow
@@ -44,7 +44,7 @@ def test_many_and_larger_sets_too() -> None:
     for seed in range(1_000, 1_400):
         drawn = random_set(random.Random(seed), max_jobs=8 if seed < 1_350 else 40)
         for order in sorted(KINDS):
-            _check(drawn, seed, policy_of(order, drawn.jobs, drawn.pools), order)
+            _assert_as_the_oracle(drawn, seed, policy_of(order, drawn.jobs, drawn.pools), order)
 
 
 def _with_zero_means(drawn: RandomSet, rng: random.Random) -> RandomSet:
@@ -60,7 +60,7 @@ def _with_zero_means(drawn: RandomSet, rng: random.Random) -> RandomSet:
 def test_stages_that_are_known_to_take_no_time_are_no_work(order: str) -> None:
     for seed in range(40):
         drawn = _with_zero_means(random_set(random.Random(seed)), random.Random(seed))
-        _check(drawn, seed, policy_of(order, drawn.jobs, drawn.pools), order)
+        _assert_as_the_oracle(drawn, seed, policy_of(order, drawn.jobs, drawn.pools), order)
 
 
 def _ranks(rng: random.Random, jobs: list[Job]) -> list[list[float]]:
@@ -72,7 +72,7 @@ def test_orders_of_tiers_weights_limits_and_ranks() -> None:
         rng = random.Random(seed)
         drawn = random_set(rng)
         planner = GivenOrders(drawn.jobs, _ranks(rng, drawn.jobs))
-        _check(drawn, seed, planner, orders_key(planner))
+        _assert_as_the_oracle(drawn, seed, planner, orders_key(planner))
 
 
 def test_orders_with_weights_but_without_limits_which_are_given_on_in_one_step() -> None:
@@ -84,7 +84,7 @@ def test_orders_with_weights_but_without_limits_which_are_given_on_in_one_step()
             job.limits = None
             job.weight = rng.choice([None, 1, 1, 2, 0.5])
         planner = GivenOrders(drawn.jobs, _ranks(rng, drawn.jobs))
-        _check(drawn, seed, planner, orders_key(planner))
+        _assert_as_the_oracle(drawn, seed, planner, orders_key(planner))
 
 
 def test_orders_inside_pools() -> None:
@@ -93,7 +93,7 @@ def test_orders_inside_pools() -> None:
         drawn = random_set(rng)
         drawn.pools.setdefault("zz-empty", Pool())
         planner = GivenOrders(drawn.jobs, _ranks(rng, drawn.jobs), drawn.pools)
-        _check(drawn, seed, planner, orders_key(planner))
+        _assert_as_the_oracle(drawn, seed, planner, orders_key(planner))
 
 
 def test_a_set_that_went_through_a_file_runs_alike(tmp_path: Path) -> None:

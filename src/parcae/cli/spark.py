@@ -117,6 +117,16 @@ class PluginOptions:
     fallback_executors: Fallback = None
 
 
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")]
+Arrivals = Annotated[
+    str, typer.Option("--arrivals", help="batch | poisson:2s (mean gap) | load:0.85")
+]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Mixes; every policy gets the same.")]
+TimeScale = Annotated[
+    float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")
+]
+
+
 @dataclass(frozen=True)
 class MixOptions:
     """The mixes of jobs that a real Spark runs."""
@@ -124,45 +134,26 @@ class MixOptions:
     workload: Annotated[
         str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")
     ] = "tpch"
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 16
+    jobs: Jobs = 16
     cores: Annotated[
         int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")
     ] = 24
-    arrivals: Annotated[str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.85")] = (
-        "poisson:750ms"
-    )
-    seeds: Annotated[
-        int, typer.Option("--seeds", min=1, help="Mixes; every policy gets the same.")
-    ] = 5
+    arrivals: Arrivals = "poisson:750ms"
+    seeds: Seeds = 5
     seed_start: Annotated[
         int, typer.Option("--seed-start", min=0, help="The first mix's seed.")
     ] = 1000
-    time_scale: Annotated[
-        float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")
-    ] = 3.0
+    time_scale: TimeScale = 3.0
 
 
 @dataclass(frozen=True)
-class FidelityMixOptions:
-    """The mixes of jobs that both run."""
+class FidelityMixOptions(MixOptions):
+    """The mixes of jobs that a real Spark and the simulator run."""
 
-    workload: Annotated[
-        str, typer.Option("--workload", help="Profile whose jobs are replayed by tasks that sleep.")
-    ] = "tpch"
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of a mix.")] = 12
-    cores: Annotated[
-        int, typer.Option("--cores", min=1, help="Cores that the local Spark declares.")
-    ] = 24
-    arrivals: Annotated[str, typer.Option("--arrivals", help="batch | poisson:2s | load:0.7")] = (
-        "load:0.7"
-    )
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Mixes.")] = 4
-    seed_start: Annotated[
-        int, typer.Option("--seed-start", min=0, help="The first mix's seed.")
-    ] = 1000
-    time_scale: Annotated[
-        float, typer.Option("--time-scale", min=0.01, help="Task durations times this.")
-    ] = 4.0
+    jobs: Jobs = 12
+    arrivals: Arrivals = "load:0.7"
+    seeds: Seeds = 4
+    time_scale: TimeScale = 4.0
     alone: Annotated[
         int | None,
         typer.Option("--alone", min=1, help="How many jobs run alone; all unless given."),

@@ -41,6 +41,7 @@ from parcae.policies.order_network.layout import KIND as ORDER_NETWORK
 from parcae.policies.rule.policy import Parameters
 from parcae.simulation.config import WorldName
 from parcae.units import MS_PER_S
+from parcae.workloads.arrivals import process_like
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import SELECTION_SEED_START
 
@@ -137,10 +138,7 @@ def default_arrivals(workload: Workload, recorded: Workload | None) -> str:
     A batch if the jobs have fewer than two different recorded arrivals.
     """
     source = recorded or workload
-    times = sorted(job.arrival_ms for job in source.jobs if job.arrival_ms is not None)
-    if len(times) < 2 or times[-1] == times[0]:
-        return "batch"
-    return f"poisson:{max(1, round((times[-1] - times[0]) / (len(times) - 1)))}ms"
+    return process_like([job.arrival_ms for job in source.jobs if job.arrival_ms is not None])
 
 
 def learn(request: LearnRequest, progress: Progress | None = None, command: str = "") -> Learned:

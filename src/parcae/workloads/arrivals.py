@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +21,18 @@ from parcae.workloads.job import JobSpec, Workload
 from parcae.workloads.random_streams import RandomStreams
 
 Int64Array = npt.NDArray[np.int64]
+
+
+def process_like(arrival_ms: Sequence[int]) -> str:
+    """The arrival process most like these arrivals, as text: a batch, or Poisson at their rate.
+
+    Example: jobs at 0, 1000 and 4000 ms are like "poisson:2000ms".
+    """
+    first_ms = min(arrival_ms, default=0)
+    last_ms = max(arrival_ms, default=0)
+    if first_ms == last_ms:
+        return "batch"
+    return f"poisson:{max(1, round((last_ms - first_ms) / (len(arrival_ms) - 1)))}ms"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +81,7 @@ class JobSequence:
     @property
     def nearest_process(self) -> str:
         """The arrival process, or the one most like these arrivals: a batch, or Poisson."""
-        if self.arrivals:
-            return self.arrivals
-        span_ms = int(self.arrival_ms[-1] - self.arrival_ms[0])
-        if span_ms == 0:
-            return "batch"
-        return f"poisson:{max(1, round(span_ms / (self.num_jobs - 1)))}ms"
+        return self.arrivals or process_like(self.arrival_ms.tolist())
 
     @cached_property
     def jobs(self) -> tuple[JobSpec, ...]:
