@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.evaluation.gantt import FONT
+from parcae.evaluation.statistics import Estimate
 from parcae.files import replacing
 from parcae.metrics.cluster import (
     busy_executors,
@@ -88,12 +89,7 @@ def new_figure(title: str, x: str, y: str) -> Any:
 
 
 def interval_bars(
-    title: str,
-    axis: str,
-    names: Sequence[str],
-    means: Sequence[float],
-    low: Sequence[float],
-    high: Sequence[float],
+    title: str, axis: str, names: Sequence[str], estimates: Sequence[Estimate]
 ) -> Figure:
     """A bar chart of one number per policy with its interval; the first policy is on top.
 
@@ -101,48 +97,34 @@ def interval_bars(
         title: title of the chart.
         axis: label of the number's axis.
         names: the policies.
-        means: the number of each policy.
-        low: lower ends of the intervals; NaN where unknown.
-        high: upper ends of the intervals; NaN where unknown.
+        estimates: the number of each policy; bars have no interval where it is unknown.
     """
+    means, low, high = (
+        np.array([getattr(estimate, key) for estimate in estimates])
+        for key in ("mean", "low", "high")
+    )
     figure = new_figure(title, axis, "")
     error = {
         "type": "data",
-        "array": np.nan_to_num(np.subtract(high, means)),
-        "arrayminus": np.nan_to_num(np.subtract(means, low)),
+        "array": np.nan_to_num(high - means),
+        "arrayminus": np.nan_to_num(means - low),
         "thickness": 1.5,
         "color": "#1d232a",
     }
     colors = [policy_color(row) for row in range(len(names))]
     figure.add_bar(
-        y=list(names), x=list(means), error_x=error, marker_color=colors, width=0.6, orientation="h"
+        y=list(names),
+        x=means.tolist(),
+        error_x=error,
+        marker_color=colors,
+        width=0.6,
+        orientation="h",
     )
     figure.update_layout(
         height=110 + 38 * len(names), yaxis={"autorange": "reversed", "ticksuffix": "  "}
     )
     figure.update_xaxes(rangemode="tozero")
     return figure
-
-
-def jct_bars(
-    names: Sequence[str], means: Sequence[float], low: Sequence[float], high: Sequence[float]
-) -> Figure:
-    """A bar chart of every policy's average JCT with its interval; the first policy is on top.
-
-    Args:
-        names: the policies.
-        means: average JCT in seconds.
-        low: lower ends of the intervals; NaN where unknown.
-        high: upper ends of the intervals; NaN where unknown.
-    """
-    return interval_bars(
-        "Average job completion time, with 95% intervals",
-        "average JCT (s)",
-        names,
-        means,
-        low,
-        high,
-    )
 
 
 def cdf(trace: Trace) -> tuple[FloatArray, FloatArray]:
