@@ -139,7 +139,7 @@ def notes(comparison: Comparison) -> list[str]:
             f"{cut} jobs were cut off at the end of their run: their times are lower bounds"
         )
     if comparison.resolved.legend():
-        lines.append(comparison.resolved.legend())
+        lines.append(f"Policies: {comparison.resolved.legend()}.")
     return lines
 
 
