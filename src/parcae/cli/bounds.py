@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,10 @@ from parcae.cli.options import (
     SizeOptions,
     WorkloadArgument,
 )
+
+if TYPE_CHECKING:
+    from parcae.simulation.config import SimulationConfig
+    from parcae.workloads.arrivals import JobSequence
 
 
 @with_groups
@@ -44,11 +48,7 @@ def bounds_command(
 
     Example: parcae bounds tpch --jobs 6 --executors 20 --orders
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from parcae.evaluation.bounds import lower_bounds, simplified
-    from parcae.evaluation.order_search import best_job_order
+    from parcae.evaluation.bounds import lower_bounds
     from parcae.units import s_from_ms
     from parcae.workloads.arrivals import draw_sequence
     from parcae.workloads.random_streams import RandomStreams
@@ -76,18 +76,7 @@ def bounds_command(
         "explanation": bounds.explanation,
     }
     if orders:
-        # Standard output contains only the result.
-        with Progress(console=Console(stderr=True), transient=True) as progress:
-            bar = progress.add_task("orders", total=None)
-            best = best_job_order(
-                *simplified(sequence, config),
-                seed,
-                lambda _, best_ms: progress.update(
-                    bar, description=f"best order so far {s_from_ms(best_ms):,.2f} s"
-                ),
-            )
-        result["best_order"] = list(best.order)
-        result["best_order_average_jct_s"] = s_from_ms(best.average_jct_ms)
+        result |= _best_order(sequence, config, seed)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
         return
@@ -101,3 +90,27 @@ def bounds_command(
             f"best order {order}: average JCT {result['best_order_average_jct_s']:,.2f} s (without "
             "delays and waves)"
         )
+
+
+def _best_order(sequence: JobSequence, config: SimulationConfig, seed: int) -> dict[str, Any]:
+    """Search for the best order of the jobs, with a progress bar; the result as JSON."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from parcae.evaluation.bounds import simplified
+    from parcae.evaluation.order_search import best_job_order
+    from parcae.units import s_from_ms
+
+    # Standard output contains only the result.
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("orders", total=None)
+
+        def show(_: int, best_ms: float) -> None:
+            text = f"best order so far {s_from_ms(best_ms):,.2f} s"
+            progress.update(bar, description=text)
+
+        best = best_job_order(*simplified(sequence, config), seed, show)
+    return {
+        "best_order": list(best.order),
+        "best_order_average_jct_s": s_from_ms(best.average_jct_ms),
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from parcae.evaluation.compare_logs import LogComparison
+    from parcae.evaluation.compare_logs import LogComparison, LogSummary
     from parcae.evaluation.statistics import Estimate
 
 #: Width of the tables in characters, and number of jobs without a counterpart that are listed.
@@ -56,14 +56,29 @@ def compare_logs_command(
 
     Example: parcae compare-logs before.zstd after.zstd --plot gantt.png
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from parcae.evaluation.compare_logs import compare_logs
     from parcae.evaluation.log_gantt import gantt, picture_format
 
     if plot is not None:
         picture_format(plot)  # raises an error for an unknown format before the logs are read
+    comparison = _compared(a, b, key, max_bad_share)
+    if plot is not None:
+        labelled = zip("AB", comparison.runs, strict=True)
+        gantt([(f"{label}: {run.label}", run) for label, run in labelled], plot)
+    if as_json:
+        typer.echo(json.dumps(comparison.to_json(), indent=2))
+        return
+    _print(comparison)
+    if plot is not None:
+        typer.echo(f"cores over time: {plot}")
+
+
+def _compared(a: Path, b: Path, key: str | None, max_bad_share: float) -> LogComparison:
+    """Read and compare two logs, with a progress bar for each."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from parcae.evaluation.compare_logs import compare_logs
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -73,26 +88,17 @@ def compare_logs_command(
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         # A bar without a total (None, also for an empty log) shows activity, but no share.
         bars = {label: progress.add_task(f"reading {label}", total=None) for label in "AB"}
-        comparison = compare_logs(
-            a,
-            b,
-            key=key,
-            max_bad_share=max_bad_share,
-            progress=lambda label, done, total: progress.update(
-                bars[label], completed=done, total=total or None
-            ),
-        )
-    if plot is not None:
-        gantt(
-            [
-                (f"{label}: {run.label}", run)
-                for label, run in zip("AB", comparison.runs, strict=True)
-            ],
-            plot,
-        )
-    if as_json:
-        typer.echo(json.dumps(comparison.to_json(), indent=2))
-        return
+
+        def show(label: str, done: int, total: int) -> None:
+            progress.update(bars[label], completed=done, total=total or None)
+
+        return compare_logs(a, b, key=key, max_bad_share=max_bad_share, progress=show)
+
+
+def _print(comparison: LogComparison) -> None:
+    """Print the tables and the notes."""
+    from rich.console import Console
+
     console = Console()
     # In a narrow terminal or a pipe, wide tables are better than cut cells.
     console = console if console.width >= _WIDTH else Console(width=_WIDTH)
@@ -100,8 +106,6 @@ def compare_logs_command(
         console.print(table)
     for note in comparison.notes:
         console.print(f"note: {note}", markup=False, highlight=False)
-    if plot is not None:
-        typer.echo(f"cores over time: {plot}")
 
 
 def _tables(comparison: LogComparison) -> Iterator[Table]:
@@ -120,18 +124,8 @@ def _summary_table(comparison: LogComparison) -> Table:
     table.add_column("", no_wrap=True)
     table.add_column(f"A: {escape(a.path)}", justify="right", overflow="fold")
     table.add_column(f"B: {escape(b.path)}", justify="right", overflow="fold")
-    for name, cells in (
-        ("jobs completed", [str(s.completed) for s in (a, b)]),
-        ("failed, unfinished", [f"{s.failed}, {s.unfinished}" for s in (a, b)]),
-        ("average JCT", [_seconds(s.average_jct_s) for s in (a, b)]),
-        ("median JCT", [_seconds(s.median_jct_s) for s in (a, b)]),
-        ("p95 JCT", [_seconds(s.p95_jct_s) for s in (a, b)]),
-        ("makespan", [_seconds(s.makespan_s) for s in (a, b)]),
-        ("task attempts", [f"{s.num_tasks:,}" for s in (a, b)]),
-        ("task time", [_seconds(s.task_s) for s in (a, b)]),
-        ("cores, busy", [f"{s.num_cores}, {_share(s.core_utilization)}" for s in (a, b)]),
-    ):
-        table.add_row(name, *cells)
+    for heading, cell in _SUMMARY_ROWS:
+        table.add_row(heading, cell(a), cell(b))
     if comparison.ratio is not None:
         left_out = (
             f", without {len(comparison.not_compared)} that did not complete in both"
@@ -200,3 +194,17 @@ def _ratio(estimate: Estimate) -> str:
     return f"{estimate.mean:.3f}" + (
         "" if estimate.is_unknown else f" [{estimate.low:.3f}, {estimate.high:.3f}]"
     )
+
+
+#: The rows of the summary: heading, and the cell of a run.
+_SUMMARY_ROWS: tuple[tuple[str, Callable[[LogSummary], str]], ...] = (
+    ("jobs completed", lambda run: str(run.completed)),
+    ("failed, unfinished", lambda run: f"{run.failed}, {run.unfinished}"),
+    ("average JCT", lambda run: _seconds(run.average_jct_s)),
+    ("median JCT", lambda run: _seconds(run.median_jct_s)),
+    ("p95 JCT", lambda run: _seconds(run.p95_jct_s)),
+    ("makespan", lambda run: _seconds(run.makespan_s)),
+    ("task attempts", lambda run: f"{run.num_tasks:,}"),
+    ("task time", lambda run: _seconds(run.task_s)),
+    ("cores, busy", lambda run: f"{run.num_cores}, {_share(run.core_utilization)}"),
+)

@@ -17,6 +17,8 @@ from parcae.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from parcae.learning.scenario import Scenario
+    from parcae.studies.learn import Learned
     from parcae.workloads.job import Workload
 
 #: Default number of jobs in a simulated run: of a batch, and of a stream.
@@ -91,10 +93,12 @@ def learn_command(
 
     Example: parcae learn /var/log/spark-events -o learned --budget 5 --cores 50
     """
+    from parcae.cli.tables import print_whole
     from parcae.errors import ConfigError
+    from parcae.evaluation.table import comparison_table
     from parcae.learning.scenario import Scenario
     from parcae.metrics.objectives import parse_objective
-    from parcae.studies.learn import LearnRequest, default_arrivals, learn
+    from parcae.studies.learn import default_arrivals
     from parcae.workloads.archive import write_workload
     from parcae.workloads.parallelism import with_parallelism_model
 
@@ -114,30 +118,37 @@ def learn_command(
         f"core-seconds; learning for arrivals {process}, {config.total_executors} "
         f"{config.world.value}"
     )
-    line = ProgressLine(search.budget * 60)
     count = setting.jobs or (_BATCH_JOBS if process == "batch" else _STREAM_JOBS)
     scenario = Scenario(workload, config, process, count, parse_objective(setting.objective))
-    learned = learn(
-        LearnRequest(
-            scenario,
-            folder,
-            search.budget * 60,
-            search.seeds,
-            search.seed,
-            search.start,
-            search.device,
-        ),
-        lambda done, total, text: line.show(done, text),
-        command=shlex.join(["parcae", *sys.argv[1:]]),
-    )
-    line.end()
-    from parcae.cli.tables import print_whole
-    from parcae.evaluation.table import comparison_table
-
+    learned = _learned(scenario, folder, search)
     print_whole(comparison_table(learned.comparison))
     typer.echo(f"\n{learned.paragraph}\n\npolicy: {learned.policy}\nreport: {learned.report}")
     if learned.training.ending not in ("done", "interrupted"):
         typer.echo(f"note: the training stopped early: {learned.training.ending}", err=True)
+
+
+def _learned(scenario: Scenario, folder: Path, search: SearchOptions) -> Learned:
+    """Learn for a scenario, with a progress line."""
+    from parcae.studies.learn import LearnRequest, learn
+
+    budget_s = search.budget * 60
+    request = LearnRequest(
+        scenario,
+        folder,
+        budget_s,
+        search.seeds,
+        search.seed,
+        search.start,
+        search.device,
+    )
+    line = ProgressLine(budget_s)
+    learned = learn(
+        request,
+        lambda done, total, text: line.show(done, text),
+        command=shlex.join(["parcae", *sys.argv[1:]]),
+    )
+    line.end()
+    return learned
 
 
 def _read(paths: list[Path], key: str | None) -> tuple[Workload, Workload | None]:

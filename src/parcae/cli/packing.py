@@ -26,9 +26,9 @@ from parcae.cli.tables import print_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from parcae.evaluation.packing.world import PackingComparison
     from parcae.packing.config import PackingConfig
     from parcae.packing.world import Outcome
+    from parcae.policies.packing.catalog import PackingSetting
     from parcae.policies.packing.policy import PackingPolicy
     from parcae.workloads.packing_sets import PackingSet
     from parcae.workloads.rigid import RigidJobs
@@ -120,28 +120,10 @@ def simulate_command(
 
     Example: parcae packing simulate --load 1.3 --policy sjf,packer
     """
-    from parcae.errors import ConfigError
     from parcae.evaluation.packing.policies import resolve_packing
-    from parcae.packing.config import PackingConfig
-    from parcae.policies.packing.catalog import PackingSetting
 
-    reject_both(reading.swf, drawn)
-    if job_set is not None and (reading.swf is not None or drawn.is_given):
-        raise ConfigError(
-            "--job-set runs the sequences in a file: leave out --load, --rate and --swf"
-        )
     names = CONFORMANCE_POLICIES if policy == "all" else tuple(policy.split(","))
-    # Policies that were tuned or trained are chosen for the setting in which they will run.
-    setting = PackingSetting(is_exact=reading.swf is not None)
-    if job_set is not None:
-        runs = _job_sets(job_set, set_id)
-    elif reading.swf is not None:
-        log = reading.read(reading.swf)
-        runs = [(log.jobs, PackingConfig.for_log(log.jobs))]
-    else:
-        source = drawn.source()
-        runs = [(source.draw([seed])[0], source.config)]
-        setting = PackingSetting(rate=sum(source.rates) / len(source.rates))
+    runs, setting = _runs(drawn, reading, job_set, set_id, seed)
     policies = resolve_packing(names, None, setting=setting).policies
     _print_runs(
         [(jobs, config, list(_run(jobs, config, policies.items()))) for jobs, config in runs],
@@ -150,6 +132,40 @@ def simulate_command(
     if gantt is not None:
         _draw(*runs[0], policies, gantt)
         typer.echo(f"Gantt chart: {gantt}", err=True)
+
+
+def _runs(
+    drawn: DrawnOptions, reading: LogOptions, job_set: Path | None, set_id: str, seed: int
+) -> tuple[list[tuple[RigidJobs, PackingConfig]], PackingSetting]:
+    """The sequences to run, and the setting for which policies that were trained are chosen.
+
+    Args:
+        drawn: how jobs are drawn.
+        reading: a log, if there is one.
+        job_set: a file of sequences, if there is one.
+        set_id: which sequence of the file.
+        seed: seed of the drawn sequence.
+
+    Raises:
+        ConfigError: more than one source of jobs is given.
+    """
+    from parcae.errors import ConfigError
+    from parcae.packing.config import PackingConfig
+    from parcae.policies.packing.catalog import PackingSetting
+
+    reject_both(reading.swf, drawn)
+    if job_set is not None:
+        if reading.swf is not None or drawn.is_given:
+            raise ConfigError(
+                "--job-set runs the sequences in a file: leave out --load, --rate and --swf"
+            )
+        return _job_sets(job_set, set_id), PackingSetting(is_exact=False)
+    if reading.swf is not None:
+        log = reading.read(reading.swf).jobs
+        return [(log, PackingConfig.for_log(log))], PackingSetting(is_exact=True)
+    source = drawn.source()
+    mean_rate = sum(source.rates) / len(source.rates)
+    return [(source.draw([seed])[0], source.config)], PackingSetting(rate=mean_rate)
 
 
 def _job_sets(path: Path, which: str) -> list[tuple[RigidJobs, PackingConfig]]:
@@ -304,11 +320,9 @@ def compare_command(
     from parcae.evaluation.packing.compare import compare_log, compare_packing
 
     reject_both(reading.swf, drawn)
-    names = (policies or (DEFAULT_POLICIES if reading.swf is None else DEFAULT_LOG_POLICIES)).split(
-        ","
-    )
-    cost = cost_of(objective, reading.swf is not None)
-    comparison: PackingComparison
+    is_log = reading.swf is not None
+    names = (policies or (DEFAULT_LOG_POLICIES if is_log else DEFAULT_POLICIES)).split(",")
+    cost = cost_of(objective, is_log)
     with Console(stderr=True).status("reading") as status:
         if reading.swf is not None:
             log = reading.read(reading.swf)
@@ -355,34 +369,35 @@ def describe_command(
     if as_json:
         typer.echo(json.dumps(described, indent=2))
         return
+    _print_description(described)
+    for note in (*log.report.bad_samples, *log.report.notes):
+        typer.echo(f"note: {note}")
+    for key, value in log.header.entries:
+        typer.echo(f"; {key}: {value}")
+
+
+def _print_description(described: dict[str, Any]) -> None:
+    """Print the tables of `parcae packing describe`."""
     facts = [
         ("jobs", f"{described['jobs']:,} of {described['read']['lines']:,} lines"),
         ("bad lines", f"{described['read']['bad']:,}"),
         ("days", f"{described['span_s'] / 86_400:,.1f}"),
-        *(
-            (f"{name} of the cluster", f"{units:,}")
-            for name, units in described["capacity"].items()
-        ),
-        *((f"load of {name}", f"{load:.1%}") for name, load in described["load"].items()),
     ]
+    for name, units in described["capacity"].items():
+        facts.append((f"{name} of the cluster", f"{units:,}"))
+    for name, load in described["load"].items():
+        facts.append((f"load of {name}", f"{load:.1%}"))
     print_rows(f"Log {described['log']}", ("", ""), facts)
     spreads = {
         "duration (s)": described["duration_s"],
         "estimate (s)": described["told_s"],
         **described["demand"],
     }
-    print_rows(
-        "Per job",
-        ("", "mean", "median", "p95", "largest"),
-        [
-            (name, *(f"{s[key]:,.1f}" for key in ("mean", "p50", "p95", "max")))
-            for name, s in spreads.items()
-        ],
-    )
-    for note in (*log.report.bad_samples, *log.report.notes):
-        typer.echo(f"note: {note}")
-    for key, value in log.header.entries:
-        typer.echo(f"; {key}: {value}")
+    rows = [
+        (name, *(f"{spread[key]:,.1f}" for key in ("mean", "p50", "p95", "max")))
+        for name, spread in spreads.items()
+    ]
+    print_rows("Per job", ("", "mean", "median", "p95", "largest"), rows)
 
 
 @app.command("policies")

@@ -239,38 +239,42 @@ def reject_both(swf: Path | None, drawn: DrawnOptions) -> None:
 
 def log_json(log: SwfLog) -> dict[str, Any]:
     """A description of a log, and what the reader left out or changed, as JSON."""
-    import numpy as np
-
     jobs = log.jobs
-    report = log.report
-    percentiles = {"p50": 50, "p95": 95, "max": 100}
-
-    def spread(values: Any) -> dict[str, float]:
-        return {key: float(np.percentile(values, rank)) for key, rank in percentiles.items()} | {
-            "mean": float(np.mean(values))
-        }
-
+    names = jobs.resources
     return {
         "log": jobs.name,
         "jobs": len(jobs),
         "span_s": jobs.span,
         "start_unix_s": log.start_unix_s,
-        "capacity": dict(zip(jobs.resources, jobs.capacity.tolist(), strict=True)),
-        "load": {name: float(load) for name, load in zip(jobs.resources, jobs.load, strict=True)},
-        "duration_s": spread(jobs.duration),
-        "told_s": spread(jobs.estimate),
-        "demand": {
-            name: spread(jobs.demand[:, column]) for column, name in enumerate(jobs.resources)
-        },
-        "read": {
-            "lines": report.num_rows,
-            "bad": report.num_bad_rows,
-            "bad_samples": list(report.bad_samples),
-            "notes": list(report.notes),
-            "findings": [
-                {"what": f.what, "jobs": f.count, "first": f.first, "dropped": f.is_dropped}
-                for f in log.findings
-            ],
-        },
+        "capacity": dict(zip(names, jobs.capacity.tolist(), strict=True)),
+        "load": {name: float(load) for name, load in zip(names, jobs.load, strict=True)},
+        "duration_s": _spread_of(jobs.duration),
+        "told_s": _spread_of(jobs.estimate),
+        "demand": {name: _spread_of(jobs.demand[:, row]) for row, name in enumerate(names)},
+        "read": _reading_json(log),
         "header": dict(log.header.entries),
+    }
+
+
+def _spread_of(values: Any) -> dict[str, float]:
+    """Percentiles and the mean of an array."""
+    import numpy as np
+
+    percentiles = {"p50": 50, "p95": 95, "max": 100}
+    spread = {key: float(np.percentile(values, rank)) for key, rank in percentiles.items()}
+    return {**spread, "mean": float(np.mean(values))}
+
+
+def _reading_json(log: SwfLog) -> dict[str, Any]:
+    """What the reader left out or changed, as JSON."""
+    report = log.report
+    return {
+        "lines": report.num_rows,
+        "bad": report.num_bad_rows,
+        "bad_samples": list(report.bad_samples),
+        "notes": list(report.notes),
+        "findings": [
+            {"what": f.what, "jobs": f.count, "first": f.first, "dropped": f.is_dropped}
+            for f in log.findings
+        ],
     }

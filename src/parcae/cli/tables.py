@@ -10,65 +10,70 @@ if TYPE_CHECKING:
 
 #: Number of jobs that the description of a workload lists by name.
 _LARGEST = 15
+#: Number of parallelism levels and depths that it lists.
+_SHOWN = 12
 #: Terminal width, in characters, that is larger than any table needs.
 _UNBOUNDED = 10_000
 
 
 def description_tables(described: dict[str, Any]) -> Iterator[Table]:
     """The tables of `parcae workload describe`."""
+    yield _facts_table(described)
+    yield _spread_table(described)
+    yield _jobs_table(described)
+
+
+def _facts_table(described: dict[str, Any]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    facts = Table(title=f"Workload {escape(described['name'])}", show_header=False)
-    levels = described["parallelism_levels"]
-    shown = ", ".join(map(str, levels[:12])) + (", ..." if len(levels) > 12 else "")
+    counts = (described["num_jobs"], described["num_stages"], described["num_tasks"])
+    by_wave = described["samples_by_wave"].items()
+    table = Table(title=f"Workload {escape(described['name'])}", show_header=False)
     for label, value in (
         ("fingerprint", described["fingerprint"]),
-        (
-            "jobs, stages, tasks",
-            f"{described['num_jobs']:,}, {described['num_stages']:,}, {described['num_tasks']:,}",
-        ),
+        ("jobs, stages, tasks", ", ".join(f"{count:,}" for count in counts)),
         ("total work", f"{described['total_work_s']:,.1f} s of one executor"),
         # The share that Decima's paper gives for its workload (section 7.2).
         ("work in the top 23% of jobs", f"{described['share_of_work_in_top_23_percent']:.0%}"),
-        ("parallelism measured", shown),
-        (
-            "duration samples",
-            ", ".join(f"{n:,} {wave}" for wave, n in described["samples_by_wave"].items()),
-        ),
+        ("parallelism measured", _first(map(str, described["parallelism_levels"]))),
+        ("duration samples", ", ".join(f"{count:,} {wave}" for wave, count in by_wave)),
         ("spread of runs", described["runs_in_words"]),
-        (
-            "DAG depth: jobs",
-            ", ".join(f"{d}: {n}" for d, n in list(described["depth"].items())[:12]),
-        ),
-        *((key, value) for key, value in described["provenance"].items()),
+        ("DAG depth: jobs", _first(f"{d}: {n}" for d, n in described["depth"].items())),
+        *described["provenance"].items(),
     ):
-        facts.add_row(escape(label), escape(str(value)))
-    yield facts
-    spread = Table("per job", "mean", "median", "p95", "largest", title="Spread")
+        table.add_row(escape(label), escape(str(value)))
+    return table
+
+
+def _first(texts: Iterable[str]) -> str:
+    """The first of the texts in one line, with dots if there are more."""
+    texts = list(texts)
+    return ", ".join(texts[:_SHOWN]) + (", ..." if len(texts) > _SHOWN else "")
+
+
+def _spread_table(described: dict[str, Any]) -> Table:
+    from rich.table import Table
+
+    table = Table("per job", "mean", "median", "p95", "largest", title="Spread")
     for key in ("work_s", "critical_path_s", "average_width", "stages_per_job", "tasks_per_job"):
-        s = described[key]
-        spread.add_row(key, *(f"{s[k]:,.1f}" for k in ("mean", "median", "p95", "max")))
-    yield spread
-    jobs = Table(
-        "job",
-        "stages",
-        "tasks",
-        "depth",
-        "work s",
-        "critical path s",
-        "width",
-        title="Largest jobs",
-    )
+        spread = described[key]
+        table.add_row(key, *(f"{spread[k]:,.1f}" for k in ("mean", "median", "p95", "max")))
+    return table
+
+
+def _jobs_table(described: dict[str, Any]) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    headings = ("job", "stages", "tasks", "depth", "work s", "critical path s", "width")
+    table = Table(*headings, title="Largest jobs")
     # Jobs with the most work first.
     for row in sorted(described["jobs"], key=lambda row: -row["work_s"])[:_LARGEST]:
-        sizes = (str(row["stages"]), str(row["tasks"]), str(row["depth"]))
-        jobs.add_row(
-            escape(row["name"]),
-            *sizes,
-            *(f"{row[k]:,.1f}" for k in ("work_s", "critical_path_s", "average_width")),
-        )
-    yield jobs
+        sizes = (str(row[key]) for key in ("stages", "tasks", "depth"))
+        times = (f"{row[key]:,.1f}" for key in ("work_s", "critical_path_s", "average_width"))
+        table.add_row(escape(row["name"]), *sizes, *times)
+    return table
 
 
 def print_catalog(

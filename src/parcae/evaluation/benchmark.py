@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from parcae.cluster.trace import Trace
 from parcae.errors import PolicyError
 from parcae.evaluation.tuning import resolve_policies
 from parcae.policies.catalog import make_policy
@@ -24,6 +25,8 @@ from parcae.workloads.arrivals import draw_sequence
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 
+#: The trace of a run and its wall-clock seconds.
+_TimedRun = tuple[Trace, float]
 #: Jobs of a longer stream, which shows whether speed falls as the number of tasks grows.
 _LONG_JOBS = 1_000
 #: Largest number of runs of the longer stream.
@@ -80,26 +83,10 @@ def benchmark_simulator(
     """
     config = SimulationConfig(num_executors=num_executors)
     chosen = make_policy(policy, num_executors)
-    seconds = []
-    tasks = []
-    events = []
-    decisions = []
-    # Seed -1 stands for an untimed first run, which compiles the kernels.
-    for seed in range(-1, runs):
-        sequence = draw_sequence(
-            workload, arrivals, num_jobs, num_executors, RandomStreams(max(0, seed))
-        )
-        simulator = Simulator(sequence, config, max(0, seed))
-        start = time.perf_counter()
-        chosen.play(simulator.state, simulator.future, simulator.tables)
-        elapsed = time.perf_counter() - start
-        if seed < 0:
-            continue
-        trace = simulator.trace(policy)
-        seconds.append(elapsed)
-        tasks.append(trace.num_tasks / elapsed)
-        events.append(trace.num_events / elapsed)
-        decisions.append(trace.num_decisions / elapsed)
+    timed = list(_timed_runs(workload, chosen, config, arrivals, num_jobs, runs))
+    tasks = [trace.num_tasks / elapsed_s for trace, elapsed_s in timed]
+    events = [trace.num_events / elapsed_s for trace, elapsed_s in timed]
+    decisions = [trace.num_decisions / elapsed_s for trace, elapsed_s in timed]
     oracle = _oracle_tasks_per_second(workload, arrivals, num_executors)
     speed = statistics.median(tasks)
     return SimulatorBenchmark(
@@ -205,59 +192,63 @@ def benchmark_cores(
                 f"policy {name!r} cannot run a whole simulation in one compiled call, "
                 "so this benchmark cannot time it: time its decisions"
             )
-        speeds, plans, tasks = _speeds(workload, policy, config, arrivals, num_jobs, runs)
-        long, _, long_tasks = _speeds(
-            workload, policy, config, arrivals, num_long_jobs, min(runs, _LONG_RUNS)
-        )
-        speed = statistics.median(speeds)
-        long_speed = statistics.median(long)
-        rows.append(
-            CoresSpeed(
-                policy=name,
-                variant=resolved.variants[name],
-                tasks=tasks,
-                tasks_per_second=speed,
-                best_tasks_per_second=max(speeds),
-                plans_per_second=statistics.median(plans),
-                long_tasks=long_tasks,
-                long_tasks_per_second=long_speed,
-                linearity=long_speed / speed,
-            )
-        )
+        short = list(_timed_runs(workload, policy, config, arrivals, num_jobs, runs))
+        num_long_runs = min(runs, _LONG_RUNS)
+        long = list(_timed_runs(workload, policy, config, arrivals, num_long_jobs, num_long_runs))
+        rows.append(_cores_speed(name, resolved.variants[name], short, long))
     return CoresBenchmark(
         workload.name, arrivals, num_jobs, num_long_jobs, num_cores, runs, tuple(rows)
     )
 
 
-def _speeds(
+def _cores_speed(
+    name: str, variant: str, short: Sequence[_TimedRun], long: Sequence[_TimedRun]
+) -> CoresSpeed:
+    """The speed of one policy.
+
+    Args:
+        name: the policy's name as the caller gave it.
+        variant: the policy that the name was resolved to.
+        short: timed runs.
+        long: timed runs with more jobs.
+    """
+    speeds = [trace.num_tasks / elapsed_s for trace, elapsed_s in short]
+    plans = [trace.num_decisions / elapsed_s for trace, elapsed_s in short]
+    speed = statistics.median(speeds)
+    long_speed = statistics.median(trace.num_tasks / elapsed_s for trace, elapsed_s in long)
+    return CoresSpeed(
+        policy=name,
+        variant=variant,
+        tasks=short[-1][0].num_tasks,
+        tasks_per_second=speed,
+        best_tasks_per_second=max(speeds),
+        plans_per_second=statistics.median(plans),
+        long_tasks=long[-1][0].num_tasks,
+        long_tasks_per_second=long_speed,
+        linearity=long_speed / speed,
+    )
+
+
+def _timed_runs(
     workload: Workload,
     policy: CompiledPolicy,
     config: SimulationConfig,
     arrivals: str,
     num_jobs: int,
     runs: int,
-) -> tuple[list[float], list[float], int]:
+) -> Iterator[_TimedRun]:
     """Time the runs of one policy, after an untimed run that compiles the kernels.
 
-    Returns:
-        Tasks per second of every run, plans (or decisions) per second of every run, and the number
-        of tasks of the last run.
+    Yields:
+        The trace of every run and its wall-clock seconds.
     """
-    speeds = []
-    plans = []
-    tasks = 0
+    # Seed -1 stands for the untimed run.
     for seed in range(-1, runs):
-        sequence = draw_sequence(
-            workload, arrivals, num_jobs, config.total_executors, RandomStreams(max(0, seed))
-        )
+        streams = RandomStreams(max(0, seed))
+        sequence = draw_sequence(workload, arrivals, num_jobs, config.total_executors, streams)
         simulator = Simulator(sequence, config, max(0, seed))
         start = time.perf_counter()
         policy.play(simulator.state, simulator.future, simulator.tables)
-        elapsed = time.perf_counter() - start
-        if seed < 0:
-            continue
-        trace = simulator.trace(policy.name)
-        tasks = trace.num_tasks
-        speeds.append(tasks / elapsed)
-        plans.append(trace.num_decisions / elapsed)
-    return speeds, plans, tasks
+        elapsed_s = time.perf_counter() - start
+        if seed >= 0:
+            yield simulator.trace(policy.name), elapsed_s

@@ -184,11 +184,6 @@ def _recurring(comparison: Comparison) -> str:
     jobs = recurring_jobs(comparison.runs, column)
     if not jobs:
         return ""
-    head = (
-        "recurring job", "runs",
-        *(f"{html.escape(policy.name)}<small>mean JCT, s</small>" for policy in policies),
-        f"{html.escape(best.name)} / {html.escape(policies[0].name)}<small>ratio of means</small>",
-    )  # fmt: skip
     left_out = jobs[_MOST:-_MOST]
     shown = [*jobs[:_MOST], *jobs[-_MOST:]] if left_out else jobs
     rows = [_recurring_row(job, column) for job in shown]
@@ -197,13 +192,26 @@ def _recurring(comparison: Comparison) -> str:
         "those that gain most come last."
     ]
     if left_out:
-        ratios = [job.ratio_to_first(column) for job in left_out]
-        notes.append(
-            f"The table shows the {_MOST} jobs that lose most (or gain least) and the {_MOST} that "
-            f"gain most. The other {len(left_out):,}, with ratios from {min(ratios):.3f} to "
-            f"{max(ratios):.3f}, are left out."
-        )
-    return f"<h2>Recurring jobs: gains and losses</h2>{html_table(head, rows, notes=notes)}"
+        notes.append(_left_out_note([job.ratio_to_first(column) for job in left_out]))
+    table = html_table(_recurring_head(comparison, best), rows, notes=notes)
+    return f"<h2>Recurring jobs: gains and losses</h2>{table}"
+
+
+def _recurring_head(comparison: Comparison, best: PolicyResult) -> list[str]:
+    """The headings of the table of recurring jobs, as HTML."""
+    names = [html.escape(policy.name) for policy in comparison.policies]
+    times = [f"{name}<small>mean JCT, s</small>" for name in names]
+    ratio = f"{html.escape(best.name)} / {names[0]}<small>ratio of means</small>"
+    return ["recurring job", "runs", *times, ratio]
+
+
+def _left_out_note(ratios: list[float]) -> str:
+    """Says which jobs the table of recurring jobs leaves out, given their ratios."""
+    return (
+        f"The table shows the {_MOST} jobs that lose most (or gain least) and the {_MOST} that "
+        f"gain most. The other {len(ratios):,}, with ratios from {min(ratios):.3f} to "
+        f"{max(ratios):.3f}, are left out."
+    )
 
 
 def _recurring_row(job: RecurringJob, column: int) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from parcae.simulation.many import SimulatorBatch
 from parcae.simulation.simulator import check_status
 from parcae.workloads.arrivals import JobSequence
 
+FloatArray = npt.NDArray[np.float64]
 #: Largest number of jobs that the search accepts.
 MAX_ORDERED_JOBS = 12
 #: Number of simulated prefixes between two progress reports.
@@ -74,17 +75,8 @@ def best_job_order(
     Raises:
         ConfigError: there are too many jobs, or the run has an end time.
     """
-    if config.end_ms is not None or config.mean_episode_ms is not None:
-        raise ConfigError(
-            "the exhaustive search compares completed runs: leave out end_ms and mean_episode_ms"
-        )
+    _check_that_orders_can_be_searched(sequence.num_jobs, config)
     num_jobs = sequence.num_jobs
-    if num_jobs > MAX_ORDERED_JOBS:
-        orders = math.factorial(min(num_jobs, 20))
-        raise ConfigError(
-            f"{num_jobs} jobs have {orders:,} orders or more; "
-            f"the exhaustive search takes at most {MAX_ORDERED_JOBS} jobs"
-        )
     # One simulator for each depth of the search: row d has d ordered jobs.
     batch = SimulatorBatch([sequence] * (num_jobs + 1), config, [seed] * (num_jobs + 1))
     blocks = tuple(
@@ -111,6 +103,20 @@ def best_job_order(
     )
 
 
+def _check_that_orders_can_be_searched(num_jobs: int, config: SimulationConfig) -> None:
+    """Raise ConfigError if there are too many jobs, or if the run has an end time."""
+    if config.end_ms is not None or config.mean_episode_ms is not None:
+        raise ConfigError(
+            "the exhaustive search compares completed runs: leave out end_ms and mean_episode_ms"
+        )
+    if num_jobs > MAX_ORDERED_JOBS:
+        orders = math.factorial(min(num_jobs, 20))
+        raise ConfigError(
+            f"{num_jobs} jobs have {orders:,} orders or more; "
+            f"the exhaustive search takes at most {MAX_ORDERED_JOBS} jobs"
+        )
+
+
 def _as_block(table: Any) -> npt.NDArray[np.int64]:
     """View a table of all simulators as int64[num_simulators, size], without copying."""
     return np.asarray(table).view(np.int64).reshape(len(table), -1)
@@ -119,17 +125,7 @@ def _as_block(table: Any) -> npt.NDArray[np.int64]:
 def _begin(sequence: JobSequence, config: SimulationConfig) -> OrderSearch:
     """The tables of a search that has not begun."""
     num_jobs = sequence.num_jobs
-    executors = config.total_executors
-    task_ms = list[float]()
-    path_ms = list[float]()
-    for job in sequence.jobs:
-        least = [shortest_task_ms(stage) for stage in job.stages]
-        task_ms += least
-        waves = [
-            math.ceil(stage.num_tasks / executors) * ms
-            for stage, ms in zip(job.stages, least, strict=True)
-        ]
-        path_ms += job.downstream_ms(waves)
+    task_ms, path_ms = _least_ms(sequence, config.total_executors)
     table = np.zeros((num_jobs + 1, num_jobs), np.int64)
     # One entry for each depth of the search.
     column = np.zeros(num_jobs + 1, np.int64)
@@ -143,8 +139,27 @@ def _begin(sequence: JobSequence, config: SimulationConfig) -> OrderSearch:
         best_rank=np.zeros(num_jobs),
         num_orders=np.zeros(1, np.int64),
         num_beginnings=np.zeros(1, np.int64),
-        task_ms=np.array(task_ms, np.float64),
-        path_ms=np.array(path_ms, np.float64),
+        task_ms=task_ms,
+        path_ms=path_ms,
         left_ms=np.zeros(num_jobs),
         finish_ms=np.zeros(num_jobs),
     )
+
+
+def _least_ms(sequence: JobSequence, num_executors: int) -> tuple[FloatArray, FloatArray]:
+    """For every stage of every job, its shortest task and its shortest path to the job's end.
+
+    Returns:
+        float64[num_stages], ms of the shortest task; float64[num_stages], ms of the path.
+    """
+    task_ms = list[float]()
+    path_ms = list[float]()
+    for job in sequence.jobs:
+        shortest = [shortest_task_ms(stage) for stage in job.stages]
+        task_ms += shortest
+        waves = [
+            math.ceil(stage.num_tasks / num_executors) * ms
+            for stage, ms in zip(job.stages, shortest, strict=True)
+        ]
+        path_ms += job.downstream_ms(waves)
+    return np.array(task_ms, np.float64), np.array(path_ms, np.float64)

@@ -226,46 +226,57 @@ def _objects(policies: Sequence[str | AnyPolicy]) -> dict[str, AnyPolicy]:
 
 def _resolve_names(names: Sequence[str], setting: _Setting) -> ResolvedPolicies:
     """Make the policies of the given names."""
-    config = setting.config
     unique_names = tuple(dict.fromkeys(names))
-    guards = {}
+    bare, guards = _without_guards(unique_names, setting.config)
+    made = _made_in_order(dict.fromkeys(bare.values()), setting)
+    policies = {}
+    tuned = {}
+    variants = {}
+    for name, bare_name in bare.items():
+        one = made[bare_name]
+        guard = guards.get(name)
+        if one.policy is not None:
+            policies[name] = one.policy if guard is None else guarded(name, one.policy, guard)
+        if one.tuning_text:
+            tuned[name] = one.tuning_text
+        variants[name] = one.variant + ("" if guard is None else f", guard {guard:g}")
+    oracles = frozenset(name for name in unique_names if name not in policies)
+    return ResolvedPolicies(
+        policies, oracles, unique_names, setting.config, tuned, variants, guards
+    )
+
+
+def _without_guards(
+    names: Sequence[str], config: SimulationConfig
+) -> tuple[dict[str, str], dict[str, float]]:
+    """By name, the name without its guard; and the factor of the guard where there is one.
+
+    Raises:
+        PolicyError: a policy plans, and the config's world has decisions.
+    """
     bare = {}
-    for name in unique_names:
+    guards = {}
+    for name in names:
         if config.world is WorldName.EXECUTORS:
             refuse_planners(name)
         bare[name], factor = split_guard(name)
         if factor is not None:
             guards[name] = factor
-    # Check and make the tuned policies last: a misspelt name then fails at once, not after tuning.
-    for family in (_family(bare_name)[0] for bare_name in bare.values() if _family(bare_name)[0]):
-        _made_by_name(f"{family}:1" if family in _NEEDS_VALUE else family, setting)
-    made = {
-        bare_name: _resolve(bare_name, setting)
-        for bare_name in dict.fromkeys(
-            sorted(bare.values(), key=lambda bare_name: bool(_family(bare_name)[0]))
-        )
+    return bare, guards
+
+
+def _made_in_order(names: Iterable[str], setting: _Setting) -> dict[str, _Resolved]:
+    """Resolve names without guards. Tuned policies come last: a misspelt name then fails at once.
+
+    The families of tuned policies are made first, without tuning, which checks their names.
+    """
+    names = list(names)
+    for family in (_family(name)[0] for name in names):
+        if family:
+            _made_by_name(f"{family}:1" if family in _NEEDS_VALUE else family, setting)
+    return {
+        name: _resolve(name, setting) for name in sorted(names, key=lambda n: bool(_family(n)[0]))
     }
-    policies = {}
-    for name, bare_name in bare.items():
-        policy = made[bare_name].policy
-        if policy is not None:
-            policies[name] = guarded(name, policy, guards[name]) if name in guards else policy
-    return ResolvedPolicies(
-        policies,
-        frozenset(name for name in unique_names if made[bare[name]].policy is None),
-        unique_names,
-        config,
-        {
-            name: made[bare_name].tuning_text
-            for name, bare_name in bare.items()
-            if made[bare_name].tuning_text
-        },
-        {
-            name: made[bare_name].variant + (f", guard {guards[name]:g}" if name in guards else "")
-            for name, bare_name in bare.items()
-        },
-        guards,
-    )
 
 
 @dataclass(frozen=True)

@@ -216,28 +216,37 @@ def _waiting_spans(outcome: Outcome, num_visible: int | None) -> Iterator[tuple[
     done = has_started(outcome)
     # A lost job leaves at once (its start counts as past); a job that never starts waits for ever.
     start = np.where(done, outcome.start, np.where(outcome.is_dropped, NOT_YET, _NEVER))
-    times = np.unique(
-        np.concatenate([jobs.arrival, outcome.start[done], outcome.finish[done], [outcome.end]])
-    )
-    times = times[times <= outcome.end]
-    free = np.stack(
-        [jobs.capacity[r] - _at(usage(outcome, r), times) for r in range(len(jobs.capacity))],
-        axis=1,
-    )
+    times = _event_times(outcome, done)
+    free = _free_units(outcome, times)
     arrived = np.searchsorted(jobs.arrival, times, side="right")
     first = 0
     for row in range(len(times) - 1):
         # Jobs are in order of arrival: skip the leading ones that have started.
         while first < len(jobs) and start[first] <= times[row]:
             first += 1
-        waiting_jobs = (
-            np.flatnonzero(start[first : arrived[row]] > times[row])[:num_visible] + first
-        )
-        if len(waiting_jobs):
-            yield (
-                int(times[row + 1] - times[row]),
-                bool((jobs.demand[waiting_jobs] <= free[row]).all(axis=1).any()),
-            )
+        is_waiting = start[first : arrived[row]] > times[row]
+        visible = np.flatnonzero(is_waiting)[:num_visible] + first
+        if len(visible):
+            fits = (jobs.demand[visible] <= free[row]).all(axis=1)
+            yield int(times[row + 1] - times[row]), bool(fits.any())
+
+
+def _event_times(outcome: Outcome, done: npt.NDArray[np.bool_]) -> IntArray:
+    """Return the times at which something happens, ascending, up to the run's end.
+
+    `done` are the jobs that started, bool[num_jobs].
+    """
+    starts = outcome.start[done]
+    finishes = outcome.finish[done]
+    times = np.unique(np.concatenate([outcome.jobs.arrival, starts, finishes, [outcome.end]]))
+    return np.asarray(times[times <= outcome.end], np.int64)
+
+
+def _free_units(outcome: Outcome, times: IntArray) -> IntArray:
+    """Return the free units of each resource from each time on, int64[num_times, num_resources]."""
+    capacity = outcome.jobs.capacity
+    used = [_at(usage(outcome, resource), times) for resource in range(len(capacity))]
+    return np.asarray(capacity - np.stack(used, axis=1), np.int64)
 
 
 def _at(level: tuple[IntArray, IntArray], times: IntArray) -> IntArray:

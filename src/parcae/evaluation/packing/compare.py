@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -136,9 +137,35 @@ def compare_log(
         "" if part == "second" else ", which is part of the comparison"
     )
     sequences = _pieces(jobs, piece_jobs)
-    config = PackingConfig.for_log(jobs)
+    world = PackingWorld(
+        sequences,
+        PackingConfig.for_log(jobs),
+        PackingSetting(is_exact=True, log=log.name),
+        Tuning(tuning_pieces(log.piece(0, half)), cost, tune_budget_s, where),
+        _log_card(log, part, jobs, sequences, piece_jobs),
+        num_threads,
+    )
+    return compare_in(world, policies, range(len(sequences)), say=say)
+
+
+def _log_card(
+    log: RigidJobs,
+    part: str,
+    jobs: RigidJobs,
+    sequences: Sequence[RigidJobs],
+    piece_jobs: int | None,
+) -> dict[str, Any]:
+    """What is needed to repeat a comparison on a log.
+
+    Args:
+        log: the whole log.
+        part: name of the part that is compared.
+        jobs: the jobs of this part.
+        sequences: its pieces.
+        piece_jobs: number of jobs of a piece; None if the part runs as one.
+    """
     used = sum(map(len, sequences))
-    card = {
+    return {
         "log": log.name,
         "part": part,
         "jobs": used,
@@ -148,18 +175,9 @@ def compare_log(
         "ids": [int(jobs.ids[0]), int(jobs.ids[-1])],
         "capacity": dict(zip(jobs.resources, jobs.capacity.tolist(), strict=True)),
         "load": _load(jobs),
-        "config": config.model_dump(mode="json"),
+        "config": PackingConfig.for_log(jobs).model_dump(mode="json"),
         "label": f"{log.name}, {_PART_WORDS[part]}",
     }
-    world = PackingWorld(
-        sequences,
-        config,
-        PackingSetting(is_exact=True, log=log.name),
-        Tuning(tuning_pieces(log.piece(0, half)), cost, tune_budget_s, where),
-        card,
-        num_threads,
-    )
-    return compare_in(world, policies, range(len(sequences)), say=say)
 
 
 _PART_WORDS = {"second": "second half", "first": "first half", "all": "whole"}

@@ -125,18 +125,23 @@ class PackingResult:
 
     def to_json(self, sizes: SizeGroups, measure: str) -> dict[str, Any]:
         """Estimates with intervals, and means over runs."""
+        estimates = {name: estimate.to_json() for name, estimate in self.estimates.items()}
+        ratios = {f"{name}_ratio_to_first": one.to_json() for name, one in self.ratios.items()}
         card: dict[str, Any] = {
-            name: estimate.to_json() for name, estimate in self.estimates.items()
-        }
-        card |= {f"{name}_ratio_to_first": ratio.to_json() for name, ratio in self.ratios.items()}
-        card |= {"ratio_to_first": self.ratios[measure].to_json()}
-        card |= {"jobs": self.num_jobs, "unallocated": self.unallocated, "dropped": self.dropped}
-        card |= {"quantiles": self.quantiles(), f"{measure}_by_size": self.by_size(sizes.names)}
-        card |= {"makespan": self.mean("makespan"), "utilization": self.utilization()}
-        card |= {"withheld_share": self.mean("withheld_share"), "decisions": self.mean("decisions")}
-        card |= {
+            **estimates,
+            **ratios,
+            "ratio_to_first": self.ratios[measure].to_json(),
+            "jobs": self.num_jobs,
+            "unallocated": self.unallocated,
+            "dropped": self.dropped,
+            "quantiles": self.quantiles(),
+            f"{measure}_by_size": self.by_size(sizes.names),
+            "makespan": self.mean("makespan"),
+            "utilization": self.utilization(),
+            "withheld_share": self.mean("withheld_share"),
+            "decisions": self.mean("decisions"),
             "block_correlation": self.correlation,
-            f"{measure}_by_run": [getattr(r, f"mean_{measure}") for r in self.runs],
+            f"{measure}_by_run": [getattr(run, f"mean_{measure}") for run in self.runs],
         }
         json: dict[str, Any] = plain({key: _plain_list(value) for key, value in card.items()})
         return json
