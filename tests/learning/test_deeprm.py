@@ -10,6 +10,7 @@ import torch
 
 from parcae.errors import ConfigError, DivergedError
 from parcae.evaluation.statistics import ratio_estimate
+from parcae.learning.loop import IterationSeeds, Plan, train
 from parcae.learning.packing.benchmark import benchmark_packing
 from parcae.learning.packing.deeprm import (
     DeepRMLearner,
@@ -18,7 +19,7 @@ from parcae.learning.packing.deeprm import (
     logit_gradient,
     run_advantages,
 )
-from parcae.learning.packing.loop import STATE_FILE, IterationSeeds, PackingTraining, train_packing
+from parcae.learning.state_file import STATE_FILE
 from parcae.packing.config import PackingConfig
 from parcae.packing.images import Images
 from parcae.packing.layout import Cost, select
@@ -132,7 +133,7 @@ def test_a_step_of_rmsprop_is_the_rate_times_the_scaled_gradient() -> None:
 @pytest.mark.parametrize("cost", [Cost.SLOWDOWN, Cost.COMPLETION, Cost.UTILIZATION, Cost.MAKESPAN])
 def test_every_objective_can_be_learned_and_rewards_are_minus_its_costs(cost: Cost) -> None:
     learner = deeprm_learner(_TOY, cost, settings=_FEW)
-    numbers = learner.iterate(IterationSeeds(0, 0), 1.0)
+    numbers = learner.iterate(IterationSeeds(0, 0), 0.0)
     assert numbers["reward/best"] >= numbers["reward/mean"]
     assert numbers["gradient_norm"] > 0
     if cost is Cost.MAKESPAN:
@@ -147,7 +148,7 @@ def test_other_ways_of_learning_take_other_steps(setting: str) -> None:
     def after(*settings: str) -> float:
         learner = deeprm_learner(_TOY, settings=(*_FEW, *settings))
         for iteration in range(2):
-            learner.iterate(IterationSeeds(0, iteration), 1.0)
+            learner.iterate(IterationSeeds(0, iteration), 0.0)
         return float(np.abs(learner.weights()["hidden.weight"]).sum())
 
     assert after(setting) != after()
@@ -167,7 +168,7 @@ def test_the_learning_rate_falls_linearly_to_its_share_at_the_end() -> None:
 def test_threads_change_nothing() -> None:
     def after(threads: int) -> bytes:
         learner = deeprm_learner(_TOY, settings=_FEW, num_threads=threads)
-        learner.iterate(IterationSeeds(0, 0), 1.0)
+        learner.iterate(IterationSeeds(0, 0), 0.0)
         return bytes(learner.weights()["hidden.weight"].tobytes())
 
     assert after(1) == after(3)
@@ -175,21 +176,15 @@ def test_threads_change_nothing() -> None:
 
 @pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
 def test_a_resumed_training_goes_on_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
-    def train(folder: Path, iterations: int, is_resumed: bool = False) -> None:
+    def run(folder: Path, iterations: int, is_resumed: bool = False) -> None:
         learner = deeprm_learner(_TOY, settings=(*_FEW, f"optimizer={optimizer}"))
-        training = PackingTraining(
-            _TOY,
-            max_iterations=iterations,
-            select_every=2,
-            num_selection=5,
-            folder=folder,
-            is_resumed=is_resumed,
-        )
-        assert train_packing(learner, training).ending == "done"
+        learner.select_every = 2
+        learner.num_selection = 5
+        assert train(learner, Plan(300, iterations, folder, is_resumed)).ending == "done"
 
-    train(tmp_path / "whole", 4)
-    train(tmp_path / "parts", 2)
-    train(tmp_path / "parts", 4, is_resumed=True)
+    run(tmp_path / "whole", 4)
+    run(tmp_path / "parts", 2)
+    run(tmp_path / "parts", 4, is_resumed=True)
     whole, parts = (
         read_checkpoint(tmp_path / folder / STATE_FILE) for folder in ("whole", "parts")
     )
@@ -203,7 +198,7 @@ def test_weights_that_are_not_finite_end_the_training() -> None:
     weights["actions.bias"][0] = np.nan
     learner.restore(weights, learner.state())
     with pytest.raises(DivergedError, match="lower the learning rate"):
-        learner.iterate(IterationSeeds(0, 0), 1.0)
+        learner.iterate(IterationSeeds(0, 0), 0.0)
 
 
 def test_settings_that_cannot_be_are_refused() -> None:
@@ -231,7 +226,7 @@ def test_a_few_small_iterations_learn_to_do_better_on_other_sequences() -> None:
     )
     before = _slowdowns(learner)
     for iteration in range(30):
-        learner.iterate(IterationSeeds(0, iteration), 1.0)
+        learner.iterate(IterationSeeds(0, iteration), 0.0)
     ratio = ratio_estimate(_slowdowns(learner), before)
     assert ratio.high < 0.85
 

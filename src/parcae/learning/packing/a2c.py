@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from parcae.errors import ConfigError, DivergedError
 from parcae.learning.config import override
-from parcae.learning.packing.loop import IterationSeeds, Weights
+from parcae.learning.loop import IterationSeeds
+from parcae.learning.packing.learner import PackingLearner
 from parcae.metrics.packing import mean_cost
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
@@ -46,6 +47,7 @@ from parcae.policies.a2c.policy import (
     settings_for,
     slots_of,
 )
+from parcae.policies.checkpoint import Weights
 
 FloatArray = npt.NDArray[np.float64]
 #: A time step fits into this many bits, so that a sequence's index and a time fit into one int64.
@@ -275,10 +277,8 @@ def _optimizer(network: A2cNetwork, kind: Optimizer, rate: float) -> torch.optim
 # Deviation: A2cScheduler 3.1: the reward is -1 / T_j of one job j, which the text does not specify.
 # Here it is the sum over all jobs in the system, in each time step (DeepRM, section 3.4), and 0
 # when a job is placed. Summed over a run it is minus the sum of slowdowns.
-class A2cLearner:
+class A2cLearner(PackingLearner):
     """Trains an actor and a critic, two separate networks, on parallel clusters in lockstep.
-
-    It is a learner, see `parcae.learning.packing.loop.Learner`.
 
     Args:
         source: where job sequences are drawn.
@@ -301,8 +301,7 @@ class A2cLearner:
         weights: Weights | None = None,
         seed: int = 0,
     ) -> None:
-        self.source = source
-        self.cost = cost
+        super().__init__(source, cost, seed)
         self.network = settings
         self.config = config
         rng = np.random.default_rng(np.random.SeedSequence([0x6132_6373, seed]))
@@ -354,7 +353,7 @@ class A2cLearner:
         self._actor.restore(weights, moments, "actor")
         self._critic.restore(state, moments, "critic")
 
-    def iterate(self, seeds: IterationSeeds, left: float) -> Mapping[str, float]:
+    def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
         """Run fresh sequences to their end; update after every `num_steps` x clusters decisions."""
         sequences = self.source.draw(seeds.sequences(self.config.num_sequences))
         world = self.source.config.model_copy(update={"max_decisions": self.config.max_decisions})
@@ -370,7 +369,7 @@ class A2cLearner:
             ) < self.config.num_steps * len(batch):
                 steps.append(self._decide(batch, encoded, rng))
                 encoded = self._encode(batch)
-            reports.append(self._update(steps, encoded, left))
+            reports.append(self._update(steps, encoded, 1.0 - done))
         decisions = float(batch.states.clock["num_decisions"].sum())
         means = {
             key: sum(report[key] * report["decisions"] for report in reports) / decisions

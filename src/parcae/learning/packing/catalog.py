@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from parcae.errors import ConfigError, FormatError
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
-from parcae.policies.checkpoint import Checkpoint
+from parcae.policies.checkpoint import Checkpoint, Weights
 from parcae.policies.packing.catalog import RULE_KIND
 
 if TYPE_CHECKING:
-    from parcae.learning.packing.loop import Learner, Weights
+    from parcae.learning.packing.learner import PackingLearner
 
 #: Module and function that make each learner. Modules are imported only on use: some need PyTorch.
 LEARNERS = {
@@ -31,7 +31,7 @@ def make_learner(
     settings: Sequence[str] = (),
     weights: Weights | None = None,
     seed: int = 0,
-) -> Learner:
+) -> PackingLearner:
     """Make the learner with this name.
 
     Args:
@@ -56,7 +56,7 @@ def make_learner(
     # Every learner has its own default recipe.
     if recipe is not None:
         arguments["recipe"] = recipe
-    learner: Learner = make(source, cost, **arguments)
+    learner: PackingLearner = make(source, cost, **arguments)
     return learner
 
 

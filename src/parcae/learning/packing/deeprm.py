@@ -23,13 +23,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from parcae.errors import ConfigError, DivergedError
 from parcae.learning.config import override
-from parcae.learning.packing.loop import IterationSeeds, Weights
+from parcae.learning.loop import IterationSeeds
+from parcae.learning.packing.learner import PackingLearner
 from parcae.metrics.packing import mean_cost
 from parcae.packing.config import PackingConfig
 from parcae.packing.images import ImageSettings
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import PackingBatch
+from parcae.policies.checkpoint import Weights
 from parcae.policies.deeprm.kernels import add_gradient_of_sums, explore_many
 from parcae.policies.deeprm.layout import (
     FEATURE_VERSION,
@@ -259,8 +261,8 @@ class Gradient:
         return {name: part / max(1, self.decisions) for name, part in parts.items()}
 
 
-class DeepRMLearner:
-    """The learner (see `parcae.learning.packing.loop.Learner`) of DeepRM; see `deeprm_learner`."""
+class DeepRMLearner(PackingLearner):
+    """The learner of DeepRM; see `deeprm_learner`."""
 
     kind = KIND
     feature_version = FEATURE_VERSION
@@ -272,10 +274,10 @@ class DeepRMLearner:
         learning: DeepRMLearning,
         network: DeepRMSettings,
         weights: Weights,
+        seed: int = 0,
         num_threads: int = 1,
     ) -> None:
-        self.source = source
-        self.cost = cost
+        super().__init__(source, cost, seed)
         self.learning = learning
         self.network = network
         self.num_threads = num_threads
@@ -329,7 +331,7 @@ class DeepRMLearner:
         self._moments = {name: np.array(state[name]) for name in self._moments}
         self._steps = int(state["steps"][0])
 
-    def iterate(self, seeds: IterationSeeds, left: float) -> Mapping[str, float]:
+    def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
         """Run every sequence `num_runs` times, and update the weights once.
 
         Raises:
@@ -346,7 +348,7 @@ class DeepRMLearner:
                 f"the gradient of DeepRM is not finite after {self._steps} steps; lower the "
                 "learning rate"
             )
-        self._step(gradient, left)
+        self._step(gradient, 1.0 - done)
         # The reward of a run is minus its cost.
         reward = -batch.costs(self.cost).reshape(-1, self.learning.num_runs)
         decisions = batch.states.clock["num_decisions"]
@@ -486,7 +488,7 @@ def deeprm_learner(
 
     Example:
         source = DrawnSource()
-        train_packing(deeprm_learner(source), PackingTraining(source, max_iterations=1000))
+        train(deeprm_learner(source), Plan(max_iterations=1000))
     """
     learning = override(parse_deeprm_recipe(recipe), settings)
     # The capacities of the resources are in the sequences: draw one to know the image's size.
@@ -499,4 +501,4 @@ def deeprm_learner(
         if weights is None
         else weights
     )
-    return DeepRMLearner(source, cost, learning, network, start, num_threads)
+    return DeepRMLearner(source, cost, learning, network, start, seed, num_threads)

@@ -16,14 +16,17 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from parcae.errors import ConfigError
+from parcae.learning.adam import adam_state, restore_adam
 from parcae.learning.config import override
-from parcae.learning.packing.loop import IterationSeeds, Weights
+from parcae.learning.loop import IterationSeeds
+from parcae.learning.packing.learner import PackingLearner
 from parcae.learning.ppo import Step, update
 from parcae.learning.returns import aligned_baseline, costs_to_go
 from parcae.metrics.packing import mean_cost
 from parcae.packing.layout import Cost, select
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import PackingBatch, spread
+from parcae.policies.checkpoint import Weights
 from parcae.policies.jobset.kernels import Record, explore_many
 from parcae.policies.jobset.layout import (
     FEATURE_VERSION,
@@ -113,8 +116,8 @@ def set_learner(
     return SetLearner(source, cost, override(RECIPES[name], settings), weights, seed)
 
 
-class SetLearner:
-    """The learner (see `parcae.learning.packing.loop.Learner`) of the set network."""
+class SetLearner(PackingLearner):
+    """The learner of the set network."""
 
     kind = "set"
     feature_version = FEATURE_VERSION
@@ -127,8 +130,7 @@ class SetLearner:
         weights: Weights | None,
         seed: int,
     ) -> None:
-        self.source = source
-        self.cost = cost
+        super().__init__(source, cost, seed)
         self.config = config
         start = dict(weights or {})
         # The rule is not trained: the network corrects it.
@@ -154,32 +156,15 @@ class SetLearner:
 
     def state(self) -> Weights:
         """Adam's moments."""
-        moments: Weights = {}
-        for name, parameter in self.network.named_parameters():
-            for key, value in self.optimizer.state.get(parameter, {}).items():
-                moments[f"{key}.{name}"] = np.atleast_1d(value.detach().numpy()).copy()
-        return moments
+        return adam_state(self.network, self.optimizer)
 
     def restore(self, weights: Weights, state: Weights) -> None:
         """Continue from what `weights` and `state` returned."""
         self.network.load_arrays(weights)
         self.rule = np.array(weights["rule"], np.float64)
-        for name, parameter in self.network.named_parameters():
-            moments = {
-                key: state[f"{key}.{name}"]
-                for key in ("step", "exp_avg", "exp_avg_sq")
-                if f"{key}.{name}" in state
-            }
-            if moments:
-                self.optimizer.state[parameter] = {
-                    "step": torch.tensor(float(moments["step"][0])),
-                    "exp_avg": torch.from_numpy(moments["exp_avg"].copy()).reshape(parameter.shape),
-                    "exp_avg_sq": torch.from_numpy(moments["exp_avg_sq"].copy()).reshape(
-                        parameter.shape
-                    ),
-                }
+        restore_adam(self.network, self.optimizer, state)
 
-    def iterate(self, seeds: IterationSeeds, left: float) -> Mapping[str, float]:
+    def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
         """Run one iteration: runs of fresh sequences, then the proximal update."""
         config = self.config
         rng = seeds.rng
@@ -191,7 +176,7 @@ class SetLearner:
             seed=int(rng.integers(1 << 62)),
         )
         records = self._explore(batch)
-        fade = config.final_share + (1 - config.final_share) * left
+        fade = config.final_share + (1 - config.final_share) * (1.0 - done)
         for group in self.optimizer.param_groups:
             group["lr"] = config.learning_rate * fade
         data = Recorded(records)
