@@ -22,37 +22,67 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class _Costs:
-    """The costs of one rollout, in ms of job time (or the unit of the objective).
+class AccruedCosts:
+    """The cost of one run as it accrues. Units of time and cost are the caller's.
 
     Args:
-        clock_s: float64[num_decisions], time of each decision.
+        clock: float64[num_decisions], time of each decision.
         cost: float64[num_decisions], cost accrued up to each decision.
-        end_s: time at which the rollout ended.
+        end: time at which the run ended.
         end_cost: cost accrued up to its end.
     """
 
-    clock_s: FloatArray
+    clock: FloatArray
     cost: FloatArray
-    end_s: float
+    end: float
     end_cost: float
-
-    @classmethod
-    def of(cls, rollout: Rollout) -> _Costs:
-        """The costs of a rollout."""
-        record = rollout.record
-        count = rollout.count
-        return cls(
-            record.clock_ms[:count] / MS_PER_S,
-            record.cost[:count],
-            float(record.end_ms[0]) / MS_PER_S,
-            float(record.end_cost[0]),
-        )
 
     @property
     def times(self) -> FloatArray:
         """The times of the decisions, then that of the end."""
-        return np.append(self.clock_s, self.end_s)
+        return np.append(self.clock, self.end)
+
+    def to_go(self, after: float, horizon: float | None) -> FloatArray:
+        """Discounted cost to go at the decisions, then at the end.
+
+        Args:
+            after: cost after the end of the run.
+            horizon: time constant of the discount; None for no discount.
+        """
+        rate = 0.0 if horizon is None else 1.0 / horizon
+        within = costs_to_go(self.clock, self.cost, self.end, self.end_cost, rate)
+        return np.append(within + after * np.exp(-rate * (self.end - self.clock)), after)
+
+    def differential_to_go(self, mean_rate: float) -> FloatArray:
+        """Cost to go beyond a mean cost per time, at the decisions, then 0 at the end."""
+        cost = differential_costs(self.times, np.append(self.cost, self.end_cost), mean_rate)
+        return np.append(costs_to_go(self.clock, cost[:-1], self.end, cost[-1]), 0.0)
+
+
+def _accrued(rollout: Rollout, scale: float = 1.0) -> AccruedCosts:
+    """A rollout's times in s, and its costs divided by `scale`."""
+    record = rollout.record
+    count = rollout.count
+    return AccruedCosts(
+        record.clock_ms[:count] / MS_PER_S,
+        record.cost[:count] / scale,
+        float(record.end_ms[0]) / MS_PER_S,
+        float(record.end_cost[0]) / scale,
+    )
+
+
+def gains(group: Sequence[AccruedCosts], to_go: Sequence[FloatArray]) -> list[FloatArray]:
+    """The group's mean cost to go at the time of each decision, minus the decision's.
+
+    Args:
+        group: runs of one job sequence.
+        to_go: of each run, the cost to go at its decisions and its end.
+
+    Returns:
+        For each run, float64[num_decisions].
+    """
+    baselines = aligned_baseline([one.times for one in group], to_go)
+    return [(baseline - curve)[:-1] for curve, baseline in zip(to_go, baselines, strict=True)]
 
 
 def reinforce_advantages(
@@ -70,30 +100,19 @@ def reinforce_advantages(
     """
     advantages: list[FloatArray] = []
     for rollouts in groups:
-        group = [_Costs.of(rollout) for rollout in rollouts]
+        group = [_accrued(rollout) for rollout in rollouts]
         for one in group:
-            rate.add(one.clock_s, one.cost, one.end_s, one.end_cost)
+            rate.add(one.clock, one.cost, one.end, one.end_cost)
         # The running mean includes this group's rollouts.
         mean_rate = rate.mean if config.is_differential else 0.0
-        curves = [_differential_to_go(one, mean_rate) for one in group]
+        to_go = [one.differential_to_go(mean_rate) for one in group]
         if config.is_aligned:
-            baselines = aligned_baseline([one.times for one in group], curves)
+            advantages += gains(group, to_go)
         else:
             # Without alignment the baseline is one number for all decisions of the group.
-            mean = float(np.concatenate(curves).mean())
-            baselines = [np.full(len(curve), mean) for curve in curves]
-        advantages += [
-            (baseline - curve)[:-1] / config.cost_scale
-            for curve, baseline in zip(curves, baselines, strict=True)
-        ]
-    return np.concatenate(advantages)
-
-
-def _differential_to_go(costs: _Costs, mean_rate: float) -> FloatArray:
-    """Differential cost to go at the decisions, then 0 at the end."""
-    times = costs.times
-    cost = differential_costs(times, np.append(costs.cost, costs.end_cost), mean_rate)
-    return np.append(costs_to_go(times[:-1], cost[:-1], costs.end_s, cost[-1]), 0.0)
+            mean = float(np.concatenate(to_go).mean())
+            advantages += [mean - curve[:-1] for curve in to_go]
+    return np.concatenate(advantages) / config.cost_scale
 
 
 def window_advantages(
@@ -109,30 +128,12 @@ def window_advantages(
     Returns:
         Advantages and costs to go in s of job time, both float64[num_decisions].
     """
-    rate = 0.0 if horizon_s is None else 1.0 / horizon_s
     later = iter(ends)
     advantages: list[FloatArray] = []
-    to_go: list[FloatArray] = []
+    curves: list[FloatArray] = []
     for rollouts in groups:
-        group = [_Costs.of(rollout) for rollout in rollouts]
-        curves = [_discounted_to_go(one, float(next(later)), rate) for one in group]
-        baselines = aligned_baseline([one.times for one in group], curves)
-        for curve, baseline in zip(curves, baselines, strict=True):
-            advantages.append((baseline - curve)[:-1])
-            to_go.append(curve[:-1])
-    return np.concatenate(advantages), np.concatenate(to_go)
-
-
-def _discounted_to_go(costs: _Costs, after: float, rate: float) -> FloatArray:
-    """Discounted cost to go in s at the decisions, then at the end.
-
-    Args:
-        costs: the costs of the rollout.
-        after: cost after its end, in s.
-        rate: discount rate per second.
-    """
-    end_s = costs.end_s
-    within = costs_to_go(
-        costs.clock_s, costs.cost / MS_PER_S, end_s, costs.end_cost / MS_PER_S, rate
-    )
-    return np.append(within + after * np.exp(-rate * (end_s - costs.clock_s)), after)
+        group = [_accrued(rollout, MS_PER_S) for rollout in rollouts]
+        to_go = [one.to_go(float(next(later)), horizon_s) for one in group]
+        advantages += gains(group, to_go)
+        curves += [curve[:-1] for curve in to_go]
+    return np.concatenate(advantages), np.concatenate(curves)

@@ -25,9 +25,7 @@ from parcae.learning.rollouts import RolloutWorker, require_decisions
 from parcae.learning.scenario import Runs, Scenario
 from parcae.policies.catalog import make_policy
 from parcae.policies.checkpoint import Weights
-from parcae.policies.learned import setting_card
 from parcae.policies.rule.kernels import Rule
-from parcae.workloads.describe import fingerprint
 from parcae.workloads.random_streams import SELECTION_SEED_START
 
 FloatArray = npt.NDArray[np.float64]
@@ -136,24 +134,16 @@ class GradientLearner:
 
     def identity(self) -> dict[str, Any]:
         """The scenario, the settings of the training, and weights that are not trained."""
-        scenario = self.scenario
         fixed = {name: array.tolist() for name, array in self.family.fixed_weights.items()}
         return {
             "config": self.config.model_dump(mode="json"),
-            "fingerprint": fingerprint(scenario.workload),
-            "scenario": [scenario.arrivals, scenario.num_jobs, scenario.objective_name],
-            "cluster": scenario.config.model_dump(mode="json"),
+            **self.scenario.identity(),
             **fixed,
         }
 
     def card(self) -> dict[str, Any]:
         """The scenario and the settings of the training."""
-        scenario = self.scenario
-        setting = setting_card(
-            scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs
-        )
-        training = self.config.model_dump(mode="json")
-        return {**setting, "objective": scenario.objective_name, "training": training}
+        return {**self.scenario.card(), "training": self.config.model_dump(mode="json")}
 
     def counts(self) -> dict[str, int]:
         """The recorded decisions."""

@@ -25,9 +25,9 @@ import numpy.typing as npt
 
 from parcae.errors import ConfigError, PolicyError
 from parcae.learning.loop import IterationSeeds, Measured
-from parcae.learning.scenario import Runs, Scenario
+from parcae.learning.scenario import Runs, Scenario, search_seeds
 from parcae.policies import checkpoint
-from parcae.policies.learned import require_durations, setting_card
+from parcae.policies.learned import require_durations
 from parcae.policies.order_network.layout import (
     FEATURE_VERSION,
     KIND,
@@ -37,8 +37,7 @@ from parcae.policies.order_network.layout import (
 from parcae.policies.order_network.policy import play_rows
 from parcae.policies.order_rule.layout import NUM_ORDER_PARAMETERS
 from parcae.simulation.config import WorldName
-from parcae.workloads.describe import fingerprint
-from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_START
+from parcae.workloads.random_streams import SELECTION_SEED_START
 
 Weights = npt.NDArray[np.float64]
 
@@ -103,7 +102,7 @@ class _Measurement:
 
     def ratios(self, candidates: Weights, at: IterationSeeds) -> npt.NDArray[np.float64]:
         """Ratios to the rule on new runs, the same for all candidates, float64[len(candidates)]."""
-        seeds = _seeds(at.seed, at.iteration, self.num_runs)
+        seeds = search_seeds(at.seed, at.iteration, self.num_runs)
         rows = np.vstack([np.zeros(NUM_ORDER_WEIGHTS), candidates])  # zeros: the rule itself
         # All candidates run in one batch: row r of the weights plays its own copy of every run.
         runs = self.scenario.batch(seeds * len(rows))
@@ -112,12 +111,6 @@ class _Measurement:
         cost = runs.cost(play).reshape(len(rows), len(seeds)).mean(axis=1)
         ratios: npt.NDArray[np.float64] = cost[1:] / max(1e-9, float(cost[0]))
         return ratios
-
-
-def _seeds(seed: int, generation: int, count: int) -> list[int]:
-    # Every seed of the search has 2^30 seeds for runs, so that searches share none.
-    first = TUNING_SEED_START + ((seed & 0xFF) << 30) + (generation + 1) * count
-    return list(range(first, first + count))
 
 
 class EvolutionLearner:
@@ -192,26 +185,17 @@ class EvolutionLearner:
         return {
             "search": asdict(self.search),
             "rule": self.rule.tolist(),
-            "scenarios": [
-                [
-                    fingerprint(s.workload), s.arrivals, s.num_jobs, s.objective_name,
-                    s.config.model_dump(mode="json"),
-                ]
-                for s in self.scenarios
-            ],
-        }  # fmt: skip
+            "scenarios": [scenario.identity() for scenario in self.scenarios],
+        }
 
     def card(self) -> dict[str, Any]:
         """The first scenario, and a list of the others."""
         first, *others = self.scenarios
-        return {
-            **setting_card(first.workload, first.config, first.arrivals, first.num_jobs),
-            "objective": first.objective_name,
-            "also": [
-                f"arrivals={s.arrivals} jobs={s.num_jobs} error={s.config.estimate_error}"
-                for s in others
-            ],
-        }
+        also = [
+            f"arrivals={s.arrivals} jobs={s.num_jobs} error={s.config.estimate_error}"
+            for s in others
+        ]
+        return {**first.card(), "also": also}
 
     def counts(self) -> dict[str, int]:
         """The simulated runs."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError
-from parcae.learning.scenario import Runs, Scenario
+from parcae.learning.scenario import Runs, Scenario, search_seeds
 from parcae.policies.catalog import make_policy
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.heuristics.policy import HeuristicPolicy
@@ -29,7 +29,7 @@ from parcae.policies.rule.layout import CLASS_PARAMETERS
 from parcae.policies.rule.policy import Parameters, RulePolicy, padded, start_parameters
 from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import WorldName
-from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_START
+from parcae.workloads.random_streams import SELECTION_SEED_START
 
 #: Number of selection runs, and after how many generations the mean is measured on them.
 _NUM_SELECTION = 100
@@ -234,7 +234,7 @@ def tune_rule(
     is_over = False
     while not is_over:
         for measurement in measurements:
-            measurement.draw(_seeds(seed, generation, runs))
+            measurement.draw(search_seeds(seed, generation, runs))
         candidates = search.ask()
         search.tell(
             candidates,
@@ -262,9 +262,3 @@ def tune_rule(
                     Tuning(best, best_ratio, generation, evaluations, time.perf_counter() - began)
                 )
     return Tuning(best, best_ratio, generation, evaluations, time.perf_counter() - began)
-
-
-def _seeds(seed: int, generation: int, count: int) -> list[int]:
-    # Every seed of the search has 2^30 seeds for runs, so that searches share none.
-    first = TUNING_SEED_START + ((seed & 0xFF) << 30) + (generation + 1) * count
-    return list(range(first, first + count))

@@ -6,7 +6,6 @@ says, after Mnih et al., "Asynchronous methods for deep reinforcement learning".
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -16,8 +15,8 @@ import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from parcae.errors import ConfigError, DivergedError
-from parcae.learning.config import override
+from parcae.errors import DivergedError
+from parcae.learning.config import recipe_settings
 from parcae.learning.loop import IterationSeeds
 from parcae.learning.packing.learner import PackingLearner
 from parcae.metrics.packing import mean_cost
@@ -134,11 +133,7 @@ def a2c_config(recipe: str = "fast", settings: Sequence[str] = ()) -> A2cConfig:
         ConfigError: there is no such recipe or no such key.
         pydantic.ValidationError: a value is out of range.
     """
-    if recipe not in RECIPES:
-        close = difflib.get_close_matches(recipe, RECIPES, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"write one of {', '.join(RECIPES)}"
-        raise ConfigError(f"no recipe {recipe!r} of a2c; {hint}")
-    return override(RECIPES[recipe], settings)
+    return recipe_settings(RECIPES, recipe, KIND, settings)
 
 
 def n_step_returns(

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from parcae.errors import ConfigError, DivergedError
-from parcae.learning.config import override
+from parcae.errors import DivergedError
+from parcae.learning.config import recipe_settings
 from parcae.learning.loop import IterationSeeds
 from parcae.learning.packing.learner import PackingLearner
 from parcae.metrics.packing import mean_cost
@@ -125,17 +125,6 @@ RECIPES = {
         actions=Actions.STARTABLE, optimizer=Optimizer.ADAM, learning_rate=3e-3, final_rate=0.1
     ),
 }
-
-
-def parse_deeprm_recipe(name: str) -> DeepRMLearning:
-    """The recipe with this name.
-
-    Raises:
-        ConfigError: there is no such recipe.
-    """
-    if name in RECIPES:
-        return RECIPES[name]
-    raise ConfigError(f"no recipe {name!r} for DeepRM; write one of {', '.join(RECIPES)}")
 
 
 def run_advantages(
@@ -490,7 +479,7 @@ def deeprm_learner(
         source = DrawnSource()
         train(deeprm_learner(source), Plan(max_iterations=1000))
     """
-    learning = override(parse_deeprm_recipe(recipe), settings)
+    learning = recipe_settings(RECIPES, recipe, KIND, settings)
     # The capacities of the resources are in the sequences: draw one to know the image's size.
     capacity = source.draw([TRAINING_SEED_START])[0].capacity
     network = DeepRMSettings.of(

@@ -15,13 +15,12 @@ import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from parcae.errors import ConfigError
 from parcae.learning.adam import adam_state, restore_adam
-from parcae.learning.config import override
+from parcae.learning.advantages import AccruedCosts, gains
+from parcae.learning.config import recipe_settings
 from parcae.learning.loop import IterationSeeds
 from parcae.learning.packing.learner import PackingLearner
 from parcae.learning.ppo import Step, update
-from parcae.learning.returns import aligned_baseline, costs_to_go
 from parcae.metrics.packing import mean_cost
 from parcae.packing.layout import Cost, select
 from parcae.packing.sources import PackingSource
@@ -111,9 +110,8 @@ def set_learner(
         ConfigError: the recipe or a setting is unknown.
     """
     name = recipe or ("log" if source.config.mode == "exact" else "steps")
-    if name not in RECIPES:
-        raise ConfigError(f"recipe {name!r} of the set network: write one of {', '.join(RECIPES)}")
-    return SetLearner(source, cost, override(RECIPES[name], settings), weights, seed)
+    config = recipe_settings(RECIPES, name, "set", settings)
+    return SetLearner(source, cost, config, weights, seed)
 
 
 class SetLearner(PackingLearner):
@@ -229,29 +227,20 @@ class SetLearner(PackingLearner):
         """
         totals = batch.costs(self.cost)
         ends = batch.states.clock["now"][:, 0]
-        size = self.config.group_size
+        horizon = self.config.horizon
         limit = self.config.advantage_clip
-        rate = 0.0 if self.config.horizon is None else 1.0 / self.config.horizon
-        for first in range(0, len(records), size):
-            times = []
-            curves = []
-            for row in range(first, first + size):
-                n = int(records[row].count[0])
-                now = records[row].now[:n].astype(np.float64)
-                end = float(ends[row])
-                times.append(np.append(now, end))
-                curves.append(
-                    np.append(costs_to_go(now, records[row].cost[:n], end, totals[row], rate), 0.0)
-                )
-            gains = [
-                (baseline - curve)[:-1]
-                for curve, baseline in zip(curves, aligned_baseline(times, curves), strict=True)
-            ]
-            deviation = (
-                max(float(np.concatenate(gains).std()), 1e-6) if sum(map(len, gains)) else 1.0
-            )
-            for gain in gains:
-                yield np.clip(gain / deviation, -limit, limit)
+        costs = []
+        for record, end, total in zip(records, ends, totals, strict=True):
+            n = int(record.count[0])
+            now = record.now[:n].astype(np.float64)
+            costs.append(AccruedCosts(now, record.cost[:n], float(end), float(total)))
+        for first in range(0, len(costs), self.config.group_size):
+            group = costs[first : first + self.config.group_size]
+            advantages = gains(group, [one.to_go(0.0, horizon) for one in group])
+            joined = np.concatenate(advantages)
+            deviation = max(float(joined.std()), 1e-6) if len(joined) else 1.0
+            for advantage in advantages:
+                yield np.clip(advantage / deviation, -limit, limit)
 
 
 class Recorded:
