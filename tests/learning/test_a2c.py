@@ -14,7 +14,6 @@ from parcae.learning.packing.a2c import (
     RECIPES,
     A2cLearner,
     a2c_config,
-    a2c_learner,
     beyond_group_means,
     n_step_returns,
 )
@@ -37,7 +36,8 @@ _TOY = DrawnSource(
 def _learner(
     *settings: str, recipe: str = "fast", architecture: Architecture = Architecture.CONV_16_POOL
 ) -> A2cLearner:
-    return a2c_learner(_TOY, Cost.SLOWDOWN, recipe, settings, architecture)
+    changes = [f"architecture={architecture.value}", *settings]
+    return A2cLearner(_TOY, Cost.SLOWDOWN, recipe, changes)
 
 
 def test_returns_of_several_steps_end_with_what_the_critic_expects() -> None:
@@ -110,12 +110,8 @@ def test_a_resumed_training_goes_on_exactly(tmp_path: Path, recipe: str) -> None
 def test_weights_to_start_from_are_taken() -> None:
     learned = _learner("num_sequences=2")
     learned.iterate(IterationSeeds(0, 0), 0.0)
-    again = a2c_learner(
-        _TOY,
-        settings=("num_sequences=2",),
-        architecture=Architecture.CONV_16_POOL,
-        weights=learned.weights(),
-    )
+    changes = (f"architecture={Architecture.CONV_16_POOL}", "num_sequences=2")
+    again = A2cLearner(_TOY, settings=changes, weights=learned.weights())
     np.testing.assert_array_equal(
         again.weights()["actor.dense.weight"], learned.weights()["actor.dense.weight"]
     )

@@ -7,7 +7,7 @@ import pytest
 
 from parcae.errors import ConfigError
 from parcae.learning.loop import BEST_FILE, Plan, train
-from parcae.learning.packing.jobset import set_learner
+from parcae.learning.packing.jobset import SetLearner
 from parcae.learning.state_file import STATE_FILE
 from parcae.metrics.packing import mean_cost
 from parcae.packing.layout import Cost
@@ -22,7 +22,7 @@ SMALL = ["num_groups=4", "group_size=4", "minibatch=512"]
 
 
 def _train(folder, iterations, is_resumed=False, seed=1, settings=SMALL, progress=None):
-    learner = set_learner(SOURCE, Cost.SLOWDOWN, None, settings, seed=seed)
+    learner = SetLearner(SOURCE, Cost.SLOWDOWN, None, settings, seed=seed)
     learner.select_every = 2
     learner.num_selection = 20
     return train(learner, Plan(300, iterations, folder, is_resumed), progress), learner
@@ -79,7 +79,7 @@ def test_a_training_of_other_settings_is_not_resumed(tmp_path):
 @pytest.mark.slow
 def test_the_set_network_improves_on_the_rule_that_it_starts_from():
     source = DrawnSource(rates=(0.7,))
-    learner = set_learner(source, Cost.SLOWDOWN, None, ["num_groups=24"], seed=3)
+    learner = SetLearner(source, Cost.SLOWDOWN, None, ["num_groups=24"], seed=3)
     held_out = PackingBatch(source.draw(range(1000, 1300)), source.config, wants_profile=True)
     held_out.run(learner.policy().play_many)
     before = mean_cost(held_out, Cost.SLOWDOWN)

@@ -224,6 +224,7 @@ def tune_command(
 
     Example: parcae tune tpch --arrivals batch --jobs 20 --budget 3 -o tuned.safetensors
     """
+    from parcae.learning.start import start_rule
     from parcae.learning.tune import Tuning, tune_rule, tuned_checkpoint
     from parcae.policies.checkpoint import write_checkpoint
     from parcae.policies.learned import require_durations, setting_card
@@ -255,7 +256,7 @@ def tune_command(
     tuning = tune_rule(
         [scenario, *(_also(scenario, text) for text in setting.also or [])],
         budget_s=budget * 60,
-        start=_start(start, scenario, setting.arrivals),
+        start=None if start is None else start_rule(start, scenario),
         seed=seed,
         # `progress` returns nothing, `save` does.
         progress=lambda t: (save(t), None)[1],
@@ -313,14 +314,6 @@ def _also(scenario: Scenario, text: str) -> Scenario:
         num_jobs=int(changes.get("jobs", scenario.num_jobs)),
         config=config,
     )
-
-
-def _start(text: str | None, scenario: Scenario, arrivals: str) -> Any:
-    if text is None:
-        return None
-    from parcae.learning.start import start_rule
-
-    return start_rule(text, scenario, arrivals)
 
 
 @with_groups
@@ -406,7 +399,6 @@ def _gradient_learner(
         )
     recipe = parse_recipe(net.recipe or "fast")
     config = override(recipe_config(recipe, scenario, net.network), net.settings or [])
-    arrivals = setting.arrivals
     needs_rule = net.network == "parcae" or config.imitation > 0
     # The head for executor classes is useful only if there are several.
     decima = DecimaSettings(executor_classes=len(scenario.config.classes) > 1)
@@ -414,9 +406,9 @@ def _gradient_learner(
         scenario,
         config,
         net.network,
-        start_rule(net.rule, scenario, arrivals) if needs_rule else None,
+        start_rule(net.rule, scenario) if needs_rule else None,
         override(decima, net.decima or []),
-        start_weights(net.start, net.network, scenario, arrivals) if net.start else None,
+        start_weights(net.start, net.network, scenario) if net.start else None,
         seed,
         net.device or "cpu",
         net.ray,

@@ -179,7 +179,7 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
 def _shipped_rule(request: LearnRequest) -> Parameters | None:
     """The shipped rule for the nearest setting; None if learning starts from scratch."""
     scenario = request.scenario
-    return start_rule("tuned", scenario, scenario.arrivals) if request.start == "shipped" else None
+    return start_rule("tuned", scenario) if request.start == "shipped" else None
 
 
 def _compared(request: LearnRequest, best: Path) -> list[str]:
@@ -298,7 +298,7 @@ def _start(request: LearnRequest, tuning: Tuning) -> Weights | None:
     Otherwise None, which starts the training with new weights.
     """
     scenario = request.scenario
-    weights = start_weights("parcae", "parcae", scenario, scenario.arrivals)
+    weights = start_weights("parcae", "parcae", scenario)
     # A network with new weights decides like the rule.
     family = ParcaeFamily(scenario, tuning.parameters, PRIOR)
     runs = _selection_runs(scenario)

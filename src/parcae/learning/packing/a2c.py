@@ -26,7 +26,6 @@ from parcae.packing.world import PackingBatch
 from parcae.policies.a2c.layout import (
     FEATURE_VERSION,
     KIND,
-    A2cSettings,
     Architecture,
     draw_weights,
 )
@@ -276,12 +275,19 @@ class A2cLearner(PackingLearner):
     """Trains an actor and a critic, two separate networks, on parallel clusters in lockstep.
 
     Args:
-        source: where job sequences are drawn.
+        source: where job sequences are drawn; time is in steps.
         cost: its increase is the negative reward.
-        settings: shape of the networks.
-        config: settings of the training.
+        recipe: "fast" or "paper".
+        settings: changes of the recipe's settings, each "key=value", see `A2cConfig`.
         weights: weights of the actor to start from; None for random weights.
-        seed: seed of the random weights.
+        seed: seed of the training.
+
+    Raises:
+        ConfigError: the recipe or a setting is unknown, or the clusters have no images.
+        FormatError: the weights have other shapes.
+        pydantic.ValidationError: a value is out of range.
+
+    Example: `A2cLearner(DrawnSource((0.7,)), settings=["num_steps=32"])`
     """
 
     kind = KIND
@@ -290,33 +296,30 @@ class A2cLearner(PackingLearner):
     def __init__(
         self,
         source: PackingSource,
-        cost: Cost,
-        settings: A2cSettings,
-        config: A2cConfig,
+        cost: Cost = Cost.SLOWDOWN,
+        recipe: str = "fast",
+        settings: Sequence[str] = (),
         weights: Weights | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(source, cost, seed)
-        self.network = settings
+        config = a2c_config(recipe, settings)
         self.config = config
+        capacity = source.draw(IterationSeeds(seed, 0).sequences(1))[0].capacity
+        network = settings_for(
+            source.config, capacity, config.architecture, config.hidden, config.is_masked
+        )
+        self.network = network
         rng = np.random.default_rng(np.random.SeedSequence([0x6132_6373, seed]))
-        drawn = draw_weights(settings, settings.num_actions, rng)
+        drawn = draw_weights(network, network.num_actions, rng)
         # The last output is the action that lets time pass.
-        drawn["out.bias" if settings.hidden else "dense.bias"][-1] = config.void_prior
-        actor = prefixed(drawn, "actor") | dict(weights or {})
-        critic = draw_weights(settings, 1, rng)
-        encoder = PatternEncoder(settings)
-        actor_weights = {name.removeprefix("actor."): array for name, array in actor.items()}
-        self._encoder = encoder
-        self._actor = _Trained(
-            A2cNetwork(actor_weights, settings, settings.num_actions),
-            encoder,
-            config,
-            config.actor_rate,
-        )
-        self._critic = _Trained(
-            A2cNetwork(critic, settings, 1), encoder, config, config.critic_rate
-        )
+        drawn["out.bias" if network.hidden else "dense.bias"][-1] = config.void_prior
+        drawn |= {name.removeprefix("actor."): one for name, one in (weights or {}).items()}
+        actor = A2cNetwork(drawn, network, network.num_actions)
+        critic = A2cNetwork(draw_weights(network, 1, rng), network, 1)
+        self._encoder = PatternEncoder(network)
+        self._actor = _Trained(actor, self._encoder, config, config.actor_rate)
+        self._critic = _Trained(critic, self._encoder, config, config.critic_rate)
 
     def settings(self) -> dict[str, Any]:
         """The settings of the networks and of the training."""
@@ -477,40 +480,3 @@ def beyond_group_means(values: FloatArray, groups: npt.NDArray[np.int64]) -> Flo
     """
     _, group = np.unique(groups, return_inverse=True)
     return np.asarray(values - (np.bincount(group, values) / np.bincount(group))[group])
-
-
-def a2c_learner(
-    source: PackingSource,
-    cost: Cost = Cost.SLOWDOWN,
-    recipe: str = "fast",
-    settings: Sequence[str] = (),
-    architecture: Architecture | None = None,
-    weights: Weights | None = None,
-    seed: int = 0,
-) -> A2cLearner:
-    """Make a learner of A2cScheduler.
-
-    Args:
-        source: where job sequences are drawn.
-        cost: the objective to minimise.
-        recipe: "fast" or "paper".
-        settings: changes of the recipe's settings, each "key=value", see `A2cConfig`.
-        architecture: replaces that of the recipe.
-        weights: weights of the actor to start from; None for random weights.
-        seed: seed of the random weights.
-
-    Raises:
-        ConfigError: the recipe or a setting is unknown, or the clusters have no images.
-        FormatError: the weights have other shapes.
-        pydantic.ValidationError: a value is out of range.
-
-    Example: `a2c_learner(DrawnSource((0.7,)), settings=["num_steps=32"])`
-    """
-    config = a2c_config(recipe, settings)
-    if architecture is not None:
-        config = config.model_copy(update={"architecture": architecture})
-    capacity = source.draw(IterationSeeds(seed, 0).sequences(1))[0].capacity
-    network = settings_for(
-        source.config, capacity, config.architecture, config.hidden, config.is_masked
-    )
-    return A2cLearner(source, cost, network, config, weights, seed)

@@ -15,11 +15,11 @@ from parcae.policies.packing.catalog import RULE_KIND
 if TYPE_CHECKING:
     from parcae.learning.packing.learner import PackingLearner
 
-#: Module and function that make each learner. Modules are imported only on use: some need PyTorch.
+#: Module and class of each learner. Modules are imported only on use: some need PyTorch.
 LEARNERS = {
-    "deeprm": ("parcae.learning.packing.deeprm", "deeprm_learner"),
-    "a2c": ("parcae.learning.packing.a2c", "a2c_learner"),
-    "set": ("parcae.learning.packing.jobset", "set_learner"),
+    "deeprm": ("parcae.learning.packing.deeprm", "DeepRMLearner"),
+    "a2c": ("parcae.learning.packing.a2c", "A2cLearner"),
+    "set": ("parcae.learning.packing.jobset", "SetLearner"),
 }
 
 
@@ -50,8 +50,8 @@ def make_learner(
     """
     if kind not in LEARNERS:
         raise ConfigError(f"no learner {kind!r}: write one of {', '.join(LEARNERS)}")
-    module, function = LEARNERS[kind]
-    make: Any = getattr(importlib.import_module(module), function)
+    module, name = LEARNERS[kind]
+    make: Any = getattr(importlib.import_module(module), name)
     arguments: dict[str, Any] = {"settings": settings, "weights": weights, "seed": seed}
     # Every learner has its own default recipe.
     if recipe is not None:

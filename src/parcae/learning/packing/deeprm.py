@@ -251,7 +251,23 @@ class Gradient:
 
 
 class DeepRMLearner(PackingLearner):
-    """The learner of DeepRM; see `deeprm_learner`."""
+    """The learner of DeepRM.
+
+    Args:
+        source: where job sequences are drawn; time is in steps.
+        cost: the objective to minimise.
+        recipe: "paper", "fresh" or "fast".
+        settings: changes of the recipe's settings, each "key=value", see `DeepRMLearning`.
+        weights: weights to start from; None for random weights.
+        seed: seed of the training.
+        num_threads: threads for the runs and the gradient. The result does not depend on it.
+
+    Raises:
+        ConfigError: the recipe or a setting is unknown or invalid, or the source has exact times.
+        FormatError: the weights have other shapes.
+
+    Example: `train(DeepRMLearner(DrawnSource()), Plan(max_iterations=1000))`
+    """
 
     kind = KIND
     feature_version = FEATURE_VERSION
@@ -259,18 +275,24 @@ class DeepRMLearner(PackingLearner):
     def __init__(
         self,
         source: PackingSource,
-        cost: Cost,
-        learning: DeepRMLearning,
-        network: DeepRMSettings,
-        weights: Weights,
+        cost: Cost = Cost.SLOWDOWN,
+        recipe: str = "fresh",
+        settings: Sequence[str] = (),
+        weights: Weights | None = None,
         seed: int = 0,
         num_threads: int = 1,
     ) -> None:
         super().__init__(source, cost, seed)
-        self.learning = learning
-        self.network = network
+        self.learning = recipe_settings(RECIPES, recipe, KIND, settings)
         self.num_threads = num_threads
-        self._weights: Weights = checked(weights, network)
+        learning = self.learning
+        # The capacities of the resources are in the sequences: draw one to know the image's size.
+        capacity = source.draw([TRAINING_SEED_START])[0].capacity
+        image = ImageSettings(has_pause=learning.has_pause)
+        self.network = DeepRMSettings.of(source.config, capacity, image, learning.actions)
+        if weights is None:
+            weights = initial_weights(np.random.default_rng([0x6465_6570, seed]), self.network)
+        self._weights: Weights = checked(weights, self.network)
         self._moments = {
             name: np.zeros_like(array) for name, array in self._moments_of(self._weights)
         }
@@ -279,7 +301,7 @@ class DeepRMLearner(PackingLearner):
         # One record per part, which is used again for each of the part's sequences.
         self._record = [
             allocate_record(
-                network, learning.num_runs, learning.num_runs * self._config.max_decisions
+                self.network, learning.num_runs, learning.num_runs * self._config.max_decisions
             )
             for _ in range(_PARTS)
         ]
@@ -449,45 +471,3 @@ class DeepRMLearner(PackingLearner):
                 square += 0.001 * (g * g - square)
                 unbiased = np.sqrt(square / (1.0 - 0.999**self._steps)) + 1e-8
                 self._weights[name] += rate * (mean / (1.0 - 0.9**self._steps)) / unbiased
-
-
-def deeprm_learner(
-    source: PackingSource,
-    cost: Cost = Cost.SLOWDOWN,
-    recipe: str = "fresh",
-    settings: Sequence[str] = (),
-    weights: Weights | None = None,
-    seed: int = 0,
-    num_threads: int = 1,
-) -> DeepRMLearner:
-    """Make a learner of DeepRM.
-
-    Args:
-        source: where job sequences are drawn.
-        cost: the objective to minimise.
-        recipe: "paper", "fresh" or "fast".
-        settings: changes of the recipe's settings, each "key=value", see `DeepRMLearning`.
-        weights: weights to start from; None for random weights.
-        seed: seed of the random weights.
-        num_threads: threads for the runs and the gradient. The result does not depend on it.
-
-    Raises:
-        ConfigError: the recipe or a setting is unknown or invalid, or the source has exact times.
-        FormatError: the weights have other shapes.
-
-    Example:
-        source = DrawnSource()
-        train(deeprm_learner(source), Plan(max_iterations=1000))
-    """
-    learning = recipe_settings(RECIPES, recipe, KIND, settings)
-    # The capacities of the resources are in the sequences: draw one to know the image's size.
-    capacity = source.draw([TRAINING_SEED_START])[0].capacity
-    network = DeepRMSettings.of(
-        source.config, capacity, ImageSettings(has_pause=learning.has_pause), learning.actions
-    )
-    start = (
-        initial_weights(np.random.default_rng([0x6465_6570, seed]), network)
-        if weights is None
-        else weights
-    )
-    return DeepRMLearner(source, cost, learning, network, start, seed, num_threads)

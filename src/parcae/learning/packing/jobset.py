@@ -87,35 +87,21 @@ RECIPES = {
 }
 
 
-def set_learner(
-    source: PackingSource,
-    cost: Cost,
-    recipe: str | None = None,
-    settings: Sequence[str] = (),
-    weights: Weights | None = None,
-    seed: int = 0,
-) -> SetLearner:
-    """Make a learner of the set network.
+class SetLearner(PackingLearner):
+    """The learner of the set network.
 
     Args:
         source: where job sequences are drawn.
         cost: the objective to minimise.
         recipe: "steps" or "log"; None for the one that fits the source.
-        settings: changes of the recipe's settings, each "key=value".
+        settings: changes of the recipe's settings, each "key=value", see `SetConfig`.
         weights: weights of a checkpoint to start from (with its rule), or only a tuned rule
             ({"rule": ...}); None for random weights and the default rule.
-        seed: seed of the random weights.
+        seed: seed of the training.
 
     Raises:
         ConfigError: the recipe or a setting is unknown.
     """
-    name = recipe or ("log" if source.config.mode == "exact" else "steps")
-    config = recipe_settings(RECIPES, name, "set", settings)
-    return SetLearner(source, cost, config, weights, seed)
-
-
-class SetLearner(PackingLearner):
-    """The learner of the set network."""
 
     kind = "set"
     feature_version = FEATURE_VERSION
@@ -123,12 +109,15 @@ class SetLearner(PackingLearner):
     def __init__(
         self,
         source: PackingSource,
-        cost: Cost,
-        config: SetConfig,
-        weights: Weights | None,
-        seed: int,
+        cost: Cost = Cost.SLOWDOWN,
+        recipe: str | None = None,
+        settings: Sequence[str] = (),
+        weights: Weights | None = None,
+        seed: int = 0,
     ) -> None:
         super().__init__(source, cost, seed)
+        name = recipe or ("log" if source.config.mode == "exact" else "steps")
+        config = recipe_settings(RECIPES, name, "set", settings)
         self.config = config
         start = dict(weights or {})
         # The rule is not trained: the network corrects it.

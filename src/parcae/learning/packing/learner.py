@@ -27,6 +27,9 @@ class PackingLearner(Learner):
     Before a training starts, the number of selection runs and of iterations between measurements
     may be changed.
 
+    All packing learners are made with the same arguments, see
+    `parcae.learning.packing.catalog.make_learner`.
+
     Args:
         source: where job sequences are drawn.
         cost: the objective to minimise.

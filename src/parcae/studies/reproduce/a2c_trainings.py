@@ -9,7 +9,7 @@ from typing import Any
 
 from parcae.errors import FormatError
 from parcae.learning.loop import Plan, TrainResult, train
-from parcae.learning.packing.a2c import a2c_learner
+from parcae.learning.packing.a2c import A2cLearner
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.policies.a2c.layout import KIND, Architecture
@@ -122,8 +122,9 @@ def train_a2c(
         KeyboardInterrupt: the user stopped the training, which stops the study.
     """
     request.say(f"training A2cScheduler ({architecture.value}) at {where}, {share_s:.0f} s")
-    learner = a2c_learner(
-        source, Cost.SLOWDOWN, request.recipe, architecture=architecture, seed=request.training_seed
+    settings = [f"architecture={architecture.value}"]
+    learner = A2cLearner(
+        source, Cost.SLOWDOWN, request.recipe, settings, seed=request.training_seed
     )
     learner.select_every = select_every
     learner.num_selection = num_selection

@@ -139,11 +139,7 @@ def train_decima(
         if config.imitation > 0
         else ""
     )
-    rule = (
-        start_rule("tuned", scenario, scenario.arrivals)
-        if teacher is None
-        else teacher.weights["rule"]
-    )
+    rule = start_rule("tuned", scenario) if teacher is None else teacher.weights["rule"]
     training = TrainRequest(
         scenario,
         config,

@@ -15,7 +15,7 @@ from parcae.errors import FormatError
 from parcae.evaluation.packing.tuning import tune_knob
 from parcae.evaluation.statistics import Estimate, mean_estimate, ratio_estimate
 from parcae.learning.loop import Iteration, Plan, train
-from parcae.learning.packing.deeprm import deeprm_learner
+from parcae.learning.packing.deeprm import DeepRMLearner
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource, PackingSource
 from parcae.packing.world import PackingBatch
@@ -245,7 +245,7 @@ def train_deeprm(
         f"training DeepRM at a load of {label_of(rate)} for {cost.name.lower()}, "
         f"recipe {chosen}, at most {share_s:.0f} s"
     )
-    learner = deeprm_learner(
+    learner = DeepRMLearner(
         source, cost, chosen, seed=request.training_seed, num_threads=request.processes or 1
     )
     learner.select_every = select_every
