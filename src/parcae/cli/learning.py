@@ -227,11 +227,10 @@ def tune_command(
     from parcae.learning.start import start_rule
     from parcae.learning.tune import Tuning, tune_rule, tuned_checkpoint
     from parcae.policies.checkpoint import write_checkpoint
-    from parcae.policies.learned import require_durations, setting_card
+    from parcae.policies.learned import require_durations
 
     scenario = scenario_of(workload, cluster, setting)
     require_durations(scenario.workload)
-    card = setting_card(scenario.workload, scenario.config, setting.arrivals, setting.jobs)
     line = ProgressLine(budget * 60)
 
     # Called after every selection, so that a killed search leaves its best checkpoint behind.
@@ -245,7 +244,8 @@ def tune_command(
             "seconds": round(tuning.seconds, 1),
             "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair,
         }
-        write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, {**card, **summary}), output)
+        card = {**scenario.card(), **summary}
+        write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, card), output)
         line.show(
             tuning.seconds,
             f"{tuning.generations} generations, {setting.objective} "
@@ -440,7 +440,8 @@ def run_training(learner: Learner, plan: Plan, objective: str, as_json: bool) ->
         ),
     )
     line.end()
-    _print_training(learner, plan, result, objective, as_json)
+    summary = _summary(learner, plan, result, objective)
+    typer.echo(json.dumps(summary) if as_json else _sentence(learner, result, summary))
     if result.ending == "interrupted":
         typer.echo("interrupted: to continue, add --resume to the same command", err=True)
         raise typer.Exit(130)
@@ -450,34 +451,33 @@ def run_training(learner: Learner, plan: Plan, objective: str, as_json: bool) ->
         raise typer.Exit(1)
 
 
-def _print_training(
-    learner: Learner, plan: Plan, result: TrainResult, objective: str, as_json: bool
-) -> None:
-    """Print what a training came to."""
+def _summary(learner: Learner, plan: Plan, result: TrainResult, objective: str) -> dict[str, Any]:
+    """What a training came to, as plain JSON."""
     from parcae.learning.loop import BEST_FILE
 
     assert plan.folder is not None
-    output = str(plan.folder / BEST_FILE)
     measurement = f"{learner.measured}_on_selection_runs"
-    best = result.checkpoint.card[measurement]
-    if as_json:
-        summary = {
-            "output": output,
-            learner.iterations_name: result.iterations,
-            **result.counts,
-            "seconds": round(result.seconds, 1),
-            "objective": objective,
-            measurement: best,
-            "ending": result.ending,
-        }
-        typer.echo(json.dumps(summary))
-        return
+    return {
+        "output": str(plan.folder / BEST_FILE),
+        learner.iterations_name: result.iterations,
+        **result.counts,
+        "seconds": round(result.seconds, 1),
+        "objective": objective,
+        measurement: result.checkpoint.card[measurement],
+        "ending": result.ending,
+    }
+
+
+def _sentence(learner: Learner, result: TrainResult, summary: dict[str, Any]) -> str:
+    """What a training came to, in words."""
+    best = summary[f"{learner.measured}_on_selection_runs"]
     measured = "not measured"
     if best is not None:
         measured = f"{best:.3f}{_UNITS[learner.measured]} on the selection runs"
     counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in result.counts.items()]
     work = ", ".join([*counts, f"{result.seconds:.0f} s"])
-    typer.echo(
-        f"{output}: {objective.replace('_', ' ')} {measured}, "
+    objective = summary["objective"].replace("_", " ")
+    return (
+        f"{summary['output']}: {objective} {measured}, "
         f"after {result.iterations:,} {learner.iterations_name} ({work})"
     )

@@ -18,7 +18,7 @@ from parcae.learning.config import Algorithm, TrainConfig
 from parcae.learning.family import DataSet, Family, Rollout
 from parcae.learning.loop import IterationSeeds, Measured
 from parcae.learning.ppo import Step, UpdateReport, imitate, update
-from parcae.learning.ray_workers import ray_workers
+from parcae.learning.ray_workers import RayWorkers, ray_workers
 from parcae.learning.reinforce import Rate, reinforce
 from parcae.learning.returns import normalized
 from parcae.learning.rollouts import RolloutWorker, require_decisions
@@ -109,24 +109,31 @@ class GradientLearner:
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
         self._rate = Rate()
         self._selection = _Selection(scenario, config.num_selection)
-        workers = RolloutWorker if ray_address is None else partial(ray_workers, ray_address)
-        self.worker = workers(
-            scenario,
-            family,
-            num_groups=config.num_groups,
-            group_size=config.group_size,
-            seed=seed,
-            window_s=config.window_s,
-            capacity=config.capacity,
-            tail_ms=self._selection.tail_ms,
-            num_threads=num_threads,
-        )
+        self.worker = self._workers(num_threads, ray_address)
         self.iteration = 0
         self.decisions = 0
         self._mean_weights: Weights = self.network.export()
         # The critic's scale: mean and standard deviation of costs to go.
         self._value_mean = 0.0
         self._value_spread = 1.0
+
+    def _workers(
+        self, num_threads: int | None, ray_address: str | None
+    ) -> RolloutWorker | RayWorkers:
+        """What collects the rollouts, on this machine or on a Ray cluster."""
+        config = self.config
+        workers = RolloutWorker if ray_address is None else partial(ray_workers, ray_address)
+        return workers(
+            self.scenario,
+            self.family,
+            num_groups=config.num_groups,
+            group_size=config.group_size,
+            seed=self.seed,
+            window_s=config.window_s,
+            capacity=config.capacity,
+            tail_ms=self._selection.tail_ms,
+            num_threads=num_threads,
+        )
 
     def settings(self) -> dict[str, Any]:
         """The network's shape and choice of features."""

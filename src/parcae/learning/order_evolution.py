@@ -213,14 +213,18 @@ class EvolutionLearner:
         rng = np.random.default_rng([seeds.seed, seeds.iteration])
         noise = rng.standard_normal((search.num_pairs, NUM_ORDER_WEIGHTS))
         noise = np.vstack([noise, -noise])  # antithetic pairs
-        candidates = self.mean + search.spread * noise
-        parts = [one.ratios(candidates, seeds) for one in self.measurements]
-        ratios = np.mean(parts, axis=0)
-        self.simulated_runs += sum(one.num_runs for one in self.measurements) * len(candidates)
+        ratios = self._ratios(self.mean + search.spread * noise, seeds)
         gradient = _centred_ranks(ratios) @ noise / len(noise) / search.spread
         self._step(gradient, seeds.iteration + 1)
         self.average = self.average + search.averaging * (self.mean - self.average)
         return {"run/ratio_to_rule": float(ratios.mean())}
+
+    def _ratios(self, candidates: Weights, seeds: IterationSeeds) -> npt.NDArray[np.float64]:
+        """Mean over the scenarios of the candidates' ratios to the rule on new runs."""
+        self.simulated_runs += sum(one.num_runs for one in self.measurements) * len(candidates)
+        parts = [one.ratios(candidates, seeds) for one in self.measurements]
+        ratios: npt.NDArray[np.float64] = np.mean(parts, axis=0)
+        return ratios
 
     def _step(self, gradient: Weights, count: int) -> None:
         """A step of Adam with decoupled weight decay (Loshchilov and Hutter 2019).

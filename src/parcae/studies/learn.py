@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +35,7 @@ from parcae.metrics.objectives import (
 )
 from parcae.policies.checkpoint import Checkpoint, Weights, write_checkpoint
 from parcae.policies.corrector.layout import PRIOR
-from parcae.policies.learned import bind, require_durations, setting_card
+from parcae.policies.learned import bind, require_durations
 from parcae.policies.rule.policy import Parameters
 from parcae.simulation.config import WorldName
 from parcae.units import MS_PER_S
@@ -151,14 +150,13 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     require_durations(scenario.workload)
     folder.mkdir(parents=True, exist_ok=True)
     say = progress or (lambda done, total, text: None)
-    card = setting_card(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs)
-    tuning = _tune(request, card, _shipped_rule(request), say)
+    tuning = _tune(request, _shipped_rule(request), say)
     # The cores world uses an evolution strategy, Decima's world gradients.
     training = (_evolve if is_planned(scenario) else _train)(request, tuning, say)
     say(request.budget_s, request.budget_s, "comparing on held-out runs")
     best = folder / "policy.safetensors"
     # The selection runs decide which policy is kept, so that the comparison stays unbiased.
-    write_checkpoint(_better(request, tuning, training, card), best)
+    write_checkpoint(_better(request, tuning, training), best)
     names = _compared(request, best)
     comparison = compare(
         scenario.workload,
@@ -215,9 +213,7 @@ def _against_shipped(
     )
 
 
-def _tune(
-    request: LearnRequest, card: dict[str, Any], start: Parameters | None, say: Progress
-) -> Tuning:
+def _tune(request: LearnRequest, start: Parameters | None, say: Progress) -> Tuning:
     scenario = request.scenario
     budget_s = request.budget_s * _TUNING_SHARE
 
@@ -229,14 +225,9 @@ def _tune(
         )
 
     tuning = tune_rule(scenario, budget_s=budget_s, start=start, seed=request.seed, progress=report)
-    selection_card = {
-        "objective": scenario.objective_name,
-        "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair,
-    }
-    write_checkpoint(
-        tuned_checkpoint(tuning.parameters, scenario, {**card, **selection_card}),
-        request.folder / "tuned.safetensors",
-    )
+    card = {**scenario.card(), "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair}
+    checkpoint = tuned_checkpoint(tuning.parameters, scenario, card)
+    write_checkpoint(checkpoint, request.folder / "tuned.safetensors")
     return tuning
 
 
@@ -307,14 +298,10 @@ def _start(request: LearnRequest, tuning: Tuning) -> Weights | None:
     return weights if costs[0] <= costs[1] else None
 
 
-def _better(
-    request: LearnRequest, tuning: Tuning, training: TrainResult, card: dict[str, Any]
-) -> Checkpoint:
+def _better(request: LearnRequest, tuning: Tuning, training: TrainResult) -> Checkpoint:
     """The network if it is better than the rule on the selection runs, otherwise the rule."""
     scenario = request.scenario
-    rule = tuned_checkpoint(
-        tuning.parameters, scenario, {**card, "objective": scenario.objective_name}
-    )
+    rule = tuned_checkpoint(tuning.parameters, scenario, scenario.card())
     runs = _selection_runs(scenario)
     policies = [
         bind(c, "learned", scenario.workload, scenario.config) for c in (training.checkpoint, rule)
