@@ -22,4 +22,4 @@ for row in comparison.to_frame().iter_rows(named=True):
     print(
         f"{row['policy']:6} {row['average_jct_s']:6.1f} s  {row['ratio_to_first']:.2f} {interval}"
     )
-parcae.report(comparison, workload, report)
+parcae.report(comparison, report)

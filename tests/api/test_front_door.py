@@ -177,7 +177,7 @@ def test_names_objects_and_functions_are_compared_in_one_table(
     assert ratios[1] == pytest.approx(ratios[2])
     per_job = comparison.jobs_frame()
     assert per_job.height == 3 * 3 * 6
-    page = parcae.report(comparison, jobs.workload, tmp_path / "report.html").read_text()
+    page = parcae.report(comparison, tmp_path / "report.html").read_text()
     assert "shortest_first" in page
 
 

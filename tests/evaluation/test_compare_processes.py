@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError
-from parcae.evaluation import compare as module
-from parcae.evaluation.compare import compare, write_comparison
+from parcae.evaluation import paired as module
+from parcae.evaluation.compare import ClusterWorld, compare
+from parcae.evaluation.tuning import ResolvedPolicies
+from parcae.evaluation.world import write_comparison
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.job import Workload
 from parcae.workloads.synthetic import RandomDags, random_dags
@@ -121,7 +123,7 @@ class _Dies:
 
 
 def test_a_worker_that_dies_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_Task", lambda *fields: _Dies())
+    monkeypatch.setattr(ClusterWorld, "__reduce__", _Dies.__reduce__)
     with pytest.raises(ConfigError, match="use fewer processes"):
         compare(
             _workload(),
@@ -164,14 +166,13 @@ def test_small_comparisons_start_no_processes_and_long_ones_do(
 ) -> None:
     started: list[range] = []
 
-    def workers(workload: Workload, task: object, seeds: range, count: int) -> list[object]:
+    def workers(
+        world: ClusterWorld, resolved: ResolvedPolicies, seeds: range, count: int
+    ) -> list[object]:
         started.append(seeds)
-        return [
-            (seed, module._seed_runs(workload, task, seed))  # type: ignore[arg-type]
-            for seed in seeds
-        ]
+        return list(zip(seeds, world.play(resolved, seeds), strict=True))
 
-    monkeypatch.setattr(module, "_run_in_workers", workers)
+    monkeypatch.setattr(module, "_play_in_workers", workers)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     results = []
     for worth_s in (1e9, 0.0):

@@ -9,7 +9,7 @@ import pytest
 
 from parcae.errors import ConfigError
 from parcae.evaluation import per_job as module
-from parcae.evaluation.compare import Comparison, PolicyResult
+from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult
 from parcae.evaluation.per_job import check_per_job, per_job_table, write_per_job
 from parcae.evaluation.statistics import Estimate
 from parcae.evaluation.tuning import ResolvedPolicies
@@ -17,6 +17,8 @@ from parcae.evaluation.who_pays import who_pays
 from parcae.metrics.later import PairedRuns
 from parcae.metrics.summary import summarize
 from parcae.simulation.config import SimulationConfig
+from parcae.workloads.job import Workload
+from tests.conftest import job
 from tests.metrics.hand_made import sequence, trace
 
 #: Two seeds. The last job is cut off in the first seed under the second policy, and in the second
@@ -66,9 +68,9 @@ def _comparison() -> Comparison:
         for row, name in enumerate(names)
     )
     config = SimulationConfig(num_executors=2)
-    return Comparison(
-        results, {"seeds": [7, 8]}, ResolvedPolicies({}, frozenset(), names, config), _RUNS
-    )
+    world = ClusterWorld(Workload("made", (job("q1", (1, 1, ())),)), config, "batch", 2)
+    resolved = ResolvedPolicies({}, frozenset(), names, config)
+    return Comparison(results, {"seeds": [7, 8]}, resolved, _RUNS, world)
 
 
 def test_every_job_has_a_row_for_every_policy() -> None:

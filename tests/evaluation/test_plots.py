@@ -6,13 +6,14 @@ from parcae.evaluation.plots import (
     busy_over_time,
     cdf,
     concurrency_over_time,
-    jct_bars,
+    interval_bars,
     jct_cdf,
     jct_over_time,
     policy_color,
     save_png,
     share_by_work,
 )
+from parcae.evaluation.statistics import Estimate
 from tests.metrics.hand_made import cut_off, trace
 
 _RUNS = {"fair": trace(), "fifo": cut_off()}
@@ -47,9 +48,9 @@ def test_busy_executors_are_drawn_until_the_run_ends() -> None:
 
 
 def test_intervals_are_drawn_from_low_to_high_and_left_out_where_unknown() -> None:
-    error = (
-        jct_bars(["a", "b"], [10.0, 5.0], [8.0, float("nan")], [13.0, float("nan")]).data[0].error_x
-    )
+    unknown = Estimate(5.0, float("nan"), float("nan"))
+    figure = interval_bars("title", "axis", ["a", "b"], [Estimate(10.0, 8.0, 13.0), unknown])
+    error = figure.data[0].error_x
     assert list(error.array) == [3.0, 0.0]
     assert list(error.arrayminus) == [2.0, 0.0]
 

@@ -7,16 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parcae.cluster.trace import Trace
+from parcae.evaluation import cluster_view
 from parcae.evaluation.bounds import Bounds
-from parcae.evaluation.compare import Comparison, PolicyResult, comparison_table
-from parcae.evaluation.report import summary_sentence, write_report
+from parcae.evaluation.compare import ClusterWorld, Comparison, PolicyResult
+from parcae.evaluation.report import summary_sentence
+from parcae.evaluation.report import write_report as write_page_of
 from parcae.evaluation.statistics import Estimate, mean_estimate, mean_of_ratios, ratio_estimate
+from parcae.evaluation.table import comparison_table
 from parcae.evaluation.tuning import ResolvedPolicies
 from parcae.evaluation.who_pays import WhoPays, who_pays
 from parcae.metrics.later import PairedRuns, paired_runs
 from parcae.metrics.summary import summarize
 from parcae.simulation.config import SimulationConfig
 from parcae.units import s_from_ms
+from parcae.workloads.job import Workload
 from tests.conftest import arriving, job
 from tests.metrics.hand_made import cut_off, sequence, trace
 
@@ -53,9 +58,24 @@ def _comparison(
         "seeds": [0, len(first) - 1], "config": config.model_dump(mode="json"), "tuned": {},
         "intervals": "how", "version": "0",
     }  # fmt: skip
+    world = ClusterWorld(Workload("<tpch>", (job("a", (1, 1, ())),)), config, "batch", 2)
     return Comparison(
-        results, settings, ResolvedPolicies({}, frozenset(oracles), names, config), runs
+        results, settings, ResolvedPolicies({}, frozenset(oracles), names, config), runs, world
     )
+
+
+def write_report(
+    comparison: Comparison,
+    traces: Mapping[str, Trace],
+    path: Path,
+    *,
+    command: str = "",
+    bounds: Bounds | None = None,
+) -> None:
+    """Write the page with these runs of the first seed instead of simulated ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster_view, "first_runs", lambda comparison: (traces, bounds))
+        write_page_of(comparison, path, command=command)
 
 
 def test_the_sentence_says_who_wins_by_how_much_and_how_sure_that_is() -> None:
@@ -111,9 +131,9 @@ def test_where_the_first_policy_wins_the_next_best_is_reported() -> None:
     sentence = summary_sentence(
         _comparison({"fair": (10.0, 20.0), "slow": (50.0, 99.0), "near": (11.0, 22.0)})
     )
-    assert "The next best, near, takes 10.0% longer (95% interval 10.0% to 10.0%)" in sentence
+    assert "The next best, near, has 10.0% more (95% interval 10.0% to 10.0%)" in sentence
     slow = summary_sentence(_comparison({"fair": (10.0, 20.0), "slow": (30.0, 60.0)}))
-    assert "takes 3.00 times as long (95% interval 3.00 to 3.00 times)" in slow
+    assert "has 3.00 times as much (95% interval 3.00 to 3.00 times)" in slow
     same = summary_sentence(_comparison({"fair": (10.0, 20.0), "tuned": (10.0, 20.0)}))
     assert same.endswith("10.0 s. tuned has the same average.".replace("10.0", "15.0"))
 
@@ -127,7 +147,7 @@ def test_an_oracle_never_wins_over_what_can_be_deployed() -> None:
 
 def test_one_policy_alone_has_its_average_reported() -> None:
     assert summary_sentence(_comparison({"fair": (9.0, 9.0)})) == (
-        "With fair a job completes in 9.0 s on average (95% interval 9.0 s to 9.0 s)."
+        "With fair the average job completion time is 9.0 s (95% interval 9.0 s to 9.0 s)."
     )
 
 
@@ -181,10 +201,10 @@ def test_jobs_cut_off_are_reported_in_the_table_and_on_the_page(tmp_path: Path) 
         "fair", (summarize(cut_off(), three),), estimate, estimate, estimate, paid
     )
     whole = _comparison({"fair": (5.0,)})
-    comparison = Comparison((result,), whole.settings, whole.resolved, (runs,))
+    comparison = Comparison((result,), whole.settings, whole.resolved, (runs,), whole.world)
     write_report(comparison, {"fair": cut_off()}, tmp_path / "r.html")
     assert (
-        "1 jobs were cut off at the end of their run: their times are lower bounds."
+        "1 jobs were cut off at the end of their run: their times are lower bounds"
         in (tmp_path / "r.html").read_text()
     )
     assert "1 jobs were cut off" in str(comparison_table(comparison).caption)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from parcae.api.policies import PolicyLike, policy_object
 from parcae.errors import ConfigError
-from parcae.evaluation.compare import Comparison, Progress
+from parcae.evaluation.compare import Comparison
 from parcae.evaluation.compare import compare as compare_policies
+from parcae.evaluation.world import Progress
 from parcae.extras import naming_extras
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.arrivals import JobSequence
-from parcae.workloads.job import Workload
 
 
 def compare(
@@ -62,20 +62,18 @@ def compare(
     )
 
 
-def report(comparison: Comparison, workload: Workload, path: str | Path) -> Path:
+def report(comparison: Comparison, path: str | Path) -> Path:
     """Write a comparison as one self-contained HTML page: table, Gantt charts, curves.
 
     Args:
         comparison: what `compare` returned.
-        workload: the workload that it was run on.
         path: the page's file.
 
     Raises:
-        ConfigError: another workload than the comparison's.
         OSError: the file cannot be written.
     """
     with naming_extras():
-        from parcae.evaluation.report import report_of
+        from parcae.evaluation.report import write_report
 
-        report_of(comparison, workload, Path(path))
+        write_report(comparison, Path(path))
     return Path(path)

@@ -6,7 +6,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,7 @@ from parcae.cli.options import (
 )
 
 if TYPE_CHECKING:
-    pass
+    from parcae.evaluation.world import PairedComparison
 
 #: Policies that are compared by default, by world. The first is the baseline.
 DEFAULT_POLICIES = {
@@ -56,6 +56,29 @@ class OutputOptions:
         Path | None,
         typer.Option("--report", help="Write an HTML report (one self-contained file)."),
     ] = None
+
+    def write(self, comparison: PairedComparison[Any]) -> None:
+        """Print the table of a comparison, and write the files that are given."""
+        from parcae.cli.tables import print_whole
+        from parcae.evaluation.table import comparison_table
+        from parcae.evaluation.world import write_comparison
+
+        print_whole(comparison_table(comparison))
+        if self.json_path is not None:
+            write_comparison(comparison, self.json_path)
+            typer.echo(f"JSON: {self.json_path}")
+        if self.report is not None:
+            # Imported here: a comparison without a report needs no plotting library.
+            from parcae.evaluation.report import write_report
+
+            write_report(comparison, self.report, command=shlex.join(["parcae", *sys.argv[1:]]))
+            typer.echo(f"report: {self.report}")
+
+
+@dataclass(frozen=True)
+class JobsOutputOptions(OutputOptions):
+    """Files to write, among them the results of every job."""
+
     per_job: Annotated[
         Path | None,
         typer.Option(
@@ -72,7 +95,7 @@ def compare_command(
     *,
     cluster: SimulatedClusterOptions,
     runs: RunOptions,
-    output: OutputOptions,
+    output: JobsOutputOptions,
     policies: Annotated[
         str | None,
         typer.Option(
@@ -95,8 +118,7 @@ def compare_command(
         TimeRemainingColumn,
     )
 
-    from parcae.cli.tables import print_whole
-    from parcae.evaluation.compare import compare, comparison_table, write_comparison
+    from parcae.evaluation.compare import compare
     from parcae.evaluation.per_job import check_per_job, write_per_job
 
     if output.per_job is not None:
@@ -123,17 +145,7 @@ def compare_command(
             processes=runs.processes,
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
-    print_whole(comparison_table(comparison))
-    if output.json_path is not None:
-        write_comparison(comparison, output.json_path)
-        typer.echo(f"JSON: {output.json_path}")
+    output.write(comparison)
     if output.per_job is not None:
         write_per_job(comparison, output.per_job)
         typer.echo(f"jobs: {output.per_job}")
-    if output.report is not None:
-        # Imported here: a comparison without a report needs no plotting library.
-        from parcae.evaluation.report import report_of
-
-        command = shlex.join(["parcae", *sys.argv[1:]])
-        report_of(comparison, loaded, output.report, command=command)
-        typer.echo(f"report: {output.report}")

@@ -132,7 +132,7 @@ def learn_command(
     )
     line.end()
     from parcae.cli.tables import print_whole
-    from parcae.evaluation.compare import comparison_table
+    from parcae.evaluation.table import comparison_table
 
     print_whole(comparison_table(learned.comparison))
     typer.echo(f"\n{learned.paragraph}\n\npolicy: {learned.policy}\nreport: {learned.report}")

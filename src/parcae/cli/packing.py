@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcae.cli import packing_learning
+from parcae.cli.compare import OutputOptions
 from parcae.cli.groups import with_groups
 from parcae.cli.packing_options import (
     DrawnOptions,
@@ -27,7 +26,7 @@ from parcae.cli.tables import print_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from parcae.evaluation.packing.compare import PackingComparison
+    from parcae.evaluation.packing.world import PackingComparison
     from parcae.packing.config import PackingConfig
     from parcae.packing.world import Outcome
     from parcae.policies.packing.policy import PackingPolicy
@@ -60,19 +59,6 @@ _COLUMNS = (
     "never started",
     "decisions",
 )
-
-
-@dataclass(frozen=True)
-class OutputOptions:
-    """Files to write."""
-
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the result as JSON to this file.")
-    ] = None
-    report: Annotated[
-        Path | None,
-        typer.Option("--report", help="Write an HTML report (one self-contained file)."),
-    ] = None
 
 
 @dataclass(frozen=True)
@@ -187,7 +173,7 @@ def _run(
     jobs: RigidJobs, config: PackingConfig, policies: Any
 ) -> Iterator[tuple[str, Outcome, dict[str, Any]]]:
     """Run each policy; yields its name, its outcome and the same as JSON."""
-    from parcae.evaluation.packing.compare import run_policy
+    from parcae.evaluation.packing.world import run_policy
 
     for name, policy in policies:
         outcome = run_policy(policy, [jobs], config)[0]
@@ -199,7 +185,7 @@ def _as_coded(policy: PackingPolicy, jobs: RigidJobs, config: PackingConfig) -> 
 
     None if that code cannot run it: with exact times, or with a job as long as the horizon.
     """
-    from parcae.evaluation.packing.compare import run_policy
+    from parcae.evaluation.packing.world import run_policy
     from parcae.packing.config import TimeMode
 
     if config.mode is TimeMode.EXACT or (len(jobs) and int(jobs.duration.max()) >= config.horizon):
@@ -248,7 +234,7 @@ def _print_runs(runs: Sequence[_SequenceRuns], as_json: bool) -> None:
 
 
 def _row(name: str, outcome: Outcome, config: PackingConfig, decisions: int) -> tuple[str, ...]:
-    from parcae.evaluation.packing.table import number
+    from parcae.evaluation.packing.view import number
     from parcae.metrics.packing import summarize_packing
 
     # In a log, all waiting jobs are visible; else only those in the job slots.
@@ -269,8 +255,8 @@ def _row(name: str, outcome: Outcome, config: PackingConfig, decisions: int) -> 
 
 def _draw(jobs: RigidJobs, config: PackingConfig, policies: Any, path: Path) -> None:
     from parcae.errors import ConfigError
-    from parcae.evaluation.packing.compare import run_policy
     from parcae.evaluation.packing.gantt import MAX_JOBS, MAX_UNITS, can_be_drawn, packing_gantt_png
+    from parcae.evaluation.packing.world import run_policy
 
     # The runs are repeated for the chart; they are deterministic.
     outcomes = {name: run_policy(policy, [jobs], config)[0] for name, policy in policies.items()}
@@ -315,10 +301,7 @@ def compare_command(
     """
     from rich.console import Console
 
-    from parcae.evaluation.compare import write_comparison
     from parcae.evaluation.packing.compare import compare_log, compare_packing
-    from parcae.evaluation.packing.report import write_packing_report
-    from parcae.evaluation.packing.table import packing_table
 
     reject_both(reading.swf, drawn)
     names = (policies or (DEFAULT_POLICIES if reading.swf is None else DEFAULT_LOG_POLICIES)).split(
@@ -336,7 +319,7 @@ def compare_command(
                 piece_jobs=runs.piece_jobs,
                 tune_budget_s=60 * tune_budget,
                 cost=cost,
-                progress=status.update,
+                say=status.update,
             )
             comparison.settings["read"] = log_json(log)["read"]
         else:
@@ -348,20 +331,11 @@ def compare_command(
                 tune_budget_s=60 * tune_budget,
                 cost=cost,
                 label=drawn.label(),
-                progress=status.update,
+                say=status.update,
             )
-    console = Console()
-    (console if console.width >= _WIDTH else Console(width=_WIDTH)).print(packing_table(comparison))
+    output.write(comparison)
     for name, text in comparison.settings["tuned"].items():
         typer.echo(f"{name}: {text}")
-    if output.json_path is not None:
-        write_comparison(comparison, output.json_path)
-        typer.echo(f"JSON: {output.json_path}")
-    if output.report is not None:
-        write_packing_report(
-            comparison, output.report, command=shlex.join(["parcae", *sys.argv[1:]])
-        )
-        typer.echo(f"report: {output.report}")
 
 
 @app.command("describe")

@@ -1,30 +1,19 @@
-"""Compare several policies on the same seeds, in parallel worker processes.
+"""Compare policies on clusters of executors or cores.
 
 `compare` runs every policy on every seed and computes means, ratios to the first policy and their
-confidence intervals, paired by seed. `comparison_table` prints the result; `write_comparison`
-writes it as JSON.
+confidence intervals, paired by seed.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import os
-import pickle
-import signal
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import active_children, get_context
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from parcae.errors import ConfigError
+from parcae.evaluation.paired import compare_in
 from parcae.evaluation.statistics import (
     METHODS,
     Estimate,
@@ -40,29 +29,24 @@ from parcae.evaluation.tuning import (
     resolve_policies,
 )
 from parcae.evaluation.who_pays import WhoPays, who_pays
-from parcae.files import write_text
+from parcae.evaluation.world import Column, PairedComparison, Progress, Say
 from parcae.metrics.jobs import ideal_ms
-from parcae.metrics.later import LATER, PairedRuns, paired_runs
+from parcae.metrics.later import PairedRuns, paired_runs
 from parcae.metrics.summary import RunSummary, summarize
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.run import simulate
 from parcae.units import s_from_ms
 from parcae.version import __version__
-from parcae.workloads.archive import read_workload, write_workload
-from parcae.workloads.arrivals import draw_sequence
+from parcae.workloads.arrivals import JobSequence, draw_sequence
 from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
 from parcae.workloads.random_streams import RandomStreams
 
 if TYPE_CHECKING:
     import polars as pl
-    from rich.table import Table
 
 #: Seed of the bootstrap's resamples.
 _BOOTSTRAP_SEED = 20_190_819
-#: Worker processes take seconds to start. Less estimated work than this runs in this process.
-_WORTH_WORKERS_S = 10.0
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -113,20 +97,74 @@ def _in_seconds(key: str) -> str:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """The result of comparing policies.
+class Comparison(PairedComparison[PolicyResult]):
+    """The result of comparing policies on a cluster of executors or cores.
 
     Args:
         policies: results per policy, in the order in which the caller named them.
         settings: everything that is needed to repeat the comparison.
         resolved: the policy objects.
         runs: per seed, the times of every job under every policy.
+        world: the cluster, its workload and its arrivals.
     """
 
-    policies: tuple[PolicyResult, ...]
-    settings: dict[str, Any]
     resolved: ResolvedPolicies
     runs: tuple[PairedRuns, ...]
+    world: ClusterWorld
+
+    measure = "average job completion time"
+    sampled = "seeds"
+
+    @property
+    def subject(self) -> str:
+        """The workload."""
+        return str(self.settings["workload"])
+
+    def main(self, result: PolicyResult) -> Estimate:
+        """A policy's average JCT, in seconds."""
+        return result.average_jct_s
+
+    def ratio(self, result: PolicyResult) -> Estimate:
+        """A policy's average JCT / that of the first policy."""
+        return result.ratio_to_first
+
+    def value_text(self, value: float) -> str:
+        """A time in seconds, such as "12.3 s"."""
+        return f"{value:,.1f} s"
+
+    def ranked(self) -> list[PolicyResult]:
+        """All policies but oracles, which cannot be deployed; or all, if all are oracles."""
+        deployable = [p for p in self.policies if p.name not in self.resolved.oracles]
+        return deployable or list(self.policies)
+
+    def remark(self, best: PolicyResult | None) -> str:
+        """Who ends later under the best policy, if that is not the first."""
+        first = self.policies[0]
+        return "" if best is None or best is first else best.who_pays.describe(first.name)
+
+    def title(self) -> str:
+        """Workload, jobs, arrivals, cluster and seeds, in one line."""
+        from parcae.evaluation.cluster_view import title
+
+        return title(self)
+
+    def columns(self) -> list[Column[PolicyResult]]:
+        """The columns of the table of policies."""
+        from parcae.evaluation.cluster_view import columns
+
+        return columns(self)
+
+    def notes(self) -> list[str]:
+        """Notes that a reader of the table needs."""
+        from parcae.evaluation.cluster_view import notes
+
+        return notes(self)
+
+    def sections(self) -> list[str]:
+        """Charts over all seeds, recurring jobs, and the runs of the first seed in detail."""
+        from parcae.evaluation.cluster_view import first_runs, sections
+
+        return sections(self, *first_runs(self))
 
     def to_json(self) -> dict[str, Any]:
         """{"policies": {name: {...}}, "settings": {...}}"""
@@ -150,61 +188,90 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class _Task:
-    """What a worker process needs besides the workload."""
+class SeedRuns:
+    """What is kept of one seed: a summary per policy, and the times of the jobs.
 
-    resolved: ResolvedPolicies
-    config: SimulationConfig
-    arrivals: str
-    num_jobs: int
-
-
-@dataclass(frozen=True)
-class _SeedRuns:
-    """The results of one seed that a worker sends back: a summary per policy, and the jobs' times.
-
-    Recorded tasks are dropped, so that the results stay small.
+    Recorded tasks are dropped, so that memory holds those of one run at a time.
     """
 
     summaries: tuple[RunSummary, ...]
     jobs: PairedRuns
 
 
-#: The workload of a worker process, loaded once by `_start_worker`.
-_workload: Workload | None = None
+@dataclass(frozen=True)
+class ClusterWorld:
+    """A cluster of executors or cores, and the jobs that are drawn for it.
 
+    Args:
+        workload: the jobs to draw from.
+        config: the cluster.
+        arrivals: when jobs arrive ("batch", "poisson:25s", ...).
+        num_jobs: number of jobs in each run.
+    """
 
-def _start_worker(path: Path) -> None:
-    """Load the workload, once per worker process."""
-    global _workload
-    # Ctrl-C reaches the workers too. The default handler ends them at once, without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _workload = read_workload(path)
+    workload: Workload
+    config: SimulationConfig
+    arrivals: str
+    num_jobs: int
 
+    plays_in_threads = False
 
-def _run_seed(task: _Task, seed: int) -> tuple[int, _SeedRuns]:
-    assert _workload is not None
-    return seed, _seed_runs(_workload, task, seed)
+    def resolve(
+        self, policies: Sequence[str | AnyPolicy], say: Say | None = None
+    ) -> ResolvedPolicies:
+        """Make the policies with the given names; those with `:tuned` are tuned here."""
+        return resolve_policies(self.workload, policies, self.config, self.arrivals, self.num_jobs)
 
+    def draw(self, seed: int) -> JobSequence:
+        """The jobs of the run of a seed."""
+        return draw_sequence(
+            self.workload,
+            self.arrivals,
+            self.num_jobs,
+            self.config.total_executors,
+            RandomStreams(seed),
+        )
 
-def _seed_runs(workload: Workload, task: _Task, seed: int) -> _SeedRuns:
-    streams = RandomStreams(seed)
-    sequence = draw_sequence(
-        workload, task.arrivals, task.num_jobs, task.config.total_executors, streams
-    )
-    policies = task.resolved.for_sequence(sequence, seed)
-    # The executor of a task matters only if executor classes differ. Recording all tasks takes
-    # memory, so record them in that case alone.
-    record = bool(task.config.executor_classes)
-    summaries = []
-    traces = []
-    for policy in policies.values():
-        trace = simulate(sequence, policy, task.config, seed, record=record)
-        summaries.append(summarize(trace, sequence))
-        # Drop the tasks, so that memory holds those of one run at a time.
-        traces.append(replace(trace, tasks=None, decisions=None))
-    ideal = ideal_ms(sequence, task.config.total_executors)
-    return _SeedRuns(tuple(summaries), paired_runs(traces, ideal))
+    def play(self, resolved: ResolvedPolicies, runs: Sequence[int]) -> list[SeedRuns]:
+        """Simulate the runs of the seeds under every policy."""
+        return [self._play_seed(resolved, seed) for seed in runs]
+
+    def _play_seed(self, resolved: ResolvedPolicies, seed: int) -> SeedRuns:
+        sequence = self.draw(seed)
+        # The executor of a task matters only if executor classes differ. Recording all tasks takes
+        # memory, so record them in that case alone.
+        record = bool(self.config.executor_classes)
+        summaries = []
+        traces = []
+        for policy in resolved.for_sequence(sequence, seed).values():
+            trace = simulate(sequence, policy, self.config, seed, record=record)
+            summaries.append(summarize(trace, sequence))
+            traces.append(replace(trace, tasks=None, decisions=None))
+        ideal = ideal_ms(sequence, self.config.total_executors)
+        return SeedRuns(tuple(summaries), paired_runs(traces, ideal))
+
+    def compared(
+        self,
+        resolved: ResolvedPolicies,
+        runs: range,
+        rows: Sequence[SeedRuns],
+        method: Method = "t",
+    ) -> Comparison:
+        """The comparison of the policies on these seeds."""
+        settings = {
+            "workload": self.workload.name,
+            "fingerprint": fingerprint(self.workload),
+            "arrivals": self.arrivals,
+            "jobs": self.num_jobs,
+            "seeds": [runs.start, runs.stop - 1],
+            "config": self.config.model_dump(mode="json"),
+            "tuned": dict(resolved.tuned),
+            "variants": dict(resolved.variants),
+            "intervals": METHODS[method],
+            "version": __version__,
+        }
+        results = tuple(_results(resolved.names, rows, method))
+        return Comparison(results, settings, resolved, tuple(row.jobs for row in rows), self)
 
 
 def compare(
@@ -235,8 +302,7 @@ def compare(
         arrivals: when jobs arrive ("batch", "poisson:25s", ...).
         num_seeds: number of seeds.
         seed_start: the first seed.
-        processes: number of worker processes. None uses one per core, or none at all if only a few
-            seconds of work are left. Policy objects that cannot be pickled run in this process.
+        processes: number of worker processes; see `parcae.evaluation.paired.compare_in`.
         progress: called with (seeds done, all seeds) after every seed.
         intervals: method of the confidence intervals; see `parcae.evaluation.statistics.METHODS`.
 
@@ -251,92 +317,21 @@ def compare(
     Example: `compare(workload, ["fair", "fifo"], config=SimulationConfig(), num_jobs=20,
     arrivals="batch", num_seeds=20)`.
     """
-    if not policies or num_seeds < 1:
+    if num_seeds < 1:
         raise ConfigError("compare at least one policy on at least one seed")
     check_seeds(seed_start, num_seeds)
-    resolved = resolve_policies(workload, policies, config, arrivals, num_jobs)
-    task = _Task(resolved, config, arrivals, num_jobs)
-    seeds = range(seed_start, seed_start + num_seeds)
-    rows: dict[int, _SeedRuns] = {}
-    for seed, runs in _run_all(workload, task, seeds, processes if _can_be_sent(task) else 1):
-        rows[seed] = runs
-        if progress is not None:
-            progress(len(rows), num_seeds)
-    results = _results(resolved.names, [rows[seed] for seed in seeds], intervals)
-    settings = {
-        "workload": workload.name,
-        "fingerprint": fingerprint(workload),
-        "arrivals": arrivals,
-        "jobs": num_jobs,
-        "seeds": [seeds.start, seeds.stop - 1],
-        "config": config.model_dump(mode="json"),
-        "tuned": dict(resolved.tuned),
-        "variants": dict(resolved.variants),
-        "intervals": METHODS[intervals],
-        "version": __version__,
-    }
-    return Comparison(tuple(results), settings, resolved, tuple(rows[seed].jobs for seed in seeds))
-
-
-def _can_be_sent(task: _Task) -> bool:
-    """Whether worker processes can be given the policies: a function of a notebook cannot."""
-    try:
-        pickle.dumps(task)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return False
-    return True
-
-
-def _run_all(
-    workload: Workload, task: _Task, seeds: range, processes: int | None
-) -> Iterator[tuple[int, _SeedRuns]]:
-    """Run the seeds in this process while little work is left, otherwise in worker processes.
-
-    If the caller gave a number of processes above 1, all seeds run in workers.
-    """
-    # More workers than seeds would be idle.
-    workers = min(processes or os.cpu_count() or 1, len(seeds))
-    left = seeds
-    while left and (workers == 1 or processes is None):
-        start = time.perf_counter()
-        yield left[0], _seed_runs(workload, task, left[0])
-        left = left[1:]
-        # The time of the seed just run estimates the time of each seed that is left.
-        if workers > 1 and (time.perf_counter() - start) * len(left) > _WORTH_WORKERS_S:
-            break
-    if left:
-        yield from _run_in_workers(workload, task, left, min(workers, len(left)))
-
-
-def _run_in_workers(
-    workload: Workload, task: _Task, seeds: range, workers: int
-) -> Iterator[tuple[int, _SeedRuns]]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "workload.parcae"
-        write_workload(workload, path)
-        other_children = set(active_children())
-        pool = ProcessPoolExecutor(
-            workers, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(path,)
-        )
-        try:
-            for done in as_completed([pool.submit(_run_seed, task, seed) for seed in seeds]):
-                yield done.result()
-        except BrokenProcessPool:
-            raise ConfigError(
-                "a worker process died, most likely because memory ran out; "
-                "use fewer processes or a smaller run"
-            ) from None
-        except BaseException:
-            # The pool would wait for the running seeds to end. Stop its workers instead.
-            for child in set(active_children()) - other_children:
-                child.terminate()
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
+    return compare_in(
+        ClusterWorld(workload, config, arrivals, num_jobs),
+        policies,
+        range(seed_start, seed_start + num_seeds),
+        processes=processes,
+        progress=progress,
+        intervals=intervals,
+    )
 
 
 def _results(
-    names: Sequence[str], rows: Sequence[_SeedRuns], method: Method
+    names: Sequence[str], rows: Sequence[SeedRuns], method: Method
 ) -> Iterator[PolicyResult]:
     first = [s_from_ms(row.summaries[0].average_jct_ms) for row in rows]
     ratios = [row.jobs.ratio_to_first for row in rows]
@@ -353,89 +348,3 @@ def _results(
             mean_of_ratios=mean_of_ratios(jct, first, method, rng),
             who_pays=who_pays([ratio[column] for ratio in ratios], method, rng),
         )
-
-
-class Reportable(Protocol):
-    """A result that can be written as JSON."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The result as plain numbers and text."""
-
-
-def write_comparison(comparison: Reportable, path: Path) -> None:
-    """Write the result as JSON. The file appears only when it is complete."""
-    write_text(path, json.dumps(comparison.to_json(), indent=2) + "\n")
-
-
-def comparison_table(comparison: Comparison) -> Table:
-    """The comparison as a table for the terminal."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    s = comparison.settings
-    config = comparison.resolved.config
-    size = f"{config.total_executors} {config.world.value}"
-    title = (
-        f"{s['workload']}: {s['jobs']} jobs, {s['arrivals']}, {size}, "
-        f"seeds {s['seeds'][0]}-{s['seeds'][1]}"
-    )
-    table = Table(title=escape(title))
-    table.add_column("policy", no_wrap=True)
-    has_classes = bool(comparison.resolved.config.executor_classes)
-    headings = (
-        "average JCT",
-        "ratio to first",
-        "later",
-        "worst",
-        "p95 JCT",
-        "p99 JCT",
-        "makespan",
-        "busy",
-    )
-    for heading in (*headings, "memory unused") if has_classes else headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for result in comparison.policies:
-        row = result.means()
-        jct = result.average_jct_s
-        ratio = result.ratio_to_first
-        table.add_row(
-            escape(result.name),
-            f"{jct.mean:,.1f}" + ("" if jct.is_unknown else f" ± {jct.high - jct.mean:,.1f}"),
-            f"{ratio.mean:.3f}"
-            + ("" if ratio.is_unknown else escape(f" [{ratio.low:.3f}, {ratio.high:.3f}]")),
-            *later_cells(result.who_pays),
-            f"{row['p95_jct_s']:,.0f}",
-            f"{row['p99_jct_s']:,.0f}",
-            f"{row['makespan_s']:,.0f}",
-            f"{row['utilization']:.0%}",
-            *([f"{row['fragmentation']:.1%}"] if "fragmentation" in row else []),
-        )
-    unfinished = sum(s.unfinished for result in comparison.policies for s in result.summaries)
-    cut = (
-        f"; {unfinished} jobs were cut off at the end of their run: their times are lower bounds"
-        if unfinished
-        else ""
-    )
-    unused = (
-        "; memory unused: share of the busy executors' memory that their tasks do not need"
-        if has_classes
-        else ""
-    )
-    first = escape(comparison.policies[0].name)
-    later = (
-        f"later: jobs that end more than {LATER - 1:.0%} later than under {first}; "
-        f"worst: largest ratio of a job's time to that under {first}"
-    )
-    table.caption = (
-        f"seconds; ± and [ ] are 95% confidence intervals over the seeds; {later}{unused}{cut}"
-    )
-    if comparison.resolved.legend():
-        table.caption += f"\n{escape(comparison.resolved.legend())}"
-    return table
-
-
-def later_cells(paid: WhoPays) -> tuple[str, str]:
-    """Table cells for the share of later jobs and the worst ratio; a dash where unknown."""
-    share = paid.later_share.mean
-    worst = paid.worst_later
-    return ("–", "–") if math.isnan(share) else (f"{share:.1%}", f"{worst:,.2f}")

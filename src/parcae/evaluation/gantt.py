@@ -17,7 +17,15 @@ import numpy.typing as npt
 
 from parcae.cluster.trace import NOT_COMPLETED, TASK_RECORD, Trace
 from parcae.errors import ConfigError
-from parcae.files import replacing, write_text
+from parcae.evaluation.pictures import (
+    COMPLETION_COLOR,
+    TIME_MARGIN,
+    draw_raster,
+    line_opacity,
+    new_picture,
+    write_picture,
+)
+from parcae.files import write_text
 from parcae.metrics.cluster import last_completion_ms
 from parcae.metrics.jobs import arrived, jct_ms
 from parcae.units import MS_PER_S
@@ -33,14 +41,11 @@ MAX_EXECUTORS = 100
 MAX_SEGMENTS = 2_000
 #: Number of columns of such a raster.
 NUM_COLUMNS = 1_200
-COMPLETION_COLOR = "#d62728"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 #: Gaps shorter than this share of the time axis (about a pixel) are not drawn.
 _RESOLUTION = 1 / 1_500
 _GOLDEN_RATIO = 0.61803398875
 _NUM_COLORS = 240
-#: Time axes end a little after the last completion, so that its line is visible.
-_MARGIN = 1.005
 _PNG_COLUMNS = 2_400
 #: Cell of a raster in which no job runs.
 IDLE = -1
@@ -221,29 +226,33 @@ def gantt_figure(trace: Trace, end_s: float | None = None) -> Figure:
     else:
         _add_picture(figure, trace)
     _add_completions(figure, trace)
+    chart_layout(figure, _title(trace), 290)
+    figure.update_layout(bargap=0)
+    end = TIME_MARGIN * (end_s or _end_ms(trace) / MS_PER_S)
+    figure.update_xaxes(title="time (s)", range=[0, end])
+    figure.update_yaxes(title="executor", range=[-0.5, trace.num_executors - 0.5])
+    return figure
+
+
+def chart_layout(figure: Any, title: str, height: int) -> None:
+    """Give a plotly Gantt chart the style of the reports.
+
+    Args:
+        figure: the chart.
+        title: its title.
+        height: its height in pixels.
+    """
     figure.update_layout(
-        title={"text": _title(trace), "font": {"size": 15}, "x": 0, "xref": "paper"},
+        title={"text": title, "font": {"size": 15}, "x": 0, "xref": "paper"},
         barmode="overlay",
-        bargap=0,
         showlegend=False,
         template="plotly_white",
         font={"family": FONT, "color": "#1d232a"},
-        height=290,
+        height=height,
         margin={"l": 58, "r": 12, "t": 38, "b": 42},
-        xaxis={
-            "title": "time (s)",
-            "range": [0, _MARGIN * (end_s or _end_ms(trace) / MS_PER_S)],
-            "showgrid": False,
-            "zeroline": False,
-        },
-        yaxis={
-            "title": "executor",
-            "range": [-0.5, trace.num_executors - 0.5],
-            "showgrid": False,
-            "zeroline": False,
-        },
     )
-    return figure
+    figure.update_xaxes(showgrid=False, zeroline=False)
+    figure.update_yaxes(showgrid=False, zeroline=False)
 
 
 def _add_bars(figure: Figure, trace: Trace, runs: list[Segment]) -> None:
@@ -305,7 +314,7 @@ def _add_completions(figure: Figure, trace: Trace) -> None:
         y=[-0.5, trace.num_executors - 0.5, None] * len(done),
         mode="lines",
         line={"color": COMPLETION_COLOR, "width": 1},
-        opacity=min(1.0, max(0.25, 60 / max(1, len(done)))),
+        opacity=line_opacity(len(done)),
         name="completions",
         hoverinfo="skip",
     )
@@ -333,32 +342,21 @@ def write_png(traces: Mapping[str, Trace], path: Path, title: str = "") -> None:
     Raises:
         ConfigError: the tasks were not recorded.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-
     end_ms = max(_end_ms(trace) for trace in traces.values())
-    figure = Canvas(figsize=(10, 1.75 * len(traces) + 0.4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_picture(10, 1.75 * len(traces) + 0.4)
     axes = figure.subplots(len(traces), 1, sharex=True, squeeze=False)
     for axis, (name, trace) in zip(axes[:, 0], traces.items(), strict=True):
         _draw(axis, name, trace, end_ms)
     axes[-1, 0].set_xlabel("time (s)")
-    if title:
-        figure.suptitle(title)
-    with replacing(path) as stream:
-        figure.savefig(stream, dpi=110, format="png")
+    write_picture(figure, path, title)
 
 
 def _draw(axis: Any, name: str, trace: Trace, end_ms: int) -> None:
     grid = raster(trace, _PNG_COLUMNS, end_ms)
     palette = np.array([job_rgb(job) for job in range(_NUM_COLORS)], np.uint8)
-    picture = np.where((grid == IDLE)[..., None], np.uint8(255), palette[grid % _NUM_COLORS])
-    extent = (0, end_ms / MS_PER_S, -0.5, trace.num_executors - 0.5)
-    axis.imshow(picture, aspect="auto", interpolation="nearest", origin="lower", extent=extent)
-    done = trace.completion_ms[trace.completion_ms != NOT_COMPLETED] / MS_PER_S
-    axis.vlines(done, -0.5, trace.num_executors - 0.5, color=COMPLETION_COLOR, linewidth=0.7)
+    colors = np.where((grid == IDLE)[..., None], np.uint8(255), palette[grid % _NUM_COLORS])
+    done_ms = trace.completion_ms[trace.completion_ms != NOT_COMPLETED]
     average = float(jct_ms(trace)[arrived(trace)].mean()) / MS_PER_S
-    axis.set_xlim(0, _MARGIN * end_ms / MS_PER_S)
-    axis.set_title(f"{name}: average JCT {average:,.1f} s", fontsize=9, loc="left")
+    heading = f"{name}: average JCT {average:,.1f} s"
+    draw_raster(axis, colors, trace.num_executors, end_ms, done_ms, heading)
     axis.set_ylabel("executor", fontsize=8)
-    axis.spines[["top", "right"]].set_visible(False)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from parcae.errors import ConfigError
-from parcae.evaluation.gantt import COMPLETION_COLOR, evenly_chosen, job_rgb, raster_of_tasks
-from parcae.files import replacing
+from parcae.evaluation.gantt import evenly_chosen, job_rgb, raster_of_tasks
+from parcae.evaluation.pictures import draw_raster, new_picture, write_picture
 from parcae.units import MS_PER_S, s_from_ms
 from parcae.workloads.recorded_run import NO_JOB, JobKey, JobOutcome, RecordedRun
 
@@ -23,7 +23,6 @@ FORMATS = ("png", "svg", "pdf")
 MAX_NAMED = 32
 _NUM_COLUMNS = 2_400
 _WIDTH_IN = 11.0
-_DPI = 120
 #: Heights in inches: a chart with few cores, one with many cores, a row of the legend.
 _LOW_IN = 1.3
 _HIGH_IN = 2.4
@@ -31,7 +30,6 @@ _LEGEND_ROW_IN = 0.2
 _MANY_CORES = 24
 _LEGEND_COLUMNS = 4
 _LONGEST_NAME = 34
-_MARGIN = 1.005
 _WHITE = (255, 255, 255)
 _GREY = (205, 209, 216)
 
@@ -71,9 +69,6 @@ def gantt(charts: Sequence[tuple[str, RecordedRun]], path: Path, *, title: str =
 
     Example: `gantt([("fair", before), ("parcae", after)], Path("gantt.png"))`.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     if not charts:
         raise ConfigError("a picture of Gantt charts needs at least one run")
     ending = picture_format(path)
@@ -81,8 +76,7 @@ def gantt(charts: Sequence[tuple[str, RecordedRun]], path: Path, *, title: str =
     heights = [_HIGH_IN if run.num_cores >= _MANY_CORES else _LOW_IN for _, run in charts]
     legend_rows = -(-len(colors) // _LEGEND_COLUMNS) if len(colors) <= MAX_NAMED else 0
     height_in = sum(heights) + 0.45 * len(charts) + _LEGEND_ROW_IN * legend_rows + 0.6
-    figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_picture(_WIDTH_IN, height_in)
     axes = figure.subplots(len(charts), 1, sharex=True, squeeze=False, height_ratios=heights)
     end_ms = max(1, *(run.makespan_ms for _, run in charts))
     for axis, (name, run) in zip(axes[:, 0], charts, strict=True):
@@ -90,10 +84,7 @@ def gantt(charts: Sequence[tuple[str, RecordedRun]], path: Path, *, title: str =
     axes[-1, 0].set_xlabel("time since the first submission (s)")
     if legend_rows:
         _add_legend(figure, colors)
-    if title:
-        figure.suptitle(title)
-    with replacing(path) as stream:
-        figure.savefig(stream, dpi=_DPI, format=ending)
+    write_picture(figure, path, title, ending)
 
 
 def _color_of_job(charts: Sequence[tuple[str, RecordedRun]]) -> dict[JobKey, tuple[int, int, int]]:
@@ -123,29 +114,14 @@ def _draw(
         tasks["core"], job, tasks["start_ms"], tasks["finish_ms"], shown, _NUM_COLUMNS, end_ms
     )
     palette = np.array([*(colors[job.key] for job in run.jobs), _GREY, _WHITE], np.uint8)
-    extent = (0, s_from_ms(end_ms), -0.5, run.num_cores - 0.5)
-    axis.imshow(
-        palette[grid], aspect="auto", interpolation="nearest", origin="lower", extent=extent
-    )
+    done = [job.completion_ms for job in run.jobs if job.outcome is JobOutcome.COMPLETED]
+    done_ms = np.array(done, np.int64)
+    draw_raster(axis, palette[grid], run.num_cores, end_ms, done_ms, _heading(name, run))
     if run.num_cores <= _MANY_CORES:
         axis.hlines(
             np.arange(1, run.num_cores) - 0.5, 0, s_from_ms(end_ms), color="white", linewidth=1
         )
-    done = [s_from_ms(job.completion_ms) for job in run.jobs if job.outcome is JobOutcome.COMPLETED]
-    axis.vlines(
-        done,
-        -0.5,
-        run.num_cores - 0.5,
-        color=COMPLETION_COLOR,
-        linewidth=0.8,
-        alpha=min(1.0, max(0.25, 60 / len(done))),
-    )
-    axis.set_xlim(0, _MARGIN * end_ms / MS_PER_S)
-    axis.set_ylim(-0.5, run.num_cores - 0.5)
-    axis.yaxis.get_major_locator().set_params(integer=True)
-    axis.set_title(_heading(name, run), fontsize=9, loc="left")
     axis.set_ylabel("core", fontsize=8)
-    axis.spines[["top", "right"]].set_visible(False)
 
 
 def _heading(name: str, run: RecordedRun) -> str:

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from parcae.cluster.trace import NOT_COMPLETED, Trace
 from parcae.evaluation.gantt import FONT
-from parcae.files import replacing
+from parcae.evaluation.pictures import new_picture, tidy, write_picture
+from parcae.evaluation.statistics import Estimate
 from parcae.metrics.cluster import (
     busy_executors,
     concurrency,
@@ -88,12 +89,7 @@ def new_figure(title: str, x: str, y: str) -> Any:
 
 
 def interval_bars(
-    title: str,
-    axis: str,
-    names: Sequence[str],
-    means: Sequence[float],
-    low: Sequence[float],
-    high: Sequence[float],
+    title: str, axis: str, names: Sequence[str], estimates: Sequence[Estimate]
 ) -> Figure:
     """A bar chart of one number per policy with its interval; the first policy is on top.
 
@@ -101,48 +97,34 @@ def interval_bars(
         title: title of the chart.
         axis: label of the number's axis.
         names: the policies.
-        means: the number of each policy.
-        low: lower ends of the intervals; NaN where unknown.
-        high: upper ends of the intervals; NaN where unknown.
+        estimates: the number of each policy; bars have no interval where it is unknown.
     """
+    means, low, high = (
+        np.array([getattr(estimate, key) for estimate in estimates])
+        for key in ("mean", "low", "high")
+    )
     figure = new_figure(title, axis, "")
     error = {
         "type": "data",
-        "array": np.nan_to_num(np.subtract(high, means)),
-        "arrayminus": np.nan_to_num(np.subtract(means, low)),
+        "array": np.nan_to_num(high - means),
+        "arrayminus": np.nan_to_num(means - low),
         "thickness": 1.5,
         "color": "#1d232a",
     }
     colors = [policy_color(row) for row in range(len(names))]
     figure.add_bar(
-        y=list(names), x=list(means), error_x=error, marker_color=colors, width=0.6, orientation="h"
+        y=list(names),
+        x=means.tolist(),
+        error_x=error,
+        marker_color=colors,
+        width=0.6,
+        orientation="h",
     )
     figure.update_layout(
         height=110 + 38 * len(names), yaxis={"autorange": "reversed", "ticksuffix": "  "}
     )
     figure.update_xaxes(rangemode="tozero")
     return figure
-
-
-def jct_bars(
-    names: Sequence[str], means: Sequence[float], low: Sequence[float], high: Sequence[float]
-) -> Figure:
-    """A bar chart of every policy's average JCT with its interval; the first policy is on top.
-
-    Args:
-        names: the policies.
-        means: average JCT in seconds.
-        low: lower ends of the intervals; NaN where unknown.
-        high: upper ends of the intervals; NaN where unknown.
-    """
-    return interval_bars(
-        "Average job completion time, with 95% intervals",
-        "average JCT (s)",
-        names,
-        means,
-        low,
-        high,
-    )
 
 
 def cdf(trace: Trace) -> tuple[FloatArray, FloatArray]:
@@ -269,11 +251,7 @@ def save_png(traces: Mapping[str, Trace], path: Path, title: str = "") -> None:
         path: the picture file.
         title: title of the picture.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-
-    figure = Canvas(figsize=(10, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_picture(10, 3.6)
     left, right = figure.subplots(1, 2)
     for row, (name, trace) in enumerate(traces.items()):
         style = {
@@ -286,16 +264,11 @@ def save_png(traces: Mapping[str, Trace], path: Path, title: str = "") -> None:
         left.step(jct_s, share, where="post", **style)
         times, count = concurrency(trace)
         right.step(times / MS_PER_S, count, where="post", **style)
-    left.set(xlabel="JCT (s)", ylabel="share of jobs", ylim=(0, 1.02), xlim=(0, None))
-    right.set(xlabel="time (s)", ylabel="jobs in the system", ylim=(0, None), xlim=(0, None))
-    for axis in (left, right):
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25)
-    left.legend(frameon=False, fontsize=8)
-    if title:
-        figure.suptitle(title)
-    with replacing(path) as stream:
-        figure.savefig(stream, dpi=110, format="png")
+    left.set(ylim=(0, 1.02), xlim=(0, None))
+    right.set(ylim=(0, None), xlim=(0, None))
+    tidy(left, ("JCT (s)", "share of jobs"))
+    tidy(right, ("time (s)", "jobs in the system"), has_legend=False)
+    write_picture(figure, path, title)
 
 
 def scatter_of_pairs(
@@ -314,12 +287,9 @@ def scatter_of_pairs(
         scale: factor for all values.
     """
     import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
 
     with mpl.rc_context({"font.size": 9}):
-        figure = Canvas(figsize=(4.6 * len(groups), 4.2), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_picture(4.6 * len(groups), 4.2)
         for row, (title, pair) in enumerate(groups.items()):
             x, y = (scale * np.asarray(values, np.float64) for values in pair)
             plot = figure.add_subplot(1, len(groups), row + 1)
@@ -334,5 +304,4 @@ def scatter_of_pairs(
                 title=title,
                 aspect="equal",
             )
-        with replacing(path) as stream:
-            figure.savefig(stream, format="png", dpi=150)
+        write_picture(figure, path)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from parcae.evaluation.pictures import new_picture, tidy, write_picture
 from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import Estimate
-from parcae.files import replacing
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -32,11 +32,7 @@ def ratios_and_times(
         path: the picture file.
         title: title of the picture.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 3.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_picture(10, 3.8)
     left, right = figure.subplots(1, 2)
     names = dict.fromkeys([*seconds, *ratios])
     colors = {name: policy_color(row) for row, name in enumerate(names)}
@@ -61,7 +57,6 @@ def ratios_and_times(
     left.axvline(1.0, color="#999999", linewidth=1, zorder=0)
     left.set_yticks(range(len(ratios)), list(ratios))
     left.invert_yaxis()
-    left.set(xlabel=f"average completion time / {baseline}'s, by seed; mean and 95% interval")
     for name, values in seconds.items():
         ordered = np.sort(values)
         share = np.arange(1, len(ordered) + 1) / len(ordered)
@@ -72,13 +67,7 @@ def ratios_and_times(
             color=colors[name],
             label=name,
         )
-    right.set(xlabel="completion time (s)", xlim=(0, None))
-    right.set(ylabel="share of queries", ylim=(0, 1.02))
-    right.legend(frameon=False, fontsize=8)
-    for axis in (left, right):
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25)
-    if title:
-        figure.suptitle(title)
-    with replacing(path) as stream:
-        figure.savefig(stream, format="png", dpi=110)
+    right.set(xlim=(0, None), ylim=(0, 1.02))
+    tidy(left, (f"average completion time / {baseline}'s, by seed; mean and 95% interval", ""))
+    tidy(right, ("completion time (s)", "share of queries"))
+    write_picture(figure, path, title)

@@ -1,14 +1,11 @@
 """Tunes the parameters of the rule with CMA-ES on simulated runs of the user's workload.
 
-All candidates of a generation are measured on the same runs, and every generation uses new runs.
-Separate selection runs decide which generation's mean is the best. Their seeds, and those of the
-generations, are never used by comparisons.
+The search is that of `parcae.policies.parameter_search`. The seeds of its runs are never used by
+comparisons.
 """
 
 from __future__ import annotations
 
-import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +22,7 @@ from parcae.policies.learned import order_rule_checkpoint, rule_checkpoint
 from parcae.policies.order_rule.policy import OrderRulePolicy, checked_parameters, search_start
 from parcae.policies.orders.layout import OrderKind
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
+from parcae.policies.parameter_search import SearchLimits, SearchState, search_parameters
 from parcae.policies.rule.layout import CLASS_PARAMETERS
 from parcae.policies.rule.policy import Parameters, RulePolicy, padded, start_parameters
 from parcae.policies.solo_curves import solo_curves
@@ -36,9 +34,8 @@ _NUM_SELECTION = 100
 _SELECT_EVERY = 10
 #: Each candidate of a generation is measured on about this many jobs.
 _JOBS_PER_GENERATION = 1_000
-#: First standard deviation of CMA-ES: of a new search, and of one that starts from parameters.
-_START_SPREAD = 0.5
-_AGAIN_SPREAD = 0.15
+_FEWEST_RUNS = 16
+_MOST_RUNS = 48
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ def _start_of(
 
 
 class _Measurement:
-    """Measures candidates on runs of one scenario, relative to fair sharing on the same runs."""
+    """Measures rules on runs of one scenario, relative to fair sharing on the same runs."""
 
     def __init__(self, scenario: Scenario, num_selection: int) -> None:
         self.scenario = scenario
@@ -149,7 +146,7 @@ class _Measurement:
         return runs, max(1e-9, float(runs.cost(self._fair.play_many).mean()))
 
     def draw(self, seeds: Sequence[int]) -> None:
-        """Replace the runs on which `cost` measures candidates."""
+        """Replace the runs on which `cost` measures rules."""
         self._fresh = self._with_fair(seeds)
 
     def _ratio(self, theta: npt.ArrayLike, runs: Runs, fair: float) -> float:
@@ -161,8 +158,61 @@ class _Measurement:
         return self._ratio(theta, *self._fresh)
 
     def selection(self, theta: npt.ArrayLike) -> float:
-        """Ratio to fair sharing on the selection runs, which are used for nothing else."""
+        """Ratio to fair sharing on the selection runs."""
         return self._ratio(theta, *self._selection)
+
+
+class _RuleProblem:
+    """The mean ratio to fair sharing over all scenarios, of the parameters that are searched.
+
+    Args:
+        measurements: one per scenario.
+        first: all parameters of the rule; those that are not searched keep these values.
+        searched: int64[num_searched], indices of the parameters that are searched.
+        seed: seed of the search.
+        runs: runs of each candidate in each scenario.
+    """
+
+    def __init__(
+        self,
+        measurements: Sequence[_Measurement],
+        first: Parameters,
+        searched: npt.NDArray[np.int64],
+        seed: int,
+        runs: int,
+    ) -> None:
+        self._measurements = measurements
+        self._first = first
+        self._searched = searched
+        self._seed = seed
+        self._runs = runs
+
+    @property
+    def start(self) -> Parameters:
+        """The searched parameters to start from."""
+        return self._first[self._searched]
+
+    def rule(self, parameters: Parameters) -> Parameters:
+        """All parameters of the rule, given those that are searched."""
+        theta = self._first.copy()
+        theta[self._searched] = parameters
+        return theta
+
+    def draw(self, generation: int) -> None:
+        """New runs in every scenario."""
+        seeds = search_seeds(self._seed, generation, self._runs)
+        for measurement in self._measurements:
+            measurement.draw(seeds)
+
+    def cost(self, parameters: Parameters) -> float:
+        """Mean ratio on the runs of the last `draw`."""
+        theta = self.rule(parameters)
+        return float(np.mean([one.cost(theta) for one in self._measurements]))
+
+    def selection(self, parameters: Parameters) -> float:
+        """Mean ratio on the selection runs."""
+        theta = self.rule(parameters)
+        return float(np.mean([one.selection(theta) for one in self._measurements]))
 
 
 def tune_rule(
@@ -199,66 +249,31 @@ def tune_rule(
         ConfigError: the scenarios are of both worlds.
         PolicyError: `start` has the wrong number of parameters.
     """
-    import cma
-
     scenarios = [scenario] if isinstance(scenario, Scenario) else list(scenario)
     measurements = [_Measurement(one, max(2, num_selection // len(scenarios))) for one in scenarios]
     if runs_per_generation is None:
-        runs_per_generation = min(
-            48, max(16, _JOBS_PER_GENERATION // max(one.num_jobs for one in scenarios))
-        )
+        runs_per_generation = _default_runs(scenarios)
     # Every scenario gets its share of the runs.
     runs = max(2, runs_per_generation // len(scenarios))
-    first, searched = _start_of(start, scenarios)
-    # Costs are noisy: CMA-ES must not stop because two generations cost about the same (tolfun).
-    options = {"seed": seed + 1, "verbose": -9, "maxfevals": np.inf, "tolfun": 0, "tolx": 1e-6}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        search = cma.CMAEvolutionStrategy(
-            first[searched], _START_SPREAD if start is None else _AGAIN_SPREAD, options
-        )
+    problem = _RuleProblem(measurements, *_start_of(start, scenarios), seed, runs)
 
-    def with_fixed(candidate: Parameters) -> Parameters:
-        theta = first.copy()
-        theta[searched] = candidate
-        return theta
+    def tuning(state: SearchState) -> Tuning:
+        evaluations = state.candidates * runs * len(scenarios)
+        rule = problem.rule(state.parameters)
+        return Tuning(rule, state.cost, state.generations, evaluations, state.seconds)
 
-    def selection(theta: npt.ArrayLike) -> float:
-        return float(np.mean([one.selection(theta) for one in measurements]))
+    found = search_parameters(
+        problem,
+        problem.start,
+        SearchLimits(budget_s, max_generations, _SELECT_EVERY),
+        continues=start is not None,
+        seed=seed,
+        progress=None if progress is None else lambda state: progress(tuning(state)),
+    )
+    return tuning(found)
 
-    began = time.perf_counter()
-    best = first
-    best_ratio = selection(first)
-    generation = 0
-    evaluations = 0
-    is_over = False
-    while not is_over:
-        for measurement in measurements:
-            measurement.draw(search_seeds(seed, generation, runs))
-        candidates = search.ask()
-        search.tell(
-            candidates,
-            [
-                float(np.mean([one.cost(with_fixed(candidate)) for one in measurements]))
-                for candidate in candidates
-            ],
-        )
-        generation = generation + 1
-        evaluations = evaluations + len(candidates) * runs * len(measurements)
-        is_over = (
-            time.perf_counter() - began >= budget_s
-            or generation >= max_generations
-            or bool(search.stop())
-        )
-        if generation % _SELECT_EVERY == 0 or is_over:
-            # The mean of the distribution is less noisy than the best single candidate.
-            mean = with_fixed(search.mean)
-            ratio = selection(mean)
-            if ratio < best_ratio:
-                best = mean
-                best_ratio = ratio
-            if progress is not None:
-                progress(
-                    Tuning(best, best_ratio, generation, evaluations, time.perf_counter() - began)
-                )
-    return Tuning(best, best_ratio, generation, evaluations, time.perf_counter() - began)
+
+def _default_runs(scenarios: Sequence[Scenario]) -> int:
+    """Runs of each candidate: the fewer, the longer they are."""
+    num_jobs = max(one.num_jobs for one in scenarios)
+    return min(_MOST_RUNS, max(_FEWEST_RUNS, _JOBS_PER_GENERATION // num_jobs))

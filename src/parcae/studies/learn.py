@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError
-from parcae.evaluation.compare import Comparison, compare, write_comparison
-from parcae.evaluation.report import report_of
+from parcae.evaluation.compare import Comparison, compare
+from parcae.evaluation.report import write_report
 from parcae.evaluation.statistics import Estimate, ratio_estimate
+from parcae.evaluation.world import write_comparison
 from parcae.files import write_text
 from parcae.learning.loop import Iteration, Plan, TrainResult, train
 from parcae.learning.order_evolution import EvolutionLearner
@@ -170,7 +171,7 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     paragraph = savings_paragraph(comparison, scenario.objective, str(best))
     paragraph += _against_shipped(comparison, scenario.objective, str(best))
     write_text(folder / "summary.txt", paragraph + "\n")
-    report_of(comparison, scenario.workload, folder / "report.html", command=command)
+    write_report(comparison, folder / "report.html", command=command)
     return Learned(comparison, tuning, training, paragraph, best, folder / "report.html")
 
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError, PolicyError, WorkloadError
-from parcae.evaluation.packing.compare import compare_log, compare_packing, part_of, run_policy
-from parcae.evaluation.packing.table import notes, number, packing_title, rows
+from parcae.evaluation.packing.compare import compare_log, compare_packing, part_of
+from parcae.evaluation.packing.view import number
+from parcae.evaluation.packing.world import run_policy
 from parcae.metrics.packing import bounded_slowdown, slowdown
 from parcae.packing.config import PackingConfig
 from parcae.packing.sources import DrawnSource
@@ -79,9 +80,11 @@ def test_a_policy_that_loses_jobs_is_never_the_best_and_that_is_said() -> None:
     assert all(not result.is_complete for result in comparison.policies)
     assert comparison.best() is None
     assert any(
-        "lost to a full backlog" in note and note.startswith("sjf") for note in notes(comparison)
+        "lost to a full backlog" in note and note.startswith("sjf") for note in comparison.notes()
     )
-    assert next(iter(rows(comparison)))[-1] != "–"
+    last = comparison.columns()[-1]
+    assert last.heading == "never started"
+    assert last.page_cell(comparison.policies[0]) != "–"
 
 
 def test_the_best_is_the_least_mean() -> None:
@@ -132,7 +135,7 @@ def test_a_log_is_one_run_of_its_second_half_with_intervals_over_blocks() -> Non
         make_packing_policy("sjf"), [part_of(jobs, "second")], PackingConfig.for_log(jobs)
     )[0]
     sjf = comparison.policies[1]
-    assert comparison.measure == "bounded_slowdown"
+    assert comparison.measure_key == "bounded_slowdown"
     assert sjf.num_jobs == 100
     assert sjf.estimates["bounded_slowdown"].mean == pytest.approx(bounded_slowdown(outcome).mean())
     assert not sjf.estimates["bounded_slowdown"].is_unknown
@@ -146,7 +149,7 @@ def test_the_correlation_of_blocks_is_reported_where_queues_outlive_them() -> No
     )
     comparison = compare_log(jobs, ["fcfs"], part="all")
     assert comparison.policies[0].correlation > 0.5
-    assert any("intervals are too narrow" in note for note in notes(comparison))
+    assert any("intervals are too narrow" in note for note in comparison.notes())
 
 
 def test_pieces_of_a_log_are_consecutive_and_the_rest_is_reported() -> None:
@@ -154,7 +157,7 @@ def test_pieces_of_a_log_are_consecutive_and_the_rest_is_reported() -> None:
     assert [run.jobs for run in comparison.policies[0].runs] == [60, 60, 60]
     assert comparison.settings["left_out"] == 20
     assert math.isnan(comparison.policies[0].correlation)
-    assert "3 pieces of 60" in packing_title(comparison)
+    assert "3 pieces of 60" in comparison.title()
 
 
 def test_parts_of_a_log_meet_in_the_middle() -> None:

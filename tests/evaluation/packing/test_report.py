@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parcae.evaluation.packing.compare import PackingComparison, compare_log, compare_packing
+from parcae.evaluation.packing.compare import compare_log, compare_packing
 from parcae.evaluation.packing.gantt import (
     Box,
     boxes,
@@ -16,7 +16,8 @@ from parcae.evaluation.packing.gantt import (
     packing_gantt_png,
 )
 from parcae.evaluation.packing.plots import slowdown_bars, slowdown_by_size, slowdown_cdf
-from parcae.evaluation.packing.report import packing_sentence, write_packing_report
+from parcae.evaluation.packing.world import PackingComparison
+from parcae.evaluation.report import summary_sentence, write_report
 from parcae.packing.config import PackingConfig
 from parcae.packing.sources import DrawnSource
 from parcae.workloads.rigid import RigidJobs
@@ -60,7 +61,7 @@ def test_large_logs_are_not_drawn_as_boxes() -> None:
 def test_the_page_is_one_file_with_the_table_charts_of_every_resource_and_the_settings(
     drawn: PackingComparison, tmp_path: Path
 ) -> None:
-    write_packing_report(drawn, tmp_path / "r.html", command="parcae packing compare --load 1.3")
+    write_report(drawn, tmp_path / "r.html", command="parcae packing compare --load 1.3")
     page = (tmp_path / "r.html").read_text()
     assert "<title>Parcae: &lt;load&gt; 1.3" in page
     assert "parcae packing compare --load 1.3" in page
@@ -74,19 +75,20 @@ def test_the_page_is_one_file_with_the_table_charts_of_every_resource_and_the_se
 
 def test_the_page_of_a_log_shows_utilization_over_time_instead_of_boxes(tmp_path: Path) -> None:
     comparison = compare_log(log(1_000), ["easy", "sjf"])
-    write_packing_report(comparison, tmp_path / "r.html")
+    write_report(comparison, tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text()
     assert "In use: resource 0" in page
     assert page.count("Plotly.newPlot") == 1 + 2 + 2
 
 
 def test_the_sentence_says_who_wins_and_how_sure_that_is(drawn: PackingComparison) -> None:
-    sentence = packing_sentence(drawn)
+    sentence = summary_sentence(drawn)
     assert sentence.startswith("sjf has the lowest mean slowdown: ")
-    assert "times that of packer. The difference is significant at the 95% level." in sentence
+    assert re.search(r", \d\d\.\d% less than packer \(95% interval .*%\)\. ", sentence)
+    assert sentence.endswith("The difference is significant at the 95% level.")
     turned = compare_packing(SOURCE, ["sjf", "packer"], num_seeds=6)
-    assert "The next best, packer, has " in packing_sentence(turned)
-    assert packing_sentence(compare_packing(SOURCE, ["sjf"], num_seeds=3)).startswith(
+    assert "The next best, packer, has " in summary_sentence(turned)
+    assert summary_sentence(compare_packing(SOURCE, ["sjf"], num_seeds=3)).startswith(
         "With sjf the mean slowdown is "
     )
 
@@ -95,7 +97,7 @@ def test_the_sentence_calls_no_policy_the_best_whose_jobs_were_lost() -> None:
     source = DrawnSource(
         rates=(1.0,), window=30, settings=PackingConfig(num_slots=2, backlog_size=2)
     )
-    assert packing_sentence(compare_packing(source, ["sjf", "fcfs"], num_seeds=3)).startswith(
+    assert summary_sentence(compare_packing(source, ["sjf", "fcfs"], num_seeds=3)).startswith(
         "Under every policy some jobs never"
     )
 
@@ -103,7 +105,7 @@ def test_the_sentence_calls_no_policy_the_best_whose_jobs_were_lost() -> None:
 def test_a_policy_that_lost_jobs_is_named_as_not_ranked(drawn: PackingComparison) -> None:
     packer, sjf, random = drawn.policies
     cut = replace(sjf, runs=(replace(sjf.runs[0], unallocated=1), *sjf.runs[1:]))
-    sentence = packing_sentence(replace(drawn, policies=(packer, cut, random)))
+    sentence = summary_sentence(replace(drawn, policies=(packer, cut, random)))
     assert not sentence.startswith("sjf")
     assert sentence.endswith("Not ranked, because some of their jobs never started: sjf.")
 

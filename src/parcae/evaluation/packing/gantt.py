@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parcae.evaluation.gantt import FONT, job_color
-from parcae.files import replacing
+from parcae.evaluation.gantt import chart_layout, job_color
+from parcae.evaluation.pictures import new_picture, write_picture
 from parcae.metrics.packing import has_started, mean_of_started, slowdown
 from parcae.packing.world import Outcome
 
@@ -96,20 +96,14 @@ def packing_gantt(name: str, outcome: Outcome, end: int) -> Figure:
     for resource in range(count):
         _add_boxes(figure, outcome, resource)
         figure.update_yaxes(
-            title=jobs.resources[resource], range=[0, int(jobs.capacity[resource])],
-            showgrid=False, zeroline=False, row=resource + 1, col=1,
-        )  # fmt: skip
-    figure.update_xaxes(range=[0, end], showgrid=False, zeroline=False)
+            title=jobs.resources[resource],
+            range=[0, int(jobs.capacity[resource])],
+            row=resource + 1,
+            col=1,
+        )
+    figure.update_xaxes(range=[0, end])
     figure.update_xaxes(title=f"time ({_unit(outcome)})", row=count, col=1)
-    figure.update_layout(
-        title={"text": chart_title(name, outcome), "font": {"size": 15}, "x": 0, "xref": "paper"},
-        barmode="overlay",
-        showlegend=False,
-        template="plotly_white",
-        font={"family": FONT, "color": "#1d232a"},
-        height=80 + _HEIGHT * count,
-        margin={"l": 58, "r": 12, "t": 38, "b": 42},
-    )
+    chart_layout(figure, chart_title(name, outcome), 80 + _HEIGHT * count)
     return figure
 
 
@@ -155,14 +149,10 @@ def packing_gantt_png(outcomes: Mapping[str, Outcome], path: Path, title: str = 
         path: the picture file.
         title: title of the picture.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-
     runs = list(outcomes.items())
     count = len(runs[0][1].jobs.capacity)
     end = last_finish(outcomes)
-    figure = Canvas(figsize=(5.2 * count, 1.7 * len(runs) + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_picture(5.2 * count, 1.7 * len(runs) + 0.5)
     axes = figure.subplots(len(runs), count, sharex=True, squeeze=False)
     for row, (name, outcome) in enumerate(runs):
         for resource in range(count):
@@ -170,10 +160,7 @@ def packing_gantt_png(outcomes: Mapping[str, Outcome], path: Path, title: str = 
         axes[row, 0].set_title(chart_title(name, outcome), fontsize=9, loc="left")
     for resource in range(count):
         axes[-1, resource].set_xlabel(f"time ({_unit(runs[0][1])})")
-    if title:
-        figure.suptitle(title)
-    with replacing(path) as stream:
-        figure.savefig(stream, dpi=110, format="png")
+    write_picture(figure, path, title)
 
 
 def _draw(axis: Any, outcome: Outcome, resource: int, end: int) -> None:

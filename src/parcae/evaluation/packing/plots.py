@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from parcae.evaluation.packing.compare import PackingComparison
 from parcae.evaluation.packing.gantt import last_finish
+from parcae.evaluation.packing.world import PackingComparison
 from parcae.evaluation.plots import interval_bars, line_style, new_figure, policy_color
 from parcae.metrics.cluster import mean_over_spans
 from parcae.metrics.packing import jobs_waiting, utilization_over_time
@@ -25,20 +25,12 @@ _NUM_RANKS = 500
 _WIDE = 30.0
 
 
-def measure_words(comparison: PackingComparison) -> str:
-    """The main measure in words."""
-    return comparison.measure.replace("_", " ")
-
-
 def slowdown_bars(comparison: PackingComparison) -> Figure:
     """A bar chart of every policy's mean (bounded) slowdown with its interval, the first on top."""
-    words = measure_words(comparison)
-    known = comparison.policies
-    estimates = [p.estimates[comparison.measure] for p in known]
-    ends = ([getattr(e, key) for e in estimates] for key in ("mean", "low", "high"))
-    figure = interval_bars(
-        f"Mean {words}, with 95% intervals", f"mean {words}", [p.name for p in known], *ends
-    )
+    words = comparison.measure_words
+    estimates = [comparison.main(p) for p in comparison.policies]
+    names = [p.name for p in comparison.policies]
+    figure = interval_bars(f"Mean {words}, with 95% intervals", f"mean {words}", names, estimates)
     if _is_wide([e.mean for e in estimates]):
         figure.update_xaxes(type="log", dtick=1, rangemode=None)
     return figure
@@ -54,7 +46,7 @@ def slowdown_cdf(comparison: PackingComparison) -> Figure:
 
     Jobs that never started count in the total, so the curve of such a policy ends below 1.
     """
-    words = measure_words(comparison)
+    words = comparison.measure_words
     figure = new_figure(f"Share of jobs with at most a {words}", words, "share of jobs")
     for row, result in enumerate(comparison.policies):
         known = np.sort(result.values[~np.isnan(result.values)])
@@ -80,7 +72,7 @@ def slowdown_cdf(comparison: PackingComparison) -> Figure:
 
 def slowdown_by_size(comparison: PackingComparison) -> Figure:
     """Mean (bounded) slowdown by size group of the jobs."""
-    words = measure_words(comparison)
+    words = comparison.measure_words
     figure = new_figure(f"Mean {words} by size of the job", comparison.sizes.what, f"mean {words}")
     every: list[float] = []
     for row, result in enumerate(comparison.policies):

@@ -48,6 +48,11 @@ class ResolvedPacking:
     tuned: Mapping[str, str]
     curves: Mapping[str, list[list[float]]]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names in the caller's order."""
+        return tuple(self.policies)
+
 
 def resolve_packing(
     names: Sequence[str],

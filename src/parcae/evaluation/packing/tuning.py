@@ -6,8 +6,6 @@ withholding rule by CMA-ES.
 
 from __future__ import annotations
 
-import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +20,7 @@ from parcae.packing.sources import LogSource, PackingSource
 from parcae.packing.world import PackingBatch
 from parcae.policies.packing.layout import PackingKind, WithholdParameter
 from parcae.policies.packing.policy import HandMadePolicy
+from parcae.policies.parameter_search import SearchLimits, SearchState, search_parameters
 from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_START
 from parcae.workloads.rigid import RigidJobs
 
@@ -41,9 +40,6 @@ _KNOBS_A_DECADE = 6
 #: Largest alignment with exact times, where it is scaled to a cluster with two resources of 10
 #: units each. With steps, alignment is in the cluster's real units.
 _LARGEST_ALIGNMENT = 200.0
-#: CMA-ES's initial step size, for a new search and for one that continues from given parameters.
-_START_SPREAD = 0.5
-_AGAIN_SPREAD = 0.15
 #: Largest number of generations of the search.
 MAX_GENERATIONS = 60
 #: The search's mean is measured on the selection sequences after every so many generations.
@@ -189,106 +185,70 @@ def tune_withholding(
     Returns:
         The rule with the least cost on the selection sequences.
     """
-    arena = _Arena(source, cost)
-    selection = arena.batch(SELECTION_SEED_START)
+    problem = _WithholdingProblem(_Arena(source, cost), seed, name)
     starts = (
-        start_parameters(selection.sequences) if start is None else [np.asarray(start, np.float64)]
+        start_parameters(problem.selection_batch.sequences)
+        if start is None
+        else [np.asarray(start, np.float64)]
     )
-    best: Tuned | None = None
+    limits = SearchLimits(budget_s / len(starts), max_generations, _SELECT_EVERY)
+    best: SearchState | None = None
     for number, first in enumerate(starts):
-        search = _Search(
-            arena,
-            selection,
-            _new_strategy(first, start, seed),
-            seed,
-            name,
-            best,
-            number * max_generations,
-        )
-        best = search.run(
-            budget_s / len(starts), max_generations, number * budget_s / len(starts), progress
+        spent_s = number * limits.budget_s
+        before = number * max_generations
+
+        def report(state: SearchState, spent_s: float = spent_s, before: int = before) -> None:
+            if progress is not None:
+                tuned = problem.tuned(state)
+                progress(tuned, spent_s + state.seconds, before + state.generations)
+
+        best = search_parameters(
+            problem,
+            first,
+            limits,
+            continues=start is not None,
+            seed=seed,
+            best=best,
+            progress=report,
         )
     assert best is not None
-    return best
+    return problem.tuned(best)
 
 
-class _Search:
-    """One search by CMA-ES.
+class _WithholdingProblem:
+    """The cost of the withholding rule, by its parameters.
 
-    `best` is the best rule of earlier searches, `before` the number of their generations.
+    Args:
+        arena: where candidates are measured.
+        seed: seed of the search.
+        name: name of the tuned policy.
     """
 
-    def __init__(
-        self,
-        arena: _Arena,
-        selection: PackingBatch,
-        strategy: Any,
-        seed: int,
-        name: str,
-        best: Tuned | None,
-        before: int,
-    ) -> None:
-        self.arena = arena
-        self.selection = selection
-        self.strategy = strategy
-        self.seed = seed
-        self.name = name
-        self.generation = 0
-        self.before = before
-        self.best = self._measured() if best is None else best
-
-    def _measured(self) -> Tuned:
-        """Measure the search's mean on the selection sequences."""
-        theta = np.array(self.strategy.mean)
-        cost = self.arena.measure(_withhold(self.name, theta), self.selection)
-        return _tuned_rule(self.name, theta, cost, self.arena.cost, self.generation)
-
-    def _generation(self) -> None:
-        arena = self.arena
+    def __init__(self, arena: _Arena, seed: int, name: str) -> None:
+        self._arena = arena
+        self._name = name
         # Every search seed has its range of sequence seeds, and every generation a new part of it.
-        first = TUNING_SEED_START + ((self.seed & 0xFF) << 30)
-        batch = arena.batch(first + (self.generation + 1) * arena.count)
-        candidates = self.strategy.ask()
-        self.strategy.tell(
-            candidates, [arena.measure(_withhold(self.name, theta), batch) for theta in candidates]
-        )
-        self.generation += 1
+        self._first_seed = TUNING_SEED_START + ((seed & 0xFF) << 30)
+        self.selection_batch = arena.batch(SELECTION_SEED_START)
+        self._fresh = self.selection_batch
 
-    def run(
-        self,
-        budget_s: float,
-        max_generations: int,
-        spent_s: float,
-        progress: Callable[[Tuned, float, int], None] | None,
-    ) -> Tuned:
-        """Search until the time or the generations are used up, or CMA-ES has converged.
+    def draw(self, generation: int) -> None:
+        """New sequences, the same for all candidates of a generation."""
+        arena = self._arena
+        self._fresh = arena.batch(self._first_seed + (generation + 1) * arena.count)
 
-        Args:
-            budget_s: seconds for this search.
-            max_generations: generations for this search.
-            spent_s: seconds of earlier searches, for `progress`.
-            progress: called after every selection.
+    def cost(self, parameters: FloatArray) -> float:
+        """Cost on the sequences of the last `draw`."""
+        return self._arena.measure(_withhold(self._name, parameters), self._fresh)
 
-        Returns:
-            The best rule of this search and the earlier ones.
-        """
-        began = time.perf_counter()
-        is_over = False
-        while not is_over:
-            self._generation()
-            seconds = time.perf_counter() - began
-            is_over = (
-                seconds >= budget_s
-                or self.generation >= max_generations
-                or bool(self.strategy.stop())
-            )
-            if self.generation % _SELECT_EVERY == 0 or is_over:
-                measured = self._measured()
-                if measured.cost < self.best.cost:
-                    self.best = measured
-                if progress is not None:
-                    progress(self.best, spent_s + seconds, self.before + self.generation)
-        return self.best
+    def selection(self, parameters: FloatArray) -> float:
+        """Cost on the selection sequences."""
+        return self._arena.measure(_withhold(self._name, parameters), self.selection_batch)
+
+    def tuned(self, state: SearchState) -> Tuned:
+        """The best rule of a search."""
+        cost = self._arena.cost
+        return _tuned_rule(self._name, state.parameters, state.cost, cost, state.best_generation)
 
 
 def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
@@ -309,17 +269,6 @@ def start_parameters(sequences: Sequence[RigidJobs]) -> list[FloatArray]:
         start[WithholdParameter.CROWD] = 0.3 * (start is firm)
         start[WithholdParameter.PAUSE] = pause
     return [mild, firm]
-
-
-def _new_strategy(first: FloatArray, start: npt.ArrayLike | None, seed: int) -> Any:
-    import cma
-
-    options = {"seed": seed + 1, "verbose": -9, "maxfevals": np.inf, "tolfun": 0, "tolx": 1e-6}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return cma.CMAEvolutionStrategy(
-            first, _START_SPREAD if start is None else _AGAIN_SPREAD, options
-        )
 
 
 def _withhold(name: str, theta: npt.ArrayLike) -> HandMadePolicy:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
 from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
@@ -23,7 +24,7 @@ from parcae.studies.reproduce.contest import (
 )
 from parcae.studies.reproduce.curves import Curve
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima
-from parcae.studies.reproduce.pictures import line_panel, save, tidy
+from parcae.studies.reproduce.pictures import line_panel, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from parcae.evaluation.pictures import tidy
 from parcae.evaluation.statistics import Estimate, ratio_estimate
 from parcae.learning.scenario import Scenario
 from parcae.metrics.objectives import Objective
@@ -16,7 +17,7 @@ from parcae.policies.checkpoint import read_checkpoint
 from parcae.policies.learned import bind
 from parcae.studies.reproduce.contest import with_interval
 from parcae.studies.reproduce.learners import Learned, tune
-from parcae.studies.reproduce.pictures import save, tidy
+from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.workloads.random_streams import SELECTION_SEED_START
 

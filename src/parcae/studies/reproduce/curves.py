@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
 from parcae.learning.recipes import Recipe
 from parcae.learning.scenario import Scenario
@@ -18,7 +19,7 @@ from parcae.studies.reproduce.learners import (
     train_parcae,
     tune,
 )
-from parcae.studies.reproduce.pictures import save, tidy
+from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 
 if TYPE_CHECKING:

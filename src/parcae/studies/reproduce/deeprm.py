@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import Estimate, mean_estimate, ratio_estimate
 from parcae.learning.loop import Iteration
@@ -35,7 +36,7 @@ from parcae.studies.reproduce.packing import (
     train_deeprm,
     tuned_tetris,
 )
-from parcae.studies.reproduce.pictures import bar_panel, cdf_panel, line_panel, save, tidy
+from parcae.studies.reproduce.pictures import bar_panel, cdf_panel, line_panel, save
 from parcae.studies.reproduce.study import PackingRequest, StudyResult
 
 FloatArray = npt.NDArray[np.float64]

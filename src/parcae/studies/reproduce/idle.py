@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
 from parcae.learning.recipes import busy_share, mean_gap_s
 from parcae.policies.decima.layout import DecimaSettings
@@ -24,7 +25,7 @@ from parcae.studies.reproduce.contest import (
     with_interval,
 )
 from parcae.studies.reproduce.learners import budget_notes, checkpoint_path, train_decima
-from parcae.studies.reproduce.pictures import bar_panel, save, tidy
+from parcae.studies.reproduce.pictures import bar_panel, save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
 from parcae.workloads.job import Workload

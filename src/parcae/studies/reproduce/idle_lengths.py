@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from parcae.cluster.decision import Policy
+from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import Estimate, mean_estimate
 from parcae.learning.scenario import Scenario
@@ -37,7 +38,7 @@ from parcae.studies.reproduce.idle import (
     train_agents,
 )
 from parcae.studies.reproduce.learners import Learned, budget_notes, train_decima
-from parcae.studies.reproduce.pictures import save, tidy
+from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence

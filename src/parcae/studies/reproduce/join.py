@@ -15,6 +15,7 @@ from parcae.cluster.observation import Observation
 from parcae.cluster.trace import Trace
 from parcae.errors import ConfigError
 from parcae.evaluation.bounds import lower_bounds
+from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import PALETTE
 from parcae.metrics.cluster import makespan_ms
 from parcae.policies.catalog import make_policy
@@ -22,7 +23,7 @@ from parcae.simulation.config import SimulationConfig
 from parcae.simulation.future import Status
 from parcae.simulation.run import simulate
 from parcae.simulation.simulator import Simulator
-from parcae.studies.reproduce.pictures import save, tidy
+from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S, ms_from_s
 from parcae.workloads.arrivals import JobSequence

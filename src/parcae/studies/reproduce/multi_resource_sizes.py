@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.state import ExecutorClass
+from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import Estimate, ratio_estimate
 from parcae.metrics.classes import executors_used
@@ -28,7 +29,7 @@ from parcae.studies.reproduce.multi_resource import (
     recorded_runs,
     worlds,
 )
-from parcae.studies.reproduce.pictures import save, tidy
+from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.workloads.job import Workload
 

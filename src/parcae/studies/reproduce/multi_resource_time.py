@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.trace import Trace
+from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
 from parcae.metrics.cluster import (
     concurrency,
@@ -24,7 +25,7 @@ from parcae.metrics.cluster import (
 from parcae.metrics.jobs import jct_ms
 from parcae.studies.reproduce.learners import budget_notes
 from parcae.studies.reproduce.multi_resource import gather, missing_notes, recorded_runs, worlds
-from parcae.studies.reproduce.pictures import save, tidy
+from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from parcae.evaluation.pictures import new_picture, tidy, write_picture
 from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import Estimate
-from parcae.files import replacing
 
 #: A function that draws into a matplotlib figure.
 Draw = Callable[[Any], None]
-_DPI = 110
 
 
 def save(draw: Draw, size: tuple[float, float], path: Path) -> None:
@@ -26,32 +25,9 @@ def save(draw: Draw, size: tuple[float, float], path: Path) -> None:
         size: width and height in inches.
         path: the picture file.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    draw(figure)
-    with replacing(path) as stream:
-        figure.savefig(stream, dpi=_DPI, format="png")
-
-
-def tidy(axis: Any, labels: tuple[str, str], title: str = "", has_legend: bool = True) -> None:
-    """Give a panel axis labels, a light grid and, if it has labelled items, a legend.
-
-    Args:
-        axis: the matplotlib axes.
-        labels: labels of the x and the y axis.
-        title: title of the panel.
-        has_legend: whether to draw a legend.
-    """
-    axis.set(xlabel=labels[0], ylabel=labels[1])
-    if title:
-        axis.set_title(title, fontsize=9, loc="left")
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(alpha=0.25)
-    if has_legend and axis.get_legend_handles_labels()[0]:
-        axis.legend(frameon=False, fontsize=8)
+    picture = new_picture(*size)
+    draw(picture)
+    write_picture(picture, path)
 
 
 def line_panel(

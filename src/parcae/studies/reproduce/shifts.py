@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from parcae.evaluation.compare import Comparison
+from parcae.evaluation.pictures import tidy
 from parcae.evaluation.statistics import Estimate, ratio_estimate
 from parcae.policies.learned import variants
 from parcae.studies.reproduce.contest import Arena, Contender, contest, named, with_interval
-from parcae.studies.reproduce.pictures import save, tidy
+from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
 from parcae.workloads.catalog import load_workload

@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.cluster.trace import Trace
+from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
 from parcae.learning.scenario import Scenario
 from parcae.metrics.cluster import concurrency, executor_share, last_completion_ms, mean_over_spans
 from parcae.metrics.jobs import jct_ms
 from parcae.studies.reproduce.contest import Arena, Contest, contest, named
 from parcae.studies.reproduce.learners import learned_contenders
-from parcae.studies.reproduce.pictures import save, tidy
+from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 from parcae.units import MS_PER_S
 from parcae.workloads.arrivals import JobSequence

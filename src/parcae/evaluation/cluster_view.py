@@ -1,0 +1,272 @@
+"""How a comparison on a cluster of executors or cores is shown: table, notes, charts."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from parcae.cluster.trace import Trace
+from parcae.evaluation.bounds import Bounds, lower_bounds
+from parcae.evaluation.gantt import MAX_EXECUTORS, gantt_figure
+from parcae.evaluation.page import cell, figure_html, html_table, pair
+from parcae.evaluation.plots import (
+    busy_over_time,
+    concurrency_over_time,
+    interval_bars,
+    jct_cdf,
+    jct_over_time,
+    share_by_work,
+)
+from parcae.evaluation.who_pays import RecurringJob, recurring_jobs
+from parcae.evaluation.world import Column
+from parcae.metrics.cluster import last_completion_ms, makespan_ms
+from parcae.metrics.jobs import arrived, jct_ms
+from parcae.metrics.later import LATER
+from parcae.simulation.run import simulate
+from parcae.units import MS_PER_S
+
+if TYPE_CHECKING:
+    from parcae.evaluation.compare import Comparison, PolicyResult
+
+
+#: The charts' shared time axis ends at this multiple of the shortest run, so that one slow policy
+#: does not compress the charts of the others.
+_LONGEST_AXIS = 3.0
+#: The table shows this many recurring jobs that lose most, and this many that gain most.
+_MOST = 15
+
+
+def title(comparison: Comparison) -> str:
+    """Workload, jobs, arrivals, cluster and seeds, in one line."""
+    s = comparison.settings
+    config = comparison.resolved.config
+    return (
+        f"{s['workload']}: {s['jobs']} jobs, {s['arrivals']}, "
+        f"{config.total_executors} {config.world.value}, "
+        f"seeds {s['seeds'][0]}-{s['seeds'][1]}"
+    )
+
+
+def columns(comparison: Comparison) -> list[Column[PolicyResult]]:
+    """The columns of the table of policies; times in seconds."""
+    shown = [
+        Column("average JCT", _jct_text, _jct_cell, "s, 95% interval"),
+        Column("ratio to first", _ratio_text, _ratio_cell, "95% interval"),
+        Column("later", _later_text, _later_cell, "of jobs, 95% interval"),
+        Column("worst", _worst_text, small="times"),
+        _mean("p95 JCT", "p95_jct_s", ",.0f", ",.1f", "s"),
+        _mean("p99 JCT", "p99_jct_s", ",.0f", ",.1f", "s"),
+        _mean("makespan", "makespan_s", ",.0f", ",.1f", "s"),
+        _mean("busy", "utilization", ".0%", ".0%", "share"),
+        _on_page("slowdown", "mean_slowdown", ",.1f", "mean"),
+        _on_page("work", "work_inflation", ".2f", "inflation"),
+        _on_page("executor", "moves", ",.0f", "moves"),
+    ]
+    if comparison.resolved.config.executor_classes:
+        shown.append(_mean("memory unused", "fragmentation", ".1%", ".1%", "share"))
+    return shown
+
+
+def _mean(
+    heading: str, key: str, digits: str, page_digits: str, small: str
+) -> Column[PolicyResult]:
+    """The column of a mean of the summaries, with different digits in the terminal and on pages."""
+    return Column(
+        heading,
+        lambda result: format(result.means()[key], digits),
+        lambda result: format(result.means()[key], page_digits),
+        small,
+    )
+
+
+def _on_page(heading: str, key: str, digits: str, small: str) -> Column[PolicyResult]:
+    """The column of a mean of the summaries, on the page only."""
+    return Column(heading, None, lambda result: format(result.means()[key], digits), small)
+
+
+def _jct_text(result: PolicyResult) -> str:
+    jct = result.average_jct_s
+    half_width = "" if jct.is_unknown else f" ± {jct.high - jct.mean:,.1f}"
+    return f"{jct.mean:,.1f}{half_width}"
+
+
+def _jct_cell(result: PolicyResult) -> str:
+    return cell(result.average_jct_s, ",.1f")
+
+
+def _ratio_text(result: PolicyResult) -> str:
+    ratio = result.ratio_to_first
+    ends = "" if ratio.is_unknown else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
+    return f"{ratio.mean:.3f}{ends}"
+
+
+def _ratio_cell(result: PolicyResult) -> str:
+    return cell(result.ratio_to_first, ".3f")
+
+
+def _later_text(result: PolicyResult) -> str:
+    share = result.who_pays.later_share.mean
+    return "–" if math.isnan(share) else f"{share:.1%}"
+
+
+def _later_cell(result: PolicyResult) -> str:
+    later = result.who_pays.later_share
+    return _later_text(result) if later.is_unknown else cell(later, ".1%")
+
+
+def _worst_text(result: PolicyResult) -> str:
+    is_unknown = math.isnan(result.who_pays.later_share.mean)
+    return "–" if is_unknown else f"{result.who_pays.worst_later:,.2f}"
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """Notes that a reader of the table needs."""
+    first = comparison.policies[0].name
+    lines = [
+        "seconds; ± and [ ] are 95% confidence intervals over the seeds; "
+        f"later: jobs that end more than {LATER - 1:.0%} later than under {first} on the same "
+        f"seed; worst: largest ratio of a job's time to that under {first}"
+    ]
+    if comparison.resolved.config.executor_classes:
+        lines.append(
+            "memory unused: share of the busy executors' memory that their tasks do not need"
+        )
+    cut = sum(s.unfinished for result in comparison.policies for s in result.summaries)
+    if cut:
+        lines.append(
+            f"{cut} jobs were cut off at the end of their run: their times are lower bounds"
+        )
+    if comparison.resolved.legend():
+        lines.append(f"Policies: {comparison.resolved.legend()}.")
+    return lines
+
+
+def first_runs(comparison: Comparison) -> tuple[dict[str, Trace], Bounds]:
+    """The recorded run of the first seed under every policy, and the lower bounds of its jobs."""
+    config = comparison.resolved.config
+    seed = comparison.settings["seeds"][0]
+    sequence = comparison.world.draw(seed)
+    policies = comparison.resolved.for_sequence(sequence, seed)
+    traces = {
+        name: simulate(sequence, policy, config, seed, record=True)
+        for name, policy in policies.items()
+    }
+    return traces, lower_bounds(sequence, config.total_executors)
+
+
+def sections(
+    comparison: Comparison, traces: Mapping[str, Trace], bounds: Bounds | None
+) -> list[str]:
+    """The page's sections after the table, as HTML.
+
+    Args:
+        comparison: the comparison.
+        traces: by policy name, the recorded run of the first seed; the charts show these runs.
+        bounds: lower bounds for the first seed's jobs; None: not stated.
+    """
+    return [_recurring(comparison), *_figures(comparison, traces, bounds)]
+
+
+def _recurring(comparison: Comparison) -> str:
+    """The table of recurring jobs that gain and lose under the best policy.
+
+    If the first policy is the best, the table is about the next best one.
+    """
+    policies = comparison.policies
+    if len(policies) == 1:
+        return ""
+    others = [p for p in comparison.ranked() if p is not policies[0]] or policies[1:]
+    # The first policy is the baseline: where it is the best, the next best one is shown.
+    best = min(others, key=lambda p: p.average_jct_s.mean)
+    column = policies.index(best)
+    jobs = recurring_jobs(comparison.runs, column)
+    if not jobs:
+        return ""
+    head = (
+        "recurring job", "runs",
+        *(f"{html.escape(policy.name)}<small>mean JCT, s</small>" for policy in policies),
+        f"{html.escape(best.name)} / {html.escape(policies[0].name)}<small>ratio of means</small>",
+    )  # fmt: skip
+    left_out = jobs[_MOST:-_MOST]
+    shown = [*jobs[:_MOST], *jobs[-_MOST:]] if left_out else jobs
+    rows = [_recurring_row(job, column) for job in shown]
+    notes = [
+        f"Sorted by the ratio: the jobs that lose most under {best.name} come first, "
+        "those that gain most come last."
+    ]
+    if left_out:
+        ratios = [job.ratio_to_first(column) for job in left_out]
+        notes.append(
+            f"The table shows the {_MOST} jobs that lose most (or gain least) and the {_MOST} that "
+            f"gain most. The other {len(left_out):,}, with ratios from {min(ratios):.3f} to "
+            f"{max(ratios):.3f}, are left out."
+        )
+    return f"<h2>Recurring jobs: gains and losses</h2>{html_table(head, rows, notes=notes)}"
+
+
+def _recurring_row(job: RecurringJob, column: int) -> tuple[str, ...]:
+    times = (f"{seconds:,.1f}" for seconds in job.mean_jct_s)
+    return (html.escape(job.name), f"{job.num_runs:,}", *times, f"{job.ratio_to_first(column):.3f}")
+
+
+def _figures(
+    comparison: Comparison, traces: Mapping[str, Trace], bounds: Bounds | None
+) -> list[str]:
+    results = comparison.policies
+    seed = comparison.settings["seeds"][0]
+    bars = interval_bars(
+        "Average job completion time, with 95% intervals",
+        "average JCT (s)",
+        [p.name for p in results],
+        [p.average_jct_s for p in results],
+    )
+    end_s = _axis_end_ms(traces) / MS_PER_S
+    return [
+        "<h2>Over all seeds</h2>",
+        figure_html(bars, with_library=True),
+        f"<h2>One run (seed {seed}): which job ran where</h2>"
+        f"<p class=quiet>{_gantt_note(traces)}</p>",
+        *(figure_html(gantt_figure(trace, end_s)) for trace in traces.values()),
+        f"<h2>The same run in curves</h2>{_bounds_note(traces, bounds)}",
+        *pair(jct_cdf(traces), concurrency_over_time(traces)),
+        *pair(jct_over_time(traces), busy_over_time(traces)),
+        figure_html(share_by_work(traces)),
+    ]
+
+
+def _axis_end_ms(traces: Mapping[str, Trace]) -> float:
+    ends = [max(1, last_completion_ms(trace)) for trace in traces.values()]
+    return min(float(max(ends)), _LONGEST_AXIS * min(ends))
+
+
+def _gantt_note(traces: Mapping[str, Trace]) -> str:
+    largest = max(trace.num_executors for trace in traces.values())
+    late = any(last_completion_ms(trace) > _axis_end_ms(traces) for trace in traces.values())
+    beyond = (
+        " Longer runs continue beyond its end: drag along the axis to see them." if late else ""
+    )
+    cut = (
+        f" The charts show {MAX_EXECUTORS} of {largest:,} executors, evenly spaced."
+        if largest > MAX_EXECUTORS
+        else ""
+    )
+    return (
+        "Each colour is a job, the same in every chart. White means idle or moving. Red lines are "
+        f"job completions. All charts share one time axis.{beyond}{cut}"
+    )
+
+
+def _bounds_note(traces: Mapping[str, Trace], bounds: Bounds | None) -> str:
+    if bounds is None:
+        return ""
+    jct_s = min(float(jct_ms(t)[arrived(t)].mean()) for t in traces.values()) / MS_PER_S
+    span_s = min(makespan_ms(t) for t in traces.values()) / MS_PER_S
+    return (
+        "<p>No schedule of this run can have an average JCT below "
+        f"<b>{bounds.average_jct_ms / MS_PER_S:,.1f} s</b> or a makespan below "
+        f"<b>{bounds.makespan_ms / MS_PER_S:,.1f} s</b>; the best here are {jct_s:,.1f} s and "
+        f"{span_s:,.1f} s. <span class=quiet>The bounds: {html.escape(bounds.explanation)}. "
+        "They are loose if task durations vary a lot.</span></p>"
+    )

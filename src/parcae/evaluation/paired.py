@@ -1,0 +1,161 @@
+"""Compare policies in any world: play the same runs under each, in parallel where that pays."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import active_children, get_context
+from typing import Any
+
+from parcae.errors import ConfigError
+from parcae.evaluation.statistics import Method
+from parcae.evaluation.world import ComparisonT, Progress, ResolvedT, RowT, Say, World
+
+#: Worker processes take seconds to start. Less estimated work than this runs in this process.
+_WORTH_WORKERS_S = 10.0
+
+
+def compare_in(
+    world: World[ResolvedT, RowT, ComparisonT],
+    policies: Sequence[Any],
+    runs: range,
+    *,
+    processes: int | None = None,
+    progress: Progress | None = None,
+    say: Say | None = None,
+    intervals: Method = "t",
+) -> ComparisonT:
+    """Play the same runs under every policy, and compare the results.
+
+    Args:
+        world: the world; it resolves names, plays and computes the results.
+        policies: names of the world's catalogue, or policy objects where the world takes them.
+            Ratios are relative to the first.
+        runs: the numbers of the runs; what a number stands for (a seed, a piece of a log), the
+            world says.
+        processes: number of worker processes. None uses one per core, or none at all if only a few
+            seconds of work are left. Policies that cannot be pickled run in this process, as does a
+            world that uses all cores itself.
+        progress: called with (runs done, all runs) after every run.
+        say: called with a text about the current step.
+        intervals: method of the confidence intervals; see `parcae.evaluation.statistics.METHODS`.
+
+    Raises:
+        PolicyError: a policy name is unknown or does not fit the world.
+        ConfigError: there is no policy or no run, or a worker process died.
+        WorkloadError: the workload cannot give the jobs.
+    """
+    if not policies or not runs:
+        raise ConfigError("compare at least one policy on at least one seed")
+    if any(isinstance(policy, str) and not policy for policy in policies):
+        raise ConfigError(
+            "a policy has no name: give at least one policy, and separate names by single commas"
+        )
+    resolved = world.resolve(policies, say)
+    rows: dict[int, RowT] = {}
+    for number, row in _play_all(world, resolved, runs, processes, say):
+        rows[number] = row
+        if progress is not None:
+            progress(len(rows), len(runs))
+    return world.compared(resolved, runs, [rows[number] for number in runs], intervals)
+
+
+def _play_all(
+    world: World[ResolvedT, RowT, ComparisonT],
+    resolved: ResolvedT,
+    runs: range,
+    processes: int | None,
+    say: Say | None,
+) -> Iterator[tuple[int, RowT]]:
+    """Play all runs, in the way that suits the world; yields the number of a run and its row."""
+    if world.plays_in_threads:
+        if say is not None:
+            say(f"running {', '.join(resolved.names)}")
+        yield from zip(runs, world.play(resolved, runs), strict=True)
+    elif _can_be_sent(resolved):
+        yield from _play_in_processes(world, resolved, runs, processes)
+    else:
+        yield from _play_in_processes(world, resolved, runs, 1)
+
+
+def _can_be_sent(resolved: Any) -> bool:
+    """Whether worker processes can be given the policies: a function of a notebook cannot."""
+    try:
+        pickle.dumps(resolved)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    return True
+
+
+def _play_in_processes(
+    world: World[ResolvedT, RowT, ComparisonT],
+    resolved: ResolvedT,
+    runs: range,
+    processes: int | None,
+) -> Iterator[tuple[int, RowT]]:
+    """Play the runs in this process while little work is left, otherwise in worker processes.
+
+    If the caller gave a number of processes above 1, all runs are played in workers.
+    """
+    # More workers than runs would be idle.
+    workers = min(processes or os.cpu_count() or 1, len(runs))
+    left = runs
+    while left and (workers == 1 or processes is None):
+        start = time.perf_counter()
+        yield left[0], world.play(resolved, left[:1])[0]
+        left = left[1:]
+        # The time of the run just played estimates the time of each run that is left.
+        if workers > 1 and (time.perf_counter() - start) * len(left) > _WORTH_WORKERS_S:
+            break
+    if left:
+        yield from _play_in_workers(world, resolved, left, min(workers, len(left)))
+
+
+#: The world and the policies of a worker process, set once by `_start_worker`.
+_shared: tuple[Any, Any] | None = None
+
+
+def _start_worker(world: Any, resolved: Any) -> None:
+    """Keep the world and the policies, once per worker process."""
+    global _shared
+    # Ctrl-C reaches the workers too. The default handler ends them at once, without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _shared = (world, resolved)
+
+
+def _play_one(number: int) -> tuple[int, Any]:
+    assert _shared is not None
+    world, resolved = _shared
+    return number, world.play(resolved, [number])[0]
+
+
+def _play_in_workers(
+    world: World[ResolvedT, RowT, ComparisonT], resolved: ResolvedT, runs: range, workers: int
+) -> Iterator[tuple[int, RowT]]:
+    other_children = set(active_children())
+    pool = ProcessPoolExecutor(
+        workers,
+        mp_context=get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(world, resolved),
+    )
+    try:
+        for done in as_completed([pool.submit(_play_one, number) for number in runs]):
+            yield done.result()
+    except BrokenProcessPool:
+        raise ConfigError(
+            "a worker process died, most likely because memory ran out; "
+            "use fewer processes or a smaller run"
+        ) from None
+    except BaseException:
+        # The pool would wait for the running seeds to end. Stop its workers instead.
+        for child in set(active_children()) - other_children:
+            child.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)

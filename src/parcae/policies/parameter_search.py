@@ -1,0 +1,146 @@
+"""Search a policy's parameters with CMA-ES on simulated runs.
+
+All candidates of a generation are measured on the same runs, and every generation uses new runs.
+Separate selection runs decide which generation's mean is kept: the mean of the search's
+distribution is less noisy than its best single candidate.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+#: First standard deviation: of a new search, and of one that continues from given parameters.
+_START_SPREAD = 0.5
+_AGAIN_SPREAD = 0.15
+
+
+class SearchProblem(Protocol):
+    """What a search minimises."""
+
+    def draw(self, generation: int) -> None:
+        """Replace the runs on which `cost` measures candidates by those of this generation."""
+
+    def cost(self, parameters: FloatArray) -> float:
+        """The cost on the runs of the last `draw`."""
+
+    def selection(self, parameters: FloatArray) -> float:
+        """The cost on the selection runs, which are used for nothing else."""
+
+
+@dataclass(frozen=True)
+class SearchState:
+    """The result of a search so far.
+
+    Args:
+        parameters: float64[num_parameters], the best parameters so far.
+        cost: their cost on the selection runs; optimistic, since they were chosen on these runs.
+        best_generation: the generation whose mean they are; 0 for the start.
+        generations: number of generations so far.
+        candidates: number of candidates that were measured so far.
+        seconds: wall-clock time so far.
+    """
+
+    parameters: FloatArray
+    cost: float
+    best_generation: int
+    generations: int
+    candidates: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SearchLimits:
+    """When a search ends and how often it selects.
+
+    Args:
+        budget_s: wall-clock seconds.
+        max_generations: maximum number of generations.
+        select_every: number of generations between measurements on the selection runs.
+    """
+
+    budget_s: float
+    max_generations: int
+    select_every: int
+
+
+def search_parameters(
+    problem: SearchProblem,
+    start: FloatArray,
+    limits: SearchLimits,
+    *,
+    continues: bool = False,
+    seed: int = 0,
+    best: SearchState | None = None,
+    progress: Callable[[SearchState], None] | None = None,
+) -> SearchState:
+    """Search until the time or the generations are used up, or CMA-ES has converged.
+
+    If the generations end the search, the same seed gives the same parameters.
+
+    Args:
+        problem: what to minimise.
+        start: float64[num_parameters], the mean of the first generation.
+        limits: when to end.
+        continues: whether `start` was found by an earlier search: the first standard deviation is
+            then smaller.
+        seed: seed of the search.
+        best: result of an earlier search to improve on; None to begin with the start itself.
+        progress: called after every selection.
+
+    Returns:
+        The mean with the least cost on the selection runs, or `best` (or the start) where none is
+        better.
+    """
+    began = time.perf_counter()
+    strategy = _new_strategy(start, _AGAIN_SPREAD if continues else _START_SPREAD, seed)
+    if best is None:
+        best = SearchState(start, problem.selection(start), 0, 0, 0, 0.0)
+    parameters = best.parameters
+    cost = best.cost
+    best_generation = best.best_generation
+    generation = 0
+    num_candidates = 0
+    is_over = False
+    while not is_over:
+        problem.draw(generation)
+        candidates = strategy.ask()
+        strategy.tell(candidates, [problem.cost(candidate) for candidate in candidates])
+        generation += 1
+        num_candidates += len(candidates)
+        is_over = (
+            time.perf_counter() - began >= limits.budget_s
+            or generation >= limits.max_generations
+            or bool(strategy.stop())
+        )
+        if generation % limits.select_every == 0 or is_over:
+            mean = np.array(strategy.mean)
+            mean_cost = problem.selection(mean)
+            if mean_cost < cost:
+                parameters = mean
+                cost = mean_cost
+                best_generation = generation
+            seconds = time.perf_counter() - began
+            state = SearchState(
+                parameters, cost, best_generation, generation, num_candidates, seconds
+            )
+            if progress is not None:
+                progress(state)
+    return state
+
+
+def _new_strategy(start: FloatArray, spread: float, seed: int) -> Any:
+    import cma
+
+    # Costs are noisy: CMA-ES must not stop because two generations cost about the same (tolfun).
+    options = {"seed": seed + 1, "verbose": -9, "maxfevals": np.inf, "tolfun": 0, "tolx": 1e-6}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return cma.CMAEvolutionStrategy(start, spread, options)
