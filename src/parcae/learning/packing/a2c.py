@@ -409,30 +409,18 @@ class A2cLearner(PackingLearner):
         encoded = EncodedImages.joined([step.encoded for step in steps]).only(flat)
         critic_sums = torch.from_numpy(self._critic.layer.sums(encoded)).requires_grad_()
         values = self._critic.network.outputs(critic_sums)[:, 0]
-        # The critic's values after the last step estimate all later rewards.
-        last = self._critic.outputs(self._critic.layer.sums(after))[:, 0].astype(np.float64)
-        returns = n_step_returns(
-            np.stack([step.rewards for step in steps]),
-            np.stack([step.is_over for step in steps]),
-            last,
-            self.config.discount,
-        )[is_alive]
+        returns = self._returns(steps, after)[is_alive]
         targets = torch.from_numpy(returns.astype(np.float32))
         advantages = returns - values.detach().numpy()
         if self.config.is_aligned:
-            advantages = beyond_group_means(
-                advantages, np.stack([step.groups for step in steps])[is_alive]
-            )
-        actor_sums = torch.from_numpy(
-            np.concatenate([step.sums for step in steps])[flat]
-        ).requires_grad_()
-        masks, actions = (
-            torch.from_numpy(np.concatenate(part)[flat])
-            for part in ([s.masks for s in steps], [s.actions for s in steps])
-        )
-        loss, entropy = self._actor_loss(
-            actor_sums, masks, actions, torch.from_numpy(advantages.astype(np.float32)), left
-        )
+            groups = np.stack([step.groups for step in steps])[is_alive]
+            advantages = beyond_group_means(advantages, groups)
+        weights = torch.from_numpy(advantages.astype(np.float32))
+        sums = np.concatenate([step.sums for step in steps])[flat]
+        actor_sums = torch.from_numpy(sums).requires_grad_()
+        masks = torch.from_numpy(np.concatenate([step.masks for step in steps])[flat])
+        actions = torch.from_numpy(np.concatenate([step.actions for step in steps])[flat])
+        loss, entropy = self._actor_loss(actor_sums, masks, actions, weights, left)
         critic_loss = 0.5 * (targets - values).square().mean()
         # The last update of an iteration may have fewer decisions: its step is smaller.
         share = min(1.0, len(targets) / (self.config.num_steps * is_alive.shape[1]))
@@ -447,6 +435,16 @@ class A2cLearner(PackingLearner):
             "critic_loss": float(critic_loss.detach()),
             "decisions": float(len(targets)),
         }
+
+    def _returns(self, steps: list[_Step], after: EncodedImages) -> FloatArray:
+        """Returns of all clusters, float64[num_steps, num_clusters].
+
+        The critic's values after the last step estimate all later rewards.
+        """
+        last = self._critic.outputs(self._critic.layer.sums(after))[:, 0].astype(np.float64)
+        rewards = np.stack([step.rewards for step in steps])
+        is_over = np.stack([step.is_over for step in steps])
+        return n_step_returns(rewards, is_over, last, self.config.discount)
 
     def _actor_loss(
         self,
