@@ -9,15 +9,14 @@ import pytest
 from pydantic import ValidationError
 
 from parcae.errors import ConfigError
+from parcae.learning.loop import IterationSeeds, Plan, train
 from parcae.learning.packing.a2c import (
     RECIPES,
     A2cLearner,
     a2c_config,
-    a2c_learner,
     beyond_group_means,
     n_step_returns,
 )
-from parcae.learning.packing.loop import IterationSeeds, PackingTraining, train_packing
 from parcae.metrics.packing import mean_cost
 from parcae.packing.config import PackingConfig
 from parcae.packing.layout import Cost
@@ -37,7 +36,8 @@ _TOY = DrawnSource(
 def _learner(
     *settings: str, recipe: str = "fast", architecture: Architecture = Architecture.CONV_16_POOL
 ) -> A2cLearner:
-    return a2c_learner(_TOY, Cost.SLOWDOWN, recipe, settings, architecture)
+    changes = [f"architecture={architecture.value}", *settings]
+    return A2cLearner(_TOY, Cost.SLOWDOWN, recipe, changes)
 
 
 def test_returns_of_several_steps_end_with_what_the_critic_expects() -> None:
@@ -73,13 +73,13 @@ def test_advantages_count_beyond_their_groups_mean() -> None:
 
 
 def test_the_papers_recipe_is_one_cluster_and_an_update_a_decision() -> None:
-    numbers = _learner(recipe="paper").iterate(IterationSeeds(0, 0), 1.0)
+    numbers = _learner(recipe="paper").iterate(IterationSeeds(0, 0), 0.0)
     assert numbers["updates"] == numbers["decisions"] > 15
 
 
 def test_an_iteration_updates_after_so_many_decisions_of_all_clusters() -> None:
     numbers = _learner("num_sequences=8", "repeats=1", "num_steps=4").iterate(
-        IterationSeeds(0, 0), 1.0
+        IterationSeeds(0, 0), 0.0
     )
     assert numbers["decisions"] / 40 < numbers["updates"] <= numbers["decisions"] / 32 + 1
     assert np.isfinite(numbers["cost"])
@@ -87,27 +87,21 @@ def test_an_iteration_updates_after_so_many_decisions_of_all_clusters() -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_resumed_training_goes_on_exactly(tmp_path: Path, recipe: str) -> None:
-    def train(folder: str, iterations: int, is_resumed: bool = False) -> dict[str, np.ndarray]:
+    def run(folder: str, iterations: int, is_resumed: bool = False) -> dict[str, np.ndarray]:
         learner = _learner(
             *(["num_sequences=2", "repeats=2"] if recipe == "fast" else []),
             "final_share=1",
             "entropy=0",
             recipe=recipe,
         )
-        training = PackingTraining(
-            _TOY,
-            max_iterations=iterations,
-            select_every=2,
-            num_selection=4,
-            folder=tmp_path / folder,
-            is_resumed=is_resumed,
-        )
-        train_packing(learner, training)
+        learner.select_every = 2
+        learner.num_selection = 4
+        train(learner, Plan(300, iterations, tmp_path / folder, is_resumed))
         return {**learner.weights(), **learner.state()}
 
-    whole = train("whole", 4)
-    train("parted", 2)
-    parted = train("parted", 4, is_resumed=True)
+    whole = run("whole", 4)
+    run("parted", 2)
+    parted = run("parted", 4, is_resumed=True)
     assert whole.keys() == parted.keys()
     for name, array in whole.items():
         np.testing.assert_array_equal(parted[name], array, err_msg=name)
@@ -115,13 +109,9 @@ def test_a_resumed_training_goes_on_exactly(tmp_path: Path, recipe: str) -> None
 
 def test_weights_to_start_from_are_taken() -> None:
     learned = _learner("num_sequences=2")
-    learned.iterate(IterationSeeds(0, 0), 1.0)
-    again = a2c_learner(
-        _TOY,
-        settings=("num_sequences=2",),
-        architecture=Architecture.CONV_16_POOL,
-        weights=learned.weights(),
-    )
+    learned.iterate(IterationSeeds(0, 0), 0.0)
+    changes = (f"architecture={Architecture.CONV_16_POOL}", "num_sequences=2")
+    again = A2cLearner(_TOY, settings=changes, weights=learned.weights())
     np.testing.assert_array_equal(
         again.weights()["actor.dense.weight"], learned.weights()["actor.dense.weight"]
     )
@@ -153,10 +143,9 @@ def test_it_learns_a_toy_in_seconds() -> None:
         architecture=Architecture.FC,
     )
     before = _slowdown(learner.policy())
-    train_packing(
-        learner,
-        PackingTraining(_TOY, budget_s=1e9, max_iterations=40, select_every=40, num_selection=4),
-    )
+    learner.select_every = 40
+    learner.num_selection = 4
+    train(learner, Plan(1e9, max_iterations=40))
     after = _slowdown(learner.policy())
     rivals = {
         greedy: _slowdown(HandMadePolicy("random", PackingKind.RANDOM, (greedy,)))

@@ -10,11 +10,12 @@ import torch
 from parcae.cluster.state import ANY_CLASS, NO_STAGE, ExecutorClass
 from parcae.learning.config import TrainConfig
 from parcae.learning.decima_family import DecimaFamily
-from parcae.learning.family import Weights
+from parcae.learning.loop import Plan, train
 from parcae.learning.recipes import Recipe, recipe_config
 from parcae.learning.rollouts import RolloutWorker
-from parcae.learning.run import TrainRequest, train_policy
+from parcae.learning.run import TrainRequest, gradient_learner
 from parcae.learning.scenario import Scenario
+from parcae.policies.checkpoint import Weights
 from parcae.policies.classes.kernels import best_fitting
 from parcae.policies.decima.kernels.embeddings import critical_ms
 from parcae.policies.decima.kernels.heads import hold_ms
@@ -266,10 +267,8 @@ def test_training_with_both_heads_imitates_explores_selects_and_resumes_exactly(
     decima = DecimaSettings(
         executor_classes=True, idle_lengths=4, critical_path=True, average_width=True
     )
-    request = TrainRequest(
-        _STREAM, config, "decima", start_parameters(), decima, budget_s=1e6, max_iterations=4
-    )
-    whole = train_policy(replace(request, folder=tmp_path / "whole"))
+    request = TrainRequest(_STREAM, config, "decima", start_parameters(), decima)
+    whole = train(gradient_learner(request), Plan(1e6, 4, tmp_path / "whole"))
     calls: list[int] = []
 
     def kill(iteration: object) -> None:
@@ -278,8 +277,8 @@ def test_training_with_both_heads_imitates_explores_selects_and_resumes_exactly(
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        train_policy(replace(request, folder=tmp_path / "killed"), kill)
-    resumed = train_policy(replace(request, folder=tmp_path / "killed", is_resumed=True))
+        train(gradient_learner(request), Plan(1e6, 4, tmp_path / "killed"), kill)
+    resumed = train(gradient_learner(request), Plan(1e6, 4, tmp_path / "killed", is_resumed=True))
     assert whole.ending == resumed.ending == "done"
     for name, array in whole.checkpoint.weights.items():
         assert np.array_equal(array, resumed.checkpoint.weights[name]), name

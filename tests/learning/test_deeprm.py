@@ -10,15 +10,15 @@ import torch
 
 from parcae.errors import ConfigError, DivergedError
 from parcae.evaluation.statistics import ratio_estimate
+from parcae.learning.loop import IterationSeeds, Plan, train
 from parcae.learning.packing.benchmark import benchmark_packing
 from parcae.learning.packing.deeprm import (
     DeepRMLearner,
     Gradient,
-    deeprm_learner,
     logit_gradient,
     run_advantages,
 )
-from parcae.learning.packing.loop import STATE_FILE, IterationSeeds, PackingTraining, train_packing
+from parcae.learning.state_file import STATE_FILE
 from parcae.packing.config import PackingConfig
 from parcae.packing.images import Images
 from parcae.packing.layout import Cost, select
@@ -93,8 +93,8 @@ def test_the_gradient_through_the_sums_is_that_of_a_dense_network(has_pause: boo
 
 
 def test_the_recipes_are_the_papers_and_fresh_sequences() -> None:
-    paper = deeprm_learner(_TOY, recipe="paper").settings()
-    fresh = deeprm_learner(_TOY).settings()
+    paper = DeepRMLearner(_TOY, recipe="paper").settings()
+    fresh = DeepRMLearner(_TOY).settings()
     assert paper["learning"] | {"sequences": "fresh"} == fresh["learning"]
     assert (
         paper["learning"]["num_sequences"],
@@ -109,7 +109,7 @@ def test_the_recipes_are_the_papers_and_fresh_sequences() -> None:
 
 def test_fixed_sequences_stay_and_fresh_ones_do_not() -> None:
     def arrivals(recipe: str, iteration: int) -> list[int]:
-        learner = deeprm_learner(_TOY, recipe=recipe, settings=_FEW)
+        learner = DeepRMLearner(_TOY, recipe=recipe, settings=_FEW)
         batch = learner._batch(IterationSeeds(0, iteration))
         assert len(batch) == 24
         return [int(a) for jobs in batch.sequences for a in jobs.arrival]
@@ -119,7 +119,7 @@ def test_fixed_sequences_stay_and_fresh_ones_do_not() -> None:
 
 
 def test_a_step_of_rmsprop_is_the_rate_times_the_scaled_gradient() -> None:
-    learner = deeprm_learner(_TOY, settings=_FEW)
+    learner = DeepRMLearner(_TOY, settings=_FEW)
     before = learner.weights()
     gradient = {name: np.full(array.shape, 2.0) for name, array in before.items()}
     learner._step(gradient, 1.0)
@@ -131,8 +131,8 @@ def test_a_step_of_rmsprop_is_the_rate_times_the_scaled_gradient() -> None:
 
 @pytest.mark.parametrize("cost", [Cost.SLOWDOWN, Cost.COMPLETION, Cost.UTILIZATION, Cost.MAKESPAN])
 def test_every_objective_can_be_learned_and_rewards_are_minus_its_costs(cost: Cost) -> None:
-    learner = deeprm_learner(_TOY, cost, settings=_FEW)
-    numbers = learner.iterate(IterationSeeds(0, 0), 1.0)
+    learner = DeepRMLearner(_TOY, cost, settings=_FEW)
+    numbers = learner.iterate(IterationSeeds(0, 0), 0.0)
     assert numbers["reward/best"] >= numbers["reward/mean"]
     assert numbers["gradient_norm"] > 0
     if cost is Cost.MAKESPAN:
@@ -145,9 +145,9 @@ def test_every_objective_can_be_learned_and_rewards_are_minus_its_costs(cost: Co
 )
 def test_other_ways_of_learning_take_other_steps(setting: str) -> None:
     def after(*settings: str) -> float:
-        learner = deeprm_learner(_TOY, settings=(*_FEW, *settings))
+        learner = DeepRMLearner(_TOY, settings=(*_FEW, *settings))
         for iteration in range(2):
-            learner.iterate(IterationSeeds(0, iteration), 1.0)
+            learner.iterate(IterationSeeds(0, iteration), 0.0)
         return float(np.abs(learner.weights()["hidden.weight"]).sum())
 
     assert after(setting) != after()
@@ -155,7 +155,7 @@ def test_other_ways_of_learning_take_other_steps(setting: str) -> None:
 
 def test_the_learning_rate_falls_linearly_to_its_share_at_the_end() -> None:
     def step(left: float) -> float:
-        learner = deeprm_learner(_TOY, settings=(*_FEW, "final_rate=0.2"))
+        learner = DeepRMLearner(_TOY, settings=(*_FEW, "final_rate=0.2"))
         before = learner.weights()["actions.bias"]
         learner._step({"actions.bias": np.full(4, 2.0)}, left)
         return float((learner.weights()["actions.bias"] - before)[0])
@@ -166,8 +166,8 @@ def test_the_learning_rate_falls_linearly_to_its_share_at_the_end() -> None:
 
 def test_threads_change_nothing() -> None:
     def after(threads: int) -> bytes:
-        learner = deeprm_learner(_TOY, settings=_FEW, num_threads=threads)
-        learner.iterate(IterationSeeds(0, 0), 1.0)
+        learner = DeepRMLearner(_TOY, settings=_FEW, num_threads=threads)
+        learner.iterate(IterationSeeds(0, 0), 0.0)
         return bytes(learner.weights()["hidden.weight"].tobytes())
 
     assert after(1) == after(3)
@@ -175,21 +175,15 @@ def test_threads_change_nothing() -> None:
 
 @pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
 def test_a_resumed_training_goes_on_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
-    def train(folder: Path, iterations: int, is_resumed: bool = False) -> None:
-        learner = deeprm_learner(_TOY, settings=(*_FEW, f"optimizer={optimizer}"))
-        training = PackingTraining(
-            _TOY,
-            max_iterations=iterations,
-            select_every=2,
-            num_selection=5,
-            folder=folder,
-            is_resumed=is_resumed,
-        )
-        assert train_packing(learner, training).ending == "done"
+    def run(folder: Path, iterations: int, is_resumed: bool = False) -> None:
+        learner = DeepRMLearner(_TOY, settings=(*_FEW, f"optimizer={optimizer}"))
+        learner.select_every = 2
+        learner.num_selection = 5
+        assert train(learner, Plan(300, iterations, folder, is_resumed)).ending == "done"
 
-    train(tmp_path / "whole", 4)
-    train(tmp_path / "parts", 2)
-    train(tmp_path / "parts", 4, is_resumed=True)
+    run(tmp_path / "whole", 4)
+    run(tmp_path / "parts", 2)
+    run(tmp_path / "parts", 4, is_resumed=True)
     whole, parts = (
         read_checkpoint(tmp_path / folder / STATE_FILE) for folder in ("whole", "parts")
     )
@@ -198,24 +192,24 @@ def test_a_resumed_training_goes_on_bit_for_bit(tmp_path: Path, optimizer: str) 
 
 
 def test_weights_that_are_not_finite_end_the_training() -> None:
-    learner = deeprm_learner(_TOY, settings=_FEW)
+    learner = DeepRMLearner(_TOY, settings=_FEW)
     weights = learner.weights()
     weights["actions.bias"][0] = np.nan
     learner.restore(weights, learner.state())
     with pytest.raises(DivergedError, match="lower the learning rate"):
-        learner.iterate(IterationSeeds(0, 0), 1.0)
+        learner.iterate(IterationSeeds(0, 0), 0.0)
 
 
 def test_settings_that_cannot_be_are_refused() -> None:
     with pytest.raises(ConfigError, match="no recipe 'papper'"):
-        deeprm_learner(_TOY, recipe="papper")
+        DeepRMLearner(_TOY, recipe="papper")
     with pytest.raises(ConfigError, match="learning_rte"):
-        deeprm_learner(_TOY, settings=("learning_rte=1",))
+        DeepRMLearner(_TOY, settings=("learning_rte=1",))
     jobs = RigidJobs(
         "log", np.array([0, 1]), np.array([5, 5]), np.array([[1], [1]]), np.array([4]), step="s"
     )
     with pytest.raises(ConfigError, match="time in steps"):
-        deeprm_learner(LogSource(jobs, 1))
+        DeepRMLearner(LogSource(jobs, 1))
 
 
 def _slowdowns(learner: DeepRMLearner) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -226,12 +220,12 @@ def _slowdowns(learner: DeepRMLearner) -> np.ndarray[tuple[int], np.dtype[np.flo
 
 
 def test_a_few_small_iterations_learn_to_do_better_on_other_sequences() -> None:
-    learner = deeprm_learner(
+    learner = DeepRMLearner(
         _TOY, settings=("num_sequences=20", "num_runs=10", "learning_rate=0.003")
     )
     before = _slowdowns(learner)
     for iteration in range(30):
-        learner.iterate(IterationSeeds(0, iteration), 1.0)
+        learner.iterate(IterationSeeds(0, iteration), 0.0)
     ratio = ratio_estimate(_slowdowns(learner), before)
     assert ratio.high < 0.85
 

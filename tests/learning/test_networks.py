@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from parcae.learning.decima_family import DecimaFamily, Structures, stage_heights
-from parcae.learning.family import Family, Weights
+from parcae.learning.family import Family
 from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.rollouts import RolloutWorker
 from parcae.learning.scenario import Scenario
+from parcae.policies.checkpoint import Weights
 from parcae.policies.corrector.layout import NUM_WEIGHTS
 from parcae.policies.decima.kernels.decisions import decide
 from parcae.policies.decima.layout import DecimaSettings, shapes

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from parcae.learning.config import TrainConfig
-from parcae.learning.run import TrainRequest, train_policy
+from parcae.learning.loop import Plan, train
+from parcae.learning.run import TrainRequest, gradient_learner
 from parcae.learning.scenario import Scenario
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig, WorldName
@@ -23,15 +24,8 @@ _SMALL = TrainConfig(num_groups=2, group_size=4, capacity=512, minibatch=256, nu
 @pytest.mark.parametrize("network", ["parcae", "decima"])
 def test_an_iteration_of_training_runs(network: str, arrivals: str) -> None:
     scenario = Scenario(_WORKLOAD, _CONFIG, arrivals, 5)
-    request = TrainRequest(
-        scenario,
-        _SMALL,
-        budget_s=1e6,
-        max_iterations=1,
-        network=network,
-        parameters=start_parameters(),
-    )
-    result = train_policy(request)
+    request = TrainRequest(scenario, _SMALL, network, start_parameters())
+    result = train(gradient_learner(request), Plan(1e6, max_iterations=1))
     assert result.ending == "done"
-    assert result.decisions > 0
-    assert 0.1 < result.ratio_to_fair < 10  # a network that has learned nothing
+    assert result.counts["decisions"] > 0
+    assert 0.1 < result.best < 10  # a network that has learned nothing

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from parcae.errors import ConfigError
-from parcae.learning.packing.jobset import set_learner
-from parcae.learning.packing.loop import BEST_FILE, STATE_FILE, PackingTraining, train_packing
+from parcae.learning.loop import BEST_FILE, Plan, train
+from parcae.learning.packing.jobset import SetLearner
+from parcae.learning.state_file import STATE_FILE
 from parcae.metrics.packing import mean_cost
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource
@@ -20,29 +21,17 @@ SOURCE = DrawnSource(rates=(0.8,), window=30)
 SMALL = ["num_groups=4", "group_size=4", "minibatch=512"]
 
 
-def _train(folder, iterations, is_resumed=False, seed=1, settings=SMALL):
-    learner = set_learner(SOURCE, Cost.SLOWDOWN, None, settings, seed=seed)
-    training = PackingTraining(
-        SOURCE,
-        max_iterations=iterations,
-        select_every=2,
-        num_selection=20,
-        seed=seed,
-        folder=folder,
-        is_resumed=is_resumed,
-    )
-    return train_packing(learner, training), learner
+def _train(folder, iterations, is_resumed=False, seed=1, settings=SMALL, progress=None):
+    learner = SetLearner(SOURCE, Cost.SLOWDOWN, None, settings, seed=seed)
+    learner.select_every = 2
+    learner.num_selection = 20
+    return train(learner, Plan(300, iterations, folder, is_resumed), progress), learner
 
 
 def test_a_training_that_was_resumed_ends_with_the_same_weights(tmp_path):
     # The learning rate falls with the iterations of the whole training, so the first half must
     # have the same number of iterations as its goal.
     whole, learner = _train(tmp_path / "whole", 4)
-
-    half = set_learner(SOURCE, Cost.SLOWDOWN, None, SMALL, seed=1)
-    training = PackingTraining(
-        SOURCE, max_iterations=4, select_every=2, num_selection=20, seed=1, folder=tmp_path / "half"
-    )
 
     class Stop(Exception):
         pass
@@ -52,7 +41,7 @@ def test_a_training_that_was_resumed_ends_with_the_same_weights(tmp_path):
             raise Stop
 
     with pytest.raises(Stop):
-        train_packing(half, training, stop)
+        _train(tmp_path / "half", 4, progress=stop)
     resumed, again = _train(tmp_path / "half", 4, is_resumed=True)
     assert resumed.iterations == whole.iterations == 4
     for name, array in learner.weights().items():
@@ -90,14 +79,13 @@ def test_a_training_of_other_settings_is_not_resumed(tmp_path):
 @pytest.mark.slow
 def test_the_set_network_improves_on_the_rule_that_it_starts_from():
     source = DrawnSource(rates=(0.7,))
-    learner = set_learner(source, Cost.SLOWDOWN, None, ["num_groups=24"], seed=3)
+    learner = SetLearner(source, Cost.SLOWDOWN, None, ["num_groups=24"], seed=3)
     held_out = PackingBatch(source.draw(range(1000, 1300)), source.config, wants_profile=True)
     held_out.run(learner.policy().play_many)
     before = mean_cost(held_out, Cost.SLOWDOWN)
-    result = train_packing(
-        learner,
-        PackingTraining(source, max_iterations=30, select_every=10, num_selection=100, seed=3),
-    )
+    learner.select_every = 10
+    learner.num_selection = 100
+    result = train(learner, Plan(300, max_iterations=30))
     from parcae.policies.packing.catalog import policy_of_checkpoint
 
     held_out.run(policy_of_checkpoint(result.checkpoint, "best", "set").play_many)

@@ -7,9 +7,10 @@ import pytest
 
 from parcae.errors import ConfigError
 from parcae.learning.config import TrainConfig
+from parcae.learning.loop import Plan, train
 from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.ray_workers import ray_workers
-from parcae.learning.run import TrainRequest, train_policy
+from parcae.learning.run import TrainRequest, gradient_learner
 from parcae.learning.scenario import Scenario
 from parcae.policies.rule.policy import start_parameters
 from parcae.simulation.config import SimulationConfig
@@ -53,14 +54,7 @@ def test_rollouts_come_from_both_nodes_and_train_a_policy(address: str) -> None:
     workers.restore_rng(workers.rng_state())
     workers.close()
     config = TrainConfig(num_groups=2, group_size=2, capacity=64, num_selection=4, select_every=2)
-    request = TrainRequest(
-        _SCENARIO,
-        config,
-        parameters=start_parameters(),
-        budget_s=1e6,
-        max_iterations=2,
-        ray_address=address,
-    )
-    result = train_policy(request)
+    request = TrainRequest(_SCENARIO, config, parameters=start_parameters(), ray_address=address)
+    result = train(gradient_learner(request), Plan(1e6, max_iterations=2))
     assert result.iterations == 2
     assert result.ending == "done"

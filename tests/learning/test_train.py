@@ -1,16 +1,19 @@
-"""The training loop: it learns, saves, resumes exactly, and stops when it diverges."""
+"""Training by gradients: it learns, saves, resumes exactly, and stops when it diverges."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from parcae.errors import ConfigError, DivergedError, FormatError
 from parcae.learning.config import Algorithm, TrainConfig, override
+from parcae.learning.loop import Plan, Progress, TrainResult, train
 from parcae.learning.recipes import Recipe, parse_recipe, recipe_config
-from parcae.learning.run import TrainRequest, train_policy
+from parcae.learning.run import TrainRequest, gradient_learner
 from parcae.learning.scenario import Scenario
-from parcae.learning.train import STATE_FILE
+from parcae.learning.state_file import STATE_FILE
 from parcae.metrics.objectives import Objective
 from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from parcae.policies.decima.layout import DecimaSettings
@@ -43,35 +46,33 @@ def _longest_first() -> np.ndarray:  # type: ignore[type-arg]
     return theta
 
 
-def _request(**changes: object) -> TrainRequest:
-    given: dict[str, object] = {
-        "parameters": _longest_first(),
-        "budget_s": 1e6,
-        "max_iterations": 6,
-        **changes,
-    }
-    return TrainRequest(
-        _SCENARIO,
-        changes.pop("config", _SMALL),
-        **{k: v for k, v in given.items() if k != "config"},
-    )  # type: ignore[arg-type]
+def _train(
+    request: TrainRequest, iterations: int, progress: Progress | None = None, **plan: Any
+) -> TrainResult:
+    """Train for a number of iterations; `plan` has further fields of the plan."""
+    return train(gradient_learner(request), Plan(1e6, iterations, **plan), progress)
+
+
+_REQUEST = TrainRequest(_SCENARIO, _SMALL, parameters=_longest_first())
 
 
 def test_training_mends_a_bad_rule_in_seconds() -> None:
     config = _SMALL.model_copy(
         update={"num_groups": 4, "learning_rate": 5e-3, "prior": (0.5, 0.5, 0.5)}
     )
-    result = train_policy(_request(config=config, max_iterations=24))
-    untrained = train_policy(_request(config=config, max_iterations=1))
+    request = replace(_REQUEST, config=config)
+    result = _train(request, 24)
+    untrained = _train(request, 1)
     assert result.ending == "done"
-    assert result.ratio_to_fair < 0.97 * untrained.ratio_to_fair
+    assert result.best < 0.97 * untrained.best
 
 
 @pytest.mark.parametrize("network", ["parcae", "decima"])
 def test_a_training_that_was_killed_resumes_to_the_very_same_weights(
     network: str, tmp_path: Path
 ) -> None:
-    whole = train_policy(_request(network=network, folder=tmp_path / "whole"))
+    request = replace(_REQUEST, network=network)
+    whole = _train(request, 6, folder=tmp_path / "whole")
     stopped: list[int] = []
 
     def kill(iteration: object) -> None:
@@ -80,10 +81,10 @@ def test_a_training_that_was_killed_resumes_to_the_very_same_weights(
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        train_policy(_request(network=network, folder=tmp_path / "killed"), kill)
-    resumed = train_policy(_request(network=network, folder=tmp_path / "killed", is_resumed=True))
+        _train(request, 6, kill, folder=tmp_path / "killed")
+    resumed = _train(request, 6, folder=tmp_path / "killed", is_resumed=True)
     assert resumed.iterations == whole.iterations == 6
-    assert resumed.decisions == whole.decisions
+    assert resumed.counts == whole.counts
     states = [read_checkpoint(tmp_path / name / STATE_FILE) for name in ("whole", "killed")]
     for name, array in states[0].weights.items():
         assert np.array_equal(array, states[1].weights[name]), name
@@ -103,10 +104,8 @@ def test_a_stream_is_walked_through_in_windows_with_a_critic(tmp_path: Path) -> 
         }
     )
     losses: list[float] = []
-    request = TrainRequest(
-        scenario, small, parameters=start_parameters(), budget_s=1e6, max_iterations=6
-    )
-    result = train_policy(request, lambda i: losses.append(i.report.value_loss))
+    request = TrainRequest(scenario, small, parameters=start_parameters())
+    result = _train(request, 6, lambda i: losses.append(i.numbers["loss/value"]))
     assert result.iterations == 6
     assert all(loss > 0 for loss in losses)
 
@@ -114,9 +113,7 @@ def test_a_stream_is_walked_through_in_windows_with_a_critic(tmp_path: Path) -> 
 def test_windows_in_which_nothing_is_decided_are_passed_over() -> None:
     scenario = Scenario(_WORKLOAD, _CONFIG, "poisson:600s", 5)
     config = _SMALL.model_copy(update={"window_s": 20.0, "horizon_s": 20.0, "num_groups": 1})
-    result = train_policy(
-        TrainRequest(scenario, config, parameters=start_parameters(), budget_s=60, max_iterations=6)
-    )
+    result = _train(TrainRequest(scenario, config, parameters=start_parameters()), 6)
     assert (result.ending, result.iterations) == ("done", 6)
 
 
@@ -141,29 +138,25 @@ def test_decima_2019_ends_its_episodes_and_lets_them_grow() -> None:
     short = config.model_copy(
         update={"episode_s": config.episode_s / 8, "num_selection": 4, "capacity": 512}
     )
-    counts: list[int] = []
-    request = TrainRequest(scenario, short, "decima", budget_s=1e6, max_iterations=4)
-    train_policy(request, lambda i: counts.append(i.decisions))
+    counts: list[float] = []
+    request = TrainRequest(scenario, short, "decima")
+    _train(request, 4, lambda i: counts.append(i.numbers["run/decisions"]))
     unended = short.model_copy(
         update={"episode_s": None, "episode_growth_s": 0.0, "episode_max_s": None}
     )
-    whole: list[int] = []
-    request = TrainRequest(scenario, unended, "decima", budget_s=1e6, max_iterations=2)
-    train_policy(request, lambda i: whole.append(i.decisions))
+    whole: list[float] = []
+    request = TrainRequest(scenario, unended, "decima")
+    _train(request, 2, lambda i: whole.append(i.numbers["run/decisions"]))
     assert max(counts) < 0.9 * min(whole)
 
 
 def test_queues_that_grow_without_bound_stop_the_training_and_keep_the_best() -> None:
     config = _SMALL.model_copy(update={"max_jobs_factor": 1.0001})
     scenario = Scenario(_WORKLOAD, _CONFIG, "load:4", 40)
-    result = train_policy(
-        TrainRequest(
-            scenario, config, parameters=start_parameters(), budget_s=1e6, max_iterations=3
-        )
-    )
+    result = _train(TrainRequest(scenario, config, parameters=start_parameters()), 3)
     assert "queues grow without bound" in result.ending
     assert "best policy so far is kept" in result.ending
-    assert np.isfinite(result.ratio_to_fair)
+    assert np.isfinite(result.best)
     assert issubclass(DivergedError, Exception)
 
 
@@ -174,42 +167,47 @@ def test_every_objective_can_be_trained_for(objective: Objective) -> None:
     small = config.model_copy(
         update={"num_groups": 2, "group_size": 2, "num_selection": 4, "capacity": 128}
     )
-    result = train_policy(
-        TrainRequest(scenario, small, parameters=start_parameters(), budget_s=1e6, max_iterations=2)
-    )
+    result = _train(TrainRequest(scenario, small, parameters=start_parameters()), 2)
     assert result.checkpoint.card["objective"] == objective
-    assert np.isfinite(result.ratio_to_fair)
+    assert np.isfinite(result.best)
 
 
 def test_a_folder_that_holds_a_training_is_not_overwritten(tmp_path: Path) -> None:
-    train_policy(_request(folder=tmp_path / "a", max_iterations=2))
+    folder = tmp_path / "a"
+    _train(_REQUEST, 2, folder=folder)
     with pytest.raises(ConfigError, match="resume it with --resume"):
-        train_policy(_request(folder=tmp_path / "a"))
+        _train(_REQUEST, 6, folder=folder)
     changed = _SMALL.model_copy(update={"learning_rate": 0.5})
     with pytest.raises(ConfigError, match="another config"):
-        train_policy(_request(config=changed, folder=tmp_path / "a", is_resumed=True))
+        _train(replace(_REQUEST, config=changed), 6, folder=folder, is_resumed=True)
+    other = replace(_REQUEST, parameters=start_parameters())
     with pytest.raises(ConfigError, match="another rule"):
-        train_policy(
-            _request(folder=tmp_path / "a", is_resumed=True, parameters=start_parameters())
-        )
+        _train(other, 6, folder=folder, is_resumed=True)
+    with pytest.raises(ConfigError, match="another kind"):
+        _train(replace(_REQUEST, network="decima"), 6, folder=folder, is_resumed=True)
     with pytest.raises(FileNotFoundError):
-        train_policy(_request(folder=tmp_path / "nothing", is_resumed=True))
+        _train(_REQUEST, 6, folder=tmp_path / "nothing", is_resumed=True)
 
 
-def test_a_state_of_another_feature_version_is_refused(tmp_path: Path) -> None:
-    train_policy(_request(folder=tmp_path / "a", max_iterations=2))
-    path = tmp_path / "a" / STATE_FILE
-    old = read_checkpoint(path)
-    write_checkpoint(Checkpoint(old.kind, 99, old.weights, old.settings), path)
+def test_a_state_of_another_version_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    _train(_REQUEST, 2, folder=folder)
+    path = folder / STATE_FILE
+    saved = read_checkpoint(path)
+    write_checkpoint(Checkpoint(saved.kind, 99, saved.weights, saved.settings), path)
     with pytest.raises(FormatError, match="feature version 99"):
-        train_policy(_request(folder=tmp_path / "a", is_resumed=True))
+        _train(_REQUEST, 6, folder=folder, is_resumed=True)
+    # States of earlier versions of Parcae have no identity.
+    write_checkpoint(Checkpoint(saved.kind, saved.feature_version, saved.weights, {}), path)
+    with pytest.raises(FormatError, match="use the version that wrote it"):
+        _train(_REQUEST, 6, folder=folder, is_resumed=True)
 
 
 def test_a_full_disk_in_mid_checkpoint_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "a"
-    train_policy(_request(folder=folder, max_iterations=2))
+    _train(_REQUEST, 2, folder=folder)
     before = (folder / STATE_FILE).read_bytes()
 
     def full(*_: object) -> None:
@@ -217,21 +215,17 @@ def test_a_full_disk_in_mid_checkpoint_loses_nothing(
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space left"):
-        train_policy(_request(folder=folder, max_iterations=4, is_resumed=True))
+        _train(_REQUEST, 4, folder=folder, is_resumed=True)
     monkeypatch.undo()
     assert (folder / STATE_FILE).read_bytes() == before
     assert not [p for p in folder.iterdir() if p.name.startswith(".")]
-    assert train_policy(_request(folder=folder, max_iterations=4, is_resumed=True)).iterations == 4
+    assert _train(_REQUEST, 4, folder=folder, is_resumed=True).iterations == 4
 
 
 def test_a_workload_without_durations_is_refused() -> None:
     nothing = Workload("nothing", (JobSpec("a", (StageSpec(1, TaskDurations.constant(0)),)),))
     with pytest.raises(ConfigError, match="no durations"):
-        train_policy(
-            TrainRequest(
-                Scenario(nothing, _CONFIG, "batch", 2), _SMALL, parameters=start_parameters()
-            )
-        )
+        gradient_learner(replace(_REQUEST, scenario=Scenario(nothing, _CONFIG, "batch", 2)))
 
 
 def test_settings_are_overridden_by_name_and_unknown_ones_refused() -> None:
@@ -248,9 +242,9 @@ def test_settings_are_overridden_by_name_and_unknown_ones_refused() -> None:
 
 def test_unknown_devices_and_networks_are_refused() -> None:
     with pytest.raises(ConfigError, match="parcae or decima"):
-        train_policy(_request(network="gcn"))
+        gradient_learner(replace(_REQUEST, network="gcn"))
     with pytest.raises(ConfigError, match="--rule"):
-        train_policy(_request(parameters=None))
+        gradient_learner(replace(_REQUEST, parameters=None))
 
 
 def test_decima_imitates_a_rule_before_it_learns_by_itself() -> None:
@@ -264,20 +258,14 @@ def test_decima_imitates_a_rule_before_it_learns_by_itself() -> None:
         learning_rate=3e-3,
     )
     rule = start_parameters()
-    fresh = train_policy(TrainRequest(_SCENARIO, config, "decima", budget_s=1e6, max_iterations=1))
+    fresh = _train(TrainRequest(_SCENARIO, config, "decima"), 1)
     imitating = config.model_copy(update={"imitation": 1.0})
-    request = TrainRequest(
-        _SCENARIO, imitating, "decima", parameters=rule, budget_s=1e6, max_iterations=50
-    )
     losses: list[float] = []
-    taught = train_policy(request, lambda i: losses.append(i.report.loss))
+    request = TrainRequest(_SCENARIO, imitating, "decima", rule)
+    taught = _train(request, 50, lambda i: losses.append(i.numbers["loss/policy"]))
     assert losses[-1] < 0.85 * losses[0]
-    assert taught.ratio_to_fair < fresh.ratio_to_fair
+    assert taught.best < fresh.best
     with pytest.raises(ConfigError, match="needs a tuned rule"):
-        train_policy(TrainRequest(_SCENARIO, imitating, "decima", budget_s=1e6, max_iterations=1))
+        gradient_learner(replace(request, parameters=None))
     with pytest.raises(ConfigError, match="needs no imitation"):
-        train_policy(
-            TrainRequest(
-                _SCENARIO, imitating, "parcae", parameters=rule, budget_s=1e6, max_iterations=1
-            )
-        )
+        _train(replace(request, network="parcae"), 1)

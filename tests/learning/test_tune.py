@@ -1,7 +1,6 @@
 import numpy as np
 
-from parcae.learning import tune as tuning_module
-from parcae.learning.scenario import Scenario
+from parcae.learning.scenario import Scenario, search_seeds
 from parcae.learning.tune import tune_rule
 from parcae.metrics.objectives import Objective
 from parcae.policies.rule.policy import RulePolicy, start_parameters
@@ -32,8 +31,8 @@ def test_tuning_beats_its_start_on_runs_that_it_never_saw() -> None:
     assert tuned.evaluations == 20 * 16 * 13  # CMA-ES asks 13 candidates in 21 dimensions
 
 
-def test_tuning_runs_on_seeds_that_comparisons_are_refused() -> None:
-    seeds = [seed for generation in range(3) for seed in tuning_module._seeds(2, generation, 10)]
+def test_searches_run_on_seeds_that_comparisons_are_refused() -> None:
+    seeds = [seed for generation in range(3) for seed in search_seeds(2, generation, 10)]
     assert len(set(seeds)) == 30
     assert min(seeds) >= TUNING_SEED_START
 

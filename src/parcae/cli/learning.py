@@ -1,8 +1,9 @@
-"""`parcae tune` and `parcae train`: learn a policy for a workload."""
+"""`parcae tune` and `parcae train`: learn a policy for a workload. All trainings run here."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,9 @@ from parcae.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from parcae.learning.run import TrainResult
+    from parcae.learning.gradients import GradientLearner
+    from parcae.learning.loop import Learner, Plan, TrainResult
+    from parcae.learning.order_evolution import EvolutionLearner
     from parcae.learning.scenario import Scenario
 
 ObjectiveOption = Annotated[
@@ -38,7 +41,16 @@ SeedOption = Annotated[
     int, typer.Option("--seed", min=0, max=255, help="Seed of the search or training.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-
+TrainingFolder = Annotated[
+    Path,
+    typer.Option(
+        "-o",
+        "--output",
+        help="Folder for the state, the best policy (best.safetensors) and TensorBoard.",
+    ),
+]
+#: What a measurement on the selection runs is relative to.
+_UNITS = {"ratio_to_fair": " of fair", "ratio_to_rule": " of the rule", "cost": ""}
 
 AlsoOption = Annotated[
     list[str] | None,
@@ -118,6 +130,13 @@ class NetworkOptions:
             "limits=outputs, idle_lengths=10. Can be repeated.",
         ),
     ] = None
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu | cuda (default: cpu)", show_default=False)
+    ] = None
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", help="Spread rollouts over the Ray cluster at this address."),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -138,13 +157,13 @@ class TrainingOptions:
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the training in the output folder.")
     ] = False
-    device: Annotated[
-        str | None, typer.Option("--device", help="cpu | cuda (default: cpu)", show_default=False)
-    ] = None
-    ray: Annotated[
-        str | None,
-        typer.Option("--ray", help="Spread rollouts over the Ray cluster at this address."),
-    ] = None
+
+    def plan(self, folder: Path) -> Plan:
+        """The plan of a training in this folder."""
+        from parcae.learning.loop import Plan
+
+        command = shlex.join(["parcae", *sys.argv[1:]])
+        return Plan(self.budget * 60, self.iterations, folder, self.resume, command)
 
 
 def scenario_of(workload: str, cluster: ClusterOptions, setting: ScenarioOptions) -> Scenario:
@@ -205,13 +224,13 @@ def tune_command(
 
     Example: parcae tune tpch --arrivals batch --jobs 20 --budget 3 -o tuned.safetensors
     """
+    from parcae.learning.start import start_rule
     from parcae.learning.tune import Tuning, tune_rule, tuned_checkpoint
     from parcae.policies.checkpoint import write_checkpoint
-    from parcae.policies.learned import require_durations, setting_card
+    from parcae.policies.learned import require_durations
 
     scenario = scenario_of(workload, cluster, setting)
     require_durations(scenario.workload)
-    card = setting_card(scenario.workload, scenario.config, setting.arrivals, setting.jobs)
     line = ProgressLine(budget * 60)
 
     # Called after every selection, so that a killed search leaves its best checkpoint behind.
@@ -225,7 +244,8 @@ def tune_command(
             "seconds": round(tuning.seconds, 1),
             "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair,
         }
-        write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, {**card, **summary}), output)
+        card = {**scenario.card(), **summary}
+        write_checkpoint(tuned_checkpoint(tuning.parameters, scenario, card), output)
         line.show(
             tuning.seconds,
             f"{tuning.generations} generations, {setting.objective} "
@@ -236,7 +256,7 @@ def tune_command(
     tuning = tune_rule(
         [scenario, *(_also(scenario, text) for text in setting.also or [])],
         budget_s=budget * 60,
-        start=_start(start, scenario, setting.arrivals),
+        start=None if start is None else start_rule(start, scenario),
         seed=seed,
         # `progress` returns nothing, `save` does.
         progress=lambda t: (save(t), None)[1],
@@ -296,25 +316,10 @@ def _also(scenario: Scenario, text: str) -> Scenario:
     )
 
 
-def _start(text: str | None, scenario: Scenario, arrivals: str) -> Any:
-    if text is None:
-        return None
-    from parcae.learning.start import start_rule
-
-    return start_rule(text, scenario, arrivals)
-
-
 @with_groups
 def train_command(
     workload: WorkloadArgument,
-    folder: Annotated[
-        Path,
-        typer.Option(
-            "-o",
-            "--output",
-            help="Folder for the state, the best policy (best.safetensors) and TensorBoard.",
-        ),
-    ],
+    folder: TrainingFolder,
     *,
     cluster: ClassClusterOptions,
     setting: ScenarioOptions,
@@ -331,49 +336,59 @@ def train_command(
 
     Example: parcae train tpch --arrivals batch --budget 5 -o training
     """
-    from parcae.cli.order_training import evolve, refuse_gradients
     from parcae.simulation.config import WorldName
 
     scenario = scenario_of(workload, cluster, setting)
-    # This network is trained without gradients. The branch ends before PyTorch is imported below.
-    if net.network == "parcae" and scenario.config.world is WorldName.CORES:
-        given = {
-            "--recipe": net.recipe,
-            "--device": training.device,
-            "--ray": training.ray,
-            "--set": net.settings,
-            "--decima": net.decima,
-        }
+    is_evolved = net.network == "parcae" and scenario.config.world is WorldName.CORES
+    make = _evolution_learner if is_evolved else _gradient_learner
+    learner = make(scenario, setting, net, training.seed)
+    run_training(learner, training.plan(folder), setting.objective, as_json)
+
+
+def _evolution_learner(
+    scenario: Scenario, setting: ScenarioOptions, net: NetworkOptions, seed: int
+) -> EvolutionLearner:
+    """The learner of the network that corrects the tuned rule in the world of cores."""
+    from parcae.learning.order_evolution import EvolutionLearner
+    from parcae.learning.start import start_order_network, start_order_rule
+
+    _refuse_gradients(net)
+    return EvolutionLearner(
+        [scenario, *(_also(scenario, text) for text in setting.also or [])],
+        start_order_rule(net.rule, scenario),
+        start=None if net.start is None else start_order_network(net.start, scenario),
+        seed=seed,
+    )
+
+
+def _refuse_gradients(net: NetworkOptions) -> None:
+    """Raise an error if an option was given that exists only for training by gradients."""
+    from parcae.errors import ConfigError
+
+    given = {
+        "--decima": net.decima,
+        "--device": net.device,
+        "--ray": net.ray,
+        "--recipe": net.recipe,
+        "--set": net.settings,
+    }
+    for option, value in given.items():
         # These options have no defaults, so that a value means that the user gave it.
-        refuse_gradients({option for option, value in given.items() if value})
-        evolve(
-            [scenario, *(_also(scenario, text) for text in setting.also or [])],
-            net.rule,
-            net.start,
-            folder,
-            budget_s=training.budget * 60,
-            generations=training.iterations,
-            seed=training.seed,
-            is_resumed=training.resume,
-            as_json=as_json,
-        )
-        return
-    _train_by_gradients(scenario, folder, net, training, setting, as_json)
+        if value:
+            raise ConfigError(
+                f"{option} does not apply to parcae in the world of cores, which is trained by an "
+                "evolution strategy: leave it out, or choose --world executors or --network decima"
+            )
 
 
-def _train_by_gradients(
-    scenario: Scenario,
-    folder: Path,
-    net: NetworkOptions,
-    training: TrainingOptions,
-    setting: ScenarioOptions,
-    as_json: bool,
-) -> None:
-    """Train a network by policy gradients, and print the result."""
+def _gradient_learner(
+    scenario: Scenario, setting: ScenarioOptions, net: NetworkOptions, seed: int
+) -> GradientLearner:
+    """The learner of a network that is trained by policy gradients."""
     from parcae.errors import ConfigError
     from parcae.learning.config import override
     from parcae.learning.recipes import parse_recipe, recipe_config
-    from parcae.learning.run import TrainRequest, train_policy
+    from parcae.learning.run import TrainRequest, gradient_learner
     from parcae.learning.start import start_rule, start_weights
     from parcae.policies.decima.layout import DecimaSettings
 
@@ -382,61 +397,51 @@ def _train_by_gradients(
             "--also needs `parcae train --world cores --network parcae`: training by policy "
             "gradients uses one setting"
         )
-    config = override(
-        recipe_config(parse_recipe(net.recipe or "fast"), scenario, net.network), net.settings or []
-    )
-    line = ProgressLine(training.budget * 60)
+    recipe = parse_recipe(net.recipe or "fast")
+    config = override(recipe_config(recipe, scenario, net.network), net.settings or [])
+    needs_rule = net.network == "parcae" or config.imitation > 0
+    # The head for executor classes is useful only if there are several.
+    decima = DecimaSettings(executor_classes=len(scenario.config.classes) > 1)
     request = TrainRequest(
         scenario,
         config,
         net.network,
-        parameters=start_rule(net.rule, scenario, setting.arrivals)
-        if net.network == "parcae" or config.imitation > 0
-        else None,
-        decima=override(
-            # The head for executor classes is useful only if there are several.
-            DecimaSettings(executor_classes=len(scenario.config.classes) > 1),
-            net.decima or [],
-        ),
-        weights=start_weights(net.start, net.network, scenario, setting.arrivals)
-        if net.start
-        else None,
-        budget_s=training.budget * 60,
-        max_iterations=training.iterations,
-        seed=training.seed,
-        folder=folder,
-        is_resumed=training.resume,
-        device=training.device or "cpu",
-        ray_address=training.ray,
+        start_rule(net.rule, scenario) if needs_rule else None,
+        override(decima, net.decima or []),
+        start_weights(net.start, net.network, scenario) if net.start else None,
+        seed,
+        net.device or "cpu",
+        net.ray,
     )
-    result = train_policy(
-        request,
+    return gradient_learner(request)
+
+
+def run_training(learner: Learner, plan: Plan, objective: str, as_json: bool) -> None:
+    """Train, print the result, and end the command as scripts expect.
+
+    Args:
+        learner: what is trained.
+        plan: for how long, and in which folder.
+        objective: name of the objective.
+        as_json: print the result as JSON.
+
+    Raises:
+        typer.Exit: the training was interrupted (130) or diverged (1).
+    """
+    from parcae.learning.loop import train
+
+    line = ProgressLine(plan.budget_s)
+    unit = _UNITS[learner.measured]
+    result = train(
+        learner,
+        plan,
         lambda i: line.show(
-            i.seconds, f"iteration {i.iteration}, best {setting.objective} {i.best:.3f} of fair"
+            i.seconds, f"iteration {i.iteration}, best {objective} {i.best:.3f}{unit}"
         ),
     )
     line.end()
-    _print_training(result, folder / "best.safetensors", setting.objective, as_json)
-
-
-def _print_training(result: TrainResult, best: Path, objective: str, as_json: bool) -> None:
-    """Print what a training came to, and end the command as scripts expect."""
-    summary = {
-        "output": str(best),
-        "iterations": result.iterations,
-        "decisions": result.decisions,
-        "seconds": round(result.seconds, 1),
-        "ratio_to_fair_on_selection_runs": result.ratio_to_fair,
-        "ending": result.ending,
-    }
-    if as_json:
-        typer.echo(json.dumps(summary))
-    else:
-        typer.echo(
-            f"{best}: {objective} {result.ratio_to_fair:.3f} of fair on the selection "
-            f"runs, after {result.iterations} iterations "
-            f"({result.decisions:,} decisions, {result.seconds:.0f} s)"
-        )
+    summary = _summary(learner, plan, result, objective)
+    typer.echo(json.dumps(summary) if as_json else _sentence(learner, result, summary))
     if result.ending == "interrupted":
         typer.echo("interrupted: to continue, add --resume to the same command", err=True)
         raise typer.Exit(130)
@@ -444,3 +449,35 @@ def _print_training(result: TrainResult, best: Path, objective: str, as_json: bo
     if result.ending != "done":
         typer.echo(f"parcae: {result.ending}", err=True)
         raise typer.Exit(1)
+
+
+def _summary(learner: Learner, plan: Plan, result: TrainResult, objective: str) -> dict[str, Any]:
+    """What a training came to, as plain JSON."""
+    from parcae.learning.loop import BEST_FILE
+
+    assert plan.folder is not None
+    measurement = f"{learner.measured}_on_selection_runs"
+    return {
+        "output": str(plan.folder / BEST_FILE),
+        learner.iterations_name: result.iterations,
+        **result.counts,
+        "seconds": round(result.seconds, 1),
+        "objective": objective,
+        measurement: result.checkpoint.card[measurement],
+        "ending": result.ending,
+    }
+
+
+def _sentence(learner: Learner, result: TrainResult, summary: dict[str, Any]) -> str:
+    """What a training came to, in words."""
+    best = summary[f"{learner.measured}_on_selection_runs"]
+    measured = "not measured"
+    if best is not None:
+        measured = f"{best:.3f}{_UNITS[learner.measured]} on the selection runs"
+    counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in result.counts.items()]
+    work = ", ".join([*counts, f"{result.seconds:.0f} s"])
+    objective = summary["objective"].replace("_", " ")
+    return (
+        f"{summary['output']}: {objective} {measured}, "
+        f"after {result.iterations:,} {learner.iterations_name} ({work})"
+    )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parcae.cli.groups import with_groups
-from parcae.cli.learning import BudgetOption, JsonOption, ProgressLine, SeedOption
+from parcae.cli.learning import (
+    BudgetOption,
+    JsonOption,
+    ProgressLine,
+    SeedOption,
+    TrainingFolder,
+    TrainingOptions,
+    run_training,
+)
 from parcae.cli.packing_options import (
     DrawnOptions,
     LogOptions,
@@ -34,6 +40,8 @@ PieceOption = Annotated[
 ]
 #: Default number of jobs in the pieces of a log on which networks are trained.
 _TRAINING_PIECE = 1000
+#: Number of selection runs on the pieces of a log.
+_LOG_SELECTION = 48
 
 
 AlsoOption = Annotated[
@@ -62,8 +70,8 @@ class PieceOptions:
 
 
 @dataclass(frozen=True)
-class PackingTrainingOptions:
-    """How a network is trained."""
+class PackingNetworkOptions:
+    """How a packing network is trained, and from what."""
 
     objective: ObjectiveOption = None
     recipe: Annotated[
@@ -86,24 +94,10 @@ class PackingTrainingOptions:
             "--start", help="A checkpoint to start from; for set also a tuned withholding rule."
         ),
     ] = None
-    budget: BudgetOption = 5.0
-    iterations: Annotated[
-        int | None,
-        typer.Option(
-            "--iterations",
-            min=1,
-            help="End after this many iterations. A resumed training then ends with exactly the "
-            "same weights.",
-        ),
-    ] = None
     select_every: Annotated[
         int,
         typer.Option("--select-every", min=1, help="Number of iterations between measurements."),
     ] = 25
-    seed: SeedOption = 0
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the training in the output folder.")
-    ] = False
 
 
 @dataclass(frozen=True)
@@ -175,25 +169,19 @@ def _speeds(text: str) -> tuple[float, ...]:
 
 @with_groups
 def train_command(
-    learner: Annotated[
+    kind: Annotated[
         str,
         typer.Argument(
             metavar="deeprm|a2c|set", help="The kind of policy to train.", show_default=False
         ),
     ],
-    folder: Annotated[
-        Path,
-        typer.Option(
-            "-o",
-            "--output",
-            help="Folder for the state, the best policy (best.safetensors) and TensorBoard.",
-        ),
-    ],
+    folder: TrainingFolder,
     *,
     drawn: DrawnOptions,
     reading: LogOptions,
     pieces: PieceOptions,
-    training: PackingTrainingOptions,
+    net: PackingNetworkOptions,
+    training: TrainingOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Train a packing policy. Ctrl-C saves the state, and --resume continues.
@@ -203,74 +191,21 @@ def train_command(
     Example: parcae packing train set --load 0.1:1.84 --budget 5 -o training
     """
     from parcae.learning.packing.catalog import make_learner, start_weights
-    from parcae.learning.packing.loop import BEST_FILE, PackingTraining, train_packing
     from parcae.policies.checkpoint import read_checkpoint
 
     source = _source(drawn, reading, pieces, _TRAINING_PIECE)
-    cost = cost_of(training.objective, reading.swf is not None)
-    weights = (
-        None
-        if training.start is None
-        else start_weights(learner, read_checkpoint(training.start), str(training.start))
+    cost = cost_of(net.objective, reading.swf is not None)
+    weights = None
+    if net.start is not None:
+        weights = start_weights(kind, read_checkpoint(net.start), str(net.start))
+    learner = make_learner(
+        kind, source, cost, net.recipe, net.settings or [], weights, training.seed
     )
-    line = ProgressLine(training.budget * 60)
+    learner.select_every = net.select_every
     # Runs of a log are longer than drawn ones, so fewer selection runs suffice.
-    plan = PackingTraining(
-        source,
-        cost,
-        training.budget * 60,
-        training.iterations,
-        training.select_every,
-        seed=training.seed,
-        folder=folder,
-        is_resumed=training.resume,
-        num_selection=48 if reading.swf is not None else 200,
-        command=shlex.join(["parcae", *sys.argv[1:]]),
-    )
-    result = train_packing(
-        make_learner(
-            learner, source, cost, training.recipe, training.settings or [], weights, training.seed
-        ),
-        plan,
-        lambda i: line.show(
-            i.seconds, f"iteration {i.iteration}, best {cost.name.lower()} {i.best:.3f}"
-        ),
-    )
-    line.end()
-    best = folder / BEST_FILE
-    card = result.checkpoint.card
-    summary = {
-        "output": str(best),
-        "iterations": result.iterations,
-        "seconds": round(result.seconds, 1),
-        "objective": card["cost"],
-        "cost_on_selection_runs": card["cost_on_selection_runs"],
-        "ending": result.ending,
-    }
-    _print_result(
-        summary,
-        as_json,
-        f"{best}: {_cost_text(summary)} after {result.iterations:,} iterations "
-        f"({result.seconds:.0f} s)",
-    )
-    if result.ending == "interrupted":
-        typer.echo("interrupted: to continue, add --resume to the same command", err=True)
-        raise typer.Exit(130)
-    if result.ending != "done":
-        typer.echo(f"parcae: {result.ending}", err=True)
-        raise typer.Exit(1)
-
-
-def _cost_text(summary: dict[str, Any]) -> str:
-    cost = summary["cost_on_selection_runs"]
-    return (
-        f"{summary['objective'].replace('_', ' ')} "
-        f"{'not measured' if cost is None else f'{cost:.3f} on the selection runs'},"
-    )
-
-
-def _print_result(summary: dict[str, Any], as_json: bool, text: str) -> None:
-    typer.echo(json.dumps(summary) if as_json else text)
+    if reading.swf is not None:
+        learner.num_selection = _LOG_SELECTION
+    run_training(learner, training.plan(folder), cost.name.lower(), as_json)
 
 
 @with_groups
@@ -341,7 +276,8 @@ def tune_command(
     # The whole budget counts as used, so that the progress line ends at 100%.
     save(tuned, search.budget * 60, int(tuned.card.get("generations", 0)))
     line.end()
-    _print_result({**tuned.card, "output": str(output)}, as_json, f"{output}: {tuned.text}")
+    summary = json.dumps({**tuned.card, "output": str(output)})
+    typer.echo(summary if as_json else f"{output}: {tuned.text}")
 
 
 def _parameters(path: Path) -> Any:

@@ -6,10 +6,11 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from parcae.learning.gradients import GradientLearner
+from parcae.learning.loop import Plan, train
 from parcae.learning.recipes import Recipe, recipe_config
 from parcae.learning.run import TrainRequest, make_family
 from parcae.learning.scenario import Scenario
-from parcae.learning.train import Trainer
 from parcae.policies.rule.policy import start_parameters
 
 
@@ -60,20 +61,20 @@ def benchmark_training(
         update={"num_selection": 2, "select_every": 1_000_000, "imitation": 0.0}
     )
     request = TrainRequest(scenario, config, network, parameters=start_parameters())
-    trainer = Trainer(scenario, config, make_family(request))
-    trainer.train(budget_s=1e9, max_iterations=1)  # compiles the kernels
-    decisions = trainer.decisions
+    learner = GradientLearner(scenario, config, make_family(request))
+    train(learner, Plan(1e9, max_iterations=1))  # compiles the kernels
+    decisions = learner.decisions
     wall = time.perf_counter()
     cpu = time.process_time()
     rollout = 0.0
     for _ in range(iterations):
         began = time.perf_counter()
-        groups = trainer.collect()
+        groups = learner.collect()
         rollout += time.perf_counter() - began
-        trainer.learn(groups, 1.0)
+        learner.learn(groups, 1.0)
     wall = time.perf_counter() - wall
     cpu = time.process_time() - cpu
-    count = trainer.decisions - decisions
+    count = learner.decisions - decisions
     return TrainingBenchmark(
         network, recipe, iterations, count, wall, cpu, count / cpu, count / wall, rollout / wall
     )

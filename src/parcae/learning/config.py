@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -110,9 +110,7 @@ def override(config: Model, settings: Sequence[str]) -> Model:
         if not separator:
             raise ConfigError(f"setting {setting!r}: write key=value")
         if key not in values:
-            close = difflib.get_close_matches(key, values, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(values)}"
-            raise ConfigError(f"setting {key!r} does not exist; {hint}")
+            raise ConfigError(f"setting {key!r} does not exist; {_hint(key, values)}")
         # Only tuples need splitting here: pydantic converts texts to numbers and enums itself.
         values[key] = (
             None
@@ -122,3 +120,30 @@ def override(config: Model, settings: Sequence[str]) -> Model:
             else value
         )
     return type(config).model_validate(values)
+
+
+def recipe_settings(
+    recipes: Mapping[str, Model], name: str, kind: str, changes: Sequence[str]
+) -> Model:
+    """The settings of a recipe, with changes that are given as "key=value".
+
+    Args:
+        recipes: the settings of each recipe.
+        name: name of the recipe.
+        kind: kind of learner, for the error message.
+        changes: changes of the settings.
+
+    Raises:
+        ConfigError: there is no such recipe or no such key.
+        pydantic.ValidationError: a value is out of range.
+    """
+    if name not in recipes:
+        raise ConfigError(f"no recipe {name!r} of {kind}; {_hint(name, recipes)}")
+    return override(recipes[name], changes)
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    """The known name that a wrong one resembles, or all of them."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(names)}"

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from parcae.learning.family import Rollout, Weights
+from parcae.learning.family import Rollout
 from parcae.learning.scenario import Scenario
+from parcae.policies.checkpoint import Weights
 from parcae.policies.decima.kernels.recording import Record, demonstrate_many, explore_many
 from parcae.policies.decima.layout import (
     FEATURE_VERSION,

@@ -13,9 +13,8 @@ import numpy.typing as npt
 import torch
 
 from parcae.cluster.decision import Policy
+from parcae.policies.checkpoint import Weights
 from parcae.policies.networks.ragged import Judged
-
-Weights = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)

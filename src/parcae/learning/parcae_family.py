@@ -10,8 +10,9 @@ import numpy.typing as npt
 import torch
 
 from parcae.errors import ConfigError
-from parcae.learning.family import Rollout, Weights
+from parcae.learning.family import Rollout
 from parcae.learning.scenario import Scenario
+from parcae.policies.checkpoint import Weights
 from parcae.policies.corrector.kernels import Record
 from parcae.policies.corrector.layout import FEATURE_VERSION, initial_weights
 from parcae.policies.corrector.network import Decisions, ParcaeNetwork

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +17,13 @@ from parcae.metrics.objectives import (
     objective_cost,
     objective_name,
 )
+from parcae.policies.learned import setting_card
 from parcae.simulation.config import SimulationConfig
 from parcae.simulation.many import PlayMany, SimulatorBatch
 from parcae.workloads.arrivals import JobSequence, draw_sequence
+from parcae.workloads.describe import fingerprint
 from parcae.workloads.job import Workload
-from parcae.workloads.random_streams import RandomStreams
+from parcae.workloads.random_streams import TUNING_SEED_START, RandomStreams
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,19 @@ class Scenario:
     def objective_name(self) -> str:
         """The objective's name, or the name of the function."""
         return objective_name(self.objective)
+
+    def identity(self) -> dict[str, Any]:
+        """What must not change when a training for the scenario is resumed, as plain JSON."""
+        return {
+            "fingerprint": fingerprint(self.workload),
+            "scenario": [self.arrivals, self.num_jobs, self.objective_name],
+            "cluster": self.config.model_dump(mode="json"),
+        }
+
+    def card(self) -> dict[str, Any]:
+        """The part of a model card that describes the scenario."""
+        setting = setting_card(self.workload, self.config, self.arrivals, self.num_jobs)
+        return {**setting, "objective": self.objective_name}
 
     def sequence(self, seed: int) -> JobSequence:
         """Draw the job sequence of the run with this seed."""
@@ -101,3 +117,16 @@ class Runs:
         end_ms = np.where(unfinished, np.maximum(states.now.clock_ms, self._arrival_ms), end_ms)
         jobs = FinishedJobs(self._arrival_ms, end_ms, self._ideal_ms)
         return objective_cost(self.scenario.objective, jobs)
+
+
+def search_seeds(seed: int, generation: int, count: int) -> list[int]:
+    """The seeds of the runs of one generation of a search, which no other generation uses.
+
+    Args:
+        seed: seed of the search, 0 to 255.
+        generation: number of the generation, from 0.
+        count: number of runs.
+    """
+    # Every seed of the search has 2^30 seeds for runs, so that searches share none.
+    first = TUNING_SEED_START + ((seed & 0xFF) << 30) + (generation + 1) * count
+    return list(range(first, first + count))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import ConfigError
-from parcae.learning.scenario import Runs, Scenario
+from parcae.learning.scenario import Runs, Scenario, search_seeds
 from parcae.policies.catalog import make_policy
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.heuristics.policy import HeuristicPolicy
@@ -27,7 +27,7 @@ from parcae.policies.rule.layout import CLASS_PARAMETERS
 from parcae.policies.rule.policy import Parameters, RulePolicy, padded, start_parameters
 from parcae.policies.solo_curves import solo_curves
 from parcae.simulation.config import WorldName
-from parcae.workloads.random_streams import SELECTION_SEED_START, TUNING_SEED_START
+from parcae.workloads.random_streams import SELECTION_SEED_START
 
 #: Number of selection runs, and after how many generations the mean is measured on them.
 _NUM_SELECTION = 100
@@ -200,7 +200,7 @@ class _RuleProblem:
 
     def draw(self, generation: int) -> None:
         """New runs in every scenario."""
-        seeds = _seeds(self._seed, generation, self._runs)
+        seeds = search_seeds(self._seed, generation, self._runs)
         for measurement in self._measurements:
             measurement.draw(seeds)
 
@@ -277,9 +277,3 @@ def _default_runs(scenarios: Sequence[Scenario]) -> int:
     """Runs of each candidate: the fewer, the longer they are."""
     num_jobs = max(one.num_jobs for one in scenarios)
     return min(_MOST_RUNS, max(_FEWEST_RUNS, _JOBS_PER_GENERATION // num_jobs))
-
-
-def _seeds(seed: int, generation: int, count: int) -> list[int]:
-    # Every seed of the search has 2^30 seeds for runs, so that searches share none.
-    first = TUNING_SEED_START + ((seed & 0xFF) << 30) + (generation + 1) * count
-    return list(range(first, first + count))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +19,13 @@ from parcae.evaluation.report import write_report
 from parcae.evaluation.statistics import Estimate, ratio_estimate
 from parcae.evaluation.world import write_comparison
 from parcae.files import write_text
-from parcae.learning.family import Weights
-from parcae.learning.order_evolution import Evolved, evolve_network, evolved_checkpoint
+from parcae.learning.loop import Iteration, Plan, TrainResult, train
+from parcae.learning.order_evolution import EvolutionLearner
 from parcae.learning.parcae_family import ParcaeFamily
 from parcae.learning.recipes import Recipe, recipe_config
-from parcae.learning.run import TrainRequest, train_policy
+from parcae.learning.run import TrainRequest, gradient_learner
 from parcae.learning.scenario import Runs, Scenario
-from parcae.learning.start import start_rule, start_weights
+from parcae.learning.start import start_order_network, start_rule, start_weights
 from parcae.learning.tune import Tuning, is_planned, tune_rule, tuned_checkpoint
 from parcae.metrics.objectives import (
     FinishedJobs,
@@ -35,10 +34,9 @@ from parcae.metrics.objectives import (
     objective_cost,
     objective_name,
 )
-from parcae.policies.checkpoint import Checkpoint, write_checkpoint
+from parcae.policies.checkpoint import Checkpoint, Weights, write_checkpoint
 from parcae.policies.corrector.layout import PRIOR
-from parcae.policies.learned import bind, require_durations, setting_card
-from parcae.policies.order_network.layout import KIND as ORDER_NETWORK
+from parcae.policies.learned import bind, require_durations
 from parcae.policies.rule.policy import Parameters
 from parcae.simulation.config import WorldName
 from parcae.units import MS_PER_S
@@ -105,14 +103,6 @@ class LearnRequest:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A trained network, and how its training ended: "done", "interrupted" or the error."""
-
-    checkpoint: Checkpoint
-    ending: str
-
-
-@dataclass(frozen=True)
 class Learned:
     """The result of `learn`.
 
@@ -127,7 +117,7 @@ class Learned:
 
     comparison: Comparison
     tuning: Tuning
-    training: Trained
+    training: TrainResult
     paragraph: str
     policy: Path
     report: Path
@@ -161,14 +151,13 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
     require_durations(scenario.workload)
     folder.mkdir(parents=True, exist_ok=True)
     say = progress or (lambda done, total, text: None)
-    card = setting_card(scenario.workload, scenario.config, scenario.arrivals, scenario.num_jobs)
-    tuning = _tune(request, card, _shipped_rule(request), say)
+    tuning = _tune(request, _shipped_rule(request), say)
     # The cores world uses an evolution strategy, Decima's world gradients.
     training = (_evolve if is_planned(scenario) else _train)(request, tuning, say)
     say(request.budget_s, request.budget_s, "comparing on held-out runs")
     best = folder / "policy.safetensors"
     # The selection runs decide which policy is kept, so that the comparison stays unbiased.
-    write_checkpoint(_better(request, tuning, training, card), best)
+    write_checkpoint(_better(request, tuning, training), best)
     names = _compared(request, best)
     comparison = compare(
         scenario.workload,
@@ -189,7 +178,7 @@ def learn(request: LearnRequest, progress: Progress | None = None, command: str 
 def _shipped_rule(request: LearnRequest) -> Parameters | None:
     """The shipped rule for the nearest setting; None if learning starts from scratch."""
     scenario = request.scenario
-    return start_rule("tuned", scenario, scenario.arrivals) if request.start == "shipped" else None
+    return start_rule("tuned", scenario) if request.start == "shipped" else None
 
 
 def _compared(request: LearnRequest, best: Path) -> list[str]:
@@ -225,9 +214,7 @@ def _against_shipped(
     )
 
 
-def _tune(
-    request: LearnRequest, card: dict[str, Any], start: Parameters | None, say: Progress
-) -> Tuning:
+def _tune(request: LearnRequest, start: Parameters | None, say: Progress) -> Tuning:
     scenario = request.scenario
     budget_s = request.budget_s * _TUNING_SHARE
 
@@ -239,76 +226,62 @@ def _tune(
         )
 
     tuning = tune_rule(scenario, budget_s=budget_s, start=start, seed=request.seed, progress=report)
-    selection_card = {
-        "objective": scenario.objective_name,
-        "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair,
-    }
-    write_checkpoint(
-        tuned_checkpoint(tuning.parameters, scenario, {**card, **selection_card}),
-        request.folder / "tuned.safetensors",
-    )
+    card = {**scenario.card(), "ratio_to_fair_on_selection_runs": tuning.ratio_to_fair}
+    checkpoint = tuned_checkpoint(tuning.parameters, scenario, card)
+    write_checkpoint(checkpoint, request.folder / "tuned.safetensors")
     return tuning
 
 
-def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> Trained:
+def _train(request: LearnRequest, tuning: Tuning, say: Progress) -> TrainResult:
     scenario = request.scenario
     budget_s = request.budget_s * (1 - _TUNING_SHARE)
     config = recipe_config(Recipe.FAST, scenario)
     # A short training has little time to explore, so it starts close to the rule.
     if budget_s < _SHORT_S:
         config = config.model_copy(update={"prior": PRIOR})
-    train = TrainRequest(
-        scenario,
-        config,
-        parameters=tuning.parameters,
-        weights=_start(request, tuning) if request.start == "shipped" else None,
-        budget_s=budget_s,
-        seed=request.seed,
-        device=request.device,
-    )
-    what = f"{scenario.objective_name} "
-    result = train_policy(
-        train,
-        lambda i: say(
-            tuning.seconds + i.seconds,
-            request.budget_s,
-            f"training the network: {what}{i.best:.3f} of fair at best",
-        ),
-    )
-    return Trained(result.checkpoint, result.ending)
-
-
-def _evolve(request: LearnRequest, tuning: Tuning, say: Progress) -> Trained:
-    """In the cores world: train the network that corrects the tuned rule's orders."""
-    scenario = request.scenario
-    # Training seeds are 0 to 255.
-    seed = request.seed & 0xFF
-
-    def report(evolved: Evolved) -> None:
-        text = (
-            f"training the network: {scenario.objective_name} "
-            f"{evolved.ratio_to_rule:.3f} of the rule at best"
+    learner = gradient_learner(
+        TrainRequest(
+            scenario,
+            config,
+            parameters=tuning.parameters,
+            weights=_start(request, tuning) if request.start == "shipped" else None,
+            seed=request.seed,
+            device=request.device,
         )
-        say(tuning.seconds + evolved.seconds, request.budget_s, text)
-
-    evolved = evolve_network(
-        scenario,
-        tuning.parameters,
-        budget_s=request.budget_s * (1 - _TUNING_SHARE),
-        start=_shipped_network(request),
-        seed=seed,
-        progress=report,
     )
-    return Trained(evolved_checkpoint(evolved, scenario, tuning.parameters, seed), evolved.ending)
+    return train(learner, Plan(budget_s), _saying(request, tuning, say, "fair"))
+
+
+def _evolve(request: LearnRequest, tuning: Tuning, say: Progress) -> TrainResult:
+    """In the cores world: train the network that corrects the tuned rule's orders."""
+    learner = EvolutionLearner(
+        request.scenario,
+        tuning.parameters,
+        start=_shipped_network(request),
+        # Training seeds are 0 to 255.
+        seed=request.seed & 0xFF,
+    )
+    plan = Plan(request.budget_s * (1 - _TUNING_SHARE))
+    return train(learner, plan, _saying(request, tuning, say, "the rule"))
+
+
+def _saying(
+    request: LearnRequest, tuning: Tuning, say: Progress, unit: str
+) -> Callable[[Iteration], None]:
+    """What reports the iterations of the network's training; `unit` is what ratios refer to."""
+
+    def report(done: Iteration) -> None:
+        text = f"{request.scenario.objective_name} {done.best:.3f} of {unit} at best"
+        say(tuning.seconds + done.seconds, request.budget_s, f"training the network: {text}")
+
+    return report
 
 
 def _shipped_network(request: LearnRequest) -> npt.NDArray[np.float64] | None:
     """The weights of the shipped network for the cores world; None to start from scratch."""
     if request.start != "shipped":
         return None
-    return start_weights("parcae", ORDER_NETWORK, request.scenario, request.scenario.arrivals)[
-        "network"
-    ]
+    return start_order_network("parcae", request.scenario)
 
 
 def _start(request: LearnRequest, tuning: Tuning) -> Weights | None:
@@ -317,7 +290,7 @@ def _start(request: LearnRequest, tuning: Tuning) -> Weights | None:
     Otherwise None, which starts the training with new weights.
     """
     scenario = request.scenario
-    weights = start_weights("parcae", "parcae", scenario, scenario.arrivals)
+    weights = start_weights("parcae", "parcae", scenario)
     # A network with new weights decides like the rule.
     family = ParcaeFamily(scenario, tuning.parameters, PRIOR)
     runs = _selection_runs(scenario)
@@ -326,14 +299,10 @@ def _start(request: LearnRequest, tuning: Tuning) -> Weights | None:
     return weights if costs[0] <= costs[1] else None
 
 
-def _better(
-    request: LearnRequest, tuning: Tuning, training: Trained, card: dict[str, Any]
-) -> Checkpoint:
+def _better(request: LearnRequest, tuning: Tuning, training: TrainResult) -> Checkpoint:
     """The network if it is better than the rule on the selection runs, otherwise the rule."""
     scenario = request.scenario
-    rule = tuned_checkpoint(
-        tuning.parameters, scenario, {**card, "objective": scenario.objective_name}
-    )
+    rule = tuned_checkpoint(tuning.parameters, scenario, scenario.card())
     runs = _selection_runs(scenario)
     policies = [
         bind(c, "learned", scenario.workload, scenario.config) for c in (training.checkpoint, rule)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from parcae.errors import FormatError
-from parcae.learning.packing.jobset import Recorded, set_learner
+from parcae.learning.packing.jobset import Recorded, SetLearner
 from parcae.packing.config import PackingConfig
 from parcae.packing.layout import Cost, select
 from parcae.packing.sources import DrawnSource, LogSource
@@ -171,4 +171,4 @@ def test_a_setting_that_does_not_exist_is_refused_with_a_suggestion():
     from parcae.errors import ConfigError
 
     with pytest.raises(ConfigError, match="did you mean 'num_groups'"):
-        set_learner(DrawnSource(), Cost.SLOWDOWN, None, ["num_group=3"])
+        SetLearner(DrawnSource(), Cost.SLOWDOWN, None, ["num_group=3"])

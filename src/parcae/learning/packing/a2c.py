@@ -6,7 +6,6 @@ says, after Mnih et al., "Asynchronous methods for deep reinforcement learning".
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -16,9 +15,10 @@ import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from parcae.errors import ConfigError, DivergedError
-from parcae.learning.config import override
-from parcae.learning.packing.loop import IterationSeeds, Weights
+from parcae.errors import DivergedError
+from parcae.learning.config import recipe_settings
+from parcae.learning.loop import IterationSeeds
+from parcae.learning.packing.learner import PackingLearner
 from parcae.metrics.packing import mean_cost
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
@@ -26,7 +26,6 @@ from parcae.packing.world import PackingBatch
 from parcae.policies.a2c.layout import (
     FEATURE_VERSION,
     KIND,
-    A2cSettings,
     Architecture,
     draw_weights,
 )
@@ -46,6 +45,7 @@ from parcae.policies.a2c.policy import (
     settings_for,
     slots_of,
 )
+from parcae.policies.checkpoint import Weights
 
 FloatArray = npt.NDArray[np.float64]
 #: A time step fits into this many bits, so that a sequence's index and a time fit into one int64.
@@ -132,11 +132,7 @@ def a2c_config(recipe: str = "fast", settings: Sequence[str] = ()) -> A2cConfig:
         ConfigError: there is no such recipe or no such key.
         pydantic.ValidationError: a value is out of range.
     """
-    if recipe not in RECIPES:
-        close = difflib.get_close_matches(recipe, RECIPES, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"write one of {', '.join(RECIPES)}"
-        raise ConfigError(f"no recipe {recipe!r} of a2c; {hint}")
-    return override(RECIPES[recipe], settings)
+    return recipe_settings(RECIPES, recipe, KIND, settings)
 
 
 def n_step_returns(
@@ -275,18 +271,23 @@ def _optimizer(network: A2cNetwork, kind: Optimizer, rate: float) -> torch.optim
 # Deviation: A2cScheduler 3.1: the reward is -1 / T_j of one job j, which the text does not specify.
 # Here it is the sum over all jobs in the system, in each time step (DeepRM, section 3.4), and 0
 # when a job is placed. Summed over a run it is minus the sum of slowdowns.
-class A2cLearner:
+class A2cLearner(PackingLearner):
     """Trains an actor and a critic, two separate networks, on parallel clusters in lockstep.
 
-    It is a learner, see `parcae.learning.packing.loop.Learner`.
-
     Args:
-        source: where job sequences are drawn.
+        source: where job sequences are drawn; time is in steps.
         cost: its increase is the negative reward.
-        settings: shape of the networks.
-        config: settings of the training.
+        recipe: "fast" or "paper".
+        settings: changes of the recipe's settings, each "key=value", see `A2cConfig`.
         weights: weights of the actor to start from; None for random weights.
-        seed: seed of the random weights.
+        seed: seed of the training.
+
+    Raises:
+        ConfigError: the recipe or a setting is unknown, or the clusters have no images.
+        FormatError: the weights have other shapes.
+        pydantic.ValidationError: a value is out of range.
+
+    Example: `A2cLearner(DrawnSource((0.7,)), settings=["num_steps=32"])`
     """
 
     kind = KIND
@@ -295,34 +296,30 @@ class A2cLearner:
     def __init__(
         self,
         source: PackingSource,
-        cost: Cost,
-        settings: A2cSettings,
-        config: A2cConfig,
+        cost: Cost = Cost.SLOWDOWN,
+        recipe: str = "fast",
+        settings: Sequence[str] = (),
         weights: Weights | None = None,
         seed: int = 0,
     ) -> None:
-        self.source = source
-        self.cost = cost
-        self.network = settings
+        super().__init__(source, cost, seed)
+        config = a2c_config(recipe, settings)
         self.config = config
+        capacity = source.draw(IterationSeeds(seed, 0).sequences(1))[0].capacity
+        network = settings_for(
+            source.config, capacity, config.architecture, config.hidden, config.is_masked
+        )
+        self.network = network
         rng = np.random.default_rng(np.random.SeedSequence([0x6132_6373, seed]))
-        drawn = draw_weights(settings, settings.num_actions, rng)
+        drawn = draw_weights(network, network.num_actions, rng)
         # The last output is the action that lets time pass.
-        drawn["out.bias" if settings.hidden else "dense.bias"][-1] = config.void_prior
-        actor = prefixed(drawn, "actor") | dict(weights or {})
-        critic = draw_weights(settings, 1, rng)
-        encoder = PatternEncoder(settings)
-        actor_weights = {name.removeprefix("actor."): array for name, array in actor.items()}
-        self._encoder = encoder
-        self._actor = _Trained(
-            A2cNetwork(actor_weights, settings, settings.num_actions),
-            encoder,
-            config,
-            config.actor_rate,
-        )
-        self._critic = _Trained(
-            A2cNetwork(critic, settings, 1), encoder, config, config.critic_rate
-        )
+        drawn["out.bias" if network.hidden else "dense.bias"][-1] = config.void_prior
+        drawn |= {name.removeprefix("actor."): one for name, one in (weights or {}).items()}
+        actor = A2cNetwork(drawn, network, network.num_actions)
+        critic = A2cNetwork(draw_weights(network, 1, rng), network, 1)
+        self._encoder = PatternEncoder(network)
+        self._actor = _Trained(actor, self._encoder, config, config.actor_rate)
+        self._critic = _Trained(critic, self._encoder, config, config.critic_rate)
 
     def settings(self) -> dict[str, Any]:
         """The settings of the networks and of the training."""
@@ -354,7 +351,7 @@ class A2cLearner:
         self._actor.restore(weights, moments, "actor")
         self._critic.restore(state, moments, "critic")
 
-    def iterate(self, seeds: IterationSeeds, left: float) -> Mapping[str, float]:
+    def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
         """Run fresh sequences to their end; update after every `num_steps` x clusters decisions."""
         sequences = self.source.draw(seeds.sequences(self.config.num_sequences))
         world = self.source.config.model_copy(update={"max_decisions": self.config.max_decisions})
@@ -370,7 +367,7 @@ class A2cLearner:
             ) < self.config.num_steps * len(batch):
                 steps.append(self._decide(batch, encoded, rng))
                 encoded = self._encode(batch)
-            reports.append(self._update(steps, encoded, left))
+            reports.append(self._update(steps, encoded, 1.0 - done))
         decisions = float(batch.states.clock["num_decisions"].sum())
         means = {
             key: sum(report[key] * report["decisions"] for report in reports) / decisions
@@ -412,30 +409,18 @@ class A2cLearner:
         encoded = EncodedImages.joined([step.encoded for step in steps]).only(flat)
         critic_sums = torch.from_numpy(self._critic.layer.sums(encoded)).requires_grad_()
         values = self._critic.network.outputs(critic_sums)[:, 0]
-        # The critic's values after the last step estimate all later rewards.
-        last = self._critic.outputs(self._critic.layer.sums(after))[:, 0].astype(np.float64)
-        returns = n_step_returns(
-            np.stack([step.rewards for step in steps]),
-            np.stack([step.is_over for step in steps]),
-            last,
-            self.config.discount,
-        )[is_alive]
+        returns = self._returns(steps, after)[is_alive]
         targets = torch.from_numpy(returns.astype(np.float32))
         advantages = returns - values.detach().numpy()
         if self.config.is_aligned:
-            advantages = beyond_group_means(
-                advantages, np.stack([step.groups for step in steps])[is_alive]
-            )
-        actor_sums = torch.from_numpy(
-            np.concatenate([step.sums for step in steps])[flat]
-        ).requires_grad_()
-        masks, actions = (
-            torch.from_numpy(np.concatenate(part)[flat])
-            for part in ([s.masks for s in steps], [s.actions for s in steps])
-        )
-        loss, entropy = self._actor_loss(
-            actor_sums, masks, actions, torch.from_numpy(advantages.astype(np.float32)), left
-        )
+            groups = np.stack([step.groups for step in steps])[is_alive]
+            advantages = beyond_group_means(advantages, groups)
+        weights = torch.from_numpy(advantages.astype(np.float32))
+        sums = np.concatenate([step.sums for step in steps])[flat]
+        actor_sums = torch.from_numpy(sums).requires_grad_()
+        masks = torch.from_numpy(np.concatenate([step.masks for step in steps])[flat])
+        actions = torch.from_numpy(np.concatenate([step.actions for step in steps])[flat])
+        loss, entropy = self._actor_loss(actor_sums, masks, actions, weights, left)
         critic_loss = 0.5 * (targets - values).square().mean()
         # The last update of an iteration may have fewer decisions: its step is smaller.
         share = min(1.0, len(targets) / (self.config.num_steps * is_alive.shape[1]))
@@ -450,6 +435,16 @@ class A2cLearner:
             "critic_loss": float(critic_loss.detach()),
             "decisions": float(len(targets)),
         }
+
+    def _returns(self, steps: list[_Step], after: EncodedImages) -> FloatArray:
+        """Returns of all clusters, float64[num_steps, num_clusters].
+
+        The critic's values after the last step estimate all later rewards.
+        """
+        last = self._critic.outputs(self._critic.layer.sums(after))[:, 0].astype(np.float64)
+        rewards = np.stack([step.rewards for step in steps])
+        is_over = np.stack([step.is_over for step in steps])
+        return n_step_returns(rewards, is_over, last, self.config.discount)
 
     def _actor_loss(
         self,
@@ -483,40 +478,3 @@ def beyond_group_means(values: FloatArray, groups: npt.NDArray[np.int64]) -> Flo
     """
     _, group = np.unique(groups, return_inverse=True)
     return np.asarray(values - (np.bincount(group, values) / np.bincount(group))[group])
-
-
-def a2c_learner(
-    source: PackingSource,
-    cost: Cost = Cost.SLOWDOWN,
-    recipe: str = "fast",
-    settings: Sequence[str] = (),
-    architecture: Architecture | None = None,
-    weights: Weights | None = None,
-    seed: int = 0,
-) -> A2cLearner:
-    """Make a learner of A2cScheduler.
-
-    Args:
-        source: where job sequences are drawn.
-        cost: the objective to minimise.
-        recipe: "fast" or "paper".
-        settings: changes of the recipe's settings, each "key=value", see `A2cConfig`.
-        architecture: replaces that of the recipe.
-        weights: weights of the actor to start from; None for random weights.
-        seed: seed of the random weights.
-
-    Raises:
-        ConfigError: the recipe or a setting is unknown, or the clusters have no images.
-        FormatError: the weights have other shapes.
-        pydantic.ValidationError: a value is out of range.
-
-    Example: `a2c_learner(DrawnSource((0.7,)), settings=["num_steps=32"])`
-    """
-    config = a2c_config(recipe, settings)
-    if architecture is not None:
-        config = config.model_copy(update={"architecture": architecture})
-    capacity = source.draw(IterationSeeds(seed, 0).sequences(1))[0].capacity
-    network = settings_for(
-        source.config, capacity, config.architecture, config.hidden, config.is_masked
-    )
-    return A2cLearner(source, cost, network, config, weights, seed)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from parcae.learning.packing.deeprm import deeprm_learner
-from parcae.learning.packing.loop import IterationSeeds
+from parcae.learning.loop import IterationSeeds
+from parcae.learning.packing.deeprm import DeepRMLearner
 from parcae.packing.sources import DrawnSource
 from parcae.packing.world import PackingBatch
 from parcae.policies.packing.layout import PackingKind
@@ -74,7 +74,7 @@ def benchmark_packing(
     """
     source = DrawnSource(rates=(rate,))
     sequences = source.draw(range(1_000, 1_000 + clusters))
-    learner = deeprm_learner(source)
+    learner = DeepRMLearner(source)
     policy = learner.policy()
     # Only DeepRM observes which resources become free when (the profile); it costs time.
     plain, with_profile = (
@@ -87,7 +87,7 @@ def benchmark_packing(
     seconds = list[float]()
     for iteration in range(-1, repetitions):
         began = time.perf_counter()
-        numbers = learner.iterate(IterationSeeds(0, iteration + 1), 1.0)
+        numbers = learner.iterate(IterationSeeds(0, iteration + 1), 0.0)
         if iteration >= 0:  # the first iteration includes compilation
             seconds.append(time.perf_counter() - began)
             counts.append(numbers["decisions"])

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from parcae.errors import ConfigError, FormatError
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
-from parcae.policies.checkpoint import Checkpoint
+from parcae.policies.checkpoint import Checkpoint, Weights
 from parcae.policies.packing.catalog import RULE_KIND
 
 if TYPE_CHECKING:
-    from parcae.learning.packing.loop import Learner, Weights
+    from parcae.learning.packing.learner import PackingLearner
 
-#: Module and function that make each learner. Modules are imported only on use: some need PyTorch.
+#: Module and class of each learner. Modules are imported only on use: some need PyTorch.
 LEARNERS = {
-    "deeprm": ("parcae.learning.packing.deeprm", "deeprm_learner"),
-    "a2c": ("parcae.learning.packing.a2c", "a2c_learner"),
-    "set": ("parcae.learning.packing.jobset", "set_learner"),
+    "deeprm": ("parcae.learning.packing.deeprm", "DeepRMLearner"),
+    "a2c": ("parcae.learning.packing.a2c", "A2cLearner"),
+    "set": ("parcae.learning.packing.jobset", "SetLearner"),
 }
 
 
@@ -31,7 +31,7 @@ def make_learner(
     settings: Sequence[str] = (),
     weights: Weights | None = None,
     seed: int = 0,
-) -> Learner:
+) -> PackingLearner:
     """Make the learner with this name.
 
     Args:
@@ -50,13 +50,13 @@ def make_learner(
     """
     if kind not in LEARNERS:
         raise ConfigError(f"no learner {kind!r}: write one of {', '.join(LEARNERS)}")
-    module, function = LEARNERS[kind]
-    make: Any = getattr(importlib.import_module(module), function)
+    module, name = LEARNERS[kind]
+    make: Any = getattr(importlib.import_module(module), name)
     arguments: dict[str, Any] = {"settings": settings, "weights": weights, "seed": seed}
     # Every learner has its own default recipe.
     if recipe is not None:
         arguments["recipe"] = recipe
-    learner: Learner = make(source, cost, **arguments)
+    learner: PackingLearner = make(source, cost, **arguments)
     return learner
 
 

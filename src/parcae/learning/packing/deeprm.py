@@ -21,15 +21,17 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from parcae.errors import ConfigError, DivergedError
-from parcae.learning.config import override
-from parcae.learning.packing.loop import IterationSeeds, Weights
+from parcae.errors import DivergedError
+from parcae.learning.config import recipe_settings
+from parcae.learning.loop import IterationSeeds
+from parcae.learning.packing.learner import PackingLearner
 from parcae.metrics.packing import mean_cost
 from parcae.packing.config import PackingConfig
 from parcae.packing.images import ImageSettings
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import PackingBatch
+from parcae.policies.checkpoint import Weights
 from parcae.policies.deeprm.kernels import add_gradient_of_sums, explore_many
 from parcae.policies.deeprm.layout import (
     FEATURE_VERSION,
@@ -123,17 +125,6 @@ RECIPES = {
         actions=Actions.STARTABLE, optimizer=Optimizer.ADAM, learning_rate=3e-3, final_rate=0.1
     ),
 }
-
-
-def parse_deeprm_recipe(name: str) -> DeepRMLearning:
-    """The recipe with this name.
-
-    Raises:
-        ConfigError: there is no such recipe.
-    """
-    if name in RECIPES:
-        return RECIPES[name]
-    raise ConfigError(f"no recipe {name!r} for DeepRM; write one of {', '.join(RECIPES)}")
 
 
 def run_advantages(
@@ -259,8 +250,24 @@ class Gradient:
         return {name: part / max(1, self.decisions) for name, part in parts.items()}
 
 
-class DeepRMLearner:
-    """The learner (see `parcae.learning.packing.loop.Learner`) of DeepRM; see `deeprm_learner`."""
+class DeepRMLearner(PackingLearner):
+    """The learner of DeepRM.
+
+    Args:
+        source: where job sequences are drawn; time is in steps.
+        cost: the objective to minimise.
+        recipe: "paper", "fresh" or "fast".
+        settings: changes of the recipe's settings, each "key=value", see `DeepRMLearning`.
+        weights: weights to start from; None for random weights.
+        seed: seed of the training.
+        num_threads: threads for the runs and the gradient. The result does not depend on it.
+
+    Raises:
+        ConfigError: the recipe or a setting is unknown or invalid, or the source has exact times.
+        FormatError: the weights have other shapes.
+
+    Example: `train(DeepRMLearner(DrawnSource()), Plan(max_iterations=1000))`
+    """
 
     kind = KIND
     feature_version = FEATURE_VERSION
@@ -268,18 +275,24 @@ class DeepRMLearner:
     def __init__(
         self,
         source: PackingSource,
-        cost: Cost,
-        learning: DeepRMLearning,
-        network: DeepRMSettings,
-        weights: Weights,
+        cost: Cost = Cost.SLOWDOWN,
+        recipe: str = "fresh",
+        settings: Sequence[str] = (),
+        weights: Weights | None = None,
+        seed: int = 0,
         num_threads: int = 1,
     ) -> None:
-        self.source = source
-        self.cost = cost
-        self.learning = learning
-        self.network = network
+        super().__init__(source, cost, seed)
+        self.learning = recipe_settings(RECIPES, recipe, KIND, settings)
         self.num_threads = num_threads
-        self._weights: Weights = checked(weights, network)
+        learning = self.learning
+        # The capacities of the resources are in the sequences: draw one to know the image's size.
+        capacity = source.draw([TRAINING_SEED_START])[0].capacity
+        image = ImageSettings(has_pause=learning.has_pause)
+        self.network = DeepRMSettings.of(source.config, capacity, image, learning.actions)
+        if weights is None:
+            weights = initial_weights(np.random.default_rng([0x6465_6570, seed]), self.network)
+        self._weights: Weights = checked(weights, self.network)
         self._moments = {
             name: np.zeros_like(array) for name, array in self._moments_of(self._weights)
         }
@@ -288,7 +301,7 @@ class DeepRMLearner:
         # One record per part, which is used again for each of the part's sequences.
         self._record = [
             allocate_record(
-                network, learning.num_runs, learning.num_runs * self._config.max_decisions
+                self.network, learning.num_runs, learning.num_runs * self._config.max_decisions
             )
             for _ in range(_PARTS)
         ]
@@ -329,7 +342,7 @@ class DeepRMLearner:
         self._moments = {name: np.array(state[name]) for name in self._moments}
         self._steps = int(state["steps"][0])
 
-    def iterate(self, seeds: IterationSeeds, left: float) -> Mapping[str, float]:
+    def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
         """Run every sequence `num_runs` times, and update the weights once.
 
         Raises:
@@ -346,7 +359,7 @@ class DeepRMLearner:
                 f"the gradient of DeepRM is not finite after {self._steps} steps; lower the "
                 "learning rate"
             )
-        self._step(gradient, left)
+        self._step(gradient, 1.0 - done)
         # The reward of a run is minus its cost.
         reward = -batch.costs(self.cost).reshape(-1, self.learning.num_runs)
         decisions = batch.states.clock["num_decisions"]
@@ -458,45 +471,3 @@ class DeepRMLearner:
                 square += 0.001 * (g * g - square)
                 unbiased = np.sqrt(square / (1.0 - 0.999**self._steps)) + 1e-8
                 self._weights[name] += rate * (mean / (1.0 - 0.9**self._steps)) / unbiased
-
-
-def deeprm_learner(
-    source: PackingSource,
-    cost: Cost = Cost.SLOWDOWN,
-    recipe: str = "fresh",
-    settings: Sequence[str] = (),
-    weights: Weights | None = None,
-    seed: int = 0,
-    num_threads: int = 1,
-) -> DeepRMLearner:
-    """Make a learner of DeepRM.
-
-    Args:
-        source: where job sequences are drawn.
-        cost: the objective to minimise.
-        recipe: "paper", "fresh" or "fast".
-        settings: changes of the recipe's settings, each "key=value", see `DeepRMLearning`.
-        weights: weights to start from; None for random weights.
-        seed: seed of the random weights.
-        num_threads: threads for the runs and the gradient. The result does not depend on it.
-
-    Raises:
-        ConfigError: the recipe or a setting is unknown or invalid, or the source has exact times.
-        FormatError: the weights have other shapes.
-
-    Example:
-        source = DrawnSource()
-        train_packing(deeprm_learner(source), PackingTraining(source, max_iterations=1000))
-    """
-    learning = override(parse_deeprm_recipe(recipe), settings)
-    # The capacities of the resources are in the sequences: draw one to know the image's size.
-    capacity = source.draw([TRAINING_SEED_START])[0].capacity
-    network = DeepRMSettings.of(
-        source.config, capacity, ImageSettings(has_pause=learning.has_pause), learning.actions
-    )
-    start = (
-        initial_weights(np.random.default_rng([0x6465_6570, seed]), network)
-        if weights is None
-        else weights
-    )
-    return DeepRMLearner(source, cost, learning, network, start, num_threads)

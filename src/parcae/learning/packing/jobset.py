@@ -15,15 +15,17 @@ import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from parcae.errors import ConfigError
-from parcae.learning.config import override
-from parcae.learning.packing.loop import IterationSeeds, Weights
+from parcae.learning.adam import adam_state, restore_adam
+from parcae.learning.advantages import AccruedCosts, gains
+from parcae.learning.config import recipe_settings
+from parcae.learning.loop import IterationSeeds
+from parcae.learning.packing.learner import PackingLearner
 from parcae.learning.ppo import Step, update
-from parcae.learning.returns import aligned_baseline, costs_to_go
 from parcae.metrics.packing import mean_cost
 from parcae.packing.layout import Cost, select
 from parcae.packing.sources import PackingSource
 from parcae.packing.world import PackingBatch, spread
+from parcae.policies.checkpoint import Weights
 from parcae.policies.jobset.kernels import Record, explore_many
 from parcae.policies.jobset.layout import (
     FEATURE_VERSION,
@@ -85,36 +87,21 @@ RECIPES = {
 }
 
 
-def set_learner(
-    source: PackingSource,
-    cost: Cost,
-    recipe: str | None = None,
-    settings: Sequence[str] = (),
-    weights: Weights | None = None,
-    seed: int = 0,
-) -> SetLearner:
-    """Make a learner of the set network.
+class SetLearner(PackingLearner):
+    """The learner of the set network.
 
     Args:
         source: where job sequences are drawn.
         cost: the objective to minimise.
         recipe: "steps" or "log"; None for the one that fits the source.
-        settings: changes of the recipe's settings, each "key=value".
+        settings: changes of the recipe's settings, each "key=value", see `SetConfig`.
         weights: weights of a checkpoint to start from (with its rule), or only a tuned rule
             ({"rule": ...}); None for random weights and the default rule.
-        seed: seed of the random weights.
+        seed: seed of the training.
 
     Raises:
         ConfigError: the recipe or a setting is unknown.
     """
-    name = recipe or ("log" if source.config.mode == "exact" else "steps")
-    if name not in RECIPES:
-        raise ConfigError(f"recipe {name!r} of the set network: write one of {', '.join(RECIPES)}")
-    return SetLearner(source, cost, override(RECIPES[name], settings), weights, seed)
-
-
-class SetLearner:
-    """The learner (see `parcae.learning.packing.loop.Learner`) of the set network."""
 
     kind = "set"
     feature_version = FEATURE_VERSION
@@ -122,13 +109,15 @@ class SetLearner:
     def __init__(
         self,
         source: PackingSource,
-        cost: Cost,
-        config: SetConfig,
-        weights: Weights | None,
-        seed: int,
+        cost: Cost = Cost.SLOWDOWN,
+        recipe: str | None = None,
+        settings: Sequence[str] = (),
+        weights: Weights | None = None,
+        seed: int = 0,
     ) -> None:
-        self.source = source
-        self.cost = cost
+        super().__init__(source, cost, seed)
+        name = recipe or ("log" if source.config.mode == "exact" else "steps")
+        config = recipe_settings(RECIPES, name, "set", settings)
         self.config = config
         start = dict(weights or {})
         # The rule is not trained: the network corrects it.
@@ -154,32 +143,15 @@ class SetLearner:
 
     def state(self) -> Weights:
         """Adam's moments."""
-        moments: Weights = {}
-        for name, parameter in self.network.named_parameters():
-            for key, value in self.optimizer.state.get(parameter, {}).items():
-                moments[f"{key}.{name}"] = np.atleast_1d(value.detach().numpy()).copy()
-        return moments
+        return adam_state(self.network, self.optimizer)
 
     def restore(self, weights: Weights, state: Weights) -> None:
         """Continue from what `weights` and `state` returned."""
         self.network.load_arrays(weights)
         self.rule = np.array(weights["rule"], np.float64)
-        for name, parameter in self.network.named_parameters():
-            moments = {
-                key: state[f"{key}.{name}"]
-                for key in ("step", "exp_avg", "exp_avg_sq")
-                if f"{key}.{name}" in state
-            }
-            if moments:
-                self.optimizer.state[parameter] = {
-                    "step": torch.tensor(float(moments["step"][0])),
-                    "exp_avg": torch.from_numpy(moments["exp_avg"].copy()).reshape(parameter.shape),
-                    "exp_avg_sq": torch.from_numpy(moments["exp_avg_sq"].copy()).reshape(
-                        parameter.shape
-                    ),
-                }
+        restore_adam(self.network, self.optimizer, state)
 
-    def iterate(self, seeds: IterationSeeds, left: float) -> Mapping[str, float]:
+    def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
         """Run one iteration: runs of fresh sequences, then the proximal update."""
         config = self.config
         rng = seeds.rng
@@ -191,7 +163,7 @@ class SetLearner:
             seed=int(rng.integers(1 << 62)),
         )
         records = self._explore(batch)
-        fade = config.final_share + (1 - config.final_share) * left
+        fade = config.final_share + (1 - config.final_share) * (1.0 - done)
         for group in self.optimizer.param_groups:
             group["lr"] = config.learning_rate * fade
         data = Recorded(records)
@@ -244,29 +216,20 @@ class SetLearner:
         """
         totals = batch.costs(self.cost)
         ends = batch.states.clock["now"][:, 0]
-        size = self.config.group_size
+        horizon = self.config.horizon
         limit = self.config.advantage_clip
-        rate = 0.0 if self.config.horizon is None else 1.0 / self.config.horizon
-        for first in range(0, len(records), size):
-            times = []
-            curves = []
-            for row in range(first, first + size):
-                n = int(records[row].count[0])
-                now = records[row].now[:n].astype(np.float64)
-                end = float(ends[row])
-                times.append(np.append(now, end))
-                curves.append(
-                    np.append(costs_to_go(now, records[row].cost[:n], end, totals[row], rate), 0.0)
-                )
-            gains = [
-                (baseline - curve)[:-1]
-                for curve, baseline in zip(curves, aligned_baseline(times, curves), strict=True)
-            ]
-            deviation = (
-                max(float(np.concatenate(gains).std()), 1e-6) if sum(map(len, gains)) else 1.0
-            )
-            for gain in gains:
-                yield np.clip(gain / deviation, -limit, limit)
+        costs = []
+        for record, end, total in zip(records, ends, totals, strict=True):
+            n = int(record.count[0])
+            now = record.now[:n].astype(np.float64)
+            costs.append(AccruedCosts(now, record.cost[:n], float(end), float(total)))
+        for first in range(0, len(costs), self.config.group_size):
+            group = costs[first : first + self.config.group_size]
+            advantages = gains(group, [one.to_go(0.0, horizon) for one in group])
+            joined = np.concatenate(advantages)
+            deviation = max(float(joined.std()), 1e-6) if len(joined) else 1.0
+            for advantage in advantages:
+                yield np.clip(advantage / deviation, -limit, limit)
 
 
 class Recorded:

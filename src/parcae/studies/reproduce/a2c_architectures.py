@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from parcae.evaluation.statistics import Estimate
+from parcae.learning.loop import Iteration
 from parcae.learning.packing.a2c import A2cConfig, a2c_config
-from parcae.learning.packing.loop import PackingIteration
 from parcae.packing.layout import Cost
 from parcae.policies.a2c.layout import A2cSettings, Architecture
 from parcae.policies.a2c.policy import A2cPolicy
@@ -56,7 +56,7 @@ class Curve:
     first: float
 
     @staticmethod
-    def of(curve: Sequence[PackingIteration]) -> Curve:
+    def of(curve: Sequence[Iteration]) -> Curve:
         """The progress from a training's iterations."""
         # `selected` is NaN in iterations without a measurement.
         measured = [one for one in curve if np.isfinite(one.selected)]

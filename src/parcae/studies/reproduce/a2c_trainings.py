@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from parcae.errors import FormatError
-from parcae.learning.packing.a2c import a2c_learner
-from parcae.learning.packing.loop import PackingResult, PackingTraining, train_packing
+from parcae.learning.loop import Plan, TrainResult, train
+from parcae.learning.packing.a2c import A2cLearner
 from parcae.packing.layout import Cost
 from parcae.packing.sources import PackingSource
 from parcae.policies.a2c.layout import KIND, Architecture
@@ -106,7 +106,7 @@ def train_a2c(
     architecture: Architecture,
     select_every: int = 20,
     num_selection: int = 200,
-) -> PackingResult:
+) -> TrainResult:
     """Train A2cScheduler and write the checkpoint to the study's folder.
 
     Args:
@@ -122,18 +122,13 @@ def train_a2c(
         KeyboardInterrupt: the user stopped the training, which stops the study.
     """
     request.say(f"training A2cScheduler ({architecture.value}) at {where}, {share_s:.0f} s")
-    learner = a2c_learner(
-        source, Cost.SLOWDOWN, request.recipe, architecture=architecture, seed=request.training_seed
+    settings = [f"architecture={architecture.value}"]
+    learner = A2cLearner(
+        source, Cost.SLOWDOWN, request.recipe, settings, seed=request.training_seed
     )
-    training = PackingTraining(
-        source,
-        Cost.SLOWDOWN,
-        share_s,
-        select_every=select_every,
-        num_selection=num_selection,
-        seed=request.training_seed,
-    )
-    result = train_packing(learner, training)
+    learner.select_every = select_every
+    learner.num_selection = num_selection
+    result = train(learner, Plan(share_s))
     # An interrupted training would make the whole study worthless.
     if result.ending == "interrupted":
         raise KeyboardInterrupt

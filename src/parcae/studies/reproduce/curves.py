@@ -23,7 +23,7 @@ from parcae.studies.reproduce.pictures import save
 from parcae.studies.reproduce.study import StudyRequest, StudyResult
 
 if TYPE_CHECKING:
-    from parcae.learning.train import Iteration
+    from parcae.learning.loop import Iteration
     from parcae.learning.tune import Tuning
 
 _FIRST = "weighted-fair:tuned"

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from parcae.evaluation.pictures import tidy
 from parcae.evaluation.plots import policy_color
 from parcae.evaluation.statistics import Estimate, mean_estimate, ratio_estimate
+from parcae.learning.loop import Iteration
 from parcae.learning.packing.deeprm import RECIPES
-from parcae.learning.packing.loop import PackingIteration
 from parcae.packing.layout import Cost, select
 from parcae.packing.world import Outcome
 from parcae.policies.deeprm.policy import DeepRMPolicy
@@ -232,7 +232,7 @@ class Curve:
     best_reward: list[float] = field(default_factory=list)
     seconds: float = 0.0
 
-    def add(self, done: PackingIteration, policy: Callable[[], DeepRMPolicy]) -> None:
+    def add(self, done: Iteration, policy: Callable[[], DeepRMPolicy]) -> None:
         """Add an iteration. The slowdown is measured whenever the training runs its selection."""
         self.mean_reward.append(done.numbers["reward/mean"])
         self.best_reward.append(done.numbers["reward/best"])

@@ -11,7 +11,7 @@ from parcae.errors import ConfigError
 from parcae.learning.config import TrainConfig
 from parcae.learning.recipes import Recipe, recipe_config
 from parcae.learning.scenario import Scenario
-from parcae.policies.checkpoint import write_checkpoint
+from parcae.policies.checkpoint import Weights, write_checkpoint
 from parcae.policies.decima.layout import DecimaSettings
 from parcae.policies.learned import (
     SUFFIX,
@@ -24,9 +24,8 @@ from parcae.studies.reproduce.contest import Contender
 from parcae.studies.reproduce.study import StudyRequest
 
 if TYPE_CHECKING:
-    from parcae.learning.family import Weights
+    from parcae.learning.loop import Iteration
     from parcae.learning.run import TrainRequest
-    from parcae.learning.train import Iteration
     from parcae.learning.tune import Tuning
 
 #: Shorter trainings use small batches of runs and frequent selections on few runs. With the usual
@@ -140,11 +139,7 @@ def train_decima(
         if config.imitation > 0
         else ""
     )
-    rule = (
-        start_rule("tuned", scenario, scenario.arrivals)
-        if teacher is None
-        else teacher.weights["rule"]
-    )
+    rule = start_rule("tuned", scenario) if teacher is None else teacher.weights["rule"]
     training = TrainRequest(
         scenario,
         config,
@@ -152,12 +147,12 @@ def train_decima(
         parameters=None if config.imitation == 0 else rule,
         decima=decima or DecimaSettings(),
         weights=weights,
-        budget_s=share_s,
         seed=request.training_seed,
     )
     return _train(
         request,
         training,
+        share_s,
         label,
         f"Decima's network, recipe {recipe or request.recipe}{imitation}",
         progress,
@@ -186,44 +181,44 @@ def train_parcae(
     from parcae.learning.run import TrainRequest
 
     config = short_config(Recipe.FAST, scenario, share_s, "parcae")
-    parameters = rule.weights["rule"]
-    seed = request.training_seed
     training = TrainRequest(
-        scenario, config, "parcae", parameters=parameters, budget_s=share_s, seed=seed
+        scenario, config, "parcae", rule.weights["rule"], seed=request.training_seed
     )
-    return _train(
-        request, training, label, "the network parcae over that rule, recipe fast", progress
-    )
+    what = "the network parcae over that rule, recipe fast"
+    return _train(request, training, share_s, label, what, progress)
 
 
 def _train(
     request: StudyRequest,
     training: TrainRequest,
+    share_s: float,
     label: str,
     what: str,
     progress: Callable[[Iteration], None] | None,
 ) -> Learned:
-    from parcae.learning.run import train_policy
+    from parcae.learning.loop import Plan, train
+    from parcae.learning.run import gradient_learner
 
-    request.say(f"training {label} for {training.budget_s:.0f} s")
-    result = train_policy(training, progress)
+    request.say(f"training {label} for {share_s:.0f} s")
+    result = train(gradient_learner(training), Plan(share_s), progress)
     # An interrupted training would make the whole study worthless.
     if result.ending == "interrupted":
         raise KeyboardInterrupt
     path = checkpoint_path(request, label)
     write_checkpoint(result.checkpoint, path)
     ended = "" if result.ending == "done" else f"; it ended early: {result.ending}"
+    decisions = result.counts["decisions"]
     words = (
-        f"{label}: {what}, {result.iterations} iterations ({result.decisions:,} decisions) "
+        f"{label}: {what}, {result.iterations} iterations ({decisions:,} decisions) "
         f"in {result.seconds:.0f} s; {training.scenario.objective} "
-        f"{result.ratio_to_fair:.3f} of fair on the selection runs{ended}"
+        f"{result.best:.3f} of fair on the selection runs{ended}"
     )
     return Learned(
         label,
         path,
-        result.ratio_to_fair,
+        result.best,
         result.iterations,
-        result.decisions,
+        decisions,
         result.seconds,
         words,
         result.checkpoint.weights,

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from parcae.errors import FormatError
 from parcae.evaluation.packing.tuning import tune_knob
 from parcae.evaluation.statistics import Estimate, mean_estimate, ratio_estimate
-from parcae.learning.packing.deeprm import deeprm_learner
-from parcae.learning.packing.loop import PackingIteration, PackingTraining, train_packing
+from parcae.learning.loop import Iteration, Plan, train
+from parcae.learning.packing.deeprm import DeepRMLearner
 from parcae.packing.layout import Cost
 from parcae.packing.sources import DrawnSource, PackingSource
 from parcae.packing.world import PackingBatch
@@ -221,7 +221,7 @@ def train_deeprm(
     share_s: float,
     *,
     recipe: str | None = None,
-    progress: Callable[[PackingIteration, Callable[[], DeepRMPolicy]], None] | None = None,
+    progress: Callable[[Iteration, Callable[[], DeepRMPolicy]], None] | None = None,
     select_every: int = 10,
 ) -> LearnedPacking:
     """Train DeepRM and write the checkpoint to the study's folder.
@@ -245,18 +245,16 @@ def train_deeprm(
         f"training DeepRM at a load of {label_of(rate)} for {cost.name.lower()}, "
         f"recipe {chosen}, at most {share_s:.0f} s"
     )
-    learner = deeprm_learner(
+    learner = DeepRMLearner(
         source, cost, chosen, seed=request.training_seed, num_threads=request.processes or 1
     )
-    training = PackingTraining(
-        source, cost, share_s, FULL_ITERATIONS, select_every, seed=request.training_seed
-    )
+    learner.select_every = select_every
 
-    def report(done: PackingIteration) -> None:
+    def report(done: Iteration) -> None:
         if progress is not None:
             progress(done, learner.policy)
 
-    result = train_packing(learner, training, report)
+    result = train(learner, Plan(share_s, FULL_ITERATIONS), report)
     # An interrupted training would make the whole study worthless.
     if result.ending == "interrupted":
         raise KeyboardInterrupt

@@ -1,0 +1,359 @@
+"""The training loop: iterates, measures, keeps the best, logs, saves and resumes.
+
+It trains every `Learner`: gradients in the cluster (`parcae.learning.gradients`), the evolution
+strategy of the world of cores (`parcae.learning.order_evolution`), and packing
+(`parcae.learning.packing`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from parcae.errors import ConfigError, DivergedError
+from parcae.files import check_place
+from parcae.learning.state_file import STATE_FILE, TrainingState, read_state, write_state
+from parcae.learning.stopping import ScalarLog, Stop, stopping
+from parcae.policies.checkpoint import Checkpoint, Weights, write_checkpoint
+from parcae.workloads.random_streams import TRAINING_SEED_START
+
+#: The best policy so far, in the folder of a training.
+BEST_FILE = "best.safetensors"
+#: Weights with what they cost on the selection runs.
+Measured = tuple[float, Weights]
+
+
+@dataclass(frozen=True)
+class IterationSeeds:
+    """The seeds of one iteration: those of its job sequences, and one for all other draws.
+
+    Args:
+        seed: seed of the training.
+        iteration: number of the iteration, from 0.
+    """
+
+    seed: int
+    iteration: int
+
+    def sequences(self, count: int) -> list[int]:
+        """Seeds of fresh sequences, which no other iteration uses."""
+        first = TRAINING_SEED_START + ((self.seed & 0xFF) << 32) + self.iteration * count
+        return list(range(first, first + count))
+
+    def fixed_sequences(self, count: int) -> list[int]:
+        """The same seeds in every iteration (DeepRM's fixed set of job sequences)."""
+        return IterationSeeds(self.seed, 0).sequences(count)
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """A new random number generator for all other draws; always in the same state."""
+        return np.random.default_rng(
+            np.random.SeedSequence([0x7061_636B, self.seed, self.iteration])
+        )
+
+
+class Learner(Protocol):
+    """A kind of policy in training: all that the training loop knows about it."""
+
+    kind: str  # of its checkpoints, see `parcae.policies.checkpoint`
+    feature_version: int
+    seed: int
+    measured: str  # what `measure` returns: "cost", "ratio_to_fair" or "ratio_to_rule"
+    iterations_name: str  # "iterations" or "generations", in results
+    select_every: int  # iterations between measurements, after which the state is saved
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that a checkpoint needs, as plain JSON."""
+
+    def identity(self) -> dict[str, Any]:
+        """What else must not change when a training is resumed, as plain JSON."""
+
+    def card(self) -> dict[str, Any]:
+        """What the policy is trained for, for the model card."""
+
+    def counts(self) -> dict[str, int]:
+        """What the training has worked through so far, such as decisions, by name."""
+
+    def begin(self) -> Sequence[Measured]:
+        """Prepare a new training. Its time does not count.
+
+        Returns what `measure` would, where the weights at the start may be kept.
+        """
+
+    def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
+        """Run one iteration: runs and updates.
+
+        `done` is the share of the training that is over. Returns numbers for the log.
+
+        Raises:
+            DivergedError: the training diverged.
+        """
+
+    def measure(self) -> Sequence[Measured]:
+        """Measure the weights that may be kept on the selection runs."""
+
+    def weights(self) -> Weights:
+        """Copies of the present weights."""
+
+    def state(self) -> dict[str, Any]:
+        """What else a resumed training needs: arrays, and plain JSON, by name."""
+
+    def restore(self, weights: Weights, state: dict[str, Any]) -> None:
+        """Continue from what `weights` and `state` returned."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long a training runs, and where.
+
+    Args:
+        budget_s: wall-clock seconds, including those before an interruption.
+        max_iterations: maximum number of iterations. If given, the learning rate falls by
+            iterations and not by time, so that an interrupted and resumed training ends with
+            exactly the same weights.
+        folder: where the state, the best policy and the logs are written; None to write nothing.
+        is_resumed: continue from the state in the folder.
+        command: the command line, for the model card.
+    """
+
+    budget_s: float = 300.0
+    max_iterations: int | None = None
+    folder: Path | None = None
+    is_resumed: bool = False
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """The numbers of one iteration.
+
+    Args:
+        iteration: number of the iteration, from 1.
+        seconds: wall-clock time of the training so far.
+        numbers: what the learner's `iterate` returned.
+        selected: the smallest of what the learner's `measure` returned; NaN if nothing was measured
+            in this iteration.
+        best: the smallest measurement so far; infinite before the first.
+    """
+
+    iteration: int
+    seconds: float
+    numbers: Mapping[str, float]
+    selected: float
+    best: float
+
+
+Progress = Callable[[Iteration], None]
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """The best policy of a training, and how the training went.
+
+    Args:
+        checkpoint: the best policy on the selection runs.
+        iterations: number of iterations.
+        seconds: wall-clock time.
+        best: measurement of the best policy. Optimistic, since it was chosen on these runs.
+        counts: what the training worked through, such as decisions, by name.
+        curve: the iterations since the start or the last resume.
+        ending: "done", "interrupted", or the message of the error that ended the training.
+    """
+
+    checkpoint: Checkpoint
+    iterations: int
+    seconds: float
+    best: float
+    counts: Mapping[str, int]
+    curve: tuple[Iteration, ...]
+    ending: str
+
+
+def train(learner: Learner, plan: Plan, progress: Progress | None = None) -> TrainResult:
+    """Train until the time or the iterations are used up, or Ctrl-C.
+
+    Args:
+        learner: the kind of policy, which also fixes what and how it learns.
+        plan: for how long, and where.
+        progress: called after every iteration.
+
+    Returns:
+        The best policy on the selection runs, also after an interruption.
+
+    Raises:
+        ConfigError, FormatError, FileNotFoundError: the training cannot start or resume.
+    """
+    return _Loop(learner, plan).run(progress)
+
+
+class _Loop:
+    def __init__(self, learner: Learner, plan: Plan) -> None:
+        self.learner = learner
+        self.plan = plan
+        self.iteration = 0
+        self.seconds = 0.0
+        self.best = math.inf
+        self.best_weights = learner.weights()
+        self.selected: list[list[float]] = []  # [iteration, seconds, measurement]
+        self.curve: list[Iteration] = []
+        self.is_measured = True  # whether the present weights were measured
+        if plan.is_resumed:
+            self._resume()
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        folder = self.plan.folder
+        if folder is not None:
+            if (folder / STATE_FILE).exists():
+                raise ConfigError(
+                    f"{folder} already contains a training: resume it with --resume, or choose "
+                    "another folder"
+                )
+            folder.mkdir(parents=True, exist_ok=True)
+            check_place(folder / BEST_FILE)
+        self._keep_best(self.learner.begin())
+
+    def run(self, progress: Progress | None) -> TrainResult:
+        ending = "done"
+        with ScalarLog(self.plan.folder) as log, stopping() as stop:
+            try:
+                while not self._is_over(stop):
+                    result = self._iterate(stop)
+                    self.curve.append(result)
+                    log.write(result.iteration, self._scalars(result))
+                    if progress is not None:
+                        progress(result)
+                # Ctrl-C may have come after the last iteration had ended.
+                if not self.is_measured:
+                    self._select()
+                if stop.is_requested:
+                    ending = "interrupted"
+            except DivergedError as error:
+                ending = str(error)
+        return TrainResult(
+            self._checkpoint(),
+            self.iteration,
+            self.seconds,
+            self.best,
+            self.learner.counts(),
+            tuple(self.curve),
+            ending,
+        )
+
+    def _is_over(self, stop: Stop) -> bool:
+        """Whether the time or the iterations are used up, or the user asked to stop."""
+        return stop.is_requested or self.seconds >= self.plan.budget_s or self._done() >= 1.0
+
+    def _done(self) -> float:
+        """Share of the training that is over: of the iterations if limited, else of the time."""
+        if self.plan.max_iterations is None:
+            return self.seconds / self.plan.budget_s
+        return self.iteration / self.plan.max_iterations
+
+    def _iterate(self, stop: Stop) -> Iteration:
+        began = time.perf_counter()
+        seeds = IterationSeeds(self.learner.seed, self.iteration)
+        numbers = self.learner.iterate(seeds, self._done())
+        cost = numbers.get("cost", 0.0)
+        if not math.isfinite(cost):
+            raise DivergedError(
+                f"after {self.iteration + 1} iterations the mean cost is {cost}; the best policy "
+                "is kept"
+            )
+        self.iteration += 1
+        self.seconds += time.perf_counter() - began
+        self.is_measured = False
+        is_due = self.iteration % self.learner.select_every == 0
+        selected = self._select() if is_due or self._is_over(stop) else math.nan
+        return Iteration(self.iteration, self.seconds, numbers, selected, self.best)
+
+    def _select(self) -> float:
+        """Measure on the selection runs, keep the best, and save; returns the measurement."""
+        began = time.perf_counter()
+        selected = self._keep_best(self.learner.measure())
+        # The measurement counts as training time, too.
+        self.seconds += time.perf_counter() - began
+        self.selected.append([self.iteration, round(self.seconds, 1), selected])
+        self.is_measured = True
+        self._save()
+        return selected
+
+    def _keep_best(self, measured: Sequence[Measured]) -> float:
+        """Keep the first of the best weights so far; returns the smallest measurement."""
+        for cost, weights in measured:
+            if cost < self.best:
+                self.best = cost
+                self.best_weights = weights
+        return min((cost for cost, _ in measured), default=math.nan)
+
+    def _scalars(self, result: Iteration) -> dict[str, float]:
+        """The numbers of one iteration by their names in TensorBoard."""
+        return {
+            **result.numbers,
+            f"selection/{self.learner.measured}": result.selected,
+            "run/seconds": result.seconds,
+        }
+
+    def _checkpoint(self) -> Checkpoint:
+        """The best policy so far, with its model card."""
+        learner = self.learner
+        card = {
+            **learner.card(),
+            "seed": learner.seed,
+            learner.iterations_name: self.iteration,
+            **learner.counts(),
+            "seconds": round(self.seconds, 1),
+            "curve": self.selected,
+            "command": self.plan.command,
+            f"{learner.measured}_on_selection_runs": self._finite_best(),
+        }
+        return Checkpoint(
+            learner.kind, learner.feature_version, self.best_weights, learner.settings(), card
+        )
+
+    def _finite_best(self) -> float | None:
+        """The best measurement for a file, since JSON has no infinity."""
+        return self.best if math.isfinite(self.best) else None
+
+    def _identity(self) -> dict[str, Any]:
+        """The settings that must not change when a training is resumed, as plain JSON."""
+        learner = self.learner
+        return {
+            "kind": learner.kind,
+            "settings": learner.settings(),
+            "seed": learner.seed,
+            **learner.identity(),
+        }
+
+    def _save(self) -> None:
+        if self.plan.folder is None:
+            return
+        learner = self.learner
+        progress = {
+            "iteration": self.iteration,
+            "seconds": self.seconds,
+            "best": self._finite_best(),
+            "curve": self.selected,
+        }
+        state = TrainingState(learner.weights(), self.best_weights, learner.state(), progress)
+        write_state(state, self._identity(), learner.feature_version, self.plan.folder)
+        write_checkpoint(self._checkpoint(), self.plan.folder / BEST_FILE)
+
+    def _resume(self) -> None:
+        if self.plan.folder is None:
+            raise ConfigError("to resume a training, give its folder")
+        state = read_state(self._identity(), self.learner.feature_version, self.plan.folder)
+        self.learner.restore(state.weights, state.learner)
+        self.best_weights = state.best_weights
+        self.selected = [list(point) for point in state.progress["curve"]]
+        self.iteration = int(state.progress["iteration"])
+        self.seconds = float(state.progress["seconds"])
+        best = state.progress["best"]
+        self.best = math.inf if best is None else float(best)

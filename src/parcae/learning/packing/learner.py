@@ -1,0 +1,85 @@
+"""What all learners of packing policies have in common: the source, the cost, the selection runs.
+
+All draws of an iteration follow from the training's seed and the iteration's number. A training
+that was interrupted and resumed therefore continues exactly as it would have without interruption.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from parcae.learning.loop import Learner, Measured
+from parcae.metrics.packing import typical_cost
+from parcae.packing.layout import Cost
+from parcae.packing.sources import PackingSource
+from parcae.packing.world import PackingBatch
+from parcae.policies.packing.policy import PackingPolicy
+from parcae.workloads.random_streams import SELECTION_SEED_START
+from parcae.workloads.rigid import RigidJobs
+
+
+class PackingLearner(Learner):
+    """A learner of a packing policy.
+
+    Before a training starts, the number of selection runs and of iterations between measurements
+    may be changed.
+
+    All packing learners are made with the same arguments, see
+    `parcae.learning.packing.catalog.make_learner`.
+
+    Args:
+        source: where job sequences are drawn.
+        cost: the objective to minimise.
+        seed: seed of the training.
+    """
+
+    measured = "cost"
+    iterations_name = "iterations"
+    select_every = 25
+    num_selection = 200
+
+    def __init__(self, source: PackingSource, cost: Cost, seed: int) -> None:
+        self.source = source
+        self.cost = cost
+        self.seed = seed
+
+    @abstractmethod
+    def policy(self) -> PackingPolicy:
+        """The policy with the present weights."""
+
+    def identity(self) -> dict[str, Any]:
+        """Where sequences are drawn, and the cost."""
+        return {"source": self.source.card(), "cost": self.cost.name}
+
+    def card(self) -> dict[str, Any]:
+        """Where sequences were drawn, and the cost."""
+        return {"source": self.source.card(), "cost": self.cost.name.lower()}
+
+    def counts(self) -> dict[str, int]:
+        """Nothing: a packing training reports its iterations only."""
+        return {}
+
+    def begin(self) -> Sequence[Measured]:
+        """Nothing: the weights at the start are not kept."""
+        return []
+
+    def measure(self) -> Sequence[Measured]:
+        """The cost of the present policy on the selection runs."""
+        policy = self.policy()
+        # The same seed every time, so that policies that draw are measured on the same draws.
+        batch = PackingBatch(
+            self._selection,
+            self.source.config,
+            wants_profile=policy.wants_profile,
+            seed=self.seed,
+        )
+        batch.run(policy.play_many)
+        return [(typical_cost(batch, self.cost), self.weights())]
+
+    @cached_property
+    def _selection(self) -> list[RigidJobs]:
+        first = SELECTION_SEED_START
+        return self.source.draw(range(first, first + self.num_selection))

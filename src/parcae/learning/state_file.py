@@ -1,0 +1,107 @@
+"""The state of a training as a file: one safetensors file, whatever is trained.
+
+It holds the present weights (`now.*`), the best ones (`best.*`), what else the learner needs
+(`state.*`, or plain JSON where it is no array), and the settings that must not change.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parcae.errors import ConfigError, FormatError
+from parcae.policies.checkpoint import Checkpoint, Weights, read_checkpoint, write_checkpoint
+
+#: The file in the folder of a training from which it resumes.
+STATE_FILE = "training.safetensors"
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """All that a resumed training needs.
+
+    Args:
+        weights: the present weights.
+        best_weights: the best weights so far.
+        learner: what else the learner needs: arrays, and plain JSON.
+        progress: iterations, seconds and measurements so far, as plain JSON.
+    """
+
+    weights: Weights
+    best_weights: Weights
+    learner: dict[str, Any]
+    progress: Mapping[str, Any]
+
+
+def write_state(
+    state: TrainingState, identity: Mapping[str, Any], feature_version: int, folder: Path
+) -> None:
+    """Write the state of a training into `folder`, atomically.
+
+    Args:
+        state: the state.
+        identity: the settings that must not change when the training is resumed.
+        feature_version: version of the features that the weights are learned with.
+        folder: folder of the training.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
+    """
+    arrays = {key: one for key, one in state.learner.items() if isinstance(one, np.ndarray)}
+    numbers = {key: one for key, one in state.learner.items() if key not in arrays}
+    parts = {"now": state.weights, "best": state.best_weights, "state": arrays}
+    weights = {
+        f"{part}.{name}": array for part, table in parts.items() for name, array in table.items()
+    }
+    settings = {**state.progress, "learner": numbers, "identity": dict(identity)}
+    checkpoint = Checkpoint("training", feature_version, weights, settings)
+    write_checkpoint(checkpoint, folder / STATE_FILE)
+
+
+def read_state(identity: Mapping[str, Any], feature_version: int, folder: Path) -> TrainingState:
+    """Read the state of the training in `folder`.
+
+    Args:
+        identity: the settings of the training that is to be resumed.
+        feature_version: version of the features that its weights are learned with.
+        folder: folder of the training.
+
+    Raises:
+        FormatError: the file is damaged, or of another version.
+        ConfigError: the training in the folder has other settings.
+        FileNotFoundError: there is no state in the folder.
+    """
+    path = folder / STATE_FILE
+    saved = read_checkpoint(path)
+    if "identity" not in saved.settings:
+        raise FormatError(
+            f"{path}: not the state of a training that this version of Parcae can resume: use the "
+            f"version that wrote it ({saved.card.get('parcae', 'unknown')}), or train again"
+        )
+    # Through JSON, so that it compares equal to what was read from a file (lists, not tuples).
+    for key, value in json.loads(json.dumps(identity)).items():
+        if saved.settings["identity"].get(key) != value:
+            raise ConfigError(
+                f"{path}: a training with another {key}; use the same settings, or another folder"
+            )
+    # The kind of the learner is part of the identity.
+    saved.require(saved.kind, feature_version, str(path))
+    arrays = _part(saved, "state")
+    numbers = saved.settings.get("learner", {})
+    return TrainingState(
+        _part(saved, "now"), _part(saved, "best"), {**arrays, **numbers}, saved.settings
+    )
+
+
+def _part(saved: Checkpoint, name: str) -> Weights:
+    prefix = f"{name}."
+    return {
+        key.removeprefix(prefix): array
+        for key, array in saved.weights.items()
+        if key.startswith(prefix)
+    }

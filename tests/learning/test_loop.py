@@ -1,0 +1,116 @@
+"""The training loop with a learner that only counts: what is kept, and when it stops."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parcae.errors import DivergedError
+from parcae.learning.loop import (
+    BEST_FILE,
+    Iteration,
+    IterationSeeds,
+    Learner,
+    Measured,
+    Plan,
+    TrainResult,
+    train,
+)
+from parcae.learning.state_file import STATE_FILE
+from parcae.policies.checkpoint import Weights, read_checkpoint
+
+
+class _Counting(Learner):
+    """Its weight is the number of iterations; its cost is the distance from a goal."""
+
+    kind = "counting"
+    feature_version = 1
+    measured = "cost"
+    iterations_name = "iterations"
+    select_every = 2
+    seed = 0
+
+    def __init__(self, goal: float, diverges_at: int | None = None) -> None:
+        self.goal = goal
+        self.diverges_at = diverges_at
+        self.count = 0
+        self.shares: list[float] = []
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    def identity(self) -> dict[str, Any]:
+        return {"pair": (1, 2)}
+
+    def card(self) -> dict[str, Any]:
+        return {}
+
+    def counts(self) -> dict[str, int]:
+        return {"steps": self.count}
+
+    def begin(self) -> Sequence[Measured]:
+        return []
+
+    def iterate(self, seeds: IterationSeeds, done: float) -> Mapping[str, float]:
+        assert seeds.iteration == self.count
+        self.shares.append(done)
+        self.count += 1
+        if self.count == self.diverges_at:
+            raise DivergedError("too far")
+        return {"steps": 1.0}
+
+    def measure(self) -> Sequence[Measured]:
+        return [(abs(self.goal - self.count), self.weights())]
+
+    def weights(self) -> Weights:
+        return {"count": np.array([self.count])}
+
+    def state(self) -> dict[str, Any]:
+        return {"array": np.array([self.count]), "number": self.count}
+
+    def restore(self, weights: Weights, state: dict[str, Any]) -> None:
+        self.count = int(weights["count"][0])
+        assert state["number"] == self.count == state["array"][0]
+
+
+def _best(result: TrainResult) -> int:
+    return int(result.checkpoint.weights["count"][0])
+
+
+def test_the_best_measurement_is_kept_and_the_last_weights_are_measured(tmp_path: Path) -> None:
+    learner = _Counting(goal=4)
+    result = train(learner, Plan(60, 5, tmp_path))
+    assert (_best(result), result.best, result.ending) == (4, 0.0, "done")
+    assert learner.shares == [0.0, 0.2, 0.4, 0.6, 0.8]
+    measured = [one.iteration for one in result.curve if not math.isnan(one.selected)]
+    assert measured == [2, 4, 5]
+    best = read_checkpoint(tmp_path / BEST_FILE)
+    assert best.card["cost_on_selection_runs"] == 0.0
+    assert (best.card["iterations"], best.card["steps"]) == (5, 5)
+    resumed = train(_Counting(goal=4), Plan(60, 5, tmp_path, is_resumed=True))
+    assert (_best(resumed), resumed.iterations, resumed.curve) == (4, 5, ())
+    assert train(_Counting(goal=4), Plan(60, 6, tmp_path, is_resumed=True)).iterations == 6
+
+
+def test_ctrl_c_between_two_iterations_measures_and_saves(tmp_path: Path) -> None:
+    def interrupt(done: Iteration) -> None:
+        if done.iteration == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    result = train(_Counting(goal=3), Plan(60, 9, tmp_path), interrupt)
+    assert (result.ending, result.iterations, _best(result)) == ("interrupted", 3, 3)
+    assert read_checkpoint(tmp_path / STATE_FILE).settings["iteration"] == 3
+
+
+def test_a_training_that_diverges_keeps_the_best_so_far(tmp_path: Path) -> None:
+    result = train(_Counting(goal=9, diverges_at=4), Plan(60, 9, tmp_path))
+    assert (result.ending, result.iterations, _best(result)) == ("too far", 3, 2)
+    result = train(_Counting(goal=9, diverges_at=1), Plan(60, 9))
+    assert result.best == math.inf
+    assert result.checkpoint.card["cost_on_selection_runs"] is None
