@@ -22,7 +22,7 @@ from parcae.policies.packing.layout import PackingKind, WithholdParameter
 from parcae.policies.packing.policy import HandMadePolicy
 from parcae.workloads.rigid import RigidJobs
 
-_ALL_SHIPPED = sorted(SHIPPED.glob("*.safetensors"))
+_ALL_SHIPPED = sorted(SHIPPED.folder.glob("*.safetensors"))
 
 
 @pytest.mark.parametrize(

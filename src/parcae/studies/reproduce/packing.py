@@ -188,7 +188,10 @@ def learned_deeprm(
         KeyboardInterrupt: the user stopped the training, which stops the study.
     """
     # Checkpoints of the request come before the shipped ones.
-    for path in [*map(Path, request.policies), *sorted(SHIPPED.glob(f"{KIND}-*.safetensors"))]:
+    for path in [
+        *map(Path, request.policies),
+        *sorted(SHIPPED.folder.glob(f"{KIND}-*.safetensors")),
+    ]:
         checkpoint = read_checkpoint(path)
         if _is_for(checkpoint, path, rate, cost):
             policy = deeprm_policy(checkpoint, str(path))
