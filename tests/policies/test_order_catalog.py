@@ -23,7 +23,7 @@ from parcae.policies.orders.catalog import (
     split_guard,
     title_of,
 )
-from parcae.policies.orders.layout import OrderKind
+from parcae.policies.orders.kernels import OrderKind
 from parcae.simulation.config import SimulationConfig, WorldName
 from parcae.simulation.run import simulate
 from parcae.workloads.allocation import PoolSpec

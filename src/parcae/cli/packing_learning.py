@@ -348,7 +348,7 @@ def _parameters(path: Path) -> Any:
     from parcae.errors import FormatError
     from parcae.policies.checkpoint import read_checkpoint
     from parcae.policies.packing.catalog import policy_of_checkpoint
-    from parcae.policies.packing.layout import PackingKind
+    from parcae.policies.packing.kernels.decisions import PackingKind
     from parcae.policies.packing.policy import HandMadePolicy
 
     policy = policy_of_checkpoint(read_checkpoint(path), str(path), str(path))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from parcae.errors import PolicyError
 from parcae.policies.entries import Catalogue, PolicyEntry, refuse_argument, refused
-from parcae.policies.heuristics.layout import HeuristicKind
+from parcae.policies.heuristics.kernels.decisions import HeuristicKind
 from parcae.policies.heuristics.policy import HeuristicPolicy
 
 

@@ -47,6 +47,7 @@ def allocate_workspace(num_simulators: int, num_jobs: int, num_levels: int) -> W
         hidden=floats(num_jobs, HIDDEN),
         logits=floats(num_jobs + 1),
         order=rows(),
+        remaining_ms=np.zeros((num_simulators, num_jobs)),
         stage=rows(),
         held=rows(),
         column=rows(),

@@ -17,9 +17,9 @@ from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState
 from parcae.errors import PolicyError
 from parcae.policies.compiled import PlaysRuns
-from parcae.policies.heuristics.kernels.decisions import decide
+from parcae.policies.heuristics.kernels.decisions import HeuristicKind, decide
 from parcae.policies.heuristics.kernels.play import play, play_many
-from parcae.policies.heuristics.layout import HeuristicKind, HeuristicMemo, allocate_memo
+from parcae.policies.heuristics.layout import HeuristicMemo, allocate_memo
 
 #: Kinds that keep intermediate results about jobs and stages in a memo.
 _KINDS_WITH_MEMO = (HeuristicKind.WEIGHTED_FAIR, HeuristicKind.GRAPHENE)

@@ -18,7 +18,8 @@ from parcae.errors import ConfigError, PolicyError
 from parcae.policies.catalog import CATALOG, make_policy
 from parcae.policies.entries import Catalogue, PolicyEntry, refuse_argument
 from parcae.policies.heuristics.policy import HeuristicPolicy
-from parcae.policies.orders.layout import OrderKind, PlanTables
+from parcae.policies.orders.kernels import OrderKind
+from parcae.policies.orders.layout import PlanTables
 from parcae.policies.orders.policy import OrderPolicy, plan_tables
 from parcae.simulation.config import SimulationConfig
 from parcae.workloads.allocation import DEFAULT_POOL, PoolSpec, read_allocation

@@ -11,7 +11,8 @@ import numpy as np
 from parcae.errors import FormatError, PolicyError
 from parcae.policies.checkpoint import SUFFIX, Checkpoint, ShippedCheckpoints, read_checkpoint
 from parcae.policies.entries import Catalogue, PolicyEntry, refuse_argument, refused
-from parcae.policies.packing.layout import PackingKind, WithholdParameter
+from parcae.policies.packing.kernels.decisions import PackingKind
+from parcae.policies.packing.layout import WithholdParameter
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 
 SHIPPED = ShippedCheckpoints(

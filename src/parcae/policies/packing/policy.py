@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from parcae.errors import PolicyError
 from parcae.packing.layout import Packing, SequenceTables, View
-from parcae.policies.packing.kernels.play import decide, play_many
-from parcae.policies.packing.layout import PackingKind, Plan, allocate_plan
+from parcae.policies.packing.kernels.decisions import PackingKind, decide
+from parcae.policies.packing.kernels.play import play_many
+from parcae.policies.packing.layout import Plan, allocate_plan
 
 IntArray = npt.NDArray[np.int64]
 

@@ -23,7 +23,7 @@ from parcae.policies.checkpoint import Checkpoint, read_checkpoint, write_checkp
 from parcae.policies.deeprm.layout import KIND
 from parcae.policies.deeprm.policy import DeepRMPolicy, deeprm_policy
 from parcae.policies.packing.catalog import SHIPPED
-from parcae.policies.packing.layout import PackingKind
+from parcae.policies.packing.kernels.decisions import PackingKind
 from parcae.policies.packing.policy import HandMadePolicy, PackingPolicy
 from parcae.studies.reproduce.study import PackingRequest
 from parcae.workloads.bernoulli import CODE, load_of_rate

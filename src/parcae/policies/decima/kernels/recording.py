@@ -20,8 +20,6 @@ from parcae.simulation.future import Status
 from parcae.simulation.kernels.costs import cost_so_far
 from parcae.simulation.kernels.event_loop import resume, select_future, start, step
 
-_NEEDS_DECISION = int(Status.NEEDS_DECISION)
-
 
 class Record(NamedTuple):
     """Decisions as training data; each decision lists its jobs, and each job its unfinished stages.
@@ -208,7 +206,7 @@ def explore(  # type: ignore[no-untyped-def]
         A Status.
     """
     status = _start_recording(state, future, tables, work, record, is_new)
-    while status == _NEEDS_DECISION and _has_room(state, record):
+    while status == Status.NEEDS_DECISION and _has_room(state, record):
         stage, limit, executor_class, idle_ms, log_prob, is_choice = draw_decision(
             state, net, work, draw_seed
         )
@@ -329,7 +327,7 @@ def demonstrate(  # type: ignore[no-untyped-def]
         A Status.
     """
     status = _start_recording(state, future, tables, work, record, is_new)
-    while status == _NEEDS_DECISION and _has_room(state, record):
+    while status == Status.NEEDS_DECISION and _has_room(state, record):
         drawn_stage, drawn_limit, drawn_class, drawn_idle_ms, _, is_choice = draw_decision(
             state, net, work, draw_seed
         )

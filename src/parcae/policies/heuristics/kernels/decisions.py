@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import numpy as np
 
 from parcae.cluster.kernels.tables import demand, is_schedulable, may_idle, num_held
@@ -22,19 +24,28 @@ from parcae.policies.heuristics.kernels.stages import (
     when_all_are_capped,
 )
 from parcae.policies.heuristics.kernels.tetris import tetris
-from parcae.policies.heuristics.layout import HeuristicKind
 from parcae.policies.idle.kernels import slot_ms
 
-_STATIC = int(HeuristicKind.STATIC)
-_GRANTED = int(HeuristicKind.GRANTED)
-_FAIR = int(HeuristicKind.FAIR)
-_WEIGHTED_FAIR = int(HeuristicKind.WEIGHTED_FAIR)
-_SJF_CP = int(HeuristicKind.SJF_CP)
-_SRPT_CAP = int(HeuristicKind.SRPT_CAP)
-_ORDER = int(HeuristicKind.ORDER)
-_TETRIS = int(HeuristicKind.TETRIS)
-_GRAPHENE = int(HeuristicKind.GRAPHENE)
-_IDLE_THEORY = int(HeuristicKind.IDLE_THEORY)
+
+class HeuristicKind(IntEnum):
+    """Which hand-made policy decides. The comments list the parameters of each kind."""
+
+    STATIC = 0  # [cap]: first job in order of arrival that has fewer than cap executors
+    # [cap]: as STATIC, but counts all executors ever granted to a job (the released "spark_fifo")
+    GRANTED = 1
+    FAIR = 2  # [number of shares: 0 = jobs with an unsaturated stage, 1 = all jobs in the system]
+    WEIGHTED_FAIR = 3  # [alpha]: a job's weight is its total work ^ alpha
+    SJF_CP = 4  # []
+    RANDOM = 5  # [seed]
+    SRPT_CAP = 6  # [cap]
+    ORDER = 7  # [rank of job row 0, rank of job row 1, ...], smallest first
+    TETRIS = 8  # [knob]: weight of the job's remaining work relative to the alignment
+    # [alpha, smallest LongScore and largest FragScore of a troublesome stage, longest wait for
+    # parents in s]
+    GRAPHENE = 9
+    # [cap, alone]: as SRPT_CAP, with idle slots; alone = 1 assumes that no other executor
+    # ever becomes free
+    IDLE_THEORY = 10
 
 
 @kernel
@@ -220,24 +231,24 @@ def decide(view, kind, params, memo):  # type: ignore[no-untyped-def]
     Returns:
         (stage, limit, executor class, hold); NO_STAGE lets all offered executors idle.
     """
-    if kind == _FAIR:
+    if kind == HeuristicKind.FAIR:
         return _fair(view, params[0] != 0.0)
-    if kind == _STATIC:
+    if kind == HeuristicKind.STATIC:
         return _first_below_cap(view, np.int64(params[0]), False)
-    if kind == _GRANTED:
+    if kind == HeuristicKind.GRANTED:
         return _first_below_cap(view, np.int64(params[0]), True)
-    if kind == _WEIGHTED_FAIR:
+    if kind == HeuristicKind.WEIGHTED_FAIR:
         return weighted_fair(view, params, memo)
-    if kind == _TETRIS:
+    if kind == HeuristicKind.TETRIS:
         return tetris(view, params)
-    if kind == _GRAPHENE:
+    if kind == HeuristicKind.GRAPHENE:
         return graphene(view, params, memo)
-    if kind == _SJF_CP:
+    if kind == HeuristicKind.SJF_CP:
         return _sjf_cp(view)
-    if kind == _SRPT_CAP:
+    if kind == HeuristicKind.SRPT_CAP:
         return srpt_cap(view, np.int64(params[0]))
-    if kind == _ORDER:
+    if kind == HeuristicKind.ORDER:
         return in_order(view, params)
-    if kind == _IDLE_THEORY:
+    if kind == HeuristicKind.IDLE_THEORY:
         return _idle_theory(view, np.int64(params[0]), params[1] != 0.0)
     return _random(view, np.int64(params[0]))
