@@ -18,9 +18,8 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from parcae.errors import FormatError, PolicyError
+from parcae.errors import FormatError, PolicyError, suggestion
 from parcae.files import write_bytes
-from parcae.policies.entries import closest
 from parcae.version import __version__
 
 FORMAT = "parcae-policy"
@@ -168,7 +167,7 @@ class ShippedCheckpoints:
         """
         variants = self.variants(name)
         if variant not in variants:
-            hint = closest(variant, variants, "shipped are")
+            hint = suggestion(variant, variants, "shipped are")
             raise PolicyError(f"policy {name}:{variant}: there is no such variant; {hint}")
         return self.folder / f"{name}-{variant}{SUFFIX}"
 

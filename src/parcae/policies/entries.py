@@ -6,12 +6,11 @@ explicit list; `Catalogue.register` adds a policy from outside the package.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from parcae.errors import PolicyError
+from parcae.errors import PolicyError, suggestion
 
 Setting = TypeVar("Setting")
 
@@ -106,20 +105,8 @@ class Catalogue(Generic[Setting]):
 
     def unknown(self, text: str, names: Iterable[str]) -> PolicyError:
         """The error for a text that is none of the names; it suggests the closest one."""
-        hint = closest(text.partition(":")[0], list(names), "known are")
+        hint = suggestion(text.partition(":")[0], names)
         return PolicyError(f"unknown {self._what} {text!r}; {hint} (`{self._command}` lists all)")
-
-
-def closest(name: str, names: list[str], otherwise: str) -> str:
-    """Return a suggestion for a misspelt name.
-
-    Args:
-        name: the misspelt name.
-        names: the names that exist.
-        otherwise: what to say before the list of all names, where none is close.
-    """
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"{otherwise} {', '.join(names) or 'none'}"
 
 
 def refuse_argument(text: str, argument: str) -> None:
