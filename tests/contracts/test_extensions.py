@@ -138,7 +138,7 @@ def register():
     unit = ReaderOption("unit_ms", float, 1000.0, "Length of the table's unit of time, in ms.")
     register_reader(
         Reader(
-            "table", "Import a table of jobs.", "A table.", "t.txt -o t.parcae", read_table, "table",
+            "table", "Import a table.", "A table.", "t.txt -o t.parcae", read_table, "table",
             options=(unit,),
         )
     )
