@@ -11,10 +11,11 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
@@ -26,6 +27,7 @@ FORMAT = "parcae-policy"
 VERSION = 1
 SUFFIX = ".safetensors"
 Weights = dict[str, npt.NDArray[Any]]
+Model = TypeVar("Model", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,23 @@ class Checkpoint:
                 "policy again, or use the version of Parcae that wrote the file "
                 f"({self.card.get('parcae', 'unknown')})"
             )
+
+    def network_settings(self, model: type[Model], path: str) -> Model:
+        """Return the checked settings of the checkpoint's network.
+
+        Args:
+            model: the class of the settings.
+            path: name of the checkpoint, for error messages.
+
+        Raises:
+            FormatError: the checkpoint has no settings, or invalid ones.
+        """
+        try:
+            return model.model_validate(self.settings["network"])
+        except (KeyError, ValidationError):
+            raise FormatError(
+                f"{path}: the checkpoint has no valid settings of its network; train it again"
+            ) from None
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from parcae.cluster.state import ClusterState, select
+from parcae.cluster.state import ClusterState
+from parcae.kernels import row_of
 from parcae.simulation.future import Future
 from parcae.simulation.tables import WorkloadTables
 
@@ -82,5 +83,5 @@ class PlaysRuns(ABC):
             play_many(states, futures, tables, *arguments, first, last, status)
             return
         for row in range(first, last):
-            future = Future(*(table[row] for table in futures))
-            status[row] = self.of_run(row).play(select(states, row), future, tables)
+            state = row_of(states, row)
+            status[row] = self.of_run(row).play(state, row_of(futures, row), tables)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from parcae.errors import ConfigError, FormatError
+from parcae.errors import ConfigError
 from parcae.packing.config import PackingConfig
 from parcae.packing.images import ImageSettings
 from parcae.packing.kernels.stepping import begin_many, show_many, step_many
@@ -153,12 +153,7 @@ class A2cPolicy(PackingPolicy):
             FormatError: the checkpoint is of another policy, or its settings or weights do not fit.
         """
         checkpoint.require(KIND, FEATURE_VERSION, name)
-        try:
-            settings = A2cSettings.model_validate(checkpoint.settings["network"])
-        except (KeyError, ValidationError):
-            raise FormatError(
-                f"{name}: the checkpoint has no valid settings of its networks; train it again"
-            ) from None
+        settings = checkpoint.network_settings(A2cSettings, name)
         return cls(name, checkpoint.weights, settings, is_greedy)
 
     @classmethod

@@ -129,29 +129,6 @@ class Record(NamedTuple):
     can_limit: Any  # uint8[capacity + 1, num_levels]
 
 
-@inlined
-def select_workspace(many, row):  # type: ignore[no-untyped-def]
-    """Return the workspace of one simulator out of many (views, no copies)."""
-    return Workspace(
-        many.features[row], many.hidden[row], many.logits[row], many.order[row],
-        many.remaining_ms[row], many.stage[row], many.held[row], many.column[row],
-        many.shared[row], many.context[row], many.base[row], many.layer[row],
-        many.limits[row], many.limit_logits[row], many.choices[row],
-    )  # fmt: skip
-
-
-@inlined
-def select_record(many, row):  # type: ignore[no-untyped-def]
-    """Return the record of one simulator out of many (views, no copies)."""
-    return Record(
-        many.count[row], many.num_rows[row], many.end_ms[row], many.end_cost[row],
-        many.clock_ms[row], many.cost[row], many.first_row[row],
-        many.choice[row], many.level[row], many.log_prob[row],
-        many.shared[row], many.rows[row], many.can_choose[row],
-        many.limits[row], many.can_limit[row],
-    )  # fmt: skip
-
-
 @kernel
 def _order_features(view, net, work):  # type: ignore[no-untyped-def]
     """Write the features RANK and AHEAD: the jobs with less remaining work, and their work."""

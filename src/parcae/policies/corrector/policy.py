@@ -11,6 +11,7 @@ import numpy.typing as npt
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import NO_STAGE, ClusterState
+from parcae.kernels import row_of
 from parcae.policies.compiled import PlaysRuns
 from parcae.policies.corrector.kernels import Network, Record, Workspace, decide
 from parcae.policies.corrector.layout import (
@@ -133,7 +134,7 @@ class ParcaePolicy(PlaysRuns):
     def _workspace_for(self, num_jobs: int) -> Workspace:
         """A new workspace for at most `num_jobs` jobs in the system."""
         many = allocate_workspace(1, num_jobs, len(self.curves.levels))
-        return Workspace(*(table[0] for table in many))
+        return row_of(many, 0)
 
     def decide(self, observation: Observation) -> Decision:
         """Return the decision for one scheduling event."""

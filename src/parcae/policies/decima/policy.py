@@ -11,6 +11,7 @@ import numpy.typing as npt
 from parcae.cluster.decision import Decision
 from parcae.cluster.observation import Observation
 from parcae.cluster.state import ClusterState
+from parcae.kernels import row_of
 from parcae.policies.compiled import PlaysRuns
 from parcae.policies.decima.kernels.decisions import decide, score_stages
 from parcae.policies.decima.kernels.play import play, play_drawn
@@ -217,7 +218,7 @@ class DecimaPolicy(PlaysRuns):
         many = allocate_workspace(
             1, num_jobs, num_stages, num_classes, len(self._network.levels), self.settings
         )
-        return Workspace(*(table[0] for table in many))
+        return row_of(many, 0)
 
     def _fit(self, view: Observation) -> Workspace:
         """Return a workspace that is large enough for the view; allocate a new one if needed."""

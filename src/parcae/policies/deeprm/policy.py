@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
-from parcae.errors import ConfigError, FormatError
+from parcae.errors import ConfigError
 from parcae.packing.layout import Packing, View
 from parcae.policies.checkpoint import Checkpoint
 from parcae.policies.deeprm.kernels import decide, play_many
@@ -176,10 +175,5 @@ def deeprm_policy(
     Example: `deeprm_policy(read_checkpoint(path), str(path))`
     """
     checkpoint.require(KIND, FEATURE_VERSION, path)
-    try:
-        settings = DeepRMSettings.model_validate(checkpoint.settings["network"])
-    except (KeyError, ValidationError):
-        raise FormatError(
-            f"{path}: the DeepRM checkpoint has no valid settings of its network; train it again"
-        ) from None
+    settings = checkpoint.network_settings(DeepRMSettings, path)
     return DeepRMPolicy(name, checked(checkpoint.weights, settings, path), settings, is_greedy)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parcae.kernels import inlined, kernel, unit
+from parcae.kernels import inlined, kernel, row_of, unit
 from parcae.packing.kernels.transitions import begin, take
-from parcae.packing.kernels.views import cluster, sequence_of, show, view_of
+from parcae.packing.kernels.views import show
 from parcae.packing.layout import VOID
 from parcae.policies.jobset.layout import (
     LOOKAHEAD,
@@ -346,9 +346,9 @@ def play_many(  # type: ignore[no-untyped-def]
         last: one past the last cluster.
     """
     for row in range(first, last):
-        state = cluster(states, row)
-        sequence = sequence_of(sequences, sequence_rows[row])
-        view = view_of(views, row)
+        state = row_of(states, row)
+        sequence = row_of(sequences, sequence_rows[row])
+        view = row_of(views, row)
         begin(state, sequence)
         while state.clock.is_over[0] == 0:
             show(state, sequence, view)
@@ -413,11 +413,11 @@ def explore_many(  # type: ignore[no-untyped-def]
         last: one past the last cluster.
     """
     for row in range(first, last):
-        state = cluster(states, row)
-        sequence = sequence_of(sequences, sequence_rows[row])
-        view = view_of(views, row)
-        work = _work_of(works, row)
-        record = _record_of(records, row)
+        state = row_of(states, row)
+        sequence = row_of(sequences, sequence_rows[row])
+        view = row_of(views, row)
+        work = row_of(works, row)
+        record = row_of(records, row)
         record.count[0] = record.num_rows[0] = record.is_cut[0] = 0
         begin(state, sequence)
         while state.clock.is_over[0] == 0:
@@ -429,21 +429,3 @@ def explore_many(  # type: ignore[no-untyped-def]
                 break
             show(state, sequence, view)
             take(state, sequence, _explore(state, sequence, view, net, work, record, cost))
-
-
-@inlined
-def _work_of(works, row):  # type: ignore[no-untyped-def]
-    return Workspace(
-        works.row[row], works.score[row], works.look[row], works.features[row], works.hidden[row],
-        works.shared[row], works.context[row], works.base[row], works.layer[row],
-        works.logits[row],
-    )  # fmt: skip
-
-
-@inlined
-def _record_of(records, row):  # type: ignore[no-untyped-def]
-    return Record(
-        records.count[row], records.num_rows[row], records.is_cut[row], records.now[row],
-        records.cost[row], records.first_row[row], records.choice[row], records.log_prob[row],
-        records.shared[row], records.rows[row],
-    )  # fmt: skip

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import FormatError
+from parcae.kernels import row_of
 from parcae.packing.layout import Packing, View
 from parcae.policies.jobset.kernels import Network, Record, Workspace, decide, play_many
 from parcae.policies.jobset.layout import (
@@ -93,7 +94,7 @@ class JobSetPolicy(PackingPolicy):
                 f"not {len(WithholdParameter)}; train it again"
             )
         self.network = Network(flatten(weights, name), rule)
-        self._work = _single(allocate_workspace(1))
+        self._work = row_of(allocate_workspace(1), 0)
 
     @property
     def kernel(self) -> Any:
@@ -102,7 +103,7 @@ class JobSetPolicy(PackingPolicy):
 
     def arguments_for(self, states: Packing, views: View) -> tuple[Any, ...]:
         """The network, and a workspace of this call only, so that threads can run side by side."""
-        return self.network, _single(allocate_workspace(1))
+        return self.network, row_of(allocate_workspace(1), 0)
 
     def decide(self, view: View) -> int:
         """Return the slot whose job to place now, or VOID, for the view of one cluster.
@@ -110,7 +111,3 @@ class JobSetPolicy(PackingPolicy):
         The view must have its profile.
         """
         return int(decide(view, self.network, self._work))
-
-
-def _single(works: Workspace) -> Workspace:
-    return Workspace(*(table[0] for table in works))

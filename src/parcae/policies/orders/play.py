@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from parcae.cluster.kernels.tables import select_cluster
 from parcae.cluster.orders import Orders
-from parcae.kernels import inlined, kernel
+from parcae.kernels import inlined, kernel, row_of
 from parcae.policies.orders.kernels import OrderKind, plan
 from parcae.simulation.future import Status
 from parcae.simulation.kernels.cores_loop import follow_orders, start_cores
-from parcae.simulation.kernels.firing import select_future
 
 _NEEDS_DECISION = int(Status.NEEDS_DECISION)
 
@@ -63,6 +61,4 @@ def play_many(  # type: ignore[no-untyped-def]
         status: int64[num_simulators]; receives the Status of every run.
     """
     for row in range(first, last):
-        status[row] = play(
-            select_cluster(states, row), select_future(futures, row), tables, kind, plan_tables
-        )
+        status[row] = play(row_of(states, row), row_of(futures, row), tables, kind, plan_tables)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcae.errors import PolicyError
+from parcae.kernels import row_of
 from parcae.packing.layout import Packing, SequenceTables, View
 from parcae.policies.packing.kernels.decisions import PackingKind, decide
 from parcae.policies.packing.kernels.play import play_many
@@ -109,4 +110,4 @@ class HandMadePolicy(PackingPolicy):
         """
         depth = int(self.params[0]) if self.kind is PackingKind.CONSERVATIVE else 0
         points = views.points.shape[1] + depth
-        return Plan(*(table[0] for table in allocate_plan(1, points, views.free.shape[1])))
+        return row_of(allocate_plan(1, points, views.free.shape[1]), 0)

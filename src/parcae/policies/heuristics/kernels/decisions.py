@@ -83,26 +83,6 @@ def _fair(view, counts_all):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _sjf_cp(view):  # type: ignore[no-untyped-def]
-    """Give all executors to the job with the least total work, its stages by critical path.
-
-    Source: Decima, section 7.1, baseline 2.
-    """
-    best = NO_STAGE
-    best_work = 0.0
-    for position in range(view.now.num_active[0]):
-        job = view.active[position]
-        if view.jobs.num_schedulable[job] > 0 and (
-            best == NO_STAGE or view.jobs.work_ms[job] < best_work
-        ):
-            stage = stage_by_critical_path(view, job)
-            if stage != NO_STAGE:
-                best = stage
-                best_work = view.jobs.work_ms[job]
-    return all_to(view, best)
-
-
-@kernel
 def _random(view, seed):  # type: ignore[no-untyped-def]
     """Choose a schedulable stage and a limit, both uniformly at random.
 
@@ -200,11 +180,11 @@ def _idle_theory(view, cap, is_alone):  # type: ignore[no-untyped-def]
 
 @kernel
 def in_order(view, rank):  # type: ignore[no-untyped-def]
-    """Give all executors to the first job of a given order, its stages by critical path.
+    """Give all executors to the first job of an order, its stages by critical path.
 
     `rank` (float64[num_jobs]) has the rank of every job row; the smallest is served first.
 
-    Source: Decima, Appendix H.
+    Source: Decima, Appendix H (a given order); section 7.1, baseline 2 (by total work).
     """
     best = NO_STAGE
     best_rank = 0.0
@@ -244,7 +224,7 @@ def decide(view, kind, params, memo):  # type: ignore[no-untyped-def]
     if kind == HeuristicKind.GRAPHENE:
         return graphene(view, params, memo)
     if kind == HeuristicKind.SJF_CP:
-        return _sjf_cp(view)
+        return in_order(view, view.jobs.work_ms)
     if kind == HeuristicKind.SRPT_CAP:
         return srpt_cap(view, np.int64(params[0]))
     if kind == HeuristicKind.ORDER:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from parcae.kernels import kernel
+from parcae.kernels import kernel, row_of
 from parcae.packing.kernels.transitions import begin, take
-from parcae.packing.kernels.views import cluster, sequence_of, show, view_of
+from parcae.packing.kernels.views import show
 from parcae.policies.packing.kernels.decisions import choose
 
 
@@ -45,9 +45,9 @@ def play_many(  # type: ignore[no-untyped-def]
     """
     for row in range(first, last):
         play(
-            cluster(states, row),
-            sequence_of(sequences, sequence_rows[row]),
-            view_of(views, row),
+            row_of(states, row),
+            row_of(sequences, sequence_rows[row]),
+            row_of(views, row),
             plan,
             kind,
             params,
