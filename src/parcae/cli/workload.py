@@ -69,50 +69,52 @@ NameOption = Annotated[
 
 def _import_command(reader: Reader) -> Any:
     """The command that imports a format: its paths, -o, --name, and the reader's own options."""
+    parameters = _import_parameters(reader)
+    source = parameters[0].name
+
+    def command(output: Path, **options: Any) -> None:
+        from parcae.workloads.readers import read_workload
+
+        given = options.pop(source)
+        paths = given if reader.takes_many else [given]
+        _import(
+            lambda progress: read_workload(reader.format, paths, progress=progress, **options),
+            output,
+        )
+
+    example = f"parcae workload import {reader.format} {reader.example}"
+    command.__doc__ = f"{reader.summary}\n\nExample: {example}"
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    alone = typer.Typer(add_completion=False)
+    alone.command(reader.format)(command)
+    return typer.main.get_command(alone)
+
+
+def _import_parameters(reader: Reader) -> list[inspect.Parameter]:
+    """The parameters of the command that imports a format, the paths first."""
+    argument = typer.Argument(help=reader.source, show_default=False)
     paths = "paths" if reader.takes_many else "path"
-    source = typer.Argument(help=reader.source, show_default=False)
-    annotations: dict[str, Any] = {
-        paths: Annotated[list[Path] if reader.takes_many else Path, source],
-        "output": OutputOption,
-        "name": NameOption,
-    }
-    defaults: dict[str, Any] = {"name": None}
+    parameters = [
+        _parameter(paths, Annotated[list[Path] if reader.takes_many else Path, argument]),
+        _parameter("output", OutputOption),
+        _parameter("name", NameOption, None),
+    ]
     for option in reader.options:
         least, most = option.bounds
         words = option.name.replace("_", "-")
         flag = typer.Option(f"--{words}", min=least, max=most, help=option.help)
         kind = option.type if option.default is not None else option.type | None
-        annotations[option.name] = Annotated[kind, flag]
-        defaults[option.name] = option.default
+        parameters.append(_parameter(option.name, Annotated[kind, flag], option.default))
+    return parameters
 
-    def command(output: Path, **options: Any) -> None:
-        from parcae.workloads.readers import read_workload
 
-        given = options.pop(paths)
-        sources = given if reader.takes_many else [given]
-        _import(
-            lambda progress: read_workload(reader.format, sources, progress=progress, **options),
-            output,
-        )
-
-    command.__doc__ = (
-        f"{reader.summary}\n\nExample: parcae workload import {reader.format} {reader.example}"
-    )
-    command.__annotations__ = annotations
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                annotation=annotation,
-                default=defaults.get(name, inspect.Parameter.empty),
-            )
-            for name, annotation in annotations.items()
-        ]
-    )
-    alone = typer.Typer(add_completion=False)
-    alone.command(reader.format)(command)
-    return typer.main.get_command(alone)
+def _parameter(
+    name: str, annotation: Any, default: Any = inspect.Parameter.empty
+) -> inspect.Parameter:
+    """A parameter of a command."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
 def _import(

@@ -155,6 +155,19 @@ def _order_features(view, net, work):  # type: ignore[no-untyped-def]
         work.features[position, JobFeature.AHEAD] = math.log1p(before_ms / net.rule.mean_work_ms[0])
 
 
+@inlined
+def _stage_features(view, x, stage, work_ms):  # type: ignore[no-untyped-def]
+    """Write the features of the job's best stage; 0 if there is none."""
+    x[JobFeature.IS_RUNNABLE] = 0.0
+    x[JobFeature.PATH] = 0.0
+    x[JobFeature.DEMAND] = 0.0
+    if stage != NO_STAGE:
+        num_executors = view.now.num_executors[0]
+        x[JobFeature.IS_RUNNABLE] = 1.0 if is_runnable(view, stage) else 0.0
+        x[JobFeature.PATH] = view.stages.downstream_ms[stage] / work_ms
+        x[JobFeature.DEMAND] = min(1.0, demand(view, stage) / num_executors)
+
+
 @kernel
 def _job_features(view, net, work, facts, position, can_hold):  # type: ignore[no-untyped-def]
     """Write the other features of one job, and its rows of `held`, `column` and `stage`.
@@ -201,13 +214,24 @@ def _job_features(view, net, work, facts, position, can_hold):  # type: ignore[n
     x[JobFeature.SCORE] = score(view, rule, job, column, held)
     x[JobFeature.WORTH] = math.log(remaining_ms / (1 + max(0, held)) / mean_ms + 1e-3)
     x[JobFeature.IS_RULE] = 0.0
-    x[JobFeature.IS_RUNNABLE] = 0.0
-    x[JobFeature.PATH] = 0.0
-    x[JobFeature.DEMAND] = 0.0
-    if stage != NO_STAGE:
-        x[JobFeature.IS_RUNNABLE] = 1.0 if is_runnable(view, stage) else 0.0
-        x[JobFeature.PATH] = view.stages.downstream_ms[stage] / work_ms
-        x[JobFeature.DEMAND] = min(1.0, demand(view, stage) / num_executors)
+    _stage_features(view, x, stage, work_ms)
+
+
+@inlined
+def _encode_shared(view, work, facts, can_hold):  # type: ignore[no-untyped-def]
+    """Write the features that all jobs share, after the rule's decision."""
+    now = view.now
+    shared = work.shared
+    num_executors = now.num_executors[0]
+    shared[SharedFeature.JOBS] = facts.log_jobs
+    shared[SharedFeature.OPEN] = facts.log_open
+    shared[SharedFeature.TOTAL] = facts.log_total
+    shared[SharedFeature.SOURCE] = now.num_source[0] / num_executors
+    shared[SharedFeature.IS_GLOBAL] = 1.0 if now.source_job[0] == NO_JOB else 0.0
+    shared[SharedFeature.IDLE] = now.num_idle[0] / num_executors
+    shared[SharedFeature.CLUSTER] = math.log(num_executors)
+    shared[SharedFeature.RULE_HOLDS] = 1.0 if work.choices[0] == -1 else 0.0
+    shared[SharedFeature.CAN_HOLD] = 1.0 if can_hold else 0.0
 
 
 @kernel
@@ -245,17 +269,7 @@ def encode(view, net, work):  # type: ignore[no-untyped-def]
         if view.active[position] == rule_job and work.stage[position] != NO_STAGE:
             x[JobFeature.IS_RULE] = 1.0
             work.choices[0] = position
-    shared = work.shared
-    num_executors = now.num_executors[0]
-    shared[SharedFeature.JOBS] = facts.log_jobs
-    shared[SharedFeature.OPEN] = facts.log_open
-    shared[SharedFeature.TOTAL] = facts.log_total
-    shared[SharedFeature.SOURCE] = now.num_source[0] / num_executors
-    shared[SharedFeature.IS_GLOBAL] = 1.0 if now.source_job[0] == NO_JOB else 0.0
-    shared[SharedFeature.IDLE] = now.num_idle[0] / num_executors
-    shared[SharedFeature.CLUSTER] = math.log(num_executors)
-    shared[SharedFeature.RULE_HOLDS] = 1.0 if work.choices[0] == -1 else 0.0
-    shared[SharedFeature.CAN_HOLD] = 1.0 if can_hold else 0.0
+    _encode_shared(view, work, facts, can_hold)
     return num_jobs
 
 
